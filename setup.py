@@ -1,22 +1,47 @@
-"""Packaging. ``data_files`` holds the start-up hook, which has to lie directly in site-packages."""
+"""Packaging, and the one thing setup.cfg could not say: the start-up hook lies directly in site-packages."""
 
 import re
 from pathlib import Path
 
-from setuptools import find_packages, setup
-from setuptools.command.install_data import install_data
+from setuptools import Command, find_packages, setup
+from setuptools.command.build import build
 
 ROOT = Path(__file__).parent
 VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "fairseq_posenc" / "version.py").read_text(encoding="utf-8"))[1]
 README = ROOT / "README.md"
 
 
-class InstallIntoSitePackages(install_data):
-    """Put ``data_files`` beside the package instead of under ``sys.prefix``: ``site`` reads ``.pth`` files only there."""
+class build_startup(Command):
+    """Copy the start-up hook beside the package, in wheels and in editable installs: ``site`` reads ``.pth`` files only there."""
+
+    editable_mode = False  # set by setuptools
+
+    def initialize_options(self) -> None:
+        self.target = None
 
     def finalize_options(self) -> None:
-        super().finalize_options()
-        self.install_dir = self.get_finalized_command("install").install_purelib
+        if self.editable_mode:
+            self.target = self.get_finalized_command("install").install_purelib
+        else:
+            self.target = self.get_finalized_command("build").build_lib
+
+    def run(self) -> None:
+        self.mkpath(self.target)
+        for source in self.get_source_files():
+            self.copy_file(source, self.target)
+
+    def get_source_files(self) -> list[str]:
+        return sorted(str(path) for path in Path("startup").iterdir() if path.suffix in (".py", ".pth"))
+
+    def get_outputs(self) -> list[str]:
+        return [str(Path(self.target, Path(source).name)) for source in self.get_source_files()]
+
+    def get_output_mapping(self) -> dict[str, str]:
+        return {}  # copied in either mode, never linked to the source
+
+
+class build_with_startup(build):
+    sub_commands = [*build.sub_commands, ("build_startup", None)]
 
 
 EXTRAS = {
@@ -35,9 +60,9 @@ setup(
     author="fairseq_posenc contributors",
     license="MIT",
     python_requires=">=3.10",
+    package_dir={"": "."},  # editable installs: a plain path entry, which a folder called fairseq_posenc in the way cannot hide
     packages=find_packages(include=["fairseq_posenc", "fairseq_posenc.*"]),
-    data_files=[("", ["startup/_fairseq_posenc_hook.py", "startup/fairseq_posenc_hook.pth"])],
-    cmdclass={"install_data": InstallIntoSitePackages},
+    cmdclass={"build": build_with_startup, "build_startup": build_startup},
     install_requires=[
         "torch>=2.4,<2.14",
         "fairseq==0.12.2",
