@@ -4,6 +4,8 @@ Importing this package is light: neither PyTorch nor fairseq is imported. It reg
 imported (``--user-dir``); where it is not yet, the start-up hook does so as soon as it is.
 """
 
+import importlib
+import importlib.util
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +30,17 @@ def register() -> None:
     from fairseq_posenc import compat
 
     compat.apply()
+    for room in ("models", "tasks"):
+        if importlib.util.find_spec(f"fairseq_posenc.{room}"):
+            importlib.import_module(f"fairseq_posenc.{room}")
+    _know_as_user_dir()
+
+
+def _know_as_user_dir() -> None:
+    """Make ``--user-dir`` of this very folder harmless: fairseq refuses to import a folder's package a second time."""
+    from fairseq.utils import import_user_module
+
+    import_user_module.memo = getattr(import_user_module, "memo", set()) | set(__path__)
 
 
 if "fairseq" in sys.modules:
