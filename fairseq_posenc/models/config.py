@@ -1,0 +1,115 @@
+"""The command-line flags and the Hydra config of the encoder models, made from what the core declares.
+
+Every field is optional: ``None`` means "as the architecture says", so that one dataclass serves all sizes and schemes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import field, make_dataclass
+from typing import Any, Optional
+
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+
+from ..attention import BACKENDS
+from ..encoder import ACTIVATIONS
+from ..schemes import REGISTRY, option_fields
+
+ACTIVATION = ChoiceEnum(sorted(ACTIVATIONS))
+BACKEND = ChoiceEnum(["auto", *BACKENDS])
+
+SIZES = {
+    "base": dict(encoder_layers=12, encoder_embed_dim=768, encoder_ffn_embed_dim=3072, encoder_attention_heads=12),
+    "large": dict(encoder_layers=24, encoder_embed_dim=1024, encoder_ffn_embed_dim=4096, encoder_attention_heads=16),
+    "tiny": dict(encoder_layers=2, encoder_embed_dim=128, encoder_ffn_embed_dim=512, encoder_attention_heads=4),
+}
+DEFAULTS = dict(
+    **SIZES["base"],
+    positions="absolute",
+    attention_backend="auto",
+    activation_fn="gelu",
+    pooler_activation_fn="tanh",
+    dropout=0.1,
+    attention_dropout=0.1,
+    activation_dropout=0.0,
+    pooler_dropout=0.0,
+    encoder_layerdrop=0.0,
+    max_positions=512,
+)
+
+
+def _optional(type_: Any, help_: str) -> Any:
+    return Optional[type_], field(default=None, metadata={"help": help_})
+
+
+def _flag(help_: str) -> Any:
+    return bool, field(default=False, metadata={"help": help_})
+
+
+ENCODER_FIELDS: dict[str, Any] = dict(
+    encoder_layers=_optional(int, "number of layers"),
+    encoder_embed_dim=_optional(int, "width D of the model"),
+    encoder_ffn_embed_dim=_optional(int, "width of the feed-forward networks"),
+    encoder_attention_heads=_optional(int, "number of attention heads"),
+    activation_fn=_optional(ACTIVATION, "activation of the feed-forward networks"),
+    pooler_activation_fn=_optional(ACTIVATION, "activation of classification heads"),
+    dropout=_optional(float, "dropout probability"),
+    attention_dropout=_optional(float, "dropout probability of attention weights"),
+    activation_dropout=_optional(float, "dropout probability after the activation in feed-forward networks"),
+    pooler_dropout=_optional(float, "dropout probability in classification heads"),
+    encoder_layerdrop=_optional(float, "probability of skipping a layer in training"),
+    encoder_normalize_before=_flag("LayerNorm before each block rather than after it"),
+    no_layernorm_embedding=_flag("no LayerNorm after the embeddings"),
+    untie_weights_roberta=_flag("an output projection of its own rather than the word embeddings"),
+    checkpoint_activations=_flag("recompute activations in the backward pass to save memory"),
+    load_checkpoint_heads=_flag("(re-)register and load classification heads when loading checkpoints"),
+)
+
+
+def _scheme_field(declared: dataclasses.Field) -> Any:
+    """An option of the schemes -> an optional field of the config, with its default in the help."""
+    kind = {"int": int, "float": float, "str": str, "bool": str}[_plain_type(declared)]
+    choices = declared.metadata.get("choices") or (("true", "false") if kind is str else None)
+    default = "as the scheme's source has it" if declared.default is None else declared.default
+    listed = f" ({'|'.join(choices)})" if choices else ""
+    return _optional(kind, f"{declared.metadata['help']}{listed} (default: {default})")
+
+
+def _plain_type(declared: dataclasses.Field) -> str:
+    return str(declared.type).split(" ")[0]
+
+
+POSITION_FIELDS: dict[str, Any] = dict(
+    positions=_optional(str, f"positional encoding: a sum (+) of {', '.join(sorted(REGISTRY))}"),
+    attention_backend=_optional(BACKEND, "how attention is computed; what cannot run the scheme is refused"),
+    max_positions=_optional(int, "number n of positions that schemes with tables learn; the task's length by default"),
+    **{name: _scheme_field(declared) for name, declared in option_fields().items()},
+)
+
+
+EncoderModelConfig = make_dataclass(
+    "EncoderModelConfig",
+    [(name, *declared) for name, declared in {**POSITION_FIELDS, **ENCODER_FIELDS}.items()],
+    bases=(FairseqDataclass,),
+)
+EncoderModelConfig.__doc__ = "Flags and config of the encoder models; see ENCODER_FIELDS and POSITION_FIELDS."
+
+
+def position_options(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The schemes' options among a model's values, in the core's plain types; what is None is left out.
+
+    Raises:
+        ValueError: a truth value that is neither true nor false; the message names the flag.
+    """
+    found = {}
+    for name, declared in option_fields().items():
+        value = values.get(name)
+        if value is None:
+            continue
+        if _plain_type(declared) == "bool":
+            if str(value).lower() not in ("true", "false"):
+                raise ValueError(f"--{name.replace('_', '-')} must be true or false, got {value!r}")
+            value = str(value).lower() == "true"
+        found[name] = value
+    return found

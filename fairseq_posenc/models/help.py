@@ -1,0 +1,50 @@
+"""``fairseq-train --help`` with the encoder models' flags.
+
+fairseq prints its help while it parses for the first time, before it adds the flags of the chosen architecture, so that
+they never show. Where help is asked for, they are added at once, in two groups.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from fairseq import options
+from fairseq.dataclass.utils import gen_parser_from_dataclass
+
+from .config import DEFAULTS, ENCODER_FIELDS, POSITION_FIELDS, EncoderModelConfig
+
+GROUPS = {
+    "Positional encoding (architectures of fairseq_posenc)": POSITION_FIELDS,
+    "Encoder (architectures of fairseq_posenc; defaults of the base size)": ENCODER_FIELDS,
+}
+
+
+def add_groups(parser: argparse.ArgumentParser) -> None:
+    """Add the encoder models' flags, grouped, each with its default in the help."""
+    flags = argparse.ArgumentParser(add_help=False)
+    gen_parser_from_dataclass(flags, EncoderModelConfig(), delete_default=True)
+    by_name = {action.dest: action for action in flags._actions}
+    for title, names in GROUPS.items():
+        group = parser.add_argument_group(title)
+        for name in names:
+            action = by_name[name]
+            if DEFAULTS.get(name) is not None:
+                action.help = f"{action.help} (default: {DEFAULTS[name]})"
+            group._add_action(action)
+
+
+def show_in_help() -> None:
+    """Let ``--help`` of every fairseq command that takes ``--arch`` show the groups."""
+    original = options.add_model_args
+    if getattr(original, "shows_groups", False):
+        return
+
+    def add_model_args(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+        group = original(parser)
+        if {"-h", "--help"} & set(sys.argv[1:]):
+            add_groups(parser)
+        return group
+
+    add_model_args.shows_groups = True  # type: ignore[attr-defined]
+    options.add_model_args = add_model_args

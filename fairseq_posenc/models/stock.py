@@ -1,0 +1,80 @@
+"""State dicts between fairseq's stock RoBERTa and ours with ``absolute`` positions: the same model, other names.
+
+Ours leaves out what stock fairseq 0.12.2 stores twice in every layer (``in_proj_weight`` … ``fc2_bias``, which only fill
+PyTorch's fused inference path) and the rows of the position table that no token uses. fairseq's layers make those copies
+themselves while they load.
+"""
+
+from __future__ import annotations
+
+import re
+
+import torch
+from fairseq.models.roberta import RobertaModel
+from torch import Tensor
+
+DEAD_COPIES = re.compile(r"\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$")
+STOCK_TABLE = "sentence_encoder.embed_positions.weight"
+OUR_TABLE = "sentence_encoder.positions.absolute.weight"
+
+StateDict = dict[str, Tensor]
+
+
+def from_stock(state: StateDict, padding_idx: int = 1) -> StateDict:
+    """A state dict of stock RoBERTa under our names. One that is ours already comes back as it is."""
+    ours = {}
+    for name, value in state.items():
+        if DEAD_COPIES.search(name) or name.endswith("sentence_encoder.version"):
+            continue
+        if name.endswith(STOCK_TABLE):
+            # fairseq counts positions from padding_idx + 1 and keeps the rows before it.
+            name, value = name.replace(STOCK_TABLE, OUR_TABLE), value[padding_idx + 1 :]
+        ours[name] = value
+    return ours
+
+
+def to_stock(state: StateDict, padding_idx: int = 1) -> StateDict:
+    """A state dict of ours with ``absolute`` positions, complete for stock RoBERTa with strict=True.
+
+    Raises:
+        ValueError: the model has positions that stock RoBERTa has no place for.
+    """
+    stock = {}
+    for name, value in state.items():
+        if name.endswith(OUR_TABLE):
+            unused = value.new_zeros(padding_idx + 1, value.shape[1])
+            name, value = name.replace(OUR_TABLE, STOCK_TABLE), torch.cat([unused, value])
+            stock[name.replace("embed_positions.weight", "version")] = value.new_tensor([3.0])
+        elif ".positions." in name:
+            raise ValueError(f"stock RoBERTa has no place for {name}: only roberta_absolute is the same model")
+        stock[name] = value
+    for name in [n for n in stock if n.endswith("self_attn.q_proj.weight")]:
+        stock |= _dead_copies(stock, name.removesuffix("self_attn.q_proj.weight"))
+    return stock
+
+
+def _dead_copies(state: StateDict, layer: str) -> StateDict:
+    copies = {}
+    for kind in ("weight", "bias"):
+        copies[f"{layer}in_proj_{kind}"] = torch.cat([state[f"{layer}self_attn.{p}_proj.{kind}"] for p in "qkv"])
+        copies[f"{layer}out_proj_{kind}"] = state[f"{layer}self_attn.out_proj.{kind}"]
+        copies[f"{layer}fc1_{kind}"] = state[f"{layer}fc1.{kind}"]
+        copies[f"{layer}fc2_{kind}"] = state[f"{layer}fc2.{kind}"]
+    return copies
+
+
+def let_stock_load_ours() -> None:
+    """Make fairseq's own RoBERTa take our ``absolute`` checkpoints wherever it loads a state dict."""
+    original = RobertaModel.upgrade_state_dict_named
+    if getattr(original, "takes_ours", False):
+        return
+
+    def upgrade_state_dict_named(self: RobertaModel, state: StateDict, name: str) -> None:
+        if any(key.endswith(OUR_TABLE) for key in state):
+            stock = to_stock(state, self.encoder.dictionary.pad())
+            state.clear()
+            state.update(stock)
+        original(self, state, name)
+
+    upgrade_state_dict_named.takes_ours = True  # type: ignore[attr-defined]
+    RobertaModel.upgrade_state_dict_named = upgrade_state_dict_named

@@ -1,0 +1,11 @@
+"""The schemes, one file each. Every module here is imported, so a new file is all that a new scheme takes."""
+
+import importlib
+import pkgutil
+
+from .base import REGISTRY, GeneralOptions, Positions, Scheme, Settings, option_fields, parse, register
+
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")
+
+__all__ = ["REGISTRY", "GeneralOptions", "Positions", "Scheme", "Settings", "option_fields", "parse", "register"]

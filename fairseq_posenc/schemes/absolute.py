@@ -1,0 +1,34 @@
+"""Learned absolute positions, as in BERT and RoBERTa (Devlin et al. 2019)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..terms import Sample, Window
+from .base import Scheme, Settings, register
+
+
+@register
+class Absolute(Scheme):
+    """``x_i = w_i + p_i``: one learned vector a position, added to the word embeddings.
+
+    ``weight`` is (n, D). Positions count the tokens that are not padding, from 0.
+    """
+
+    name = "absolute"
+    equation = "x_i = w_i + p_i"
+    source = "Devlin et al. 2019"
+    inductive = False
+    translation_invariant = False
+    interpretable = False
+
+    def __init__(self, settings: Settings, options: Scheme.Options) -> None:
+        super().__init__(settings, options)
+        self.weight = nn.Parameter(torch.empty(settings.max_positions, settings.dim))
+        nn.init.normal_(self.weight, std=0.02)
+
+    def embed(self, window: Window, sample: Sample) -> Tensor:
+        self.require_length(window.keys)
+        return F.embedding(sample.positions, self.weight)

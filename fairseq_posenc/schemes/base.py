@@ -1,0 +1,245 @@
+"""What a scheme is, how it is registered, and how an expression such as ``absolute+tisa`` becomes one."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ..terms import RelativeIndex, Sample, Terms, Window
+
+REGISTRY: dict[str, type[Scheme]] = {}
+
+
+@dataclass(frozen=True)
+class GeneralOptions:
+    """Options that every scheme honours where they have a meaning. ``None`` leaves the choice to the scheme."""
+
+    position_share_heads: bool | None = field(default=None, metadata={"help": "one set of position parameters for all heads"})
+    position_share_layers: bool | None = field(default=None, metadata={"help": "one set of position parameters for all layers"})
+    max_relative_position: int | None = field(default=None, metadata={"help": "clip offsets at ±k", "minimum": 1, "metavar": "k"})
+    position_scale_factor: float | None = field(
+        default=None, metadata={"help": "f of the scale 1/sqrt(f·d) of the attention scores", "minimum": 1e-6, "metavar": "f"}
+    )
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a scheme is told about the model around it."""
+
+    layers: int
+    heads: int
+    dim: int
+    max_positions: int
+    separator: int | None = None  # the token that ends a sentence, for schemes that count within one
+    options: GeneralOptions = GeneralOptions()
+    factor: float = 1.0  # f of the scale s = 1/sqrt(f·d); set by the composition
+    reset: bool = False  # whether [CLS] has rows of its own in relative tables; set by the composition
+
+    @property
+    def head_dim(self) -> int:
+        return self.dim // self.heads
+
+    @property
+    def scale(self) -> float:
+        """s = 1/sqrt(f·d)"""
+        return 1 / math.sqrt(self.factor * self.head_dim)
+
+
+class Scheme(nn.Module):
+    """One way to tell a transformer about word order.
+
+    A subclass is one file: it declares itself by the class attributes below, makes its parameters in ``__init__`` and turns
+    them into terms in :meth:`layer_terms` (or :meth:`embed`).
+    """
+
+    name: ClassVar[str]  # in expressions, in parameter names and, with "_", before the names of its options
+    equation: ClassVar[str]
+    source: ClassVar[str]
+    inductive: ClassVar[bool] = True  # takes any length at any time, the same parameters agreeing on the common part
+    data_driven: ClassVar[bool] = True  # learns its positions
+    translation_invariant: ClassVar[bool] = True  # depends on j - i alone
+    interpretable: ClassVar[bool] = True  # can be drawn as scores against offsets or positions
+    parallelisable: ClassVar[bool] = True  # all positions at once, no recursion along the sequence
+    decoder: ClassVar[bool] = True  # has a causal form that a cache of keys agrees with
+    share_heads: ClassVar[bool] = False  # the source's own choice, where the options say nothing
+    share_layers: ClassVar[bool] = False
+    scale_factor: ClassVar[float] = 1.0  # the source's own f
+
+    @dataclass(frozen=True)
+    class Options:
+        """Options of this scheme alone; the option ``x`` of the scheme ``tisa`` is called ``tisa_x`` outside."""
+
+    def __init__(self, settings: Settings, options: Options) -> None:
+        super().__init__()
+        self.settings = settings
+        self.options = options
+
+    def embed(self, window: Window, sample: Sample) -> Tensor | None:
+        """(B or 1, Q, D) to be added to the word embeddings, or None."""
+        return None
+
+    def layer_terms(self, window: Window) -> Sequence[Terms]:
+        """The terms of every layer, or of one layer if all have the same. Called once a forward pass."""
+        return (Terms(),)
+
+    def terms(self, layer: int, window: Window, x: Tensor) -> Terms:
+        """The terms of one layer whose input is ``x``, (B, K, D). To be overridden only by what depends on ``x``."""
+        layers = window.once(self, lambda: self.layer_terms(window))
+        return layers[layer if len(layers) > 1 else 0]
+
+    def parameter(self, *shape: int) -> nn.Parameter:
+        """An uninitialised parameter (layers or 1, heads or 1, *shape), shared as the options or the source say."""
+        share_layers, share_heads = self.shared
+        layers, heads = (1 if share_layers else self.settings.layers), (1 if share_heads else self.settings.heads)
+        return nn.Parameter(torch.empty(layers, heads, *shape))
+
+    @property
+    def shared(self) -> tuple[bool, bool]:
+        """Whether parameters are shared by the layers, and by the heads."""
+        general = self.settings.options
+        layers = self.share_layers if general.position_share_layers is None else general.position_share_layers
+        heads = self.share_heads if general.position_share_heads is None else general.position_share_heads
+        return layers, heads
+
+    def require_length(self, n: int) -> None:
+        """Refuse a sequence that the tables do not reach.
+
+        Raises:
+            ValueError: ``n`` is beyond the maximum length; the message names the flag to raise.
+        """
+        if n > self.settings.max_positions:
+            raise ValueError(
+                f"a sequence of {n} tokens is longer than the {self.settings.max_positions} positions of the scheme "
+                f"{self.name!r}, which learns each of them and knows nothing beyond: raise --max-positions "
+                "(and train again), shorten the sequences (--tokens-per-sample, --truncate-sequence), or use an inductive scheme"
+            )
+
+    def extra_repr(self) -> str:
+        return f"{self.name}, {sum(p.numel() for p in self.parameters(recurse=False)):,} parameters"
+
+
+def register(scheme: type[Scheme]) -> type[Scheme]:
+    """Class decorator: makes a scheme known under its name."""
+    if scheme.name in REGISTRY:
+        raise ValueError(f"two schemes are called {scheme.name!r}: {REGISTRY[scheme.name]} and {scheme}")
+    REGISTRY[scheme.name] = scheme
+    return scheme
+
+
+def option_fields() -> dict[str, dataclasses.Field]:
+    """Every option of every scheme and the general ones: full name -> dataclass field (default, metadata)."""
+    found = {f.name: f for f in dataclasses.fields(GeneralOptions)}
+    for name, scheme in sorted(REGISTRY.items()):
+        found |= {f"{name}_{f.name}": f for f in dataclasses.fields(scheme.Options)}
+    return found
+
+
+def parse(expression: str) -> list[type[Scheme]]:
+    """``"absolute+tisa"`` -> the scheme classes, in the order given.
+
+    Raises:
+        ValueError: an unknown name (the nearest known ones are named), or a composition without meaning.
+    """
+    names = [name.strip() for name in expression.split("+")]
+    for name in names:
+        if name not in REGISTRY:
+            near = difflib.get_close_matches(name, REGISTRY, n=3, cutoff=0.5)
+            hint = f"did you mean {' or '.join(near)}? " if near else ""
+            raise ValueError(
+                f"unknown positional encoding {name!r} in --positions {expression!r}: {hint}"
+                f"Known are {', '.join(sorted(REGISTRY))}, and sums of them such as absolute+tisa"
+            )
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"--positions {expression!r} names {name!r} twice; name each scheme once")
+    if "none" in names and len(names) > 1:
+        raise ValueError(f"--positions {expression!r}: 'none' means no position information and cannot be part of a sum")
+    return [REGISTRY[name] for name in names]
+
+
+class Positions(nn.Module):
+    """The schemes of one expression, acting as one. ``positions.tisa`` is the scheme of that name.
+
+    Args:
+        expression: names of schemes joined by ``+``.
+        settings: the model around it; its ``options`` are replaced by what ``options`` says.
+        options: values by full name (``max_relative_position``, ``tisa_kernels``, …); ``None`` means the default.
+
+    Raises:
+        ValueError: an unknown scheme or option, a bad value, or a composition without meaning.
+    """
+
+    def __init__(self, expression: str, settings: Settings, options: Mapping[str, Any] | None = None) -> None:
+        super().__init__()
+        self.expression = expression
+        classes = parse(expression)
+        values = _check_options(options or {})
+        general = GeneralOptions(**{f.name: values[f.name] for f in dataclasses.fields(GeneralOptions) if f.name in values})
+        factor = general.position_scale_factor or max(scheme.scale_factor for scheme in classes)
+        self.settings = dataclasses.replace(
+            settings, options=general, factor=factor, reset="reset" in (scheme.name for scheme in classes)
+        )
+        for scheme in classes:
+            own = {f.name: f"{scheme.name}_{f.name}" for f in dataclasses.fields(scheme.Options)}
+            own_values = {short: values[full] for short, full in own.items() if full in values}
+            self.add_module(scheme.name, scheme(self.settings, scheme.Options(**own_values)))
+        self._refuse_meaningless()
+
+    @property
+    def schemes(self) -> list[Scheme]:
+        return list(self.children())  # type: ignore[arg-type]
+
+    @property
+    def inductive(self) -> bool:
+        return all(scheme.inductive for scheme in self.schemes)
+
+    def embed(self, window: Window, sample: Sample) -> Tensor | None:
+        """(B or 1, Q, D): the sum of what the schemes add to the word embeddings."""
+        parts = [e for scheme in self.schemes if (e := scheme.embed(window, sample)) is not None]
+        return sum(parts[1:], start=parts[0]) if parts else None
+
+    def terms(self, layer: int, window: Window, x: Tensor) -> Terms:
+        """The sum of the schemes' terms: the same object for layers whose parts are the same objects."""
+        parts = tuple(scheme.terms(layer, window, x) for scheme in self.schemes)
+        return window.once((self, *parts), lambda: Terms.sum(parts, self.settings.factor))
+
+    def probe(self) -> Terms:
+        """Terms of two made-up tokens, to see which kinds there are."""
+        device = next((p.device for p in self.parameters()), torch.device("cpu"))
+        window = Window(min(2, self.settings.max_positions), device=device)
+        with torch.no_grad():
+            return self.terms(0, window, torch.zeros(1, window.keys, self.settings.dim, device=device))
+
+    def _refuse_meaningless(self) -> None:
+        try:
+            self.probe()
+        except ValueError as error:
+            raise ValueError(f"--positions {self.expression!r}: {error}") from error
+
+
+def relative_index(window: Window, clip: int) -> RelativeIndex:
+    """Rows of a table over the offsets ``-clip … clip``: row ``max(-clip, min(clip, r)) + clip``."""
+    return RelativeIndex(window, window.offsets.clamp(-clip, clip) + clip)
+
+
+def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    known = option_fields()
+    given = {name: value for name, value in options.items() if value is not None}
+    for name, value in given.items():
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+            raise ValueError(f"unknown position option {name!r}" + (f": did you mean {' or '.join(near)}?" if near else ""))
+        flag = "--" + name.replace("_", "-")
+        minimum, choices = known[name].metadata.get("minimum"), known[name].metadata.get("choices")
+        if minimum is not None and value < minimum:
+            raise ValueError(f"{flag} must be at least {minimum}, got {value}")
+        if choices is not None and value not in choices:
+            raise ValueError(f"{flag} must be one of {', '.join(choices)}, got {value!r}")
+    return given

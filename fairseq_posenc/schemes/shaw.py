@@ -1,0 +1,53 @@
+"""Relative position representations (Shaw et al. 2018)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from torch import nn
+
+from ..terms import Relative, Terms, Window
+from .base import Scheme, Settings, register, relative_index
+
+
+@register
+class Shaw(Scheme):
+    """``e_ij = s · (q_i·k_j + q_i·a^K_r)`` and ``z_i = Σ_j p_ij (v_j + a^V_r)`` with ``r = clip(j - i, k)`` (eq. 3, 4).
+
+    ``keys`` and ``values`` are (layers, 1, 2k+1, d): one table a layer, shared by the heads. Without
+    ``--max-relative-position``, k is the greatest offset, ``max_positions - 1``.
+    """
+
+    name = "shaw"
+    equation = "e = (q·k + q·a^K_r) / √d,  z = Σ p (v + a^V_r)"
+    source = "Shaw et al. 2018, eq. 3, 4"
+    share_heads = True
+
+    @dataclass(frozen=True)
+    class Options:
+        terms: str = field(
+            default="both", metadata={"help": "which tables there are: a^K, a^V or both", "choices": ("both", "keys", "values")}
+        )
+
+    def __init__(self, settings: Settings, options: Options) -> None:
+        super().__init__(settings, options)
+        self.clip = settings.options.max_relative_position or settings.max_positions - 1
+        for name in ("keys", "values"):
+            table = self.parameter(2 * self.clip + 1, settings.head_dim) if options.terms in ("both", name) else None
+            self.register_parameter(name, table)
+            if table is not None:
+                nn.init.normal_(table, std=0.02)
+
+    def layer_terms(self, window: Window) -> Sequence[Terms]:
+        index = relative_index(window, self.clip)
+
+        def relative(parameter: nn.Parameter | None) -> list[tuple[Relative, ...]]:
+            if parameter is None:
+                return [()] * (1 if self.shared[0] else self.settings.layers)
+            return [(Relative(table, index),) for table in parameter.unbind()]
+
+        return [
+            Terms(query_tables=keys, value_tables=values)
+            for keys, values in zip(relative(self.keys), relative(self.values), strict=True)
+        ]

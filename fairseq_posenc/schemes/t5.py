@@ -1,0 +1,61 @@
+"""T5's relative bias in logarithmic buckets (Raffel et al. 2020, section 2.1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from ..terms import Relative, RelativeIndex, Terms, Window
+from .base import Scheme, Settings, register
+
+
+def bucket(offsets: Tensor, buckets: int, max_distance: int, causal: bool) -> Tensor:
+    """The bucket of each offset ``r = j - i``: exact near 0, logarithmic up to ``max_distance``, one beyond.
+
+    Without ``causal``, half of the buckets are for keys after the query (``r > 0``); with it, those all fall in bucket 0.
+    """
+    if causal:
+        first, distance = 0, (-offsets).clamp(min=0)
+    else:
+        buckets //= 2
+        first, distance = (offsets > 0) * buckets, offsets.abs()
+    exact = buckets // 2
+    far = torch.log(distance.clamp(min=1) / exact) / math.log(max_distance / exact) * (buckets - exact)
+    return first + torch.where(distance < exact, distance, (exact + far.long()).clamp(max=buckets - 1))
+
+
+@register
+class T5(Scheme):
+    """``b_ij = w[h, bucket(j - i)]``, one scalar a head and bucket, the same in all layers.
+
+    ``weight`` is (1, H, buckets). The bias is added to the scaled scores; T5 itself does not scale ``q·k``.
+    """
+
+    name = "t5"
+    equation = "e = q·k / √d + b[bucket(j-i)]"
+    source = "Raffel et al. 2020, §2.1"
+    share_layers = True
+
+    @dataclass(frozen=True)
+    class Options:
+        buckets: int = field(default=32, metadata={"help": "number of buckets (both directions)", "minimum": 4})
+        max_distance: int = field(default=128, metadata={"help": "distance beyond which all share a bucket", "minimum": 2})
+
+    def __init__(self, settings: Settings, options: Options) -> None:
+        super().__init__(settings, options)
+        if options.max_distance <= options.buckets // 2:
+            raise ValueError(
+                f"--t5-max-distance {options.max_distance} must be greater than half of --t5-buckets {options.buckets}: "
+                "nearer distances have buckets of their own"
+            )
+        self.weight = self.parameter(options.buckets)
+        nn.init.normal_(self.weight, std=0.02)
+
+    def layer_terms(self, window: Window) -> Sequence[Terms]:
+        rows = bucket(window.offsets, self.options.buckets, self.options.max_distance, window.causal)
+        index = RelativeIndex(window, rows)
+        return [Terms(biases=(Relative(table, index),)) for table in self.weight.unbind()]

@@ -1,0 +1,58 @@
+"""Translation-invariant self-attention (Wennberg & Henter 2021)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from ..terms import Relative, RelativeIndex, Terms, Window
+from .base import Scheme, Settings, register
+
+
+def scoring_function(amplitude: Tensor, sharpness: Tensor, offset: Tensor, offsets: Tensor) -> Tensor:
+    """``f_θ(r) = Σ_s a_s exp(-|b_s| (r - c_s)²)`` (eq. 5).
+
+    Args:
+        amplitude, sharpness, offset: a, b, c, each (…, S).
+        offsets: r = j - i, (R,).
+
+    Returns:
+        (…, R), in float32 or better.
+    """
+    a, b, c = (p.to(torch.promote_types(p.dtype, torch.float32))[..., None] for p in (amplitude, sharpness, offset))
+    return (a * torch.exp(-b.abs() * (offsets - c) ** 2)).sum(-2)
+
+
+@register
+class Tisa(Scheme):
+    """``e_ij = s · q_i·k_j + f_θ(j - i)`` (eq. 4b), with a scoring function f_θ of S Gaussian kernels a head and layer.
+
+    ``amplitude``, ``sharpness`` and ``offset`` are (layers, heads, S): 3·S·H·L parameters. The kernels start narrow and near
+    the diagonal, scattered so that the heads differ: offsets of standard deviation 5, amplitudes and widths about 0.1.
+    ``absolute+tisa`` is eq. 4a.
+    """
+
+    name = "tisa"
+    equation = "e = q·k / √d + Σ_s a_s exp(-|b_s| (j-i-c_s)²)"
+    source = "Wennberg & Henter 2021, eq. 4b, 5"
+
+    @dataclass(frozen=True)
+    class Options:
+        kernels: int = field(default=5, metadata={"help": "number S of kernels a head", "minimum": 1, "metavar": "S"})
+
+    def __init__(self, settings: Settings, options: Options) -> None:
+        super().__init__(settings, options)
+        self.amplitude = self.parameter(options.kernels)
+        self.sharpness = self.parameter(options.kernels)
+        self.offset = self.parameter(options.kernels)
+        nn.init.normal_(self.amplitude, mean=0.1, std=0.1)
+        nn.init.normal_(self.sharpness, mean=0.1, std=0.1)
+        nn.init.normal_(self.offset, std=5.0)
+
+    def layer_terms(self, window: Window) -> Sequence[Terms]:
+        scores = scoring_function(self.amplitude, self.sharpness, self.offset, window.offsets)  # (L, H, R)
+        index = RelativeIndex(window)
+        return [Terms(biases=(Relative(table, index),)) for table in scores.unbind()]
