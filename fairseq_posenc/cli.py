@@ -1,0 +1,79 @@
+"""``fairseq-posenc COMMAND …``: everything beside training, which is ``fairseq-train``'s own.
+
+A command is a module with ``add_arguments(parser)`` and ``main(args)``, imported only when it is called. Bad input
+raises ValueError or OSError with a message that says what to do; it is printed without a traceback, and the exit status
+is 2.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NamedTuple
+
+from fairseq_posenc.version import __version__
+
+
+class Command(NamedTuple):
+    module: str
+    help: str
+
+
+COMMANDS = {
+    "prepare": Command("fairseq_posenc.data.prepare", "turn raw text into a data-bin for fairseq-train"),
+    "quickstart": Command("fairseq_posenc.quickstart", "pretrain two tiny models and compare them; minutes on a CPU"),
+    "plot": Command("fairseq_posenc.analysis.plot", "draw what the positional scheme of a checkpoint has learned"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status."""
+    argv = sys.argv[1:] if argv is None else argv
+    options = _parser().parse_args(argv or ["--help"])
+    command = COMMANDS[options.command]
+    module = import_module(command.module)
+    parser = argparse.ArgumentParser(
+        prog=f"fairseq-posenc {options.command}",
+        description=module.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    module.add_arguments(parser)
+    args = parser.parse_args(options.arguments)
+    try:
+        module.main(args)
+    except (ValueError, OSError) as error:
+        if options.traceback:
+            raise
+        print(f"fairseq-posenc {options.command}: {_message(error)}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"\nfairseq-posenc {options.command}: interrupted. The same command goes on from here.", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    width = max(map(len, COMMANDS))
+    listing = "\n".join(f"  {name:{width}}  {command.help}" for name, command in COMMANDS.items())
+    parser = argparse.ArgumentParser(
+        prog="fairseq-posenc",
+        description="Positional-encoding schemes for fairseq. Training itself is fairseq-train's.",
+        epilog=f"commands:\n{listing}\n\n'fairseq-posenc COMMAND --help' says more about each.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"fairseq-posenc {__version__}")
+    parser.add_argument("--traceback", action="store_true", help="show where in the code an error arose")
+    parser.add_argument("command", metavar="COMMAND", choices=COMMANDS, help="one of those below")
+    parser.add_argument("arguments", metavar="…", nargs=argparse.REMAINDER, help="the command's own")
+    return parser
+
+
+def _message(error: ValueError | OSError) -> str:
+    """The error as a sentence: what the operating system reports comes as a number, a phrase and a file."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

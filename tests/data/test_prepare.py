@@ -1,0 +1,241 @@
+"""The prepare command, run as it is run, on small texts."""
+
+import gzip
+import json
+import lzma
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sentencepiece
+
+from fairseq_posenc import cli
+
+WORDS = [
+    "the", "cat", "sat", "on", "a", "mat", "while", "dogs", "ran", "far", "over",
+    "green", "hills", "and", "saw", "many", "small", "birds", "sing", "loudly", "at", "dawn",
+]  # fmt: skip
+
+
+def make_text(documents: int, seed: int = 0) -> str:
+    """Documents of one to four lines of random words, parted by blank lines."""
+    chance = np.random.default_rng(seed)
+    sizes = chance.integers(1, 5, size=documents)
+    return "\n\n".join("\n".join(" ".join(chance.choice(WORDS, 8)) for _ in range(size)) for size in sizes) + "\n"
+
+
+def prepare(*arguments) -> int:
+    return cli.main(["prepare", *map(str, arguments)])
+
+
+def load(out: Path, split: str):
+    """The split's items, as fairseq reads them."""
+    from fairseq.data import indexed_dataset
+
+    data = indexed_dataset.MMapIndexedDataset(str(out / split))
+    return [data[i].tolist() for i in range(len(data))]
+
+
+def files(out: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in out.iterdir() if path.suffix in (".bin", ".idx", ".txt", ".model")}
+
+
+@pytest.fixture
+def text(tmp_path) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_text(make_text(60), encoding="utf-8")
+    return path
+
+
+SMALL = ("--vocab-size", 40, "--valid-fraction", 0.1, "--workers", 1)
+
+
+def test_equals_fairseq_preprocess(tmp_path, text):
+    """Byte for byte what fairseq-preprocess makes of the same pieces, dictionary included."""
+    assert prepare(text, "--valid", text, "--out", tmp_path / "ours", "--vocab-size", 40, "--workers", 2) == 0
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "ours" / "sentencepiece.model"))
+    lines = text.read_text("utf-8").splitlines()
+    (tmp_path / "pieces").write_text("".join(" ".join(pieces.encode(line, out_type=str)) + "\n" for line in lines), "utf-8")
+    subprocess.run(
+        [sys.executable, "-m", "fairseq_cli.preprocess", "--only-source", "--srcdict", tmp_path / "ours" / "dict.txt",
+         "--trainpref", tmp_path / "pieces", "--destdir", tmp_path / "theirs"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    for name in ("train.bin", "train.idx", "dict.txt"):
+        assert (tmp_path / "ours" / name).read_bytes() == (tmp_path / "theirs" / name).read_bytes(), name
+
+
+def test_every_task_sees_the_same_dictionary(tmp_path, text):
+    """`<mask>` stands last in dict.txt, so the task that adds it and the one that does not agree on every id."""
+    from fairseq.data import Dictionary
+    from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
+
+    out = tmp_path / "out"
+    assert prepare(text, "--out", out, *SMALL) == 0
+    plain = Dictionary.load(str(out / "dict.txt"))
+    task = MaskedLMTask.setup_task(MaskedLMConfig(data=str(out)))
+    assert len(plain) == len(task.dictionary) == 40
+    assert plain.symbols == task.dictionary.symbols
+    assert task.mask_idx == 39 == plain.index("<mask>")
+    assert [plain.bos(), plain.pad(), plain.eos(), plain.unk()] == [0, 1, 2, 3]
+    counts = np.bincount([i for item in load(out, "train") for i in item], minlength=40)
+    assert plain.count[4:] == counts[4:].tolist()
+
+
+def test_documents_are_parted_by_a_lone_eos(tmp_path):
+    """Also between files, and neither before the first nor after the last; runs of blank lines count once."""
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbf\r\nthe cat\r\n \t\r\n\r\nthe mat\r\na dog\r\n\r\n")
+    (tmp_path / "b.txt").write_bytes(b"the birds sing")
+    (tmp_path / "valid.txt").write_bytes(b"the mat")
+    out = tmp_path / "out"
+    texts = [tmp_path / "a.txt", tmp_path / "b.txt"]
+    assert prepare(*texts, "--valid", tmp_path / "valid.txt", "--out", out, "--vocab-size", 20, "--workers", 1) == 0
+    items = load(out, "train")
+    assert [len(item) == 1 for item in items] == [False, True, False, False, True, False]
+    assert all(item[-1] == 2 and 3 not in item for item in items)
+    assert items[2] == load(out, "valid")[0]
+    totals = json.loads((out / "manifest.json").read_text())["stages"]["data"]["train"]
+    assert (totals["documents"], totals["items"]) == (3, 6)
+
+
+@pytest.mark.parametrize(("suffix", "opener"), [(".gz", gzip.open), (".xz", lzma.open)])
+def test_packed_text_is_the_same_text(tmp_path, text, suffix, opener):
+    packed = tmp_path / f"text.txt{suffix}"
+    with opener(packed, "wb") as stream:
+        stream.write(text.read_bytes())
+    assert prepare(text, "--out", tmp_path / "plain", *SMALL) == 0
+    assert prepare(packed, "--out", tmp_path / "packed", *SMALL) == 0
+    assert files(tmp_path / "plain") == files(tmp_path / "packed")
+
+
+def test_workers_and_chunks_do_not_change_the_result(tmp_path, monkeypatch):
+    monkeypatch.setattr("fairseq_posenc.data.binarize.CHUNK_BYTES", 500)
+    monkeypatch.setattr("fairseq_posenc.data.text.PASSAGE_BYTES", 60)  # documents longer than a passage
+    text = tmp_path / "text.txt"
+    text.write_text(make_text(300), "utf-8")
+    assert prepare(text, "--out", tmp_path / "two", *SMALL, "--workers", 2) == 0
+    monkeypatch.undo()
+    assert prepare(text, "--out", tmp_path / "one", *SMALL) == 0
+    assert files(tmp_path / "one") == files(tmp_path / "two")
+
+
+def test_held_out_documents_are_whole_and_not_in_training(tmp_path, text):
+    out = tmp_path / "out"
+    assert prepare(text, "--out", out, *SMALL) == 0
+    def documents(split):
+        joined = " ".join(" ".join(map(str, item)) for item in load(out, split))
+        return joined.split(" 2 2 ")  # a line's end and a lone one
+    train, valid = documents("train"), documents("valid")
+    assert (len(train), len(valid)) == (54, 6)
+    assert prepare(text, "--valid", text, "--out", tmp_path / "all", "--sentencepiece-model", out / "sentencepiece.model") == 0
+    joined = " ".join(" ".join(map(str, item)) for item in load(tmp_path / "all", "train"))
+    assert sorted(document.removesuffix(" 2") for document in train + valid) == sorted(
+        document.removesuffix(" 2") for document in joined.split(" 2 2 ")
+    )
+
+
+def test_rerun_does_nothing_and_changed_options_or_text_are_refused(tmp_path, text, capsys):
+    out = tmp_path / "out"
+    assert prepare(text, "--out", out, *SMALL) == 0
+    before = {path: path.stat().st_mtime_ns for path in out.glob("*.*") if path.suffix in (".bin", ".idx", ".model")}
+    assert prepare(text, "--out", out, *SMALL) == 0
+    assert before == {path: path.stat().st_mtime_ns for path in before}
+
+    assert prepare(text, "--out", out, *SMALL, "--seed", 2) == 2
+    assert "--seed was 1, now 2" in capsys.readouterr().err
+    os.utime(text, (1, 1))  # touched, not changed
+    assert prepare(text, "--out", out, *SMALL) == 0
+    content = text.read_text("utf-8")
+    text.write_text(content.replace("cat", "cow"), "utf-8")
+    assert prepare(text, "--out", out, *SMALL) == 2
+    assert "text.txt is not what" in capsys.readouterr().err
+    assert prepare(text, "--out", out, *SMALL, "--overwrite") == 0
+
+
+def test_damaged_output_is_made_again(tmp_path, text):
+    out = tmp_path / "out"
+    assert prepare(text, "--out", out, *SMALL) == 0
+    whole = files(out)
+    (out / "train.bin").write_bytes(whole["train.bin"][:-2])
+    (out / "valid.idx").unlink()
+    assert prepare(text, "--out", out, *SMALL) == 0
+    assert files(out) == whole
+
+
+def test_kill_leaves_nothing_that_looks_finished(tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text(make_text(40_000), "utf-8")
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "fairseq_posenc.cli", "prepare", text, "--out", out, *map(str, SMALL)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    while not (out / "train.bin.partial").exists() and process.poll() is None:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert not {"dict.txt", "train.idx", "valid.idx"} & {path.name for path in out.iterdir()}
+    assert prepare(text, "--out", out, *SMALL) == 0
+    assert prepare(text, "--out", tmp_path / "uninterrupted", *SMALL) == 0
+    assert files(out) == files(tmp_path / "uninterrupted")
+    assert not list(out.glob("*.partial"))
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "message"),
+    [
+        (b"fine\nalso fine\n\nnot f\xe9ne\n", (), "text.txt, line 4, byte 6: not UTF-8"),
+        (b"\xff\xfeh\x00i\x00", (), "text.txt, line 1, byte 1: not UTF-8"),
+        (b"\n \n\r\n", (), "nothing but blank lines"),
+        (b"the cat sat\n" * 9, (), "has 1, and --valid-fraction 0.1 holds out one of every 10"),
+        (b"the cat sat\n\n" * 99, ("--vocab-size", 5000), "supports 1[0-9] symbols at most"),
+        (b"the cat sat\n\n" * 99, ("--vocab-size", 8), "--vocab-size 8: too small for the characters"),
+        (b"the cat sat\n\n" * 99, ("--vocab-size", -1), "--vocab-size -1: at least 1"),
+        (b"the cat sat\n\n" * 99, ("--workers", 0), "--workers 0"),
+        (b"the cat sat\n\n" * 99, ("--valid-fraction", 1.5), "--valid-fraction 1.5"),
+        (b"the cat sat\n\n" * 99, ("--sentencepiece-model", "TEXT"), "text.txt: not a sentencepiece model"),
+    ],
+)
+def test_bad_input_is_named(tmp_path, capsys, content, arguments, message):
+    text = tmp_path / "text.txt"
+    text.write_bytes(content)
+    out = tmp_path / "out"
+    arguments = [text if argument == "TEXT" else argument for argument in arguments]
+    assert prepare(text, "--out", out, *SMALL, *arguments) == 2
+    error = capsys.readouterr().err
+    assert "Traceback" not in error
+    assert re.search(message, error), error
+    assert not (out / "dict.txt").exists()
+
+
+@pytest.mark.parametrize("name", ["cut.txt.xz", "cut.txt.gz", "text.gz"])
+def test_damaged_archive_is_named(tmp_path, capsys, text, name):
+    packed = {".xz": lzma.compress, ".gz": gzip.compress}[Path(name).suffix](text.read_bytes())
+    (tmp_path / name).write_bytes(packed[:-20] if name.startswith("cut") else text.read_bytes())
+    assert prepare(tmp_path / name, "--out", tmp_path / "out", *SMALL) == 2
+    assert f"{name}: cannot be unpacked" in capsys.readouterr().err
+
+
+def test_bad_paths_are_named(tmp_path, capsys, text):
+    for arguments, message in [
+        ((tmp_path / "no.txt", "--out", tmp_path / "out"), "no.txt: no such file"),
+        ((tmp_path, "--out", tmp_path / "out"), "is a folder"),
+        ((text, "--out", text), "text.txt is a file"),
+        ((text, "--out", tmp_path / "strange"), "dict.txt was not written by this command"),
+    ]:
+        (tmp_path / "strange").mkdir(exist_ok=True)
+        (tmp_path / "strange" / "dict.txt").touch()
+        assert prepare(*arguments) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_two_at_once_are_refused(tmp_path, capsys, text):
+    from fairseq_posenc.files import sole_writer
+
+    with sole_writer(tmp_path / "out"):
+        assert prepare(text, "--out", tmp_path / "out") == 2
+    assert "another process is writing to" in capsys.readouterr().err
