@@ -12,7 +12,7 @@ README = ROOT / "README.md"
 
 
 class build_startup(Command):
-    """Copy the start-up hook beside the package, in wheels and in editable installs: ``site`` reads ``.pth`` files only there."""
+    """Copy the start-up hook beside the package, in wheels and editable installs: ``site`` reads ``.pth`` files there."""
 
     editable_mode = False  # set by setuptools
 
@@ -41,7 +41,7 @@ class build_startup(Command):
 
 
 class build_with_startup(build):
-    sub_commands = [*build.sub_commands, ("build_startup", None)]
+    sub_commands = [*build.sub_commands, ("build_startup", None)]  # noqa: RUF012 - a class attribute of setuptools'
 
 
 EXTRAS = {
@@ -60,7 +60,8 @@ setup(
     author="fairseq_posenc contributors",
     license="MIT",
     python_requires=">=3.10",
-    package_dir={"": "."},  # editable installs: a plain path entry, which a folder called fairseq_posenc in the way cannot hide
+    # So that an editable install is a plain path entry, which a folder that happens to be called fairseq_posenc cannot hide.
+    package_dir={"": "."},
     packages=find_packages(include=["fairseq_posenc", "fairseq_posenc.*"]),
     cmdclass={"build": build_with_startup, "build_startup": build_startup},
     install_requires=[

@@ -1,45 +1,39 @@
 """Positional-encoding schemes for transformers, as a fairseq plugin.
 
-Importing this package is light: neither PyTorch nor fairseq is imported. It registers with fairseq where fairseq is already
-imported (``--user-dir``); where it is not yet, the start-up hook does so as soon as it is.
+Importing this package is light: neither PyTorch nor fairseq is imported. Where fairseq is imported already (as it is for
+``--user-dir``), the package registers with it; where it is not yet, the start-up hook sees to it when it is.
 """
 
-import importlib
-import importlib.util
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from fairseq_posenc.version import __version__
 
-__all__ = ["__version__", "importing_fairseq", "register"]
+__all__ = ["__version__", "importing", "register"]
 
 
 @contextmanager
-def importing_fairseq() -> Iterator[None]:
-    """Around the execution of fairseq's ``__init__``: mends what keeps it from being imported, then registers the plugin."""
+def importing(package: str) -> Iterator[None]:
+    """What the start-up hook wraps around the import of fairseq or Hydra: mend it, then register with fairseq."""
     from fairseq_posenc import compat
 
     with compat.importable():
         yield
-    register()
+    if package == "fairseq":
+        register()
 
 
 def register() -> None:
-    """Register the models and tasks with fairseq and mend what does not run on current libraries. Repeating it is harmless."""
+    """Patch fairseq for current libraries and register the models with it. Repeating it does nothing more."""
+    from fairseq.utils import import_user_module
+
     from fairseq_posenc import compat
 
     compat.apply()
-    for room in ("models", "tasks"):
-        if importlib.util.find_spec(f"fairseq_posenc.{room}"):
-            importlib.import_module(f"fairseq_posenc.{room}")
-    _know_as_user_dir()
+    import fairseq_posenc.models  # noqa: F401 - importing registers
 
-
-def _know_as_user_dir() -> None:
-    """Make ``--user-dir`` of this very folder harmless: fairseq refuses to import a folder's package a second time."""
-    from fairseq.utils import import_user_module
-
+    # fairseq refuses to import a --user-dir whose package is imported already, unless it remembers to have done so itself.
     import_user_module.memo = getattr(import_user_module, "memo", set()) | set(__path__)
 
 

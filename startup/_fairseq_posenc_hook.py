@@ -1,33 +1,33 @@
-"""Makes ``import fairseq`` apply fairseq_posenc's compatibility patches before and register the plugin after.
+"""Makes ``import fairseq`` apply fairseq_posenc's compatibility patches first and register the plugin afterwards.
 
-``fairseq_posenc_hook.pth`` imports this module at every start of Python, so it does next to nothing: it puts one finder in
-front of ``sys.meta_path`` that answers to the name ``fairseq`` and to no other. ``FAIRSEQ_POSENC_DISABLE=1`` switches it off.
+``fairseq_posenc_hook.pth`` imports this module whenever Python starts, so it does next to nothing: it puts a finder in front
+of ``sys.meta_path`` that answers to two names only. ``FAIRSEQ_POSENC_DISABLE=1`` switches it off.
 """
 
 import os
 import sys
 
 
-class FairseqFinder:
-    """Meta path finder that lets the other finders find fairseq and wraps the execution of its ``__init__``."""
+class Finder:
+    """Leaves finding fairseq and Hydra to the other finders, and wraps the execution of their ``__init__``."""
 
     def find_spec(self, name, path=None, target=None):
-        if name != "fairseq":
+        if name != "fairseq" and name != "hydra":
             return None
         spec = self._find_elsewhere(name, path, target)
-        if spec is None or spec.origin is None:  # not installed, or a mere folder called fairseq
+        if spec is None or spec.origin is None:  # not installed, or a mere folder of that name
             return spec
         try:
-            import fairseq_posenc
-        except ModuleNotFoundError as error:
-            if error.name == "fairseq_posenc":  # uninstalled, this file left behind
+            from fairseq_posenc import importing
+        except ImportError as error:
+            if error.name == "fairseq_posenc":  # uninstalled, and this file left behind
                 return spec
             raise
         loader = spec.loader
         execute = loader.exec_module
 
         def exec_module(module):
-            with fairseq_posenc.importing_fairseq():
+            with importing(name):
                 execute(module)
 
         loader.exec_module = exec_module
@@ -43,5 +43,5 @@ class FairseqFinder:
         return None
 
 
-if not os.environ.get("FAIRSEQ_POSENC_DISABLE"):
-    sys.meta_path.insert(0, FairseqFinder())
+if os.environ.get("FAIRSEQ_POSENC_DISABLE", "0") in ("", "0"):
+    sys.meta_path.insert(0, Finder())

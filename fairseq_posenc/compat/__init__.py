@@ -1,8 +1,8 @@
 """Makes fairseq 0.12.2, unmodified, run on current Python, PyTorch and NumPy.
 
-fairseq and Hydra 1.0 are no longer released, so what they need is mended from outside: :func:`importable` around their import,
-:func:`apply` after it. Every patch is one function whose docstring says what it mends and when it can go; it touches nothing
-but names inside fairseq and Hydra, and does nothing where it is not needed.
+fairseq and Hydra 1.0 are no longer released, so what they need is mended from outside: :func:`importable` around their
+import, :func:`apply` after it. Every patch is one function whose docstring says what it mends and when it can go; it touches
+nothing but names inside fairseq and Hydra, and does nothing where it is not needed.
 """
 
 from functools import cache
@@ -15,9 +15,9 @@ __all__ = ["apply", "importable", "load_checkpoint"]
 @cache
 def apply() -> None:
     """Apply every patch that needs fairseq to be imported. Later calls do nothing."""
-    from fairseq_posenc.compat import hydra_plugins
+    from fairseq_posenc.compat import checkpoints, data, hydra_1_0, layers, training
 
-    for room in (hydra_plugins,):
+    for room in (hydra_1_0, checkpoints, data, layers, training):
         for patch in room.PATCHES:
             patch()
 

@@ -1,6 +1,7 @@
 """What keeps fairseq and Hydra 1.0 from being imported on Python 3.11 and later."""
 
 import dataclasses
+import logging
 import sys
 import types
 import typing
@@ -12,8 +13,9 @@ PATCHED_PACKAGES = ("fairseq", "hydra")
 
 @contextmanager
 def importable() -> Iterator[None]:
-    """While this context is open, fairseq and Hydra can be imported; afterwards ``dataclasses`` and ``sys.modules`` are as before."""
+    """While this is open, fairseq and Hydra can be imported; afterwards the standard library is as it was."""
     with ExitStack() as stack:
+        stack.enter_context(no_advice_on_tensorboardx())
         if sys.version_info >= (3, 11):
             stack.enter_context(dataclasses_as_defaults())
         if sys.version_info >= (3, 13):
@@ -25,11 +27,11 @@ def importable() -> Iterator[None]:
 def dataclasses_as_defaults() -> Iterator[None]:
     """Let dataclasses of fairseq and Hydra be field defaults of one another.
 
-    Python 3.11 refuses a default whose class is unhashable, which a dataclass with ``eq=True`` is. Default factories would not
-    do, because fairseq reads ``field.default``; so these two packages' dataclasses get back the identity hash of ``object``.
-    Classes of other packages that happen to be imported meanwhile are not touched.
+    Python 3.11 refuses a default whose class is unhashable, which a dataclass with ``eq=True`` is. Default factories would
+    not do, because fairseq reads ``field.default``; so these two packages' dataclasses get back the identity hash of
+    ``object``. Classes of other packages that happen to be imported meanwhile are not touched.
 
-    Needed from Python 3.11; can go when fairseq and Hydra use default factories (Hydra 1.3 does, fairseq 0.12.2 pins 1.0).
+    Needed from Python 3.11; can go when fairseq and Hydra use default factories (Hydra 1.3 does; fairseq requires 1.0).
     """
     original = dataclasses.dataclass
 
@@ -58,7 +60,21 @@ def typing_io() -> Iterator[None]:
     module.TextIO = typing.TextIO
     sys.modules["typing.io"] = module
     try:
-        import hydra.core.override_parser.overrides_parser  # noqa: F401 - fairseq would import it later, after this context
+        yield
+        import hydra.core.override_parser.overrides_parser  # noqa: F401 - Hydra itself would import it later
+    finally:
+        sys.modules.pop("typing.io", None)  # Hydra is imported within fairseq, so this can be the second time
+
+
+@contextmanager
+def no_advice_on_tensorboardx() -> Iterator[None]:
+    """Keep fairseq's text-to-speech task from advising every command to install tensorboardX, which nothing else needs.
+
+    Can go when fairseq logs this only where that task is used.
+    """
+    logger = logging.getLogger("fairseq.tasks.text_to_speech")
+    before, logger.disabled = logger.disabled, True
+    try:
         yield
     finally:
-        del sys.modules["typing.io"]
+        logger.disabled = before

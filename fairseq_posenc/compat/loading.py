@@ -1,0 +1,158 @@
+"""Reads checkpoints without running code from them.
+
+``torch.load(weights_only=True)`` builds tensors, plain containers and types that are allowed by name. fairseq's
+checkpoints hold a few types more, listed here; all of them only carry data. Anything else is refused.
+"""
+
+import argparse
+import collections
+import enum
+import os
+import pathlib
+import pickle
+import re
+import typing
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def load(file: Any, map_location: Any = "cpu", **options: Any) -> Any:
+    """``torch.load`` that never runs code from the file, whatever the release of PyTorch.
+
+    Args:
+        file: path or binary file object.
+        map_location, options: as for ``torch.load``; ``weights_only`` is always true.
+
+    Raises:
+        pickle.UnpicklingError: the file asks for a type that is neither built in nor one of :func:`allowed_types`.
+        RuntimeError: the file is truncated or no checkpoint.
+        OSError: the file cannot be opened.
+    """
+    name = file if isinstance(file, (str, os.PathLike)) else getattr(file, "name", "data from another process")
+    try:
+        with safe_globals(allowed_types()):
+            return torch.load(file, map_location=map_location, **{**options, "weights_only": True})
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:  # a damaged file shows itself as almost any exception
+        message = str(error)
+        refused = refused_type(message) if isinstance(error, pickle.UnpicklingError) else None
+        if refused:
+            raise pickle.UnpicklingError(
+                f"{name} asks for {refused}, which is no type that fairseq's checkpoints hold, so nothing was loaded: "
+                "building it could run code from the file. If you trust the file and know that the type is plain data, "
+                "allow it in Python before loading (a package given as --user-dir is a good place) with "
+                f"torch.serialization.add_safe_globals([{refused}])."
+            ) from None
+        reason = message.splitlines()[0] if message else "it ends early"
+        raise RuntimeError(
+            f"{name} cannot be read as a checkpoint: it is truncated, damaged or another kind of file "
+            f"({type(error).__name__}: {reason}). Restore from another file, for example --restore-file with the "
+            "newest other .pt file beside it, or copy it again; to train from the start, move it away."
+        ) from error
+
+
+def refused_type(message: str) -> str | None:
+    """The type that PyTorch's message says is forbidden; None where the message is about something else."""
+    found = re.search(r"GLOBAL (\S+)|unrecognized function (\S+)|via `add_safe_globals`,? but got (.+)", message)
+    return next(filter(None, found.groups())) if found else None
+
+
+@contextmanager
+def safe_globals(types: dict[str, Any]) -> Iterator[None]:
+    """Allow these types under these names, and afterwards only what was allowed before."""
+    before = torch.serialization.get_safe_globals()
+    torch.serialization.add_safe_globals([_entry(name, type_) for name, type_ in types.items()])
+    try:
+        yield
+    finally:
+        torch.serialization.clear_safe_globals()
+        torch.serialization.add_safe_globals(before)
+
+
+def _entry(name: str, type_: Any) -> Any:
+    """``type_`` under ``name`` in the form that ``add_safe_globals`` takes."""
+    if name == _name(type_):
+        return type_
+    return (type_, name) if _TAKES_NAMES else _Renamed(name, type_)
+
+
+_TAKES_NAMES = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 6)
+
+
+class _Renamed:
+    """Stands for a type under another name in PyTorch 2.4 and 2.5, which allow a type under its own name only."""
+
+    def __init__(self, name: str, type_: Any) -> None:
+        self.__module__, _, self.__name__ = name.rpartition(".")
+        self.type = type_
+
+    def __call__(self, *args: Any) -> Any:
+        return self.type(*args)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.type, name)
+
+
+def _name(type_: Any) -> str:
+    return f"{type_.__module__}.{type_.__qualname__}"
+
+
+def allowed_types() -> dict[str, Any]:
+    """What fairseq's checkpoints, old and new, hold besides tensors and containers: the name in the file, and the type."""
+    plain = [
+        *(argparse.Namespace, collections.defaultdict, pathlib.PosixPath, pathlib.WindowsPath, typing.Any),
+        *(bool, bytes, dict, float, frozenset, int, list, slice, str, tuple, type(None)),
+    ]
+    types = {_name(type_): type_ for type_ in [*plain, *_fairseq_types(), *_omegaconf_types()]}
+    return types | _numpy_types() | _older_names()
+
+
+def _fairseq_types() -> list[type]:
+    """Meters, dictionaries, the choices of flags, and configurations, also those of plugins."""
+    from fairseq.data import Dictionary
+    from fairseq.dataclass import FairseqDataclass, constants
+    from fairseq.logging import meters
+
+    classes = [value for value in vars(constants).values() if isinstance(value, type)]
+    choices = [value for value in classes if issubclass(value, enum.Enum)]
+    return [Dictionary, *_subclasses(meters.Meter), meters.MetersDict, *choices, *_subclasses(FairseqDataclass)]
+
+
+def _omegaconf_types() -> list[type]:
+    from omegaconf import DictConfig, ListConfig, base, nodes
+
+    return [DictConfig, ListConfig, base.Metadata, base.ContainerMetadata, *_subclasses(nodes.ValueNode)]
+
+
+def _subclasses(parent: type) -> list[type]:
+    return [parent, *(below for child in parent.__subclasses__() for below in _subclasses(child))]
+
+
+def _numpy_types() -> dict[str, Any]:
+    """NumPy's scalars and arrays, under the module names of NumPy 1 and 2."""
+    core = np._core if hasattr(np, "_core") else np.core  # NumPy 1.26 has both, NumPy 2 warns about the second
+    rebuild = {
+        f"numpy.{package}.multiarray.{name}": getattr(core.multiarray, name)
+        for package in ("core", "_core")
+        for name in ("scalar", "_reconstruct")
+    }
+    dtypes = {type(np.dtype(code)) for code in np.typecodes["All"]}
+    return {_name(type_): type_ for type_ in [np.dtype, np.ndarray, *dtypes]} | rebuild
+
+
+def _older_names() -> dict[str, Any]:
+    """Types that files name after modules of other releases of fairseq or Python."""
+    from fairseq.logging import meters
+
+    old_meters = {f"fairseq.meters.{type_.__name__}": type_ for type_ in _subclasses(meters.Meter)}
+    paths = {
+        f"{module}.{type_.__name__}": type_
+        for module in ("pathlib", "pathlib._local")
+        for type_ in (pathlib.PosixPath, pathlib.WindowsPath)
+    }
+    return old_meters | paths

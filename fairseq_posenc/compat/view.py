@@ -1,0 +1,15 @@
+"""A module as one other module shall see it."""
+
+import types
+from typing import Any
+
+
+class View(types.ModuleType):
+    """``module`` with some names replaced or added, for the namespace of a single importer."""
+
+    def __init__(self, module: types.ModuleType, **names: Any) -> None:
+        super().__init__(module.__name__, module.__doc__)
+        self.__dict__.update(names, _module=module)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
