@@ -16,7 +16,7 @@ dimension, ``R = Q + K - 1`` offsets, ``T`` table rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TypeVar
 
 import torch
@@ -68,6 +68,11 @@ class Sample:
 
     tokens: Tensor | None  # (B, n)
     positions: Tensor  # (B or 1, n), counted from 0 over the tokens that are not padding
+
+
+def precise(tensor: Tensor) -> Tensor:
+    """In float32 or better: offsets, exponents and scores do not fit into half precision."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def toeplitz(vector: Tensor, keys: int) -> Tensor:
@@ -207,6 +212,8 @@ class Terms:
     rotations: tuple[Rotation, ...] = ()  # (q, k) -> (q, k), both (B, H, ·, d), before every product
     query_tables: tuple[Relative, ...] = ()  # A_r, vectors
     key_tables: tuple[Relative, ...] = ()  # B_r, vectors
+    hidden_query_tables: tuple[Relative, ...] = ()  # (1, T, D): A once the layer's own key projection is applied
+    hidden_key_tables: tuple[Relative, ...] = ()  # (1, T, D): B once the layer's own query projection is applied
     value_tables: tuple[Relative, ...] = ()  # V_r, vectors
     gains: tuple[Relative, ...] = ()  # g_r, scalars
     biases: tuple[Relative | Tensor, ...] = ()  # b: scalars an offset, or dense (1 or B, 1 or H, Q, K)
@@ -215,7 +222,21 @@ class Terms:
     @property
     def vectors(self) -> tuple[Relative, ...]:
         """Everything that takes part in ``C`` beside q·k."""
-        return self.query_tables + self.key_tables
+        return self.query_tables + self.key_tables + self.hidden_query_tables + self.hidden_key_tables
+
+    def project(self, keys: Callable[[Tensor], Tensor], queries: Callable[[Tensor], Tensor]) -> Terms:
+        """These terms with the hidden tables put through the layer's own projections, (1, T, D) -> (H, T, d) each."""
+        if not self.hidden_query_tables + self.hidden_key_tables:
+            return self
+        a = tuple(replace(hidden, table=keys(hidden.table)) for hidden in self.hidden_query_tables)
+        b = tuple(replace(hidden, table=queries(hidden.table)) for hidden in self.hidden_key_tables)
+        return replace(
+            self,
+            query_tables=self.query_tables + a,
+            key_tables=self.key_tables + b,
+            hidden_query_tables=(),
+            hidden_key_tables=(),
+        )
 
     def bias(self) -> Tensor | None:
         """(1 or B, 1 or H, Q, K): the whole additive bias, or None where there is none."""

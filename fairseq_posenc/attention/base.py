@@ -90,6 +90,7 @@ class SelfAttention(nn.Module):
     def forward(self, x: Tensor, terms: Terms, backend: Backend, prepared: Any) -> tuple[Tensor, Tensor | None]:
         """(B, n, D) -> (B, n, D), and the attention weights (B, H, n, n) where the backend has them."""
         q, k, v = (self._split(projection(x)) for projection in (self.q_proj, self.k_proj, self.v_proj))
+        terms = terms.project(lambda t: self._split(self.k_proj(t))[0], lambda t: self._split(self.q_proj(t))[0])
         z, p = backend.attend(q, k, v, terms, prepared, self.dropout if self.training else 0.0)
         return self.out_proj(z.transpose(1, 2).flatten(2)), p
 

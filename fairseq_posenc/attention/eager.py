@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..terms import Terms
+from ..terms import Terms, precise
 from .base import Backend, register, rotate
 
 
@@ -45,8 +45,7 @@ class Eager(Backend):
 
 def _scores(q: Tensor, k: Tensor, terms: Terms, prepared: Prepared) -> Tensor:
     """(B, H, Q, K): ``e = s · C(q·k, q·A, k·B) · g + b``"""
-    precise = torch.promote_types(q.dtype, torch.float32)
-    q, k = rotate(q.to(precise), k.to(precise), terms)
+    q, k = rotate(precise(q), precise(k), terms)
     scale = 1 / math.sqrt(terms.factor * q.shape[-1])
     products = [q @ k.transpose(-1, -2)] if terms.content else []
     query_side = [table.times_queries(q) for table in terms.query_tables]

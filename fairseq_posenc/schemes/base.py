@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..terms import RelativeIndex, Sample, Terms, Window
+from ..terms import Sample, Terms, Window
 
 REGISTRY: dict[str, type[Scheme]] = {}
 
@@ -67,7 +67,7 @@ class Scheme(nn.Module):
     translation_invariant: ClassVar[bool] = True  # depends on j - i alone
     interpretable: ClassVar[bool] = True  # can be drawn as scores against offsets or positions
     parallelisable: ClassVar[bool] = True  # all positions at once, no recursion along the sequence
-    decoder: ClassVar[bool] = True  # has a causal form that a cache of keys agrees with
+    decoder: ClassVar[bool] = True  # has a causal form, with which a cache of keys agrees
     share_heads: ClassVar[bool] = False  # the source's own choice, where the options say nothing
     share_layers: ClassVar[bool] = False
     scale_factor: ClassVar[float] = 1.0  # the source's own f
@@ -90,9 +90,16 @@ class Scheme(nn.Module):
         return (Terms(),)
 
     def terms(self, layer: int, window: Window, x: Tensor) -> Terms:
-        """The terms of one layer whose input is ``x``, (B, K, D). To be overridden only by what depends on ``x``."""
+        """The terms of one layer whose input at the queries is ``x``, (B, Q, D). Only what depends on ``x`` overrides it."""
         layers = window.once(self, lambda: self.layer_terms(window))
         return layers[layer if len(layers) > 1 else 0]
+
+    def join(self, others: Sequence[Terms]) -> None:
+        """Told once, at construction, what kinds of terms the other schemes of the expression have.
+
+        Raises:
+            ValueError: this scheme has no meaning beside them.
+        """
 
     def parameter(self, *shape: int) -> nn.Parameter:
         """An uninitialised parameter (layers or 1, heads or 1, *shape), shared as the options or the source say."""
@@ -190,7 +197,7 @@ class Positions(nn.Module):
             own = {f.name: f"{scheme.name}_{f.name}" for f in dataclasses.fields(scheme.Options)}
             own_values = {short: values[full] for short, full in own.items() if full in values}
             self.add_module(scheme.name, scheme(self.settings, scheme.Options(**own_values)))
-        self._refuse_meaningless()
+        self._join()
 
     @property
     def schemes(self) -> list[Scheme]:
@@ -211,22 +218,24 @@ class Positions(nn.Module):
         return window.once((self, *parts), lambda: Terms.sum(parts, self.settings.factor))
 
     def probe(self) -> Terms:
-        """Terms of two made-up tokens, to see which kinds there are."""
+        """Terms of made-up tokens, to see which kinds there are."""
+        return Terms.sum(self._probe_schemes(), self.settings.factor)
+
+    def _probe_schemes(self) -> list[Terms]:
         device = next((p.device for p in self.parameters()), torch.device("cpu"))
         window = Window(min(2, self.settings.max_positions), device=device)
         with torch.no_grad():
-            return self.terms(0, window, torch.zeros(1, window.keys, self.settings.dim, device=device))
+            x = torch.zeros(1, window.keys, self.settings.dim, device=device)
+            return [scheme.terms(0, window, x) for scheme in self.schemes]
 
-    def _refuse_meaningless(self) -> None:
+    def _join(self) -> None:
         try:
-            self.probe()
+            parts = self._probe_schemes()
+            for i, scheme in enumerate(self.schemes):
+                scheme.join(parts[:i] + parts[i + 1 :])
+            Terms.sum(parts, self.settings.factor)
         except ValueError as error:
             raise ValueError(f"--positions {self.expression!r}: {error}") from error
-
-
-def relative_index(window: Window, clip: int) -> RelativeIndex:
-    """Rows of a table over the offsets ``-clip … clip``: row ``max(-clip, min(clip, r)) + clip``."""
-    return RelativeIndex(window, window.offsets.clamp(-clip, clip) + clip)
 
 
 def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,21 +8,22 @@ from dataclasses import dataclass, field
 from torch import nn
 
 from ..terms import Relative, Terms, Window
-from .base import Scheme, Settings, register, relative_index
+from .base import Settings, register
+from .tables import OffsetTableScheme
 
 
 @register
-class Shaw(Scheme):
+class Shaw(OffsetTableScheme):
     """``e_ij = s · (q_i·k_j + q_i·a^K_r)`` and ``z_i = Σ_j p_ij (v_j + a^V_r)`` with ``r = clip(j - i, k)`` (eq. 3, 4).
 
-    ``keys`` and ``values`` are (layers, 1, 2k+1, d): one table a layer, shared by the heads. Without
-    ``--max-relative-position``, k is the greatest offset, ``max_positions - 1``.
+    ``keys`` and ``values`` are (layers, 1, 2k+1, d): one table a layer, shared by the heads.
     """
 
     name = "shaw"
     equation = "e = (q·k + q·a^K_r) / √d,  z = Σ p (v + a^V_r)"
     source = "Shaw et al. 2018, eq. 3, 4"
-    share_heads = True
+    inductive = True
+    always_clips = True
 
     @dataclass(frozen=True)
     class Options:
@@ -32,15 +33,14 @@ class Shaw(Scheme):
 
     def __init__(self, settings: Settings, options: Options) -> None:
         super().__init__(settings, options)
-        self.clip = settings.options.max_relative_position or settings.max_positions - 1
         for name in ("keys", "values"):
-            table = self.parameter(2 * self.clip + 1, settings.head_dim) if options.terms in ("both", name) else None
+            table = self.offset_table(settings.head_dim) if options.terms in ("both", name) else None
             self.register_parameter(name, table)
             if table is not None:
                 nn.init.normal_(table, std=0.02)
 
     def layer_terms(self, window: Window) -> Sequence[Terms]:
-        index = relative_index(window, self.clip)
+        index = self.offset_index(window)
 
         def relative(parameter: nn.Parameter | None) -> list[tuple[Relative, ...]]:
             if parameter is None:

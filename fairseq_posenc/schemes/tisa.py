@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from ..terms import Relative, RelativeIndex, Terms, Window
+from ..terms import Relative, RelativeIndex, Terms, Window, precise
 from .base import Scheme, Settings, register
 
 
@@ -22,7 +22,7 @@ def scoring_function(amplitude: Tensor, sharpness: Tensor, offset: Tensor, offse
     Returns:
         (…, R), in float32 or better.
     """
-    a, b, c = (p.to(torch.promote_types(p.dtype, torch.float32))[..., None] for p in (amplitude, sharpness, offset))
+    a, b, c = (precise(p)[..., None] for p in (amplitude, sharpness, offset))
     return (a * torch.exp(-b.abs() * (offsets - c) ** 2)).sum(-2)
 
 

@@ -1,0 +1,70 @@
+"""Functional interpolation for relative positions (Li et al. 2024)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from ..terms import Terms, Window, precise
+from .base import Scheme, Settings, register
+
+QUERIES_AT_ONCE = 64  # bounds the (queries, keys, hidden) activations of the network
+
+
+@register
+class Fire(Scheme):
+    """``b_ij = f_θ(ψ(|i - j|) / ψ(max(L, i, j)))``, ``ψ(x) = log(c·x + 1)``, f_θ a network 1 → hidden → heads with ReLU (eq. 2).
+
+    The paper's form is causal (j ≤ i, divided by ψ(max(L, i))); this one is symmetric and equal to it there. c and the
+    threshold L are learned; L starts at ``--fire-threshold``. One network for all layers.
+    """
+
+    name = "fire"
+    equation = "e = q·k / √d + f_θ(ψ(|i-j|) / ψ(max(L,i,j)))"
+    source = "Li et al. 2024, eq. 2"
+    translation_invariant = False
+    share_layers = True
+
+    @dataclass(frozen=True)
+    class Options:
+        hidden: int = field(default=32, metadata={"help": "hidden width of the network", "minimum": 1})
+        threshold: float = field(default=512.0, metadata={"help": "initial L, in tokens", "minimum": 1.0})
+
+    def __init__(self, settings: Settings, options: Options) -> None:
+        super().__init__(settings, options)
+        layers = 1 if self.shared[0] else settings.layers
+        heads = 1 if self.shared[1] else settings.heads
+        self.c = nn.Parameter(torch.full((layers,), 0.1))
+        self.threshold = nn.Parameter(torch.full((layers,), 1.0))  # in units of the initial L
+        self.weight1 = nn.Parameter(torch.empty(layers, options.hidden, 1))
+        self.bias1 = nn.Parameter(torch.empty(layers, options.hidden))
+        self.weight2 = nn.Parameter(torch.empty(layers, heads, options.hidden))
+        self.bias2 = nn.Parameter(torch.zeros(layers, heads))
+        nn.init.uniform_(self.weight1, -1, 1)
+        nn.init.uniform_(self.bias1, -1, 1)
+        nn.init.normal_(self.weight2, std=options.hidden**-0.5)
+
+    def layer_terms(self, window: Window) -> Sequence[Terms]:
+        return [Terms(biases=(self._bias(layer, window),)) for layer in range(len(self.c))]
+
+    def _bias(self, layer: int, window: Window) -> Tensor:
+        """(1, H, Q, K)"""
+        positions = torch.arange(window.keys, device=window.device, dtype=precise(self.c).dtype)
+        queries = positions[window.start :].split(QUERIES_AT_ONCE)
+        # Recomputed in the backward pass, so that the network's activations never exist for all pairs.
+        rows = [checkpoint(self._scores, layer, some, positions, use_reentrant=False) for some in queries]
+        return torch.cat(rows, dim=0).permute(2, 0, 1)[None]
+
+    def _scores(self, layer: int, queries: Tensor, keys: Tensor) -> Tensor:
+        """(some queries), (K,) -> (some queries, K, H)"""
+        i, j = queries[:, None], keys
+        c, threshold, weight1, bias1, weight2, bias2 = (precise(p)[layer] for p in self.parameters())
+        c, longest = c.abs(), threshold.abs() * self.options.threshold
+        normalised = (c * (i - j).abs()).log1p() / (c * torch.maximum(torch.maximum(i, j), longest)).log1p()
+        hidden = F.relu(F.linear(normalised[..., None], weight1, bias1))
+        return F.linear(hidden, weight2, bias2)

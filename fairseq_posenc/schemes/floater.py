@@ -1,0 +1,74 @@
+"""FLOATER (Liu et al. 2020): positions as the solution of a neural ordinary differential equation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor, nn
+
+from ..terms import Terms, Window, precise
+from .base import Scheme, Settings, register
+
+TOKEN = 0.1  # time from one token to the next
+
+
+@register
+class Floater(Scheme):
+    """``p(t) = p(0) + ∫_0^t h(τ, p(τ)) dτ``, added to every layer's attention input: ``x_i + p(0.1·i)`` (eq. 4, 10).
+
+    ``h(τ, p) = W_2 tanh(W_1 p + w_τ τ + b_1) + b_2`` is one network for all layers; ``initial`` p(0), (layers, D), is each
+    layer's own. Solved by torchdiffeq's Runge-Kutta method of order 4, ``--floater-stride`` tokens a step, with cubic
+    interpolation between; a fixed grid, so that a longer sequence has the same positions where a shorter one has any.
+    """
+
+    name = "floater"
+    equation = "x_i^(l) + p^(l)(iΔ), p' = h(τ, p)"
+    source = "Liu et al. 2020, eq. 4, 10"
+    translation_invariant = False
+    interpretable = False
+    parallelisable = False
+
+    @dataclass(frozen=True)
+    class Options:
+        hidden: int | None = field(default=None, metadata={"help": "hidden width of the dynamics (D/4 by default)", "minimum": 1})
+        stride: int = field(default=8, metadata={"help": "tokens a solver's step", "minimum": 1})
+
+    def __init__(self, settings: Settings, options: Options) -> None:
+        super().__init__(settings, options)
+        if find_spec("torchdiffeq") is None:
+            raise ValueError("floater solves a differential equation with the package torchdiffeq: pip install torchdiffeq")
+        dim, hidden = settings.dim, options.hidden or max(1, settings.dim // 4)
+        self.initial = nn.Parameter(torch.empty(1 if self.shared[0] else settings.layers, dim))
+        self.weight1 = nn.Parameter(torch.empty(dim, hidden))
+        self.time_weight = nn.Parameter(torch.empty(hidden))
+        self.bias1 = nn.Parameter(torch.zeros(hidden))
+        self.weight2 = nn.Parameter(torch.empty(hidden, dim))
+        self.bias2 = nn.Parameter(torch.zeros(dim))
+        nn.init.normal_(self.initial, std=0.02)
+        nn.init.normal_(self.time_weight, std=0.02)
+        nn.init.xavier_normal_(self.weight1)
+        nn.init.xavier_normal_(self.weight2, gain=0.1)
+
+    def dynamics(self, time: Tensor, p: Tensor) -> Tensor:
+        """h: (), (layers, D) -> (layers, D)"""
+        weight1, time_weight, bias1, weight2, bias2 = map(
+            precise, (self.weight1, self.time_weight, self.bias1, self.weight2, self.bias2)
+        )
+        return torch.tanh(p @ weight1 + time_weight * time + bias1) @ weight2 + bias2
+
+    def layer_terms(self, window: Window) -> Sequence[Terms]:
+        p = self._solve(window.keys)[window.start :]  # (Q, layers, D)
+        return [Terms(inputs=(layer[None].to(self.initial.dtype),)) for layer in p.unbind(1)]
+
+    def _solve(self, n: int) -> Tensor:
+        """(n, layers, D)"""
+        from torchdiffeq import odeint
+
+        steps = -(-max(n - 1, 1) // self.options.stride)  # whole strides, so that the grid does not depend on n
+        initial = precise(self.initial)
+        tokens = torch.arange(steps * self.options.stride + 1, device=initial.device, dtype=initial.dtype)
+        options = {"step_size": self.options.stride * TOKEN, "interp": "cubic"}
+        return odeint(self.dynamics, initial, tokens * TOKEN, method="rk4", options=options)[:n]

@@ -1,0 +1,45 @@
+"""Kernelized relative positions (Chi et al. 2022)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from torch import nn
+
+from ..terms import Relative, RelativeIndex, Terms, Window, precise
+from .base import Scheme, Settings, register
+
+
+@register
+class Kerple(Scheme):
+    """``b_ij = -r_1 log(1 + r_2 |j - i|)``, or ``-r_1 |j - i|^r_2`` with r_2 ≤ 2 (``--kerple-form power``); r_1, r_2 > 0.
+
+    ``r1`` and ``r2`` are (layers, heads), kept at least 0.01 as the authors do. The paper's distance is causal; the form is
+    symmetric in it.
+    """
+
+    name = "kerple"
+    equation = "e = q·k / √d - r₁ log(1 + r₂|j-i|)"
+    source = "Chi et al. 2022, §4"
+
+    @dataclass(frozen=True)
+    class Options:
+        form: str = field(default="log", metadata={"help": "kernel", "choices": ("log", "power")})
+
+    def __init__(self, settings: Settings, options: Options) -> None:
+        super().__init__(settings, options)
+        self.r1 = self.parameter()
+        self.r2 = self.parameter()
+        nn.init.uniform_(self.r1, 0.01, 2.0)
+        nn.init.uniform_(self.r2, 0.01, 1.0)
+
+    def layer_terms(self, window: Window) -> Sequence[Terms]:
+        r1, r2 = (precise(r).clamp(min=0.01)[..., None] for r in (self.r1, self.r2))
+        distance = window.offsets.abs()
+        if self.options.form == "log":
+            scores = -r1 * (r2 * distance).log1p()
+        else:
+            scores = -r1 * distance ** r2.clamp(max=2.0)
+        index = RelativeIndex(window)
+        return [Terms(biases=(Relative(table, index),)) for table in scores.unbind()]

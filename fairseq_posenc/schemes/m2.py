@@ -1,0 +1,29 @@
+"""Method 2 of Huang et al. 2020: a scalar for each signed offset, multiplied with the score."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from ..terms import Relative, Terms, Window
+from .base import Scheme, Settings, register
+from .tables import OffsetTableScheme
+
+
+@register
+class M2(OffsetTableScheme):
+    """``e_ij = s · (q_i·k_j) · a_r`` with ``r = j - i`` (eq. 11). ``weight`` is (layers, 1, 2n-1) and starts about 1, as M1's."""
+
+    name = "m2"
+    equation = "e = (q·k) a_r / √d"
+    source = "Huang et al. 2021, eq. 11"
+
+    def __init__(self, settings: Settings, options: Scheme.Options) -> None:
+        super().__init__(settings, options)
+        self.weight = self.offset_table()
+        nn.init.normal_(self.weight, mean=1.0, std=0.02)
+
+    def layer_terms(self, window: Window) -> Sequence[Terms]:
+        index = self.offset_index(window)
+        return [Terms(gains=(Relative(table, index),)) for table in self.weight.unbind()]

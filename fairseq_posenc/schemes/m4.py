@@ -1,0 +1,32 @@
+"""Method 4 of Huang et al. 2020: queries and keys both interact with the offset's vector."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from ..terms import Relative, Terms, Window
+from .base import Scheme, Settings, register
+from .tables import OffsetTableScheme
+
+
+@register
+class M4(OffsetTableScheme):
+    """``e_ij = s · (q_i·k_j + q_i·a_r + k_j·a_r)`` with ``r = j - i`` (eq. 12). ``weight`` is (layers, 1, 2n-1, d)."""
+
+    name = "m4"
+    equation = "e = (q·k + q·a_r + k·a_r) / √d"
+    source = "Huang et al. 2021, eq. 12"
+    multiply = False
+    init_std = 0.02
+
+    def __init__(self, settings: Settings, options: Scheme.Options) -> None:
+        super().__init__(settings, options)
+        self.weight = self.offset_table(settings.head_dim)
+        nn.init.normal_(self.weight, std=self.init_std)
+
+    def layer_terms(self, window: Window) -> Sequence[Terms]:
+        index = self.offset_index(window)
+        tables = [(Relative(table, index),) for table in self.weight.unbind()]
+        return [Terms(query_tables=table, key_tables=table, multiply=self.multiply) for table in tables]

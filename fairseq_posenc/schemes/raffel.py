@@ -1,0 +1,32 @@
+"""One learned scalar an offset (Huang et al. 2021, after Raffel et al. 2020)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from ..terms import Relative, Terms, Window
+from .base import Scheme, Settings, register
+from .tables import OffsetTableScheme
+
+
+@register
+class Raffel(OffsetTableScheme):
+    """``e_ij = s · (q_i·k_j + a_r)`` with ``r = j - i`` (eq. 10). ``weight`` is (layers, 1, 2n-1).
+
+    Unlike T5's own bias, the scalar is scaled as the scores are, has no buckets, and each layer has its own.
+    """
+
+    name = "raffel"
+    equation = "e = (q·k + a_r) / √d"
+    source = "Huang et al. 2021, eq. 10"
+
+    def __init__(self, settings: Settings, options: Scheme.Options) -> None:
+        super().__init__(settings, options)
+        self.weight = self.offset_table()
+        nn.init.normal_(self.weight, std=0.02)
+
+    def layer_terms(self, window: Window) -> Sequence[Terms]:
+        index = self.offset_index(window)
+        return [Terms(biases=(Relative(table, index),)) for table in (self.weight * self.settings.scale).unbind()]

@@ -1,0 +1,43 @@
+"""The reset of [CLS] (Ke et al. 2021): its relations to other positions have parameters of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from ..terms import Relative, RelativeIndex, Terms, Window
+from .base import Scheme, Settings, register
+
+
+@register
+class Reset(Scheme):
+    """``b_0j = θ_1`` for every j, ``b_i0 = θ_2`` for every other i, in place of the sum of the other schemes' biases (eq. 15).
+
+    Vector tables and gains (``m4+reset``) get two rows of their own for the same pairs (Huang et al. 2021, section 5.3).
+    ``cls`` is (1, heads, 2), θ_1 and θ_2; there is none where no other scheme has a bias.
+    """
+
+    name = "reset"
+    equation = "b_0j = θ₁, b_i0 = θ₂"
+    source = "Ke et al. 2021, eq. 15"
+    translation_invariant = False
+    decoder = False
+    share_layers = True
+
+    def __init__(self, settings: Settings, options: Scheme.Options) -> None:
+        super().__init__(settings, options)
+        self.cls = self.parameter(2)
+        nn.init.normal_(self.cls, std=0.02)
+
+    def join(self, others: Sequence[Terms]) -> None:
+        if not any(part.biases or part.vectors or part.value_tables or part.gains for part in others):
+            raise ValueError("'reset' replaces what relates [CLS] to other positions, and no other scheme here relates positions")
+        if not any(part.biases for part in others):
+            self.cls = None
+
+    def layer_terms(self, window: Window) -> Sequence[Terms]:
+        if self.cls is None:
+            return (Terms(),)
+        index = RelativeIndex(window, None, cls_rows=(0, 1))
+        return [Terms(cls_bias=Relative(table, index)) for table in self.cls.unbind()]

@@ -1,0 +1,35 @@
+"""Absolute positions that restart at every sentence of a packed sample (Huang et al. 2021, section 5.2)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..terms import Sample, Window
+from .absolute import Absolute
+from .base import register
+
+
+def within_sentences(tokens: Tensor, separator: int) -> Tensor:
+    """(B, n) tokens -> (B, n) positions from 0, restarting after every separator, which ends the sentence it stands in."""
+    index = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
+    after_separator = F.pad(tokens[:, :-1] == separator, (1, 0))
+    starts = torch.where(after_separator, index, 0).cummax(dim=1).values
+    return index - starts
+
+
+@register
+class SentenceAbsolute(Absolute):
+    """``x_i = w_i + p_t`` where t is the position within the sentence. ``weight`` is (n, D)."""
+
+    name = "sentence_absolute"
+    equation = "x_i = w_i + p_{position in sentence}"
+    source = "Huang et al. 2021, §5.2"
+    decoder = False
+
+    def embed(self, window: Window, sample: Sample) -> Tensor:
+        if sample.tokens is None or self.settings.separator is None:
+            raise ValueError("sentence_absolute finds sentences by their separator token, so it needs tokens, not embeddings")
+        self.require_length(window.keys)
+        return F.embedding(within_sentences(sample.tokens, self.settings.separator), self.weight)

@@ -1,0 +1,154 @@
+"""Synthesizer (Tay et al. 2021): attention scores without queries and keys."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..terms import Terms, Window
+from .base import Scheme, Settings, register
+
+SOURCE = "Tay et al. 2021, §3"
+
+
+class Synthesizer(Scheme):
+    """What the four forms have in common: ``e_ij = b_ij``, a learned bias in place of the content term."""
+
+    source = SOURCE
+    inductive = False
+    translation_invariant = False
+
+    @property
+    def n(self) -> int:
+        return self.settings.max_positions
+
+    def synthesized(self, scores: Tensor) -> Terms:
+        """(1 or B, 1 or H, Q, K) scores as the whole of e."""
+        return Terms(content=False, biases=(scores,))
+
+
+@register
+class SynthesizerRandom(Synthesizer):
+    """``e_ij = R_ij``, learned and independent of the words. ``weight`` is (layers, heads, n, n)."""
+
+    name = "synthesizer_random"
+    equation = "e = R_ij"
+
+    def __init__(self, settings: Settings, options: Scheme.Options) -> None:
+        super().__init__(settings, options)
+        self.weight = self.parameter(self.n, self.n)
+        nn.init.normal_(self.weight, std=0.02)
+
+    def layer_terms(self, window: Window) -> Sequence[Terms]:
+        self.require_length(window.keys)
+        part = self.weight[..., window.start : window.keys, : window.keys]
+        return [self.synthesized(scores[None]) for scores in part.unbind()]
+
+
+@register
+class SynthesizerFactorizedRandom(Synthesizer):
+    """``e_ij = (R_1 R_2^T)_ij`` of rank k. ``left`` and ``right`` are (layers, heads, n, k)."""
+
+    name = "synthesizer_factorized_random"
+    equation = "e = (R₁ R₂ᵀ)_ij"
+
+    @dataclass(frozen=True)
+    class Options:
+        rank: int = field(default=8, metadata={"help": "rank k of the factorized scores", "minimum": 1})
+
+    def __init__(self, settings: Settings, options: Options) -> None:
+        super().__init__(settings, options)
+        self.left = self.parameter(self.n, options.rank)
+        self.right = self.parameter(self.n, options.rank)
+        for factor in (self.left, self.right):
+            nn.init.normal_(factor, std=0.1)
+
+    def layer_terms(self, window: Window) -> Sequence[Terms]:
+        self.require_length(window.keys)
+        scores = self.left[..., window.start : window.keys, :] @ self.right[..., : window.keys, :].transpose(-1, -2)
+        return [self.synthesized(layer[None]) for layer in scores.unbind()]
+
+
+class InputSynthesizer(Synthesizer):
+    """Forms whose scores are computed from each head's slice of the layer's input: ``hidden = relu(x_h W_1 + b_1)``."""
+
+    translation_invariant = False
+    interpretable = False
+
+    def __init__(self, settings: Settings, options: Scheme.Options) -> None:
+        super().__init__(settings, options)
+        self.weight1 = self.parameter(settings.head_dim, settings.head_dim)
+        self.bias1 = self.parameter(1, settings.head_dim)
+        nn.init.xavier_normal_(self.weight1)
+        nn.init.zeros_(self.bias1)
+
+    def output(self, width: int) -> tuple[nn.Parameter, nn.Parameter]:
+        """W_2 (layers, heads, d, width) and b_2 (layers, heads, 1, width)."""
+        weight, bias = self.parameter(self.settings.head_dim, width), self.parameter(1, width)
+        nn.init.normal_(weight, std=0.02)
+        nn.init.normal_(bias, std=0.02)
+        return weight, bias
+
+    def layer(self, index: int) -> int:
+        return 0 if self.shared[0] else index
+
+    def hidden(self, index: int, x: Tensor) -> Tensor:
+        """(B, Q, D) -> (B, H, Q, d)"""
+        heads = x.unflatten(-1, (self.settings.heads, -1)).transpose(1, 2)
+        return F.relu(heads @ self.weight1[self.layer(index)] + self.bias1[self.layer(index)])
+
+
+@register
+class SynthesizerDense(InputSynthesizer):
+    """``e_ij = (relu(x_i W_1 + b_1) W_2 + b_2)_j``: each word predicts its scores of all positions.
+
+    ``weight2`` is (layers, heads, d, n).
+    """
+
+    name = "synthesizer_dense"
+    equation = "e = (W₂ relu(W₁ x_i))_j"
+
+    def __init__(self, settings: Settings, options: Scheme.Options) -> None:
+        super().__init__(settings, options)
+        self.weight2, self.bias2 = self.output(self.n)
+
+    def terms(self, layer: int, window: Window, x: Tensor) -> Terms:
+        self.require_length(window.keys)
+        row = self.layer(layer)
+        return self.synthesized(
+            self.hidden(layer, x) @ self.weight2[row][..., : window.keys] + self.bias2[row][..., : window.keys]
+        )
+
+
+@register
+class SynthesizerFactorizedDense(InputSynthesizer):
+    """``e_ij = A(x_i)_{j mod a} · B(x_i)_{⌊j / a⌋}`` with a·b ≥ n: two short predictions, one tiled and one stretched.
+
+    A and B are the dense form's second layers of width a and b. Without ``--synthesizer-factorized-dense-a``, a is about √n.
+    """
+
+    name = "synthesizer_factorized_dense"
+    equation = "e = A(x_i)_{j mod a} B(x_i)_{⌊j/a⌋}"
+
+    @dataclass(frozen=True)
+    class Options:
+        a: int | None = field(default=None, metadata={"help": "width a of the tiled factor", "minimum": 1})
+
+    def __init__(self, settings: Settings, options: Options) -> None:
+        super().__init__(settings, options)
+        self.a = options.a or math.isqrt(self.n)
+        self.tiled_weight, self.tiled_bias = self.output(self.a)
+        self.stretched_weight, self.stretched_bias = self.output(math.ceil(self.n / self.a))
+
+    def terms(self, layer: int, window: Window, x: Tensor) -> Terms:
+        self.require_length(window.keys)
+        row, hidden = self.layer(layer), self.hidden(layer, x)
+        tiled = hidden @ self.tiled_weight[row] + self.tiled_bias[row]  # (B, H, Q, a)
+        stretched = hidden @ self.stretched_weight[row] + self.stretched_bias[row]  # (B, H, Q, b)
+        j = torch.arange(window.keys, device=x.device)
+        return self.synthesized(tiled[..., j % self.a] * stretched[..., j // self.a])

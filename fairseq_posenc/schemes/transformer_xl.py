@@ -1,0 +1,50 @@
+"""Relative positions of Transformer-XL (Dai et al. 2019), for both directions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from ..terms import Relative, RelativeIndex, Terms, Window
+from .base import Scheme, Settings, register
+from .sinusoidal import vaswani
+
+
+@register
+class TransformerXL(Scheme):
+    """``e_ij = s · ((q_i + u)·k_j + (q_i + v)·W_R R_{i-j})`` (section 3.3), R the sinusoids of the signed distance i - j.
+
+    ``content_bias`` u and ``position_bias`` v are (1, heads, d), the same in all layers; ``projection`` W_R is
+    (layers, 1, D, D). With A_r = W_R R_{-r} the form is ``q + u`` for q and the bias ``s · (v - u)·A_r``.
+    """
+
+    name = "transformer_xl"
+    equation = "e = ((q+u)·k + (q+v)·W_R R_{i-j}) / √d"
+    source = "Dai et al. 2019, §3.3"
+    share_heads = True
+
+    def __init__(self, settings: Settings, options: Scheme.Options) -> None:
+        super().__init__(settings, options)
+        self.content_bias = nn.Parameter(torch.empty(1, settings.heads, settings.head_dim))
+        self.position_bias = nn.Parameter(torch.empty(1, settings.heads, settings.head_dim))
+        layers = 1 if self.shared[0] else settings.layers
+        self.projection = nn.Parameter(torch.empty(layers, 1, settings.dim, settings.dim))
+        for parameter in self.parameters():
+            nn.init.normal_(parameter, std=0.02)
+
+    def layer_terms(self, window: Window) -> Sequence[Terms]:
+        distances = vaswani(-window.offsets, self.settings.dim).to(self.projection.dtype)  # (R, D)
+        tables = (distances @ self.projection[:, 0]).unflatten(-1, (self.settings.heads, -1)).transpose(1, 2)  # (L, H, R, d)
+        u, v = self.content_bias[0], self.position_bias[0]  # (H, d)
+        biases = (tables @ (v - u)[..., None])[..., 0] * self.settings.scale  # (L, H, R)
+        index = RelativeIndex(window)
+
+        def add_u(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+            return q + u[:, None].to(q.dtype), k
+
+        return [
+            Terms(rotations=(add_u,), query_tables=(Relative(table, index),), biases=(Relative(bias, index),))
+            for table, bias in zip(tables.unbind(), biases.unbind(), strict=True)
+        ]
