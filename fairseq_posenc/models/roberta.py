@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable
 from typing import Any
 
+from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import register_model, register_model_architecture
 from fairseq.models.roberta import RobertaModel
 from fairseq.models.roberta.model import RobertaEncoder
@@ -86,6 +88,11 @@ class PosencRobertaEncoder(RobertaEncoder):
 @register_model("roberta_posenc", dataclass=EncoderModelConfig)
 class PosencRobertaModel(RobertaModel):
     """RoBERTa (Liu et al. 2019) whose positions are ``--positions EXPRESSION``."""
+
+    @staticmethod
+    def add_args(parser: argparse.ArgumentParser) -> None:
+        """Our flags in place of the stock model's, without defaults: those are the architecture's."""
+        gen_parser_from_dataclass(parser, EncoderModelConfig(), delete_default=True)
 
     @classmethod
     def build_model(cls, args: DictConfig, task: FairseqTask) -> PosencRobertaModel:

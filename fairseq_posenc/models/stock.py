@@ -70,7 +70,8 @@ def let_stock_load_ours() -> None:
         return
 
     def upgrade_state_dict_named(self: RobertaModel, state: StateDict, name: str) -> None:
-        if any(key.endswith(OUR_TABLE) for key in state):
+        is_stock = hasattr(self.encoder.sentence_encoder, "embed_positions")  # our model inherits this method
+        if is_stock and any(key.endswith(OUR_TABLE) for key in state):
             stock = to_stock(state, self.encoder.dictionary.pad())
             state.clear()
             state.update(stock)
