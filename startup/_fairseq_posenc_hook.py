@@ -27,6 +27,7 @@ class Finder:
         execute = loader.exec_module
 
         def exec_module(module):
+            del loader.exec_module  # leaves the loader as it was found
             with importing(name):
                 execute(module)
 

@@ -32,11 +32,14 @@ def load(file: Any, map_location: Any = "cpu", **options: Any) -> Any:
         RuntimeError: the file is truncated or no checkpoint.
         OSError: the file cannot be opened.
     """
-    name = file if isinstance(file, (str, os.PathLike)) else getattr(file, "name", "data from another process")
+    if isinstance(file, (str, os.PathLike)):
+        with open(file, "rb") as opened:
+            return load(opened, map_location, **options)
+    name = getattr(file, "name", "data from another process")
     try:
         with safe_globals(allowed_types()):
             return torch.load(file, map_location=map_location, **{**options, "weights_only": True})
-    except (OSError, MemoryError):
+    except MemoryError:
         raise
     except Exception as error:  # a damaged file shows itself as almost any exception
         message = str(error)
@@ -48,7 +51,7 @@ def load(file: Any, map_location: Any = "cpu", **options: Any) -> Any:
                 "allow it in Python before loading (a package given as --user-dir is a good place) with "
                 f"torch.serialization.add_safe_globals([{refused}])."
             ) from None
-        reason = message.splitlines()[0] if message else "it ends early"
+        reason = message.partition("\n")[0].partition(". ")[0] or "it ends early"
         raise RuntimeError(
             f"{name} cannot be read as a checkpoint: it is truncated, damaged or another kind of file "
             f"({type(error).__name__}: {reason}). Restore from another file, for example --restore-file with the "

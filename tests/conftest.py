@@ -1,0 +1,69 @@
+"""What several tests share: running commands as a user does, and a small data-bin to run them on."""
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., subprocess.CompletedProcess]
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """The environment of every command: one thread each, so that a small machine is not overrun."""
+    return {**os.environ, "OMP_NUM_THREADS": "1", **variables}
+
+
+@pytest.fixture(scope="session")
+def run() -> Run:
+    """``run(command, *arguments, cwd=..., check=..., **environment variables)`` for the commands of this environment."""
+    scripts = Path(sys.executable).parent
+
+    def run(command, *arguments, cwd=None, check=True, **variables):
+        completed = subprocess.run(
+            [scripts / command, *map(str, arguments)],
+            cwd=cwd,
+            env=environment(**variables),
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        if check:
+            assert completed.returncode == 0, completed.stdout + completed.stderr
+        return completed
+
+    return run
+
+
+def write_sentences(path: Path, count: int, seed: int) -> None:
+    """``count`` lines of a language of 40 words in which each word is followed by one of three."""
+    rng = random.Random(seed)
+    with path.open("w", encoding="utf-8") as file:
+        for _ in range(count):
+            word = rng.randrange(40)
+            words = []
+            for _ in range(rng.randint(4, 12)):
+                words.append(f"w{word}")
+                word = (2 * word + rng.randrange(3)) % 40
+            print(*words, file=file)
+
+
+@pytest.fixture(scope="session")
+def toy_text(tmp_path_factory) -> Path:
+    """A folder with train.txt (200 sentences) and valid.txt (40)."""
+    folder = tmp_path_factory.mktemp("text")
+    write_sentences(folder / "train.txt", 200, seed=0)
+    write_sentences(folder / "valid.txt", 40, seed=1)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def data_bin(toy_text, tmp_path_factory, run) -> Path:
+    """The toy text as a data-bin for masked language modelling."""
+    folder = tmp_path_factory.mktemp("data") / "data-bin"
+    texts = ["--trainpref", toy_text / "train.txt", "--validpref", toy_text / "valid.txt"]
+    run("fairseq-preprocess", "--only-source", *texts, "--destdir", folder)
+    return folder

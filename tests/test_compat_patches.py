@@ -1,0 +1,174 @@
+"""Each patch mends what it says, and only within fairseq and Hydra."""
+
+import argparse
+import dataclasses
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from conftest import environment
+from fairseq import options
+from fairseq.data import Dictionary, TokenBlockDataset, data_utils
+from fairseq.file_io import PathManager
+from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
+from fairseq.trainer import Trainer
+
+
+def test_standard_library_and_torch_are_as_before():
+    """Seen from a fresh process, in which nothing but fairseq was imported."""
+    code = (
+        "import dataclasses, pkgutil, sys; dataclass = dataclasses.dataclass; walk = pkgutil.walk_packages\n"
+        "import torch, numpy; load, dtypes = torch.load, set(dir(numpy))\n"
+        "import fairseq\n"
+        "assert dataclasses.dataclass is dataclass and pkgutil.walk_packages is walk\n"
+        "assert torch.load is load and set(dir(numpy)) == dtypes\n"
+        "assert sys.version_info < (3, 13) or 'typing.io' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, env=environment())
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 accepts unhashable defaults")
+def test_other_packages_dataclasses_stay_unhashable():
+    from fairseq_posenc.compat.imports import dataclasses_as_defaults
+
+    with dataclasses_as_defaults():
+
+        @dataclasses.dataclass
+        class Ours:
+            x: int = 0
+
+        @dataclasses.dataclass()
+        class Fairseqs:
+            __module__ = "fairseq.somewhere"
+            x: int = 0
+
+    assert Ours.__hash__ is None
+    assert hash(Fairseqs()) != hash(Fairseqs())
+
+
+def parse(*flags):
+    parser = options.get_training_parser()
+    return options.parse_args_and_arch(parser, ["data-bin", "--arch", "roberta_base", *flags])
+
+
+@pytest.mark.parametrize(("flags", "tpu"), [(["--bf16"], False), (["--memory-efficient-bf16"], False), (["--tpu"], True)])
+def test_bf16_does_not_mean_tpu(flags, tpu):
+    args = parse(*flags)
+    assert args.tpu == tpu
+    assert args.bf16 == (not tpu)
+
+
+def test_options_without_defaults_still_parse():
+    """As fairseq-validate does for --model-overrides."""
+    flags = ["data-bin", "--task", "masked_lm", "--path", "checkpoint.pt"]
+    args = options.parse_args_and_arch(options.get_validation_parser(), flags, suppress_defaults=True)
+    assert args.path == "checkpoint.pt"
+    assert not hasattr(args, "tpu")
+
+
+def test_missing_dictionary_is_explained(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no dictionary \S*dict.txt.*fairseq-posenc prepare"):
+        Dictionary.load(str(tmp_path / "dict.txt"))
+
+
+def test_dictionary_loads(tmp_path):
+    (tmp_path / "dict.txt").write_text("word 3\n")
+    assert "word" in Dictionary.load(str(tmp_path / "dict.txt")).indices
+
+
+def test_sentences_as_samples():
+    """``--sample-break-mode eos`` without padding tokens reads ``np.compat.long``."""
+    sentences = [torch.tensor([5, 6, 2]), torch.tensor([7, 2])]
+    blocks = TokenBlockDataset(sentences, [3, 2], block_size=8, pad=1, eos=2, break_mode="eos")
+    assert [block.tolist() for block in blocks] == [[5, 6, 2], [7, 2]]
+
+
+def test_span_masks():
+    """``no_overlap`` reads ``np.int``."""
+    with data_utils.numpy_seed(1):
+        mask = data_utils.compute_mask_indices((2, 40), None, 0.3, 3, no_overlap=True, min_masks=1)
+    assert mask.dtype == np.bool_
+    assert mask.any()
+
+
+@pytest.fixture
+def files(tmp_path):
+    source, target = tmp_path / "checkpoint1.pt", tmp_path / "checkpoint_last.pt"
+    source.write_bytes(b"new" * 1000)
+    target.write_bytes(b"old")
+    return str(source), str(target)
+
+
+def test_copy(files):
+    source, target = files
+    assert PathManager.copy(source, target, overwrite=True)
+    with open(source, "rb") as new, open(target, "rb") as copied:
+        assert new.read() == copied.read()
+
+
+def test_interrupted_copy_leaves_the_old_file(files, monkeypatch):
+    source, target = files
+
+    def killed(source, target):
+        with open(target, "wb") as file:
+            file.write(b"n")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "copyfile", killed)
+    with pytest.raises(KeyboardInterrupt):
+        PathManager.copy(source, target, overwrite=True)
+    with open(target, "rb") as file:
+        assert file.read() == b"old"
+
+
+def trainer(tmp_path, rank=0):
+    """What ``Trainer.load_checkpoint`` reads before it opens the file."""
+    stub = argparse.Namespace(data_parallel_rank=rank, data_parallel_world_size=1, checkpoint_suffix="", _optim_history=None)
+    stub.cfg = argparse.Namespace(checkpoint=argparse.Namespace(save_dir=str(tmp_path)))
+    return stub
+
+
+def test_missing_restore_file_is_an_error(tmp_path):
+    named = str(tmp_path / "checkpoint7.pt")
+    with pytest.raises(FileNotFoundError, match=r"--restore-file \S*checkpoint7.pt does not exist"):
+        Trainer.load_checkpoint(trainer(tmp_path), named)
+
+
+def test_missing_default_restore_file_starts_from_scratch(tmp_path):
+    assert Trainer.load_checkpoint(trainer(tmp_path), str(tmp_path / "checkpoint_last.pt")) is None
+
+
+@pytest.mark.parametrize("flag", ["fp16", "memory_efficient_fp16"])
+def test_fp16_on_cpu_is_refused(flag):
+    common = argparse.Namespace(cpu=True, fp16=False, memory_efficient_fp16=False)
+    setattr(common, flag, True)
+    with pytest.raises(ValueError, match=r"--fp16 needs a GPU, and --cpu was given"):
+        Trainer(argparse.Namespace(common=common), None, None, None)
+
+
+def test_stock_layers_take_the_ordinary_path():
+    from fairseq.models.transformer import TransformerConfig
+
+    layer = TransformerEncoderLayerBase(TransformerConfig())
+    assert layer.activation_relu_or_gelu, "the layer no longer qualifies for the fused path at all"
+    assert layer.can_use_fastpath is False
+
+
+def test_hydra_finds_its_plugins():
+    from hydra.core.plugins import Plugins
+
+    assert "hydra._internal.core_plugins.basic_launcher.BasicLauncher" in Plugins.instance().class_name_to_class
+
+
+def test_hydra_reports_the_error_of_a_run(capsys):
+    from hydra._internal import utils
+
+    def run_job():
+        raise ValueError("what went wrong")
+
+    with pytest.raises(SystemExit):
+        utils.run_and_report(run_job)
+    assert "what went wrong" in capsys.readouterr().err

@@ -1,0 +1,128 @@
+"""The start-up hook: the plugin is there by itself, can be switched off, and never stands in Python's way."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import environment
+
+ROOT = Path(__file__).parent.parent
+STARTUP = ROOT / "startup"
+DISABLED = {"FAIRSEQ_POSENC_DISABLE": "1"}
+
+
+def python(code, *flags, **variables):
+    """Run ``code`` in the installed environment."""
+    return subprocess.run(
+        [sys.executable, *flags, "-c", code], env=environment(**variables), capture_output=True, text=True, timeout=120
+    )
+
+
+def output(code, *flags, **variables):
+    """The last line that ``code`` prints; an optional dependency of fairseq may print others before."""
+    completed = python(code, *flags, **variables)
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout.splitlines()[-1]
+
+
+FINDERS = "import sys; print(sum(type(finder).__module__ == '_fairseq_posenc_hook' for finder in sys.meta_path))"
+
+
+def test_start_up_installs_one_finder_and_imports_nothing():
+    assert output(FINDERS) == "1"
+    heavy = "import sys; print([name for name in ('fairseq_posenc', 'fairseq', 'torch', 'hydra') if name in sys.modules])"
+    assert output(heavy) == "[]"
+
+
+def test_switched_off():
+    assert output(FINDERS, **DISABLED) == "0"
+    assert output(FINDERS, FAIRSEQ_POSENC_DISABLE="0") == "1"
+
+
+def test_importing_fairseq_registers():
+    code = "import fairseq.models as m; print('roberta_tisa' in m.ARCH_MODEL_REGISTRY, 'roberta_base' in m.ARCH_MODEL_REGISTRY)"
+    assert output(code) == "True True"
+
+
+def test_importing_the_package_is_light():
+    code = "import sys, fairseq_posenc; print('fairseq' in sys.modules, 'torch' in sys.modules)"
+    assert output(code) == "False False"
+
+
+def test_fairseq_keeps_its_own_loader():
+    code = "import fairseq; print(type(fairseq.__spec__.loader).__name__, vars(fairseq.__spec__.loader).keys())"
+    assert "exec_module" not in output(code)
+
+
+def test_looking_for_fairseq_does_not_use_the_hook_up():
+    code = (
+        "import importlib.util; importlib.util.find_spec('fairseq')\n"
+        "import fairseq.models as m; print('roberta_tisa' in m.ARCH_MODEL_REGISTRY)"
+    )
+    assert output(code) == "True"
+
+
+def isolated(tmp_path, code, **variables):
+    """Run ``code`` with the hook, and only what lies in ``tmp_path``, as its site-packages."""
+    for file in STARTUP.iterdir():
+        if file.is_file():
+            shutil.copy(file, tmp_path)
+    start = f"import site; site.addsitedir({str(tmp_path)!r})\n"
+    return python(start + code, "-I", "-S", **variables)
+
+
+def package(folder, name, content):
+    (folder / name).mkdir()
+    (folder / name / "__init__.py").write_text(content)
+
+
+def test_hook_left_behind_does_nothing(tmp_path):
+    package(tmp_path, "fairseq", "loaded = True")
+    completed = isolated(tmp_path, "import fairseq; print(fairseq.loaded)")
+    assert (completed.stdout.strip(), completed.stderr) == ("True", "")
+
+
+def test_folder_left_behind_does_nothing(tmp_path):
+    package(tmp_path, "fairseq", "loaded = True")
+    (tmp_path / "fairseq_posenc").mkdir()
+    completed = isolated(tmp_path, "import fairseq; print(fairseq.loaded)")
+    assert (completed.stdout.strip(), completed.stderr) == ("True", "")
+
+
+def test_broken_package_fails_with_fairseq_and_not_before(tmp_path):
+    package(tmp_path, "fairseq", "")
+    package(tmp_path, "fairseq_posenc", "import no_such_module")
+    assert isolated(tmp_path, "print('started')").stdout.strip() == "started"
+    completed = isolated(tmp_path, "import fairseq")
+    assert completed.returncode != 0
+    assert "No module named 'no_such_module'" in completed.stderr
+
+
+def test_failing_registration_is_an_error():
+    code = "import sys; sys.modules['fairseq_posenc.models'] = None\nimport fairseq"
+    completed = python(code)
+    assert completed.returncode != 0
+    assert "fairseq_posenc.models" in completed.stderr
+
+
+def test_without_fairseq(tmp_path):
+    completed = isolated(tmp_path, "import fairseq")
+    assert completed.stderr.strip().endswith("ModuleNotFoundError: No module named 'fairseq'")
+
+
+USER_DIR = f"""
+import argparse, fairseq.models, fairseq.utils
+fairseq.utils.import_user_module(argparse.Namespace(user_dir={str(ROOT / "fairseq_posenc")!r}))
+print('roberta_tisa' in fairseq.models.ARCH_MODEL_REGISTRY)
+"""
+
+
+def test_user_dir_beside_the_hook():
+    assert output(USER_DIR) == "True"
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 11), reason="fairseq 0.12.2 does not import on Python 3.11 without the hook")
+def test_user_dir_without_the_hook():
+    assert output(USER_DIR, **DISABLED) == "True"
