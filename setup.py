@@ -47,8 +47,9 @@ class build_with_startup(build):
 EXTRAS = {
     "deepspeed": ["deepspeed>=0.15"],
     "hf": ["transformers>=4.40", "safetensors"],
+    "floater": ["torchdiffeq"],
     "plots": ["matplotlib"],
-    "dev": ["pytest", "hypothesis", "ruff", "pre-commit", "safetensors", "scikit-learn", "scipy"],
+    "dev": ["pytest", "hypothesis", "torchdiffeq", "ruff", "pre-commit", "safetensors", "scikit-learn", "scipy"],
 }
 
 setup(
@@ -69,6 +70,7 @@ setup(
         "fairseq==0.12.2",
         "numpy>=1.26",
         "sentencepiece",
+        "tabulate",
         "tensorboard",
         "tqdm",
     ],

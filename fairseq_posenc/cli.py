@@ -22,6 +22,9 @@ class Command(NamedTuple):
 COMMANDS = {
     "prepare": Command("fairseq_posenc.data.prepare", "turn raw text into a data-bin for fairseq-train"),
     "quickstart": Command("fairseq_posenc.quickstart", "pretrain two tiny models and compare them; minutes on a CPU"),
+    "schemes": Command("fairseq_posenc.catalogue.schemes", "list every architecture: equation, source, properties, parameters"),
+    "parameters": Command("fairseq_posenc.catalogue.parameters", "the papers' parameter counts beside the live modules'"),
+    "bench": Command("fairseq_posenc.catalogue.bench", "time a training step of each scheme against stock RoBERTa"),
     "plot": Command("fairseq_posenc.analysis.plot", "draw what the positional scheme of a checkpoint has learned"),
 }
 

@@ -12,6 +12,7 @@ from typing import Any, Optional
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
+from ..architectures import SIZES
 from ..attention import BACKENDS
 from ..encoder import ACTIVATIONS
 from ..schemes import REGISTRY, option_fields
@@ -19,13 +20,8 @@ from ..schemes import REGISTRY, option_fields
 ACTIVATION = ChoiceEnum(sorted(ACTIVATIONS))
 BACKEND = ChoiceEnum(["auto", *BACKENDS])
 
-SIZES = {
-    "base": dict(encoder_layers=12, encoder_embed_dim=768, encoder_ffn_embed_dim=3072, encoder_attention_heads=12),
-    "large": dict(encoder_layers=24, encoder_embed_dim=1024, encoder_ffn_embed_dim=4096, encoder_attention_heads=16),
-    "tiny": dict(encoder_layers=2, encoder_embed_dim=128, encoder_ffn_embed_dim=512, encoder_attention_heads=4),
-}
 DEFAULTS = dict(
-    **SIZES["base"],
+    **SIZES[""],
     positions="absolute",
     attention_backend="auto",
     activation_fn="gelu",

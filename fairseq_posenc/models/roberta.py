@@ -14,44 +14,11 @@ from fairseq.tasks import FairseqTask
 from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor, nn
 
+from ..architectures import EXPRESSIONS, SIZES
 from ..encoder import Encoder, EncoderConfig
-from .config import DEFAULTS, SIZES, EncoderModelConfig, position_options
+from .config import DEFAULTS, EncoderModelConfig, position_options
 from .stock import from_stock, let_stock_load_ours
 
-ARCHITECTURES = {
-    "absolute": "absolute",
-    "sinusoidal": "sinusoidal",
-    "sentence_absolute": "sentence_absolute",
-    "none": "none",
-    "shaw": "shaw",
-    "raffel": "raffel",
-    "t5": "t5",
-    "m1": "m1",
-    "m2": "m2",
-    "m4": "m4",
-    "m4m": "m4m",
-    "m4_reset": "m4+reset",
-    "absolute_m4m": "absolute+m4m",
-    "deberta": "deberta",
-    "tupe_a": "untied+reset",
-    "tupe_r": "untied+t5+reset",
-    "tupe_a_tie_cls": "untied",
-    "tupe_r_tie_cls": "untied+t5",
-    "bert_r": "absolute+t5",
-    "bert_ad": "absolute_untied_projection",
-    "tisa": "tisa",
-    "absolute_tisa": "absolute+tisa",
-    "rope": "rope",
-    "floater": "floater",
-    "synthesizer_random": "synthesizer_random",
-    "synthesizer_dense": "synthesizer_dense",
-    "synthesizer_factorized_random": "synthesizer_factorized_random",
-    "synthesizer_factorized_dense": "synthesizer_factorized_dense",
-    "transformer_xl": "transformer_xl",
-    "alibi": "alibi",
-    "kerple": "kerple",
-    "fire": "fire",
-}
 UNLIMITED = 10**6  # tokens; what fairseq is told of a model that takes any length
 
 
@@ -152,11 +119,10 @@ def _architecture(values: dict[str, Any]) -> Callable[[Any], None]:
     return lambda args: fill(args, values)
 
 
-for _name, _expression in ARCHITECTURES.items():
-    for _size, _values in SIZES.items():
-        _suffix = "" if _size == "base" else f"_{_size}"
+for _name, _expression in EXPRESSIONS.items():
+    for _suffix, _size in SIZES.items():
         register_model_architecture("roberta_posenc", f"roberta_{_name}{_suffix}")(
-            _architecture({**_values, "positions": _expression})
+            _architecture({**_size, "positions": _expression})
         )
 
 let_stock_load_ours()

@@ -12,7 +12,8 @@ from fairseq.models.roberta import RobertaModel
 from omegaconf import OmegaConf
 from safetensors.torch import load_file
 
-from fairseq_posenc.models.roberta import ARCHITECTURES, PosencRobertaModel
+from fairseq_posenc.architectures import EXPRESSIONS
+from fairseq_posenc.models.roberta import PosencRobertaModel
 from fairseq_posenc.models.stock import DEAD_COPIES, to_stock
 
 GOLDEN = Path(__file__).parents[3] / "shared" / "golden" / "fairseq_roberta.safetensors"
@@ -119,14 +120,14 @@ def test_golden_logits(variant):
             torch.testing.assert_close(real(model(tokens)[0], tokens), real(expected, tokens), atol=5e-5, rtol=0)
 
 
-@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("arch", EXPRESSIONS)
 def test_every_architecture_in_three_sizes(arch):
     from fairseq.models import ARCH_MODEL_REGISTRY
 
     for size in ("", "_large", "_tiny"):
         assert ARCH_MODEL_REGISTRY[f"roberta_{arch}{size}"] is PosencRobertaModel
     model = build(f"roberta_{arch}_tiny", Task())
-    assert model.encoder.sentence_encoder.positions.expression == ARCHITECTURES[arch]
+    assert model.encoder.sentence_encoder.positions.expression == EXPRESSIONS[arch]
 
 
 def test_explicit_values_win_over_the_architecture():

@@ -1,0 +1,1 @@
+"""What there is and what it costs: tables made from the live modules."""

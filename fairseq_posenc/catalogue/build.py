@@ -1,0 +1,26 @@
+"""Live position modules, to be counted and asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+from ..schemes import Positions, Settings
+
+
+def positions_of(
+    expression: str,
+    n: int = 512,
+    dim: int = 768,
+    heads: int = 12,
+    options: Mapping[str, Any] | None = None,
+) -> Positions:
+    """The positions of a 12-layer model for sequences of ``n`` tokens, as the encoder would make them."""
+    return Positions(expression, Settings(layers=12, heads=heads, dim=dim, max_positions=n, separator=2), options)
+
+
+def count(module: nn.Module) -> int:
+    """Number of parameters."""
+    return sum(parameter.numel() for parameter in module.parameters())
