@@ -38,10 +38,11 @@ def sha256(path: str | os.PathLike) -> str:
 
 
 @contextmanager
-def sole_writer(folder: Path) -> Iterator[None]:
+def sole_writer(folder: Path) -> Iterator[int]:
     """Create ``folder`` and hold it for this process; BlockingIOError where another process holds it.
 
-    The lock belongs to the process and goes with it, so a kill leaves none behind.
+    The lock goes with the process, so a kill leaves none behind. Its file descriptor is given; a child process that
+    inherits it holds the folder as well.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -54,4 +55,4 @@ def sole_writer(folder: Path) -> Iterator[None]:
             raise BlockingIOError(
                 f"another process is writing to {folder}. Wait for it, or name another folder."
             ) from None
-        yield
+        yield lock.fileno()

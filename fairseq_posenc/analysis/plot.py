@@ -1,0 +1,113 @@
+"""Draw what the positional scheme of a checkpoint has learned.
+
+For TISA: the scoring function f_θ(k) that every head adds to its attention scores at the offset k = j - i from query
+to key, one panel a layer. Needs matplotlib (pip install 'fairseq-posenc[plots]').
+
+    fairseq-posenc plot checkpoints/checkpoint_last.pt --out tisa.png
+"""
+
+import argparse
+import math
+import pickle
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from fairseq_posenc.analysis.scoring import reach, scoring_curves, tisa_parameters
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+COLUMNS = 4
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's flags."""
+    parser.add_argument("checkpoint", metavar="CHECKPOINT", type=Path, help="a fairseq checkpoint (.pt)")
+    parser.add_argument("--out", required=True, metavar="FILE", type=Path, help="the picture: .png, .svg or .pdf")
+    parser.add_argument("--max-offset", type=int, metavar="K", help="show offsets from -K to K (default: as far as "
+                        "the functions reach, 128 at most)")  # fmt: skip
+    parser.add_argument("--title", help="a line above the panels")
+
+
+def main(args: argparse.Namespace) -> None:
+    """Run the command.
+
+    Raises:
+        ValueError, OSError: the checkpoint has no such functions or cannot be read, or the picture cannot be written.
+    """
+    if args.max_offset is not None and args.max_offset < 1:
+        raise ValueError(f"--max-offset {args.max_offset}: at least 1 is needed")
+    try:
+        parameters = tisa_parameters(args.checkpoint)
+    except (RuntimeError, pickle.UnpicklingError) as error:
+        raise ValueError(str(error)) from error
+    save(scoring_figure(parameters, args.max_offset, args.title), args.out)
+    print(args.out)
+
+
+def scoring_figure(
+    parameters: tuple[Tensor, Tensor, Tensor], max_offset: int | None = None, title: str | None = None
+) -> "Figure":
+    """One panel a layer, one line a head: f_θ(k) against k at whole offsets from ``-max_offset`` to ``max_offset``."""
+    figure_class = require_matplotlib()
+    max_offset = max_offset or reach(parameters, limit=128)
+    offsets = torch.arange(-max_offset, max_offset + 1)
+    curves = scoring_curves(parameters, offsets)
+    layers, heads, _ = curves.shape
+    columns = min(layers, COLUMNS)
+    rows = math.ceil(layers / columns)
+    figure = figure_class(figsize=(0.8 + 4.2 * columns, 0.9 + 2.9 * rows), layout="constrained")
+    panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    marker = "o" if max_offset <= 40 else ""
+    for layer, panel in enumerate(panels.flat):
+        if layer >= layers:
+            panel.set_visible(False)
+            continue
+        panel.axhline(0, color="0.7", linewidth=0.8, zorder=0)
+        panel.axvline(0, color="0.7", linewidth=0.8, zorder=0)
+        for head in range(heads):
+            panel.plot(offsets, curves[layer, head], marker=marker, markersize=2.5, linewidth=1.5, color=f"C{head}",
+                       label=f"head {head + 1}")  # fmt: skip
+        panel.set_title(f"layer {layer + 1}", fontsize=11)
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.label_outer()
+    figure.supxlabel("offset k from query to key, in tokens", fontsize=11)
+    figure.supylabel("f$_θ$(k), added to the attention score", fontsize=11)
+    handles, labels = panels.flat[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right center", frameon=False, ncols=math.ceil(heads / 16))
+    if title:
+        figure.suptitle(title, fontsize=12)
+    return figure
+
+
+def save(figure: "Figure", path: Path) -> None:
+    """Write the picture in the format that its name asks for.
+
+    Raises:
+        ValueError: matplotlib does not write such files.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".partial-{path.name}")  # keeps the suffix, which decides the format
+    try:
+        figure.savefig(partial, dpi=110)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def require_matplotlib() -> "type[Figure]":
+    """matplotlib's figure without pyplot, which would ask for a window system.
+
+    Raises:
+        ValueError: matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            "matplotlib draws the picture and is not installed: pip install 'fairseq-posenc[plots]' (or matplotlib)."
+        ) from error
+    return Figure

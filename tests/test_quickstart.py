@@ -1,0 +1,98 @@
+"""The quickstart's parts, and the whole of it with next to no training."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from fairseq_posenc import cli
+from fairseq_posenc.data.tokenizer import Tokenizer
+from fairseq_posenc.quickstart import corpus
+from fairseq_posenc.quickstart.report import unigram_loss
+
+SENTENCES = ["the cat sat on the mat", "a dog ran over green hills", "many birds sing at dawn", "the dog saw a cat"]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    chance = np.random.default_rng(0)
+    documents = ("\n".join(chance.choice(SENTENCES, 3)) for _ in range(60))
+    path.write_text("\n\n".join(documents), "utf-8")
+    return path
+
+
+def test_documentation_is_prose_in_documents(tmp_path):
+    path = tmp_path / "text.txt"
+    corpus.write_python_documentation(path)
+    documents = path.read_text("utf-8").split("\n\n")
+    assert len(documents) > 300
+    assert 1e6 < path.stat().st_size < 5e6
+    topic = next(document for document in documents if document.startswith('The "assert" statement'))
+    assert "Assert statements are a convenient way to insert debugging assertions into a program:" in topic.split("\n")
+
+
+def test_docstrings_are_read_without_running_the_module(tmp_path):
+    source = tmp_path / "module.py"
+    source.write_text('"""About\nthe module.\n\n=====\n\nMore."""\nraise SystemExit\ndef f():\n    """Of f."""\n', "utf-8")
+    (document,) = corpus._documents(source)
+    assert list(corpus._paragraphs(document)) == ["About the module.", "More.", "Of f."]
+    source.write_text("def broken(", "utf-8")
+    assert list(corpus._documents(source)) == []
+
+
+def test_unigram_loss_covers_what_the_task_masks(tmp_path, text):
+    """Counted anew from the samples that fairseq's own masked_lm task builds, before it masks them."""
+    from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
+
+    out = tmp_path / "data"
+    assert cli.main(["prepare", str(text), "--out", str(out), "--vocab-size", "30", "--valid-fraction", "0.2"]) == 0
+    task = MaskedLMTask.setup_task(MaskedLMConfig(data=str(out), tokens_per_sample=16))
+    tokens = {}
+    for split in ("train", "valid"):
+        samples = task._load_dataset_split(split, epoch=1, combine=False)
+        tokens[split] = [token for i in range(len(samples)) for token in samples[i].tolist()]
+    symbols = len(Tokenizer((out / "sentencepiece.model").read_bytes()).symbols)
+    counts = [tokens["train"].count(symbol) + 1 for symbol in range(symbols)]
+    expected = -sum(math.log2(counts[token] / sum(counts)) for token in tokens["valid"]) / len(tokens["valid"])
+    assert unigram_loss(out, tokens_per_sample=16) == pytest.approx(expected, abs=1e-9)
+
+
+def test_quickstart_trains_compares_and_resumes(tmp_path, text, capsys):
+    """Ten updates of each model by the real fairseq-train; a second run does nothing; other settings are refused."""
+    out = tmp_path / "out"
+    command = ["quickstart", str(text), "--out", str(out), "--vocab-size", "30", "--updates", "10"]
+    assert cli.main(command) == 0
+    results = json.loads((out / "results.json").read_text())
+    absolute, tisa = results["models"]
+    assert (absolute["positional_parameters"], tisa["positional_parameters"]) == (64 * 128, 3 * 5 * 4 * 2)
+    assert 0 < results["unigram_loss"] < math.log2(30)
+    assert all(0 < row["valid_loss"] < 8 and row["tokens_per_second"] > 0 for row in (absolute, tisa))
+    table = (out / "results.md").read_text("utf-8")
+    assert f"| tisa | {tisa['valid_loss']:.3f} |" in table
+    assert table in capsys.readouterr().out
+    assert (out / "tisa_heads.png").read_bytes().startswith(b"\x89PNG")
+    assert list((out / "tensorboard").rglob("events.out.tfevents.*"))
+
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*.pt")}
+    assert cli.main(command) == 0
+    assert before == {path: path.stat().st_mtime_ns for path in before}
+    assert cli.main([*command, "--updates", "11"]) == 2
+    assert "was trained by another command" in capsys.readouterr().err
+
+
+def test_failed_training_is_reported(tmp_path, text, capfd):
+    out = tmp_path / "out"
+    command = ["quickstart", str(text), "--out", str(out), "--vocab-size", "30", "--updates", "10"]
+    (out / "absolute").mkdir(parents=True)
+    (out / "absolute" / "checkpoint_last.pt").write_bytes(b"damaged")
+    assert cli.main(command) == 2
+    error = capfd.readouterr().err
+    assert "fairseq-train ended with status" in error.splitlines()[-1]
+    assert not (out / "results.md").exists()
+
+
+def test_too_little_training_is_refused(tmp_path, capsys):
+    assert cli.main(["quickstart", "--out", str(tmp_path / "out"), "--updates", "5"]) == 2
+    assert "--updates 5: at least 10" in capsys.readouterr().err
