@@ -25,13 +25,14 @@ def importing(package: str) -> Iterator[None]:
 
 
 def register() -> None:
-    """Patch fairseq for current libraries and register the models with it. Repeating it does nothing more."""
+    """Patch fairseq for current libraries and register the models and tasks with it. Repeating it does nothing more."""
     from fairseq.utils import import_user_module
 
     from fairseq_posenc import compat
 
     compat.apply()
     import fairseq_posenc.models  # noqa: F401 - importing registers
+    import fairseq_posenc.tasks  # noqa: F401
 
     # fairseq refuses to import a --user-dir whose package is imported already, unless it remembers to have done so itself.
     import_user_module.memo = getattr(import_user_module, "memo", set()) | set(__path__)

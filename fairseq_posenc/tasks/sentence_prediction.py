@@ -1,0 +1,34 @@
+"""fairseq's ``sentence_prediction`` with batches of sentences of like lengths.
+
+fairseq's own draws batches at random, so that most of a batch is padding. Rows are cut to length when they are prepared, so
+this task imposes no limit of its own; the model's remains.
+"""
+
+import numpy as np
+from fairseq.data import SortDataset, data_utils
+from fairseq.tasks import register_task
+from fairseq.tasks.sentence_prediction import SentencePredictionConfig, SentencePredictionTask
+
+WIDTH = 8  # tokens; lengths within one stretch of this count as like, which keeps some chance in the batches
+
+
+def order_by_length(sizes: np.ndarray, seed: int) -> list[np.ndarray]:
+    """Sort keys for ``SortDataset``: stretches of lengths, and a permutation within each."""
+    with data_utils.numpy_seed(seed):
+        permutation = np.random.permutation(len(sizes))
+    return [permutation, sizes // WIDTH]
+
+
+@register_task("sentence_prediction_by_length", dataclass=SentencePredictionConfig)
+class SentencePredictionByLength(SentencePredictionTask):
+    """Classification of, or regression on, sentences and pairs of sentences."""
+
+    def load_dataset(self, split: str, combine: bool = False, **kwargs) -> SortDataset:
+        dataset = super().load_dataset(split, combine, **kwargs)
+        if not self.cfg.no_shuffle:
+            dataset = SortDataset(dataset, sort_order=order_by_length(dataset.sizes[0], self.cfg.seed))
+        self.datasets[split] = dataset
+        return dataset
+
+    def max_positions(self) -> None:
+        return None

@@ -1,0 +1,164 @@
+"""Extractive question answering (SQuAD): where in a text the answer begins and ends.
+
+The data-bin holds ``dict.txt`` and, for each split, windows ``<s> question </s> </s> stretch of the context </s>`` as
+``SPLIT.bin`` and ``SPLIT.idx``, and ``SPLIT.spans.npy``: a row of three int32 a window, (first token of the context, first
+token of the answer, last token of the answer). Where a window holds no answer, the last two are 0: the answer is ``<s>``.
+``fairseq-posenc squad`` writes it.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from fairseq.data import (
+    BaseWrapperDataset,
+    Dictionary,
+    IdDataset,
+    NestedDictionaryDataset,
+    NumelDataset,
+    NumSamplesDataset,
+    RightPadDataset,
+    SortDataset,
+    data_utils,
+)
+from fairseq.dataclass import FairseqDataclass
+from fairseq.models import BaseFairseqModel
+from fairseq.tasks import FairseqTask, register_task
+from omegaconf import II, MISSING, open_dict
+from torch import Tensor, nn
+
+from .sentence_prediction import order_by_length
+
+MASK = "<mask>"
+
+
+@dataclass
+class SquadConfig(FairseqDataclass):
+    data: str = field(default=MISSING, metadata={"help": "folder of the prepared questions"})
+    max_positions: int = field(
+        default=512, metadata={"help": "positions that the model learns where its scheme learns each (as in pretraining)"}
+    )
+    seed: int = II("common.seed")
+
+
+class SpanHead(nn.Module):
+    """Scores of each token as the first and as the last of the answer: one linear layer (Devlin et al. 2019, section 4.2).
+
+    It takes the place of the language model's head, so that the model's forward pass ends in it.
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.span = nn.Linear(dim, 2)
+        nn.init.normal_(self.span.weight, std=0.02)
+        nn.init.zeros_(self.span.bias)
+
+    def forward(self, features: Tensor, masked_tokens: Tensor | None = None) -> Tensor:
+        """(B, n, D) -> (B, n, 2)"""
+        return self.span(features)
+
+    def upgrade_state_dict_named(self, state: dict[str, Tensor], name: str) -> None:
+        """Take a pretrained checkpoint: its language model's head goes, and this one stays as it is."""
+        own = {f"{name}.{key}": value for key, value in self.state_dict().items()}
+        for key in [key for key in state if key.startswith(f"{name}.") and key not in own]:
+            del state[key]
+        for key, value in own.items():
+            state.setdefault(key, value)
+
+
+class SpanTargets(BaseWrapperDataset):
+    """Rows of ``SPLIT.spans.npy``; a batch is (B, 3) int64."""
+
+    def collater(self, samples: list[Any]) -> Tensor:
+        return torch.from_numpy(np.stack(samples).astype(np.int64))
+
+
+@register_task("squad", dataclass=SquadConfig)
+class SquadTask(FairseqTask):
+    """Trains a model to point at answers. Goes with the criterion ``squad``."""
+
+    def __init__(self, cfg: SquadConfig, dictionary: Dictionary) -> None:
+        super().__init__(cfg)
+        self.dictionary = dictionary
+
+    @classmethod
+    def setup_task(cls, cfg: SquadConfig, **kwargs: Any) -> SquadTask:
+        dictionary = Dictionary.load(os.path.join(cfg.data, "dict.txt"))
+        dictionary.add_symbol(MASK)
+        return cls(cfg, dictionary)
+
+    def load_dataset(self, split: str, combine: bool = False, **kwargs: Any) -> SortDataset:
+        """Load one split.
+
+        Raises:
+            FileNotFoundError: it has not been prepared.
+            ValueError: windows and spans do not belong together.
+        """
+        path = os.path.join(self.cfg.data, split)
+        windows = data_utils.load_indexed_dataset(path, self.dictionary)
+        if windows is None or not os.path.exists(f"{path}.spans.npy"):
+            raise FileNotFoundError(
+                f"{path}.bin, .idx and .spans.npy are not all there: DATA of --task squad is a folder that "
+                "fairseq-posenc squad has prepared (data in its --out)"
+            )
+        spans = np.load(f"{path}.spans.npy", mmap_mode="r", allow_pickle=False)
+        if spans.shape != (len(windows), 3):
+            raise ValueError(
+                f"{path}.spans.npy has the shape {spans.shape} and there are {len(windows)} windows: the files are not of one "
+                "preparation. Remove the folder and prepare it again."
+            )
+        nested = NestedDictionaryDataset(
+            {
+                "id": IdDataset(),
+                "net_input": {
+                    "src_tokens": RightPadDataset(windows, pad_idx=self.dictionary.pad()),
+                    "src_lengths": NumelDataset(windows, reduce=False),
+                },
+                "target": SpanTargets(spans),
+                "nsentences": NumSamplesDataset(),
+                "ntokens": NumelDataset(windows, reduce=True),
+            },
+            sizes=[windows.sizes],
+        )
+        self.datasets[split] = SortDataset(nested, sort_order=order_by_length(windows.sizes, self.cfg.seed))
+        return self.datasets[split]
+
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> BaseFairseqModel:
+        with open_dict(cfg):
+            cfg.max_positions = self.cfg.max_positions
+        model = super().build_model(cfg, from_checkpoint)
+        model.encoder.lm_head = SpanHead(model.args.encoder_embed_dim)
+        return model
+
+    def max_positions(self) -> None:
+        return None
+
+    @property
+    def source_dictionary(self) -> Dictionary:
+        return self.dictionary
+
+    @property
+    def target_dictionary(self) -> Dictionary:
+        return self.dictionary
+
+
+def mask_scores(scores: Tensor, tokens: Tensor, context: Tensor, pad: int) -> Tensor:
+    """Leave only ``<s>`` and the context as places of an answer.
+
+    Args:
+        scores: (B, n, 2), of the span head.
+        tokens: (B, n), the windows, padded on the right.
+        context: (B,), the first token of each window's context.
+        pad: the padding symbol.
+
+    Returns:
+        (B, n, 2) float32, minus infinity at the question and the separators.
+    """
+    place = torch.arange(tokens.shape[1], device=tokens.device)
+    last = tokens.ne(pad).sum(1) - 1  # the closing </s>
+    allowed = (place == 0) | ((place >= context[:, None]) & (place < last[:, None]))
+    return scores.float().masked_fill(~allowed[..., None], float("-inf"))
