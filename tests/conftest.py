@@ -19,7 +19,10 @@ def environment(**variables: str) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def run() -> Run:
-    """``run(command, *arguments, cwd=..., check=..., **environment variables)`` for the commands of this environment."""
+    """``run(command, *arguments, cwd=..., check=..., **environment variables)`` for the commands of this environment.
+
+    What they write, to either stream, is in ``stdout``.
+    """
     scripts = Path(sys.executable).parent
 
     def run(command, *arguments, cwd=None, check=True, **variables):
@@ -27,12 +30,13 @@ def run() -> Run:
             [scripts / command, *map(str, arguments)],
             cwd=cwd,
             env=environment(**variables),
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
             timeout=300,
         )
         if check:
-            assert completed.returncode == 0, completed.stdout + completed.stderr
+            assert completed.returncode == 0, completed.stdout
         return completed
 
     return run

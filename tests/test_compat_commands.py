@@ -1,0 +1,136 @@
+"""fairseq's own commands, as a user types them, with fairseq's own models and with ours."""
+
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import environment
+
+from fairseq_posenc.compat import load_checkpoint
+
+TRAINING = ["--cpu", "--optimizer", "adam", "--lr", "1e-3", "--batch-size", "16", "--num-workers", "0", "--no-progress-bar"]
+MASKED_LM = [*TRAINING, "--task", "masked_lm", "--criterion", "masked_lm", "--tokens-per-sample", "32"]
+TINY = ["--encoder-layers", "1", "--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "16", "--encoder-attention-heads", "2"]
+TINY_DECODER = [flag.replace("encoder", "decoder") for flag in TINY]
+
+
+@pytest.fixture(scope="module")
+def trained(data_bin, tmp_path_factory, run):
+    """A stock RoBERTa after one epoch: its folder of checkpoints, and what the training printed."""
+    folder = tmp_path_factory.mktemp("stock")
+    flags = [*MASKED_LM, "--arch", "roberta_base", *TINY, "--sample-break-mode", "eos", "--max-epoch", "1"]
+    return folder, run("fairseq-train", data_bin, *flags, "--save-dir", folder)
+
+
+def test_validate_reads_a_checkpoint(trained, data_bin, run):
+    folder, training = trained
+    flags = ["--task", "masked_lm", "--path", folder / "checkpoint_best.pt", "--batch-size", "16", "--cpu"]
+    validation = run("fairseq-validate", data_bin, *flags)
+    (expected,) = re.findall(r"valid on 'valid' subset \| loss ([\d.]+)", training.stdout)
+    assert re.findall(r"valid on 'valid' subset \| loss ([\d.]+)", validation.stdout) == [expected]
+
+
+def test_training_is_quiet(trained):
+    _, training = trained
+    assert "Warning" not in training.stdout
+    assert "tensorboardX" not in training.stdout
+
+
+def test_translation_and_generation(toy_text, tmp_path, run):
+    """Source and target are the same text; generation masks and pads on the path that was broken."""
+    for split in ("train", "valid"):
+        for language in ("xx", "yy"):
+            (tmp_path / f"{split}.{language}").write_text((toy_text / f"{split}.txt").read_text())
+    languages = ["-s", "xx", "-t", "yy"]
+    texts = ["--trainpref", tmp_path / "train", "--validpref", tmp_path / "valid"]
+    run("fairseq-preprocess", *languages, *texts, "--destdir", tmp_path / "bin")
+    flags = ["--arch", "transformer", *TINY, *TINY_DECODER, "--max-update", "6", "--bf16", "--save-dir", tmp_path]
+    run("fairseq-train", tmp_path / "bin", *languages, *TRAINING, *flags)
+    flags = ["--path", tmp_path / "checkpoint_last.pt", "--gen-subset", "valid", "--batch-size", "7", "--beam", "2", "--cpu"]
+    generated = run("fairseq-generate", tmp_path / "bin", *flags)
+    assert "Translated 40 sentences" in generated.stdout
+
+
+def test_language_model_and_its_evaluation(data_bin, tmp_path, run):
+    flags = ["--task", "language_modeling", "--arch", "transformer_lm", *TINY_DECODER, "--tokens-per-sample", "32"]
+    run("fairseq-train", data_bin, *TRAINING, *flags, "--max-update", "3", "--save-dir", tmp_path)
+    flags = ["--path", tmp_path / "checkpoint_last.pt", "--gen-subset", "valid", "--tokens-per-sample", "32", "--cpu"]
+    evaluated = run("fairseq-eval-lm", data_bin, *flags)
+    (perplexity,) = re.findall(r"Perplexity: ([\d.]+)", evaluated.stdout)
+    assert 10 < float(perplexity) < 100
+
+
+CONFIG = """# @package _group_
+common: {{cpu: true, log_format: simple, user_dir: {user_dir}}}
+checkpoint: {{save_dir: {save_dir}}}
+task: {{_name: masked_lm, data: {data}, tokens_per_sample: 32}}
+criterion: masked_lm
+dataset: {{batch_size: 16, num_workers: 0}}
+optimizer: {{_name: adam, adam_betas: "(0.9,0.98)"}}
+lr_scheduler: {{_name: polynomial_decay, total_num_update: 10}}
+optimization: {{lr: [0.001], max_update: 3}}
+model: {{_name: roberta, encoder_layers: 1, encoder_embed_dim: 16, encoder_attention_heads: 2}}
+"""
+
+
+def test_hydra_with_user_dir_beside_the_hook(data_bin, tmp_path, run):
+    user_dir = Path(__file__).parent.parent / "fairseq_posenc"
+    config = CONFIG.format(user_dir=user_dir, save_dir=tmp_path / "checkpoints", data=data_bin)
+    (tmp_path / "small.yaml").write_text(config)
+    flags = ["--config-dir", tmp_path, "--config-name", "small"]
+    run("fairseq-hydra-train", *flags, "checkpoint.no_epoch_checkpoints=true", cwd=tmp_path)
+    assert (tmp_path / "checkpoints" / "checkpoint_last.pt").exists()
+    failed = run("fairseq-hydra-train", *flags, "checkpoint.restore_file=none.pt", cwd=tmp_path, check=False)
+    assert failed.returncode != 0
+    assert "--restore-file none.pt does not exist" in failed.stdout
+
+
+def updates(checkpoint):
+    return checkpoint["optimizer_history"][-1]["num_updates"]
+
+
+def test_killed_training_resumes_to_the_same_parameters(data_bin, tmp_path, run):
+    """Killed in the middle of an epoch; on the CPU the end is the same to the last bit."""
+    flags = [*MASKED_LM, "--batch-size", "3", "--arch", "roberta_tisa_tiny", "--max-update", "40"]
+    command = [data_bin, *flags, "--save-interval-updates", "7", "--disable-validation", "--save-dir"]
+    run("fairseq-train", *command, tmp_path / "whole")
+
+    arguments = [Path(sys.executable).parent / "fairseq-train", *map(str, command), tmp_path / "killed"]
+    training = subprocess.Popen(
+        arguments, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    for line in training.stdout:
+        if "Saved checkpoint" in line:
+            training.kill()
+            break
+    training.communicate()
+    assert training.returncode == -signal.SIGKILL
+    interrupted = load_checkpoint(tmp_path / "killed" / "checkpoint_last.pt")
+    assert updates(interrupted) < 40
+    assert interrupted["extra_state"]["train_iterator"]["iterations_in_epoch"] > 0
+
+    resumed = run("fairseq-train", *command, tmp_path / "killed")
+    assert f"@ {updates(interrupted)} updates)" in resumed.stdout
+    whole, again = (load_checkpoint(tmp_path / name / "checkpoint_last.pt") for name in ("whole", "killed"))
+    assert updates(whole) == updates(again) == 40
+    assert whole["model"].keys() == again["model"].keys()
+    assert all(torch.equal(whole["model"][name], again["model"][name]) for name in whole["model"])
+
+
+@pytest.mark.parametrize("damage", ["truncated", "missing dictionary"])
+def test_bad_input_ends_with_a_paragraph(damage, trained, data_bin, tmp_path, run):
+    flags = [*MASKED_LM, "--arch", "roberta_base", *TINY, "--save-dir", tmp_path]
+    if damage == "truncated":
+        whole = (trained[0] / "checkpoint_last.pt").read_bytes()
+        (tmp_path / "checkpoint_last.pt").write_bytes(whole[: len(whole) // 2])
+        expected = f"RuntimeError: {tmp_path / 'checkpoint_last.pt'} cannot be read as a checkpoint"
+    else:
+        data_bin = tmp_path
+        expected = f"FileNotFoundError: There is no dictionary {tmp_path / 'dict.txt'}."
+    failed = run("fairseq-train", data_bin, *flags, check=False)
+    assert failed.returncode != 0
+    assert failed.stdout.splitlines()[-1].startswith(expected)
