@@ -6,8 +6,6 @@ token of the answer, last token of the answer). Where a window holds no answer, 
 ``fairseq-posenc squad`` writes it.
 """
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass, field
 from typing import Any
@@ -86,7 +84,7 @@ class SquadTask(FairseqTask):
         self.dictionary = dictionary
 
     @classmethod
-    def setup_task(cls, cfg: SquadConfig, **kwargs: Any) -> SquadTask:
+    def setup_task(cls, cfg: SquadConfig, **kwargs: Any) -> "SquadTask":
         dictionary = Dictionary.load(os.path.join(cfg.data, "dict.txt"))
         dictionary.add_symbol(MASK)
         return cls(cfg, dictionary)
