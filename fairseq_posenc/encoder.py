@@ -40,6 +40,7 @@ class EncoderConfig:
     layerdrop: float = 0.0
     normalize_before: bool = False
     layernorm_embedding: bool = True
+    layer_norm_eps: float = 1e-5
     checkpoint_activations: bool = False
 
 
@@ -52,6 +53,16 @@ class EncoderOutput:
     attentions: tuple[Tensor, ...] = ()  # (B, H, n, n) a layer, if asked for
 
 
+def build_positions(config: EncoderConfig) -> Positions:
+    """The positional encoding of an encoder, freshly initialised.
+
+    Raises:
+        ValueError: an unknown scheme or option, a bad value, or a composition without meaning.
+    """
+    settings = Settings(config.layers, config.heads, config.dim, config.max_positions, config.separator_idx)
+    return Positions(config.positions, settings, config.position_options)
+
+
 class EncoderLayer(nn.Module):
     """Self-attention and a feed-forward network, each with a residual connection and a LayerNorm after (or before) it."""
 
@@ -59,10 +70,10 @@ class EncoderLayer(nn.Module):
         super().__init__()
         self.config = config
         self.self_attn = SelfAttention(config.dim, config.heads, config.attention_dropout)
-        self.self_attn_layer_norm = nn.LayerNorm(config.dim)
+        self.self_attn_layer_norm = nn.LayerNorm(config.dim, config.layer_norm_eps)
         self.fc1 = nn.Linear(config.dim, config.ffn_dim)
         self.fc2 = nn.Linear(config.ffn_dim, config.dim)
-        self.final_layer_norm = nn.LayerNorm(config.dim)
+        self.final_layer_norm = nn.LayerNorm(config.dim, config.layer_norm_eps)
         self.activation = ACTIVATIONS[config.activation]
 
     def forward(self, x: Tensor, terms: Terms, backend: Backend, prepared: Any) -> tuple[Tensor, Tensor | None]:
@@ -98,11 +109,12 @@ class Encoder(nn.Module):
         self.config = config
         self.embed_tokens = embed_tokens or nn.Embedding(config.vocab_size, config.dim, config.padding_idx)
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.layers))
-        self.layernorm_embedding = nn.LayerNorm(config.dim) if config.layernorm_embedding else None
-        self.layer_norm = nn.LayerNorm(config.dim) if config.normalize_before else None
+        eps = config.layer_norm_eps
+        self.layernorm_embedding = nn.LayerNorm(config.dim, eps) if config.layernorm_embedding else None
+        self.layer_norm = nn.LayerNorm(config.dim, eps) if config.normalize_before else None
         self.apply(_init_as_bert)
-        settings = Settings(config.layers, config.heads, config.dim, config.max_positions, config.separator_idx)
-        self.positions = Positions(config.positions, settings, config.position_options)
+        self.positions = build_positions(config)
+        self.checkpoint_activations = config.checkpoint_activations
         self.backend = choose(config.attention_backend, self.positions.probe())
 
     def forward(
@@ -139,7 +151,7 @@ class Encoder(nn.Module):
             prepared = window.once((backend, terms), lambda terms=terms: backend.prepare(terms, blocked, words))
             if self.training and self.config.layerdrop and torch.rand(()).item() < self.config.layerdrop:
                 continue
-            if self.config.checkpoint_activations and self.training:
+            if self.checkpoint_activations and self.training:
                 x, p = checkpoint(layer, x, terms, backend, prepared, use_reentrant=False)
             else:
                 x, p = layer(x, terms, backend, prepared)

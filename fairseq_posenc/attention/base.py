@@ -44,7 +44,7 @@ class Backend(ABC):
         """
 
 
-def register(backend: type[Backend]) -> type[Backend]:
+def register_backend(backend: type[Backend]) -> type[Backend]:
     """Class decorator: makes a backend known under its name."""
     BACKENDS[backend.name] = backend()
     return backend

@@ -10,16 +10,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..terms import Terms, precise
-from .base import Backend, register, rotate
+from .base import Backend, register_backend, rotate
 
 
-class Prepared(NamedTuple):
+class PreparedScores(NamedTuple):
     bias: Tensor | None  # (1 or B, 1 or H, Q, K)
     gain: Tensor | None  # (1 or H, Q, K)
     blocked: Tensor | None  # (B or 1, 1, Q or 1, K)
 
 
-@register
+@register_backend
 class Eager(Backend):
     """Runs everything. Scores, their products and the softmax are computed in float32 or better."""
 
@@ -28,12 +28,12 @@ class Eager(Backend):
     def unsupported(self, terms: Terms) -> str | None:
         return None
 
-    def prepare(self, terms: Terms, blocked: Tensor | None, like: Tensor) -> Prepared:
+    def prepare(self, terms: Terms, blocked: Tensor | None, like: Tensor) -> PreparedScores:
         gains = [gain.dense() for gain in terms.gains]
-        return Prepared(terms.bias(), math.prod(gains[1:], start=gains[0]) if gains else None, blocked)
+        return PreparedScores(terms.bias(), math.prod(gains[1:], start=gains[0]) if gains else None, blocked)
 
     def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, terms: Terms, prepared: Prepared, dropout: float
+        self, q: Tensor, k: Tensor, v: Tensor, terms: Terms, prepared: PreparedScores, dropout: float
     ) -> tuple[Tensor, Tensor | None]:
         with torch.autocast(q.device.type, enabled=False):
             p = F.dropout(_softmax(_scores(q, k, terms, prepared), prepared.blocked), dropout).to(v.dtype)
@@ -43,7 +43,7 @@ class Eager(Backend):
         return z, p
 
 
-def _scores(q: Tensor, k: Tensor, terms: Terms, prepared: Prepared) -> Tensor:
+def _scores(q: Tensor, k: Tensor, terms: Terms, prepared: PreparedScores) -> Tensor:
     """(B, H, Q, K): ``e = s · C(q·k, q·A, k·B) · g + b``"""
     q, k = rotate(precise(q), precise(k), terms)
     scale = 1 / math.sqrt(terms.factor * q.shape[-1])

@@ -10,15 +10,15 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..terms import Terms
-from .base import Backend, register, rotate
+from .base import Backend, register_backend, rotate
 
 
-class Prepared(NamedTuple):
+class PreparedMask(NamedTuple):
     mask: Tensor | None  # bool, True where allowed, or an additive float mask; (B or 1, H or 1, Q, K)
     dead: Tensor | None  # (B or 1, 1, Q or 1, 1), True where a query may see no key
 
 
-@register
+@register_backend
 class Sdpa(Backend):
     """``softmax(s·q·k + b) v`` without materialising the scores, where the device has a kernel for it."""
 
@@ -35,18 +35,18 @@ class Sdpa(Backend):
             found.append("scores without q·k")
         return f"scaled_dot_product_attention has no place for {' or '.join(found)}" if found else None
 
-    def prepare(self, terms: Terms, blocked: Tensor | None, like: Tensor) -> Prepared:
+    def prepare(self, terms: Terms, blocked: Tensor | None, like: Tensor) -> PreparedMask:
         bias = terms.bias()
         if blocked is None:
-            return Prepared(None if bias is None else bias.to(like.dtype), None)
+            return PreparedMask(None if bias is None else bias.to(like.dtype), None)
         dead = blocked.all(-1, keepdim=True)
         blocked = blocked & ~dead  # a row of -inf alone is NaN in some kernels; its output is zeroed instead
         if bias is None:
-            return Prepared(~blocked, dead)
-        return Prepared(bias.to(like.dtype).masked_fill(blocked, -torch.inf), dead)
+            return PreparedMask(~blocked, dead)
+        return PreparedMask(bias.to(like.dtype).masked_fill(blocked, -torch.inf), dead)
 
     def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, terms: Terms, prepared: Prepared, dropout: float
+        self, q: Tensor, k: Tensor, v: Tensor, terms: Terms, prepared: PreparedMask, dropout: float
     ) -> tuple[Tensor, Tensor | None]:
         q, k = rotate(q, k, terms)
         scale = 1 / math.sqrt(terms.factor * q.shape[-1])

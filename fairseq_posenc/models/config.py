@@ -31,6 +31,7 @@ DEFAULTS = dict(
     activation_dropout=0.0,
     pooler_dropout=0.0,
     encoder_layerdrop=0.0,
+    layer_norm_eps=1e-5,
     max_positions=512,
 )
 
@@ -55,6 +56,7 @@ ENCODER_FIELDS: dict[str, Any] = dict(
     activation_dropout=_optional(float, "dropout probability after the activation in feed-forward networks"),
     pooler_dropout=_optional(float, "dropout probability in classification heads"),
     encoder_layerdrop=_optional(float, "probability of skipping a layer in training"),
+    layer_norm_eps=_optional(float, "what LayerNorm adds to the variance; BERT has 1e-12"),
     encoder_normalize_before=_flag("LayerNorm before each block rather than after it"),
     no_layernorm_embedding=_flag("no LayerNorm after the embeddings"),
     untie_weights_roberta=_flag("an output projection of its own rather than the word embeddings"),

@@ -69,6 +69,8 @@ class Floater(Scheme):
 
         steps = -(-max(n - 1, 1) // self.options.stride)  # whole strides, so that the grid does not depend on n
         initial = precise(self.initial)
+        if initial.is_meta:  # the solver looks at values, and there are none yet while a model is built to be loaded
+            return initial.new_empty(n, *initial.shape)
         tokens = torch.arange(steps * self.options.stride + 1, device=initial.device, dtype=initial.dtype)
         options = {"step_size": self.options.stride * TOKEN, "interp": "cubic"}
         return odeint(self.dynamics, initial, tokens * TOKEN, method="rk4", options=options)[:n]
