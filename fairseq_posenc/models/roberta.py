@@ -9,7 +9,7 @@ from typing import Any
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import register_model, register_model_architecture
 from fairseq.models.roberta import RobertaModel
-from fairseq.models.roberta.model import RobertaEncoder
+from fairseq.models.roberta.model import RobertaEncoder, RobertaLMHead
 from fairseq.tasks import FairseqTask
 from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor, nn
@@ -46,6 +46,11 @@ class PosencRobertaEncoder(RobertaEncoder):
 
     def build_encoder(self, args: Any, dictionary: Any, embed_tokens: nn.Embedding) -> SentenceEncoder:
         return SentenceEncoder(encoder_config(args, dictionary), embed_tokens)
+
+    def build_lm_head(self, embed_dim: int, output_dim: int, activation_fn: str, weight: Tensor | None) -> RobertaLMHead:
+        head = super().build_lm_head(embed_dim, output_dim, activation_fn, weight)
+        head.layer_norm.eps = self.args.layer_norm_eps
+        return head
 
     def max_positions(self) -> int:
         positions = self.sentence_encoder.positions
@@ -104,6 +109,7 @@ def encoder_config(args: Any, dictionary: Any) -> EncoderConfig:
         layerdrop=args.encoder_layerdrop,
         normalize_before=args.encoder_normalize_before,
         layernorm_embedding=args.layernorm_embedding,
+        layer_norm_eps=args.layer_norm_eps,
         checkpoint_activations=args.checkpoint_activations,
     )
 
