@@ -31,8 +31,8 @@ def register() -> None:
     from fairseq_posenc import compat
 
     compat.apply()
-    import fairseq_posenc.models  # noqa: F401 - importing registers
-    import fairseq_posenc.tasks  # noqa: F401
+    import fairseq_posenc.models
+    import fairseq_posenc.tasks  # noqa: F401 - importing registers
 
     # fairseq refuses to import a --user-dir whose package is imported already, unless it remembers to have done so itself.
     import_user_module.memo = getattr(import_user_module, "memo", set()) | set(__path__)

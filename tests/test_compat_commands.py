@@ -100,9 +100,7 @@ def test_killed_training_resumes_to_the_same_parameters(data_bin, tmp_path, run)
     run("fairseq-train", *command, tmp_path / "whole")
 
     arguments = [Path(sys.executable).parent / "fairseq-train", *map(str, command), tmp_path / "killed"]
-    training = subprocess.Popen(
-        arguments, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    training = subprocess.Popen(arguments, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     for line in training.stdout:
         if "Saved checkpoint" in line:
             training.kill()
