@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ from ..encoder import Encoder, EncoderConfig
 from .config import DEFAULTS, EncoderModelConfig, position_options
 from .stock import from_stock, let_stock_load_ours
 
+FIELDS = {field.name for field in dataclasses.fields(EncoderModelConfig)}
 UNLIMITED = 10**6  # tokens; what fairseq is told of a model that takes any length
 
 
@@ -67,12 +69,14 @@ class PosencRobertaModel(RobertaModel):
         gen_parser_from_dataclass(parser, EncoderModelConfig(), delete_default=True)
 
     @classmethod
-    def build_model(cls, args: DictConfig, task: FairseqTask) -> PosencRobertaModel:
-        """Build from a config in which None means the default.
+    def build_model(cls, args: DictConfig | argparse.Namespace, task: FairseqTask) -> PosencRobertaModel:
+        """Build from a config in which None, or nothing, means the default.
 
         Raises:
             ValueError: a configuration without meaning; the message names the flag.
         """
+        if isinstance(args, argparse.Namespace):
+            args = OmegaConf.structured(EncoderModelConfig(**{f: v for f, v in vars(args).items() if f in FIELDS}))
         with open_dict(args):
             if args.max_positions is None:
                 args.max_positions = getattr(task.cfg, "tokens_per_sample", None) or DEFAULTS["max_positions"]

@@ -18,6 +18,7 @@ class M4(OffsetTableScheme):
     name = "m4"
     equation = "e = (q·k + q·a_r + k·a_r) / √d"
     source = "Huang et al. 2021, eq. 12"
+    interpretable = False
     multiply = False
     init_std = 0.02
 

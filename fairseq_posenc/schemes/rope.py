@@ -35,6 +35,7 @@ class Rope(Scheme):
     name = "rope"
     equation = "e = (R_i q)·(R_j k) / √d"
     source = "Su et al. 2021, eq. 14, 15"
+    interpretable = False
     data_driven = False
 
     @dataclass(frozen=True)

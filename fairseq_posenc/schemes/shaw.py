@@ -22,6 +22,7 @@ class Shaw(OffsetTableScheme):
     name = "shaw"
     equation = "e = (q·k + q·a^K_r) / √d,  z = Σ p (v + a^V_r)"
     source = "Shaw et al. 2018, eq. 3, 4"
+    interpretable = False
     inductive = True
     always_clips = True
 
