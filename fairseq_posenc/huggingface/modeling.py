@@ -1,0 +1,294 @@
+"""The transformers face: a config and models around the shared encoder. It travels with every export."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import PretrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import (
+    BaseModelOutput,
+    MaskedLMOutput,
+    QuestionAnsweringModelOutput,
+    SequenceClassifierOutput,
+)
+from transformers.utils import can_return_tuple
+
+from ..attention import BACKENDS
+from ..encoder import ACTIVATIONS, Encoder, EncoderConfig, build_positions
+from ..schemes import Scheme
+
+
+class PosencConfig(PretrainedConfig):
+    """The encoder's own options under the encoder's own names, beside those that every config has.
+
+    Args:
+        pooler_activation: activation of the classification head.
+        pooler_dropout: dropout probability of the classification head.
+        pooler_dim: width inside the classification head; the model's by default.
+        options: fields of :class:`EncoderConfig`, by these names or by transformers' (``hidden_size``, …), and options of
+            every config.
+    """
+
+    model_type = "fairseq_posenc"
+    has_no_defaults_at_init = True  # so that everything is written into config.json, whatever the defaults become
+    attribute_map = {  # noqa: RUF012 - transformers reads a class attribute
+        "hidden_size": "dim",
+        "num_hidden_layers": "layers",
+        "num_attention_heads": "heads",
+        "intermediate_size": "ffn_dim",
+        "max_position_embeddings": "max_positions",
+        "hidden_act": "activation",
+        "hidden_dropout_prob": "dropout",
+        "attention_probs_dropout_prob": "attention_dropout",
+    }
+
+    def __init__(
+        self,
+        pooler_activation: str = "tanh",
+        pooler_dropout: float = 0.0,
+        pooler_dim: int | None = None,
+        initializer_range: float = 0.02,
+        tie_word_embeddings: bool = True,
+        **options: Any,
+    ) -> None:
+        self.pooler_activation = pooler_activation
+        self.pooler_dropout = pooler_dropout
+        self.pooler_dim = pooler_dim
+        self.initializer_range = initializer_range
+        for field in fields(EncoderConfig):
+            default = field.default_factory() if field.default_factory is not MISSING else field.default
+            setattr(self, field.name, options.pop(field.name, 0 if default is MISSING else default))
+        special = {"bos_token_id": 0, "pad_token_id": self.padding_idx, "eos_token_id": self.separator_idx}
+        super().__init__(tie_word_embeddings=tie_word_embeddings, **{**special, **options})
+
+    def encoder_config(self) -> EncoderConfig:
+        """The shared encoder's config."""
+        return EncoderConfig(**{field.name: getattr(self, field.name) for field in fields(EncoderConfig)})
+
+
+class PosencPreTrainedModel(PreTrainedModel):
+    """What the models below have in common."""
+
+    config_class = PosencConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["EncoderLayer"]  # noqa: RUF012 - transformers reads a class attribute
+
+    @property
+    def _supports_sdpa(self) -> bool:
+        """Whether ``attn_implementation="sdpa"`` can run the scheme; where it cannot, the default is ``"eager"``."""
+        return self._sdpa_objection() is None
+
+    def _sdpa_objection(self) -> str | None:
+        with torch.device("meta"):
+            return BACKENDS["sdpa"].unsupported(build_positions(self.config.encoder_config()).probe())
+
+    def _sdpa_can_dispatch(self, is_init_check: bool = False) -> bool:
+        objection = self._sdpa_objection()
+        if objection is not None:
+            raise ValueError(f'attn_implementation="sdpa" cannot run {self.config.positions}: {objection}; use "eager"')
+        return True
+
+    @classmethod
+    def _can_set_attn_implementation(cls) -> bool:
+        return True
+
+    def _init_weights(self, module: nn.Module) -> None:
+        if not isinstance(module, Scheme):
+            return super()._init_weights(module)
+        # A scheme knows how its own parameters start: take them from a new one.
+        fresh = dict(type(module)(module.settings, module.options).named_parameters())
+        for name, parameter in module.named_parameters():
+            if not getattr(parameter, "_is_hf_initialized", False):
+                with torch.no_grad():
+                    parameter.copy_(fresh[name])
+
+
+class PosencModel(PosencPreTrainedModel):
+    """The encoder."""
+
+    def __init__(self, config: PosencConfig) -> None:
+        super().__init__(config)
+        self.encoder = Encoder(config.encoder_config())
+        self.gradient_checkpointing = self.encoder.checkpoint_activations
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        return self.encoder.embed_tokens
+
+    def set_input_embeddings(self, value: nn.Embedding) -> None:
+        self.encoder.embed_tokens = value
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+    ) -> BaseModelOutput:
+        """Encode.
+
+        Args:
+            input_ids: (B, n).
+            attention_mask: (B, n), 0 at padding; by default, where ``input_ids`` are the padding symbol.
+            inputs_embeds: (B, n, D), in place of the word embeddings.
+            output_attentions: return the attention weights, computed by the eager backend.
+            output_hidden_states: return the states between the layers.
+
+        Raises:
+            ValueError: neither or both inputs, a mask that is not (B, n), or a sequence that the scheme does not reach.
+        """
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("give either input_ids or inputs_embeds")
+        if attention_mask is not None and attention_mask.dim() != 2:
+            raise ValueError(f"attention_mask must be (batch, length), 0 at padding, and it is {tuple(attention_mask.shape)}")
+        if output_attentions is None:
+            output_attentions = self.config.output_attentions
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
+        self.encoder.backend = BACKENDS[self.config._attn_implementation]
+        self.encoder.checkpoint_activations = self.gradient_checkpointing
+        output = self.encoder(
+            input_ids,
+            None if attention_mask is None else attention_mask == 0,
+            inputs_embeds,
+            with_hidden=bool(output_hidden_states),
+            with_attentions=bool(output_attentions),
+        )
+        return BaseModelOutput(output.last, output.hidden or None, output.attentions or None)
+
+
+class LanguageModelHead(nn.Module):
+    """fairseq's head of masked language models: a layer, its LayerNorm, and scores of every symbol."""
+
+    def __init__(self, config: PosencConfig) -> None:
+        super().__init__()
+        self.activation = ACTIVATIONS[config.activation]
+        self.dense = nn.Linear(config.dim, config.dim)
+        self.layer_norm = nn.LayerNorm(config.dim, config.layer_norm_eps)
+        self.decoder = nn.Linear(config.dim, config.vocab_size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, n, D) -> (B, n, vocabulary)"""
+        return self.decoder(self.layer_norm(self.activation(self.dense(x))))
+
+
+class PosencForMaskedLM(PosencPreTrainedModel):
+    """The encoder with the head it was pretrained with."""
+
+    _tied_weights_keys = {"lm_head.decoder.weight": "model.encoder.embed_tokens.weight"}  # noqa: RUF012
+
+    def __init__(self, config: PosencConfig) -> None:
+        super().__init__(config)
+        self.model = PosencModel(config)
+        self.lm_head = LanguageModelHead(config)
+        self.post_init()
+
+    def get_output_embeddings(self) -> nn.Linear:
+        return self.lm_head.decoder
+
+    def set_output_embeddings(self, value: nn.Linear) -> None:
+        self.lm_head.decoder = value
+
+    @can_return_tuple
+    def forward(
+        self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None, labels: Tensor | None = None, **options: Any
+    ) -> MaskedLMOutput:
+        """Scores of every symbol, and the loss where ``labels`` (B, n) are given, -100 where there is nothing to predict."""
+        options, loss_options = _split(options)
+        output = self.model(input_ids, attention_mask, **options)
+        logits = self.lm_head(output.last_hidden_state)
+        loss = None if labels is None else self.loss_function(logits, labels, self.config.vocab_size, **loss_options)
+        return MaskedLMOutput(loss, logits, output.hidden_states, output.attentions)
+
+
+class ClassificationHead(nn.Module):
+    """fairseq's head of sentence classification: a layer and scores of every class, from the first token."""
+
+    def __init__(self, config: PosencConfig) -> None:
+        super().__init__()
+        width = config.pooler_dim or config.dim
+        self.p = config.pooler_dropout
+        self.activation = ACTIVATIONS[config.pooler_activation]
+        self.dense = nn.Linear(config.dim, width)
+        self.out_proj = nn.Linear(width, config.num_labels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, n, D) -> (B, classes)"""
+        x = F.dropout(x[:, 0], self.p, self.training)
+        x = F.dropout(self.activation(self.dense(x)), self.p, self.training)
+        return self.out_proj(x)
+
+
+class PosencForSequenceClassification(PosencPreTrainedModel):
+    """The encoder with a head for classes of sequences, or for a number."""
+
+    def __init__(self, config: PosencConfig) -> None:
+        super().__init__(config)
+        self.model = PosencModel(config)
+        self.classifier = ClassificationHead(config)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None, labels: Tensor | None = None, **options: Any
+    ) -> SequenceClassifierOutput:
+        """Scores of every class, and the loss where ``labels`` (B,) are given."""
+        options, loss_options = _split(options)
+        output = self.model(input_ids, attention_mask, **options)
+        logits = self.classifier(output.last_hidden_state)
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config, **loss_options)
+        return SequenceClassifierOutput(loss, logits, output.hidden_states, output.attentions)
+
+
+class PosencForQuestionAnswering(PosencPreTrainedModel):
+    """The encoder with a head that scores each token as the first and as the last of the answer."""
+
+    def __init__(self, config: PosencConfig) -> None:
+        super().__init__(config)
+        self.model = PosencModel(config)
+        self.qa_outputs = nn.Linear(config.dim, 2)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        start_positions: Tensor | None = None,
+        end_positions: Tensor | None = None,
+        **options: Any,
+    ) -> QuestionAnsweringModelOutput:
+        """Scores of the answer's first and last token, and the loss where both positions (B,) are given."""
+        options, loss_options = _split(options)
+        output = self.model(input_ids, attention_mask, **options)
+        start, end = self.qa_outputs(output.last_hidden_state).unbind(-1)
+        loss = None
+        if start_positions is not None and end_positions is not None:
+            loss = self.loss_function(start, end, start_positions, end_positions, **loss_options)
+        return QuestionAnsweringModelOutput(loss, start, end, output.hidden_states, output.attentions)
+
+
+ENCODER_OPTIONS = ("inputs_embeds", "output_attentions", "output_hidden_states")
+
+
+def _split(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The encoder's options, and those that the trainer means for the loss.
+
+    Raises:
+        TypeError: neither.
+    """
+    unknown = options.keys() - {*ENCODER_OPTIONS, "num_items_in_batch"}
+    if unknown:
+        raise TypeError(f"forward() got unexpected arguments: {', '.join(sorted(unknown))}")
+    encoder = {name: value for name, value in options.items() if name in ENCODER_OPTIONS}
+    return encoder, {name: value for name, value in options.items() if name not in ENCODER_OPTIONS}
