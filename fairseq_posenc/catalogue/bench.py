@@ -20,6 +20,7 @@ from tqdm import tqdm
 from ..architectures import EXPRESSIONS
 
 STOCK = "roberta_base"
+SIZE = dict(encoder_embed_dim=768, encoder_ffn_embed_dim=3072, encoder_attention_heads=12)
 SYMBOLS = 1000
 MASKED = 0.15
 
@@ -51,7 +52,9 @@ def main(args: argparse.Namespace) -> None:
         own = _describe([mine for mine, _ in pairs], [mine / reference for mine, reference in pairs])
         rows.append((f"roberta_{name}", step.backend, *own, step.memory() / 2**20))
     memory = "peak MiB" if args.device.startswith("cuda") else "kept for backward, MiB"
-    print(f"{args.layers} layers, D = 768, batch {args.batch_size} × {args.tokens} tokens, {args.device}, {_kind(args)}")
+    print(
+        f"{args.layers} layers, D = {SIZE['encoder_embed_dim']}, batch {args.batch_size} × {args.tokens} tokens, {args.device}, {_kind(args)}"
+    )
     header = ("architecture", "backend", "ms a step", "÷ stock", memory)
     print(tabulate(rows, header, "github" if args.markdown else "simple", floatfmt=("", "", ".0f", ".2f", ".0f")))
 
@@ -118,7 +121,7 @@ def _build(arch: str, args: argparse.Namespace) -> nn.Module:
     dictionary = Dictionary()
     for i in range(SYMBOLS):
         dictionary.add_symbol(str(i))
-    sizes = dict(arch=arch, encoder_layers=args.layers, max_positions=args.tokens)
+    sizes = dict(SIZE, arch=arch, encoder_layers=args.layers, max_positions=args.tokens)
     own = {} if arch == STOCK else {"attention_backend": args.attention_backend}
     task = MaskedLMTask(MaskedLMConfig(data="", tokens_per_sample=args.tokens), dictionary)
     return build_model(argparse.Namespace(**sizes, **own), task)

@@ -1,0 +1,63 @@
+"""The papers' numbers come out of the live modules, and the README's table is the command's."""
+
+from pathlib import Path
+
+import pytest
+
+from fairseq_posenc.architectures import EXPRESSIONS
+from fairseq_posenc.catalogue import bench, parameters, schemes
+from fairseq_posenc.catalogue.build import count, positions_of
+from fairseq_posenc.cli import main
+from fairseq_posenc.schemes import REGISTRY
+
+README = Path(__file__).parents[2] / "README.md"
+START, END = "<!-- schemes: written by `fairseq-posenc schemes --markdown` -->\n", "<!-- /schemes -->"
+
+
+def test_huang_et_al_table_1():
+    for name, _, paper, ours, counting_one in parameters.huang():
+        assert counting_one == paper, name
+        assert ours - counting_one == (12 * 64 * 64 if name in ("DeBERTa", "TUPE") else 0), name
+
+
+def test_wennberg_henter_table_2():
+    for name, _, *cells in parameters.wennberg():
+        for cell in cells:
+            paper, ours = cell.split(" / ")
+            assert paper == ours, name
+
+
+@pytest.mark.parametrize(("kernels", "expected"), [(1, 432), (3, 1296), (5, 2160)])
+def test_tisa_has_three_parameters_a_kernel_head_and_layer(kernels, expected):
+    assert count(positions_of("tisa", options={"tisa_kernels": kernels})) == expected
+
+
+def test_readme_has_the_table_that_the_command_prints():
+    text = README.read_text(encoding="utf-8")
+    assert text[text.index(START) + len(START) : text.index(END)].strip() == schemes.table("github").strip(), (
+        "the schemes have changed: put the output of `fairseq-posenc schemes --markdown` between the README's two markers"
+    )
+
+
+def test_every_scheme_has_an_architecture():
+    assert {part for expression in EXPRESSIONS.values() for part in expression.split("+")} == set(REGISTRY)
+
+
+def test_commands_print(capsys):
+    assert main(["parameters"]) == 0
+    assert "834,816" in capsys.readouterr().out
+    assert main(["schemes"]) == 0
+    assert "roberta_tisa" in capsys.readouterr().out
+
+
+def test_bench_compares_with_stock(capsys, monkeypatch):
+    monkeypatch.setitem(bench.SIZE, "encoder_embed_dim", 24)
+    monkeypatch.setitem(bench.SIZE, "encoder_ffn_embed_dim", 24)
+    assert main(["bench", "--schemes", "tisa,shaw", "--layers", "1", "--tokens", "9", "--repeats", "1", "--device", "cpu"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[-3:]] == ["roberta_base", "roberta_tisa", "roberta_shaw"]
+
+
+def test_bench_refuses_an_unknown_architecture(capsys):
+    assert main(["bench", "--schemes", "tsia"]) == 2
+    assert "roberta_tsia" in capsys.readouterr().err
