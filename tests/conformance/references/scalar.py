@@ -1,0 +1,127 @@
+"""Schemes with one scalar an offset: additive or multiplicative, learned or given by a function of it."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from .reading import Layer, Parameters, Reading, content
+
+
+def raffel(p: Parameters, layer: Layer) -> Reading:
+    """Huang et al. 2021, eq. 10: (q_i·k_j + a_{j-i}) / √d."""
+    a = layer.of(p["raffel.weight"])[:, layer.rows(lambda i, j: layer.clip(j - i) + layer.reach)]
+    return Reading((content(layer) + a) * layer.scale())
+
+
+def m1(p: Parameters, layer: Layer) -> Reading:
+    """Huang et al. 2020, method 1: (q_i·k_j) a_{|j-i|} / √d."""
+    return Reading(content(layer) * gain(p["m1.weight"], layer, lambda i, j: abs(layer.clip(j - i))) * layer.scale())
+
+
+def m2(p: Parameters, layer: Layer) -> Reading:
+    """Huang et al. 2021, eq. 11: (q_i·k_j) a_{j-i} / √d."""
+    rows = lambda i, j: layer.clip(j - i) + layer.reach  # noqa: E731
+    return Reading(content(layer) * gain(p["m2.weight"], layer, rows) * layer.scale())
+
+
+def m2_reset(p: Parameters, layer: Layer) -> Reading:
+    """m2 with [CLS] having a gain of its own in its row and in its column, the last two of the table."""
+    last = 2 * layer.reach + 1
+    rows = lambda i, j: last if i == 0 else last + 1 if j == 0 else layer.clip(j - i) + layer.reach  # noqa: E731
+    return Reading(content(layer) * gain(p["m2.weight"], layer, rows) * layer.scale())
+
+
+def gain(weight: Tensor, layer: Layer, row) -> Tensor:
+    """(H, n, n)"""
+    return layer.of(weight)[:, layer.rows(row)]
+
+
+def t5_bucket(offset: int, buckets: int, max_distance: int, causal: bool) -> int:
+    """Raffel et al. 2020, section 2.1 and the authors' code, in whole numbers, so that no logarithm is rounded.
+
+    Beyond E = half of a direction's m buckets, the bucket E + t is the last with (M/E)^(t/(m-E)) <= r/E.
+    """
+    if causal:
+        start, distance, m = 0, max(-offset, 0), buckets
+    else:
+        m = buckets // 2
+        start, distance = (m if offset > 0 else 0), abs(offset)
+    exact = m // 2
+    if distance < exact:
+        return start + distance
+    steps = m - exact
+    reached = sum(distance**steps >= max_distance**t * exact ** (steps - t) for t in range(1, steps))
+    return start + exact + reached
+
+
+def t5_bias(p: Parameters, layer: Layer) -> Tensor:
+    """(H, n, n): w[h, bucket(j - i)]"""
+    buckets, distance = layer.options.get("t5_buckets", 32), layer.options.get("t5_max_distance", 128)
+    rows = {r: t5_bucket(r, buckets, distance, layer.causal) for r in range(1 - layer.n, layer.n)}
+    return layer.of(p["t5.weight"])[:, layer.rows(lambda i, j: rows[j - i])]
+
+
+def t5(p: Parameters, layer: Layer) -> Reading:
+    """Raffel et al. 2020, section 2.1: a scalar a head and bucket, added to the scaled score, the same in all layers."""
+    return Reading(content(layer) * layer.scale() + t5_bias(p, layer))
+
+
+def tisa_bias(p: Parameters, layer: Layer) -> Tensor:
+    """(H, n, n): Wennberg & Henter 2021, eq. 5, one kernel after the other."""
+    a, b, c = (layer.of(p[f"tisa.{name}"]) for name in ("amplitude", "sharpness", "offset"))
+    r = layer.table(lambda i, j: j - i)
+    bias = torch.zeros(layer.heads, layer.n, layer.n, dtype=r.dtype)
+    for s in range(a.shape[1]):
+        bias = bias + a[:, s, None, None] * torch.exp(-b[:, s, None, None].abs() * (r - c[:, s, None, None]) ** 2)
+    return bias
+
+
+def tisa(p: Parameters, layer: Layer) -> Reading:
+    """Wennberg & Henter 2021, eq. 4b: q_i·k_j / √d + f_θ(j - i)."""
+    return Reading(content(layer) * layer.scale() + tisa_bias(p, layer))
+
+
+def absolute_tisa(p: Parameters, layer: Layer) -> Reading:
+    """Wennberg & Henter 2021, eq. 4a: the same with position embeddings in the input."""
+    return Reading(tisa(p, layer).scores, embedding=p["absolute.weight"][: layer.n][None])
+
+
+def absolute_t5(p: Parameters, layer: Layer) -> Reading:
+    """Ke et al. 2021, section 4.1 (BERT-R): eq. 5's relative bias over an input with position embeddings."""
+    return Reading(t5(p, layer).scores, embedding=p["absolute.weight"][: layer.n][None])
+
+
+def alibi_slopes(heads: int) -> list[float]:
+    """Press et al. 2022, section 3: 2^(-8/H), 2^(-16/H), …; for other H, the authors' code goes on with the odd ones of 2H."""
+    if math.log2(heads).is_integer():
+        return [2 ** (-8 * (h + 1) / heads) for h in range(heads)]
+    power = 2 ** int(math.log2(heads))
+    return alibi_slopes(power) + [2 ** (-8 * (2 * h + 1) / (2 * power)) for h in range(heads - power)]
+
+
+def alibi(p: Parameters, layer: Layer) -> Reading:
+    """Press et al. 2022, section 3: q_i·k_j / √d - m_h |j - i|."""
+    bias = torch.stack([layer.table(lambda i, j, m=m: -m * abs(j - i)) for m in alibi_slopes(layer.heads)])
+    return Reading(content(layer) * layer.scale() + bias)
+
+
+def kerple(p: Parameters, layer: Layer) -> Reading:
+    """Chi et al. 2022, section 4: -r_1 log(1 + r_2 |j-i|), or -r_1 |j-i|^r_2 with r_2 <= 2; at least 0.01 as in their code."""
+    r1, r2 = (layer.of(p[f"kerple.{name}"]).clamp(min=0.01)[:, None, None] for name in ("r1", "r2"))
+    distance = layer.table(lambda i, j: abs(j - i))
+    if layer.options.get("kerple_form") == "power":
+        bias = -r1 * distance ** r2.clamp(max=2.0)
+    else:
+        bias = -r1 * torch.log(1 + r2 * distance)
+    return Reading(content(layer) * layer.scale() + bias)
+
+
+def reset(bias: Tensor, p: Parameters, layer: Layer) -> Tensor:
+    """Ke et al. 2021, eq. 10: θ_1 for all pairs from [CLS], θ_2 for all others to it."""
+    theta = layer.of(p["reset.cls"])[..., None, None]  # (H, 2, 1, 1)
+    from_cls = layer.table(lambda i, j: i == 0)
+    to_cls = layer.table(lambda i, j: j == 0 and i > 0)
+    return (1 - from_cls - to_cls) * bias + from_cls * theta[:, 0] + to_cls * theta[:, 1]

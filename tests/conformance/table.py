@@ -1,0 +1,110 @@
+"""What every scheme claims: one row a scheme, or a variant or composition of schemes.
+
+To add a scheme, write its equation as a function in ``references`` and add its row here; everything else is generated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .references import absolute, functional, relative, rotary, scalar, synthesizer, untied
+from .references.reading import Layer, Parameters, Reading
+
+
+@dataclass(frozen=True)
+class Row:
+    """One expression and the equation it is held to. The claims are the paper's; the scheme's own must be the same."""
+
+    expression: str
+    reference: Callable[[Parameters, Layer], Reading]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    inductive: bool = True  # takes any length, the same parameters agreeing on the common part
+    translation_invariant: bool = True  # nothing changes where everything moves along the sequence
+    decoder: bool = True  # has a causal form
+    own: tuple[str, ...] = ()  # what can have parameters of its own: "layers", "heads"
+    clips: bool = False  # --max-relative-position has a meaning
+    orders: bool = True  # tells one order of the words from another
+    tolerance: float = 1e-9  # in float64
+    spread: float = 0.5  # standard deviation of the noise that the tests add to parameters
+    requires: str | None = None  # a package beyond the package's own dependencies
+
+    @property
+    def id(self) -> str:
+        return "-".join([self.expression, *(f"{name}={value}" for name, value in self.options.items())])
+
+
+BOTH = ("layers", "heads")
+CLIP = {"max_relative_position": 5}
+POSITIONS = {"inductive": False, "translation_invariant": False}  # learns each position
+FLOATER = {"translation_invariant": False, "own": ("layers",), "spread": 0.2, "requires": "torchdiffeq"}
+SYNTHESIZED = POSITIONS | {"own": BOTH}
+
+
+def tabular(expression: str, reference: Callable[[Parameters, Layer], Reading], **claims: Any) -> Row:
+    """A scheme that learns each offset and, without a clip, knows none beyond."""
+    return Row(expression, reference, **{"inductive": False, "own": BOTH, "clips": True} | claims)
+
+
+ROWS = [
+    Row("none", absolute.none, orders=False),
+    Row("absolute", absolute.absolute, inductive=False, translation_invariant=False),
+    Row("sentence_absolute", absolute.sentence_absolute, inductive=False, translation_invariant=False, decoder=False),
+    Row("sinusoidal", absolute.sinusoidal, translation_invariant=False),
+    Row("sinusoidal", absolute.sinusoidal, {"sinusoidal_layout": "fairseq"}, translation_invariant=False),
+    Row("shaw", relative.shaw, own=BOTH, clips=True),
+    Row("shaw", relative.shaw, CLIP, own=BOTH, clips=True),
+    Row("shaw", relative.shaw, {"shaw_terms": "keys"}, own=BOTH, clips=True),
+    Row("shaw", relative.shaw, {"shaw_terms": "values"}, own=BOTH, clips=True),
+    *(
+        variant
+        for scheme, reference in {
+            "raffel": scalar.raffel, "m1": scalar.m1, "m2": scalar.m2, "m4": relative.m4, "m4m": relative.m4m,
+        }.items()
+        for variant in (tabular(scheme, reference), tabular(scheme, reference, options=CLIP, inductive=True))
+    ),
+    tabular("m2+reset", scalar.m2_reset, translation_invariant=False, decoder=False),
+    tabular("m4+reset", relative.m4_reset, translation_invariant=False, decoder=False),
+    Row("shaw+reset", relative.shaw_reset, translation_invariant=False, decoder=False, own=BOTH, clips=True),
+    tabular("absolute+m4m", relative.absolute_m4m, translation_invariant=False),
+    Row("rope", rotary.rope),
+    Row("rope", rotary.rope, {"rope_layout": "half", "rope_base": 100.0}),
+    Row("alibi", scalar.alibi),
+    Row("kerple", scalar.kerple, own=BOTH),
+    Row("kerple", scalar.kerple, {"kerple_form": "power"}, own=BOTH),
+    Row("fire", functional.fire, translation_invariant=False, own=BOTH),
+    Row("fire", functional.fire, {"fire_threshold": 4.0, "fire_hidden": 5}, translation_invariant=False, own=BOTH),
+    Row("floater", functional.floater, tolerance=2e-2, **FLOATER),  # the tolerance is the solver's, at 8 tokens a step
+    Row("floater", functional.floater, {"floater_stride": 1, "floater_hidden": 7}, tolerance=1e-5, **FLOATER),
+    Row("synthesizer_random", synthesizer.synthesizer_random, **SYNTHESIZED),
+    Row("synthesizer_factorized_random", synthesizer.synthesizer_factorized_random, **SYNTHESIZED),
+    Row("synthesizer_dense", synthesizer.synthesizer_dense, **SYNTHESIZED),
+    Row("synthesizer_factorized_dense", synthesizer.synthesizer_factorized_dense, **SYNTHESIZED),
+    Row("absolute_untied_projection", absolute.absolute_untied_projection, **POSITIONS),
+    Row("untied", untied.untied, **POSITIONS),
+    Row("untied", untied.untied, {"untied_form": "code"}, **POSITIONS),
+    Row("untied", untied.untied, {"untied_form": "head"}, **POSITIONS),
+    Row("untied+t5", untied.untied_t5, own=BOTH, **POSITIONS),
+    Row("untied+reset", untied.tupe_a, own=BOTH, decoder=False, **POSITIONS),
+    Row("untied+t5+reset", untied.tupe_r, own=BOTH, decoder=False, **POSITIONS),
+    tabular("deberta", relative.deberta),
+    tabular("deberta", relative.deberta, options=CLIP, inductive=True),
+    *(
+        Row("deberta", relative.deberta, {"deberta_projections": projections, "deberta_indexing": indexing} | CLIP, **claims)
+        for projections, indexing, claims in [
+            ("head", "original", {"own": BOTH, "clips": True}),
+            ("head", "paper", {"own": BOTH, "clips": True}),
+            ("model", "original", {"own": ("layers",), "clips": True}),
+            ("model", "relative", {"own": ("layers",), "clips": True}),
+            ("content", "original", {"clips": True}),
+            ("content", "paper", {"clips": True}),
+        ]
+    ),
+    Row("transformer_xl", relative.transformer_xl, own=("layers",)),
+    Row("t5", scalar.t5, own=BOTH),
+    Row("t5", scalar.t5, {"t5_buckets": 8, "t5_max_distance": 20}, own=BOTH),
+    Row("tisa", scalar.tisa, own=BOTH),
+    Row("absolute+tisa", scalar.absolute_tisa, inductive=False, translation_invariant=False, own=BOTH),
+    Row("absolute+t5", scalar.absolute_t5, inductive=False, translation_invariant=False, own=BOTH),
+]
