@@ -41,7 +41,8 @@ class Untied(Scheme):
     def __init__(self, settings: Settings, options: Options) -> None:
         super().__init__(settings, options)
         by_head = options.form == "head"
-        layers, width = (settings.layers, settings.head_dim) if by_head else (1, settings.dim)
+        layers = settings.layers if by_head and not self.shared[0] else 1
+        width = settings.head_dim if by_head else settings.dim
         self.weight = nn.Parameter(torch.empty(settings.max_positions, settings.dim))
         self.query_projection = nn.Parameter(torch.empty(layers, 1, width, width))
         self.key_projection = nn.Parameter(torch.empty(layers, 1, width, width))
