@@ -25,12 +25,17 @@ Results = dict[str, Tensor]
 
 
 def make_positions(
-    row: Row, heads: int = 4, max_positions: int = 16, options: Mapping[str, Any] | None = None, seed: int = 0
+    row: Row,
+    heads: int = 4,
+    max_positions: int = 16,
+    options: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    head_dim: int = HEAD_DIM,
 ) -> Positions:
     """The row's scheme in float64, every parameter moved away from its initial value, so that no term is left unseen."""
     if row.requires is not None:
         pytest.importorskip(row.requires)
-    settings = Settings(LAYERS, heads, heads * HEAD_DIM, max_positions, SEPARATOR)
+    settings = Settings(LAYERS, heads, heads * head_dim, max_positions, SEPARATOR)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         positions = Positions(row.expression, settings, {**row.options, **(options or {})}).double()
@@ -93,6 +98,15 @@ def terms_of(positions: Positions, layer: Layer, window: Window | None = None) -
     return [positions.terms(number, window, layer.x) for number in range(layer.number + 1)][-1]
 
 
+def project(terms: Terms, layer: Layer) -> Terms:
+    """What attention does for terms that want the layer's own projections."""
+    own = layer.projections
+    return terms.project(
+        lambda table: layer.split(F.linear(table[0], own["k_weight"], own["k_bias"])),
+        lambda table: layer.split(F.linear(table[0], own["q_weight"], own["q_bias"])),
+    )
+
+
 def by_package(positions: Positions, layer: Layer, backend: Backend = BACKENDS["eager"]) -> Results:
     """z, and whatever is added to embeddings and layer inputs where there is a token."""
     window = Window(layer.n, causal=layer.causal)
@@ -101,12 +115,7 @@ def by_package(positions: Positions, layer: Layer, backend: Backend = BACKENDS["
     if layer.causal:
         blocked = blocked | torch.ones(layer.n, layer.n, dtype=torch.bool).triu(1)
     prepared = backend.prepare(terms, blocked, layer.q)
-    own = layer.projections
-    terms = terms.project(
-        lambda table: layer.split(F.linear(table[0], own["k_weight"], own["k_bias"])),
-        lambda table: layer.split(F.linear(table[0], own["q_weight"], own["q_bias"])),
-    )
-    z, _ = backend.attend(layer.q, layer.k, layer.v, terms, prepared, 0.0)
+    z, _ = backend.attend(layer.q, layer.k, layer.v, project(terms, layer), prepared, 0.0)
     index = torch.arange(layer.n).expand_as(layer.padding).masked_fill(layer.padding, 0)
     embedding = positions.embed(window, Sample(layer.tokens, index))
     layer_input = sum(terms.inputs[1:], start=terms.inputs[0]) if terms.inputs else None

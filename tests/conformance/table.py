@@ -84,7 +84,7 @@ ROWS = [
     Row("absolute_untied_projection", absolute.absolute_untied_projection, **POSITIONS),
     Row("untied", untied.untied, **POSITIONS),
     Row("untied", untied.untied, {"untied_form": "code"}, **POSITIONS),
-    Row("untied", untied.untied, {"untied_form": "head"}, **POSITIONS),
+    Row("untied", untied.untied, {"untied_form": "head"}, own=("layers",), **POSITIONS),
     Row("untied+t5", untied.untied_t5, own=BOTH, **POSITIONS),
     Row("untied+reset", untied.tupe_a, own=BOTH, decoder=False, **POSITIONS),
     Row("untied+t5+reset", untied.tupe_r, own=BOTH, decoder=False, **POSITIONS),
