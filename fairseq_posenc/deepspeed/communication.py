@@ -1,0 +1,91 @@
+"""What must be right before the processes of a run talk to each other."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import platform
+import sys
+from collections.abc import MutableMapping
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+from torch.distributed import distributed_c10d
+
+from ..compat.distributed import free_port
+
+logger = logging.getLogger(__name__)
+
+SLURM = {"RANK": "SLURM_PROCID", "WORLD_SIZE": "SLURM_NTASKS", "LOCAL_RANK": "SLURM_LOCALID"}
+
+
+def rank_from_slurm(environment: MutableMapping[str, str]) -> None:
+    """Take rank and size of the world from Slurm where ``srun`` started this process and MASTER_ADDR says where to meet.
+
+    A world of one process is left alone: that is what ``srun torchrun …`` looks like from outside.
+    """
+    started_by_srun = "RANK" not in environment and int(environment.get("SLURM_NTASKS", "1")) > 1
+    if started_by_srun and "MASTER_ADDR" in environment and all(name in environment for name in SLURM.values()):
+        environment.update({name: environment[slurm] for name, slurm in SLURM.items()})
+        environment.setdefault("MASTER_PORT", "29500")
+
+
+def world_of_one(environment: MutableMapping[str, str]) -> None:
+    """Describe a single process as a world, for the engine communicates even with itself."""
+    world = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port())}
+    environment.update(world)
+
+
+def limit_waiting(seconds: float) -> None:
+    """Let every process group made from now on, also by fairseq and DeepSpeed, wait at most this long for its peers.
+
+    Both make groups without saying how long to wait, which means 30 minutes (NCCL: 10), and a host whose network is gone is
+    noticed by nothing else.
+    """
+    for name in ("default_pg_timeout", "default_pg_nccl_timeout"):
+        if not hasattr(distributed_c10d, name):
+            raise RuntimeError(f"--distributed-timeout cannot be set: this PyTorch ({torch.__version__}) has no {name}")
+        setattr(distributed_c10d, name, timedelta(seconds=seconds))
+
+
+def prepare_engine(on_cpu: bool) -> None:
+    """On a CPU, compile DeepSpeed's communication extension (half a minute, once a host).
+
+    It is compiled in a folder of its own, by one process at a time. PyTorch guards a compilation by a file that a killed
+    process leaves behind, for which every later start would wait without a word; the lock here goes with its process, and
+    whoever holds it removes such a file.
+
+    Raises:
+        RuntimeError: the extension cannot be compiled; says what is needed.
+    """
+    if not on_cpu:
+        return
+    folder = Path(os.environ.setdefault("TORCH_EXTENSIONS_DIR", str(_extensions())))
+    folder.mkdir(parents=True, exist_ok=True)
+    from deepspeed.accelerator import get_accelerator
+
+    builder = get_accelerator().create_op_builder("ShareMemCommBuilder")
+    with open(folder / ".fairseq_posenc.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for left_behind in folder.glob("*/lock"):
+            left_behind.unlink(missing_ok=True)
+        if not any(folder.glob("*/*.so")):
+            logger.warning(f"compiling DeepSpeed's communication extension in {folder}; this takes about half a minute")
+        try:
+            builder.load(verbose=False)
+        except Exception as error:
+            raise RuntimeError(
+                f"DeepSpeed's communication extension for CPUs could not be compiled in {folder}: {error}. It needs a C++ "
+                "compiler (Debian: apt-get install g++) and ninja (pip install ninja)."
+            ) from error
+
+
+def _extensions() -> Path:
+    """The folder of compiled extensions: one for each host (home folders are shared, processors differ) and version."""
+    import deepspeed
+
+    version = f"py{sys.version_info[0]}.{sys.version_info[1]}-torch{torch.__version__}-deepspeed{deepspeed.__version__}"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "fairseq_posenc" / f"{platform.node()}-{version}"

@@ -1,0 +1,246 @@
+"""DeepSpeed's configuration: what the user's file says, completed from fairseq's options.
+
+A setting that fairseq has an option for is decided there; a file that repeats it with the same value is fine, and one that
+contradicts it is refused.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from pathlib import Path
+from typing import Any, NamedTuple
+
+PRESETS = Path(__file__).parent / "presets"
+AUTO = "auto"  # in a file, as for Hugging Face's trainer: left to the options
+FAIRSEQ_DECIDES = {
+    "scheduler": "the learning-rate schedule is --lr-scheduler",
+    "amp": "mixed precision is --bf16 or --fp16",
+    "torch_autocast": "mixed precision is --bf16 or --fp16",
+    "pipeline": "the model is not a pipeline",
+    "managed_gradient_accumulation": "--update-freq says when to step, and the last update of an epoch may be shorter",
+}
+WITHOUT_EFFECT_AT_STAGE_0 = "nothing is sharded at stage 0, so fairseq's own data parallelism trains and only its options count"
+
+
+class Setting(NamedTuple):
+    """A value of DeepSpeed's that one of fairseq's options decides."""
+
+    path: str  # keys joined by dots
+    value: Any
+    option: str  # as the user wrote it, to be shown in messages
+
+
+def preset_names() -> list[str]:
+    """The names that ``--deepspeed-config`` takes beside files."""
+    return sorted(path.stem for path in PRESETS.glob("*.json"))
+
+
+def read(source: str) -> dict[str, Any]:
+    """Read a preset by its name, or a JSON file.
+
+    Raises:
+        ValueError: no such preset or file, or not a JSON object; says which there are.
+    """
+    path = Path(source)
+    if path.suffix != ".json":
+        path = PRESETS / f"{source}.json"
+        if not path.is_file():
+            raise ValueError(
+                f"--deepspeed-config {source}: neither a preset ({', '.join(preset_names())}) nor the path of a .json file"
+            )
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_without_duplicates)
+    except FileNotFoundError:
+        raise ValueError(
+            f"--deepspeed-config {source}: there is no such file. Presets are {', '.join(preset_names())}"
+        ) from None
+    except ValueError as error:  # JSONDecodeError, UnicodeDecodeError or a duplicate
+        raise ValueError(f"--deepspeed-config {source} is not JSON: {error}") from None
+    if not isinstance(config, dict):
+        raise ValueError(f"--deepspeed-config {source}: expected a JSON object, found {type(config).__name__}")
+    return config
+
+
+def stage(config: dict[str, Any], source: str) -> int:
+    """ZeRO's stage, which a file must name: 0 replicates, 1 shards optimizer states, 2 also gradients, 3 also parameters.
+
+    Raises:
+        ValueError: it is missing or none of these.
+    """
+    found = _get(config, "zero_optimization.stage")
+    if type(found) is not int or found not in range(4):
+        raise ValueError(f'--deepspeed-config {source}: set "zero_optimization": {{"stage": 0, 1, 2 or 3}}; found {found}')
+    return found
+
+
+def complete(source: str, cfg: Any, world_size: int) -> dict[str, Any]:
+    """DeepSpeed's configuration for a run.
+
+    Args:
+        source: a preset's name or a file.
+        cfg: fairseq's config.
+        world_size: number of processes.
+
+    Raises:
+        ValueError: the file contradicts fairseq's options (both values are named) or decides what fairseq decides.
+    """
+    config = read(source)
+    zero = stage(config, source)
+    _refuse_foreign(config, source)
+    for setting in decided_by_fairseq(cfg, world_size):
+        _check(config, setting, source)
+    if zero == 0:
+        _refuse_more_than_stage(config, cfg, world_size, source)
+        return config
+    _refuse_unsupported(cfg, zero)
+    config.pop("optimizer", None)  # checked above; fairseq builds it
+    for setting in decided_by_fairseq(cfg, world_size):
+        if not setting.path.startswith("optimizer."):
+            _set(config, setting.path, setting.value)
+    config["managed_gradient_accumulation"] = False
+    config["zero_allow_untested_optimizer"] = True  # fairseq's Adam is one of those that DeepSpeed does not know
+    return config
+
+
+def decided_by_fairseq(cfg: Any, world_size: int) -> list[Setting]:
+    """Everything in DeepSpeed's configuration that fairseq's options decide."""
+    common, optimization = cfg.common, cfg.optimization
+    update_freq = list(optimization.update_freq)[0]
+    micro_batch = cfg.dataset.batch_size or 1  # unused by the engine, which must have one: with --max-tokens sizes vary
+    sentences = f"--batch-size {cfg.dataset.batch_size}" if cfg.dataset.batch_size else f"--max-tokens {cfg.dataset.max_tokens}"
+    total = f"{sentences} × --update-freq {update_freq} × {world_size} processes"
+    settings = [
+        Setting("train_micro_batch_size_per_gpu", micro_batch, sentences),
+        Setting("gradient_accumulation_steps", update_freq, f"--update-freq {update_freq}"),
+        Setting("train_batch_size", micro_batch * update_freq * world_size, total),
+        Setting("gradient_clipping", float(optimization.clip_norm), f"--clip-norm {optimization.clip_norm}"),
+        Setting("fp16.enabled", bool(common.fp16), "--fp16" if common.fp16 else "no --fp16"),
+        Setting("bf16.enabled", bool(common.bf16), "--bf16" if common.bf16 else "no --bf16"),
+    ]
+    if common.fp16:
+        settings += _loss_scale(cfg, world_size)
+    return settings + _optimizer(cfg.optimizer, optimization)
+
+
+def _loss_scale(cfg: Any, world_size: int) -> list[Setting]:
+    """fairseq's dynamic loss scale in DeepSpeed's terms: halved at every overflow, doubled after a window without one.
+
+    DeepSpeed's smallest scale is a whole number, so that a --min-loss-scale below 1 means 1.
+    """
+    common = cfg.common
+    window = common.fp16_scale_window or max(1, int(2**14 / world_size / list(cfg.optimization.update_freq)[0]))
+    power = round(math.log2(common.fp16_init_scale))
+    lowest = max(1, math.ceil(common.min_loss_scale))
+    return [
+        Setting("fp16.loss_scale", 0, "a dynamic loss scale"),
+        Setting("fp16.initial_scale_power", power, f"--fp16-init-scale {common.fp16_init_scale}"),
+        Setting("fp16.loss_scale_window", window, f"--fp16-scale-window {common.fp16_scale_window or 'by default'}"),
+        Setting("fp16.min_loss_scale", lowest, f"--min-loss-scale {common.min_loss_scale}"),
+        Setting("fp16.hysteresis", 1, f"--fp16-scale-tolerance {common.fp16_scale_tolerance}"),
+    ]
+
+
+def _optimizer(optimizer: Any, optimization: Any) -> list[Setting]:
+    """The optimizer, for comparison with a file only: fairseq builds it."""
+    name = optimizer._name
+    lr = list(optimization.lr)[0]
+    settings = [Setting("optimizer.type", name, f"--optimizer {name}"), Setting("optimizer.params.lr", lr, f"--lr {lr}")]
+    for key, attribute in (("betas", "adam_betas"), ("eps", "adam_eps"), ("weight_decay", "weight_decay")):
+        if attribute in optimizer:
+            value = getattr(optimizer, attribute)
+            value = json.loads(value.replace("(", "[").replace(")", "]")) if isinstance(value, str) else value
+            flag = f"--{attribute.replace('_', '-')}"
+            value = list(value) if key == "betas" else value
+            settings.append(Setting(f"optimizer.params.{key}", value, f"{flag} {getattr(optimizer, attribute)}"))
+    return settings
+
+
+def _check(config: dict[str, Any], setting: Setting, source: str) -> None:
+    found = _get(config, setting.path)
+    if found is None or found == AUTO or _equal(found, setting.value):
+        return
+    raise ValueError(
+        f"--deepspeed-config {source} has {setting.path} = {json.dumps(found)}, but fairseq's options say {setting.option}"
+        f" ({json.dumps(setting.value)}). Change one of the two, or leave {setting.path} out of the file: it is filled in "
+        "from the options."
+    )
+
+
+def _equal(found: Any, value: Any) -> bool:
+    if isinstance(value, str) and isinstance(found, str):  # names of optimizers; AdamW is fairseq's adam
+        return found.lower().removesuffix("w") == value.lower().removesuffix("w")
+    if isinstance(value, list) and isinstance(found, list):
+        return len(found) == len(value) and all(map(_equal, found, value))
+    if isinstance(value, bool) or isinstance(found, bool):
+        return found is value
+    numbers = (int, float)
+    return isinstance(found, numbers) and isinstance(value, numbers) and math.isclose(found, value, rel_tol=1e-9)
+
+
+def _refuse_foreign(config: dict[str, Any], source: str) -> None:
+    for key, reason in FAIRSEQ_DECIDES.items():
+        if config.get(key) not in (None, {}, AUTO):
+            raise ValueError(f'--deepspeed-config {source} has "{key}", which is not the file\'s to say: {reason}. Remove it.')
+    if _get(config, "data_types.grad_accum_dtype") not in (None, AUTO):
+        raise ValueError(
+            f"--deepspeed-config {source} has data_types.grad_accum_dtype, which replaces ZeRO's optimizer by one that cannot "
+            "normalise gradients as fairseq does. Remove it."
+        )
+
+
+def _refuse_more_than_stage(config: dict[str, Any], cfg: Any, world_size: int, source: str) -> None:
+    known = {setting.path.partition(".")[0] for setting in decided_by_fairseq(cfg, world_size)}
+    extra = sorted(set(config) - known - {"zero_optimization"})
+    extra += [f"zero_optimization.{key}" for key in sorted(set(config["zero_optimization"]) - {"stage"})]
+    if extra:
+        raise ValueError(f"--deepspeed-config {source} sets {', '.join(extra)}, but {WITHOUT_EFFECT_AT_STAGE_0}. Remove them.")
+
+
+def _refuse_unsupported(cfg: Any, zero: int) -> None:
+    """Options of fairseq that mean another way to hold parameters or gradients than the engine's."""
+    refused = {
+        "--amp": cfg.common.amp,
+        "--memory-efficient-fp16": cfg.common.memory_efficient_fp16,
+        "--memory-efficient-bf16": cfg.common.memory_efficient_bf16,
+        "--tpu": cfg.common.tpu,
+        "--use-bmuf": cfg.optimization.use_bmuf,
+        "--ddp-backend fully_sharded": cfg.distributed_training.ddp_backend == "fully_sharded",
+        "--ddp-backend slowmo": cfg.distributed_training.ddp_backend == "slowmo",
+        "--zero-sharding os": cfg.distributed_training.zero_sharding == "os",
+        "--pipeline-model-parallel": cfg.distributed_training.pipeline_model_parallel,
+        "--model-parallel-size": cfg.common.model_parallel_size > 1,
+        "--write-checkpoints-asynchronously": cfg.checkpoint.write_checkpoints_asynchronously,
+        "--fp16-scale-tolerance": cfg.common.fp16 and cfg.common.fp16_scale_tolerance > 0,
+        "--quantization-config-path": cfg.common.quantization_config_path is not None,
+    }
+    for flag, given in refused.items():
+        if given:
+            raise ValueError(f"{flag} and ZeRO stage {zero} exclude each other; leave {flag} out.")
+    if zero == 3 and cfg.ema.store_ema:
+        raise ValueError("--store-ema needs all parameters on every GPU, and ZeRO stage 3 shards them; use zero2.")
+
+
+def _get(config: dict[str, Any], path: str) -> Any:
+    for key in path.split("."):
+        if not isinstance(config, dict):
+            return None
+        config = config.get(key)
+    return config
+
+
+def _set(config: dict[str, Any], path: str, value: Any) -> None:
+    *folders, key = path.split(".")
+    for folder in folders:
+        config = config.setdefault(folder, {})
+    config[key] = copy.deepcopy(value)
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f'the key "{key}" appears twice')
+        found[key] = value
+    return found

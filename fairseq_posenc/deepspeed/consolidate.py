@@ -1,0 +1,69 @@
+"""Put a sharded checkpoint together: one plain fairseq checkpoint with all weights in float32.
+
+fairseq-validate, fine-tuning (--restore-file, --finetune-from-model) and the export to Hugging Face read it. The optimizer's
+state is left out. DIR is a --save-dir, or one checkpoint in it:
+
+    fairseq-posenc consolidate checkpoints model.pt
+    fairseq-posenc consolidate checkpoints/checkpoint_best.pt best.pt
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from ..files import atomic_write
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's flags."""
+    parser.add_argument("source", type=Path, metavar="DIR", help="a --save-dir (then its checkpoint_last.pt), or a .pt file in it")
+    parser.add_argument("out", type=Path, metavar="OUT", help="the .pt file to write")
+
+
+def main(args: argparse.Namespace) -> None:
+    """Run the command.
+
+    Raises:
+        ValueError, OSError: there is no such checkpoint, or it is damaged; says what to do.
+    """
+    source = args.source / "checkpoint_last.pt" if args.source.is_dir() else args.source
+    if not source.is_file():
+        raise FileNotFoundError(f"there is no checkpoint {source}; name a --save-dir that training has written, or a .pt file in it")
+    if args.out.is_dir():
+        raise ValueError(f"OUT {args.out} is a folder; name the .pt file to write")
+    try:
+        parameters = write(source, args.out)
+    except RuntimeError as error:  # a damaged file
+        raise ValueError(str(error)) from error
+    print(f"{args.out}: {parameters:,} parameters in float32")
+
+
+def write(source: Path, out: Path) -> int:
+    """Write the plain form of the checkpoint ``source`` to ``out``, atomically; returns the number of parameters.
+
+    Raises:
+        FileNotFoundError, RuntimeError: ``source`` or its shards are missing or damaged.
+        ValueError: ``source`` has no shards.
+    """
+    import torch
+
+    from ..compat import load_checkpoint
+    from . import checkpoint
+    from .checkpoint import Shards
+
+    state = load_checkpoint(str(source))
+    shards = Shards.of(state.pop("last_optimizer_state", None))
+    if shards is None:
+        raise ValueError(f"{source} is a plain checkpoint already: nothing in it is sharded, and fairseq reads it as it is.")
+    master = checkpoint.master_weights(source.parent / checkpoint.FOLDER / shards.folder)
+    state["model"] = {name: _full(name, tensor, master) for name, tensor in state["model"].items()}
+    with atomic_write(out, "wb") as stream:
+        torch.save(state, stream)
+    return sum(tensor.numel() for tensor in {tensor.data_ptr(): tensor for tensor in master.values()}.values())
+
+
+def _full(name: str, tensor: Any, master: dict[str, Any]) -> Any:
+    """The master weight; the plain file's own tensor where there is none (a buffer, a frozen parameter)."""
+    return master.get(name, tensor)

@@ -1,0 +1,83 @@
+"""fairseq's optimizer interface on DeepSpeed's engine, so that fairseq's ``train_step`` runs as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from fairseq.optim import FairseqOptimizer
+from torch import Tensor
+
+
+class EngineOptimizer(FairseqOptimizer):
+    """An optimizer whose gradients and step are the engine's.
+
+    fairseq's step is: accumulate the gradients of the *sum* of losses over micro-batches; average them over the W processes;
+    multiply by c = W / sample size, which leaves the sum over all divided by the number of all predicted tokens; clip; step.
+    The engine does all of this but the multiplication in one call, so :meth:`multiply_grads` remembers c and
+    :meth:`clip_grad_norm` has the engine divide by the loss scale s/c instead of s (s is 1 but for fp16).
+
+    Args:
+        cfg: fairseq's config of the optimizer.
+        engine: DeepSpeed's engine at ZeRO stage 1, 2 or 3.
+        load: loads what a checkpoint keeps of the optimizer; called by :meth:`load_state_dict`.
+    """
+
+    def __init__(self, cfg: Any, engine: Any, load: Callable[[dict[str, Any]], None]) -> None:
+        super().__init__(cfg)
+        self.engine = engine
+        self._load = load
+        self._factor = 1.0
+
+    @property
+    def optimizer(self) -> Any:
+        """ZeRO's optimizer around fairseq's."""
+        return self.engine.optimizer
+
+    @property
+    def scaler(self) -> SimpleNamespace:
+        """What fairseq logs as ``loss_scale``."""
+        return SimpleNamespace(loss_scale=self.optimizer.loss_scaler.cur_scale)
+
+    def backward(self, loss: Tensor) -> None:
+        self.engine.backward(loss, scale_wrt_gas=False)
+
+    def all_reduce_grads(self, module: Any) -> None:
+        """Nothing: the engine averages within :meth:`clip_grad_norm` (stage 1) or the backward pass (2, 3)."""
+
+    def multiply_grads(self, c: float | Tensor) -> None:
+        self._factor = float(c)
+
+    def clip_grad_norm(self, max_norm: float, aggregate_norm_fn: Any = None) -> Tensor:
+        """Average, multiply, clip and step; returns the norm of the gradient over all processes before clipping.
+
+        Raises:
+            OverflowError: fp16 gradients overflowed, nothing was changed but the loss scale; fairseq skips the update.
+        """
+        zero, scale = self.optimizer, self.optimizer.loss_scaler.cur_scale
+        # What override_loss_scale does, without a log line an update.
+        zero.external_loss_scale, zero.custom_loss_scaler = scale / self._factor, True
+        try:
+            self.engine.step()
+        finally:
+            zero.external_loss_scale, zero.custom_loss_scaler = None, False
+        if zero.overflow and self.engine.fp16_enabled():
+            raise OverflowError(f"setting loss scale to: {zero.loss_scaler.cur_scale}")
+        norm = torch.as_tensor(zero._global_grad_norm, dtype=torch.float32, device=self.engine.device)
+        return torch.where(norm < 0, torch.inf, norm)  # ZeRO says -1 of a norm that is no number
+
+    def step(self, closure: Any = None, scale: float = 1.0, groups: Any = None) -> None:
+        """Nothing: done in :meth:`clip_grad_norm`."""
+
+    def zero_grad(self) -> None:
+        """Nothing: the engine clears gradients when it has stepped."""
+
+    def state_dict(self) -> dict[str, Any]:
+        raise NotImplementedError("a sharded optimizer is saved by all processes together; see Trainer.consolidate_optimizer")
+
+    def load_state_dict(self, state_dict: dict[str, Any], optimizer_overrides: dict[str, Any] | None = None) -> None:
+        self._load(state_dict)
+        for group in self.param_groups:
+            group.update(optimizer_overrides or {})

@@ -1,0 +1,153 @@
+"""fairseq's trainer on DeepSpeed's engine."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import nullcontext, suppress
+from pathlib import Path
+from typing import Any
+
+import deepspeed
+from fairseq import optim, utils
+from fairseq.file_io import PathManager
+from fairseq.optim import lr_scheduler
+from fairseq.trainer import Trainer
+from torch import Tensor, distributed, nn
+
+from . import checkpoint, safe_loading
+from .checkpoint import Shards
+from .optimizer import EngineOptimizer
+
+logger = logging.getLogger(__name__)
+
+
+class DeepSpeedTrainer(Trainer):
+    """The steps, data, schedule, logging and checkpoint names are the base class's; the engine holds and updates parameters.
+
+    The engine is built with the optimizer, that is after the weights of a checkpoint are in the model.
+
+    Args:
+        deepspeed_config: complete, from :func:`.config.complete`; the other arguments are the base class's.
+
+    Raises:
+        ValueError: a criterion with parameters.
+    """
+
+    def __init__(self, cfg: Any, task: Any, model: nn.Module, criterion: nn.Module, quantizer: Any = None, *,
+                 deepspeed_config: dict[str, Any]) -> None:  # fmt: skip
+        if utils.has_parameters(criterion):
+            raise ValueError(
+                f"--criterion {cfg.criterion._name} has parameters of its own, which the engine would not train. Use "
+                "--deepspeed-config zero0."
+            )
+        safe_loading.apply()
+        super().__init__(cfg, task, model, criterion, quantizer)
+        self._deepspeed_config = deepspeed_config
+        self._engine: Any = None
+        self._restored_from: Path | None = None  # the folder of shards
+        self._in_step = False
+
+    @property
+    def use_distributed_wrapper(self) -> bool:
+        return False
+
+    @property
+    def model(self) -> Any:
+        return self._engine or self._model
+
+    def _build_optimizer(self) -> None:
+        parameters = [p for p in self._model.parameters() if p.requires_grad]
+        fairseq_optimizer = optim.build_optimizer(self.cfg.optimizer, parameters)
+        self._engine, *_ = deepspeed.initialize(
+            model=self._model,
+            optimizer=fairseq_optimizer.optimizer,
+            config=self._deepspeed_config,
+            dist_init_required=False,
+        )
+        self._engine.no_sync = nullcontext  # the engine decides when to communicate; its own refuses stages 2 and 3
+        self._optimizer = EngineOptimizer(self.cfg.optimizer, self._engine, self._load_shards)
+        self._lr_scheduler = lr_scheduler.build_lr_scheduler(self.cfg.lr_scheduler, self._optimizer)
+        self._lr_scheduler.step_update(0)
+
+    def train_step(self, samples: list, raise_oom: bool = False) -> dict[str, Any] | None:
+        """One update. Running out of memory ends the run: to leave out a batch, all processes would have to know."""
+        self._in_step = True
+        try:
+            return super().train_step(samples, raise_oom=True)
+        finally:
+            self._in_step = False
+
+    def valid_step(self, sample: Any, raise_oom: bool = False) -> dict[str, Any]:
+        return super().valid_step(sample, raise_oom=True)
+
+    # Checkpoints. fairseq calls consolidate_optimizer in all processes and the rest in the first one.
+
+    @property
+    def always_call_state_dict_during_save_checkpoint(self) -> bool:
+        return True  # gathering sharded weights takes all processes
+
+    def consolidate_optimizer(self) -> None:
+        """Write the shards.
+
+        Nothing within a step: there, the base class is about to write crash.pt because this one process failed.
+        """
+        self._gathered_optim_state = None
+        if not self._in_step and not self.cfg.checkpoint.no_save_optimizer_state:
+            shards = checkpoint.save(self._engine, Path(self.cfg.checkpoint.save_dir), self.get_num_updates())
+            self._gathered_optim_state = shards.as_optimizer_state()
+
+    def save_checkpoint(self, filename: str, extra_state: dict[str, Any]) -> None:
+        if not self._in_step:
+            super().save_checkpoint(filename, extra_state)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "model": self._weights()}
+
+    def _weights(self) -> dict[str, Tensor] | None:
+        """All weights, as fairseq names them; at stage 3 in the first process only."""
+        if self._engine.zero_optimization_partition_weights():
+            return self._engine._zero3_consolidated_16bit_state_dict()
+        return self._model.state_dict()
+
+    def load_checkpoint(self, filename: str, reset_optimizer: bool = False, *args: Any, **kwargs: Any) -> dict[str, Any] | None:
+        """Load a checkpoint, ours or a plain one.
+
+        Raises:
+            ValueError: a plain one with the state of an unsharded optimizer, and no flag that says to leave that out.
+        """
+        if not reset_optimizer:
+            shards = self._find_shards(filename)
+            if shards is not None:
+                self._restored_from = self._loadable(Path(filename).parent / checkpoint.FOLDER / shards.folder, shards)
+        return super().load_checkpoint(filename, reset_optimizer, *args, **kwargs)
+
+    def _find_shards(self, filename: str) -> Shards | None:
+        """What the first process finds in the plain file."""
+        found: list[Any] = [None]
+        if self.data_parallel_rank == 0 and PathManager.isfile(filename):
+            with suppress(Exception):  # what is wrong with a damaged file is said when it is loaded
+                state = checkpoint.optimizer_state_of(Path(filename))
+                found = [state if Shards.of(state) else state is not None]
+        distributed.broadcast_object_list(found, src=0)
+        if found[0] is True:
+            raise ValueError(
+                f"{filename} has the state of an unsharded optimizer, which cannot be sharded now. Continue it with "
+                "--deepspeed-config zero0, or start from its weights: --finetune-from-model, or --reset-optimizer."
+            )
+        return Shards.of(found[0])
+
+    def _loadable(self, folder: Path, shards: Shards) -> Path:
+        """The folder itself where as many processes at the same stage wrote it, else what it is converted to."""
+        stage = self._deepspeed_config["zero_optimization"]["stage"]
+        if (shards.processes, shards.stage) == (distributed.get_world_size(), stage):
+            return folder
+        logger.info(f"{folder} was written by {shards.processes} processes at ZeRO stage {shards.stage}")
+        if distributed.get_rank() == 0:
+            checkpoint.universal(folder)
+        distributed.barrier()
+        self._deepspeed_config["checkpoint"] = {**self._deepspeed_config.get("checkpoint", {}), "load_universal": True}
+        return folder.with_name(folder.name + checkpoint.UNIVERSAL)
+
+    def _load_shards(self, state: dict[str, Any]) -> None:
+        assert self._restored_from is not None and Shards.of(state) is not None
+        checkpoint.load(self._engine, self._restored_from)

@@ -1,0 +1,179 @@
+"""``fairseq-train`` with DeepSpeed: what every launcher starts.
+
+    deepspeed --hostfile hosts --module fairseq_posenc.train DATA --arch roberta_tisa --deepspeed-config zero2 …
+    torchrun --nproc-per-node 8 -m fairseq_posenc.train DATA …
+    srun python -m fairseq_posenc.train DATA …          (MASTER_ADDR set, one task a GPU)
+    python -m fairseq_posenc.train DATA …               (all GPUs of this host)
+
+Options are fairseq-train's, and those below. The form of fairseq-hydra-train works too:
+
+    … fairseq_posenc.train --deepspeed-config zero2 --config-dir DIR --config-name NAME task.data=DATA
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+logger = logging.getLogger("fairseq_posenc.train")
+
+HYDRA_FLAGS = ("--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp")
+TIMEOUT = 600.0  # seconds
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options beside fairseq's."""
+    group = parser.add_argument_group("DeepSpeed")
+    group.add_argument("--deepspeed-config", metavar="NAME|FILE", help="zero0 (fairseq's own data parallelism, the default), "
+                       "zero1, zero2, zero3, zero2-offload, zero3-offload, or a JSON file; what fairseq has options for is "
+                       "filled in from them")  # fmt: skip
+    group.add_argument("--distributed-timeout", type=float, default=TIMEOUT, metavar="SECONDS",
+                       help="give up when other processes have not answered for so long (default: %(default)s)")  # fmt: skip
+    group.add_argument("--no-consolidate", action="store_true", help="at the end of training with ZeRO, do not write "
+                       "consolidated.pt, a plain checkpoint with all weights in float32, into --save-dir")  # fmt: skip
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Train; returns the exit status."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    add_arguments(parser)
+    options, rest = parser.parse_known_args(argv)
+    if {"-h", "--help"} & set(rest):  # fairseq's follows
+        print(f"{__doc__}\n{parser.format_help().partition(chr(10) * 2)[2]}")
+    try:
+        _check(options)
+        if _on_cpu(rest):
+            os.environ.setdefault("DS_ACCELERATOR", "cpu")  # before fairseq is imported, which imports DeepSpeed
+        if any(argument.partition("=")[0] in HYDRA_FLAGS for argument in rest):
+            _train_with_hydra(options, rest)
+        else:
+            _train(options, rest)
+    except ValueError as error:
+        if os.environ.get("RANK", "0") == "0":
+            print(f"fairseq_posenc.train: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    from .deepspeed import config
+
+    if options.distributed_timeout <= 0:
+        raise ValueError(f"--distributed-timeout {options.distributed_timeout}: a positive number of seconds is needed")
+    if options.deepspeed_config is not None:
+        config.stage(config.read(options.deepspeed_config), options.deepspeed_config)
+
+
+def _on_cpu(arguments: list[str]) -> bool:
+    import torch
+
+    return "--cpu" in arguments or "common.cpu=true" in arguments or not torch.cuda.is_available()
+
+
+def _train(options: argparse.Namespace, arguments: list[str]) -> None:
+    from fairseq_cli import train
+
+    from .compat.view import View
+
+    sys.argv[1:] = arguments
+    call_main = functools.partial(_call_main, options, train.distributed_utils.call_main)
+    train.distributed_utils = View(train.distributed_utils, call_main=call_main)
+    train.cli_main()
+
+
+def _train_with_hydra(options: argparse.Namespace, arguments: list[str]) -> None:
+    from fairseq_cli import hydra_train
+
+    from .compat.view import View
+
+    # DeepSpeed's launcher adds --local_rank, which Hydra would refuse; LOCAL_RANK says the same.
+    sys.argv[1:] = [argument for argument in arguments if not argument.startswith("--local_rank=")]
+    call_main = functools.partial(_call_main, options, hydra_train.distributed_utils.call_main)
+    hydra_train.distributed_utils = View(hydra_train.distributed_utils, call_main=call_main)
+    hydra_train.cli_main()
+
+
+def _call_main(options: argparse.Namespace, call_main: Callable, cfg: Any, main: Callable, **kwargs: Any) -> None:
+    """fairseq's ``call_main``, which makes the processes that no launcher has made, with :func:`_run` around ``main``."""
+    from .deepspeed import communication
+
+    communication.rank_from_slurm(os.environ)
+    communication.limit_waiting(options.distributed_timeout)
+    sharded = _stage(options) > 0
+    if sharded and "RANK" not in os.environ and cfg.distributed_training.distributed_world_size == 1:
+        communication.world_of_one(os.environ)
+    call_main(cfg, functools.partial(_run, options, main), **kwargs)
+
+
+def _run(options: argparse.Namespace, main: Callable, cfg: Any, **kwargs: Any) -> None:
+    """Train in one process of an initialised world."""
+    import torch
+    from fairseq_cli import train
+
+    from .compat.distributed import without_gpus
+    from .deepspeed import communication, config
+
+    communication.limit_waiting(options.distributed_timeout)  # again, in a process that call_main made
+    if options.deepspeed_config is not None:
+        world_size = cfg.distributed_training.distributed_world_size
+        completed = config.complete(options.deepspeed_config, cfg, world_size)
+        if _stage(options) > 0:
+            communication.prepare_engine(without_gpus(cfg))
+            os.environ.setdefault("LOCAL_RANK", str(cfg.distributed_training.device_id))
+            from .deepspeed.trainer import DeepSpeedTrainer
+
+            train.Trainer = functools.partial(DeepSpeedTrainer, deepspeed_config=completed)
+    try:
+        main(cfg, **kwargs)
+        if _stage(options) > 0 and not options.no_consolidate and not cfg.checkpoint.no_save:
+            _consolidate(cfg)
+    except RuntimeError as error:
+        if _peer_is_gone(error):
+            raise RuntimeError(_what_to_do(cfg, options)) from error
+        raise
+    if torch.distributed.is_initialized():
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
+
+
+def _stage(options: argparse.Namespace) -> int:
+    from .deepspeed import config
+
+    source = options.deepspeed_config
+    return 0 if source is None else config.stage(config.read(source), source)
+
+
+def _consolidate(cfg: Any) -> None:
+    """Write consolidated.pt from the last checkpoint, if there is one."""
+    from .deepspeed import consolidate
+
+    last = Path(cfg.checkpoint.save_dir) / "checkpoint_last.pt"
+    if cfg.distributed_training.distributed_rank == 0 and last.is_file() and not cfg.checkpoint.no_save_optimizer_state:
+        consolidate.write(last, last.with_name("consolidated.pt"))
+
+
+def _peer_is_gone(error: RuntimeError) -> bool:
+    from torch.distributed import DistBackendError
+
+    signs = ("gloo", "Connection closed by peer", "Connection reset", "Timed out", "timed out", "NCCL")
+    return isinstance(error, DistBackendError) or any(sign in str(error) for sign in signs)
+
+
+def _what_to_do(cfg: Any, options: argparse.Namespace) -> str:
+    rank = cfg.distributed_training.distributed_rank
+    return (
+        f"Process {rank} has lost another process: that one ended, its host went down, or its network is gone (nothing was "
+        f"heard for at most {options.distributed_timeout:g} s). The first error in the other processes' output is the cause. "
+        f"When it is mended, the same command continues from the last checkpoint in {cfg.checkpoint.save_dir}."
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
