@@ -52,9 +52,8 @@ def main(args: argparse.Namespace) -> None:
         own = _describe([mine for mine, _ in pairs], [mine / reference for mine, reference in pairs])
         rows.append((f"roberta_{name}", step.backend, *own, step.memory() / 2**20))
     memory = "peak MiB" if args.device.startswith("cuda") else "kept for backward, MiB"
-    print(
-        f"{args.layers} layers, D = {SIZE['encoder_embed_dim']}, batch {args.batch_size} × {args.tokens} tokens, {args.device}, {_kind(args)}"
-    )
+    width = SIZE["encoder_embed_dim"]
+    print(f"{args.layers} layers, D = {width}, batch {args.batch_size} × {args.tokens} tokens, {args.device}, {_kind(args)}")
     header = ("architecture", "backend", "ms a step", "÷ stock", memory)
     print(tabulate(rows, header, "github" if args.markdown else "simple", floatfmt=("", "", ".0f", ".2f", ".0f")))
 

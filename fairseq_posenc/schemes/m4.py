@@ -20,12 +20,11 @@ class M4(OffsetTableScheme):
     source = "Huang et al. 2021, eq. 12"
     interpretable = False
     multiply = False
-    init_std = 0.02
 
     def __init__(self, settings: Settings, options: Scheme.Options) -> None:
         super().__init__(settings, options)
         self.weight = self.offset_table(settings.head_dim)
-        nn.init.normal_(self.weight, std=self.init_std)
+        nn.init.normal_(self.weight, std=0.02)
 
     def layer_terms(self, window: Window) -> Sequence[Terms]:
         index = self.offset_index(window)
