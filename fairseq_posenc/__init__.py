@@ -38,5 +38,5 @@ def register() -> None:
     import_user_module.memo = getattr(import_user_module, "memo", set()) | set(__path__)
 
 
-if "fairseq" in sys.modules:
+if sys.modules.get("fairseq"):
     register()
