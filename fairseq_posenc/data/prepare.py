@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     pieces.add_argument("--sentencepiece-model", metavar="FILE",
                         help="use this model, as of a pretrained checkpoint, and learn none; those above have no say")
     add(parser, "--seed", type=int, default=1, metavar="S", help="of held-out documents and sample")
-    add(parser, "--workers", type=int, default=len(os.sched_getaffinity(0)), metavar="W",
+    add(parser, "--workers", type=int, default=_usable_cores(), metavar="W",
         help="processes that encode; the result does not depend on it")
     parser.add_argument("--overwrite", action="store_true", help="redo a folder that was prepared from something else")
 
@@ -214,6 +214,10 @@ def _report(out: Path, manifest: Manifest) -> None:
 def _progress(label: str, paths: list[str]) -> tqdm:
     interval = 0.1 if sys.stderr.isatty() else 30
     return tqdm(total=sum(map(os.path.getsize, paths)), desc=label, unit="B", unit_scale=True, mininterval=interval)
+
+
+def _usable_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _done(stage: str, manifest: Manifest, out: Path) -> bool:

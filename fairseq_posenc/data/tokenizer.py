@@ -83,7 +83,6 @@ def train(lines: Iterable[str], vocab_size: int, model_type: str, character_cove
     Raises:
         ValueError: the text does not support that many pieces, or needs more to cover its characters; says how many.
     """
-    lines = list(lines)
     own = len(SPECIALS)  # symbols that sentencepiece does not count: <mask> and our four, less <unk>, which it has too
     model = io.BytesIO()
     try:
@@ -93,7 +92,7 @@ def train(lines: Iterable[str], vocab_size: int, model_type: str, character_cove
             vocab_size=vocab_size - own,
             model_type=model_type,
             character_coverage=character_coverage,
-            max_sentence_length=max(map(len, lines), default=0) + 1,  # longer ones would be left out without a word
+            max_sentence_length=1 << 30,  # in bytes; longer lines would be left out without a word
             unk_id=0,
             bos_id=-1,
             eos_id=-1,

@@ -44,6 +44,7 @@ def main(args: argparse.Namespace) -> None:
         raise ValueError(f"--updates {args.updates}: at least 10 are needed")
     require_matplotlib()  # now, not after minutes of training
     with sole_writer(args.out) as lock:
+        (args.out / ".gitignore").write_text("*\n")  # results are nobody's source
         _say("1. Text to data")
         data = _prepare(args)
         recipe = Recipe(data=data, updates=args.updates, seed=args.seed)

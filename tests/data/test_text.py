@@ -1,0 +1,86 @@
+"""Reading, holding out and sampling."""
+
+import random
+
+import numpy as np
+import pytest
+
+from fairseq_posenc.data import text
+from fairseq_posenc.data.split import held_out, sample_lines
+from fairseq_posenc.data.tokenizer import Tokenizer, train
+
+
+def read(path) -> list[text.Passage]:
+    with text.MeteredFile(str(path)) as raw:
+        return list(text.read_passages(raw, str(path)))
+
+
+def test_line_numbers_and_documents(tmp_path, monkeypatch):
+    monkeypatch.setattr(text, "PASSAGE_BYTES", 6)
+    path = tmp_path / "text.txt"
+    path.write_bytes(b"\nab\ncd\nef\n\n\ngh\r\n")
+    assert [(p.line, p.lines(), p.opens_document) for p in read(path)] == [
+        (2, ["ab", "cd"], True),
+        (4, ["ef"], False),
+        (7, ["gh"], True),
+    ]
+
+
+def test_error_names_the_line_in_a_later_passage(tmp_path, monkeypatch):
+    monkeypatch.setattr(text, "PASSAGE_BYTES", 6)
+    path = tmp_path / "text.txt"
+    path.write_bytes(b"ab\ncd\nef\n\xc3\xa9x\xff\n")
+    with pytest.raises(ValueError, match=r"text\.txt, line 4, byte 4: not UTF-8"):
+        [passage.lines() for passage in read(path)]
+
+
+def test_absurdly_long_line_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(text, "MAX_LINE_BYTES", 10)
+    path = tmp_path / "text.txt"
+    path.write_bytes(b"short\n" + b"x" * 11)
+    with pytest.raises(ValueError, match="line 2: longer than"):
+        read(path)
+
+
+def test_no_character_breaks_the_dictionary(tmp_path):
+    """Whatever Python calls white space, no piece holds any: fairseq would split the piece there."""
+    spaces = [chr(code) for code in range(0x110000) if chr(code).isspace() and chr(code) not in "\r\n"]
+    path = tmp_path / "text.txt"
+    path.write_text("".join(f"one{space}two three{space}four {space} five\n" for space in spaces * 5), "utf-8")
+    lines = [line for passage in read(path) for line in passage.lines()]
+    tokenizer = Tokenizer(train(lines, vocab_size=22, model_type="unigram", character_coverage=1.0))
+    assert len(tokenizer.symbols) == 22
+    ids, sizes = tokenizer.encode(["one two", "", "三"])
+    words, rest = np.split(ids, sizes[:1])
+    assert "".join(tokenizer.symbols[i] for i in words) == "▁one▁two</s>"
+    assert [tokenizer.symbols[i] for i in rest] == ["</s>", "▁", "<unk>", "</s>"]
+
+
+@pytest.mark.parametrize("fraction", [0.01, 0.05, 0.3, 0.7])
+def test_one_of_every_so_many_is_held_out(fraction):
+    stream = held_out(fraction, seed=3)
+    documents = np.array([next(stream) for _ in range(2000)])
+    counts = documents.cumsum()
+    expected = np.arange(1, 2001) * fraction
+    assert np.abs(counts - expected).max() <= 1
+    other = held_out(fraction, seed=4)
+    assert [next(other) for _ in range(2000)] != documents.tolist()
+
+
+def test_sample_is_bounded_uniform_and_in_order():
+    lines = [f"{number:05}" for number in range(20_000)]
+    sample = sample_lines(lines, max_bytes=20_000, seed=0)
+    assert 10_000 < sum(map(len, sample)) <= 20_000
+    assert sample == sorted(sample)
+    quarters = np.bincount([int(line) // 5000 for line in sample])
+    assert quarters.min() > 0.8 * quarters.mean()
+    assert sample == sample_lines(iter(lines), max_bytes=20_000, seed=0)
+    shuffled = random.Random(0).sample(lines, 100)
+    assert sample_lines(shuffled, max_bytes=500, seed=0) == shuffled
+
+
+def test_long_lines_are_learned_from():
+    """sentencepiece leaves out lines above 4192 bytes unless told otherwise."""
+    words = random.Random(0).choices(["one", "two", "three"], k=2000)
+    tokenizer = Tokenizer(train([" ".join(words)], vocab_size=20, model_type="unigram", character_coverage=1.0))
+    assert {"▁one", "▁two", "▁three"} <= set(tokenizer.symbols)
