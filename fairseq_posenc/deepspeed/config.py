@@ -53,9 +53,7 @@ def read(source: str) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_without_duplicates)
     except FileNotFoundError:
-        raise ValueError(
-            f"--deepspeed-config {source}: there is no such file. Presets are {', '.join(preset_names())}"
-        ) from None
+        raise ValueError(f"--deepspeed-config {source}: there is no such file. Presets are {', '.join(preset_names())}") from None
     except ValueError as error:  # JSONDecodeError, UnicodeDecodeError or a duplicate
         raise ValueError(f"--deepspeed-config {source} is not JSON: {error}") from None
     if not isinstance(config, dict):
@@ -107,7 +105,7 @@ def complete(source: str, cfg: Any, world_size: int) -> dict[str, Any]:
 def decided_by_fairseq(cfg: Any, world_size: int) -> list[Setting]:
     """Everything in DeepSpeed's configuration that fairseq's options decide."""
     common, optimization = cfg.common, cfg.optimization
-    update_freq = list(optimization.update_freq)[0]
+    update_freq = optimization.update_freq[0]
     micro_batch = cfg.dataset.batch_size or 1  # unused by the engine, which must have one: with --max-tokens sizes vary
     sentences = f"--batch-size {cfg.dataset.batch_size}" if cfg.dataset.batch_size else f"--max-tokens {cfg.dataset.max_tokens}"
     total = f"{sentences} × --update-freq {update_freq} × {world_size} processes"
@@ -130,7 +128,7 @@ def _loss_scale(cfg: Any, world_size: int) -> list[Setting]:
     DeepSpeed's smallest scale is a whole number, so that a --min-loss-scale below 1 means 1.
     """
     common = cfg.common
-    window = common.fp16_scale_window or max(1, int(2**14 / world_size / list(cfg.optimization.update_freq)[0]))
+    window = common.fp16_scale_window or max(1, int(2**14 / world_size / cfg.optimization.update_freq[0]))
     power = round(math.log2(common.fp16_init_scale))
     lowest = max(1, math.ceil(common.min_loss_scale))
     return [
@@ -145,7 +143,7 @@ def _loss_scale(cfg: Any, world_size: int) -> list[Setting]:
 def _optimizer(optimizer: Any, optimization: Any) -> list[Setting]:
     """The optimizer, for comparison with a file only: fairseq builds it."""
     name = optimizer._name
-    lr = list(optimization.lr)[0]
+    lr = optimization.lr[0]
     settings = [Setting("optimizer.type", name, f"--optimizer {name}"), Setting("optimizer.params.lr", lr, f"--lr {lr}")]
     for key, attribute in (("betas", "adam_betas"), ("eps", "adam_eps"), ("weight_decay", "weight_decay")):
         if attribute in optimizer:

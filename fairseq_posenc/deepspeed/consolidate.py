@@ -18,7 +18,9 @@ from ..files import atomic_write
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's flags."""
-    parser.add_argument("source", type=Path, metavar="DIR", help="a --save-dir (then its checkpoint_last.pt), or a .pt file in it")
+    parser.add_argument(
+        "source", type=Path, metavar="DIR", help="a --save-dir (then its checkpoint_last.pt), or a .pt file in it"
+    )
     parser.add_argument("out", type=Path, metavar="OUT", help="the .pt file to write")
 
 
@@ -30,7 +32,9 @@ def main(args: argparse.Namespace) -> None:
     """
     source = args.source / "checkpoint_last.pt" if args.source.is_dir() else args.source
     if not source.is_file():
-        raise FileNotFoundError(f"there is no checkpoint {source}; name a --save-dir that training has written, or a .pt file in it")
+        raise FileNotFoundError(
+            f"there is no checkpoint {source}; name a --save-dir that training has written, or a .pt file in it"
+        )
     if args.out.is_dir():
         raise ValueError(f"OUT {args.out} is a folder; name the .pt file to write")
     try:

@@ -42,7 +42,7 @@ def _load(file: Any, map_location: Any = "cpu", mmap: bool = False, **options: A
 
 @cache
 def _plain_types() -> tuple[type, ...]:
-    """What DeepSpeed's checkpoints hold besides tensors and containers: loss scalers, shapes, places in a flat tensor, the stage."""
+    """What DeepSpeed's checkpoints hold besides tensors and containers: scalers, shapes, places in a flat tensor, the stage."""
     from deepspeed.checkpoint.universal_checkpoint import SubparamShape
     from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler, LossScaler
     from deepspeed.runtime.zero.config import ZeroStageEnum

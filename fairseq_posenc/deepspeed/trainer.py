@@ -115,11 +115,13 @@ class DeepSpeedTrainer(Trainer):
         Raises:
             ValueError: a plain one with the state of an unsharded optimizer, and no flag that says to leave that out.
         """
-        if not reset_optimizer:
-            shards = self._find_shards(filename)
-            if shards is not None:
-                self._restored_from = self._loadable(Path(filename).parent / checkpoint.FOLDER / shards.folder, shards)
-        return super().load_checkpoint(filename, reset_optimizer, *args, **kwargs)
+        shards = None if reset_optimizer else self._find_shards(filename)
+        if shards is not None:
+            self._restored_from = self._loadable(Path(filename).parent / checkpoint.FOLDER / shards.folder, shards)
+        extra_state = super().load_checkpoint(filename, reset_optimizer, *args, **kwargs)
+        if shards is not None and extra_state is not None:
+            _reposition(extra_state["train_iterator"], shards.processes, distributed.get_world_size())
+        return extra_state
 
     def _find_shards(self, filename: str) -> Shards | None:
         """What the first process finds in the plain file."""
@@ -149,5 +151,13 @@ class DeepSpeedTrainer(Trainer):
         return folder.with_name(folder.name + checkpoint.UNIVERSAL)
 
     def _load_shards(self, state: dict[str, Any]) -> None:
-        assert self._restored_from is not None and Shards.of(state) is not None
+        assert self._restored_from is not None, state
         checkpoint.load(self._engine, self._restored_from)
+
+
+def _reposition(iterator: dict[str, Any], before: int, now: int) -> None:
+    """Make a position in the data, counted in batches of each process, that of the same samples for another number of them.
+
+    Where it does not come out even, up to one batch of each process is seen again.
+    """
+    iterator["iterations_in_epoch"] = iterator["iterations_in_epoch"] * before // now

@@ -1,0 +1,142 @@
+"""What DeepSpeed is told: presets completed from fairseq's options, and files that contradict them refused."""
+
+import json
+
+import pytest
+
+from fairseq_posenc.deepspeed import config
+
+ARGUMENTS = """
+    data --task masked_lm --criterion masked_lm --arch roberta_tisa_tiny --optimizer adam --lr-scheduler polynomial_decay
+    --total-num-update 100 --batch-size 8 --update-freq 4 --lr 0.0005 --adam-betas (0.9,0.98) --adam-eps 1e-6
+    --weight-decay 0.01 --clip-norm 0.5
+""".split()  # noqa: SIM905
+
+
+def fairseq_config(*flags):
+    from fairseq import options
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+
+    parser = options.get_training_parser()
+    return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, [*ARGUMENTS, *flags]))
+
+
+@pytest.fixture(scope="module")
+def cfg():
+    return fairseq_config("--bf16")
+
+
+@pytest.fixture
+def complete(tmp_path, cfg):
+    """``complete(contents)`` for a JSON file with ``contents``, 16 processes."""
+
+    def complete(contents, cfg=cfg):
+        path = tmp_path / "ds.json"
+        path.write_text(contents if isinstance(contents, str) else json.dumps(contents))
+        return config.complete(str(path), cfg, 16)
+
+    return complete
+
+
+@pytest.mark.parametrize("name", config.preset_names())
+def test_presets_are_completed_from_the_options(cfg, name):
+    completed = config.complete(name, cfg, 16)
+    assert completed["zero_optimization"]["stage"] == int(name[4])
+    if name != "zero0":
+        assert completed["train_micro_batch_size_per_gpu"] == 8
+        assert completed["gradient_accumulation_steps"] == 4
+        assert completed["train_batch_size"] == 8 * 4 * 16
+        assert completed["gradient_clipping"] == 0.5
+        assert completed["bf16"] == {"enabled": True}
+        assert completed["fp16"]["enabled"] is False
+
+
+def test_the_presets_are_those_of_the_help():
+    assert config.preset_names() == ["zero0", "zero1", "zero2", "zero2-offload", "zero3", "zero3-offload"]
+
+
+def test_fp16_takes_over_fairseqs_loss_scale():
+    fp16 = config.complete("zero2", fairseq_config("--fp16", "--fp16-init-scale", "1024"), 16)["fp16"]
+    assert fp16 == {
+        "enabled": True,
+        "loss_scale": 0,
+        "initial_scale_power": 10,
+        "loss_scale_window": 2**14 // 16 // 4,  # fairseq's default for 16 processes and --update-freq 4
+        "min_loss_scale": 1,
+        "hysteresis": 1,
+    }
+
+
+def test_a_file_may_repeat_the_options_and_leave_them_open(complete):
+    completed = complete(
+        {
+            "zero_optimization": {"stage": 2, "reduce_bucket_size": 1000},
+            "train_batch_size": "auto",
+            "gradient_clipping": 0.5,
+            "optimizer": {"type": "AdamW", "params": {"lr": 5e-4, "betas": [0.9, 0.98], "eps": 1e-6, "weight_decay": "auto"}},
+        }
+    )
+    assert completed["zero_optimization"]["reduce_bucket_size"] == 1000
+    assert completed["train_batch_size"] == 512
+    assert "optimizer" not in completed  # fairseq builds it
+
+
+@pytest.mark.parametrize(
+    ("contradiction", "both"),
+    [
+        ({"train_micro_batch_size_per_gpu": 16}, ("16", "--batch-size 8")),
+        ({"gradient_accumulation_steps": 2}, ("= 2", "--update-freq 4")),
+        ({"train_batch_size": 1024}, ("1024", "512")),
+        ({"gradient_clipping": 1.0}, ("1.0", "--clip-norm 0.5")),
+        ({"bf16": {"enabled": False}}, ("false", "--bf16")),
+        ({"fp16": {"enabled": True}}, ("true", "no --fp16")),
+        ({"optimizer": {"type": "Lamb"}}, ("Lamb", "--optimizer adam")),
+        ({"optimizer": {"params": {"lr": 1e-3}}}, ("0.001", "--lr 0.0005")),
+        ({"optimizer": {"params": {"betas": [0.9, 0.999]}}}, ("0.999", "--adam-betas (0.9,0.98)")),
+        ({"optimizer": {"params": {"eps": 1e-8}}}, ("1e-08", "--adam-eps 1e-06")),
+        ({"optimizer": {"params": {"weight_decay": 0}}}, ("= 0,", "--weight-decay 0.01")),
+    ],
+)
+def test_a_contradiction_is_refused_and_both_values_are_named(complete, contradiction, both):
+    with pytest.raises(ValueError, match=r"ds\.json") as refused:
+        complete({"zero_optimization": {"stage": 1}, **contradiction})
+    for value in both:
+        assert value in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("contents", "message"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "expected a JSON object, found list"),
+        ('{"zero_optimization": {"stage": 1}, "zero_optimization": {"stage": 2}}', "appears twice"),
+        ({}, "found None"),
+        ({"zero_optimization": {"stage": "2"}}, "found 2"),
+        ({"zero_optimization": {"stage": 4}}, "found 4"),
+        ({"zero_optimization": {"stage": 2}, "scheduler": {"type": "WarmupLR"}}, "--lr-scheduler"),
+        ({"zero_optimization": {"stage": 1}, "data_types": {"grad_accum_dtype": "fp32"}}, "grad_accum_dtype"),
+        ({"zero_optimization": {"stage": 0, "overlap_comm": True}}, "zero_optimization.overlap_comm"),
+        ({"zero_optimization": {"stage": 0}, "wall_clock_breakdown": True}, "wall_clock_breakdown"),
+    ],
+)
+def test_files_that_cannot_be_meant_are_refused(complete, contents, message):
+    with pytest.raises(ValueError, match=r"ds\.json") as refused:
+        complete(contents)
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(("source", "message"), [("zero4", "presets? .*zero3-offload"), ("missing.json", "no such file")])
+def test_unknown_sources_name_the_presets(cfg, source, message):
+    with pytest.raises(ValueError, match=message):
+        config.complete(source, cfg, 2)
+
+
+@pytest.mark.parametrize("flag", ["--amp", "--memory-efficient-bf16", "--use-bmuf"])
+def test_other_ways_to_hold_parameters_are_refused(flag):
+    with pytest.raises(ValueError, match=flag):
+        config.complete("zero2", fairseq_config(flag), 2)
+
+
+def test_ema_needs_whole_parameters():
+    with pytest.raises(ValueError, match="zero2"):
+        config.complete("zero3", fairseq_config("--store-ema"), 2)

@@ -1,0 +1,97 @@
+"""The same training as fairseq's, whatever is sharded, and however many processes share the work."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from training_runs import SCRIPTS, UPDATES, Training, assert_same_curve, environment, launcher, needs_deepspeed
+
+pytestmark = needs_deepspeed
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_sharding_gives_the_curve_of_fairseqs_own_data_parallelism(fairseq_run, sharded_run, stage):
+    assert_same_curve(sharded_run(stage), fairseq_run)
+
+
+def test_the_curve_is_that_of_learning(fairseq_run):
+    """Otherwise equal curves would say little: the loss falls, and clipping acts on some updates and not on others."""
+    curve = fairseq_run.curve
+    assert curve[UPDATES]["loss"] < curve[1]["loss"] - 1
+    assert {row["gnorm"] > 1 for row in curve.values()} == {True, False}
+
+
+def test_one_process_with_twice_the_update_frequency_is_two_processes(fairseq_run, train):
+    alone = [sys.executable, "-m", "fairseq_posenc.train"]
+    run = train("--deepspeed-config", "zero2", "--update-freq", "2", "--no-save", launch=alone)
+    assert_same_curve(run, fairseq_run)
+
+
+@pytest.mark.slow
+def test_stage_0_is_fairseqs_own(fairseq_run, train):
+    assert_same_curve(train("--deepspeed-config", "zero0", "--no-save", launch=launcher()), fairseq_run)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", ["zero2-offload", "zero3-offload"])
+def test_offloading_changes_nothing(fairseq_run, train, preset):
+    assert_same_curve(train("--deepspeed-config", preset, "--no-save", launch=launcher()), fairseq_run)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_bf16_is_fairseqs_within_its_precision(train, stage):
+    expected = train("--bf16", "--no-save")
+    found = train("--bf16", "--no-save", "--deepspeed-config", f"zero{stage}", launch=launcher())
+    assert_same_curve(found, expected, rel=0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "launch",
+    [
+        pytest.param((SCRIPTS / "deepspeed", "--num_accelerators", 2, "--module", "fairseq_posenc.train"), id="deepspeed"),
+        pytest.param((sys.executable, "-m", "fairseq_posenc.train", "--distributed-world-size", "2"), id="python"),
+    ],
+)
+def test_every_launcher_starts_the_same_training(fairseq_run, train, launch):
+    assert_same_curve(train("--deepspeed-config", "zero3", "--no-save", launch=launch), fairseq_run)
+
+
+@pytest.mark.slow
+def test_activation_checkpointing_and_ema(fairseq_run, train):
+    run = train("--deepspeed-config", "zero2", "--checkpoint-activations", "--store-ema", "--no-save", launch=launcher())
+    assert_same_curve(run, fairseq_run)
+    assert '"ema_decay"' in run.output
+
+
+@pytest.mark.slow
+def test_the_form_of_fairseq_hydra_train(fairseq_run, train, english_data_bin, tmp_path):
+    (tmp_path / "tiny.yaml").write_text(HYDRA.format(data=json.dumps(str(english_data_bin)), updates=UPDATES))
+    command = [*launcher(), "--deepspeed-config", "zero2", "--config-dir", tmp_path, "--config-name", "tiny"]
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=400, env=environment(), cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert_same_curve(Training(done.stdout, tmp_path, 0), fairseq_run)
+
+
+HYDRA = """# @package _group_
+common: {{cpu: true, seed: 1, log_format: json, log_interval: 1}}
+checkpoint: {{no_save: true}}
+task: {{_name: masked_lm, data: {data}, sample_break_mode: none, tokens_per_sample: 32}}
+criterion: masked_lm
+dataset: {{batch_size: 4, num_workers: 0, disable_validation: true}}
+optimizer: {{_name: adam, adam_betas: "(0.9,0.98)", weight_decay: 0.01}}
+lr_scheduler: {{_name: polynomial_decay, warmup_updates: 10, total_num_update: 100}}
+optimization: {{lr: [0.002], max_update: {updates}, clip_norm: 1.0}}
+model:
+  _name: roberta_posenc
+  positions: tisa
+  encoder_layers: 2
+  encoder_embed_dim: 32
+  encoder_ffn_embed_dim: 64
+  encoder_attention_heads: 2
+  max_positions: 32
+  dropout: 0.0
+  attention_dropout: 0.0
+"""

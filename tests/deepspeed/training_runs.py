@@ -1,0 +1,64 @@
+"""What a training run of these tests is: command, options, and what is read from its output."""
+
+import json
+import os
+import re
+import shlex
+import sys
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+needs_deepspeed = pytest.mark.skipif(
+    find_spec("deepspeed") is None, reason="DeepSpeed is not installed: pip install fairseq-posenc[deepspeed]"
+)
+SCRIPTS = Path(sys.executable).parent
+PLAIN = (SCRIPTS / "fairseq-train", "--distributed-world-size", "2")
+UPDATES = 50
+OPTIONS = shlex.split("""
+    --cpu --seed 1 --num-workers 0 --log-format json --log-interval 1
+    --task masked_lm --criterion masked_lm --tokens-per-sample 32 --sample-break-mode none --batch-size 4
+    --arch roberta_tisa --encoder-layers 2 --encoder-embed-dim 32 --encoder-ffn-embed-dim 64 --encoder-attention-heads 2
+    --max-positions 32 --dropout 0 --attention-dropout 0
+    --optimizer adam --adam-betas '(0.9,0.98)' --weight-decay 0.01 --clip-norm 1.0
+    --lr 2e-3 --lr-scheduler polynomial_decay --warmup-updates 10 --total-num-update 100
+    --disable-validation
+""")
+
+
+def launcher(processes: int = 2) -> tuple:
+    """torchrun, on this host."""
+    return (SCRIPTS / "torchrun", "--standalone", "--nproc-per-node", processes, "-m", "fairseq_posenc.train")
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PATH": f"{SCRIPTS}{os.pathsep}{os.environ['PATH']}"}
+
+
+@dataclass
+class Training:
+    """What a run printed, and where it saved."""
+
+    output: str
+    save_dir: Path
+    status: int
+
+    @property
+    def curve(self) -> dict[int, dict[str, float]]:
+        """update -> loss, gnorm, lr, tokens (wpb)."""
+        logged = [json.loads(found) for found in re.findall(r"train_inner \| (\{.*\})", self.output)]
+        return {int(row["num_updates"]): {key: float(row[key]) for key in ("loss", "gnorm", "lr", "wpb")} for row in logged}
+
+
+def assert_same_curve(found: Training, expected: Training, start: int = 0, rel: float = 2e-3) -> None:
+    """Loss and gradient norm agree at every update after ``start``, and so do learning rates and sizes of batches.
+
+    The norm is what a missing division by the number of predicted tokens would show in: Adam with clipping hides it from the
+    loss. Logged values have three decimals.
+    """
+    updates = range(start + 1, UPDATES + 1)
+    assert list(found.curve) == list(updates)
+    for update in updates:
+        assert found.curve[update] == pytest.approx(expected.curve[update], rel=rel, abs=2e-3), f"update {update}"
