@@ -25,6 +25,10 @@ COMMANDS = {
     "schemes": Command("fairseq_posenc.catalogue.schemes", "list every architecture: equation, source, properties, parameters"),
     "parameters": Command("fairseq_posenc.catalogue.parameters", "the papers' parameter counts beside the live modules'"),
     "bench": Command("fairseq_posenc.catalogue.bench", "time a training step of each scheme against stock RoBERTa"),
+    "glue": Command("fairseq_posenc.finetuning.glue.command", "fine-tune a checkpoint on GLUE and score it"),
+    "squad": Command("fairseq_posenc.finetuning.squad.command", "fine-tune a checkpoint on SQuAD 1.1 or 2.0 and score it"),
+    "export-hf": Command("fairseq_posenc.huggingface.export", "turn a checkpoint into a Hugging Face model, checked to agree"),
+    "import-hf": Command("fairseq_posenc.huggingface.importing", "turn RoBERTa or BERT into a checkpoint with any positions"),
     "plot": Command("fairseq_posenc.analysis.plot", "draw what the positional scheme of a checkpoint has learned"),
 }
 

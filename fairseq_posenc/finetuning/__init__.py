@@ -1,0 +1,6 @@
+"""Fine-tuning on GLUE and SQuAD: ``fairseq-posenc glue`` and ``fairseq-posenc squad``.
+
+The rooms, from the bottom up: :mod:`.vocabulary` (text to ids, with character offsets), :mod:`.pretrained` (a checkpoint, what
+of it a fine-tuned model takes), :mod:`.training` (one run of fairseq's trainer), :mod:`.inference` (scores of sequences),
+:mod:`.grid` (many runs, resumable) and :mod:`.report` (tables). :mod:`.glue` and :mod:`.squad` are the two benchmarks.
+"""

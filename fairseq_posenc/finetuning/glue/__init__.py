@@ -1,0 +1,1 @@
+"""The nine tasks of GLUE (Wang et al. 2019)."""

@@ -1,0 +1,111 @@
+"""Reads GLUE's files: one row a line, columns parted by tabs, nothing quoted."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .tasks import SCALE, GlueTask
+
+
+@dataclass(frozen=True)
+class Example:
+    """A row.
+
+    Attributes:
+        texts: one sentence, or two.
+        target: the class, or the score / 5 of a regression; None in test files.
+        index: the row's number in its file, from 0.
+    """
+
+    texts: tuple[str, ...]
+    target: float | int | None
+    index: int
+
+
+def read(path: Path, task: GlueTask, labelled: bool = True, skip_bad: bool = False) -> Iterator[Example]:
+    """The rows of one file, in order.
+
+    Args:
+        path: a train, dev or test file of ``task``.
+        labelled: whether it has labels (test files have none).
+        skip_bad: leave out rows that cannot be read, and say how many, rather than stop at the first.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is empty or lacks a column, or a row cannot be read; names file, line and what is wrong.
+    """
+    skipped, count = 0, 0
+    for line, fields, columns in _rows(path, task, labelled):
+        try:
+            example = _example(fields, columns, task, labelled, count)
+        except ValueError as error:
+            if not skip_bad:
+                raise ValueError(
+                    f"{path}, line {line}: {error}. Correct the line, or leave such rows out with --skip-bad."
+                ) from None
+            skipped += 1
+            continue
+        count += 1
+        yield example
+    if not count:
+        raise ValueError(f"{path} has no rows of data")
+    if skipped:
+        print(f"{path}: {skipped} rows left out, since they cannot be read", file=sys.stderr)
+
+
+def _rows(path: Path, task: GlueTask, labelled: bool) -> Iterator[tuple[int, list[str], Sequence[str]]]:
+    """(line number, fields, column names); lines end in LF or CR LF and at nothing else that Unicode calls a line's end."""
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist: --data is the folder that holds the folder {task.name} of the benchmark")
+    with open(path, encoding="utf-8-sig", newline="\n") as stream:
+        columns = task.header if labelled else None
+        try:
+            for line, text in enumerate(stream, 1):
+                fields = text.removesuffix("\n").removesuffix("\r").split("\t")
+                if columns is None:
+                    columns = fields
+                    _require_columns(path, fields, task, labelled)
+                    continue
+                yield line, fields, columns
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path} is not UTF-8 ({error.reason} at byte {error.start} of a block)") from None
+    if columns is None:
+        raise ValueError(f"{path} is empty")
+
+
+def _require_columns(path: Path, columns: Sequence[str], task: GlueTask, labelled: bool) -> None:
+    for name in (*task.columns, *([task.label] if labelled else [])):
+        if name not in columns:
+            raise ValueError(
+                f"{path} has no column {name!r} in its first line, which has {', '.join(map(repr, columns))}: "
+                f"give the file as the benchmark has it, with the header row of {task.name}"
+            )
+
+
+def _example(fields: list[str], columns: Sequence[str], task: GlueTask, labelled: bool, index: int) -> Example:
+    if len(fields) != len(columns):
+        quoted = any(field.startswith('"') != field.endswith('"') for field in fields)
+        raise ValueError(
+            f"{len(fields)} columns where the header has {len(columns)}"
+            f"{' (a tab inside quotes parts columns too: these files have no quoting)' if quoted else ''}"
+        )
+    values = dict(zip(columns, fields, strict=True))
+    target = _target(values[task.label], task) if labelled else None
+    return Example(tuple(values[name] for name in task.columns), target, index)
+
+
+def _target(label: str, task: GlueTask) -> float | int:
+    if task.regression:
+        try:
+            score = float(label)
+        except ValueError:
+            score = -1.0
+        if not 0 <= score <= SCALE:
+            raise ValueError(f"the {task.label} is {label!r}, and must be a number from 0 to {SCALE:g}")
+        return score / SCALE
+    if label not in task.labels:
+        raise ValueError(f"the {task.label} is {label!r}, and must be one of {', '.join(task.labels)}")
+    return task.labels.index(label)

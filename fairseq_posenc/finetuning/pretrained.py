@@ -1,0 +1,225 @@
+"""A pretrained checkpoint as fine-tuning sees it: its model's options, its vocabulary, and which parameters are taken over."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import pickle
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from fairseq import checkpoint_utils
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models import ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
+from omegaconf import DictConfig, open_dict
+from torch import Tensor, nn
+
+from ..files import atomic_write, sha256
+from .vocabulary import Vocabulary
+
+EMBEDDINGS = re.compile(r"(encoder|decoder)\.sentence_encoder\.embed_tokens\.weight$")
+HEADS = ("classification_heads.", "encoder.lm_head.")
+"""What belongs to a task and not to the encoder: new where the task is new, unused where it is another."""
+STOCK_LEFTOVERS = re.compile(r"sentence_encoder\.(version|layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias))$")
+"""Copies of other parameters that stock fairseq 0.12.2 saves."""
+
+
+@dataclass(frozen=True)
+class LoadReport:
+    """What becomes of a checkpoint's parameters in a model.
+
+    Attributes:
+        loaded: names of the checkpoint's that the model takes.
+        new: names of the model's that the checkpoint lacks; they keep their random start.
+        unused: names of the checkpoint's that the model has no place for.
+        misfits: the model's names whose shapes differ, and how.
+    """
+
+    loaded: tuple[str, ...]
+    new: tuple[str, ...]
+    unused: tuple[str, ...]
+    misfits: tuple[str, ...]
+
+    @property
+    def unexpected(self) -> list[str]:
+        """What is wrong, in words: anything but new heads and unused ones."""
+        return [
+            *(f"the checkpoint lacks {name}" for name in self.new if not name.startswith(HEADS)),
+            *(f"the model has no place for {name}" for name in self.unused if not _may_be_unused(name)),
+            *self.misfits,
+        ]
+
+    def __str__(self) -> str:
+        return (
+            f"{len(self.loaded)} parameter tensors loaded; {len(self.new)} new{_listed(self.new)}; "
+            f"{len(self.unused)} unused{_listed(self.unused)}"
+        )
+
+
+class Pretrained:
+    """A checkpoint of a RoBERTa-like model that was trained by fairseq.
+
+    Args:
+        path: the file.
+        data_bin: the folder of its vocabulary; by default the one that the checkpoint names.
+
+    Attributes:
+        saved: what the file holds.
+        cfg: the run's configuration.
+        model: the options of its model (``cfg.model``), scheme and sizes included.
+        vocabulary: its vocabulary.
+        digest: SHA-256 of the file.
+
+    Raises:
+        ValueError, FileNotFoundError: not such a checkpoint, or not its vocabulary.
+    """
+
+    def __init__(self, path: Path, data_bin: Path | None = None) -> None:
+        if not path.is_file():
+            raise FileNotFoundError(f"--checkpoint {path} does not exist")
+        self.path = path
+        self.digest = sha256(path)
+        try:
+            self.saved = checkpoint_utils.load_checkpoint_to_cpu(str(path))
+        except (RuntimeError, pickle.UnpicklingError) as error:
+            raise ValueError(f"--checkpoint: {error}") from error
+        self.cfg = cfg = self._config()
+        self.model: DictConfig = cfg.model
+        self._state: dict[str, Tensor] = self.saved["model"]
+        self.vocabulary = Vocabulary(self._find_data_bin(cfg, data_bin))
+        self._check_vocabulary(data_bin, cfg)
+
+    @property
+    def arch(self) -> str:
+        """The name of the architecture."""
+        return getattr(self.model, "_name", None) or self.model.arch
+
+    def model_options(self, **changes: Any) -> DictConfig:
+        """The model's options with ``changes``, such as other dropout probabilities."""
+        options = copy.deepcopy(self.model)
+        declared = MODEL_DATACLASS_REGISTRY.get(ARCH_MODEL_NAME_REGISTRY[self.arch])
+        with open_dict(options):
+            options._name = self.arch
+            options.update(changes)
+            if declared is not None:  # building a model adds to its options what fairseq then refuses in a configuration
+                for name in set(options) - {"_name", *(field.name for field in dataclasses.fields(declared))}:
+                    del options[name]
+        return options
+
+    def longest(self) -> int:
+        """Tokens of the longest sequence that the model takes: what its table reaches, or almost any number."""
+        task = SimpleNamespace(source_dictionary=self.vocabulary.dictionary, cfg=SimpleNamespace(), max_positions=lambda: None)
+        return ARCH_MODEL_REGISTRY[self.arch].build_model(self.model_options(), task).max_positions()
+
+    def report(self, model: nn.Module) -> LoadReport:
+        """Compare the checkpoint with a model that is to take it, by way of the model's own upgrades of state dicts."""
+        return self._fit(model)[0]
+
+    def save_for(self, model: nn.Module, path: Path, allow_partial: bool = False) -> LoadReport:
+        """Write what fairseq's trainer needs to start ``model`` from this checkpoint: no optimizer state, but every parameter.
+
+        Raises:
+            ValueError: parameters are missing, left over or of other shapes, beyond the heads, and ``allow_partial`` is false.
+        """
+        report, state = self._fit(model)
+        if report.unexpected and not allow_partial:
+            raise ValueError(
+                f"{self.path} does not fit the model: {'; '.join(report.unexpected[:6])}"
+                f"{f'; and {len(report.unexpected) - 6} more' if len(report.unexpected) > 6 else ''}. Use a checkpoint that was "
+                "trained with this code and architecture, or add --allow-partial to start those parameters at random."
+            )
+        with atomic_write(path, "wb") as stream:
+            torch.save({**self.saved, "model": state, "last_optimizer_state": None}, stream)
+        return report
+
+    def _fit(self, model: nn.Module) -> tuple[LoadReport, dict[str, Tensor]]:
+        """The report, and a state dict that the model loads: without new heads, which it fills in itself, by the run's seed."""
+        upgraded = dict(self._state)
+        model.upgrade_state_dict(upgraded)
+        sources = {_storage(tensor): name for name, tensor in self._state.items()}
+        own = model.state_dict()
+        misfits = {
+            name: f"{name} has the shape {tuple(value.shape)} and the model's has {tuple(own[name].shape)}"
+            for name, value in upgraded.items()
+            if name in own and own[name].shape != value.shape
+        }
+        taken = {
+            name: value
+            for name, value in upgraded.items()
+            if name in own and name not in misfits and _storage(value) in sources
+        }
+        kept = {_storage(value) for value in taken.values()} | {_storage(upgraded[name]) for name in misfits}
+        report = LoadReport(
+            loaded=tuple(taken),
+            new=tuple(name for name in own if name not in taken and name not in misfits),
+            unused=tuple(name for name, value in self._state.items() if _storage(value) not in kept),
+            misfits=tuple(misfits.values()),
+        )
+        missing = {name: own[name] for name in own if name not in upgraded or name in misfits}
+        return report, {**taken, **missing}
+
+    def _config(self) -> DictConfig:
+        if self.saved.get("args") is not None:
+            cfg = convert_namespace_to_omegaconf(self.saved["args"])
+        elif self.saved.get("cfg") is not None:
+            cfg = self.saved["cfg"]
+        else:
+            raise ValueError(f"{self.path} holds no configuration: it is not a checkpoint that fairseq's trainer saved")
+        arch = getattr(cfg.model, "_name", None) or getattr(cfg.model, "arch", None)
+        if arch not in ARCH_MODEL_REGISTRY:
+            raise ValueError(f"{self.path} is of the architecture {arch!r}, which is not registered with fairseq here")
+        if not any(map(EMBEDDINGS.search, self.saved["model"])):
+            raise ValueError(f"{self.path} is of the architecture {arch!r}, which is no RoBERTa-like encoder")
+        return cfg
+
+    def _find_data_bin(self, cfg: DictConfig, data_bin: Path | None) -> Path:
+        if data_bin is not None:
+            return data_bin
+        own = _task_data(cfg)
+        if own is None or not own.is_dir():
+            raise FileNotFoundError(
+                f"{self.path} was trained on {own}, which is not here: say with --data-bin where its dictionary and tokenizer are"
+            )
+        return own
+
+    def _check_vocabulary(self, data_bin: Path | None, cfg: DictConfig) -> None:
+        rows = next(len(tensor) for name, tensor in self._state.items() if EMBEDDINGS.search(name))
+        size = len(self.vocabulary.dictionary)
+        folder = self.vocabulary.folder
+        if rows != size:
+            raise ValueError(
+                f"{self.path} has {rows} word embeddings and the dictionary in {folder} has {size} symbols: another vocabulary. "
+                "Name the folder that the checkpoint was pretrained on with --data-bin."
+            )
+        own = _task_data(cfg)
+        if data_bin is None or own is None or not (own / "dict.txt").exists():
+            return
+        symbols = Vocabulary(own).dictionary.symbols
+        if symbols != self.vocabulary.dictionary.symbols:
+            raise ValueError(
+                f"--data-bin {folder} has other symbols, or another order of them, than {own}, where {self.path} was trained: "
+                "another vocabulary. Leave --data-bin out, or name a copy of that folder."
+            )
+
+
+def _task_data(cfg: DictConfig) -> Path | None:
+    data = getattr(cfg.task, "data", None)
+    return Path(str(data).split(":")[0]) if data else None
+
+
+def _storage(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def _may_be_unused(name: str) -> bool:
+    return name.startswith(HEADS) or STOCK_LEFTOVERS.search(name) is not None
+
+
+def _listed(names: Iterable[str]) -> str:
+    groups: Mapping[str, None] = dict.fromkeys(".".join(name.split(".")[:2]) for name in names)
+    return f" ({', '.join(groups)})" if groups else ""

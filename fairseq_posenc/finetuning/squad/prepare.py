@@ -1,0 +1,71 @@
+"""Writes windows and answers in the form that ``--task squad`` reads; see :mod:`fairseq_posenc.tasks.squad`."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from ...data.databin import DatabinWriter
+from ...files import atomic_write, sha256
+from ..grid import read_json, write_json
+from ..vocabulary import Vocabulary
+from .reader import Question, read
+from .windows import WindowMaker, answer_text, answer_tokens, target
+
+DONE = "prepared.json"
+
+
+def prepare(
+    files: dict[str, Path], folder: Path, vocabulary: Vocabulary, maker: WindowMaker, identity: dict[str, Any],
+    version: str, bad_answers: str,
+) -> int:  # fmt: skip
+    """Write the splits, unless the folder holds just them.
+
+    Args:
+        files: fairseq's names of the splits (train, valid): the files to read.
+        identity: what else decides the result, in JSON's types.
+
+    Returns:
+        The number of training windows.
+    """
+    wanted = {**identity, "files": {split: sha256(path) for split, path in files.items()}}
+    done = read_json(folder / DONE)
+    if done is not None and done["identity"] == wanted:
+        return done["windows"]["train"]
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    vocabulary.save(folder)
+    counts = {split: _write(read(path, version, bad_answers), folder / split, vocabulary, maker) for split, path in files.items()}
+    write_json(folder / DONE, {"identity": wanted, "windows": counts})
+    return counts["train"]
+
+
+def _write(questions: Iterable[Question], prefix: Path, vocabulary: Vocabulary, maker: WindowMaker) -> int:
+    symbols = len(vocabulary.dictionary)
+    spans: list[np.ndarray] = []
+    inexact = answered = 0
+    dtype = np.dtype(np.uint16 if symbols < 65500 else np.uint32)  # fairseq's own choice
+    with DatabinWriter(prefix, dtype, symbols) as writer:
+        for question, context, windows in maker(tqdm(questions, desc=f"encoding {prefix.name}", unit=" questions")):
+            span = None
+            if question.answers:
+                answer, start = question.answers[0], question.starts[0]
+                span = answer_tokens(context, start, start + len(answer))
+                answered += 1
+                inexact += answer_text(question.context, context, *span) != answer.strip()
+            for window in windows:
+                writer.add(window.tokens, np.array([len(window.tokens)]))
+                spans.append(np.array(target(window, span), dtype=np.int32))
+        writer.finish()
+    with atomic_write(f"{prefix}.spans.npy", "wb") as stream:
+        np.save(stream, np.stack(spans))
+    if inexact:
+        print(f"{prefix.name}: {inexact} of {answered} answers begin or end inside a token, and are learned with all of it",
+              file=sys.stderr)  # fmt: skip
+    return len(spans)
