@@ -80,6 +80,8 @@ def test_quickstart_trains_compares_and_resumes(tmp_path, text, capsys):
     assert before == {path: path.stat().st_mtime_ns for path in before}
     assert cli.main([*command, "--updates", "11"]) == 2
     assert "was trained by another command" in capsys.readouterr().err
+    assert cli.main([*command, "--vocab-size", "29"]) == 2
+    assert "--vocab-size was 30, now 29" in capsys.readouterr().err
 
 
 def test_failed_training_is_reported(tmp_path, text, capfd):

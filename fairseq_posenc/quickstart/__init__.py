@@ -9,11 +9,12 @@ picture of what each of TISA's heads learned. The same command again goes on whe
 import argparse
 import json
 import shlex
+import shutil
 import sys
 from pathlib import Path
 
 from fairseq_posenc.analysis.plot import require_matplotlib, save, scoring_figure
-from fairseq_posenc.analysis.scoring import tisa_parameters
+from fairseq_posenc.analysis.scoring import reach, tisa_parameters
 from fairseq_posenc.data import prepare
 from fairseq_posenc.files import atomic_write, sole_writer
 from fairseq_posenc.quickstart.corpus import write_python_documentation
@@ -32,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--updates", type=int, default=Recipe.updates, help="of each model (default: %(default)s)")
     parser.add_argument("--vocab-size", type=int, default=2048, metavar="N", help="default: %(default)s")
     parser.add_argument("--seed", type=int, default=Recipe.seed, help="of data and training (default: %(default)s)")
+    parser.add_argument("--overwrite", action="store_true", help="begin anew where DIR holds other results")
 
 
 def main(args: argparse.Namespace) -> None:
@@ -45,6 +47,9 @@ def main(args: argparse.Namespace) -> None:
     require_matplotlib()  # now, not after minutes of training
     with sole_writer(args.out) as lock:
         (args.out / ".gitignore").write_text("*\n")  # results are nobody's source
+        if args.overwrite:
+            for name in ("data", "tensorboard", *POSITIONS):
+                shutil.rmtree(args.out / name, ignore_errors=True)
         _say("1. Text to data")
         data = _prepare(args)
         recipe = Recipe(data=data, updates=args.updates, seed=args.seed)
@@ -83,7 +88,8 @@ def _write_results(out: Path, recipe: Recipe, rows: list[dict]) -> None:
         json.dump({"unigram_loss": unigram, "unit": "bits per token", "models": rows}, stream, indent=2)
     parameters = tisa_parameters(out / "tisa" / "checkpoint_last.pt")
     title = f"TISA's scoring functions after {recipe.updates:,} updates"
-    save(scoring_figure(parameters, title=title), out / "tisa_heads.png")
+    furthest = reach(parameters, limit=recipe.tokens_per_sample - 1)
+    save(scoring_figure(parameters, furthest, title), out / "tisa_heads.png")
     print(f"\n{table}", flush=True)
 
 

@@ -19,11 +19,11 @@ class Recipe:
     """What both models have in common."""
 
     data: Path
-    updates: int = 3000
+    updates: int = 2000
     seed: int = 1
     tokens_per_sample: int = 64
     batch_size: int = 16
-    learning_rate: float = 2e-3
+    learning_rate: float = 3e-3
 
     def command(self, positions: str, out: Path) -> list[str]:
         """The ``fairseq-train`` command line of one model."""
@@ -59,7 +59,7 @@ def pretrain(positions: str, recipe: Recipe, out: Path, lock: int) -> dict[str, 
     if run["command"] != command:
         raise ValueError(
             f"{folder} holds a model that was trained by another command ({shlex.join(run['command'])}). "
-            "Name another --out, or remove that folder."
+            "Name another --out, or add --overwrite."
         )
     if run["result"] is None:
         folder.mkdir(parents=True, exist_ok=True)

@@ -82,5 +82,5 @@ def test_sample_is_bounded_uniform_and_in_order():
 def test_long_lines_are_learned_from():
     """sentencepiece leaves out lines above 4192 bytes unless told otherwise."""
     words = random.Random(0).choices(["one", "two", "three"], k=2000)
-    tokenizer = Tokenizer(train([" ".join(words)], vocab_size=20, model_type="unigram", character_coverage=1.0))
-    assert {"▁one", "▁two", "▁three"} <= set(tokenizer.symbols)
+    tokenizer = Tokenizer(train([" ".join(words)], vocab_size=15, model_type="unigram", character_coverage=1.0))
+    assert {*"onetwhr"} <= {letter for symbol in tokenizer.symbols[4:-1] for letter in symbol}
