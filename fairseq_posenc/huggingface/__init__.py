@@ -1,7 +1,26 @@
 """The transformers face. Importing this package registers its models with transformers' Auto classes, so that an export loads
 without ``trust_remote_code``."""
 
-from transformers import (
+import sys
+from importlib.util import find_spec
+
+
+def _hide_broken_torchaudio() -> None:
+    """Let a torchaudio that does not load count as not installed.
+
+    fairseq requires torchaudio, whose releases lag behind PyTorch's, and transformers imports it wherever it is installed.
+    """
+    if "torchaudio" in sys.modules or find_spec("torchaudio") is None:
+        return
+    try:
+        import torchaudio  # noqa: F401
+    except (ImportError, OSError):
+        sys.modules["torchaudio"] = None  # type: ignore[assignment]
+
+
+_hide_broken_torchaudio()
+
+from transformers import (  # noqa: E402
     AutoConfig,
     AutoModel,
     AutoModelForMaskedLM,
@@ -9,7 +28,7 @@ from transformers import (
     AutoModelForSequenceClassification,
 )
 
-from .modeling import (
+from .modeling import (  # noqa: E402
     PosencConfig,
     PosencForMaskedLM,
     PosencForQuestionAnswering,

@@ -1,0 +1,122 @@
+"""A fairseq checkpoint as an export sees it: its model, loaded, and the head that goes with it."""
+
+from __future__ import annotations
+
+import dataclasses
+from argparse import Namespace
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.models.roberta import RobertaModel
+from torch import Tensor
+
+from ..encoder import EncoderConfig
+from ..finetuning.pretrained import Pretrained
+from ..models.roberta import PosencRobertaModel
+from ..tasks.squad import SpanHead
+from .names import SPANS, StateDict, head_names
+
+LANGUAGE_MODEL = "lm"
+
+
+@dataclass(frozen=True)
+class Head:
+    """Which of a model's heads. ``kind`` is how transformers' classes end: MaskedLM, SequenceClassification, …"""
+
+    kind: str
+    name: str | None = None  # a classification head's
+    outputs: int = 0  # classes
+
+
+class Checkpoint:
+    """A checkpoint with its model built and loaded, in float32 and for evaluation.
+
+    Args:
+        path: the file.
+        data: the data-bin that it was pretrained on: dictionary and tokenizer.
+        head: the classification head to be exported, or ``lm``; None for the only one there is, classification before ``lm``.
+
+    Attributes:
+        pretrained: what fine-tuning knows of it.
+        model: fairseq's model.
+        config: its encoder's, with every option of its schemes.
+        state: its parameters, under the project's names.
+        head: the head to be exported.
+
+    Raises:
+        ValueError, OSError: not such a checkpoint, not its dictionary, no such head, or parameters that do not fit.
+    """
+
+    def __init__(self, path: Path, data: Path, head: str | None = None) -> None:
+        self.pretrained = Pretrained(path, data)
+        saved: StateDict = self.pretrained.saved["model"]
+        self.head = _choose_head(saved, head, path)
+        self.model = self._build()
+        if f"{SPANS}weight" in saved:
+            self.model.encoder.lm_head = SpanHead(self.model.args.encoder_embed_dim)
+        try:
+            self.model.load_state_dict(dict(saved), strict=True)
+        except RuntimeError as error:
+            raise ValueError(f"{path} does not fit the model that its own configuration describes: {error}") from error
+        self.model.float().eval()
+        encoder = self.model.encoder.sentence_encoder
+        self.config: EncoderConfig = dataclasses.replace(
+            encoder.config,
+            position_options=_effective_options(encoder.positions),
+            attention_backend="auto",
+            checkpoint_activations=False,
+        )
+        self.state: StateDict = self.model.state_dict()
+
+    @property
+    def tied(self) -> bool:
+        """Whether the language model's output projection is the word embeddings."""
+        encoder = self.model.encoder
+        return getattr(encoder.lm_head, "weight", None) is encoder.sentence_encoder.embed_tokens.weight
+
+    @property
+    def updates(self) -> int | None:
+        """For how many updates it was trained."""
+        history = self.pretrained.saved.get("optimizer_history")
+        return history[-1].get("num_updates") if history else None
+
+    def logits(self, tokens: Tensor) -> Tensor:
+        """(B, n) -> what the head gives: (B, n, vocabulary), (B, classes) or (B, n, 2)."""
+        with torch.no_grad():
+            if self.head.name is not None:
+                return self.model(tokens, classification_head_name=self.head.name)[0]
+            return self.model(tokens)[0]
+
+    def _build(self) -> RobertaModel:
+        task = SimpleNamespace(cfg=self.pretrained.cfg.task, source_dictionary=self.pretrained.vocabulary.dictionary)
+        options: Any = self.pretrained.model_options(load_checkpoint_heads=True)
+        model = ARCH_MODEL_REGISTRY[self.pretrained.arch]
+        if model is RobertaModel:  # fairseq's own is ours with absolute positions, under other names
+            model, options = PosencRobertaModel, Namespace(**{**options, "positions": "absolute"})
+        return model.build_model(options, task)
+
+
+def _choose_head(state: StateDict, wanted: str | None, path: Path) -> Head:
+    if f"{SPANS}weight" in state:
+        return Head("QuestionAnswering")
+    names = head_names(state)
+    if wanted is None and len(names) > 1:
+        raise ValueError(f"{path} has the heads {', '.join(names)}: say with --head which to export, or --head {LANGUAGE_MODEL}")
+    if wanted == LANGUAGE_MODEL or (wanted is None and not names):
+        return Head("MaskedLM")
+    name = names[0] if wanted is None else wanted
+    if name not in names:
+        raise ValueError(f"--head {name}: {path} has no such head, only {', '.join([LANGUAGE_MODEL, *names])}")
+    return Head("SequenceClassification", name, len(state[f"classification_heads.{name}.out_proj.weight"]))
+
+
+def _effective_options(positions: Any) -> dict[str, Any]:
+    """The value of every option, given or default, so that a later release with other defaults reads the same model."""
+    values = dict(dataclasses.asdict(positions.settings.options))
+    for scheme in positions.schemes:
+        values |= {f"{scheme.name}_{name}": value for name, value in dataclasses.asdict(scheme.options).items()}
+    return {name: value for name, value in values.items() if value is not None}

@@ -1,0 +1,180 @@
+"""Export a checkpoint to Hugging Face: config, safetensors weights, tokenizer, modelling code and model card.
+
+The folder loads with transformers 4.57 and later, 5 included, where neither fairseq nor this package is installed:
+
+    fairseq-posenc export-hf checkpoints/checkpoint_best.pt --data data-bin --out my-model
+    python -c 'from transformers import pipeline
+    print(pipeline("fill-mask", "my-model", trust_remote_code=True)("The <mask> is blue."))'
+
+Models with absolute positions become transformers' own RoBERTa, which needs no modelling code. Before the folder takes its
+name, both models are run on text of the data-bin; where they differ by more than --tolerance, nothing is exported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers import PreTrainedModel, RobertaConfig
+
+from . import tokenizer as tokenizers
+from .assemble import FILE_NAME, assemble
+from .card import card
+from .checkpoint import LANGUAGE_MODEL, Checkpoint
+from .conversion import to_transformers
+from .parity import Parity, compare, token_batches
+from .vocabularies import FAIRSEQ_FOLDER
+
+FAIRSEQ_FILES = ("dict.txt", "sentencepiece.model", "encoder.json", "vocab.bpe")
+LENGTH = 512  # of the samples that the models are compared on
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's flags."""
+    parser.add_argument("checkpoint", metavar="CHECKPOINT", type=Path, help="a fairseq checkpoint (.pt)")
+    parser.add_argument("--data", "--data-bin", required=True, metavar="DATA_BIN", type=Path,
+                        help="the data-bin it was pretrained on, with its dictionary and tokenizer")  # fmt: skip
+    parser.add_argument("--out", required=True, metavar="DIR", type=Path, help="the folder to write")
+    parser.add_argument("--head", metavar="NAME", help=f"the classification head to export, or {LANGUAGE_MODEL} for the "
+                        "language model's (default: the only one there is, classification first)")  # fmt: skip
+    parser.add_argument("--tolerance", type=float, default=1e-4, metavar="D",
+                        help="greatest difference of an output (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--no-tokenizer", action="store_true", help="export no tokenizer")
+    parser.add_argument("--overwrite", action="store_true", help="replace a folder that is there")
+
+
+def main(args: argparse.Namespace) -> None:
+    """Run the command.
+
+    Raises:
+        ValueError, OSError: what is wrong with the checkpoint, the data-bin or the output folder, or that the two models differ.
+    """
+    export(args.checkpoint, args.data, args.out, args.head, args.tolerance, not args.no_tokenizer, args.overwrite)
+
+
+def export(
+    path: Path,
+    data: Path,
+    out: Path,
+    head: str | None = None,
+    tolerance: float = 1e-4,
+    with_tokenizer: bool = True,
+    overwrite: bool = False,
+) -> dict[str, Parity]:
+    """Export a checkpoint; the folder is written beside ``out`` and takes its name when everything agrees.
+
+    Returns:
+        The comparison's result for each implementation of attention.
+
+    Raises:
+        ValueError, OSError: as :func:`main`.
+    """
+    if out.exists() and not out.is_dir():
+        raise NotADirectoryError(f"--out {out} is a file; name a folder")
+    if out.exists() and any(out.iterdir()) and not overwrite:
+        raise FileExistsError(f"--out {out} is not empty: name another folder, or add --overwrite to replace it")
+    checkpoint = Checkpoint(path, data, head)
+    model, left_out = to_transformers(checkpoint)
+    plain = isinstance(model.config, RobertaConfig)
+
+    partial = out.with_name(f"{out.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    model.save_pretrained(partial)
+    if not plain:
+        (partial / FILE_NAME).write_text(assemble(checkpoint.config.positions), "utf-8")
+    remark = "No tokenizer was exported."
+    batches = token_batches(data, checkpoint.pretrained.vocabulary.dictionary, min(checkpoint.config.max_positions, LENGTH))
+    if with_tokenizer:
+        remark = _export_tokenizer(checkpoint, batches, partial)
+    _copy_fairseq_files(checkpoint, partial)
+
+    results = _check(checkpoint, partial, batches)
+    for implementation, result in results.items():
+        print(f"{implementation}: outputs differ by {result}")
+    worst = max(result.difference for result in results.values())
+    if not worst <= tolerance:
+        raise ValueError(
+            f"the exported model is not the checkpoint's: outputs differ by {worst:.3g}, and --tolerance is {tolerance:g}. "
+            f"What was written is in {partial}, without a model card; {out} is as it was."
+        )
+    text = card(out.resolve().name, checkpoint, data, results, tolerance, plain, remark)
+    (partial / "README.md").write_text(text, "utf-8")
+    _take_name(partial, out)
+    if left_out:
+        print(f"left out: {', '.join(left_out)}")
+    print(f"{out}: {type(model).__name__}, {checkpoint.config.positions}; {remark}")
+    return results
+
+
+def _export_tokenizer(checkpoint: Checkpoint, batches: list[torch.Tensor], folder: Path) -> str:
+    """Write the tokenizer and hold it against the data-bin's own; returns a sentence about that."""
+    vocabulary = checkpoint.pretrained.vocabulary
+    inductive = checkpoint.model.encoder.sentence_encoder.positions.inductive
+    fast = tokenizers.build(vocabulary, None if inductive else checkpoint.config.max_positions)
+    texts = [fast.decode(row, skip_special_tokens=True) for batch in batches for row in batch.tolist()]
+    if difference := tokenizers.disagreement(fast, vocabulary, texts):
+        raise ValueError(
+            f"the exported tokenizer does not cut text as {vocabulary.folder} does: {difference}. Export with --no-tokenizer, "
+            "and use the data-bin's own."
+        )
+    tokenizers.save(fast, folder)
+    return f"The tokenizer gives the ids of the training data's own on {sum(map(len, texts)):,} characters of its text."
+
+
+def _copy_fairseq_files(checkpoint: Checkpoint, folder: Path) -> None:
+    target = folder / FAIRSEQ_FOLDER
+    target.mkdir()
+    for name in FAIRSEQ_FILES:
+        source = checkpoint.pretrained.vocabulary.folder / name
+        if source.exists():
+            shutil.copyfile(source, target / name)
+
+
+def _check(checkpoint: Checkpoint, folder: Path, batches: list[torch.Tensor]) -> dict[str, Parity]:
+    """Compare the checkpoint with what was written, by the code that was written, for each implementation of attention."""
+    model = _load(folder, checkpoint)
+    default = model.config._attn_implementation
+    pad = checkpoint.config.padding_idx
+    results = {}
+    for implementation in dict.fromkeys([default, "eager"]):
+        model.set_attn_implementation(implementation)
+
+        def outputs(tokens: torch.Tensor) -> torch.Tensor:
+            output = model(tokens, attention_mask=tokens.ne(pad).long())
+            if checkpoint.head.kind == "QuestionAnswering":
+                return torch.stack([output.start_logits, output.end_logits], dim=-1)
+            return output.logits
+
+        results[implementation] = compare(checkpoint.logits, outputs, batches, pad)
+    return results
+
+
+def _load(folder: Path, checkpoint: Checkpoint) -> PreTrainedModel:
+    library: Any = transformers
+    prefix = "Roberta"
+    if (folder / FILE_NAME).exists():
+        spec = importlib.util.spec_from_file_location("fairseq_posenc_exported", folder / FILE_NAME)
+        assert spec is not None
+        assert spec.loader is not None
+        library = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(library)
+        prefix = "Posenc"
+    return getattr(library, f"{prefix}For{checkpoint.head.kind}").from_pretrained(folder).float().eval()
+
+
+def _take_name(partial: Path, out: Path) -> None:
+    if not out.exists() or not any(out.iterdir()):
+        os.replace(partial, out)
+        return
+    former = out.with_name(f"{out.name}.former")
+    os.replace(out, former)
+    os.replace(partial, out)
+    shutil.rmtree(former)

@@ -1,0 +1,216 @@
+"""Turn RoBERTa or BERT into a fairseq checkpoint, with its own positions or others, to train on from there.
+
+The source is a folder or name of a transformers model (RoBERTa, BERT, an export of this project), or a folder with the
+model.pt and dict.txt that fairseq released. dict.txt and the tokenizer's files are written beside the checkpoint.
+
+    fairseq-posenc import-hf FacebookAI/roberta-base --positions absolute+tisa --out roberta-tisa/model.pt
+    fairseq-posenc import-hf roberta.base --positions tisa --tisa-kernels 3 --out roberta-tisa/model.pt
+
+With the source's own positions both models are run, and must agree.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq import options as fairseq_options
+from fairseq import tasks
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf, gen_parser_from_dataclass
+from fairseq.models import BaseFairseqModel
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
+
+from ..encoder import EncoderConfig
+from ..files import atomic_write
+from ..models.config import POSITION_FIELDS, EncoderModelConfig, position_options
+from .names import HEAD, WORDS, StateDict, head_names
+from .parity import compare
+from .positions import convert
+from .sources import Source, read
+
+DICTIONARY = "dict.txt"
+LANGUAGE_MODEL_HEAD = "encoder.lm_head."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's flags."""
+    parser.add_argument("source", metavar="SOURCE", help="a folder, or the name of a transformers model")
+    parser.add_argument("--out", required=True, metavar="CHECKPOINT", type=Path, help="the file to write (.pt)")
+    parser.add_argument("--seed", type=int, default=1, metavar="S", help="of new parameters (default: %(default)s)")
+    parser.add_argument("--tolerance", type=float, default=1e-4, metavar="D",
+                        help="greatest difference of an output where the positions stay (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--overwrite", action="store_true", help="replace a checkpoint that is there")
+    flags = argparse.ArgumentParser(add_help=False)
+    gen_parser_from_dataclass(flags, EncoderModelConfig(), delete_default=True)
+    group = parser.add_argument_group("positions", "the source's own, with its options, where nothing is given")
+    for action in flags._actions:
+        if action.dest in POSITION_FIELDS and action.dest != "attention_backend":
+            group._add_action(action)
+
+
+def main(args: argparse.Namespace) -> None:
+    """Run the command.
+
+    Raises:
+        ValueError, OSError: what is wrong with the source, the positions or the output, or that the two models differ.
+    """
+    if args.out.exists() and not args.overwrite:
+        raise FileExistsError(f"--out {args.out} exists: name another file, or add --overwrite to replace it")
+    source = read(args.source)
+    expression = args.positions or source.config.positions
+    converted = convert(source.config, source.state, expression, position_options(vars(args)), args.max_positions, args.seed)
+    _write_vocabulary(source, args.out.parent)
+    flags = model_flags(converted.config, source.model_flags)
+    cfg, model = build(converted.config, flags, args.out.parent, source.kind, converted.state, args.seed)
+
+    print(f"{args.source}: {source.kind}, {source.config.positions} -> {expression}")
+    for remark in converted.remarks:
+        print(remark)
+    own = model.state_dict()
+    new_head = [name for name in own if name not in converted.state]
+    if new_head:
+        print(f"new, at random (seed {args.seed}): the language model's head, which the source does not have")
+    if source.left_out:
+        print(f"left out: {', '.join(source.left_out)}")
+    if converted.same_function:
+        _check(source, model, args.tolerance)
+    else:
+        print("The positions differ from the source's, and so do the outputs until it is trained.")
+    save(args.out, cfg, model)
+    print(f"{args.out}: train on from it with")
+    print(
+        f"  fairseq-train DATA-BIN --finetune-from-model {args.out} --task masked_lm --criterion masked_lm {shlex.join(flags)} …"
+    )
+
+
+def model_flags(config: EncoderConfig, others: dict[str, Any]) -> list[str]:
+    """The flags of fairseq-train that describe a model of this config."""
+    values: dict[str, Any] = {
+        "arch": "roberta_posenc",
+        "positions": config.positions,
+        "encoder_layers": config.layers,
+        "encoder_embed_dim": config.dim,
+        "encoder_ffn_embed_dim": config.ffn_dim,
+        "encoder_attention_heads": config.heads,
+        "max_positions": config.max_positions,
+        "activation_fn": config.activation,
+        "dropout": config.dropout,
+        "attention_dropout": config.attention_dropout,
+        "activation_dropout": config.activation_dropout,
+        "encoder_layerdrop": config.layerdrop,
+        "layer_norm_eps": config.layer_norm_eps,
+        "encoder_normalize_before": config.normalize_before,
+        "no_layernorm_embedding": not config.layernorm_embedding,
+        **config.position_options,
+        **others,
+    }
+    switches = ("encoder_normalize_before", "no_layernorm_embedding", "untie_weights_roberta")
+    flags = []
+    for name, value in values.items():
+        flag = "--" + name.replace("_", "-")
+        if name in switches:
+            flags += [flag] if value else []
+        else:
+            flags += [flag, str(value).lower() if isinstance(value, bool) else str(value)]
+    return flags
+
+
+def build(
+    config: EncoderConfig, flags: list[str], folder: Path, kind: str, state: StateDict, seed: int
+) -> tuple[DictConfig, BaseFairseqModel]:
+    """A fairseq configuration and its model with these parameters. Only a language model's head may be missing.
+
+    Raises:
+        ValueError: parameters are missing or left over.
+    """
+    task = "squad" if kind == "QuestionAnswering" else "masked_lm"
+    sizes = (
+        ["--max-positions", str(config.max_positions)] if task == "squad" else ["--tokens-per-sample", str(config.max_positions)]
+    )
+    parser = fairseq_options.get_training_parser()
+    given = [str(folder), "--task", task, "--criterion", task, "--load-checkpoint-heads", *sizes, *flags]
+    cfg = convert_namespace_to_omegaconf(fairseq_options.parse_args_and_arch(parser, input_args=given))
+    torch.manual_seed(seed)
+    model = tasks.setup_task(cfg.task).build_model(cfg.model)
+    state = dict(state)
+    own = model.state_dict()
+    if not any(name.startswith(LANGUAGE_MODEL_HEAD) for name in state):
+        state |= {name: value for name, value in own.items() if name.startswith(LANGUAGE_MODEL_HEAD)}
+        if not cfg.model.untie_weights_roberta and task == "masked_lm":
+            state["encoder.lm_head.weight"] = state[WORDS]
+    try:
+        model.load_state_dict(state, strict=True)
+    except RuntimeError as error:
+        raise ValueError(f"the source does not fit its own configuration: {error}") from error
+    return cfg, model.float().eval()
+
+
+def save(path: Path, cfg: DictConfig, model: BaseFairseqModel) -> None:
+    """Write what fairseq's trainer would have written before its first update."""
+    history = {"criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 0}
+    checkpoint = {
+        "args": None,
+        "cfg": OmegaConf.to_container(cfg, resolve=True, enum_to_str=True),
+        "model": model.state_dict(),
+        "criterion": None,
+        "optimizer_history": [history],
+        "task_state": {},
+        "extra_state": {"metrics": None, "previous_training_time": 0},
+        "last_optimizer_state": None,
+    }
+    with atomic_write(path, "wb") as stream:
+        torch.save(checkpoint, stream)
+
+
+def _write_vocabulary(source: Source, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    path, text = folder / DICTIONARY, io.StringIO()
+    source.vocabulary.dictionary.save(text)
+    if path.exists() and path.read_text("utf-8") != text.getvalue():
+        raise FileExistsError(f"{path} is another model's dictionary: name an --out in a folder of its own")
+    with atomic_write(path) as stream:
+        stream.write(text.getvalue())
+    for name, content in source.vocabulary.files.items():
+        with atomic_write(folder / name, "wb") as stream:
+            stream.write(content)
+
+
+def _check(source: Source, model: BaseFairseqModel, tolerance: float) -> None:
+    dictionary = source.vocabulary.dictionary
+    result = compare(source.outputs, _outputs(source.kind, model), _made_up(source), dictionary.pad())
+    print(f"outputs differ from the source's by {result}")
+    if not result.difference <= tolerance:
+        raise ValueError(
+            f"the imported model is not the source's: outputs differ by {result.difference:.3g}, and --tolerance is "
+            f"{tolerance:g}. No checkpoint was written."
+        )
+
+
+def _outputs(kind: str, model: BaseFairseqModel) -> Callable[[Tensor], Tensor]:
+    if kind == "Model":
+        return lambda tokens: model(tokens, features_only=True)[0]
+    if kind == "SequenceClassification":
+        (name,) = head_names({key: value for key, value in model.state_dict().items() if key.startswith(HEAD)})
+        return lambda tokens: model(tokens, classification_head_name=name)[0]
+    return lambda tokens: model(tokens)[0]
+
+
+def _made_up(source: Source) -> list[Tensor]:
+    """Two batches of symbols drawn at random, with padding at the right: (B, n)."""
+    dictionary = source.vocabulary.dictionary
+    generator = torch.Generator().manual_seed(0)
+    batches = []
+    for length in (min(16, source.config.max_positions), min(128, source.config.max_positions)):
+        tokens = torch.randint(dictionary.nspecial, len(dictionary), (4, length), generator=generator)
+        tokens[:, 0] = dictionary.bos()
+        for row in range(1, 4):
+            end = max(2, length * row // 4)
+            tokens[row, end - 1], tokens[row, end:] = dictionary.eos(), dictionary.pad()
+        batches.append(tokens)
+    return batches

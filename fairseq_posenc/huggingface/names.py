@@ -1,0 +1,139 @@
+"""Parameter names: fairseq's, which the project uses, beside those of transformers' models.
+
+A model has the same tensors on both sides, with three exceptions that :func:`from_transformers` and :func:`to_roberta` see
+to: RoBERTa's position table begins with rows that no token uses, BERT adds a token type's vector to every embedding, and tied
+weights have two names in transformers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+StateDict = dict[str, Tensor]
+Pairs = Sequence[tuple[str, str]]  # beginnings of names, fairseq's and transformers'; # stands for a number
+
+POSITIONS = "encoder.sentence_encoder.positions.absolute.weight"
+WORDS = "encoder.sentence_encoder.embed_tokens.weight"
+HEAD = "classification_heads."
+SPANS = "encoder.lm_head.span."
+
+LANGUAGE_MODEL = (
+    ("encoder.lm_head.dense.", "lm_head.dense."),
+    ("encoder.lm_head.layer_norm.", "lm_head.layer_norm."),
+    ("encoder.lm_head.weight", "lm_head.decoder.weight"),
+    ("encoder.lm_head.bias", "lm_head.decoder.bias"),
+)
+HEADS = (*LANGUAGE_MODEL, (HEAD, "classifier."), (SPANS, "qa_outputs."))
+POSENC: Pairs = (("encoder.sentence_encoder.", "model.encoder."), *HEADS)
+
+
+def _bert_layout(model: str) -> Pairs:
+    ours, theirs = "encoder.sentence_encoder.layers.#.", f"{model}.encoder.layer.#."
+    return (
+        (WORDS, f"{model}.embeddings.word_embeddings.weight"),
+        (POSITIONS, f"{model}.embeddings.position_embeddings.weight"),
+        ("encoder.sentence_encoder.layernorm_embedding.", f"{model}.embeddings.LayerNorm."),
+        (f"{ours}self_attn.q_proj.", f"{theirs}attention.self.query."),
+        (f"{ours}self_attn.k_proj.", f"{theirs}attention.self.key."),
+        (f"{ours}self_attn.v_proj.", f"{theirs}attention.self.value."),
+        (f"{ours}self_attn.out_proj.", f"{theirs}attention.output.dense."),
+        (f"{ours}self_attn_layer_norm.", f"{theirs}attention.output.LayerNorm."),
+        (f"{ours}fc1.", f"{theirs}intermediate.dense."),
+        (f"{ours}fc2.", f"{theirs}output.dense."),
+        (f"{ours}final_layer_norm.", f"{theirs}output.LayerNorm."),
+    )
+
+
+ROBERTA: Pairs = (*_bert_layout("roberta"), *HEADS)
+BERT: Pairs = (
+    *_bert_layout("bert"),
+    ("encoder.lm_head.dense.", "cls.predictions.transform.dense."),
+    ("encoder.lm_head.layer_norm.", "cls.predictions.transform.LayerNorm."),
+    ("encoder.lm_head.weight", "cls.predictions.decoder.weight"),
+    ("encoder.lm_head.bias", "cls.predictions.decoder.bias"),
+    (f"{HEAD}dense.", "bert.pooler.dense."),
+    (f"{HEAD}out_proj.", "classifier."),
+    (SPANS, "qa_outputs."),
+)
+
+
+def rename(state: StateDict, pairs: Pairs) -> tuple[StateDict, list[str]]:
+    """The tensors whose names begin as the first of a pair, beginning as the second instead; and the other names."""
+    patterns = [(re.compile(re.escape(old).replace(r"\#", r"(\d+)")), new) for old, new in pairs]
+    renamed, others = {}, []
+    for name, value in state.items():
+        for pattern, new in patterns:
+            if found := pattern.match(name):
+                renamed[new.replace("#", found[1]) + name[found.end() :] if "#" in new else new + name[found.end() :]] = value
+                break
+        else:
+            others.append(name)
+    return renamed, others
+
+
+def reverse(pairs: Pairs) -> Pairs:
+    """From transformers' names to fairseq's."""
+    return [(theirs, ours) for ours, theirs in pairs]
+
+
+def to_posenc(state: StateDict) -> tuple[StateDict, list[str]]:
+    """fairseq's state dict for our models in transformers, and what has no place there.
+
+    Classification heads come without their name: ``classification_heads.out_proj.weight``.
+    """
+    return rename(state, POSENC)
+
+
+def to_roberta(state: StateDict, padding_idx: int) -> tuple[StateDict, list[str]]:
+    """fairseq's state dict with ``absolute`` positions for transformers' RoBERTa, and what has no place there."""
+    renamed, others = rename(state, ROBERTA)
+    table, words = (f"roberta.embeddings.{kind}_embeddings.weight" for kind in ("position", "word"))
+    unused = renamed[table].new_zeros(padding_idx + 1, renamed[table].shape[1])
+    renamed[table] = torch.cat([unused, renamed[table]])
+    renamed["roberta.embeddings.token_type_embeddings.weight"] = torch.zeros_like(renamed[words][:1])
+    if "lm_head.decoder.bias" in renamed:
+        renamed["lm_head.bias"] = renamed["lm_head.decoder.bias"]
+    return renamed, others
+
+
+def from_transformers(state: StateDict, model_type: str, padding_idx: int) -> tuple[StateDict, list[str]]:
+    """A state dict of transformers' model (of type fairseq_posenc, roberta or bert) under fairseq's names, and what was left
+    out. RoBERTa's and BERT's get ``absolute`` positions.
+
+    The vector of token type 0, which every token has here, goes into the position table.
+    """
+    if model_type == "fairseq_posenc":
+        return rename(state, reverse(POSENC))
+    roberta = model_type == "roberta"
+    aliases = {"lm_head.bias", "cls.predictions.bias"}
+    state = {name: value for name, value in state.items() if name not in aliases}
+    renamed, others = rename(state, reverse(ROBERTA if roberta else BERT))
+    types = f"{model_type}.embeddings.token_type_embeddings.weight"
+    unused_rows = padding_idx + 1 if roberta else 0
+    renamed[POSITIONS] = renamed[POSITIONS][unused_rows:]
+    if types in others:
+        others.remove(types)
+        renamed[POSITIONS] = renamed[POSITIONS] + state[types][0]
+    return renamed, others
+
+
+def name_head(state: StateDict, name: str) -> StateDict:
+    """``classification_heads.dense.…`` -> ``classification_heads.NAME.dense.…``"""
+    return {re.sub(f"^{re.escape(HEAD)}", f"{HEAD}{name}.", key): value for key, value in state.items()}
+
+
+def unname_head(state: StateDict, name: str | None) -> tuple[StateDict, list[str]]:
+    """The reverse for one classification head, and the names of the other heads' parameters, which are left out."""
+    own = f"{HEAD}{name}."
+    others = [key for key in state if key.startswith(HEAD) and not key.startswith(own)]
+    kept = {re.sub(f"^{re.escape(own)}", HEAD, key): value for key, value in state.items() if key not in others}
+    return kept, others
+
+
+def head_names(state: StateDict) -> list[str]:
+    """The names of the classification heads in fairseq's state dict."""
+    return sorted({key.removeprefix(HEAD).split(".")[0] for key in state if key.startswith(HEAD)})

@@ -1,0 +1,123 @@
+"""Another positional encoding for a pretrained model: what is kept, what is new, and what becomes of removed positions."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..encoder import EncoderConfig, build_positions
+from ..schemes.absolute import Absolute
+from .names import POSITIONS, WORDS, StateDict
+
+PREFIX = "encoder.sentence_encoder.positions."
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A model with other positions.
+
+    Attributes:
+        config: its encoder's.
+        state: all its parameters.
+        remarks: what was kept, removed and newly initialised, a sentence each.
+        same_function: whether it is the source's function still.
+    """
+
+    config: EncoderConfig
+    state: StateDict
+    remarks: list[str]
+    same_function: bool
+
+
+def convert(
+    config: EncoderConfig,
+    state: StateDict,
+    expression: str,
+    options: Mapping[str, Any],
+    max_positions: int | None = None,
+    seed: int = 1,
+) -> Converted:
+    """Give a model other positions.
+
+    Parameters of schemes that both expressions name are kept. Of ``absolute`` positions that go, the average embedding remains,
+    added to every word embedding (Wennberg & Henter 2021, appendix C), so that the layers above meet vectors of the kind they
+    know; to the output projection that shares the embeddings it adds the same number for every symbol. New parameters start
+    as their scheme starts them.
+
+    Args:
+        config, state: the source's.
+        expression: the new positional encoding.
+        options: its options by full name; for the source's own positions, the source's are the default.
+        max_positions: the number of positions of schemes that learn each; by default the source's.
+        seed: of new parameters.
+
+    Raises:
+        ValueError: an unknown scheme or option, or a table that would have to be longer than the source's.
+    """
+    if expression == config.positions:
+        options = {**config.position_options, **options}
+    target = dataclasses.replace(
+        config, positions=expression, position_options=dict(options), max_positions=max_positions or config.max_positions
+    )
+    torch.manual_seed(seed)
+    positions = build_positions(target)
+    fresh = {PREFIX + name: value.detach() for name, value in positions.named_parameters()}
+    removed = [name for name in state if name.startswith(PREFIX) and name not in fresh]
+    kept = [name for name in fresh if name in state]
+    converted = {name: value for name, value in state.items() if name not in removed}
+    remarks = []
+    for name in kept:
+        converted[name] = _fit(state[name], fresh[name].shape, name)
+    if kept:
+        remarks.append(f"kept: {_listed(kept)}")
+    copied = []
+    for scheme in positions.schemes:
+        name = f"{PREFIX}{scheme.name}.weight"
+        if isinstance(scheme, Absolute) and name not in state and POSITIONS in state:
+            fresh[name] = _fit(state[POSITIONS], fresh[name].shape, name)
+            copied.append(name)
+    if copied:
+        remarks.append(f"begins as the source's absolute positions: {_listed(copied)}")
+    elif POSITIONS in removed:
+        average = state[POSITIONS].mean(0)
+        tied = "encoder.lm_head.weight"
+        for name in (WORDS, tied) if torch.equal(state[WORDS], state.get(tied, state[WORDS])) else (WORDS,):
+            if name in state:
+                converted[name] = state[name] + average
+        remarks.append("removed: absolute positions; their average is now part of every word embedding")
+    others = [name for name in removed if name != POSITIONS]
+    if others:
+        remarks.append(f"removed: {_listed(others)}")
+    new = [name for name in fresh if name not in kept and name not in copied]
+    if new:
+        remarks.append(f"new, initialised as their scheme does it (seed {seed}): {_listed(new)}")
+    converted = {**fresh, **converted}
+    same = not removed and not new and not copied and _effective(config) == _effective(target)
+    return Converted(target, converted, remarks, same)
+
+
+def _fit(table: torch.Tensor, shape: torch.Size, name: str) -> torch.Tensor:
+    """The source's table, cut to fewer positions if need be."""
+    if table.shape == shape:
+        return table
+    if table.shape[1:] == shape[1:] and len(table) > shape[0]:
+        return table[: shape[0]].clone()
+    raise ValueError(
+        f"{name.removeprefix(PREFIX)} of the source is {tuple(table.shape)} and would be {tuple(shape)}: --max-positions cannot "
+        "exceed the source's for tables that are kept, nor can other options change their shape"
+    )
+
+
+def _effective(config: EncoderConfig) -> Any:
+    """What decides the function beside the parameters."""
+    with torch.device("meta"):
+        positions = build_positions(config)
+    return config.positions, positions.settings.options, [scheme.options for scheme in positions.schemes]
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(name.removeprefix(PREFIX) for name in names)

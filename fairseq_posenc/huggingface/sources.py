@@ -1,0 +1,202 @@
+"""What can be imported: models of transformers (RoBERTa, BERT, this project's exports) and fairseq's released RoBERTa.
+
+Each becomes a :class:`Source`: its parameters under the project's names, its vocabulary in fairseq's order, and the model itself
+as the reference.
+"""
+
+from __future__ import annotations
+
+import pickle
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import transformers
+from fairseq import checkpoint_utils
+from fairseq.models.roberta import RobertaModel
+from torch import Tensor
+from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
+
+from ..encoder import ACTIVATIONS, EncoderConfig
+from ..models.roberta import PosencRobertaModel
+from ..models.stock import from_stock
+from . import names
+from .modeling import PosencConfig
+from .vocabularies import SourceVocabulary, read_vocabulary
+
+ROBERTA_LIKE = ("roberta", "xlm-roberta", "camembert")
+KINDS = ("MaskedLM", "SequenceClassification", "QuestionAnswering")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model to be imported.
+
+    Attributes:
+        config: of its encoder; ``positions`` are its own.
+        state: its parameters under the project's names, rows of symbols in the dictionary's order.
+        vocabulary: its dictionary, and the tokenizer's files.
+        kind: of its head, as transformers' classes end; ``Model`` where it has none.
+        outputs: the model itself: (B, n) tokens -> what its head gives, or (B, n, D) hidden states.
+        left_out: names of its parameters that have no place here.
+        model_flags: values of a fairseq model's options beyond the encoder's.
+    """
+
+    config: EncoderConfig
+    state: names.StateDict
+    vocabulary: SourceVocabulary
+    kind: str
+    outputs: Callable[[Tensor], Tensor]
+    left_out: list[str] = field(default_factory=list)
+    model_flags: dict[str, Any] = field(default_factory=dict)
+
+
+def read(name: str) -> Source:
+    """Read a source by name.
+
+    Args:
+        name: a folder with fairseq's ``model.pt`` and ``dict.txt``, a folder of a transformers model, or a model's name.
+
+    Raises:
+        ValueError, OSError: it cannot be read, or is of a kind that has no place here.
+    """
+    folder = Path(name)
+    if (folder / "model.pt").exists():
+        return _read_fairseq(folder)
+    return _read_transformers(name)
+
+
+def _read_fairseq(folder: Path) -> Source:
+    path = folder / "model.pt"
+    if not (folder / "dict.txt").exists():
+        raise FileNotFoundError(f"{folder} has a model.pt and no dict.txt: put the dictionary that was released with it there")
+    try:
+        saved = checkpoint_utils.load_checkpoint_to_cpu(str(path))
+    except (RuntimeError, pickle.UnpicklingError) as error:
+        raise ValueError(str(error)) from error
+    options = saved["cfg"]["model"] if saved.get("cfg") else saved["args"]
+    options = Namespace(**(vars(options) if isinstance(options, Namespace) else options))
+    vocabulary = SourceVocabulary.of_folder(folder)
+    task = SimpleNamespace(cfg=options, source_dictionary=vocabulary.dictionary)
+    model = RobertaModel.build_model(options, task)
+    try:
+        model.load_state_dict(saved["model"], strict=True)
+    except RuntimeError as error:
+        raise ValueError(f"{path} is no RoBERTa of fairseq: {error}") from error
+    model.float().eval()
+    ours = PosencRobertaModel.build_model(Namespace(**{**vars(options), "positions": "absolute"}), task)
+    return Source(
+        config=ours.encoder.sentence_encoder.config,
+        state=from_stock(model.state_dict(), vocabulary.dictionary.pad()),
+        vocabulary=vocabulary,
+        kind="MaskedLM",
+        outputs=lambda tokens: model(tokens)[0],
+        model_flags={"untie_weights_roberta": bool(getattr(options, "untie_weights_roberta", False))},
+    )
+
+
+def _read_transformers(name: str) -> Source:
+    try:
+        config = AutoConfig.from_pretrained(name, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ValueError(
+            f"{name} cannot be read as a model of transformers, nor is it a folder with fairseq's model.pt: {reason}"
+        ) from None
+    kind = _kind(config)
+    model = _load(name, config, kind)
+    vocabulary = read_vocabulary(name, config.vocab_size)
+    model_type = "roberta" if config.model_type in ROBERTA_LIKE else config.model_type
+    prefix = "" if model.base_model is not model else f"{model.base_model_prefix}."
+    pad = vocabulary.order[vocabulary.dictionary.pad()]
+    state = {prefix + key: value for key, value in model.state_dict().items()}
+    state, left_out = names.from_transformers(state, model_type, int(pad))
+    head_name = getattr(config, "fairseq_head", None) or "sentence_classification_head"
+    return Source(
+        config=_encoder_config(config, model_type, vocabulary),
+        state=names.name_head(_reorder(state, vocabulary.order), head_name),
+        vocabulary=vocabulary,
+        kind=kind,
+        outputs=_outputs(model, kind, vocabulary),
+        left_out=left_out,
+        model_flags=_model_flags(config, kind),
+    )
+
+
+def _kind(config: PretrainedConfig) -> str:
+    supported = (*ROBERTA_LIKE, "bert", PosencConfig.model_type)
+    if config.model_type not in supported:
+        raise ValueError(f"models of type {config.model_type!r} cannot be imported, only {', '.join(supported)}")
+    act, positions = config.hidden_act, getattr(config, "position_embedding_type", None) or "absolute"
+    if act not in ACTIVATIONS:
+        raise ValueError(f"the activation {act!r} has no equal here: known are {', '.join(ACTIVATIONS)}")
+    if config.is_decoder if hasattr(config, "is_decoder") else False:
+        raise ValueError("this is a decoder, and only encoders can be imported")
+    if positions != "absolute" and config.model_type != PosencConfig.model_type:
+        raise ValueError(f"positions of transformers' kind {positions!r} cannot be imported, only absolute ones")
+    architecture = (config.architectures or [""])[0].replace("ForPreTraining", "ForMaskedLM")
+    return next((kind for kind in KINDS if architecture.endswith(f"For{kind}")), "Model")
+
+
+def _load(name: str, config: PretrainedConfig, kind: str) -> PreTrainedModel:
+    auto = getattr(transformers, "AutoModel" if kind == "Model" else f"AutoModelFor{kind}")
+    model, info = auto.from_pretrained(name, config=config, output_loading_info=True, dtype=torch.float32)
+    missing = [key for key in info["missing_keys"] if "pooler" not in key]
+    if missing:
+        raise ValueError(f"{name} lacks parameters of a {type(model).__name__}: {', '.join(sorted(missing)[:6])}")
+    return model.eval()
+
+
+def _encoder_config(config: PretrainedConfig, model_type: str, vocabulary: SourceVocabulary) -> EncoderConfig:
+    if isinstance(config, PosencConfig):
+        return config.encoder_config()
+    dictionary = vocabulary.dictionary
+    unused = int(vocabulary.order[dictionary.pad()]) + 1 if model_type == "roberta" else 0
+    return EncoderConfig(
+        vocab_size=len(dictionary),
+        padding_idx=dictionary.pad(),
+        separator_idx=dictionary.eos(),
+        layers=config.num_hidden_layers,
+        dim=config.hidden_size,
+        ffn_dim=config.intermediate_size,
+        heads=config.num_attention_heads,
+        max_positions=config.max_position_embeddings - unused,
+        positions="absolute",
+        activation=config.hidden_act,
+        dropout=config.hidden_dropout_prob,
+        attention_dropout=config.attention_probs_dropout_prob,
+        layer_norm_eps=config.layer_norm_eps,
+    )
+
+
+def _model_flags(config: PretrainedConfig, kind: str) -> dict[str, Any]:
+    flags: dict[str, Any] = {"untie_weights_roberta": kind == "MaskedLM" and not config.tie_word_embeddings}
+    if isinstance(config, PosencConfig):
+        flags |= {"pooler_activation_fn": config.pooler_activation, "pooler_dropout": config.pooler_dropout}
+    elif getattr(config, "classifier_dropout", None) is not None:
+        flags["pooler_dropout"] = config.classifier_dropout
+    return flags
+
+
+def _reorder(state: names.StateDict, order: Tensor) -> names.StateDict:
+    """Rows of symbols from the source's order into the dictionary's."""
+    by_symbol = (names.WORDS, "encoder.lm_head.weight", "encoder.lm_head.bias")
+    return {name: value[order] if name in by_symbol else value for name, value in state.items()}
+
+
+def _outputs(model: PreTrainedModel, kind: str, vocabulary: SourceVocabulary) -> Callable[[Tensor], Tensor]:
+    order, pad = vocabulary.order, vocabulary.dictionary.pad()
+
+    def outputs(tokens: Tensor) -> Tensor:
+        output = model(order[tokens], attention_mask=tokens.ne(pad).long())
+        if kind == "MaskedLM":
+            return output.logits[..., order]
+        if kind == "QuestionAnswering":
+            return torch.stack([output.start_logits, output.end_logits], dim=-1)
+        return output.logits if kind == "SequenceClassification" else output.last_hidden_state
+
+    return outputs

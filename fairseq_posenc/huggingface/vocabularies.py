@@ -1,0 +1,104 @@
+"""The vocabulary of a model of transformers as a fairseq dictionary: ``<s> <pad> </s> <unk>`` first, ``<mask>`` last.
+
+Byte-level BPE becomes what fairseq's ``--bpe gpt2`` reads: ``encoder.json`` and ``vocab.bpe``, and numbers as the dictionary's
+symbols. Of other tokenizers the symbols are the tokens, and ``tokenizer.json`` is kept.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from fairseq.data import Dictionary
+from torch import Tensor
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from ..finetuning.vocabulary import GPT2_FILES, MASK, SENTENCEPIECE
+
+FAIRSEQ_FOLDER = "fairseq"  # of an export: what fairseq needs of the data-bin, for the way back
+
+
+@dataclass(frozen=True)
+class SourceVocabulary:
+    """A dictionary and where its symbols stand in the source.
+
+    Attributes:
+        dictionary: with ``<mask>``.
+        order: (symbols,) the source's id of each symbol.
+        files: what else belongs beside the checkpoint: name -> content.
+    """
+
+    dictionary: Dictionary
+    order: Tensor
+    files: dict[str, bytes] = field(default_factory=dict)
+
+    @classmethod
+    def of_folder(cls, folder: Path) -> SourceVocabulary:
+        """That of fairseq's own files."""
+        dictionary = Dictionary.load(str(folder / "dict.txt"))
+        dictionary.add_symbol(MASK)
+        files = {name: (folder / name).read_bytes() for name in (SENTENCEPIECE, *GPT2_FILES) if (folder / name).exists()}
+        return cls(dictionary, torch.arange(len(dictionary)), files)
+
+
+def read_vocabulary(name: str, size: int) -> SourceVocabulary:
+    """The vocabulary of the model of that name, which has ``size`` embeddings.
+
+    Raises:
+        ValueError: there is no tokenizer, it lacks a special token, or its tokens cannot stand in a dictionary.
+    """
+    if (own := Path(name) / FAIRSEQ_FOLDER / "dict.txt").exists():
+        vocabulary = SourceVocabulary.of_folder(own.parent)
+        if len(vocabulary.dictionary) != size:
+            raise ValueError(
+                f"{own} has {len(vocabulary.dictionary)} symbols and the model {size} embeddings: another's dictionary"
+            )
+        return vocabulary
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ValueError(f"{name} has no tokenizer that can be read, so its symbols have no names: {reason}") from None
+    return _from_tokenizer(tokenizer, size, name)
+
+
+def _from_tokenizer(tokenizer: PreTrainedTokenizerBase, size: int, name: str) -> SourceVocabulary:
+    special = (tokenizer.cls_token_id, tokenizer.pad_token_id, tokenizer.sep_token_id, tokenizer.unk_token_id)
+    mask = tokenizer.mask_token_id
+    if None in (*special, mask) or len({*special, mask}) < 5:
+        raise ValueError(
+            f"{name}: the tokenizer does not have all five of a [CLS], a padding, a [SEP], an unknown and a mask token"
+        )
+    tokens = {index: token for token, index in tokenizer.get_vocab().items()}
+    if max(tokens) >= size:
+        raise ValueError(f"{name}: the tokenizer has ids up to {max(tokens)} and the model {size} embeddings")
+    symbols, files = _symbols(tokenizer, tokens)
+    dictionary = Dictionary()
+    ordinary = [index for index in range(size) if index not in (*special, mask)]
+    for index in ordinary:
+        symbol = symbols.get(index, f"madeupword{index:04d}")
+        if symbol.split() != [symbol] or dictionary.add_symbol(symbol) != len(dictionary) - 1:
+            raise ValueError(
+                f"{name}: the token {symbol!r} cannot stand in a fairseq dictionary: it holds white space or is there twice"
+            )
+    dictionary.add_symbol(MASK)
+    return SourceVocabulary(dictionary, torch.tensor([*special, *ordinary, mask]), files)
+
+
+def _symbols(tokenizer: PreTrainedTokenizerBase, tokens: dict[int, str]) -> tuple[dict[int, str], dict[str, bytes]]:
+    """The dictionary's symbol for each id, and the tokenizer's files."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return tokens, {}
+    described = json.loads(backend.to_str())
+    if described["model"]["type"] != "BPE" or (described["pre_tokenizer"] or {}).get("type") != "ByteLevel":
+        return tokens, {"tokenizer.json": backend.to_str(pretty=True).encode("utf-8")}
+    merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in described["model"]["merges"]]
+    numbers = {token: index for index, token in sorted(tokens.items())}
+    files = {
+        GPT2_FILES[0]: json.dumps(numbers, ensure_ascii=False).encode("utf-8"),
+        GPT2_FILES[1]: "\n".join(["#version: 0.2", *merges, ""]).encode("utf-8"),
+    }
+    return {index: str(index) for index in tokens}, files
