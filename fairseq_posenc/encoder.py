@@ -145,10 +145,12 @@ class Encoder(nn.Module):
         blocked = None if padding is None else padding[:, None, None, :]
 
         hidden, attentions = [x], []
+        terms = prepared = None
         for i, layer in enumerate(self.layers):
-            terms = self.positions.terms(i, window, x)
-            # Outside the layer, so that layers with equal terms share it and recomputation in backward never sees it.
-            prepared = window.once((backend, terms), lambda terms=terms: backend.prepare(terms, blocked, words))
+            previous, terms = terms, self.positions.terms(i, window, x)
+            if terms is not previous:
+                # Outside the layer, so that layers with equal terms share it and recomputation in backward never sees it.
+                prepared = backend.prepare(terms, blocked, words)
             if self.training and self.config.layerdrop and torch.rand(()).item() < self.config.layerdrop:
                 continue
             if self.checkpoint_activations and self.training:
@@ -157,6 +159,7 @@ class Encoder(nn.Module):
                 x, p = layer(x, terms, backend, prepared)
             hidden.append(x)
             attentions.append(p)
+        window.forget()
         if self.layer_norm is not None:
             x = self.layer_norm(x)
         return EncoderOutput(x, tuple(hidden) if with_hidden else (), tuple(attentions) if with_attentions else ())

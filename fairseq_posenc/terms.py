@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -43,7 +43,7 @@ class Window:
             raise ValueError(f"a window needs 1 <= queries <= keys, got {self.queries} queries and {keys} keys")
         self.causal = causal
         self.device = device
-        self._memo: dict[Hashable, object] = {}
+        self._memo: dict[Hashable, Any] = {}
 
     @property
     def start(self) -> int:
@@ -59,7 +59,19 @@ class Window:
         """``compute()``, remembered under ``key`` for as long as this window lives."""
         if key not in self._memo:
             self._memo[key] = compute()
-        return self._memo[key]  # type: ignore[return-value]
+        return self._memo[key]
+
+    def same(self, parts: tuple[object, ...], compute: Callable[[], Value]) -> Value:
+        """``compute()``, or its last result where ``parts`` are the same objects as then. Only the last one is remembered."""
+        last, value = self._memo.get("same", ((), None))
+        if len(last) != len(parts) or any(a is not b for a, b in zip(last, parts, strict=True)):
+            value = compute()
+            self._memo["same"] = parts, value
+        return value
+
+    def forget(self) -> None:
+        """Let go of what was remembered: it refers back to the window, and would stay until Python looks for cycles."""
+        self._memo.clear()
 
 
 @dataclass(frozen=True, eq=False)

@@ -215,7 +215,7 @@ class Positions(nn.Module):
     def terms(self, layer: int, window: Window, x: Tensor) -> Terms:
         """The sum of the schemes' terms: the same object for layers whose parts are the same objects."""
         parts = tuple(scheme.terms(layer, window, x) for scheme in self.schemes)
-        return window.once((self, *parts), lambda: Terms.sum(parts, self.settings.factor))
+        return window.same(parts, lambda: Terms.sum(parts, self.settings.factor))
 
     def probe(self) -> Terms:
         """Terms of made-up tokens, to see which kinds there are."""
