@@ -148,7 +148,7 @@ def _optimizer(optimizer: Any, optimization: Any) -> list[Setting]:
     for key, attribute in (("betas", "adam_betas"), ("eps", "adam_eps"), ("weight_decay", "weight_decay")):
         if attribute in optimizer:
             value = getattr(optimizer, attribute)
-            value = json.loads(value.replace("(", "[").replace(")", "]")) if isinstance(value, str) else value
+            value = json.loads("[" + value.strip("()[] ") + "]") if isinstance(value, str) else value
             flag = f"--{attribute.replace('_', '-')}"
             value = list(value) if key == "betas" else value
             settings.append(Setting(f"optimizer.params.{key}", value, f"{flag} {getattr(optimizer, attribute)}"))

@@ -10,6 +10,7 @@ state is left out. DIR is a --save-dir, or one checkpoint in it:
 from __future__ import annotations
 
 import argparse
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ def main(args: argparse.Namespace) -> None:
         raise ValueError(f"OUT {args.out} is a folder; name the .pt file to write")
     try:
         parameters = write(source, args.out)
-    except RuntimeError as error:  # a damaged file
+    except (RuntimeError, pickle.UnpicklingError) as error:  # a damaged file
         raise ValueError(str(error)) from error
     print(f"{args.out}: {parameters:,} parameters in float32")
 

@@ -1,0 +1,128 @@
+"""What an architecture takes: its parameters, and the activations that it keeps for the backward pass."""
+
+from __future__ import annotations
+
+import difflib
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+DTYPES = {"bf16": "bfloat16", "fp16": "bfloat16", "fp32": "float32"}  # fp16 is as wide, and CPUs lack some of its operations
+MASKED = 20  # every so many tokens one is predicted: 15% of them take 3 of 20
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Numbers of a model at a length and precision."""
+
+    parameters: int
+    layer_parameters: int  # of all layers together, their positional ones included
+    layers: int
+    dim: int
+    tokens: int
+    activations_per_sample: float  # bytes
+    checkpointing: bool
+
+
+def footprint(arch: str, overrides: Sequence[str], vocabulary: int, tokens: int, precision: str) -> Footprint:
+    """Measure an architecture with one and with two layers; all further ones are copies of the second.
+
+    Args:
+        arch: name of a registered RoBERTa architecture.
+        overrides: options of the model, ``name=value``.
+        vocabulary: number of symbols.
+        tokens: length of a sample.
+        precision: bf16, fp16 or fp32.
+
+    Raises:
+        ValueError: no such architecture or option.
+    """
+    args = _arguments(arch, overrides, tokens)
+    models = [_build(Namespace(**{**vars(args), "encoder_layers": layers}), vocabulary, precision) for layers in (1, 2)]
+    one, two = (sum(parameter.numel() for parameter in model.parameters()) for model in models)
+    kept_by_one, kept_by_two = (saved_bytes(model, *_sample(vocabulary, tokens)) for model in models)
+    layers = args.encoder_layers
+    return Footprint(
+        parameters=one + (layers - 1) * (two - one),
+        layer_parameters=layers * (two - one),
+        layers=layers,
+        dim=args.encoder_embed_dim,
+        tokens=tokens,
+        activations_per_sample=kept_by_one + (layers - 1) * (kept_by_two - kept_by_one),
+        checkpointing=bool(args.checkpoint_activations),
+    )
+
+
+def saved_bytes(model: Any, tokens: Any, masked: Any) -> int:
+    """Bytes of the different tensors, parameters aside, that a forward pass of masked language modelling keeps."""
+    import torch
+    from torch.nn import functional as F
+
+    parameters = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    saved: dict[int, Any] = {}
+
+    def keep(tensor: Any) -> Any:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in parameters:
+            saved[storage.data_ptr()] = storage  # held, so that no address is used twice
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        logits = model(tokens, masked_tokens=masked)[0]
+        F.nll_loss(F.log_softmax(logits, dim=-1, dtype=torch.float32), tokens[masked])
+    return sum(storage.nbytes() for storage in saved.values())
+
+
+def _sample(vocabulary: int, tokens: int) -> tuple[Any, Any]:
+    """(1, n) tokens, and which of them are masked."""
+    import torch
+
+    return torch.full((1, tokens), min(10, vocabulary - 1)), torch.arange(tokens).remainder(MASKED)[None] < 3
+
+
+def _arguments(arch: str, overrides: Sequence[str], tokens: int) -> Namespace:
+    """The architecture's complete options."""
+    from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY
+
+    from ..models.config import DEFAULTS, EncoderModelConfig
+    from ..models.roberta import fill
+
+    ours = sorted(name for name, model in ARCH_MODEL_NAME_REGISTRY.items() if model == "roberta_posenc")
+    if arch not in ours:
+        near = difflib.get_close_matches(arch, ours, n=3, cutoff=0.4)
+        raise ValueError(f"--arch {arch}: plan knows this package's RoBERTa architectures. Near are {', '.join(near) or ours}")
+    args = Namespace(**{name: getattr(EncoderModelConfig, name) for name in EncoderModelConfig.__dataclass_fields__})
+    for override in overrides:
+        name, equals, value = override.partition("=")
+        if not equals or not hasattr(args, name):
+            raise ValueError(f"--model {override}: expected NAME=VALUE with an option of the model, such as encoder_layers=6")
+        setattr(args, name, _parse(value))
+    args.max_positions = args.max_positions or tokens
+    ARCH_CONFIG_REGISTRY[arch](args)
+    fill(args, DEFAULTS)
+    return args
+
+
+def _parse(value: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(value)
+        except ValueError:
+            continue
+    return {"true": True, "false": False}.get(value.lower(), value)
+
+
+def _build(args: Namespace, vocabulary: int, precision: str) -> Any:
+    import torch
+    from fairseq.data import Dictionary
+    from omegaconf import OmegaConf
+
+    from ..models.roberta import PosencRobertaModel
+
+    dictionary = Dictionary()
+    for i in range(vocabulary - len(dictionary)):
+        dictionary.add_symbol(f"w{i}")
+    task = Namespace(source_dictionary=dictionary, cfg=Namespace(tokens_per_sample=args.max_positions))
+    model = PosencRobertaModel.build_model(OmegaConf.create(vars(args)), task)
+    return model.to(getattr(torch, DTYPES[precision])).train()

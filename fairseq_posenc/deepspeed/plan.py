@@ -1,0 +1,220 @@
+"""Estimate what a pretraining run needs: memory on a GPU, bytes sent, and time, a step.
+
+Nothing is trained and no GPU is needed. Parameters are counted on the architecture itself, and activations by running one and
+two of its layers here, at the run's length and precision. Times follow from the bandwidths, the peak and the share of it that is
+reached (MFU) which you state; the defaults are an A100 80 GB with NVLink, and hosts with 200 Gbit/s.
+
+    fairseq-posenc plan --arch roberta_m4m_large --nodes 4 --gpus-per-node 8 --deepspeed-config zero2 --batch-size 6
+
+Left out: what CUDA, NCCL and fragmentation take (allow 2 to 4 GB), and activations beyond those kept for the backward pass.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from . import config
+from .footprint import Footprint, footprint
+
+GB = 1e9
+BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
+DEFAULT_BUCKET = 5e8  # DeepSpeed's reduce_bucket_size, allgather_bucket_size
+DEFAULT_LIVE = 1e9  # DeepSpeed's stage3_max_live_parameters
+MASKED = 0.15  # of the tokens reach the language-model head
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's flags."""
+    add = parser.add_argument
+    add("--arch", required=True, metavar="NAME", help="architecture, as for fairseq-train")
+    add("--model", nargs="*", default=[], metavar="NAME=VALUE", help="options of the model, such as encoder_layers=6")
+    add("--nodes", type=int, default=1, help="hosts (default: %(default)s)")
+    add("--gpus-per-node", type=int, default=8, help="default: %(default)s")
+    add("--deepspeed-config", default="zero0", metavar="NAME|FILE", help="default: %(default)s")
+    add("--batch-size", type=int, default=8, help="samples a GPU and micro-batch (default: %(default)s)")
+    add("--update-freq", type=int, default=1, help="micro-batches a step (default: %(default)s)")
+    add("--tokens-per-sample", type=int, default=512, help="default: %(default)s")
+    add("--vocab-size", type=int, default=50265, help="default: %(default)s")
+    add("--precision", choices=BYTES, default="bf16", help="default: %(default)s")
+    add("--gpu-memory", type=float, default=80, metavar="GB", help="default: %(default)s")
+    add("--peak-tflops", type=float, default=312, help="of a GPU at this precision (default: %(default)s)")
+    add("--mfu", type=float, default=0.35, help="share of the peak that is reached (default: %(default)s)")
+    add("--intra-node-gb-s", type=float, default=200, help="GB/s that a GPU sends within its host (default: %(default)s)")
+    add("--inter-node-gb-s", type=float, default=20, help="GB/s that a host sends to others (default: %(default)s)")
+
+
+def main(args: argparse.Namespace) -> None:
+    """Run the command.
+
+    Raises:
+        ValueError: a flag without meaning; the message names it.
+    """
+    for name in ("nodes", "gpus_per_node", "batch_size", "update_freq", "tokens_per_sample", "vocab_size", "gpu_memory",
+                 "peak_tflops", "mfu", "intra_node_gb_s", "inter_node_gb_s"):  # fmt: skip
+        if getattr(args, name) <= 0:
+            raise ValueError(f"--{name.replace('_', '-')} {getattr(args, name)}: must be positive")
+    if args.mfu > 1:
+        raise ValueError(f"--mfu {args.mfu}: a share of the peak, at most 1")
+    zero = Sharding.read(args.deepspeed_config, args.nodes * args.gpus_per_node)
+    model = footprint(args.arch, args.model, args.vocab_size, args.tokens_per_sample, args.precision)
+    print(report(args, model, zero))
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """What of DeepSpeed's configuration decides over memory and communication."""
+
+    stage: int
+    gpus: int
+    offload_optimizer: bool = False
+    offload_parameters: bool = False
+    bucket: float = DEFAULT_BUCKET  # numbers, of all communication buffers together
+    live: float = DEFAULT_LIVE  # numbers of whole parameters that stage 3 keeps at a time
+
+    @classmethod
+    def read(cls, source: str, gpus: int) -> Sharding:
+        """From a preset or file.
+
+        Raises:
+            ValueError: it is none, or not readable.
+        """
+        contents = config.read(source)
+        zero = contents["zero_optimization"] if config.stage(contents, source) else {"stage": 0}
+        buffers = 2 if zero.get("overlap_comm", zero["stage"] == 3) else 1
+        return cls(
+            stage=zero["stage"],
+            gpus=gpus,
+            offload_optimizer=_offloaded(zero, "offload_optimizer"),
+            offload_parameters=_offloaded(zero, "offload_param"),
+            bucket=buffers * zero.get("reduce_bucket_size", DEFAULT_BUCKET),
+            live=zero.get("stage3_max_live_parameters", DEFAULT_LIVE),
+        )
+
+
+def _offloaded(zero: Mapping[str, Any], key: str) -> bool:
+    return (zero.get(key) or {}).get("device", "none") != "none"
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes on one GPU (and of the host's memory, for each GPU)."""
+
+    parameters: float
+    gradients: float
+    optimizer: float
+    buffers: float
+    activations: float
+    step: float  # only while stepping, when activations are gone
+    host: float
+
+    @property
+    def states(self) -> float:
+        """What is there between steps."""
+        return self.parameters + self.optimizer
+
+    @property
+    def peak(self) -> float:
+        return self.states + self.gradients + max(self.activations + self.buffers, self.step)
+
+
+def memory(parameters: int, zero: Sharding, precision: str, activations: float) -> Memory:
+    """Memory with Adam, after Rajbhandari et al. 2020, §3 and 5.
+
+    Per parameter: 2 bytes (4 in fp32) for itself and for its gradient; 4 for the float32 master copy and 8 for Adam's two
+    moments, divided over the GPUs from stage 1 on. Gradients are divided from stage 2 on, parameters at stage 3. Without
+    sharding, fp32 needs no master copy, and fairseq keeps a float32 gradient beside a 16-bit one.
+
+    Args:
+        parameters: their number.
+        activations: bytes kept for the backward pass.
+    """
+    width, shards = BYTES[precision], zero.gpus
+    sixteen = precision != "fp32"
+    if zero.stage == 0:
+        optimizer = parameters * (8 + (8 if sixteen else 0))
+        return Memory(parameters * width, parameters * width, optimizer, 0, activations, 0, 0)
+    optimizer = parameters * 12 / shards
+    gradients = parameters * width / (shards if zero.stage >= 2 else 1)
+    whole = parameters * width / (shards if zero.stage == 3 else 1)
+    live = width * min(zero.live, parameters) if zero.stage == 3 else 0
+    host = (optimizer + parameters * 4 / shards if zero.offload_optimizer else 0) + (whole if zero.offload_parameters else 0)
+    return Memory(
+        parameters=0 if zero.offload_parameters else whole,
+        gradients=0 if zero.offload_optimizer and zero.stage >= 2 else gradients,
+        optimizer=0 if zero.offload_optimizer else optimizer,
+        buffers=width * min(zero.bucket, 2 * parameters) + live,
+        activations=activations,
+        step=0 if zero.offload_optimizer else parameters * 4 / shards,  # gradients in float32
+        host=host,
+    )
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes that one GPU sends within its host, and one host to others, a step."""
+
+    gpu: float
+    host: float
+
+
+def traffic(parameters: int, zero: Sharding, precision: str, nodes: int, update_freq: int) -> Traffic:
+    """Communication a step, after Rajbhandari et al. 2020, §7, with rings that cross each host boundary once.
+
+    Averaging M bytes is a reduce-scatter and an all-gather, each of which sends M (n - 1)/n from each of n. Stages 0 and 1 do
+    both once a step; stage 2 scatters every micro-batch; stage 3 gathers twice and scatters once every micro-batch.
+    """
+    size = parameters * BYTES[precision]
+    passes = {0: 2, 1: 2, 2: 1 + update_freq, 3: 3 * update_freq}[zero.stage]
+    local = zero.gpus // nodes
+    return Traffic(gpu=passes * size * (local - 1) / local, host=passes * size * (nodes - 1) / nodes)
+
+
+def flops_per_token(model: Footprint, vocabulary: int, checkpointing: bool) -> float:
+    """Forward and backward: 6 a weight of the layers, 12·n·D a layer for attention, and the head on the masked tokens.
+
+    Positional terms are left out: they are what schemes differ by, and MFU is stated anyway. Recomputing activations adds a
+    forward pass.
+    """
+    layers = 12 * model.layers * model.tokens * model.dim + 6 * model.layer_parameters
+    head = 6 * MASKED * model.dim * (vocabulary + model.dim)
+    return layers * (4 / 3 if checkpointing else 1) + head
+
+
+def report(args: argparse.Namespace, model: Footprint, zero: Sharding) -> str:
+    """The plan as text."""
+    needed = memory(model.parameters, zero, args.precision, args.batch_size * model.activations_per_sample)
+    sent = traffic(model.parameters, zero, args.precision, args.nodes, args.update_freq)
+    batch = args.batch_size * args.update_freq * zero.gpus
+    per_gpu = args.batch_size * args.update_freq * args.tokens_per_sample
+    compute = per_gpu * flops_per_token(model, args.vocab_size, model.checkpointing) / (args.peak_tflops * 1e12 * args.mfu)
+    communicate = sent.gpu / (args.intra_node_gb_s * GB) + sent.host / (args.inter_node_gb_s * GB)
+    fastest, slowest = max(compute, communicate), compute + communicate
+    fits = "fits" if needed.peak < args.gpu_memory * GB else "does NOT fit"
+    rows = [
+        ("parameters", needed.parameters), ("gradients", needed.gradients), ("optimizer states", needed.optimizer),
+        ("communication buffers", needed.buffers), ("activations", needed.activations), ("while stepping", needed.step),
+        ("peak", needed.peak), ("on the host, for each GPU", needed.host),
+    ]  # fmt: skip
+    table = "\n".join(f"  {name:26} {size / GB:9.2f} GB" for name, size in rows)
+    return (
+        f"{args.arch}: {model.parameters:,} parameters; {zero.gpus} GPUs on {args.nodes} hosts, {args.deepspeed_config}, "
+        f"{args.precision}\n"
+        f"batch {batch:,} samples of {args.tokens_per_sample} tokens = {batch * args.tokens_per_sample:,} tokens a step\n\n"
+        f"memory of a GPU ({fits} in {args.gpu_memory:g} GB)\n{table}\n\n"
+        f"communication a step: a GPU sends {sent.gpu / GB:.2f} GB within its host, a host {sent.host / GB:.2f} GB to others\n"
+        f"time a step: computing {_duration(compute)} ({args.mfu:.0%} of {args.peak_tflops:g} TFLOP/s), communicating "
+        f"{_duration(communicate)};\n"
+        f"  together {_duration(fastest)} (all overlapped) to {_duration(slowest)} (none), so {batch / slowest:,.0f} to "
+        f"{batch / fastest:,.0f} samples/s, and 100,000 steps in {_duration(1e5 * fastest)} to {_duration(1e5 * slowest)}"
+    )
+
+
+def _duration(seconds: float) -> str:
+    for unit, size in (("days", 86400), ("h", 3600), ("min", 60), ("s", 1)):
+        if seconds >= 2 * size or (unit == "s" and seconds >= 1):
+            return f"{seconds / size:.1f} {unit}"
+    return f"{math.ceil(seconds * 1000)} ms"

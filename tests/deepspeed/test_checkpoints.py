@@ -1,0 +1,212 @@
+"""Sharded checkpoints: complete or not there, continued by any number of processes, put together into plain ones."""
+
+import shutil
+import subprocess
+import time
+from contextlib import contextmanager
+
+import pytest
+import torch
+from training_runs import (
+    OPTIONS,
+    UPDATES,
+    assert_same_curve,
+    environment,
+    launcher,
+    needs_deepspeed,
+)
+
+from fairseq_posenc.compat import load_checkpoint
+
+pytestmark = needs_deepspeed
+
+HALFWAY = f"checkpoint_1_{UPDATES // 2}.pt"
+
+
+def test_a_run_continues_as_if_it_had_not_stopped(fairseq_run, sharded_run, train):
+    flags = ("--deepspeed-config", "zero2", "--restore-file", sharded_run(2).save_dir / HALFWAY, "--no-save")
+    assert_same_curve(train(*flags, launch=launcher()), fairseq_run, start=UPDATES // 2)
+
+
+def test_another_number_of_processes_continues_at_the_same_samples(fairseq_run, sharded_run, train):
+    halfway = sharded_run(3).save_dir / HALFWAY
+    flags = ("--deepspeed-config", "zero3", "--restore-file", halfway, "--update-freq", "2", "--no-save")
+    assert_same_curve(train(*flags, launch=launcher(processes=1)), fairseq_run, start=UPDATES // 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("before", "now", "processes"), [(1, 3, 2), (3, 2, 2), (2, 2, 4)])
+def test_another_stage_or_more_processes_continue(fairseq_run, sharded_run, train, before, now, processes):
+    halfway = sharded_run(before).save_dir / HALFWAY
+    flags = ("--deepspeed-config", f"zero{now}", "--restore-file", halfway, "--batch-size", 8 // processes, "--no-save")
+    run = train(*flags, launch=launcher(processes))
+    if processes == 2:
+        assert_same_curve(run, fairseq_run, start=UPDATES // 2)
+    else:  # other batches; the schedule goes on
+        assert run.curve[UPDATES]["lr"] == fairseq_run.curve[UPDATES]["lr"]
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_the_end_of_training_writes_a_plain_checkpoint(sharded_run, stage, english_data_bin, run):
+    folder = sharded_run(stage).save_dir
+    last, plain = load_checkpoint(str(folder / "checkpoint_last.pt")), load_checkpoint(str(folder / "consolidated.pt"))
+    assert "last_optimizer_state" not in plain
+    assert plain["model"].keys() == last["model"].keys()
+    for name, tensor in plain["model"].items():
+        torch.testing.assert_close(tensor, last["model"][name], rtol=0, atol=0)  # in float32, both are the master weights
+    model = run("fairseq-validate", english_data_bin, "--path", folder / "consolidated.pt", "--task", "masked_lm",
+                "--tokens-per-sample", "32", "--max-sentences", "8", "--cpu")  # fmt: skip
+    assert "valid on 'valid' subset | loss" in model.stdout + model.stderr
+
+
+def test_the_command_consolidates_any_checkpoint(sharded_run, run, tmp_path):
+    folder = sharded_run(3).save_dir
+    run("fairseq-posenc", "consolidate", folder / HALFWAY, tmp_path / "halfway.pt")
+    halfway, end = load_checkpoint(str(tmp_path / "halfway.pt")), load_checkpoint(str(folder / "consolidated.pt"))
+    assert halfway["optimizer_history"][-1]["num_updates"] == UPDATES // 2
+    assert not torch.equal(
+        halfway["model"]["encoder.sentence_encoder.embed_tokens.weight"],
+        end["model"]["encoder.sentence_encoder.embed_tokens.weight"],
+    )
+
+
+def test_a_consolidated_checkpoint_can_be_fine_tuned_and_a_sharded_one_too(sharded_run, train):
+    folder = sharded_run(2).save_dir
+    from_plain = train("--finetune-from-model", folder / "consolidated.pt", "--no-save", updates=3)
+    from_sharded = train("--finetune-from-model", folder / "checkpoint_last.pt", "--no-save", "--deepspeed-config", "zero3",
+                         launch=launcher(), updates=3)  # fmt: skip
+    assert from_plain.curve == from_sharded.curve
+    assert from_plain.curve[1]["loss"] < sharded_run(2).curve[10]["loss"]
+
+
+def test_best_last_and_pruning_are_fairseqs(train):
+    options = [option for option in OPTIONS if option != "--disable-validation"]
+    flags = ("--deepspeed-config", "zero2", "--save-interval-updates", 5, "--keep-interval-updates", 2, "--no-consolidate",
+             "--no-epoch-checkpoints")  # fmt: skip
+    folder = train(*flags, launch=launcher(), options=options, updates=25).save_dir
+    assert {path.name for path in folder.glob("*.pt")} == {
+        "checkpoint_best.pt",
+        "checkpoint_last.pt",
+        "checkpoint_1_20.pt",
+        "checkpoint_1_25.pt",
+    }
+    named = {load_checkpoint(str(path))["last_optimizer_state"]["shards"]["folder"] for path in folder.glob("*.pt")}
+    kept = {path.name for path in (folder / "shards").iterdir() if path.is_dir()}
+    assert named <= kept
+    assert len(kept - named) <= 1  # what pruning released goes before the next is written
+    assert not list(folder.rglob("*.partial"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda folder: shutil.rmtree(folder / "shards"), "is not there"),
+        (lambda folder: truncate(next(folder.rglob("*_optim_states.pt"))), "truncated, damaged"),
+        (lambda folder: next(folder.rglob("*_optim_states.pt")).unlink(), "damaged or incomplete"),
+        (lambda folder: truncate(folder / "checkpoint_last.pt"), "truncated, damaged"),
+    ],
+    ids=["folder gone", "shard truncated", "shard gone", "file truncated"],
+)
+def test_damage_is_named(sharded_run, run, tmp_path, damage, message):
+    shutil.copytree(sharded_run(2).save_dir, tmp_path / "copy")
+    for folder in (tmp_path / "copy" / "shards").glob("update*25-*"):
+        shutil.rmtree(folder)
+    damage(tmp_path / "copy")
+    done = run("fairseq-posenc", "consolidate", tmp_path / "copy", tmp_path / "out.pt", check=False)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "out.pt").exists()
+
+
+def truncate(path):
+    with path.open("r+b") as stream:
+        stream.truncate(path.stat().st_size // 2)
+
+
+def test_an_unsharded_optimizer_is_not_dropped_silently(train):
+    folder = train(updates=2).save_dir
+    refused = train("--deepspeed-config", "zero2", save_dir=folder, updates=3, launch=launcher(), status=1)
+    assert "--deepspeed-config zero0" in refused.output
+    assert "--reset-optimizer" in refused.output
+
+
+@contextmanager
+def running(data, save_dir, *flags):
+    """A run that saves every 5 updates and does not end; gives its process once there is a checkpoint."""
+    flags = ("--deepspeed-config", "zero2", "--save-interval-updates", 5, "--keep-interval-updates", 1, *flags)
+    command = [*launcher(), data, *OPTIONS, "--save-dir", save_dir, "--max-update", 10**6, *flags]
+    with (save_dir.parent / "log").open("w+") as log:
+        process = subprocess.Popen([*map(str, command)], stdout=log, stderr=log, env=environment(), start_new_session=True)
+        try:
+            deadline = time.monotonic() + 300
+            while not (save_dir / "checkpoint_last.pt").exists():
+                assert process.poll() is None and time.monotonic() < deadline, (save_dir.parent / "log").read_text()[-9000:]  # noqa: PT018
+                time.sleep(0.1)
+            yield process
+        finally:
+            for each in workers(process):
+                each.kill()
+            process.kill()
+            process.wait()
+
+
+def workers(process):
+    """The training processes below a launcher, by rank."""
+    import psutil
+
+    try:
+        children = psutil.Process(process.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+    ranks = [child for child in children if "fairseq_posenc.train" in child.cmdline()]
+    return sorted(ranks, key=lambda child: child.environ().get("RANK", ""))
+
+
+def test_a_killed_process_ends_the_others_and_a_rerun_continues(english_data_bin, train, tmp_path):
+    save_dir = tmp_path / "checkpoints"
+    with running(english_data_bin, save_dir) as process:
+        workers(process)[1].kill()
+        assert process.wait(timeout=90) != 0
+    output = (tmp_path / "log").read_text()
+    assert "Process 0 has lost another process" in output
+    assert f"continues from the last checkpoint in {save_dir}" in output
+    saved = load_checkpoint(str(save_dir / "checkpoint_last.pt"))["optimizer_history"][-1]["num_updates"]
+    again = train("--deepspeed-config", "zero2", save_dir=save_dir, launch=launcher(), updates=saved + 3)
+    assert list(again.curve) == [saved + 1, saved + 2, saved + 3]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("delay", [0.0, 0.03, 0.07, 0.11, 0.17])
+def test_a_kill_at_any_moment_leaves_a_checkpoint_that_continues(english_data_bin, train, tmp_path, delay):
+    """All processes die at once, in a run that saves at every update; moments differ by the delay."""
+    save_dir = tmp_path / "checkpoints"
+    with running(english_data_bin, save_dir, "--save-interval-updates", 1) as process:
+        time.sleep(1 + delay)
+        for each in workers(process):
+            each.kill()
+        process.wait(timeout=90)
+    saved = load_checkpoint(str(save_dir / "checkpoint_last.pt"))["optimizer_history"][-1]["num_updates"]
+    again = train("--deepspeed-config", "zero2", save_dir=save_dir, launch=launcher(), updates=saved + 2)
+    assert list(again.curve) == [saved + 1, saved + 2]
+    assert not list(save_dir.rglob("*.partial"))
+
+
+def test_folders_that_no_checkpoint_names_are_removed(tmp_path):
+    from fairseq_posenc.deepspeed import checkpoint
+
+    for name in ("kept", "kept_universal", "unnamed", "half.partial"):
+        (tmp_path / checkpoint.FOLDER / name).mkdir(parents=True)
+    shards = checkpoint.Shards("kept", stage=2, processes=2, deepspeed="0")
+    torch.save({"last_optimizer_state": shards.as_optimizer_state()}, tmp_path / "checkpoint_last.pt")
+    checkpoint.remove_unnamed(tmp_path)
+    assert sorted(path.name for path in (tmp_path / checkpoint.FOLDER).iterdir()) == ["kept", "kept_universal"]
+
+
+def test_nothing_is_removed_beside_a_checkpoint_that_cannot_be_read(tmp_path):
+    from fairseq_posenc.deepspeed import checkpoint
+
+    (tmp_path / checkpoint.FOLDER / "unnamed").mkdir(parents=True)
+    (tmp_path / "checkpoint_last.pt").write_bytes(b"PK")
+    checkpoint.remove_unnamed(tmp_path)
+    assert (tmp_path / checkpoint.FOLDER / "unnamed").is_dir()
