@@ -72,9 +72,10 @@ class _Reporter(logging.Handler):
         self._progress = progress
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.name not in ("train_inner", "train", "valid"):
+        message = record.getMessage()
+        if record.name not in ("train_inner", "train", "valid") or not message.startswith("{"):
             return
-        statistics: dict[str, Any] = json.loads(record.getMessage())
+        statistics: dict[str, Any] = json.loads(message)
         loss = statistics.get("loss", statistics.get("train_loss", statistics.get("valid_loss")))
         part = "validation" if record.name == "valid" else "training"
         self._progress(f"epoch {statistics['epoch']}, {part} loss {loss}")

@@ -1,0 +1,124 @@
+"""What a checkpoint gives to a fine-tuned model, and what is refused."""
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+from torch import nn
+
+from fairseq_posenc.finetuning.options import max_length
+from fairseq_posenc.finetuning.pretrained import Pretrained
+from fairseq_posenc.finetuning.training import build, configure
+from fairseq_posenc.tasks.squad import SpanHead
+
+from .conftest import make_data_bin
+
+
+def question_answering_model(pretrained):
+    """A model as ``--task squad`` builds it from the checkpoint's options."""
+    options = pretrained.model_options()
+    arguments = [str(pretrained.vocabulary.folder), "--task", "squad", "--criterion", "squad", "--batch-size", "1"]
+    return build(configure(pretrained.arch, options, [*arguments, "--max-positions", str(options.max_positions)]))
+
+
+def test_everything_but_the_head_is_loaded(checkpoint, tmp_path):
+    pretrained = Pretrained(checkpoint)
+    model = question_answering_model(pretrained)
+    report = pretrained.save_for(model, tmp_path / "start.pt")
+    saved = torch.load(checkpoint, weights_only=False)["model"]
+    assert set(report.new) == {"encoder.lm_head.span.weight", "encoder.lm_head.span.bias"}
+    assert set(report.unused) == {name for name in saved if name.startswith("encoder.lm_head.")} - {"encoder.lm_head.weight"}
+    assert set(report.loaded) == {name for name in saved if not name.startswith("encoder.lm_head.")}
+    assert report.unexpected == []
+    assert str(report).startswith(f"{len(report.loaded)} parameter tensors loaded; 2 new (encoder.lm_head); ")
+    head = {name: value.clone() for name, value in model.encoder.lm_head.state_dict().items()}
+    model.load_state_dict(checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "start.pt"))["model"], strict=True)
+    state = model.state_dict()
+    assert all(torch.equal(state[name], saved[name]) for name in report.loaded)
+    assert all(torch.equal(state[f"encoder.lm_head.{name}"], value) for name, value in head.items())
+
+
+def test_options_come_from_the_checkpoint(pretrain):
+    pretrained = Pretrained(pretrain("roberta_tisa_tiny", "--tisa-kernels", "3"))
+    model = question_answering_model(pretrained)
+    scheme = model.encoder.sentence_encoder.positions.tisa
+    assert scheme.options.kernels == 3
+    assert model.args.encoder_embed_dim == 32
+
+
+def damaged(checkpoint, path, change):
+    saved = torch.load(checkpoint, weights_only=False)
+    change(saved["model"])
+    torch.save(saved, path)
+    return path
+
+
+def test_a_missing_parameter_is_an_error_unless_allowed(checkpoint, data_bin, tmp_path):
+    name = "encoder.sentence_encoder.layers.1.fc1.weight"
+    path = damaged(checkpoint, tmp_path / "less.pt", lambda state: state.pop(name))
+    pretrained = Pretrained(path)
+    model = question_answering_model(pretrained)
+    with pytest.raises(ValueError, match=f"lacks {name}.*--allow-partial"):
+        pretrained.save_for(model, tmp_path / "start.pt")
+    assert not (tmp_path / "start.pt").exists()
+    report = pretrained.save_for(model, tmp_path / "start.pt", allow_partial=True)
+    assert name in report.new
+    model.load_state_dict(torch.load(tmp_path / "start.pt", weights_only=False)["model"], strict=True)
+
+
+def test_an_unknown_parameter_and_another_shape_are_errors(checkpoint, tmp_path):
+    path = damaged(checkpoint, tmp_path / "more.pt", lambda state: state.update({"encoder.surprise": torch.ones(1)}))
+    pretrained = Pretrained(path)
+    with pytest.raises(ValueError, match=r"no place for encoder\.surprise"):
+        pretrained.save_for(question_answering_model(pretrained), tmp_path / "start.pt")
+    name = "encoder.sentence_encoder.layers.0.fc2.bias"
+    path = damaged(checkpoint, tmp_path / "shape.pt", lambda state: state.update({name: torch.ones(7)}))
+    pretrained = Pretrained(path)
+    with pytest.raises(ValueError, match=r"fc2\.bias has the shape \(7,\)"):
+        pretrained.save_for(question_answering_model(pretrained), tmp_path / "start.pt")
+
+
+def test_another_vocabulary_is_refused(checkpoint, data_bin, tmp_path):
+    smaller = make_data_bin(tmp_path / "smaller", vocab_size=80)
+    with pytest.raises(ValueError, match=r"another vocabulary.*--data-bin"):
+        Pretrained(checkpoint, smaller)
+    same_size = make_data_bin(tmp_path / "same", ending="ßß ñandú ¡ola!")
+    assert len((same_size / "dict.txt").read_text().splitlines()) == len((data_bin / "dict.txt").read_text().splitlines())
+    with pytest.raises(ValueError, match="other symbols"):
+        Pretrained(checkpoint, same_size)
+
+
+def test_a_checkpoint_whose_data_is_elsewhere(checkpoint, data_bin, tmp_path):
+    saved = torch.load(checkpoint, weights_only=False)
+    saved["cfg"]["task"]["data"] = str(tmp_path / "gone")
+    torch.save(saved, tmp_path / "moved.pt")
+    with pytest.raises(FileNotFoundError, match="say with --data-bin"):
+        Pretrained(tmp_path / "moved.pt")
+    assert Pretrained(tmp_path / "moved.pt", data_bin).arch == "roberta_tisa_tiny"
+
+
+def test_what_is_no_checkpoint(tmp_path):
+    with pytest.raises(FileNotFoundError, match="--checkpoint"):
+        Pretrained(tmp_path / "none.pt")
+    (tmp_path / "text.pt").write_text("not a checkpoint")
+    with pytest.raises(ValueError, match=r"--checkpoint.*text\.pt"):
+        Pretrained(tmp_path / "text.pt")
+
+
+def test_length_is_bound_by_tables_alone(pretrain, checkpoint):
+    inductive, learned = Pretrained(checkpoint), Pretrained(pretrain("roberta_absolute_tiny"))
+    assert learned.longest() == 32
+    assert max_length(None, learned, least=4) == 32
+    assert max_length(None, inductive, least=4) == 512
+    assert max_length(2000, inductive, least=4) == 2000
+    with pytest.raises(ValueError, match=r"--max-length 33.*32 positions"):
+        max_length(33, learned, least=4)
+
+
+def test_span_head_keeps_its_own_weights_when_resumed():
+    model = nn.Module()
+    model.head = SpanHead(4)
+    trained = {f"head.{name}": value + 1 for name, value in model.head.state_dict().items()}
+    state = dict(trained, **{"head.dense.weight": torch.ones(4, 4)})
+    model.head.upgrade_state_dict_named(state, "head")
+    assert state.keys() == trained.keys()
+    assert all(torch.equal(state[name], trained[name]) for name in trained)

@@ -1,0 +1,99 @@
+"""Pieces and the characters they stand for."""
+
+import json
+import shutil
+
+import pytest
+from fairseq.data import Dictionary
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairseq_posenc.finetuning.vocabulary import Vocabulary
+
+from .conftest import make_data_bin
+
+TRICKY = "  Über  the “café”,\tｆｕｌｌ ﬁne 1,250 €\u00a0now 𝔘 x² \x85end e\u0301 "
+
+
+@pytest.fixture(scope="module")
+def vocabulary(data_bin):
+    return Vocabulary(data_bin)
+
+
+@pytest.fixture(scope="module")
+def gpt2_bin(tmp_path_factory):
+    """A byte-level vocabulary with the two merges that make ``red`` and `` ball`` partly one piece."""
+    from fairseq.data.encoders.gpt2_bpe_utils import bytes_to_unicode
+
+    folder = tmp_path_factory.mktemp("gpt2")
+    pieces = [*bytes_to_unicode().values(), "re", "red"]
+    (folder / "encoder.json").write_text(json.dumps({piece: i for i, piece in enumerate(pieces)}))
+    (folder / "vocab.bpe").write_text("#version: 0.2\nr e\nre d\n", encoding="utf-8")
+    dictionary = Dictionary()
+    for number in range(len(pieces)):
+        dictionary.add_symbol(str(number))
+    dictionary.save(str(folder / "dict.txt"))
+    return folder
+
+
+def assert_covers(text, encoding):
+    """Spans are in order, inside the text, do not begin with white space, and leave out nothing but white space."""
+    spans = list(zip(encoding.begins.tolist(), encoding.ends.tolist(), strict=True))
+    assert all(0 <= begin <= end <= len(text) for begin, end in spans)
+    assert spans == sorted(spans)
+    assert not any(text[begin].isspace() for begin, end in spans if end > begin)
+    covered = {place for begin, end in spans for place in range(begin, end)}
+    assert [c for place, c in enumerate(text) if place not in covered and not c.isspace()] == []
+
+
+def test_words_have_their_characters(vocabulary):
+    text = "The red ball  is round."
+    encoding = vocabulary.encode(text)
+    pieces = [text[begin:end] for begin, end in zip(encoding.begins, encoding.ends, strict=True)]
+    assert "".join(pieces) == "Theredballisround."
+    assert [vocabulary.dictionary[i].replace("▁", "") for i in encoding.ids if i != vocabulary.dictionary.unk()] == [
+        piece for piece, i in zip(pieces, encoding.ids, strict=True) if i != vocabulary.dictionary.unk()
+    ]
+
+
+@pytest.mark.parametrize("kind", ["sentencepiece", "gpt2"])
+def test_offsets_of_text_that_normalisation_changes(kind, vocabulary, gpt2_bin):
+    chosen = vocabulary if kind == "sentencepiece" else Vocabulary(gpt2_bin)
+    assert_covers(TRICKY, chosen.encode(TRICKY))
+    assert len(chosen.encode("")) == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(alphabet=st.characters(codec="utf-8", categories=["L", "N", "P", "S", "Zs"]), max_size=30))
+def test_offsets_of_any_text(vocabulary, text):
+    encoding = vocabulary.encode(text)
+    assert all(0 <= begin <= end <= len(text) for begin, end in zip(encoding.begins, encoding.ends, strict=True))
+    assert (encoding.begins[1:] >= encoding.begins[:-1]).all()
+    assert (encoding.ends[1:] >= encoding.ends[:-1]).all()
+
+
+def test_gpt2_pieces(gpt2_bin):
+    vocabulary = Vocabulary(gpt2_bin)
+    encoding = vocabulary.encode("red é")
+    symbols = [vocabulary.dictionary[i] for i in encoding.ids]
+    assert symbols[0] == "257"  # "red"
+    assert len(symbols) == 4  # red, the space, and the two bytes of é
+    assert list(zip(encoding.begins, encoding.ends, strict=True)) == [(0, 3), (4, 4), (4, 5), (4, 5)]
+
+
+def test_missing_parts_are_named(data_bin, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"dict\.txt does not exist.*--data-bin"):
+        Vocabulary(tmp_path)
+    shutil.copy(data_bin / "dict.txt", tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"sentencepiece\.model"):
+        Vocabulary(tmp_path)
+
+
+def test_parts_of_two_vocabularies_are_refused(data_bin, tmp_path):
+    other = make_data_bin(tmp_path / "b", ending="ßß ñandú")
+    shutil.copy(data_bin / "sentencepiece.model", other)
+    with pytest.raises(ValueError, match="not of one vocabulary"):
+        Vocabulary(other)
+    (other / "sentencepiece.model").write_bytes(b"no model")
+    with pytest.raises(ValueError, match="not a sentencepiece model"):
+        Vocabulary(other)
