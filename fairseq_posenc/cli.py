@@ -29,6 +29,9 @@ COMMANDS = {
     "squad": Command("fairseq_posenc.finetuning.squad.command", "fine-tune a checkpoint on SQuAD 1.1 or 2.0 and score it"),
     "export-hf": Command("fairseq_posenc.huggingface.export", "turn a checkpoint into a Hugging Face model, checked to agree"),
     "import-hf": Command("fairseq_posenc.huggingface.importing", "turn RoBERTa or BERT into a checkpoint with any positions"),
+    "consolidate": Command("fairseq_posenc.deepspeed.consolidate", "put a sharded checkpoint together into a plain one"),
+    "plan": Command("fairseq_posenc.deepspeed.plan", "estimate memory, communication and time of a run on many GPUs"),
+    "preflight": Command("fairseq_posenc.deepspeed.preflight", "check every host before a run on several"),
     "plot": Command("fairseq_posenc.analysis.plot", "draw what the positional scheme of a checkpoint has learned"),
 }
 
