@@ -1,0 +1,154 @@
+"""Expressions and options: what is refused, with which words, and what a composition is."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+from typing import Any
+
+import pytest
+import torch
+
+from fairseq_posenc.attention import BACKENDS, choose
+from fairseq_posenc.schemes import REGISTRY, Positions, Scheme, Settings, option_fields, parse, register
+from fairseq_posenc.terms import Sample, Window
+
+SETTINGS = Settings(layers=2, heads=2, dim=8, max_positions=6, separator=2)
+
+
+def refused(expression: str, match: str, settings: Settings = SETTINGS, **options: Any) -> None:
+    with pytest.raises(ValueError, match=match):
+        Positions(expression, settings, options)
+
+
+def test_an_unknown_scheme_names_the_near_ones() -> None:
+    refused("tysa", r"'tysa' in --positions 'tysa': did you mean tisa.*Known are absolute, .*absolute\+tisa")
+    refused("absolute+m5", "'m5'.*did you mean")
+    refused("", "unknown positional encoding ''")
+
+
+def test_a_scheme_is_named_once() -> None:
+    refused("tisa+absolute+tisa", "names 'tisa' twice")
+
+
+def test_none_stands_alone() -> None:
+    refused("none+tisa", "'none'.*cannot be part of a sum")
+
+
+def test_spaces_around_names_do_not_matter() -> None:
+    assert [scheme.name for scheme in parse(" absolute + tisa ")] == ["absolute", "tisa"]
+
+
+def test_an_unknown_option_names_the_near_ones() -> None:
+    refused("tisa", "unknown position option 'tisa_kernel'.*tisa_kernels", tisa_kernel=3)
+
+
+@pytest.mark.parametrize("clip", [0, -3])
+def test_a_clip_below_one_is_refused(clip: int) -> None:
+    refused("shaw", f"--max-relative-position must be at least 1, got {clip}", max_relative_position=clip)
+
+
+def test_a_scale_factor_must_be_positive() -> None:
+    refused("t5", "--position-scale-factor must be at least", position_scale_factor=0.0)
+
+
+@pytest.mark.parametrize("name", sorted(name for name, field in option_fields().items() if "choices" in field.metadata))
+def test_a_value_that_is_no_choice_is_refused(name: str) -> None:
+    refused("none", f"--{name.replace('_', '-')} must be one of .*, got 'nonsense'", **{name: "nonsense"})
+
+
+@pytest.mark.parametrize("name", sorted(name for name, field in option_fields().items() if "minimum" in field.metadata))
+def test_a_value_below_its_minimum_is_refused(name: str) -> None:
+    minimum = option_fields()[name].metadata["minimum"]
+    refused("none", f"--{name.replace('_', '-')} must be at least {minimum}", **{name: minimum - 1})
+
+
+def test_rope_needs_pairs_of_features() -> None:
+    refused("rope", "even, and it is 3.*--encoder-embed-dim", Settings(layers=1, heads=2, dim=6, max_positions=6))
+
+
+def test_t5_needs_distances_beyond_its_exact_buckets() -> None:
+    refused("t5", "--t5-max-distance 16 must be greater than half of --t5-buckets 32", t5_max_distance=16)
+
+
+def test_floater_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    floater = importlib.import_module("fairseq_posenc.schemes.floater")
+    monkeypatch.setattr(floater, "find_spec", lambda name: None)
+    refused("floater", "pip install .*torchdiffeq")
+
+
+@pytest.mark.parametrize("expression", ["reset", "absolute+reset", "rope+reset"])
+def test_reset_needs_something_to_replace(expression: str) -> None:
+    refused(expression, f"--positions '{expression}'".replace("+", r"\+"))
+
+
+@pytest.mark.parametrize("other", ["m4", "shaw", "deberta", "transformer_xl"])
+def test_a_product_stands_apart_from_other_vectors(other: str) -> None:
+    refused(f"m4m+{other}", rf"--positions 'm4m\+{other}': a product of q·k.*vector terms of another scheme")
+
+
+def test_a_product_needs_content() -> None:
+    refused("m4m+synthesizer_random", "takes q·k away")
+
+
+def test_a_product_takes_in_values_and_biases() -> None:
+    assert Positions("m4m+shaw", SETTINGS, {"shaw_terms": "values"}).probe().multiply
+    assert Positions("m4m+tisa", SETTINGS).probe().multiply
+
+
+def test_sentences_are_found_by_tokens() -> None:
+    positions = Positions("sentence_absolute", SETTINGS)
+    with pytest.raises(ValueError, match="needs tokens"):
+        positions.embed(Window(4), Sample(None, torch.arange(4)[None]))
+
+
+def test_two_schemes_cannot_have_one_name() -> None:
+    class Impostor(Scheme):
+        name = "tisa"
+
+    with pytest.raises(ValueError, match="two schemes are called 'tisa'"):
+        register(Impostor)
+    assert REGISTRY["tisa"] is not Impostor
+
+
+def test_none_as_a_value_means_the_default() -> None:
+    assert Positions("tisa", SETTINGS, {"tisa_kernels": None}).tisa.amplitude.shape == (2, 2, 5)
+
+
+def test_the_greatest_factor_of_a_sum_applies() -> None:
+    assert Positions("untied+t5", SETTINGS).probe().factor == 2.0
+    assert Positions("t5+deberta", SETTINGS).probe().factor == 3.0
+    assert Positions("t5+deberta", SETTINGS, {"position_scale_factor": 1.0}).probe().factor == 1.0
+
+
+@pytest.mark.parametrize("name", sorted(REGISTRY))
+def test_a_checkpoint_holds_parameters_only(name: str) -> None:
+    positions = make(f"t5+{name}" if name == "reset" else name)
+    assert not list(positions.buffers())
+    assert set(positions.state_dict()) == {name for name, _ in positions.named_parameters()}
+
+
+@pytest.mark.parametrize("name", sorted(REGISTRY))
+def test_every_sum_of_two_runs_or_is_refused(name: str) -> None:
+    """A composition is found out when it is built, never in the middle of a training."""
+    for other in sorted(REGISTRY):
+        for first, second in itertools.permutations((name, other), 2):
+            try:
+                positions = make(f"{first}+{second}")
+            except ValueError as error:
+                assert f"{first}+{second}" in str(error)  # noqa: PT017
+                continue
+            window, x = Window(5), torch.randn(1, 5, SETTINGS.dim)
+            positions.embed(window, Sample(torch.tensor([[0, 5, 2, 6, 2]]), torch.arange(5)[None]))
+            terms = positions.terms(1, window, x)
+            terms = terms.project(lambda table: table.view(2, -1, 4), lambda table: table.view(2, -1, 4))
+            backend, q = choose("auto", terms), torch.randn(1, 2, 5, 4)
+            z, _ = backend.attend(q, q, q, terms, backend.prepare(terms, None, q), 0.0)
+            assert z.isfinite().all(), f"{first}+{second}"
+            assert BACKENDS["eager"].unsupported(terms) is None
+
+
+def make(expression: str) -> Positions:
+    if "floater" in expression:
+        pytest.importorskip("torchdiffeq")
+    return Positions(expression, SETTINGS)
