@@ -1,0 +1,124 @@
+"""``fairseq-posenc glue`` from tsv files to tables."""
+
+import json
+import re
+import shutil
+
+import pytest
+from fairseq_cli import train as command
+
+from fairseq_posenc import cli
+from fairseq_posenc.finetuning import training
+from fairseq_posenc.finetuning.glue.tasks import TASKS
+
+from .glue_files import write_task
+
+FAST = ["--seeds", "1", "--epochs", "2", "--batch-size", "8"]
+
+
+@pytest.fixture
+def data(tmp_path):
+    for name in ("SST-2", "STS-B", "MNLI"):
+        write_task(tmp_path / "glue", name, rows=24)
+    return tmp_path / "glue"
+
+
+def glue(data, checkpoint, out, *flags):
+    return cli.main(["glue", "--data", str(data), "--checkpoint", str(checkpoint), "--out", str(out), *flags])
+
+
+def result(out, task, lr="0.001", seed=1):
+    return json.loads((out / "runs" / task / f"lr-{lr}_seed-{seed}" / "result.json").read_text())
+
+
+def test_end_to_end(data, checkpoint, tmp_path, capsys, monkeypatch):
+    out = tmp_path / "out"
+    flags = ["--tasks", "sst-2,STS-B,MNLI", "--lrs", "1e-3", *FAST]
+    assert glue(data, checkpoint, out, *flags, "--predict") == 0
+    printed = capsys.readouterr()
+    report = json.loads((out / "results.json").read_text())
+    assert list(report["tasks"]) == ["SST-2", "STS-B", "MNLI"]
+    assert set(report["tasks"]["MNLI"]["best"]["scores"]) == {"MNLI-m", "MNLI-mm"}
+    assert (out / "results.md").read_text().strip() in printed.out
+    assert "4 new (classification_heads.sentence_classification_head)" in printed.err
+    assert {path.name for path in (out / "submission").iterdir()} == {"SST-2.tsv", "STS-B.tsv", "MNLI-m.tsv", "MNLI-mm.tsv"}
+    assert len((out / "submission" / "SST-2.tsv").read_text().splitlines()) == 13
+    assert not list(out.rglob("*.pt"))
+
+    monkeypatch.setattr(training, "train", None)  # nothing is trained again
+    assert glue(data, checkpoint, out, *flags, "--baseline", str(out / "results.json")) == 0
+    assert "+0.00" in capsys.readouterr().out
+
+
+def test_a_result_does_not_depend_on_the_runs_before_it(data, checkpoint, tmp_path):
+    """fairseq keeps state in attributes of functions: a run after another must be as if alone."""
+    flags = ["--tasks", "SST-2", *FAST]
+    assert glue(data, checkpoint, tmp_path / "both", *flags, "--lrs", "1e-2,1e-3") == 0
+    assert glue(data, checkpoint, tmp_path / "alone", *flags, "--lrs", "1e-3") == 0
+    log = "runs/SST-2/lr-0.001_seed-1/train.log"
+    losses = [re.findall(r'"valid_loss": "([0-9.]+)"', (tmp_path / run / log).read_text()) for run in ("both", "alone")]
+    assert len(losses[0]) == 2
+    assert losses[0] == losses[1]
+    assert result(tmp_path / "both", "SST-2")["scores"] == result(tmp_path / "alone", "SST-2")["scores"]
+
+
+def test_a_run_goes_on_from_its_last_epoch(data, checkpoint, tmp_path, monkeypatch):
+    flags = ["--tasks", "SST-2", "--lrs", "1e-3", *FAST]
+
+    class Killed(BaseException):
+        pass
+
+    validate = command.validate_and_save
+
+    def killed_in_the_second_epoch(cfg, trainer, task, epoch_itr, *rest):
+        if epoch_itr.epoch == 2:
+            raise Killed
+        return validate(cfg, trainer, task, epoch_itr, *rest)
+
+    monkeypatch.setattr(command, "validate_and_save", killed_in_the_second_epoch)
+    with pytest.raises(Killed):
+        glue(data, checkpoint, tmp_path / "out", *flags)
+    monkeypatch.undo()
+    assert glue(data, checkpoint, tmp_path / "out", *flags) == 0
+    assert glue(data, checkpoint, tmp_path / "whole", *flags) == 0
+    log = (tmp_path / "out/runs/SST-2/lr-0.001_seed-1/train.log").read_text()
+    assert "Loaded checkpoint" in log
+    assert log.count("Start iterating over samples") == 3  # epoch 1, epoch 2 until the kill, and epoch 2 again
+    assert result(tmp_path / "out", "SST-2")["scores"] == result(tmp_path / "whole", "SST-2")["scores"]
+
+
+@pytest.mark.parametrize("arch", ["roberta_absolute_tiny", "roberta_shaw_tiny", "roberta_t5_tiny"])
+def test_other_schemes(arch, pretrain, data, tmp_path):
+    assert glue(data, pretrain(arch), tmp_path / "out", "--tasks", "SST-2", "--lrs", "1e-3", "--seeds", "1", "--epochs", "1") == 0
+
+
+def test_from_scratch_takes_no_weights(data, checkpoint, tmp_path, capsys):
+    flags = ["--tasks", "SST-2", "--lrs", "1e-3", *FAST]
+    assert glue(data, checkpoint, tmp_path / "out", *flags, "--from-scratch") == 0
+    assert result(tmp_path / "out", "SST-2")["parameters"].startswith("from scratch")
+    assert glue(data, checkpoint, tmp_path / "out", *flags) == 2
+    assert "checkpoint was None, now" in " ".join(capsys.readouterr().err.split())
+
+
+def test_errors_are_one_paragraph(data, checkpoint, tmp_path, capsys):
+    (data / "SST-2" / "train.tsv").write_text("sentence\tlabel\nA box.\t2\n")
+    assert glue(data, checkpoint, tmp_path / "out", "--tasks", "SST-2") == 2
+    assert "train.tsv, line 2: the label is '2'" in " ".join(capsys.readouterr().err.split())
+    shutil.rmtree(data / "STS-B")
+    assert glue(data, checkpoint, tmp_path / "out", "--tasks", "STS-B") == 2
+    with pytest.raises(SystemExit):
+        glue(data, checkpoint, tmp_path / "out", "--tasks", "SST2")
+    assert "'sst2' is no task of GLUE" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TASKS)
+def test_sixty_four_rows_are_learned_perfectly(name, pretrain, tmp_path):
+    """Training set and development set are the same 64 rows, so that data, model, selection and scoring must all agree."""
+    write_task(tmp_path / "glue", name, rows=64)
+    flags = ["--lrs", "2e-3", "--seeds", "1", "--epochs", "60", "--batch-size", "16"]
+    flags += ["--dropout", "0", "--attention-dropout", "0"]
+    assert glue(tmp_path / "glue", pretrain(), tmp_path / "out", "--tasks", name, *flags) == 0
+    for metrics in result(tmp_path / "out", name, lr="0.002")["scores"].values():
+        for value in metrics.values():
+            assert value > (99 if TASKS[name].regression else 99.99)

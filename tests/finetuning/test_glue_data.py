@@ -1,0 +1,154 @@
+"""GLUE's files, read and prepared."""
+
+import numpy as np
+import pytest
+from fairseq import tasks
+from hypothesis import given
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
+
+from fairseq_posenc.finetuning.glue.metrics import score
+from fairseq_posenc.finetuning.glue.prepare import Encoder, prepare, shares
+from fairseq_posenc.finetuning.glue.submission import write_predictions
+from fairseq_posenc.finetuning.glue.tasks import TASKS
+from fairseq_posenc.finetuning.glue.tsv import read
+from fairseq_posenc.finetuning.training import configure
+from fairseq_posenc.finetuning.vocabulary import Vocabulary
+
+from .glue_files import write_task
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_layout(name, tmp_path):
+    write_task(tmp_path, name, rows=6)
+    task = TASKS[name]
+    for file in ["train.tsv", *task.dev.values()]:
+        examples = list(read(tmp_path / name / file, task))
+        assert [example.index for example in examples] == list(range(6))
+        assert all(len(example.texts) == len(task.columns) and example.texts[0].endswith(".") for example in examples)
+        assert all(0 <= example.target <= (1 if task.regression else len(task.labels) - 1) for example in examples)
+    for test, file in task.test.items():
+        if test != "AX":
+            examples = list(read(tmp_path / name / file, task, labelled=False))
+            assert [example.target for example in examples] == [None] * 3
+
+
+def rte(tmp_path, *lines, header="index\tsentence1\tsentence2\tlabel"):
+    path = tmp_path / "train.tsv"
+    path.write_text("".join(f"{line}\n" for line in [header, *lines]), encoding="utf-8")
+    return path
+
+
+GOOD = "0\tA red box.\tA box.\tentailment"
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["1\tonly one"], r"train\.tsv, line 3: 2 columns where the header has 4.*--skip-bad"),
+        (['1\t"a quoted\ttab"\tA box.\tentailment'], r"line 3: 5 columns .*no quoting"),
+        (["1\tA.\tB.\tmaybe"], "line 3: the label is 'maybe', and must be one of entailment, not_entailment"),
+    ],
+)
+def test_bad_rows_stop_or_are_left_out(tmp_path, capsys, lines, message):
+    path = rte(tmp_path, GOOD, *lines, GOOD)
+    with pytest.raises(ValueError, match=message):
+        list(read(path, TASKS["RTE"]))
+    assert len(list(read(path, TASKS["RTE"], skip_bad=True))) == 2
+    assert "1 rows left out" in capsys.readouterr().err
+
+
+def test_bad_files_are_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="--data"):
+        list(read(tmp_path / "none.tsv", TASKS["RTE"]))
+    (tmp_path / "empty.tsv").touch()
+    with pytest.raises(ValueError, match=r"empty\.tsv is empty"):
+        list(read(tmp_path / "empty.tsv", TASKS["RTE"]))
+    with pytest.raises(ValueError, match="has no rows"):
+        list(read(rte(tmp_path), TASKS["RTE"]))
+    with pytest.raises(ValueError, match="has no column 'sentence2'"):
+        list(read(rte(tmp_path, header="index\tsentence1\tlabel"), TASKS["RTE"]))
+    (tmp_path / "latin.tsv").write_bytes(b"sentence\tlabel\ncaf\xe9\t1\n")
+    with pytest.raises(ValueError, match="not UTF-8"):
+        list(read(tmp_path / "latin.tsv", TASKS["SST-2"]))
+
+
+def test_scores_beyond_their_range_are_refused(tmp_path):
+    write_task(tmp_path, "STS-B", rows=2)
+    path = tmp_path / "STS-B" / "train.tsv"
+    path.write_text(path.read_text().rsplit("\t", 1)[0] + "\t5.001\n")
+    with pytest.raises(ValueError, match=r"line 3: the score is '5\.001', and must be a number from 0 to 5"):
+        list(read(path, TASKS["STS-B"]))
+
+
+def test_unicode_line_ends_and_quotes_are_text(tmp_path):
+    path = rte(tmp_path, '0\t"A\u2028 red box.\tA \x85box\x0b.\tentailment\r')
+    assert next(read(path, TASKS["RTE"])).texts == ('"A\u2028 red box.', "A \x85box\x0b.")
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=3), st.integers(3, 60))
+def test_shares(lengths, room):
+    left = shares(lengths, room)
+    assert sum(left) == min(sum(lengths), sum(left))
+    assert sum(left) <= room
+    assert all(0 <= kept <= length for kept, length in zip(left, lengths, strict=True))
+    assert sum(left) == min(sum(lengths), room)
+    cut = [kept for kept, length in zip(left, lengths, strict=True) if kept < length]
+    assert all(kept >= max(left) - 1 for kept in cut)  # only the longest are cut
+
+
+@pytest.mark.parametrize("name", ["SST-2", "RTE", "STS-B"])
+@pytest.mark.parametrize("max_length", [12, 512])
+def test_training_reads_what_scoring_reads(name, max_length, data_bin, tmp_path):
+    """The task's data set has the very sequences and targets that the scorer makes of the same file."""
+    write_task(tmp_path, name, rows=20)
+    task, path = TASKS[name], tmp_path / name / "train.tsv"
+    encoder = Encoder(Vocabulary(data_bin), max_length)
+    assert prepare(task, {"train": path}, tmp_path / "out", encoder, {}, skip_bad=False) == 20
+    flags = ["--task", "sentence_prediction_by_length", "--num-classes", str(len(task.labels) or 1), "--init-token", "0"]
+    flags += ["--separator-token", "2", "--batch-size", "4", "--criterion", "sentence_prediction"]
+    flags += ["--regression-target"] if task.regression else []
+    cfg = configure("roberta_tisa_tiny", OmegaConf.create({}), [str(tmp_path / "out"), *flags])
+    loaded = tasks.setup_task(cfg.task)
+    dataset = loaded.load_dataset("train")
+    examples = list(read(path, task))
+    expected = [encoder.sequence(example.texts) for example in examples]
+    assert max(map(len, expected)) <= max_length
+    for i, (sequence, example) in enumerate(zip(expected, examples, strict=True)):
+        item = dataset.collater([dataset[i]])
+        assert item["net_input"]["src_tokens"][0].tolist() == sequence.tolist()
+        assert item["target"].flatten().tolist() == pytest.approx([example.target])
+    ordered = [len(expected[i]) // 8 for i in dataset.ordered_indices()]
+    assert ordered == sorted(ordered)
+
+
+def test_prepared_data_is_made_anew_only_when_something_changed(data_bin, tmp_path):
+    write_task(tmp_path, "RTE", rows=5)
+    path, out = tmp_path / "RTE" / "train.tsv", tmp_path / "out"
+
+    def prepared(**identity):
+        prepare(TASKS["RTE"], {"train": path}, out, Encoder(Vocabulary(data_bin), 64), identity, skip_bad=False)
+        return (out / "input0" / "train.bin").stat().st_mtime_ns
+
+    first = prepared(max_length=64)
+    assert prepared(max_length=64) == first
+    assert prepared(max_length=32) > first
+    path.write_text(path.read_text() + GOOD + "\n")
+    assert prepare(TASKS["RTE"], {"train": path}, out, Encoder(Vocabulary(data_bin), 64), {"max_length": 32}, False) == 6
+
+
+def test_metrics():
+    predictions, targets = np.array([1, 1, 0, 1]), np.array([1, 0, 0, 1])
+    assert score(TASKS["MRPC"], targets, predictions) == {"f1": pytest.approx(80.0), "accuracy": 75.0}
+    assert score(TASKS["CoLA"], targets, predictions) == {"matthews": pytest.approx(57.735, abs=1e-3)}
+    assert score(TASKS["CoLA"], targets, np.ones(4, int)) == {"matthews": 0.0}
+    scores = np.array([0.1, 0.5, 0.4, 0.9])
+    assert score(TASKS["STS-B"], scores, scores * 2 + 1) == {"pearson": pytest.approx(100), "spearman": pytest.approx(100)}
+    assert score(TASKS["STS-B"], scores, np.ones(4)) == {"pearson": 0.0, "spearman": 0.0}
+
+
+def test_predictions_are_written_as_labels(tmp_path):
+    write_predictions(TASKS["RTE"], np.array([1, 0]), tmp_path / "RTE.tsv")
+    assert (tmp_path / "RTE.tsv").read_text() == "index\tprediction\n0\tnot_entailment\n1\tentailment\n"
+    write_predictions(TASKS["STS-B"], np.array([0.5, 1.2, -1.0]), tmp_path / "STS-B.tsv")
+    assert (tmp_path / "STS-B.tsv").read_text().split() == ["index", "prediction", "0", "2.500", "1", "5.000", "2", "0.000"]
