@@ -49,7 +49,18 @@ EXTRAS = {
     "hf": ["transformers>=4.40", "safetensors"],
     "floater": ["torchdiffeq"],
     "plots": ["matplotlib"],
-    "dev": ["pytest", "hypothesis", "torchdiffeq", "ruff", "pre-commit", "safetensors", "scikit-learn", "scipy"],
+    # setuptools 70.1 builds wheels by itself; a test of the packaging uses it.
+    "dev": [
+        "setuptools>=70.1",
+        "pytest",
+        "hypothesis",
+        "torchdiffeq",
+        "ruff",
+        "pre-commit",
+        "safetensors",
+        "scikit-learn",
+        "scipy",
+    ],
 }
 
 setup(

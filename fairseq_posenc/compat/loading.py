@@ -5,6 +5,7 @@ checkpoints hold a few types more, listed here; all of them only carry data. Any
 """
 
 import argparse
+import codecs
 import collections
 import enum
 import os
@@ -36,8 +37,9 @@ def load(file: Any, map_location: Any = "cpu", **options: Any) -> Any:
         with open(file, "rb") as opened:
             return load(opened, map_location, **options)
     name = getattr(file, "name", "data from another process")
+    types = allowed_types()
     try:
-        with safe_globals(allowed_types()):
+        with safe_globals(types):
             return torch.load(file, map_location=map_location, **{**options, "weights_only": True})
     except MemoryError:
         raise
@@ -68,7 +70,7 @@ def refused_type(message: str) -> str | None:
 @contextmanager
 def safe_globals(types: dict[str, Any]) -> Iterator[None]:
     """Allow these types under these names, and afterwards only what was allowed before."""
-    before = torch.serialization.get_safe_globals()
+    before = list(torch.serialization.get_safe_globals())  # PyTorch 2.4 gives its own list, which the next line extends
     torch.serialization.add_safe_globals([_entry(name, type_) for name, type_ in types.items()])
     try:
         yield
@@ -93,6 +95,7 @@ class _Renamed:
     def __init__(self, name: str, type_: Any) -> None:
         self.__module__, _, self.__name__ = name.rpartition(".")
         self.type = type_
+        self.__new__ = lambda _, *args: type_.__new__(type_, *args)  # as the unpickler makes an object
 
     def __call__(self, *args: Any) -> Any:
         return self.type(*args)
@@ -109,21 +112,27 @@ def allowed_types() -> dict[str, Any]:
     """What fairseq's checkpoints, old and new, hold besides tensors and containers: the name in the file, and the type."""
     plain = [
         *(argparse.Namespace, collections.defaultdict, pathlib.PosixPath, pathlib.WindowsPath, typing.Any),
-        *(bool, bytes, dict, float, frozenset, int, list, slice, str, tuple, type(None)),
+        *(bool, bytearray, bytes, complex, dict, float, frozenset, int, list, set, slice, str, tuple, type(None)),
+        codecs.encode,  # bytes in a pickle of protocol 2, as torch.save writes
     ]
     types = {_name(type_): type_ for type_ in [*plain, *_fairseq_types(), *_omegaconf_types()]}
     return types | _numpy_types() | _older_names()
 
 
 def _fairseq_types() -> list[type]:
-    """Meters, dictionaries, the choices of flags, and configurations, also those of plugins."""
+    """Meters, dictionaries, the choices of flags, configurations (also of plugins), and what stands in for a tensor.
+
+    The last is in what one process sends to another.
+    """
     from fairseq.data import Dictionary
     from fairseq.dataclass import FairseqDataclass, constants
+    from fairseq.distributed.utils import _TensorPlaceholder
     from fairseq.logging import meters
 
     classes = [value for value in vars(constants).values() if isinstance(value, type)]
     choices = [value for value in classes if issubclass(value, enum.Enum)]
-    return [Dictionary, *_subclasses(meters.Meter), meters.MetersDict, *choices, *_subclasses(FairseqDataclass)]
+    counted = [*_subclasses(meters.Meter), meters.MetersDict]
+    return [Dictionary, *counted, *choices, *_subclasses(FairseqDataclass), _TensorPlaceholder]
 
 
 def _omegaconf_types() -> list[type]:
@@ -138,7 +147,7 @@ def _subclasses(parent: type) -> list[type]:
 
 def _numpy_types() -> dict[str, Any]:
     """NumPy's scalars and arrays, under the module names of NumPy 1 and 2."""
-    core = np._core if hasattr(np, "_core") else np.core  # NumPy 1.26 has both, NumPy 2 warns about the second
+    core = np.core if np.__version__.startswith("1.") else np._core
     rebuild = {
         f"numpy.{package}.multiarray.{name}": getattr(core.multiarray, name)
         for package in ("core", "_core")
