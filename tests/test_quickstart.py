@@ -66,7 +66,7 @@ def test_quickstart_trains_compares_and_resumes(tmp_path, text, capsys):
     assert cli.main(command) == 0
     results = json.loads((out / "results.json").read_text())
     absolute, tisa = results["models"]
-    assert (absolute["positional_parameters"], tisa["positional_parameters"]) == (64 * 128, 3 * 5 * 4 * 2)
+    assert (absolute["positional_parameters"], tisa["positional_parameters"]) == (32 * 128, 3 * 5 * 4 * 2)
     assert 0 < results["unigram_loss"] < math.log2(30)
     assert all(0 < row["valid_loss"] < 8 and row["tokens_per_second"] > 0 for row in (absolute, tisa))
     table = (out / "results.md").read_text("utf-8")

@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         "(default: the documentation inside this Python)")  # fmt: skip
     parser.add_argument("--out", type=Path, default=Path("quickstart"), metavar="DIR", help="default: %(default)s")
     parser.add_argument("--updates", type=int, default=Recipe.updates, help="of each model (default: %(default)s)")
-    parser.add_argument("--vocab-size", type=int, default=2048, metavar="N", help="default: %(default)s")
+    parser.add_argument("--vocab-size", type=int, default=1024, metavar="N", help="default: %(default)s")
     parser.add_argument("--seed", type=int, default=Recipe.seed, help="of data and training (default: %(default)s)")
     parser.add_argument("--overwrite", action="store_true", help="begin anew where DIR holds other results")
 

@@ -21,9 +21,9 @@ class Recipe:
     data: Path
     updates: int = 2000
     seed: int = 1
-    tokens_per_sample: int = 64
-    batch_size: int = 16
-    learning_rate: float = 3e-3
+    tokens_per_sample: int = 32
+    batch_size: int = 32
+    learning_rate: float = 2e-3
 
     def command(self, positions: str, out: Path) -> list[str]:
         """The ``fairseq-train`` command line of one model."""
@@ -34,7 +34,7 @@ class Recipe:
             --optimizer adam --adam-betas (0.9,0.98) --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 1
             --lr {self.learning_rate} --lr-scheduler polynomial_decay --warmup-updates {self.updates // 10}
             --total-num-update {self.updates} --max-update {self.updates} --seed {self.seed} --cpu
-            --batch-size-valid 64 --max-valid-steps 20 --validate-interval 1000000
+            --batch-size-valid 64 --max-valid-steps 40 --validate-interval 1000000
             --save-interval-updates 500 --keep-interval-updates 1 --no-epoch-checkpoints
             --log-format tqdm --log-interval 50
         """
