@@ -1,0 +1,197 @@
+"""The encoder around positions and attention."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fairseq_posenc.attention import BACKENDS
+from fairseq_posenc.encoder import Encoder, EncoderConfig
+from fairseq_posenc.terms import Terms
+
+PAD = 1
+CONFIG = EncoderConfig(vocab_size=20, layers=3, dim=16, ffn_dim=32, heads=2, max_positions=16)
+EVERY_TERM = "absolute+shaw+t5"  # embeddings, vectors, values and biases
+every_order = pytest.mark.parametrize("normalize_before", [False, True], ids=["post-norm", "pre-norm"])
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> Iterator[None]:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        yield
+
+
+def make(positions: str = EVERY_TERM, **changes: Any) -> Encoder:
+    """In float64 and without dropout, positions away from their initial values."""
+    config = dataclasses.replace(CONFIG, positions=positions, dropout=0.0, attention_dropout=0.0, **changes)
+    encoder = Encoder(config).double()
+    with torch.no_grad():
+        for parameter in encoder.positions.parameters():
+            parameter += 0.5 * torch.randn_like(parameter)
+    return encoder
+
+
+def sequence(n: int, batch: int = 1) -> Tensor:
+    return torch.randint(4, 20, (batch, n))
+
+
+@every_order
+@pytest.mark.parametrize("positions", [EVERY_TERM, "sentence_absolute", "untied+t5+reset", "rope", "synthesizer_dense"])
+def test_padding_changes_nothing(positions: str, normalize_before: bool) -> None:
+    encoder = make(positions, normalize_before=normalize_before)
+    short, long = sequence(5), sequence(9)
+    batch = torch.cat([torch.cat([short, torch.full((1, 4), PAD)], dim=1), long])
+    together = encoder(batch).last
+    torch.testing.assert_close(together[:1, :5], encoder(short).last)
+    torch.testing.assert_close(together[1:], encoder(long).last)
+
+
+def test_padding_of_a_whole_sequence_is_finite_and_has_no_gradient() -> None:
+    encoder = make()
+    batch = torch.cat([sequence(6), torch.full((1, 6), PAD)])
+    last = encoder(batch).last
+    assert last.isfinite().all()
+    last[1].sum().backward()
+    for name, parameter in encoder.named_parameters():
+        assert parameter.grad is None or parameter.grad.isfinite().all(), name
+    assert encoder.positions.shaw.keys.grad.eq(0).all()
+
+
+@every_order
+def test_recomputed_activations_give_the_same_gradients(normalize_before: bool) -> None:
+    tokens = sequence(7, batch=2)
+    gradients = []
+    for checkpoint in (False, True):
+        torch.manual_seed(1)
+        encoder = make(checkpoint_activations=checkpoint, normalize_before=normalize_before)
+        encoder.train()(tokens).last.square().sum().backward()
+        gradients.append({name: parameter.grad for name, parameter in encoder.named_parameters()})
+    for name, gradient in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], gradient, msg=name)
+
+
+@pytest.mark.parametrize(("positions", "distinct"), [("none", 1), ("t5", 1), ("absolute+t5", 1), ("shaw", 3), ("t5+shaw", 3)])
+def test_layers_with_equal_terms_share_what_a_backend_prepares(
+    positions: str, distinct: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder, prepared = make(positions, attention_backend="eager"), []
+    eager = BACKENDS["eager"]
+    prepare = eager.prepare
+    monkeypatch.setattr(eager, "prepare", lambda terms, *rest: prepared.append(terms) or prepare(terms, *rest))
+    encoder(sequence(5))
+    assert len(prepared) == distinct
+
+
+def test_hidden_states_and_attentions() -> None:
+    encoder, tokens = make(), sequence(6, batch=2)
+    plain = encoder(tokens)
+    assert plain.hidden == plain.attentions == ()
+    output = encoder(tokens, with_hidden=True, with_attentions=True)
+    torch.testing.assert_close(output.last, plain.last)
+    assert [state.shape for state in output.hidden] == [(2, 6, 16)] * 4
+    torch.testing.assert_close(output.hidden[-1], plain.last)
+    for p in output.attentions:
+        assert p.shape == (2, 2, 6, 6)
+        torch.testing.assert_close(p.sum(-1), torch.ones(2, 2, 6, dtype=p.dtype))
+
+
+def test_attentions_of_a_fused_backend_come_from_the_eager_one() -> None:
+    encoder, tokens = make("t5"), sequence(6)
+    assert encoder.backend.name == "sdpa"
+    output = encoder(tokens, with_attentions=True)
+    assert len(output.attentions) == 3
+    torch.testing.assert_close(output.last, encoder(tokens).last)
+
+
+def test_embeddings_in_place_of_tokens() -> None:
+    encoder, tokens = make(), sequence(6, batch=2)
+    tokens[0, 4:] = PAD
+    found = encoder(None, padding=tokens == PAD, embeddings=encoder.embed_tokens(tokens)).last
+    torch.testing.assert_close(found, encoder(tokens).last)
+
+
+def test_positions_count_tokens_and_not_padding() -> None:
+    """fairseq pads on the left at times; a token's position must not depend on it."""
+    encoder, tokens = make("absolute"), sequence(5)
+    left = torch.cat([torch.full((1, 3), PAD), tokens], dim=1)
+    torch.testing.assert_close(encoder(left).last[:, 3:], encoder(tokens).last)
+
+
+@pytest.mark.parametrize("positions", ["shaw", "t5", "tisa", "rope", "alibi", "kerple", "fire", "transformer_xl", "sinusoidal"])
+def test_an_inductive_encoder_runs_at_any_length(positions: str) -> None:
+    assert make(positions, max_positions=64)(sequence(256)).last.isfinite().all()
+
+
+def test_a_sequence_beyond_the_table_names_the_flag() -> None:
+    with pytest.raises(ValueError, match=r"17 tokens.*--max-positions"):
+        make("absolute+tisa")(sequence(17))
+
+
+def test_parameters_are_all_that_a_checkpoint_needs() -> None:
+    encoder, tokens = make(), sequence(6)
+    expected = encoder(tokens).last
+    torch.manual_seed(2)
+    other = make()
+    assert not torch.allclose(other(tokens).last, expected)
+    other.load_state_dict(encoder.state_dict())
+    torch.testing.assert_close(other(tokens).last, expected, rtol=0, atol=0)
+    assert set(encoder.state_dict()) == {name for name, _ in encoder.named_parameters()}
+
+
+def test_every_parameter_has_a_gradient() -> None:
+    """What no loss can reach is a dead parameter: it costs memory, and DDP stops at it."""
+    encoder = make()
+    encoder(sequence(16)).last.square().sum().backward()
+    assert [name for name, parameter in encoder.named_parameters() if parameter.grad is None] == []
+
+
+def test_layerdrop_leaves_layers_out_of_training_only() -> None:
+    encoder, tokens = make("t5", layerdrop=1.0), sequence(6)
+    assert len(encoder.train()(tokens, with_hidden=True).hidden) == 1
+    assert len(encoder.eval()(tokens, with_hidden=True).hidden) == 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"activation": "swoosh"}, "--activation-fn 'swoosh' is not one of gelu"),
+        ({"heads": 3}, "--encoder-embed-dim 16 does not divide into --encoder-attention-heads 3"),
+        ({"attention_backend": "flash"}, "--attention-backend is one of"),
+        ({"attention_backend": "sdpa", "positions": "m4"}, "--attention-backend sdpa cannot run these positions"),
+        ({"positions": "tiza"}, "unknown positional encoding 'tiza'"),
+        ({"position_options": {"tisa_kernels": 0}}, "--tisa-kernels must be at least 1"),
+    ],
+)
+def test_a_config_without_meaning_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Encoder(dataclasses.replace(CONFIG, **changes))
+
+
+def test_terms_without_a_scheme_are_plain_attention() -> None:
+    """An encoder without positions is PyTorch's own."""
+    encoder = make("none", layers=1, ffn_dim=32)
+    layer = encoder.layers[0]
+    stock = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, activation="gelu", batch_first=True).double()
+    attention = layer.self_attn
+    projections = (attention.q_proj, attention.k_proj, attention.v_proj)
+    stock.load_state_dict(
+        {
+            "self_attn.in_proj_weight": torch.cat([projection.weight for projection in projections]),
+            "self_attn.in_proj_bias": torch.cat([projection.bias for projection in projections]),
+            **{f"self_attn.out_proj.{name}": value for name, value in attention.out_proj.state_dict().items()},
+            **{f"linear1.{name}": value for name, value in layer.fc1.state_dict().items()},
+            **{f"linear2.{name}": value for name, value in layer.fc2.state_dict().items()},
+            **{f"norm1.{name}": value for name, value in layer.self_attn_layer_norm.state_dict().items()},
+            **{f"norm2.{name}": value for name, value in layer.final_layer_norm.state_dict().items()},
+        }
+    )
+    x = torch.randn(2, 6, 16, dtype=torch.float64)
+    eager = BACKENDS["eager"]
+    found, _ = layer(x, Terms(), eager, eager.prepare(Terms(), None, x))
+    torch.testing.assert_close(found, stock(x))
