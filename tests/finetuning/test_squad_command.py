@@ -1,0 +1,102 @@
+"""``fairseq-posenc squad`` from JSON files to tables, and ``fairseq-train --task squad`` on what it prepares."""
+
+import json
+
+import pytest
+
+from fairseq_posenc import cli
+from fairseq_posenc.finetuning.squad.reader import read
+from fairseq_posenc.finetuning.squad.scorer import score_v1, score_v2
+
+from .squad_files import write_squad
+
+WINDOWS = ["--max-length", "40", "--doc-stride", "12", "--max-question-length", "16"]
+
+
+def squad(data, version, checkpoint, out, *flags):
+    files = ["--data", str(data), "--version", version, "--checkpoint", str(checkpoint), "--out", str(out)]
+    return cli.main(["squad", *files, *flags])
+
+
+def outputs(out, version, lr="0.001"):
+    folder = out / "runs" / f"SQuAD-{version}" / f"lr-{lr}_seed-1"
+    return {path.name: json.loads(path.read_text()) for path in folder.glob("*.json")}
+
+
+@pytest.mark.parametrize("version", ["1.1", "2.0"])
+def test_end_to_end(version, checkpoint, tmp_path, capsys):
+    """The model was pretrained on 32 tokens and reads windows of 40; its answers are of the text, and scored as filed."""
+    data = write_squad(tmp_path / "squad", version, paragraphs=3)
+    flags = [*WINDOWS, "--lrs", "1e-3", "--epochs", "1", "--batch-size", "8", "--n-best", "3"]
+    assert squad(data, version, checkpoint, tmp_path / "out", *flags) == 0
+    printed = capsys.readouterr()
+    assert "2 new (encoder.lm_head)" in printed.err
+    assert f"SQuAD-{version}" in printed.out
+    files = outputs(tmp_path / "out", version)
+    questions = list(read(data / f"dev-v{version}.json", version))
+    predictions = files["predictions.json"]
+    assert list(predictions) == [question.id for question in questions]
+    assert all(predictions[question.id] in question.context for question in questions)
+    scored = files["result.json"]["scores"][f"SQuAD-{version}"]
+    if version == "1.1":
+        assert all(predictions.values())
+        assert scored == score_v1(questions, predictions)
+        assert "null_odds.json" not in files
+    else:
+        official = score_v2(questions, predictions)  # of the file with "" for no answer, as it would be handed in
+        assert all(official[name] == value for name, value in scored.items())
+        assert set(files["null_odds.json"]) == set(predictions)
+        threshold = files["metrics.json"]["threshold"]
+        assert all((odds > threshold) == (predictions[id_] == "") for id_, odds in files["null_odds.json"].items())
+    for id_, best in files["nbest.json"].items():
+        assert len(best) == 3 + (version == "2.0")
+        assert sum(answer["probability"] for answer in best) == pytest.approx(1)
+        assert predictions[id_] in {answer["text"] for answer in best}
+
+
+def test_windows_beyond_a_table_are_refused_or_cut(pretrain, tmp_path, capsys):
+    data = write_squad(tmp_path / "squad", "1.1", paragraphs=1)
+    learned = pretrain("roberta_absolute_tiny")
+    assert squad(data, "1.1", learned, tmp_path / "out", *WINDOWS) == 2
+    assert "--max-length 40" in " ".join(capsys.readouterr().err.split())
+    flags = ["--max-question-length", "12", "--doc-stride", "6", "--lrs", "1e-3", "--epochs", "1"]
+    assert squad(data, "1.1", learned, tmp_path / "out", *flags) == 0
+    assert outputs(tmp_path / "out", "1.1")["configuration.json"]["windows"]["length"] == 32
+
+
+def test_plain_fairseq_train(checkpoint, tmp_path, run):
+    data = write_squad(tmp_path / "squad", "2.0", paragraphs=1)
+    assert squad(data, "2.0", checkpoint, tmp_path / "out", *WINDOWS, "--lrs", "1e-3", "--epochs", "1") == 0
+    prepared = tmp_path / "out" / "data" / "SQuAD-2.0"
+    sizes = ["--encoder-embed-dim", "32", "--encoder-ffn-embed-dim", "64", "--encoder-attention-heads", "2"]
+    task = ["--task", "squad", "--criterion", "squad", "--arch", "roberta_tisa_tiny", *sizes, "--max-positions", "32"]
+    training = ["--optimizer", "adam", "--lr", "1e-3", "--batch-size", "4", "--max-epoch", "1", "--num-workers", "0", "--cpu"]
+    saving = ["--save-dir", tmp_path / "save", "--finetune-from-model", checkpoint]
+    completed = run("fairseq-train", prepared, *task, *training, *saving)
+    assert "done training" in completed.stdout
+    assert (tmp_path / "save" / "checkpoint_last.pt").exists()
+    missing = run("fairseq-train", tmp_path, *task, *training, check=False)
+    assert "dict.txt" in missing.stdout
+
+
+def test_flags_that_make_no_sense(checkpoint, tmp_path, capsys):
+    data = write_squad(tmp_path / "squad", "1.1", paragraphs=1)
+    for flags, message in [
+        (["--null-threshold", "1"], "--null-threshold is for --version 2.0"),
+        (["--n-best", "0"], "--n-best 0: at least 1"),
+        (["--max-length", "70"], "--max-length 70"),
+    ]:
+        assert squad(data, "1.1", checkpoint, tmp_path / "out", *flags) == 2
+        assert message in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["1.1", "2.0"])
+def test_a_hundred_questions_are_learned(version, pretrain, tmp_path):
+    """A small model overfits through windows, training, prediction, text and scorer: F1 > 95."""
+    data = write_squad(tmp_path / "squad", version, paragraphs=25 if version == "1.1" else 20)
+    model = pretrain("roberta_tisa_tiny", "--encoder-embed-dim", "64", "--encoder-ffn-embed-dim", "256")
+    flags = ["--lrs", "2e-3", "--epochs", "60", "--batch-size", "16", "--dropout", "0", "--attention-dropout", "0"]
+    assert squad(data, version, model, tmp_path / "out", *flags, *WINDOWS[:1], "64", *WINDOWS[2:]) == 0
+    scores = outputs(tmp_path / "out", version, lr="0.002")["result.json"]["scores"][f"SQuAD-{version}"]
+    assert scores["f1"] > 95

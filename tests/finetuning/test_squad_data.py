@@ -1,0 +1,193 @@
+"""SQuAD's files, windows and answers, without a model."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairseq_posenc.finetuning.squad.answers import AnswerLimits, predict
+from fairseq_posenc.finetuning.squad.reader import Question, read
+from fairseq_posenc.finetuning.squad.windows import (
+    WindowLimits,
+    WindowMaker,
+    answer_text,
+    answer_tokens,
+    target,
+    windows,
+)
+from fairseq_posenc.finetuning.vocabulary import Encoding, Vocabulary
+
+from .squad_files import write_squad
+
+
+@pytest.fixture
+def content(tmp_path):
+    write_squad(tmp_path, "2.0", paragraphs=2)
+    return json.loads((tmp_path / "train-v2.0.json").read_text())
+
+
+def reread(tmp_path, content, **options):
+    path = tmp_path / "changed.json"
+    path.write_text(json.dumps(content))
+    return list(read(path, **{"version": "2.0", **options}))
+
+
+def test_questions_and_answers(tmp_path, content):
+    questions = reread(tmp_path, content)
+    assert len(questions) == 10
+    for question in questions:
+        assert len(question.answers) == (0 if question.id.endswith("none") else 1)
+        for answer, start in zip(question.answers, question.starts, strict=True):
+            assert question.context[start:].startswith(answer)
+
+
+def test_an_answer_elsewhere_is_named_and_may_be_skipped(tmp_path, content, capsys):
+    content["data"][0]["paragraphs"][1]["qas"][2]["answers"][0]["answer_start"] += 1
+    where = r"changed\.json, article 'Who has what', paragraph 2, question 'q1-2': the answer .* is not at answer_start"
+    with pytest.raises(ValueError, match=where):
+        reread(tmp_path, content)
+    assert len(reread(tmp_path, content, bad_answers="skip")) == 9
+    assert "1 answers left out" in capsys.readouterr().err
+
+
+def first_question(content):
+    return content["data"][0]["paragraphs"][0]["qas"][0]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda content: first_question(content).pop("question"), "'question'"),
+        (lambda content: first_question(content).update(id="q0-1"), "an earlier question has the same id"),
+        (lambda content: first_question(content)["answers"][0].pop("text"), "'text'"),
+        (lambda content: content["data"][0]["paragraphs"][0].pop("context"), "paragraph 1: 'context'"),
+        (lambda content: content["data"][0]["paragraphs"][0].update(context=" "), "paragraph 1: 'context'"),
+        (lambda content: content.pop("data"), "no list 'data'"),
+        (lambda content: content["data"].clear(), "has no questions"),
+    ],
+)
+def test_bad_files_are_named(tmp_path, content, change, message):
+    change(content)
+    with pytest.raises(ValueError, match=message):
+        reread(tmp_path, content)
+
+
+def test_the_other_version_and_damaged_files(tmp_path, content):
+    with pytest.raises(ValueError, match=r"'q0-none' has no answer.*--version 2\.0"):
+        reread(tmp_path, content, version="1.1")
+    (tmp_path / "cut.json").write_text('{"data": [')
+    with pytest.raises(ValueError, match="is not JSON"):
+        list(read(tmp_path / "cut.json", "2.0"))
+    with pytest.raises(FileNotFoundError, match="--data"):
+        list(read(tmp_path / "none.json", "2.0"))
+
+
+def encoding(count):
+    """``count`` tokens of three characters each, parted by spaces: 'aaa bbb …'."""
+    begins = 4 * np.arange(count)
+    return Encoding(100 + np.arange(count), begins, begins + 3)
+
+
+def test_windows_by_hand():
+    made = list(windows(encoding(2), encoding(7), WindowLimits(length=10, stride=2, question=2), bos=0, eos=2))
+    assert [window.tokens.tolist() for window in made] == [
+        [0, 100, 101, 2, 2, 100, 101, 102, 103, 2],
+        [0, 100, 101, 2, 2, 102, 103, 104, 105, 2],
+        [0, 100, 101, 2, 2, 104, 105, 106, 2],
+    ]
+    assert [(window.context, window.offset) for window in made] == [(5, 0), (5, 2), (5, 4)]
+    assert [target(window, (3, 4)) for window in made] == [(5, 0, 0), (5, 6, 7), (5, 0, 0)]
+    assert [target(window, (4, 5)) for window in made] == [(5, 0, 0), (5, 7, 8), (5, 5, 6)]
+    assert target(made[0], None) == (5, 0, 0)
+
+
+@given(
+    asked=st.integers(0, 12), told=st.integers(1, 60), length=st.integers(14, 40), stride=st.integers(1, 30),
+    question=st.integers(1, 6),
+)  # fmt: skip
+def test_windows_show_all_of_the_context(asked, told, length, stride, question):
+    made = list(windows(encoding(asked), encoding(told), WindowLimits(length, stride, question), bos=0, eos=2))
+    assert all(len(window.tokens) <= length for window in made)
+    assert {place for window in made for place in window.stretch} == set(range(told))
+    for window in made:
+        shown = window.tokens[window.context : -1]
+        assert shown.tolist() == [100 + place for place in window.stretch]
+        assert window.tokens[1 : window.context - 2].tolist() == [100 + i for i in range(min(asked, question))]
+
+
+def test_limits_leave_room():
+    with pytest.raises(ValueError, match="--max-length 70 leaves no room"):
+        WindowLimits(length=70)
+    with pytest.raises(ValueError, match="--doc-stride"):
+        WindowLimits(stride=0)
+
+
+def test_answers_inside_tokens_get_the_whole_tokens():
+    text = "aaa bbb ccc"
+    assert answer_tokens(encoding(3), 4, 7) == (1, 1)
+    assert answer_tokens(encoding(3), 5, 9) == (1, 2)
+    assert answer_text(text, encoding(3), *answer_tokens(encoding(3), 5, 9)) == "bbb ccc"
+    assert answer_tokens(encoding(3), 3, 4) == (1, 1)  # a space belongs to no token: the next one
+
+
+@settings(deadline=None)
+@given(data=st.data())
+def test_answers_come_back_from_tokens(data, data_bin):
+    """Any span that begins and ends with a token's characters is exactly itself again, whatever the text is made of."""
+    text = data.draw(st.text(alphabet="ab Üé“”,.1€ﬁ\u00a0𝔘", min_size=1, max_size=40).filter(str.strip))
+    encoded = Vocabulary(data_bin).encode(text)
+    places = [i for i in range(len(encoded)) if encoded.ends[i] > encoded.begins[i]]
+    first, last = sorted(data.draw(st.lists(st.sampled_from(places), min_size=2, max_size=2)))
+    start, end = encoded.begins[first], encoded.ends[last]
+    assert answer_text(text, encoded, *answer_tokens(encoded, start, end)) == text[start:end]
+
+
+def test_every_answer_of_a_file_comes_back(tmp_path, data_bin):
+    write_squad(tmp_path, "1.1", paragraphs=5)
+    maker = WindowMaker(Vocabulary(data_bin), WindowLimits(length=48, stride=10, question=16))
+    for question, context, made in maker(read(tmp_path / "train-v1.1.json", "1.1")):
+        span = answer_tokens(context, question.starts[0], question.starts[0] + len(question.answers[0]))
+        assert answer_text(question.context, context, *span) == question.answers[0]
+        found = [target(window, span) for window in made]
+        assert any(last for _, _, last in found)
+        for window, (_, first, last) in zip(made, found, strict=True):
+            if last:
+                ids = context.ids[span[0] : span[1] + 1].tolist()
+                assert window.tokens[first : last + 1].tolist() == ids
+
+
+def predicted(*scores, tokens=3, best=20, told=4):
+    """Of a context of ``told`` tokens in windows that show 4 of them, ``<s> q </s> </s> c c c c </s>``, every 2."""
+    text = " ".join(letter * 3 for letter in "abcdef"[:told])
+    made = list(windows(encoding(1), encoding(told), WindowLimits(length=9, stride=2, question=1), bos=0, eos=2))
+    assert len(made) == len(scores)
+    question = Question("q", "?", text, (), ())
+    limits = AnswerLimits(tokens=tokens, best=best)
+    return predict(question, encoding(told), made, [np.array(score, dtype=float) for score in scores], limits)
+
+
+def test_neither_question_nor_separators_are_answers():
+    scores = [[1, 1], [50, 50], [50, 50], [50, 50], [0, 0], [5, 0], [0, 4], [0, 0], [50, 50]]
+    prediction = predicted(scores)
+    assert prediction.text == "bbb ccc"
+    assert prediction.best[0].score == 9.0
+    assert prediction.null == 2.0
+    assert prediction.null_odds == 2.0 - 9.0
+
+
+def test_windows_share_one_list():
+    first = [[3, 3], [0, 0], [0, 0], [0, 0], [9, 0], [0, 1], [0, 0], [0, 0], [0, 0]]
+    second = [[1, 1], [0, 0], [0, 0], [0, 0], [0, 0], [0, 0], [7, 7], [0, 0], [0, 0]]
+    prediction = predicted(first, second, told=6)
+    assert [candidate.text for candidate in prediction.best[:2]] == ["eee", "aaa bbb"]
+    assert prediction.null == 2.0  # the least over the windows
+    assert len({candidate.text for candidate in prediction.best}) == len(prediction.best)
+
+
+def test_limits_of_answers():
+    scores = [[0, 0]] * 4 + [[9, 0], [0, 0], [1, 0], [0, 9], [0, 0]]
+    assert predicted(scores, tokens=4).text == "aaa bbb ccc ddd"
+    assert predicted(scores, tokens=2).text == "ccc ddd"
+    assert len(predicted(scores, best=2).best) == 2
