@@ -1,11 +1,14 @@
 """Hyperparameters: flags before the YAML file's task, before the file, before the defaults."""
 
 import argparse
+from pathlib import Path
 
 import pytest
 
+from fairseq_posenc.finetuning.glue.tasks import TASKS
 from fairseq_posenc.finetuning.hyperparameters import Hyperparameters, add_flags, resolve
 
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 DEFAULTS = Hyperparameters(epochs=10, batch_size=32)
 
 
@@ -56,3 +59,14 @@ def test_schedule_counts_the_last_small_batch():
     assert flags["--total-num-update"] == "9"
     assert flags["--warmup-updates"] == "4"
     assert (flags["--batch-size"], flags["--seed"], flags["--max-epoch"]) == ("4", "2", "3")
+
+
+@pytest.mark.parametrize("name", ["glue", "squad"])
+def test_the_examples_files_can_be_read(name, tmp_path):
+    files = sorted((EXAMPLES / name).glob("*.yaml"))
+    assert files
+    for path in files:
+        for task in [*TASKS] if name == "glue" else ["SQuAD-1.1", "SQuAD-2.0"]:
+            settings, grid = resolved(tmp_path, path.read_text(), task=task)
+            assert settings.epochs in range(1, 11)
+            assert grid.lrs
