@@ -28,12 +28,14 @@ from transformers import (  # noqa: E402
     AutoModelForSequenceClassification,
 )
 
+from . import assemble  # noqa: E402
 from .modeling import (  # noqa: E402
     PosencConfig,
     PosencForMaskedLM,
     PosencForQuestionAnswering,
     PosencForSequenceClassification,
     PosencModel,
+    PosencPreTrainedModel,
 )
 
 AUTO_CLASSES = {
@@ -43,6 +45,7 @@ AUTO_CLASSES = {
     AutoModelForQuestionAnswering: PosencForQuestionAnswering,
 }
 
+PosencPreTrainedModel.write_code = staticmethod(assemble.write)
 AutoConfig.register(PosencConfig.model_type, PosencConfig, exist_ok=True)
 for _auto, _model in AUTO_CLASSES.items():
     _auto.register(PosencConfig, _model, exist_ok=True)

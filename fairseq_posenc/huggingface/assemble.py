@@ -7,9 +7,11 @@ needs are put into one, in the order in which they import each other: their text
 from __future__ import annotations
 
 import ast
+import os
 from pathlib import Path
 
 from .. import schemes
+from ..files import atomic_write
 from ..version import __version__
 
 PACKAGE = __name__.split(".")[0]
@@ -35,6 +37,16 @@ def assemble(expression: str) -> str:
     modules = _Modules([scheme.__module__.removeprefix(f"{PACKAGE}.") for scheme in schemes.parse(expression)])
     modules.visit("huggingface.modeling")
     return HEADER.format(expression=expression) + modules.imports() + "".join(modules.bodies)
+
+
+def write(expression: str, folder: str | os.PathLike) -> None:
+    """Write :func:`assemble`'s module into a folder.
+
+    Raises:
+        ValueError: as :func:`assemble`.
+    """
+    with atomic_write(Path(folder, FILE_NAME)) as stream:
+        stream.write(assemble(expression))
 
 
 class _Modules:

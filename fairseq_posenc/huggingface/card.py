@@ -134,8 +134,8 @@ def _describe_data(data: Path) -> str:
 def _arguments(cfg: Any) -> str:
     """The run's configuration as YAML, without what was left at None and without folders of the machine it ran on."""
     groups = {}
-    for group in GROUPS:
-        values = cfg.get(group)
+    for group in filter(cfg.__contains__, GROUPS):
+        values = cfg[group]
         if values is None:
             continue
         values = vars(values) if isinstance(values, Namespace) else OmegaConf.to_container(values, resolve=True, enum_to_str=True)

@@ -10,8 +10,7 @@ import transformers
 from fairseq.data import Dictionary
 from transformers import PreTrainedModel, RobertaConfig
 
-from . import AUTO_CLASSES, modeling, names
-from .assemble import FILE_NAME
+from . import modeling, names
 from .checkpoint import Checkpoint
 
 
@@ -46,16 +45,12 @@ def is_plain_roberta(checkpoint: Checkpoint) -> bool:
 
 def _posenc_config(checkpoint: Checkpoint) -> modeling.PosencConfig:
     args = checkpoint.model.args
-    auto_map = {
-        auto.__name__: model.__name__ for auto, model in {**AUTO_CLASSES, transformers.AutoConfig: modeling.PosencConfig}.items()
-    }
     return modeling.PosencConfig(
         **dataclasses.asdict(checkpoint.config),
         **_common_config(checkpoint),
         pooler_activation=str(args.pooler_activation_fn),
         pooler_dropout=args.pooler_dropout,
         pooler_dim=_pooler_dim(checkpoint),
-        auto_map={auto: f"{FILE_NAME.removesuffix('.py')}.{name}" for auto, name in auto_map.items()},
     )
 
 

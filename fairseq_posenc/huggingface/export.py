@@ -25,7 +25,7 @@ import transformers
 from transformers import PreTrainedModel, RobertaConfig
 
 from . import tokenizer as tokenizers
-from .assemble import FILE_NAME, assemble
+from .assemble import FILE_NAME
 from .card import card
 from .checkpoint import LANGUAGE_MODEL, Checkpoint
 from .conversion import to_transformers
@@ -88,8 +88,6 @@ def export(
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     model.save_pretrained(partial)
-    if not plain:
-        (partial / FILE_NAME).write_text(assemble(checkpoint.config.positions), "utf-8")
     remark = "No tokenizer was exported."
     batches = token_batches(data, checkpoint.pretrained.vocabulary.dictionary, min(checkpoint.config.max_positions, LENGTH))
     if with_tokenizer:

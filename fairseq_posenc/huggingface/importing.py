@@ -28,7 +28,7 @@ from torch import Tensor
 
 from ..encoder import EncoderConfig
 from ..files import atomic_write
-from ..models.config import POSITION_FIELDS, EncoderModelConfig, position_options
+from ..models.config import DEFAULTS, POSITION_FIELDS, EncoderModelConfig, position_options
 from .names import HEAD, WORDS, StateDict, head_names
 from .parity import compare
 from .positions import convert
@@ -90,7 +90,7 @@ def main(args: argparse.Namespace) -> None:
 
 
 def model_flags(config: EncoderConfig, others: dict[str, Any]) -> list[str]:
-    """The flags of fairseq-train that describe a model of this config."""
+    """The flags of fairseq-train that describe a model of this config, where they are not the defaults."""
     values: dict[str, Any] = {
         "arch": "roberta_posenc",
         "positions": config.positions,
@@ -113,6 +113,8 @@ def model_flags(config: EncoderConfig, others: dict[str, Any]) -> list[str]:
     switches = ("encoder_normalize_before", "no_layernorm_embedding", "untie_weights_roberta")
     flags = []
     for name, value in values.items():
+        if value == DEFAULTS.get(name) and name != "positions":
+            continue
         flag = "--" + name.replace("_", "-")
         if name in switches:
             flags += [flag] if value else []

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,15 @@ from transformers.utils import can_return_tuple
 from ..attention import BACKENDS
 from ..encoder import ACTIVATIONS, Encoder, EncoderConfig, build_positions
 from ..schemes import Scheme
+
+AUTO_MAP = {
+    "AutoConfig": "modeling_posenc.PosencConfig",
+    "AutoModel": "modeling_posenc.PosencModel",
+    "AutoModelForMaskedLM": "modeling_posenc.PosencForMaskedLM",
+    "AutoModelForSequenceClassification": "modeling_posenc.PosencForSequenceClassification",
+    "AutoModelForQuestionAnswering": "modeling_posenc.PosencForQuestionAnswering",
+}
+"""Where transformers finds the classes in a saved folder: this module travels as modeling_posenc.py."""
 
 
 class PosencConfig(PretrainedConfig):
@@ -64,7 +73,7 @@ class PosencConfig(PretrainedConfig):
             default = field.default_factory() if field.default_factory is not MISSING else field.default
             setattr(self, field.name, options.pop(field.name, 0 if default is MISSING else default))
         special = {"bos_token_id": 0, "pad_token_id": self.padding_idx, "eos_token_id": self.separator_idx}
-        super().__init__(tie_word_embeddings=tie_word_embeddings, **{**special, **options})
+        super().__init__(tie_word_embeddings=tie_word_embeddings, **{"auto_map": AUTO_MAP, **special, **options})
 
     def encoder_config(self) -> EncoderConfig:
         """The shared encoder's config."""
@@ -78,6 +87,15 @@ class PosencPreTrainedModel(PreTrainedModel):
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     _no_split_modules = ["EncoderLayer"]  # noqa: RUF012 - transformers reads a class attribute
+    write_code: ClassVar[Callable[[str, str], None] | None] = None
+    """Writes the code of these classes for a positional encoding into a folder. Set where they are the package's own: a model
+    whose code has travelled takes it along by transformers' own means."""
+
+    def save_pretrained(self, save_directory: str, *args: Any, **options: Any) -> None:
+        """As transformers does it, and the code beside the weights."""
+        super().save_pretrained(save_directory, *args, **options)
+        if self.write_code is not None:
+            self.write_code(self.config.positions, save_directory)
 
     @property
     def _supports_sdpa(self) -> bool:

@@ -112,6 +112,9 @@ def from_transformers(state: StateDict, model_type: str, padding_idx: int) -> tu
     aliases = {"lm_head.bias", "cls.predictions.bias"}
     state = {name: value for name, value in state.items() if name not in aliases}
     renamed, others = rename(state, reverse(ROBERTA if roberta else BERT))
+    if f"{HEAD}out_proj.weight" not in renamed:  # a pooler of BERT's that no head goes with
+        others += [name for name in state if ".pooler." in name]
+        renamed = {name: value for name, value in renamed.items() if not name.startswith(HEAD)}
     types = f"{model_type}.embeddings.token_type_embeddings.weight"
     unused_rows = padding_idx + 1 if roberta else 0
     renamed[POSITIONS] = renamed[POSITIONS][unused_rows:]

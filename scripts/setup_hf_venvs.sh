@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Creates .venv-hf4 and .venv-hf5 in the project's root: PyTorch and transformers 4 or 5, as a user of an export has them, and
+# neither fairseq nor fairseq_posenc. The tests of exports run in them. Does nothing where that is already done.
+#   bash scripts/setup_hf_venvs.sh
+#   PYTHON=python3.12 bash scripts/setup_hf_venvs.sh to choose the interpreter
+# Then: bash scripts/test.sh tests/huggingface/test_export.py
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+python=${PYTHON:-python3}
+command -v "$python" >/dev/null || { echo "setup_hf_venvs.sh: no $python found. Name another: PYTHON=/path/to/python3.12 bash $0" >&2; exit 1; }
+
+setup() { # folder, requirement
+  local stamp=$1/installed-$2
+  [ ! -e "$stamp" ] || return 0
+  echo "Installing $2 into $1; the first time takes minutes ..." >&2
+  [ -x "$1/bin/python" ] || "$python" -m venv --clear "$1"
+  # accelerate is what Trainer needs, torchdiffeq what models with floater do.
+  "$1/bin/python" -m pip install --quiet 'torch>=2.4,<2.14' "$2" accelerate torchdiffeq
+  touch "$stamp"
+}
+setup .venv-hf4 'transformers==4.57.*'
+setup .venv-hf5 'transformers==5.*'

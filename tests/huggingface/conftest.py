@@ -1,0 +1,32 @@
+"""A data-bin with a tokenizer, exports of every architecture, and environments that hold transformers and not this package."""
+
+import contextlib
+import io
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def prepared(toy_text, tmp_path_factory):
+    """The toy text with a sentencepiece model, as ``fairseq-posenc prepare`` writes it."""
+    from fairseq_posenc.cli import main
+
+    folder = tmp_path_factory.mktemp("prepared") / "data-bin"
+    text, valid = toy_text / "train.txt", toy_text / "valid.txt"
+    with contextlib.redirect_stderr(io.StringIO()):
+        status = main(["prepare", str(text), "--valid", str(valid), "--out", str(folder), "--vocab-size", "80", "--workers", "1"])
+    assert status == 0
+    return folder
+
+
+@pytest.fixture(scope="session", params=["4", "5"], ids=["transformers4", "transformers5"])
+def isolated_python(request):
+    """The interpreter of an environment that has PyTorch and one major release of transformers, and not this package."""
+    path = Path(os.environ.get(f"FAIRSEQ_POSENC_HF{request.param}") or ROOT / f".venv-hf{request.param}", "bin", "python")
+    if not path.exists():
+        pytest.skip(f"no {path}: bash scripts/setup_hf_venvs.sh makes it")
+    return path

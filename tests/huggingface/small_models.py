@@ -1,0 +1,67 @@
+"""Small checkpoints of every architecture, with every head, on a data-bin of the toy text."""
+
+from argparse import Namespace
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.models import build_model
+from omegaconf import OmegaConf
+from torch.nn import functional as F
+
+from fairseq_posenc.finetuning.vocabulary import MASK
+from fairseq_posenc.huggingface import importing
+from fairseq_posenc.tasks.squad import SpanHead
+
+SIZES = dict(encoder_layers=2, encoder_embed_dim=32, encoder_ffn_embed_dim=64, encoder_attention_heads=4, max_positions=48)
+CLASSES = 3
+
+
+def dictionary_of(data: Path) -> Dictionary:
+    dictionary = Dictionary.load(str(data / "dict.txt"))
+    dictionary.add_symbol(MASK)
+    return dictionary
+
+
+def make_model(arch: str, data: Path, **options):
+    """A model with a classification head called ``topic``; every parameter is perturbed, so that a missing one shows."""
+    dictionary = dictionary_of(data)
+    task = SimpleNamespace(source_dictionary=dictionary, cfg=Namespace(tokens_per_sample=SIZES["max_positions"]))
+    torch.manual_seed(len(arch))
+    model = build_model(OmegaConf.create({"_name": arch, **SIZES, "dropout": 0.0, "attention_dropout": 0.0, **options}), task)
+    model.register_classification_head("topic", CLASSES)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return model
+
+
+def train(model, steps: int = 4) -> None:
+    """A few updates on made-up tokens, of the language model and of the classification head."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    tokens = torch.randint(4, len(model.encoder.dictionary), (4, 20), generator=torch.Generator().manual_seed(2))
+    tokens[0, 12:] = 1
+    for _ in range(steps):
+        loss = F.cross_entropy(model(tokens)[0].transpose(1, 2), tokens, ignore_index=1)
+        loss = loss + F.cross_entropy(model(tokens, classification_head_name="topic")[0], torch.arange(4) % CLASSES)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+def save(model, path: Path, data: Path) -> Path:
+    """A checkpoint as fairseq's trainer writes it, as far as an export reads it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    task = {"_name": "masked_lm", "data": str(data), "tokens_per_sample": SIZES["max_positions"]}
+    common = {"seed": 1, "fp16": False, "bf16": False}
+    cfg = {"model": OmegaConf.to_container(model.args), "task": task, "criterion": {"_name": "masked_lm"}, "common": common}
+    importing.save(path, OmegaConf.create(cfg), model)
+    return path
+
+
+def with_spans(model):
+    """The same model with the head of question answering."""
+    model.classification_heads = torch.nn.ModuleDict()
+    model.encoder.lm_head = SpanHead(SIZES["encoder_embed_dim"])
+    return model

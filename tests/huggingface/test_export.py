@@ -1,0 +1,194 @@
+"""Every architecture with every head, exported: the same function in transformers 4 and 5, alone and where we are installed."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import save_file
+from small_models import make_model, save, train, with_spans
+
+from fairseq_posenc.architectures import EXPRESSIONS
+from fairseq_posenc.cli import main
+from fairseq_posenc.huggingface import PosencForMaskedLM, PosencPreTrainedModel
+from fairseq_posenc.huggingface.checkpoint import Checkpoint
+from fairseq_posenc.huggingface.export import export
+from fairseq_posenc.huggingface.modeling import PosencConfig
+
+CHECK = Path(__file__).with_name("isolated_check.py")
+TOLERANCE = 2e-5
+TOKENS = torch.randint(4, 60, (4, 30), generator=torch.Generator().manual_seed(5))
+TOKENS[:, 0] = 0
+TOKENS[1, 18:] = 1
+TOKENS[2, 5:] = 1
+TOKENS[3, 1:] = 1
+
+
+def export_case(path, data, folder, name, head=None):
+    """Export, and keep what fairseq gives for TOKENS beside it."""
+    export(path, data, folder / name, head, TOLERANCE, with_tokenizer=name.startswith("absolute_tisa"))
+    logits = Checkpoint(path, data, head).logits(TOKENS).contiguous()
+    save_file({"tokens": TOKENS, "logits": logits}, folder / f"{name}.safetensors")
+
+
+@pytest.fixture(scope="session")
+def exports(prepared, tmp_path_factory):
+    """A folder of exports: each architecture with random parameters, and briefly trained with each head."""
+    work = tmp_path_factory.mktemp("checkpoints")
+    folder = tmp_path_factory.mktemp("exports")
+    for name in EXPRESSIONS:
+        model = make_model(f"roberta_{name}_tiny", prepared)
+        export_case(save(model, work / "random.pt", prepared), prepared, folder, f"{name}-random", "lm")
+        train(model)
+        path = save(model, work / f"{name}.pt", prepared)
+        export_case(path, prepared, folder, f"{name}-trained", "lm")
+        export_case(path, prepared, folder, f"{name}-classes", "topic")
+        export_case(save(with_spans(model), work / "spans.pt", prepared), prepared, folder, f"{name}-spans")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def checkpoint(prepared, tmp_path_factory):
+    """One checkpoint, of absolute+tisa with a classification head."""
+    model = make_model("roberta_absolute_tisa_tiny", prepared)
+    return save(model, tmp_path_factory.mktemp("checkpoint") / "checkpoint.pt", prepared)
+
+
+def isolated(python, *arguments):
+    completed = subprocess.run(
+        [python, CHECK, *map(str, arguments)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert completed.returncode == 0, completed.stderr[-3000:]
+    return json.loads(completed.stdout.splitlines()[-1])
+
+
+def test_every_export_is_the_same_function_without_fairseq(exports, isolated_python):
+    found = isolated(isolated_python, "logits", exports)
+    assert found["transformers"].split(".")[0] == isolated_python.parent.parent.name[-1]
+    assert len(found["result"]) == 4 * len(EXPRESSIONS)
+    assert {name: d for name, d in found["result"].items() if not d <= TOLERANCE} == {}
+
+
+def test_everything_that_people_do_with_a_model(exports, isolated_python):
+    isolated(isolated_python, "use", exports / "absolute_tisa-trained")
+
+
+def test_absolute_positions_become_plain_roberta(exports):
+    folder = exports / "absolute-trained"
+    config = json.loads((folder / "config.json").read_text())
+    assert config["architectures"] == ["RobertaForMaskedLM"]
+    assert config["max_position_embeddings"] == 48 + 2
+    assert "auto_map" not in config
+    assert not list(folder.glob("*.py"))
+
+
+def test_loads_without_remote_code_where_the_package_is_installed(exports, tmp_path):
+    model = transformers.AutoModelForMaskedLM.from_pretrained(exports / "tisa-trained")
+    assert type(model) is PosencForMaskedLM
+    model.save_pretrained(tmp_path)  # what is saved from here loads elsewhere
+    assert (tmp_path / "modeling_posenc.py").read_text() == (exports / "tisa-trained" / "modeling_posenc.py").read_text()
+
+
+@pytest.mark.parametrize("name", ["shaw", "m4m", "synthesizer_dense"])
+def test_sdpa_is_refused_with_the_reason(name, exports):
+    folder = exports / f"{name}-trained"
+    assert transformers.AutoModel.from_pretrained(folder).config._attn_implementation == "eager"
+    with pytest.raises(ValueError, match=f"cannot run {name}: scaled_dot_product_attention has no place for"):
+        transformers.AutoModel.from_pretrained(folder, attn_implementation="sdpa")
+
+
+def test_schemes_that_a_checkpoint_lacks_start_as_schemes_do(exports):
+    torch.manual_seed(0)
+    folder = exports / "tisa-trained"
+    model = transformers.AutoModelForMaskedLM.from_pretrained(folder, positions="tisa+t5+kerple")
+    for scheme in ("t5.weight", "kerple"):
+        found = [p for name, p in model.named_parameters() if f"positions.{scheme}" in name]
+        assert found
+        assert all(0 < p.abs().max() < 10 for p in found)
+
+
+def test_only_what_the_expression_needs_travels(exports):
+    code = (exports / "tisa-trained" / "modeling_posenc.py").read_text()
+    assert "class Tisa(" in code
+    assert "class Shaw(" not in code
+    assert "torchdiffeq" not in code
+    assert "torchdiffeq" in (exports / "floater-trained" / "modeling_posenc.py").read_text()
+
+
+def test_card(exports):
+    card = (exports / "tupe_r-trained" / "README.md").read_text()
+    for expected in ("untied+t5+reset", "Ke et al. 2021", "trust_remote_code=True", "sdpa: ", "eager: ", "encoder_embed_dim: 32"):
+        assert expected in card
+    assert "trust_remote_code" not in (exports / "absolute-trained" / "README.md").read_text()
+
+
+def test_the_labels_head_and_options_are_in_the_config(exports):
+    config = transformers.AutoConfig.from_pretrained(exports / "tisa-classes")
+    assert isinstance(config, PosencConfig)
+    assert (config.num_labels, config.fairseq_head, config.position_options["tisa_kernels"]) == (3, "topic", 5)
+
+
+def test_a_model_that_differs_is_refused(checkpoint, prepared, tmp_path, monkeypatch, capsys):
+    original = PosencPreTrainedModel.save_pretrained
+
+    def save_another(self, folder, **options):
+        with torch.no_grad():
+            self.base_model.encoder.positions.tisa.amplitude.add_(0.5)
+        original(self, folder, **options)
+
+    out = tmp_path / "out"
+    arguments = ["export-hf", str(checkpoint), "--data", str(prepared), "--out", str(out), "--head", "lm"]
+    assert main(arguments) == 0
+    before = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
+    monkeypatch.setattr(PosencPreTrainedModel, "save_pretrained", save_another)
+    capsys.readouterr()
+    assert main([*arguments, "--overwrite"]) == 2
+    assert "the exported model is not the checkpoint's: outputs differ by" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
+    assert (tmp_path / "out.partial" / "model.safetensors").exists()
+    assert not (tmp_path / "out.partial" / "README.md").exists()
+
+
+def refusal(capsys, *arguments):
+    assert main(["export-hf", *map(str, arguments)]) == 2
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert message.startswith("fairseq-posenc export-hf: ")
+    return message
+
+
+def test_bad_input(checkpoint, prepared, tmp_path, capsys):
+    out = tmp_path / "out"
+    common = ("--data", prepared, "--out", out)
+    assert "does not exist" in refusal(capsys, tmp_path / "none.pt", *common)
+    assert "no such head, only lm, topic" in refusal(capsys, checkpoint, *common, "--head", "sentiment")
+    out.mkdir()
+    (out / "precious.txt").write_text("mine")
+    assert "is not empty" in refusal(capsys, checkpoint, *common)
+    assert (out / "precious.txt").read_text() == "mine"
+
+    truncated = tmp_path / "truncated.pt"
+    truncated.write_bytes(checkpoint.read_bytes()[:5000])
+    assert "cannot be read as a checkpoint" in refusal(capsys, truncated, "--data", prepared, "--out", tmp_path / "a")
+
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for name in ("dict.txt", "sentencepiece.model"):
+        shutil.copy(prepared / name, bare)
+    message = refusal(capsys, checkpoint, "--data", bare, "--out", tmp_path / "a")
+    assert "neither valid.bin and .idx nor train.bin and .idx" in message
+
+    saved = torch.load(checkpoint, weights_only=True)
+    del saved["model"]["encoder.sentence_encoder.positions.tisa.offset"]
+    torch.save(saved, tmp_path / "incomplete.pt")
+    assert main(["export-hf", str(tmp_path / "incomplete.pt"), "--data", str(prepared), "--out", str(tmp_path / "a")]) == 2
+    assert "does not fit the model that its own configuration describes" in capsys.readouterr().err
+    assert not (tmp_path / "a").exists()

