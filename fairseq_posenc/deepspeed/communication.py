@@ -62,7 +62,7 @@ def prepare_engine(on_cpu: bool) -> None:
     """
     if not on_cpu:
         return
-    folder = Path(os.environ.setdefault("TORCH_EXTENSIONS_DIR", str(_extensions())))
+    folder = Path(os.environ.setdefault("TORCH_EXTENSIONS_DIR", str(extensions_folder())))
     folder.mkdir(parents=True, exist_ok=True)
     from deepspeed.accelerator import get_accelerator
 
@@ -82,7 +82,7 @@ def prepare_engine(on_cpu: bool) -> None:
             ) from error
 
 
-def _extensions() -> Path:
+def extensions_folder() -> Path:
     """The folder of compiled extensions: one for each host (home folders are shared, processors differ) and version."""
     import deepspeed
 

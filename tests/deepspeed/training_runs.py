@@ -22,7 +22,7 @@ OPTIONS = shlex.split("""
     --task masked_lm --criterion masked_lm --tokens-per-sample 32 --sample-break-mode none --batch-size 4
     --arch roberta_tisa --encoder-layers 2 --encoder-embed-dim 32 --encoder-ffn-embed-dim 64 --encoder-attention-heads 2
     --max-positions 32 --dropout 0 --attention-dropout 0
-    --optimizer adam --adam-betas '(0.9,0.98)' --weight-decay 0.01 --clip-norm 1.0
+    --optimizer adam --adam-betas '(0.9,0.98)' --weight-decay 0.01 --clip-norm 1.6
     --lr 2e-3 --lr-scheduler polynomial_decay --warmup-updates 10 --total-num-update 100
     --disable-validation
 """)
