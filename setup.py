@@ -49,6 +49,7 @@ EXTRAS = {
     "hf": ["transformers>=4.40", "safetensors"],
     "floater": ["torchdiffeq"],
     "plots": ["matplotlib"],
+    "glue": ["scikit-learn", "scipy"],
     # setuptools 70.1 builds wheels by itself; a test of the packaging uses it.
     "dev": [
         "setuptools>=70.1",

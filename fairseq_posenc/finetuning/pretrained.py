@@ -85,12 +85,12 @@ class Pretrained:
         self.path = path
         self.digest = sha256(path)
         try:
-            self.saved = checkpoint_utils.load_checkpoint_to_cpu(str(path))
+            self._saved = checkpoint_utils.load_checkpoint_to_cpu(str(path))
         except (RuntimeError, pickle.UnpicklingError) as error:
             raise ValueError(f"--checkpoint: {error}") from error
         self.cfg = cfg = self._config()
         self.model: DictConfig = cfg.model
-        self._state: dict[str, Tensor] = self.saved["model"]
+        self._state: dict[str, Tensor] = self._saved["model"]
         self.vocabulary = Vocabulary(self._find_data_bin(cfg, data_bin))
         self._check_vocabulary(data_bin, cfg)
 
@@ -116,12 +116,10 @@ class Pretrained:
         task = SimpleNamespace(source_dictionary=self.vocabulary.dictionary, cfg=SimpleNamespace(), max_positions=lambda: None)
         return ARCH_MODEL_REGISTRY[self.arch].build_model(self.model_options(), task).max_positions()
 
-    def report(self, model: nn.Module) -> LoadReport:
-        """Compare the checkpoint with a model that is to take it, by way of the model's own upgrades of state dicts."""
-        return self._fit(model)[0]
-
     def save_for(self, model: nn.Module, path: Path, allow_partial: bool = False) -> LoadReport:
         """Write what fairseq's trainer needs to start ``model`` from this checkpoint: no optimizer state, but every parameter.
+
+        What is taken over is seen by letting the model upgrade the state dict, as it does when it loads one.
 
         Raises:
             ValueError: parameters are missing, left over or of other shapes, beyond the heads, and ``allow_partial`` is false.
@@ -134,14 +132,14 @@ class Pretrained:
                 "trained with this code and architecture, or add --allow-partial to start those parameters at random."
             )
         with atomic_write(path, "wb") as stream:
-            torch.save({**self.saved, "model": state, "last_optimizer_state": None}, stream)
+            torch.save({**self._saved, "model": state, "last_optimizer_state": None}, stream)
         return report
 
     def _fit(self, model: nn.Module) -> tuple[LoadReport, dict[str, Tensor]]:
         """The report, and a state dict that the model loads: without new heads, which it fills in itself, by the run's seed."""
         upgraded = dict(self._state)
         model.upgrade_state_dict(upgraded)
-        sources = {_storage(tensor): name for name, tensor in self._state.items()}
+        sources = {_storage(tensor) for tensor in self._state.values()}
         own = model.state_dict()
         misfits = {
             name: f"{name} has the shape {tuple(value.shape)} and the model's has {tuple(own[name].shape)}"
@@ -164,16 +162,16 @@ class Pretrained:
         return report, {**taken, **missing}
 
     def _config(self) -> DictConfig:
-        if self.saved.get("args") is not None:
-            cfg = convert_namespace_to_omegaconf(self.saved["args"])
-        elif self.saved.get("cfg") is not None:
-            cfg = self.saved["cfg"]
+        if self._saved.get("args") is not None:
+            cfg = convert_namespace_to_omegaconf(self._saved["args"])
+        elif self._saved.get("cfg") is not None:
+            cfg = self._saved["cfg"]
         else:
             raise ValueError(f"{self.path} holds no configuration: it is not a checkpoint that fairseq's trainer saved")
         arch = getattr(cfg.model, "_name", None) or getattr(cfg.model, "arch", None)
         if arch not in ARCH_MODEL_REGISTRY:
             raise ValueError(f"{self.path} is of the architecture {arch!r}, which is not registered with fairseq here")
-        if not any(map(EMBEDDINGS.search, self.saved["model"])):
+        if not any(map(EMBEDDINGS.search, self._saved["model"])):
             raise ValueError(f"{self.path} is of the architecture {arch!r}, which is no RoBERTa-like encoder")
         return cfg
 

@@ -21,6 +21,7 @@ from ..options import add_common_flags
 from ..pretrained import Pretrained
 from ..report import best_run, read_baseline, write_report
 from ..tuning import remove_starts
+from .metrics import measures
 from .runs import DEFAULTS, LRS, SEEDS, TaskRuns
 from .submission import collect, prediction_file
 from .tasks import TASKS, GlueTask
@@ -49,6 +50,7 @@ def main(args: argparse.Namespace) -> None:
     Raises:
         ValueError, OSError: what is wrong with a flag, a file or the checkpoint, and what to do.
     """
+    measures()  # rather than find out after training that they are not installed
     baseline = read_baseline(args.baseline) if args.baseline else None
     pretrained = Pretrained(args.checkpoint, args.data_bin)
     with sole_writer(args.out):

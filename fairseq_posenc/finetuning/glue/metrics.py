@@ -4,34 +4,49 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
-from scipy import stats
-from sklearn import metrics
 
 from .tasks import GlueTask
 
-
-def _correlation(measure: Callable[..., tuple[float, float]]) -> Callable[[np.ndarray, np.ndarray], float]:
-    def correlation(targets: np.ndarray, predictions: np.ndarray) -> float:
-        with warnings.catch_warnings():  # of constant predictions, which are uncorrelated with anything
-            warnings.simplefilter("ignore", stats.ConstantInputWarning)
-            value = float(measure(targets, predictions)[0])
-        return 0.0 if np.isnan(value) else value
-
-    return correlation
+Measure = Callable[[np.ndarray, np.ndarray], float]
+"""(targets, predictions), each (N,) -> score, 1 at best."""
 
 
-METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
-    "accuracy": metrics.accuracy_score,
-    "f1": lambda targets, predictions: metrics.f1_score(targets, predictions, zero_division=0.0),
-    "matthews": metrics.matthews_corrcoef,
-    "pearson": _correlation(stats.pearsonr),
-    "spearman": _correlation(stats.spearmanr),
-}
-"""(targets, predictions), each (N,) -> score, 1 at best. f1 is of class 1. A correlation with a constant is 0."""
+@cache
+def measures() -> dict[str, Measure]:
+    """Every measure by its name. f1 is of class 1; a correlation with a constant is 0.
+
+    Raises:
+        ValueError: scikit-learn or scipy is not installed.
+    """
+    try:
+        from scipy import stats
+        from sklearn import metrics
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            "scikit-learn and scipy compute GLUE's metrics and are not both installed: pip install 'fairseq-posenc[glue]' (or "
+            "scikit-learn scipy)."
+        ) from error
+
+    def correlation(measure: Callable[[np.ndarray, np.ndarray], tuple[float, float]]) -> Measure:
+        def correlate(targets: np.ndarray, predictions: np.ndarray) -> float:
+            with warnings.catch_warnings():  # of constant predictions
+                warnings.simplefilter("ignore", stats.ConstantInputWarning)
+                return float(np.nan_to_num(measure(targets, predictions)[0]))
+
+        return correlate
+
+    return {
+        "accuracy": metrics.accuracy_score,
+        "f1": lambda targets, predictions: metrics.f1_score(targets, predictions, zero_division=0.0),
+        "matthews": metrics.matthews_corrcoef,
+        "pearson": correlation(stats.pearsonr),
+        "spearman": correlation(stats.spearmanr),
+    }
 
 
 def score(task: GlueTask, targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
     """The task's metrics in per cent."""
-    return {name: 100 * float(METRICS[name](targets, predictions)) for name in task.metrics}
+    return {name: 100 * float(measures()[name](targets, predictions)) for name in task.metrics}
