@@ -85,12 +85,12 @@ class Pretrained:
         self.path = path
         self.digest = sha256(path)
         try:
-            self._saved = checkpoint_utils.load_checkpoint_to_cpu(str(path))
+            self.saved = checkpoint_utils.load_checkpoint_to_cpu(str(path))
         except (RuntimeError, pickle.UnpicklingError) as error:
             raise ValueError(f"--checkpoint: {error}") from error
         self.cfg = cfg = self._config()
         self.model: DictConfig = cfg.model
-        self._state: dict[str, Tensor] = self._saved["model"]
+        self._state: dict[str, Tensor] = self.saved["model"]
         self.vocabulary = Vocabulary(self._find_data_bin(cfg, data_bin))
         self._check_vocabulary(data_bin, cfg)
 
@@ -132,7 +132,7 @@ class Pretrained:
                 "trained with this code and architecture, or add --allow-partial to start those parameters at random."
             )
         with atomic_write(path, "wb") as stream:
-            torch.save({**self._saved, "model": state, "last_optimizer_state": None}, stream)
+            torch.save({**self.saved, "model": state, "last_optimizer_state": None}, stream)
         return report
 
     def _fit(self, model: nn.Module) -> tuple[LoadReport, dict[str, Tensor]]:
@@ -162,16 +162,16 @@ class Pretrained:
         return report, {**taken, **missing}
 
     def _config(self) -> DictConfig:
-        if self._saved.get("args") is not None:
-            cfg = convert_namespace_to_omegaconf(self._saved["args"])
-        elif self._saved.get("cfg") is not None:
-            cfg = self._saved["cfg"]
+        if self.saved.get("args") is not None:
+            cfg = convert_namespace_to_omegaconf(self.saved["args"])
+        elif self.saved.get("cfg") is not None:
+            cfg = self.saved["cfg"]
         else:
             raise ValueError(f"{self.path} holds no configuration: it is not a checkpoint that fairseq's trainer saved")
         arch = getattr(cfg.model, "_name", None) or getattr(cfg.model, "arch", None)
         if arch not in ARCH_MODEL_REGISTRY:
             raise ValueError(f"{self.path} is of the architecture {arch!r}, which is not registered with fairseq here")
-        if not any(map(EMBEDDINGS.search, self._saved["model"])):
+        if not any(map(EMBEDDINGS.search, self.saved["model"])):
             raise ValueError(f"{self.path} is of the architecture {arch!r}, which is no RoBERTa-like encoder")
         return cfg
 
