@@ -209,3 +209,13 @@ def test_no_tensor_is_as_large_as_a_vector_for_every_pair(row: Row) -> None:
     with LargestTensor() as largest:
         with_gradients(by_package, positions, layer)
     assert n * n <= largest.size < n * n * d / 4
+
+
+@rows()
+def test_every_parameter_has_an_effect(row: Row) -> None:
+    """What no loss can reach is a dead parameter: it costs memory, and PyTorch's DDP stops at it."""
+    positions = make_positions(row, options={"position_share_layers": True})
+    layer = make_layer(row, positions, 16)
+    results = with_gradients(by_package, positions, layer)
+    for name, _ in positions.named_parameters():
+        assert results[f"gradient of {name}"].ne(0).any(), name
