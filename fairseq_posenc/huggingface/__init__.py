@@ -8,7 +8,8 @@ from importlib.util import find_spec
 def _hide_broken_torchaudio() -> None:
     """Let a torchaudio that does not load count as not installed.
 
-    fairseq requires torchaudio, whose releases lag behind PyTorch's, and transformers imports it wherever it is installed.
+    fairseq requires torchaudio, whose releases lag behind PyTorch's, and transformers imports it wherever it is installed, for
+    RoBERTa as well. It looks once, so that an answer it already has is taken back.
     """
     if "torchaudio" in sys.modules or find_spec("torchaudio") is None:
         return
@@ -16,6 +17,13 @@ def _hide_broken_torchaudio() -> None:
         import torchaudio  # noqa: F401
     except (ImportError, OSError):
         sys.modules["torchaudio"] = None  # type: ignore[assignment]
+        if "transformers" in sys.modules:
+            from transformers.utils import import_utils
+
+            if hasattr(import_utils, "_torchaudio_available"):  # transformers 4
+                import_utils._torchaudio_available = False
+            else:
+                import_utils.is_torchaudio_available.cache_clear()
 
 
 _hide_broken_torchaudio()

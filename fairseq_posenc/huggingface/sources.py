@@ -78,6 +78,8 @@ def _read_fairseq(folder: Path) -> Source:
         saved = checkpoint_utils.load_checkpoint_to_cpu(str(path))
     except (RuntimeError, pickle.UnpicklingError) as error:
         raise ValueError(str(error)) from error
+    except KeyError as error:
+        raise ValueError(f"{path} is no checkpoint that fairseq's trainer saved: it has no {error}") from error
     options = saved["cfg"]["model"] if saved.get("cfg") else saved["args"]
     options = Namespace(**(vars(options) if isinstance(options, Namespace) else options))
     vocabulary = SourceVocabulary.of_folder(folder)

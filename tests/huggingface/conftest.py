@@ -18,7 +18,7 @@ def prepared(toy_text, tmp_path_factory):
     folder = tmp_path_factory.mktemp("prepared") / "data-bin"
     text, valid = toy_text / "train.txt", toy_text / "valid.txt"
     with contextlib.redirect_stderr(io.StringIO()):
-        status = main(["prepare", str(text), "--valid", str(valid), "--out", str(folder), "--vocab-size", "80", "--workers", "1"])
+        status = main(["prepare", str(text), "--valid", str(valid), "--out", str(folder), "--vocab-size", "44", "--workers", "1"])
     assert status == 0
     return folder
 

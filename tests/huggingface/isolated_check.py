@@ -53,7 +53,7 @@ def logits(folder):
 
 def use(folder):
     model = load("ForMaskedLM", folder)
-    tokens = torch.randint(4, 60, (3, 14), generator=torch.Generator().manual_seed(0))
+    tokens = torch.randint(4, 40, (3, 14), generator=torch.Generator().manual_seed(0))
     tokens[1, 9:] = 1
     mask = tokens.ne(1).long()
     with torch.no_grad():

@@ -62,7 +62,8 @@ def write_bert(folder: Path, kind="ForMaskedLM"):
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     names = dict(pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]")
     transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
-    config = transformers.BertConfig(vocab_size=len(tokens), num_labels=3, **SMALL)
+    labels = 3 if kind == "ForSequenceClassification" else 2
+    config = transformers.BertConfig(vocab_size=len(tokens), num_labels=labels, **SMALL)
     model = perturbed(getattr(transformers, f"Bert{kind}")(config))
     model.save_pretrained(folder)
     return model
@@ -158,7 +159,10 @@ def test_released_fairseq_roberta(tmp_path, capsys):
                      tokens_per_sample=48, data=".", **SIZES)  # fmt: skip
     model = perturbed(RobertaModel.build_model(args, Namespace(source_dictionary=dictionary)))
     released = {name.replace("encoder.", "decoder.", 1): value for name, value in model.state_dict().items()}  # as it was then
-    torch.save({"args": args, "model": released}, folder / "model.pt")
+    history = [{"optimizer_name": "FairseqAdam", "lr_scheduler_state": {"best": None}, "num_updates": 500}]
+    extra = {"epoch": 1, "train_iterator": {"epoch": 1, "iterations_in_epoch": 0}}
+    saved = {"args": args, "model": released, "optimizer_history": history, "extra_state": extra, "last_optimizer_state": None}
+    torch.save(saved, folder / "model.pt")
     state, printed = import_hf(capsys, folder, tmp_path / "out" / "model.pt")
     assert float(printed.partition("source's by ")[2].split()[0]) < 1e-5
     assert torch.equal(state[TABLE], model.encoder.sentence_encoder.embed_positions.weight[2:])
@@ -172,7 +176,7 @@ def test_removed_positions_leave_their_average(toy_text, tmp_path, capsys):
 
     model = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "roberta").eval()
     table = model.roberta.embeddings.position_embeddings.weight
-    tokens = torch.randint(4, 300, (2, 20), generator=torch.Generator().manual_seed(0))
+    tokens = torch.randint(4, len(source.vocabulary.dictionary), (2, 20), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         table[:] = table[2:].mean(0)
         expected = model(tokens).logits.log_softmax(-1)
