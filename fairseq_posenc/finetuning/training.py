@@ -39,7 +39,8 @@ def configure(arch: str, model: DictConfig, arguments: Sequence[str], extra: str
 
 def build(cfg: DictConfig) -> BaseFairseqModel:
     """The model that a configuration describes, freshly initialised."""
-    return tasks.setup_task(cfg.task).build_model(cfg.model)
+    with _quiet():
+        return tasks.setup_task(cfg.task).build_model(cfg.model)
 
 
 def train(cfg: DictConfig, log: Path, progress: Progress) -> None:
@@ -60,8 +61,20 @@ def train(cfg: DictConfig, log: Path, progress: Progress) -> None:
 
 def load(checkpoint: Path) -> BaseFairseqModel:
     """A model that :func:`train` has saved, for inference."""
-    (model,), _, _ = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)])
+    with _quiet():
+        (model,), _, _ = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)])
     return model.eval()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep what fairseq logs, warnings excepted, from the terminal, where a progress bar is."""
+    before = logging.root.manager.disable
+    logging.disable(logging.INFO)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 class _Reporter(logging.Handler):

@@ -11,6 +11,8 @@ import sentencepiece
 from fairseq.data import Dictionary
 from sentencepiece import sentencepiece_pb2
 
+from ..files import sha256
+
 MASK = "<mask>"
 SENTENCEPIECE = "sentencepiece.model"
 GPT2_FILES = ("encoder.json", "vocab.bpe")
@@ -131,6 +133,11 @@ class Vocabulary:
     def save(self, folder: Path) -> None:
         """Write the dictionary into ``folder`` as dict.txt."""
         self.dictionary.save(str(folder / "dict.txt"))
+
+    def digests(self) -> dict[str, str]:
+        """SHA-256 of each of its files."""
+        files = ["dict.txt", *(name for name in (SENTENCEPIECE, *GPT2_FILES) if (self.folder / name).exists())]
+        return {name: sha256(self.folder / name) for name in files}
 
     def _find_pieces(self) -> Pieces:
         if (self.folder / SENTENCEPIECE).exists():

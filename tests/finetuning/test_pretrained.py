@@ -2,7 +2,10 @@
 
 import pytest
 import torch
-from fairseq import checkpoint_utils
+from fairseq import checkpoint_utils, options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models import ARCH_MODEL_REGISTRY
+from omegaconf import OmegaConf
 from torch import nn
 
 from fairseq_posenc.finetuning.options import max_length
@@ -43,6 +46,25 @@ def test_options_come_from_the_checkpoint(pretrain):
     scheme = model.encoder.sentence_encoder.positions.tisa
     assert scheme.options.kernels == 3
     assert model.args.encoder_embed_dim == 32
+
+
+TINY = sorted(name for name in ARCH_MODEL_REGISTRY if name.startswith(("roberta_", "albert_")) and name.endswith("_tiny"))
+
+
+@pytest.mark.parametrize("arch", TINY)
+def test_every_architecture_is_taken_over_whole(arch, checkpoint, data_bin, tmp_path):
+    if "floater" in arch:
+        pytest.importorskip("torchdiffeq")
+    parser = options.get_training_parser()
+    flags = ["--task", "masked_lm", "--tokens-per-sample", "32", "--batch-size", "1", "--arch", arch]
+    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, [str(data_bin), *flags]))
+    state = build(cfg).state_dict()
+    saved = torch.load(checkpoint, weights_only=False)
+    cfg = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
+    torch.save({**saved, "cfg": cfg, "model": state}, tmp_path / "checkpoint.pt")
+    pretrained = Pretrained(tmp_path / "checkpoint.pt")
+    report = pretrained.save_for(question_answering_model(pretrained), tmp_path / "start.pt")
+    assert set(report.loaded) == {name for name in state if not name.startswith("encoder.lm_head.")}
 
 
 def damaged(checkpoint, path, change):

@@ -58,7 +58,7 @@ class TaskRuns:
             for path in files.values():
                 next(read(path, task, labelled, args.skip_bad))
         splits = {"train": folder / "train.tsv", "valid": next(iter(self._dev.values()))}
-        identity = {"vocabulary": sha256(pretrained.vocabulary.folder / "dict.txt"), "max_length": length}
+        identity = {"vocabulary": pretrained.vocabulary.digests(), "max_length": length}
         examples = prepare(task, splits, data, self._encoder, identity, args.skip_bad)
         self._tuning = FineTuning(task.name, args, pretrained, settings, _arguments(task, data), examples)
         files = {"train": splits["train"], **self._dev}

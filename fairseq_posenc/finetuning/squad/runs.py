@@ -56,8 +56,9 @@ class SquadRuns:
         self._dev = args.data / f"dev-v{args.version}.json"
         splits = {"train": args.data / f"train-v{args.version}.json", "valid": self._dev}
         cut = {"vocabulary": sha256(pretrained.vocabulary.folder / "dict.txt"), **dataclasses.asdict(limits)}
+        identity = {**cut, "vocabulary": pretrained.vocabulary.digests(), "bad_answers": args.bad_answers}
         data = args.out / "data" / self.name
-        windows = prepare(splits, data, self._vocabulary, self._maker, cut, args.version, args.bad_answers)
+        windows = prepare(splits, data, self._vocabulary, self._maker, identity, args.version, args.bad_answers)
         arguments = [str(data), "--task", "squad", "--criterion", "squad"]
         self._tuning = FineTuning(self.name, args, pretrained, settings, arguments, windows)
         self._answers = AnswerLimits(best=args.n_best, tokens=args.max_answer_length)
