@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from fairseq_posenc.architectures import EXPRESSIONS
 from fairseq_posenc.attention import BACKENDS, Backend, choose
 from fairseq_posenc.schemes import REGISTRY
 
@@ -40,6 +41,11 @@ def test_every_scheme_has_a_row(name: str) -> None:
     assert any(name in row.expression.split("+") for row in ROWS), (
         f"the scheme {name!r} has no row in tests/conformance/table.py, so nothing holds it to its equation"
     )
+
+
+@pytest.mark.parametrize("expression", sorted(set(EXPRESSIONS.values())))
+def test_every_architecture_has_a_row(expression: str) -> None:
+    assert expression in [row.expression for row in ROWS], f"{expression!r} has no row in tests/conformance/table.py"
 
 
 def test_rows_differ() -> None:

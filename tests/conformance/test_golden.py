@@ -9,13 +9,27 @@ import torch
 from torch.nn import functional as F
 
 from fairseq_posenc.attention import BACKENDS
+from fairseq_posenc.encoder import Encoder, EncoderConfig
 from fairseq_posenc.schemes import Positions, Settings
 from fairseq_posenc.schemes.alibi import slopes
 from fairseq_posenc.schemes.t5 import bucket
 from fairseq_posenc.schemes.tisa import scoring_function
 from fairseq_posenc.terms import Sample, Window
 
-from .peers import HEAD_DIM, HEADS, LENGTHS, Attention, Tensors, assert_close, below, bias, golden, make, terms
+from .peers import (
+    HEAD_DIM,
+    HEADS,
+    LENGTHS,
+    MAX_POSITIONS,
+    Attention,
+    Tensors,
+    assert_close,
+    below,
+    bias,
+    golden,
+    make,
+    terms,
+)
 
 lengths = pytest.mark.parametrize("n", LENGTHS)
 DIM = HEADS * HEAD_DIM
@@ -91,6 +105,42 @@ def test_tupe_a(variant: str, n: int) -> None:
 def test_tupe_r(variant: str, options: dict[str, int], n: int) -> None:
     peer = below(golden("tupe_r"), f"{variant}.")
     assert_tupe(peer, tupe(peer, relative=True, **options), n, norm_before=variant == "pre")
+
+
+@pytest.mark.parametrize("variant", ["post", "pre"])
+@pytest.mark.parametrize("expression", ["untied+reset", "untied+t5+reset"])
+def test_a_whole_tupe_encoder(expression: str, variant: str) -> None:
+    peer, relative = below(golden("tupe_r" if "t5" in expression else "tupe_a"), f"{variant}."), "t5" in expression
+    before = variant == "pre"
+    config = EncoderConfig(
+        vocab_size=101,
+        layers=2,
+        dim=DIM,
+        ffn_dim=2 * DIM,
+        heads=HEADS,
+        max_positions=MAX_POSITIONS,
+        positions=expression,
+        position_options={"untied_form": "code"},
+        activation="relu",
+        normalize_before=before,
+        layernorm_embedding=before,
+    )
+    encoder = Encoder(config).double().eval()
+    theirs = {
+        name.replace("emb_out_layer_norm", "layer_norm").replace("emb_layer_norm", "layernorm_embedding"): value
+        for name, value in below(peer, "w.").items()
+        if not name.startswith(("pos", "relative"))
+    }
+    for name in [name for name in theirs if ".in_proj_" in name]:
+        prefix, kind = name.split("in_proj_")
+        theirs |= {f"{prefix}{p}_proj.{kind}": rows for p, rows in zip("qkv", theirs.pop(name).chunk(3), strict=True)}
+    own = {f"positions.{name}": value for name, value in tupe(peer, relative).state_dict().items()}
+    encoder.load_state_dict({**theirs, **own})
+    for n in LENGTHS:
+        expected = below(peer, f"n{n}.")
+        real = expected["tokens"] != 1
+        with torch.no_grad():
+            assert_close(encoder(expected["tokens"]).last[real], expected["encoder_out_BTC"][real], 1e-10)
 
 
 @lengths
