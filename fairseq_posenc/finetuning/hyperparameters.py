@@ -14,35 +14,37 @@ import torch
 import yaml
 
 
-def _help(default: Any, text: str, metavar: str) -> Any:
-    return field(default=default, metadata={"help": text, "metavar": metavar})
+def _declare(default: Any, text: str, metavar: str, low: float = 0, high: float = float("inf")) -> Any:
+    return field(default=default, metadata={"help": text, "metavar": metavar, "low": low, "high": high})
 
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What one run of fine-tuning is told; the defaults are RoBERTa's (Liu et al. 2019, table 10)."""
+    """What one run of fine-tuning is told; the defaults are RoBERTa's (Liu et al. 2019, table 10).
 
-    epochs: int = _help(10, "passes over the training set", "N")
-    batch_size: int = _help(32, "examples in a batch, over all devices", "B")
-    warmup: float = _help(0.06, "share of the updates in which the learning rate rises; then it falls linearly to 0", "SHARE")
-    weight_decay: float = _help(0.1, "decoupled weight decay", "W")
-    dropout: float = _help(0.1, "dropout probability", "P")
-    attention_dropout: float = _help(0.1, "dropout probability of attention weights", "P")
-    adam_beta2: float = _help(0.98, "decay of Adam's second moments", "BETA")
-    adam_eps: float = _help(1e-6, "Adam's epsilon", "EPS")
-    clip_norm: float = _help(0.0, "greatest norm of the gradient; 0 is no limit", "G")
+    Raises:
+        ValueError: a value of another type, or out of its range; names it.
+    """
+
+    epochs: int = _declare(10, "passes over the training set", "N", low=1)
+    batch_size: int = _declare(32, "examples in a batch, over all devices", "B", low=1)
+    warmup: float = _declare(0.06, "share of the updates in which the learning rate rises, to fall then", "SHARE", high=1)
+    weight_decay: float = _declare(0.1, "decoupled weight decay", "W")
+    dropout: float = _declare(0.1, "dropout probability", "P", high=1)
+    attention_dropout: float = _declare(0.1, "dropout probability of attention weights", "P", high=1)
+    adam_beta2: float = _declare(0.98, "decay of Adam's second moments", "BETA", high=1)
+    adam_eps: float = _declare(1e-6, "Adam's epsilon", "EPS")
+    clip_norm: float = _declare(0.0, "greatest norm of the gradient; 0 is no limit", "G")
 
     def __post_init__(self) -> None:
-        for name, low, high in [
-            ("epochs", 1, None), ("batch_size", 1, None), ("warmup", 0, 1), ("weight_decay", 0, None), ("dropout", 0, 1),
-            ("attention_dropout", 0, 1), ("adam_beta2", 0, 1), ("adam_eps", 0, None), ("clip_norm", 0, None),
-        ]:  # fmt: skip
-            value = getattr(self, name)
-            kind = type(next(f.default for f in dataclasses.fields(self) if f.name == name))
+        for declared in dataclasses.fields(self):
+            value, kind = getattr(self, declared.name), type(declared.default)
             if isinstance(value, bool) or not isinstance(value, (int, kind)):
-                raise ValueError(f"{name} must be of the type {kind.__name__}, got {value!r}")
-            if value < low or (high is not None and value > high):
-                raise ValueError(f"{name} must be at least {low}{'' if high is None else f' and at most {high}'}, got {value}")
+                raise ValueError(f"{declared.name} must be of the type {kind.__name__}, got {value!r}")
+            low, high = declared.metadata["low"], declared.metadata["high"]
+            if not low <= value <= high:
+                most = "" if high == float("inf") else f" and at most {high}"
+                raise ValueError(f"{declared.name} must be at least {low}{most}, got {value}")
 
     def arguments(self, lr: float, seed: int, examples: int) -> list[str]:
         """fairseq-train's flags for ``examples`` training examples."""
