@@ -55,7 +55,7 @@ def m4(p: Parameters, layer: Layer) -> Reading:
 
 
 def m4_reset(p: Parameters, layer: Layer) -> Reading:
-    """Huang et al. 2021, section 5.3: M4 in which [CLS] has rows of its own, after Ke et al. 2021, eq. 10."""
+    """Huang et al. 2021, section 5.3: M4 in which [CLS] has rows of its own, after Ke et al. 2021, section 3.2."""
     a = vectors_with_cls(p["m4.weight"], layer)
     return Reading((content(layer) + with_queries(layer, a) + with_keys(layer, a)) * layer.scale())
 

@@ -90,7 +90,7 @@ def absolute_tisa(p: Parameters, layer: Layer) -> Reading:
 
 
 def absolute_t5(p: Parameters, layer: Layer) -> Reading:
-    """Ke et al. 2021, section 4.1 (BERT-R): eq. 5's relative bias over an input with position embeddings."""
+    """Ke et al. 2021, section 4.1 (BERT-R): a relative bias over an input with position embeddings."""
     return Reading(t5(p, layer).scores, embedding=p["absolute.weight"][: layer.n][None])
 
 
@@ -120,7 +120,7 @@ def kerple(p: Parameters, layer: Layer) -> Reading:
 
 
 def reset(bias: Tensor, p: Parameters, layer: Layer) -> Tensor:
-    """Ke et al. 2021, eq. 10: θ_1 for all pairs from [CLS], θ_2 for all others to it."""
+    """Ke et al. 2021, section 3.2: θ_1 for all pairs from [CLS], θ_2 for all others to it."""
     theta = layer.of(p["reset.cls"])[..., None, None]  # (H, 2, 1, 1)
     from_cls = layer.table(lambda i, j: i == 0)
     to_cls = layer.table(lambda i, j: j == 0 and i > 0)

@@ -9,7 +9,7 @@ from .absolute import shared
 from .reading import Layer, Parameters, Reading, content, layer_norm
 from .scalar import reset, t5_bias
 
-FACTOR = 2.0  # of 1/sqrt(2d), Ke et al. 2021, eq. 7
+FACTOR = 2.0  # of 1/sqrt(2d), Ke et al. 2021, section 3.1
 
 
 def correlations(p: Parameters, layer: Layer) -> Tensor:
@@ -33,20 +33,20 @@ def correlations(p: Parameters, layer: Layer) -> Tensor:
 
 
 def untied(p: Parameters, layer: Layer) -> Reading:
-    """Ke et al. 2021, eq. 7: q_i·k_j / sqrt(2d) + (p_i U^Q)·(p_j U^K) / sqrt(2d)."""
+    """Ke et al. 2021, section 3.1: q_i·k_j / sqrt(2d) + (p_i U^Q)·(p_j U^K) / sqrt(2d)."""
     return Reading(content(layer) * layer.scale(FACTOR) + correlations(p, layer))
 
 
 def untied_t5(p: Parameters, layer: Layer) -> Reading:
-    """Ke et al. 2021, eq. 8: the same and a relative bias, which is not scaled."""
+    """Ke et al. 2021, section 3.1: the same and a relative bias, which is not scaled."""
     return Reading(content(layer) * layer.scale(FACTOR) + correlations(p, layer) + t5_bias(p, layer))
 
 
 def tupe_a(p: Parameters, layer: Layer) -> Reading:
-    """Ke et al. 2021, eq. 9, 10: reset_θ of the correlations."""
+    """Ke et al. 2021, section 3.2: reset_θ of the correlations."""
     return Reading(content(layer) * layer.scale(FACTOR) + reset(correlations(p, layer), p, layer))
 
 
 def tupe_r(p: Parameters, layer: Layer) -> Reading:
-    """Ke et al. 2021, eq. 9, 10: reset_θ of the correlations and the relative bias together."""
+    """Ke et al. 2021, section 3.2: reset_θ of the correlations and the relative bias together."""
     return Reading(content(layer) * layer.scale(FACTOR) + reset(correlations(p, layer) + t5_bias(p, layer), p, layer))
