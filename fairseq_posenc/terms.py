@@ -116,7 +116,7 @@ class RelativeIndex:
 
     ``rows[t]`` is the row of the offset ``window.offsets[t]``; ``None`` says that the table has exactly one row an offset.
     ``cls_rows = (from_cls, to_cls)``, if given, overrides it where position 0 ([CLS]) is the query, and where it is the
-    key of another query (Ke et al. 2021, eq. 15).
+    key of another query (Ke et al. 2021, section 3.2).
     """
 
     window: Window

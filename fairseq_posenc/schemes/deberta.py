@@ -54,7 +54,7 @@ class Deberta(OffsetTableScheme):
             self.key_projection = self.parameter(settings.head_dim, settings.head_dim)
             self.query_projection = self.parameter(settings.head_dim, settings.head_dim)
         else:
-            self.weight = nn.Parameter(torch.empty(1, 1, self.offsets + 2 * settings.reset, settings.dim))
+            self.weight = nn.Parameter(torch.empty(1, 1, self.offsets + 2 * self.has_cls_rows, settings.dim))
         if options.projections == "model":
             layers = 1 if self.shared[0] else settings.layers
             self.key_projection = nn.Parameter(torch.empty(layers, 1, settings.dim, settings.dim))

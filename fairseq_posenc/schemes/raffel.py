@@ -21,6 +21,7 @@ class Raffel(OffsetTableScheme):
     name = "raffel"
     equation = "e = (q·k + a_r) / √d"
     source = "Huang et al. 2021, eq. 10"
+    resets = False
 
     def __init__(self, settings: Settings, options: Scheme.Options) -> None:
         super().__init__(settings, options)

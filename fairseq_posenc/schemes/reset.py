@@ -12,7 +12,7 @@ from .base import Scheme, Settings, register
 
 @register
 class Reset(Scheme):
-    """``b_0j = θ_1`` for every j, ``b_i0 = θ_2`` for every other i, in place of the sum of the other schemes' biases (eq. 15).
+    """``b_0j = θ_1`` for every j, ``b_i0 = θ_2`` for every other i, in place of the sum of the others' biases (section 3.2).
 
     Vector tables and gains (``m4+reset``) get two rows of their own for the same pairs (Huang et al. 2021, section 5.3).
     ``cls`` is (1, heads, 2), θ_1 and θ_2; there is none where no other scheme has a bias.
@@ -20,7 +20,7 @@ class Reset(Scheme):
 
     name = "reset"
     equation = "b_0j = θ₁, b_i0 = θ₂"
-    source = "Ke et al. 2021, eq. 15"
+    source = "Ke et al. 2021, §3.2"
     translation_invariant = False
     decoder = False
     share_layers = True

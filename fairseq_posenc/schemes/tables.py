@@ -18,6 +18,7 @@ class OffsetTableScheme(Scheme):
     inductive = False
     share_heads = True
     always_clips = False
+    resets = True  # whether its tables have rows for [CLS]; scalar biases leave them to the scheme ``reset``
 
     def __init__(self, settings: Settings, options: Scheme.Options) -> None:
         super().__init__(settings, options)
@@ -25,9 +26,13 @@ class OffsetTableScheme(Scheme):
         self.clip = settings.max_positions - 1 if clip is None else clip
         self.inductive = self.always_clips or clip is not None  # type: ignore[misc]
 
+    @property
+    def has_cls_rows(self) -> bool:
+        return self.resets and self.settings.reset
+
     def offset_table(self, *width: int, offsets: int | None = None) -> nn.Parameter:
         """An uninitialised table (layers or 1, heads or 1, rows, *width)."""
-        return self.parameter((2 * self.clip + 1 if offsets is None else offsets) + 2 * self.settings.reset, *width)
+        return self.parameter((2 * self.clip + 1 if offsets is None else offsets) + 2 * self.has_cls_rows, *width)
 
     def offset_index(self, window: Window) -> RelativeIndex:
         """Row ``clip(j - i, k) + k``; the last two rows are those of [CLS]."""
@@ -37,4 +42,4 @@ class OffsetTableScheme(Scheme):
 
     def indexed(self, window: Window, rows: Tensor, offsets: int) -> RelativeIndex:
         """An index by ``rows`` over a table of so many offsets, followed by the rows of [CLS] where there are any."""
-        return RelativeIndex(window, rows, (offsets, offsets + 1) if self.settings.reset else None)
+        return RelativeIndex(window, rows, (offsets, offsets + 1) if self.has_cls_rows else None)

@@ -24,7 +24,6 @@ class TransformerXL(Scheme):
     equation = "e = ((q+u)·k + (q+v)·W_R R_{i-j}) / √d"
     source = "Dai et al. 2019, §3.3"
     interpretable = False
-    share_heads = True
 
     def __init__(self, settings: Settings, options: Scheme.Options) -> None:
         super().__init__(settings, options)

@@ -15,7 +15,7 @@ from .base import Scheme, Settings, register
 
 @register
 class Untied(Scheme):
-    """``e_ij = (q_i·k_j + (p_i U^Q)·(p_j U^K)) / sqrt(2d)`` (eq. 14): words and positions do not meet.
+    """``e_ij = (q_i·k_j + (p_i U^Q)·(p_j U^K)) / sqrt(2d)`` (section 3.1): words and positions do not meet.
 
     ``weight`` is (n, D). Forms (``--untied-form``):
 
@@ -26,7 +26,7 @@ class Untied(Scheme):
 
     name = "untied"
     equation = "e = (q·k + (p_i U^Q)·(p_j U^K)) / √(2d)"
-    source = "Ke et al. 2021, eq. 14"
+    source = "Ke et al. 2021, §3.1; Huang et al. 2021, eq. 14"
     inductive = False
     translation_invariant = False
     scale_factor = 2.0
