@@ -47,6 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     options, rest = parser.parse_known_args(argv)
     if {"-h", "--help"} & set(rest):  # fairseq's follows
         print(f"{__doc__}\n{parser.format_help().partition(chr(10) * 2)[2]}")
+    from .deepspeed.config import Refused
+
     try:
         _check(options)
         if _on_cpu(rest):
@@ -55,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             _train_with_hydra(options, rest)
         else:
             _train(options, rest)
-    except ValueError as error:
+    except Refused as error:
         if os.environ.get("RANK", "0") == "0":
             print(f"fairseq_posenc.train: {error}", file=sys.stderr)
         return 2
@@ -66,7 +68,7 @@ def _check(options: argparse.Namespace) -> None:
     from .deepspeed import config
 
     if options.distributed_timeout <= 0:
-        raise ValueError(f"--distributed-timeout {options.distributed_timeout}: a positive number of seconds is needed")
+        raise config.Refused(f"--distributed-timeout {options.distributed_timeout}: a positive number of seconds is needed")
     if options.deepspeed_config is not None:
         config.stage(config.read(options.deepspeed_config), options.deepspeed_config)
 

@@ -24,6 +24,10 @@ FAIRSEQ_DECIDES = {
 WITHOUT_EFFECT_AT_STAGE_0 = "nothing is sharded at stage 0, so fairseq's own data parallelism trains and only its options count"
 
 
+class Refused(ValueError):
+    """A configuration that cannot be meant. Every process of a run finds it alike, so that one need say it."""
+
+
 class Setting(NamedTuple):
     """A value of DeepSpeed's that one of fairseq's options decides."""
 
@@ -41,23 +45,23 @@ def read(source: str) -> dict[str, Any]:
     """Read a preset by its name, or a JSON file.
 
     Raises:
-        ValueError: no such preset or file, or not a JSON object; says which there are.
+        Refused: no such preset or file, or not a JSON object; says which there are.
     """
     path = Path(source)
     if path.suffix != ".json":
         path = PRESETS / f"{source}.json"
         if not path.is_file():
-            raise ValueError(
+            raise Refused(
                 f"--deepspeed-config {source}: neither a preset ({', '.join(preset_names())}) nor the path of a .json file"
             )
     try:
         config = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_without_duplicates)
     except FileNotFoundError:
-        raise ValueError(f"--deepspeed-config {source}: there is no such file. Presets are {', '.join(preset_names())}") from None
+        raise Refused(f"--deepspeed-config {source}: there is no such file. Presets are {', '.join(preset_names())}") from None
     except ValueError as error:  # JSONDecodeError, UnicodeDecodeError or a duplicate
-        raise ValueError(f"--deepspeed-config {source} is not JSON: {error}") from None
+        raise Refused(f"--deepspeed-config {source} is not JSON: {error}") from None
     if not isinstance(config, dict):
-        raise ValueError(f"--deepspeed-config {source}: expected a JSON object, found {type(config).__name__}")
+        raise Refused(f"--deepspeed-config {source}: expected a JSON object, found {type(config).__name__}")
     return config
 
 
@@ -65,11 +69,11 @@ def stage(config: dict[str, Any], source: str) -> int:
     """ZeRO's stage, which a file must name: 0 replicates, 1 shards optimizer states, 2 also gradients, 3 also parameters.
 
     Raises:
-        ValueError: it is missing or none of these.
+        Refused: it is missing or none of these.
     """
     found = _get(config, "zero_optimization.stage")
     if type(found) is not int or found not in range(4):
-        raise ValueError(f'--deepspeed-config {source}: set "zero_optimization": {{"stage": 0, 1, 2 or 3}}; found {found}')
+        raise Refused(f'--deepspeed-config {source}: set "zero_optimization": {{"stage": 0, 1, 2 or 3}}; found {found}')
     return found
 
 
@@ -82,7 +86,7 @@ def complete(source: str, cfg: Any, world_size: int) -> dict[str, Any]:
         world_size: number of processes.
 
     Raises:
-        ValueError: the file contradicts fairseq's options (both values are named) or decides what fairseq decides.
+        Refused: the file contradicts fairseq's options (both values are named) or decides what fairseq decides.
     """
     config = read(source)
     zero = stage(config, source)
@@ -159,7 +163,7 @@ def _check(config: dict[str, Any], setting: Setting, source: str) -> None:
     found = _get(config, setting.path)
     if found is None or found == AUTO or _equal(found, setting.value):
         return
-    raise ValueError(
+    raise Refused(
         f"--deepspeed-config {source} has {setting.path} = {json.dumps(found)}, but fairseq's options say {setting.option}"
         f" ({json.dumps(setting.value)}). Change one of the two, or leave {setting.path} out of the file: it is filled in "
         "from the options."
@@ -180,9 +184,9 @@ def _equal(found: Any, value: Any) -> bool:
 def _refuse_foreign(config: dict[str, Any], source: str) -> None:
     for key, reason in FAIRSEQ_DECIDES.items():
         if config.get(key) not in (None, {}, AUTO):
-            raise ValueError(f'--deepspeed-config {source} has "{key}", which is not the file\'s to say: {reason}. Remove it.')
+            raise Refused(f'--deepspeed-config {source} has "{key}", which is not the file\'s to say: {reason}. Remove it.')
     if _get(config, "data_types.grad_accum_dtype") not in (None, AUTO):
-        raise ValueError(
+        raise Refused(
             f"--deepspeed-config {source} has data_types.grad_accum_dtype, which replaces ZeRO's optimizer by one that cannot "
             "normalise gradients as fairseq does. Remove it."
         )
@@ -193,7 +197,7 @@ def _refuse_more_than_stage(config: dict[str, Any], cfg: Any, world_size: int, s
     extra = sorted(set(config) - known - {"zero_optimization"})
     extra += [f"zero_optimization.{key}" for key in sorted(set(config["zero_optimization"]) - {"stage"})]
     if extra:
-        raise ValueError(f"--deepspeed-config {source} sets {', '.join(extra)}, but {WITHOUT_EFFECT_AT_STAGE_0}. Remove them.")
+        raise Refused(f"--deepspeed-config {source} sets {', '.join(extra)}, but {WITHOUT_EFFECT_AT_STAGE_0}. Remove them.")
 
 
 def _refuse_unsupported(cfg: Any, zero: int) -> None:
@@ -215,9 +219,9 @@ def _refuse_unsupported(cfg: Any, zero: int) -> None:
     }
     for flag, given in refused.items():
         if given:
-            raise ValueError(f"{flag} and ZeRO stage {zero} exclude each other; leave {flag} out.")
+            raise Refused(f"{flag} and ZeRO stage {zero} exclude each other; leave {flag} out.")
     if zero == 3 and cfg.ema.store_ema:
-        raise ValueError("--store-ema needs all parameters on every GPU, and ZeRO stage 3 shards them; use zero2.")
+        raise Refused("--store-ema needs all parameters on every GPU, and ZeRO stage 3 shards them; use zero2.")
 
 
 def _get(config: dict[str, Any], path: str) -> Any:

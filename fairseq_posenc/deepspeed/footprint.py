@@ -21,12 +21,17 @@ class Footprint:
     layers: int
     dim: int
     tokens: int
+    shared_activations: float  # bytes, whatever the number of samples: positional terms
     activations_per_sample: float  # bytes
     checkpointing: bool
 
+    def activations(self, samples: int) -> float:
+        """Bytes kept for the backward pass over a batch."""
+        return self.shared_activations + samples * self.activations_per_sample
+
 
 def footprint(arch: str, overrides: Sequence[str], vocabulary: int, tokens: int, precision: str) -> Footprint:
-    """Measure an architecture with one and with two layers; all further ones are copies of the second.
+    """Measure an architecture with one and two layers on one and two samples; all further ones are copies of the second.
 
     Args:
         arch: name of a registered RoBERTa architecture.
@@ -41,15 +46,19 @@ def footprint(arch: str, overrides: Sequence[str], vocabulary: int, tokens: int,
     args = _arguments(arch, overrides, tokens)
     models = [_build(Namespace(**{**vars(args), "encoder_layers": layers}), vocabulary, precision) for layers in (1, 2)]
     one, two = (sum(parameter.numel() for parameter in model.parameters()) for model in models)
-    kept_by_one, kept_by_two = (saved_bytes(model, *_sample(vocabulary, tokens)) for model in models)
     layers = args.encoder_layers
+    for_one_sample, for_two_samples = (
+        first + (layers - 1) * (second - first)
+        for first, second in ([saved_bytes(model, *_samples(n, vocabulary, tokens)) for model in models] for n in (1, 2))
+    )
     return Footprint(
         parameters=one + (layers - 1) * (two - one),
         layer_parameters=layers * (two - one),
         layers=layers,
         dim=args.encoder_embed_dim,
         tokens=tokens,
-        activations_per_sample=kept_by_one + (layers - 1) * (kept_by_two - kept_by_one),
+        shared_activations=2 * for_one_sample - for_two_samples,
+        activations_per_sample=for_two_samples - for_one_sample,
         checkpointing=bool(args.checkpoint_activations),
     )
 
@@ -74,11 +83,12 @@ def saved_bytes(model: Any, tokens: Any, masked: Any) -> int:
     return sum(storage.nbytes() for storage in saved.values())
 
 
-def _sample(vocabulary: int, tokens: int) -> tuple[Any, Any]:
-    """(1, n) tokens, and which of them are masked."""
+def _samples(number: int, vocabulary: int, tokens: int) -> tuple[Any, Any]:
+    """(number, n) tokens, and which of them are masked."""
     import torch
 
-    return torch.full((1, tokens), min(10, vocabulary - 1)), torch.arange(tokens).remainder(MASKED)[None] < 3
+    masked = torch.arange(tokens).remainder(MASKED) < 3
+    return torch.full((number, tokens), min(10, vocabulary - 1)), masked.expand(number, -1)
 
 
 def _arguments(arch: str, overrides: Sequence[str], tokens: int) -> Namespace:

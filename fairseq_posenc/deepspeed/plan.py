@@ -186,7 +186,7 @@ def flops_per_token(model: Footprint, vocabulary: int, checkpointing: bool) -> f
 
 def report(args: argparse.Namespace, model: Footprint, zero: Sharding) -> str:
     """The plan as text."""
-    needed = memory(model.parameters, zero, args.precision, args.batch_size * model.activations_per_sample)
+    needed = memory(model.parameters, zero, args.precision, model.activations(args.batch_size))
     sent = traffic(model.parameters, zero, args.precision, args.nodes, args.update_freq)
     batch = args.batch_size * args.update_freq * zero.gpus
     per_gpu = args.batch_size * args.update_freq * args.tokens_per_sample

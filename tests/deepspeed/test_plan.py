@@ -1,0 +1,127 @@
+"""The plan's figures: memory against measured runs and DeepSpeed's own formulas, and the arithmetic of the rest."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from training_runs import environment, launcher, needs_deepspeed
+
+from fairseq_posenc.deepspeed import plan
+from fairseq_posenc.deepspeed.footprint import footprint
+from fairseq_posenc.deepspeed.plan import Sharding
+
+SMALL = ["encoder_layers=3", "encoder_embed_dim=128", "encoder_ffn_embed_dim=512", "encoder_attention_heads=4"]
+
+
+@pytest.fixture(scope="module")
+def small():
+    return footprint("roberta_tisa", SMALL, vocabulary=1000, tokens=64, precision="fp32")
+
+
+def test_parameters_are_those_of_the_architecture(small):
+    """Counted by hand: embeddings, LayerNorms, layers, TISA's 3·S·H, the head, whose output weights are the embeddings."""
+    dim, ffn = 128, 512
+    layer = 4 * (dim * dim + dim) + 2 * dim * ffn + ffn + dim + 4 * dim + 3 * 5 * 4
+    head = dim * dim + dim + 2 * dim + 1000
+    assert small.parameters == 1000 * dim + 2 * dim + 3 * layer + head
+    assert small.layer_parameters == 3 * layer
+
+
+def test_activations_of_more_layers_and_samples_follow_from_one_and_two(small):
+    """What is multiplied up is what a forward pass of all layers and several samples keeps."""
+    from fairseq_posenc.deepspeed import footprint as room
+
+    model = room._build(room._arguments("roberta_tisa", SMALL, 64), 1000, "fp32")
+    kept = room.saved_bytes(model, *room._samples(5, 1000, 64))
+    assert kept == pytest.approx(small.activations(5), rel=1e-3)
+
+
+BUCKET = 300000
+MEASURED = """
+import gc, json, os, sys, torch
+from fairseq_posenc.deepspeed import communication, config
+os.environ["DS_ACCELERATOR"] = "cpu"
+communication.prepare_engine(on_cpu=True)
+torch.distributed.init_process_group("gloo")
+import deepspeed
+from torch import nn
+stage, precision = int(sys.argv[1]), sys.argv[2]
+model = nn.Sequential(*(nn.Linear(512, 512) for _ in range(8)))
+if precision == "bf16":
+    model = model.bfloat16()
+parameters = sum(p.numel() for p in model.parameters())
+contents = {**config.read(f"zero{stage}"), "train_batch_size": 2, "bf16": {"enabled": precision == "bf16"},
+            "zero_allow_untested_optimizer": True}
+contents["zero_optimization"] |= {"reduce_bucket_size": 1000, "allgather_bucket_size": 1000} if stage < 3 else {
+    "stage3_param_persistence_threshold": 0, "reduce_bucket_size": int(sys.argv[3]), "stage3_prefetch_bucket_size": 1000}
+optimizer = torch.optim.Adam(model.parameters(), lr=0.001, foreach=False)
+engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=contents, dist_init_required=False)
+sample = torch.ones(1, 512, dtype=torch.bfloat16 if precision == "bf16" else torch.float32)
+for _ in range(2):
+    engine.backward(engine(sample).float().pow(2).mean())
+    engine.step()
+gc.collect()
+tensors = [found for found in gc.get_objects() if isinstance(found, torch.Tensor)]
+storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
+torch.distributed.barrier()
+if torch.distributed.get_rank() == 0:
+    print(json.dumps({"parameters": parameters, "bytes": sum(storages.values())}), flush=True)
+torch.distributed.destroy_process_group()
+"""
+
+
+@needs_deepspeed
+@pytest.mark.parametrize(("stage", "precision"), [(1, "bf16"), (2, "fp32"), (3, "bf16")])
+def test_memory_of_the_states_is_that_of_a_measured_run(tmp_path, stage, precision):
+    """All tensors that are alive in one of two processes between steps."""
+    program = tmp_path / "measure.py"
+    program.write_text(MEASURED)
+    torchrun = [*launcher()[:-2], program, stage, precision, BUCKET]
+    done = subprocess.run([*map(str, torchrun)], capture_output=True, text=True, timeout=400, env=environment())
+    assert done.returncode == 0, done.stdout + done.stderr
+    measured = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
+    planned = plan.memory(measured["parameters"], Sharding(stage, gpus=2), precision, activations=0)
+    kept_buffers = planned.gradients + 2 * BUCKET if stage == 3 else 0  # there, they stay between steps
+    assert measured["bytes"] == pytest.approx(planned.states + kept_buffers, rel=0.1)
+
+
+@needs_deepspeed
+@pytest.mark.parametrize("offload", [False, True])
+def test_memory_agrees_with_deepspeeds_own_estimator(offload):
+    """Theirs counts the float32 gradients of the step among the states."""
+    program = """
+from deepspeed.runtime.zero.stage_1_and_2 import estimate_zero2_model_states_mem_needs as estimate
+print("found", *estimate(10**9, num_gpus_per_node=8, num_nodes=4, cpu_offload=OFFLOAD, additional_buffer_factor=1))
+""".replace("OFFLOAD", str(offload))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, env=environment())
+    host, gpu = map(float, next(line for line in done.stdout.splitlines() if line.startswith("found")).split()[1:])
+    ours = plan.memory(10**9, Sharding(2, gpus=32, offload_optimizer=offload), "fp16", activations=0)
+    assert ours.parameters + (0 if offload else ours.gradients + ours.optimizer + ours.step) == pytest.approx(gpu, rel=1e-6)
+    if offload:
+        assert 8 * ours.host <= host
+
+
+def test_traffic_of_each_stage():
+    """8 GPUs on 2 hosts, 1000 numbers of 2 bytes, 4 micro-batches; 3/4 of what a ring passes on stays on a host's links."""
+    for stage, passes in ((0, 2), (1, 2), (2, 5), (3, 12)):
+        sent = plan.traffic(1000, Sharding(stage, gpus=8), "bf16", nodes=2, update_freq=4)
+        assert sent == plan.Traffic(gpu=passes * 2000 * 3 / 4, host=passes * 2000 / 2)
+    alone = plan.traffic(1000, Sharding(2, gpus=1), "bf16", nodes=1, update_freq=1)
+    assert alone == plan.Traffic(gpu=0, host=0)
+
+
+def test_the_command_prints_a_plan_and_refuses_nonsense(run):
+    flags = ["--vocab-size", 1000, "--tokens-per-sample", 64, "--model", *SMALL]
+    shown = run("fairseq-posenc", "plan", "--arch", "roberta_tisa", "--deepspeed-config", "zero3", "--nodes", 2, *flags).stdout
+    assert "16 GPUs on 2 hosts, zero3, bf16" in shown
+    assert "fits in 80 GB" in shown
+    for wrong, message in (
+        (["--arch", "roberta_tiza"], "Near are roberta_tisa"),
+        (["--arch", "roberta_tisa", "--mfu", "1.5"], "--mfu 1.5"),
+        (["--arch", "roberta_tisa", "--nodes", "0"], "--nodes 0"),
+        (["--arch", "roberta_tisa", "--model", "width=3"], "--model width=3"),
+    ):
+        done = run("fairseq-posenc", "plan", *wrong, check=False)
+        assert done.returncode == 2
+        assert message in done.stdout
