@@ -45,7 +45,7 @@ class build_with_startup(build):
 
 
 EXTRAS = {
-    "deepspeed": ["deepspeed>=0.15"],
+    "deepspeed": ["deepspeed>=0.19.8,<0.20"],  # its engine's internals are relied on; see fairseq_posenc/deepspeed
     "hf": ["transformers>=4.40", "safetensors"],
     "floater": ["torchdiffeq"],
     "plots": ["matplotlib"],
@@ -76,6 +76,7 @@ setup(
     # So that an editable install is a plain path entry, which a folder that happens to be called fairseq_posenc cannot hide.
     package_dir={"": "."},
     packages=find_packages(include=["fairseq_posenc", "fairseq_posenc.*"]),
+    package_data={"fairseq_posenc.deepspeed": ["presets/*.json"]},
     cmdclass={"build": build_with_startup, "build_startup": build_startup},
     install_requires=[
         "torch>=2.4,<2.14",
