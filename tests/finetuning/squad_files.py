@@ -1,5 +1,6 @@
 """Writes SQuAD files with questions made up at random."""
 
+import itertools
 import json
 import random
 from pathlib import Path
@@ -7,14 +8,16 @@ from typing import Any
 
 from .conftest import WORDS
 
-NAMES = ["Ada", "Boris", "Chloë", "Dmitri", "Émile", "Fatima", "Goro", "Hélène", "Ivan", "José"]
+SYLLABLES = ["ka", "mi", "ro", "té", "lu", "san", "vo", "ber", "ny", "zö"]
+NAMES = ["".join(syllables).capitalize() for syllables in itertools.product(SYLLABLES, repeat=3)]
 ADJECTIVES, THINGS = WORDS[:11], WORDS[11:]
 
 
-def paragraph(rng: random.Random, number: int, facts: int, impossible: bool) -> dict[str, Any]:
-    """A context of ``facts`` sentences such as “Ada has a red box, and 1,234 fish.” and questions about who has what."""
+def paragraph(rng: random.Random, number: int, names: list[str], impossible: bool) -> dict[str, Any]:
+    """Who has what, as in “Kaminy has a red box, and 1,234 fish.”, and questions about it; the last name has nothing."""
     context, questions = "", []
-    for fact, name in enumerate(rng.sample(NAMES, facts)):
+    *owners, other = names
+    for fact, name in enumerate(owners):
         thing = f"{rng.choice(ADJECTIVES)} {rng.choice(THINGS)}"
         context += f"{name}  has “a {thing}”, " if fact % 2 else f"{name} has a {thing}, "
         start = len(context) - len(thing) - (3 if fact % 2 else 2)
@@ -24,9 +27,8 @@ def paragraph(rng: random.Random, number: int, facts: int, impossible: bool) -> 
         question = {"id": f"q{number}-{fact}", "question": f"What does {name} have?", "answers": answer}
         questions.append({**question, "is_impossible": False} if impossible else question)
     if impossible:
-        other = next(name for name in NAMES if name not in context)
         questions.append(
-            {"id": f"q{number}-none", "question": f"What does {other} have?", "answers": [], "is_impossible": True}
+            {"id": f"q{number}-none", "question": f"What did {other} lose?", "answers": [], "is_impossible": True}
         )
     return {"context": context, "qas": questions}
 
@@ -34,7 +36,9 @@ def paragraph(rng: random.Random, number: int, facts: int, impossible: bool) -> 
 def write_squad(folder: Path, version: str, paragraphs: int, facts: int = 4, seed: int = 0) -> Path:
     """The same questions as training and as development set."""
     rng = random.Random(seed)
-    made = [paragraph(rng, number, facts, version == "2.0") for number in range(paragraphs)]
+    names = rng.sample(NAMES, paragraphs * (facts + 1))
+    shares = [names[i : i + facts + 1] for i in range(0, len(names), facts + 1)]
+    made = [paragraph(rng, number, share, version == "2.0") for number, share in enumerate(shares)]
     content = {"version": version, "data": [{"title": "Who has what", "paragraphs": made}]}
     folder.mkdir(parents=True, exist_ok=True)
     for split in ("train", "dev"):
