@@ -91,7 +91,7 @@ class Scheme(nn.Module):
 
     def terms(self, layer: int, window: Window, x: Tensor) -> Terms:
         """The terms of one layer whose input at the queries is ``x``, (B, Q, D). Only what depends on ``x`` overrides it."""
-        layers = window.once(self, lambda: self.layer_terms(window))
+        layers = window.once(self.name, lambda: self.layer_terms(window))
         return layers[layer if len(layers) > 1 else 0]
 
     def join(self, others: Sequence[Terms]) -> None:
