@@ -44,7 +44,7 @@ with fairseq_posenc and exported by its version {version}.
 from transformers import AutoModelFor{kind}, AutoTokenizer, pipeline
 
 model = AutoModelFor{kind}.from_pretrained("{name}"{trust})
-tokenizer = AutoTokenizer.from_pretrained("{name}")
+tokenizer = AutoTokenizer.from_pretrained("{name}"{trust})
 pipe = pipeline("{pipeline}", model=model, tokenizer=tokenizer)
 ```
 

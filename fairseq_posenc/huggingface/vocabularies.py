@@ -38,7 +38,8 @@ class SourceVocabulary:
     def of_folder(cls, folder: Path) -> SourceVocabulary:
         """That of fairseq's own files."""
         dictionary = Dictionary.load(str(folder / "dict.txt"))
-        dictionary.add_symbol(MASK)
+        if MASK not in dictionary:
+            dictionary.add_symbol(MASK)
         files = {name: (folder / name).read_bytes() for name in (SENTENCEPIECE, *GPT2_FILES) if (folder / name).exists()}
         return cls(dictionary, torch.arange(len(dictionary)), files)
 
