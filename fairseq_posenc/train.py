@@ -47,8 +47,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     options, rest = parser.parse_known_args(argv)
     if {"-h", "--help"} & set(rest):  # fairseq's follows
         print(f"{__doc__}\n{parser.format_help().partition(chr(10) * 2)[2]}")
+    from .deepspeed import communication
     from .deepspeed.config import Refused
 
+    communication.rank_from_slurm(os.environ)  # before fairseq is imported, which then looks for LOCAL_RANK
     try:
         _check(options)
         if _on_cpu(rest):
@@ -69,8 +71,8 @@ def _check(options: argparse.Namespace) -> None:
 
     if options.distributed_timeout <= 0:
         raise config.Refused(f"--distributed-timeout {options.distributed_timeout}: a positive number of seconds is needed")
-    if options.deepspeed_config is not None:
-        config.stage(config.read(options.deepspeed_config), options.deepspeed_config)
+    if _stage(options) > 0:
+        config.require_deepspeed()
 
 
 def _on_cpu(arguments: list[str]) -> bool:
@@ -106,7 +108,6 @@ def _call_main(options: argparse.Namespace, call_main: Callable, cfg: Any, main:
     """fairseq's ``call_main``, which makes the processes that no launcher has made, with :func:`_run` around ``main``."""
     from .deepspeed import communication
 
-    communication.rank_from_slurm(os.environ)
     communication.limit_waiting(options.distributed_timeout)
     sharded = _stage(options) > 0
     if sharded and "RANK" not in os.environ and cfg.distributed_training.distributed_world_size == 1:

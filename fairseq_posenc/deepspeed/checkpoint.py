@@ -30,6 +30,7 @@ from torch import distributed
 
 from ..compat import loading
 from . import safe_loading
+from .config import require_deepspeed
 
 logger = logging.getLogger(__name__)
 
@@ -145,8 +146,10 @@ def master_weights(folder: Path) -> dict[str, torch.Tensor]:
     """Every parameter in float32, put together from a folder of shards.
 
     Raises:
+        Refused: DeepSpeed is not installed.
         FileNotFoundError, RuntimeError: the folder is missing or damaged.
     """
+    require_deepspeed()
     require(folder)
     safe_loading.apply()
     from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,6 +35,16 @@ class Setting(NamedTuple):
     path: str  # keys joined by dots
     value: Any
     option: str  # as the user wrote it, to be shown in messages
+
+
+def require_deepspeed() -> None:
+    """Refuse to go on without DeepSpeed.
+
+    Raises:
+        Refused: it is not installed.
+    """
+    if find_spec("deepspeed") is None:
+        raise Refused("DeepSpeed is not installed, which sharding needs: pip install 'fairseq-posenc[deepspeed]'")
 
 
 def preset_names() -> list[str]:

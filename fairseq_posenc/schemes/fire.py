@@ -63,7 +63,8 @@ class Fire(Scheme):
     def _scores(self, layer: int, queries: Tensor, keys: Tensor) -> Tensor:
         """(some queries), (K,) -> (some queries, K, H)"""
         i, j = queries[:, None], keys
-        c, threshold, weight1, bias1, weight2, bias2 = (precise(p)[layer] for p in self.parameters())
+        parameters = (self.c, self.threshold, self.weight1, self.bias1, self.weight2, self.bias2)
+        c, threshold, weight1, bias1, weight2, bias2 = (precise(p)[layer] for p in parameters)
         c, longest = c.abs(), threshold.abs() * self.options.threshold
         normalised = (c * (i - j).abs()).log1p() / (c * torch.maximum(torch.maximum(i, j), longest)).log1p()
         hidden = F.relu(F.linear(normalised[..., None], weight1, bias1))

@@ -140,3 +140,17 @@ def test_other_ways_to_hold_parameters_are_refused(flag):
 def test_ema_needs_whole_parameters():
     with pytest.raises(ValueError, match="zero2"):
         config.complete("zero3", fairseq_config("--store-ema"), 2)
+
+
+def test_sharding_without_deepspeed_says_what_to_install(run):
+    program = """
+import importlib.util, sys
+find_spec = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name == "deepspeed" else find_spec(name, *rest)
+from fairseq_posenc.train import main
+sys.exit(main(["data", "--deepspeed-config", "zero2"]))
+"""
+    done = run("python", "-c", program, check=False)
+    assert done.returncode == 2
+    assert "pip install 'fairseq-posenc[deepspeed]'" in done.stdout
+    assert "Traceback" not in done.stdout

@@ -39,8 +39,7 @@ def losses(expression, sharded):
     if sharded:
         contents = {**config.read("zero3"), "train_batch_size": 3, "zero_allow_untested_optimizer": True}
         contents["gradient_clipping"] = 0.0  # DeepSpeed's default is 1
-        if expression != "fire":  # whose few numbers every preset leaves whole: it asks for all parameters without naming them
-            contents["zero_optimization"]["stage3_param_persistence_threshold"] = 0
+        contents["zero_optimization"]["stage3_param_persistence_threshold"] = 0
         model, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=contents, dist_init_required=False)
     found = []
     for _ in range(3):
