@@ -196,6 +196,11 @@ def _refuse_foreign(config: dict[str, Any], source: str) -> None:
     for key, reason in FAIRSEQ_DECIDES.items():
         if config.get(key) not in (None, {}, AUTO):
             raise Refused(f'--deepspeed-config {source} has "{key}", which is not the file\'s to say: {reason}. Remove it.')
+    if _get(config, "zero_optimization.stage") == 1 and _get(config, "zero_optimization.overlap_comm"):
+        raise Refused(
+            f"--deepspeed-config {source} has zero_optimization.overlap_comm, which stage 1 cannot do while fairseq says when an "
+            "update is complete. Remove it, or use stage 2."
+        )
     if _get(config, "data_types.grad_accum_dtype") not in (None, AUTO):
         raise Refused(
             f"--deepspeed-config {source} has data_types.grad_accum_dtype, which replaces ZeRO's optimizer by one that cannot "

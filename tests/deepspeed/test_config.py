@@ -115,6 +115,7 @@ def test_a_contradiction_is_refused_and_both_values_are_named(complete, contradi
         ({"zero_optimization": {"stage": 4}}, "found 4"),
         ({"zero_optimization": {"stage": 2}, "scheduler": {"type": "WarmupLR"}}, "--lr-scheduler"),
         ({"zero_optimization": {"stage": 1}, "data_types": {"grad_accum_dtype": "fp32"}}, "grad_accum_dtype"),
+        ({"zero_optimization": {"stage": 1, "overlap_comm": True}}, "use stage 2"),
         ({"zero_optimization": {"stage": 0, "overlap_comm": True}}, "zero_optimization.overlap_comm"),
         ({"zero_optimization": {"stage": 0}, "wall_clock_breakdown": True}, "wall_clock_breakdown"),
     ],
