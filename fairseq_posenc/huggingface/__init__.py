@@ -37,8 +37,8 @@ from transformers import (  # noqa: E402
 )
 
 from . import assemble  # noqa: E402
+from .configuration import PosencConfig  # noqa: E402
 from .modeling import (  # noqa: E402
-    PosencConfig,
     PosencForMaskedLM,
     PosencForQuestionAnswering,
     PosencForSequenceClassification,

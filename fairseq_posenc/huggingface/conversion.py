@@ -12,6 +12,7 @@ from transformers import PreTrainedModel, RobertaConfig
 
 from . import modeling, names
 from .checkpoint import Checkpoint
+from .configuration import PosencConfig
 
 
 def to_transformers(checkpoint: Checkpoint) -> tuple[PreTrainedModel, list[str]]:
@@ -43,9 +44,9 @@ def is_plain_roberta(checkpoint: Checkpoint) -> bool:
     return config == usual and config.padding_idx == 1 and factor == 1.0 and same_head
 
 
-def _posenc_config(checkpoint: Checkpoint) -> modeling.PosencConfig:
+def _posenc_config(checkpoint: Checkpoint) -> PosencConfig:
     args = checkpoint.model.args
-    return modeling.PosencConfig(
+    return PosencConfig(
         **dataclasses.asdict(checkpoint.config),
         **_common_config(checkpoint),
         pooler_activation=str(args.pooler_activation_fn),

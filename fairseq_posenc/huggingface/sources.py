@@ -25,7 +25,7 @@ from ..encoder import ACTIVATIONS, EncoderConfig
 from ..models.roberta import PosencRobertaModel
 from ..models.stock import from_stock
 from . import names
-from .modeling import PosencConfig
+from .configuration import PosencConfig
 from .vocabularies import SourceVocabulary, read_vocabulary
 
 ROBERTA_LIKE = ("roberta", "xlm-roberta", "camembert")

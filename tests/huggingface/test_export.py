@@ -14,10 +14,9 @@ from small_models import make_model, save, train, with_spans
 
 from fairseq_posenc.architectures import EXPRESSIONS
 from fairseq_posenc.cli import main
-from fairseq_posenc.huggingface import PosencForMaskedLM, PosencPreTrainedModel
+from fairseq_posenc.huggingface import PosencConfig, PosencForMaskedLM, PosencPreTrainedModel
 from fairseq_posenc.huggingface.checkpoint import Checkpoint
 from fairseq_posenc.huggingface.export import export
-from fairseq_posenc.huggingface.modeling import PosencConfig
 
 CHECK = Path(__file__).with_name("isolated_check.py")
 TOLERANCE = 2e-5

@@ -1,0 +1,67 @@
+"""The config of the transformers face. It travels with every export."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, fields
+from typing import Any
+
+from transformers import PretrainedConfig
+
+from ..encoder import EncoderConfig
+
+AUTO_MAP = {
+    "AutoConfig": "modeling_posenc.PosencConfig",
+    "AutoModel": "modeling_posenc.PosencModel",
+    "AutoModelForMaskedLM": "modeling_posenc.PosencForMaskedLM",
+    "AutoModelForSequenceClassification": "modeling_posenc.PosencForSequenceClassification",
+    "AutoModelForQuestionAnswering": "modeling_posenc.PosencForQuestionAnswering",
+}
+"""Where transformers finds the classes in a saved folder: this module travels as modeling_posenc.py."""
+
+
+class PosencConfig(PretrainedConfig):
+    """The encoder's own options under the encoder's own names, beside those that every config has.
+
+    Args:
+        pooler_activation: activation of the classification head.
+        pooler_dropout: dropout probability of the classification head.
+        pooler_dim: width inside the classification head; the model's by default.
+        options: fields of :class:`EncoderConfig`, by these names or by transformers' (``hidden_size``, …), and options of
+            every config.
+    """
+
+    model_type = "fairseq_posenc"
+    has_no_defaults_at_init = True  # so that everything is written into config.json, whatever the defaults become
+    attribute_map = {  # noqa: RUF012 - transformers reads a class attribute
+        "hidden_size": "dim",
+        "num_hidden_layers": "layers",
+        "num_attention_heads": "heads",
+        "intermediate_size": "ffn_dim",
+        "max_position_embeddings": "max_positions",
+        "hidden_act": "activation",
+        "hidden_dropout_prob": "dropout",
+        "attention_probs_dropout_prob": "attention_dropout",
+    }
+
+    def __init__(
+        self,
+        pooler_activation: str = "tanh",
+        pooler_dropout: float = 0.0,
+        pooler_dim: int | None = None,
+        initializer_range: float = 0.02,
+        tie_word_embeddings: bool = True,
+        **options: Any,
+    ) -> None:
+        self.pooler_activation = pooler_activation
+        self.pooler_dropout = pooler_dropout
+        self.pooler_dim = pooler_dim
+        self.initializer_range = initializer_range
+        for field in fields(EncoderConfig):
+            default = field.default_factory() if field.default_factory is not MISSING else field.default
+            setattr(self, field.name, options.pop(field.name, 0 if default is MISSING else default))
+        special = {"bos_token_id": 0, "pad_token_id": self.padding_idx, "eos_token_id": self.separator_idx}
+        super().__init__(tie_word_embeddings=tie_word_embeddings, **{"auto_map": AUTO_MAP, **special, **options})
+
+    def encoder_config(self) -> EncoderConfig:
+        """The shared encoder's config."""
+        return EncoderConfig(**{field.name: getattr(self, field.name) for field in fields(EncoderConfig)})
