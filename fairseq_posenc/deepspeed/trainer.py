@@ -139,8 +139,18 @@ class DeepSpeedTrainer(Trainer):
         return Shards.of(found[0])
 
     def _loadable(self, folder: Path, shards: Shards) -> Path:
-        """The folder itself where as many processes at the same stage wrote it, else what it is converted to."""
+        """The folder itself where as many processes at the same stage wrote it, else what it is converted to.
+
+        Raises:
+            ValueError: stage 3 on one side only, between which DeepSpeed does not convert.
+        """
         stage = self._deepspeed_config["zero_optimization"]["stage"]
+        if (stage == 3) != (shards.stage == 3):
+            raise ValueError(
+                f"{folder} was written at ZeRO stage {shards.stage}, and --deepspeed-config says stage {stage}: stages 1 and 2 "
+                "continue each other, and stage 3 itself. Continue with the stage it was written at, or start from its weights: "
+                "--finetune-from-model, or --reset-optimizer."
+            )
         if (shards.processes, shards.stage) == (distributed.get_world_size(), stage):
             return folder
         logger.info(f"{folder} was written by {shards.processes} processes at ZeRO stage {shards.stage}")

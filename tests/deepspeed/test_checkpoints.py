@@ -35,7 +35,7 @@ def test_another_number_of_processes_continues_at_the_same_samples(fairseq_run, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("before", "now", "processes"), [(1, 3, 2), (3, 2, 2), (2, 2, 4)])
+@pytest.mark.parametrize(("before", "now", "processes"), [(1, 2, 2), (2, 2, 4), (3, 3, 4)])
 def test_another_stage_or_more_processes_continue(fairseq_run, sharded_run, train, before, now, processes):
     halfway = sharded_run(before).save_dir / HALFWAY
     flags = ("--deepspeed-config", f"zero{now}", "--restore-file", halfway, "--batch-size", 8 // processes, "--no-save")
@@ -44,6 +44,12 @@ def test_another_stage_or_more_processes_continue(fairseq_run, sharded_run, trai
         assert_same_curve(run, fairseq_run, start=UPDATES // 2)
     else:  # other batches; the schedule goes on
         assert run.curve[UPDATES]["lr"] == fairseq_run.curve[UPDATES]["lr"]
+
+
+def test_stage_3_does_not_continue_another(sharded_run, train):
+    halfway = sharded_run(3).save_dir / HALFWAY
+    refused = train("--deepspeed-config", "zero2", "--restore-file", halfway, "--no-save", launch=launcher(), status=1)
+    assert "was written at ZeRO stage 3, and --deepspeed-config says stage 2" in refused.output
 
 
 @pytest.mark.parametrize("stage", [2, 3])
