@@ -1,4 +1,9 @@
-"""Training runs that the tests of this folder share; each costs seconds, so that one serves many assertions."""
+"""Training runs that the tests of this folder share; each costs seconds, so that one serves many assertions.
+
+Launchers, 16 bits, offloading, Hydra, more processes, and kills at many moments take longer, and run with
+
+    bash scripts/test.sh tests/deepspeed -m slow
+"""
 
 import pydoc_data.topics
 import subprocess

@@ -48,7 +48,7 @@ class Training:
     @property
     def curve(self) -> dict[int, dict[str, float]]:
         """update -> loss, gnorm, lr, tokens (wpb)."""
-        logged = [json.loads(found) for found in re.findall(r"train_inner \| (\{.*\})", self.output)]
+        logged = [json.loads(found) for found in re.findall(r"train_inner\b[^{]*(\{.*\})", self.output)]
         return {int(row["num_updates"]): {key: float(row[key]) for key in ("loss", "gnorm", "lr", "wpb")} for row in logged}
 
 
