@@ -86,16 +86,6 @@ def gather_objects_without_gpus() -> None:
     utils.all_gather_list = gather
 
 
-def broadcast_checkpoints() -> None:
-    """Let the first process send a checkpoint to the others, which need to read fairseq's stand-in for a tensor in it.
-
-    Part of :func:`.checkpoints.load_weights_only`, and goes with it.
-    """
-    from fairseq.distributed.utils import _TensorPlaceholder
-
-    torch.serialization.add_safe_globals([_TensorPlaceholder])
-
-
 def without_gpus(cfg: Any) -> bool:
     """Whether a fairseq config trains on the CPU."""
     return cfg.common.cpu or not torch.cuda.is_available()
@@ -113,5 +103,4 @@ PATCHES = (
     gloo_without_gpus,
     data_parallel_without_gpus,
     gather_objects_without_gpus,
-    broadcast_checkpoints,
 )
