@@ -1,6 +1,5 @@
 """What several tests share: running commands as a user does, and a small data-bin to run them on."""
 
-import os
 import random
 import subprocess
 import sys
@@ -8,13 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from commands import environment
 
 Run = Callable[..., subprocess.CompletedProcess]
-
-
-def environment(**variables: str) -> dict[str, str]:
-    """The environment of every command: one thread each, so that a small machine is not overrun."""
-    return {**os.environ, "OMP_NUM_THREADS": "1", **variables}
 
 
 @pytest.fixture(scope="session")

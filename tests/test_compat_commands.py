@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import environment
+from commands import environment
 
 from fairseq_posenc.compat import load_checkpoint
 

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from conftest import environment
+from commands import environment
 from fairseq import options
 from fairseq.data import Dictionary, TokenBlockDataset, data_utils
 from fairseq.file_io import PathManager

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import environment
+from commands import environment
 
 ROOT = Path(__file__).parent.parent
 STARTUP = ROOT / "startup"
