@@ -52,7 +52,5 @@ def sole_writer(folder: Path) -> Iterator[int]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise BlockingIOError(
-                f"another process is writing to {folder}. Wait for it, or name another folder."
-            ) from None
+            raise BlockingIOError(f"another process is writing to {folder}. Wait for it, or name another folder.") from None
         yield lock.fileno()

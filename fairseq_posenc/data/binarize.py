@@ -35,9 +35,7 @@ class Encoded(NamedTuple):
     text_bytes: int
 
 
-def binarize(
-    passages: Iterable[tuple[str, Passage]], model: bytes, writers: dict[str, DatabinWriter], workers: int
-) -> None:
+def binarize(passages: Iterable[tuple[str, Passage]], model: bytes, writers: dict[str, DatabinWriter], workers: int) -> None:
     """Encode every passage into its split's writer, in order.
 
     A line is one item, closed by ``</s>``; between two documents of a split lies an item of a lone ``</s>``, which

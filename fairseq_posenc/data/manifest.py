@@ -38,9 +38,7 @@ class Manifest:
             earlier = json.loads(self._path.read_text("utf-8"))
             stages, options, inputs = earlier["stages"], earlier["options"], earlier["inputs"]
         except (json.JSONDecodeError, KeyError, TypeError) as error:
-            raise ValueError(
-                f"{self._path} is not a manifest ({error}). Name another --out, or add --overwrite."
-            ) from None
+            raise ValueError(f"{self._path} is not a manifest ({error}). Name another --out, or add --overwrite.") from None
         if stages and (changed := self._changes(options, inputs)):
             raise ValueError(
                 f"{folder} was prepared from something else: {'; '.join(changed)}. "

@@ -44,21 +44,54 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", required=True, metavar="DIR", type=Path, help="the folder to write")
     held = parser.add_mutually_exclusive_group()
     held.add_argument("--valid", nargs="+", metavar="TEXT", default=[], help="validation text")
-    add(held, "--valid-fraction", type=float, default=0.01, metavar="F",
-        help="without --valid: hold out one of every 1/F documents")
+    add(
+        held,
+        "--valid-fraction",
+        type=float,
+        default=0.01,
+        metavar="F",
+        help="without --valid: hold out one of every 1/F documents",
+    )
     pieces = parser.add_argument_group("vocabulary")
-    add(pieces, "--vocab-size", type=int, default=32768, metavar="N",
-        help="symbols of the dictionary, fairseq's four and <mask> included; multiples of 8 are fast on GPUs")
+    add(
+        pieces,
+        "--vocab-size",
+        type=int,
+        default=32768,
+        metavar="N",
+        help="symbols of the dictionary, fairseq's four and <mask> included; multiples of 8 are fast on GPUs",
+    )
     add(pieces, "--model-type", choices=("unigram", "bpe"), default="unigram", help="sentencepiece's")
-    add(pieces, "--character-coverage", type=float, default=0.9999, metavar="C",
-        help="share of the text's characters that get a piece; the rarest become <unk>")
-    add(pieces, "--sample-mb", type=int, default=64, metavar="MB",
-        help="millions of characters, in lines drawn from the training text, that it is learned from")
-    pieces.add_argument("--sentencepiece-model", metavar="FILE",
-                        help="use this model, as of a pretrained checkpoint, and learn none; those above have no say")
+    add(
+        pieces,
+        "--character-coverage",
+        type=float,
+        default=0.9999,
+        metavar="C",
+        help="share of the text's characters that get a piece; the rarest become <unk>",
+    )
+    add(
+        pieces,
+        "--sample-mb",
+        type=int,
+        default=64,
+        metavar="MB",
+        help="millions of characters, in lines drawn from the training text, that it is learned from",
+    )
+    pieces.add_argument(
+        "--sentencepiece-model",
+        metavar="FILE",
+        help="use this model, as of a pretrained checkpoint, and learn none; those above have no say",
+    )
     add(parser, "--seed", type=int, default=1, metavar="S", help="of held-out documents and sample")
-    add(parser, "--workers", type=int, default=_usable_cores(), metavar="W",
-        help="processes that encode; the result does not depend on it")
+    add(
+        parser,
+        "--workers",
+        type=int,
+        default=_usable_cores(),
+        metavar="W",
+        help="processes that encode; the result does not depend on it",
+    )
     parser.add_argument("--overwrite", action="store_true", help="redo a folder that was prepared from something else")
 
 
@@ -73,9 +106,7 @@ def main(args: argparse.Namespace) -> None:
         if args.overwrite:
             _remove(args.out, (MANIFEST, *DATA, MODEL))
         elif not (args.out / MANIFEST).exists() and (stranger := _first_existing(args.out, (*DATA, MODEL))):
-            raise ValueError(
-                f"{stranger} was not written by this command. Name another --out, or add --overwrite to replace it."
-            )
+            raise ValueError(f"{stranger} was not written by this command. Name another --out, or add --overwrite to replace it.")
         manifest = Manifest(args.out, _options(args), {"train": args.text, "valid": args.valid})
         manifest.save()
         if not _done("tokenizer", manifest, args.out):
@@ -166,9 +197,7 @@ def _routed(args: argparse.Namespace, manifest: Manifest, bar: tqdm) -> Iterator
         yield "valid", passage
 
 
-def _read(
-    paths: list[str], bar: tqdm, on_end: Callable[[int, str], None] = lambda index, digest: None
-) -> Iterator[Passage]:
+def _read(paths: list[str], bar: tqdm, on_end: Callable[[int, str], None] = lambda index, digest: None) -> Iterator[Passage]:
     """The passages of several files; ``on_end`` is told each file's number and SHA-256."""
     for index, path in enumerate(paths):
         with MeteredFile(path, bar.update) as raw:

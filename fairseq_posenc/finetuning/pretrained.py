@@ -147,9 +147,7 @@ class Pretrained:
             if name in own and own[name].shape != value.shape
         }
         taken = {
-            name: value
-            for name, value in upgraded.items()
-            if name in own and name not in misfits and _storage(value) in sources
+            name: value for name, value in upgraded.items() if name in own and name not in misfits and _storage(value) in sources
         }
         kept = {_storage(value) for value in taken.values()} | {_storage(upgraded[name]) for name in misfits}
         report = LoadReport(

@@ -277,9 +277,7 @@ def test_deberta_v1(case: str, clip: int, n: int) -> None:
         "deberta.query_projection": weights["pos_q_proj.weight"].T[None, None],
         "deberta.query_bias": weights["pos_q_proj.bias"][None, None],
     }
-    positions = make(
-        "deberta", values, deberta_projections="model", deberta_indexing="original", max_relative_position=clip
-    )
+    positions = make("deberta", values, deberta_projections="model", deberta_indexing="original", max_relative_position=clip)
     assert_attention(below(peer, f"n{n}."), Attention.by_head(weights), positions, 1e-6)
 
 

@@ -128,9 +128,11 @@ def test_workers_and_chunks_do_not_change_the_result(tmp_path, monkeypatch):
 def test_held_out_documents_are_whole_and_not_in_training(tmp_path, text):
     out = tmp_path / "out"
     assert prepare(text, "--out", out, *SMALL) == 0
+
     def documents(split):
         joined = " ".join(" ".join(map(str, item)) for item in load(out, split))
         return joined.split(" 2 2 ")  # a line's end and a lone one
+
     train, valid = documents("train"), documents("valid")
     assert (len(train), len(valid)) == (54, 6)
     assert prepare(text, "--valid", text, "--out", tmp_path / "all", "--sentencepiece-model", out / "sentencepiece.model") == 0

@@ -27,9 +27,7 @@ def paragraph(rng: random.Random, number: int, names: list[str], impossible: boo
         question = {"id": f"q{number}-{fact}", "question": f"What does {name} have?", "answers": answer}
         questions.append({**question, "is_impossible": False} if impossible else question)
     if impossible:
-        questions.append(
-            {"id": f"q{number}-none", "question": f"What did {other} lose?", "answers": [], "is_impossible": True}
-        )
+        questions.append({"id": f"q{number}-none", "question": f"What did {other} lose?", "answers": [], "is_impossible": True})
     return {"context": context, "qas": questions}
 
 

@@ -57,9 +57,7 @@ def main(args: argparse.Namespace) -> None:
         runs = {task.name: TaskRuns(task, args, pretrained) for task in args.tasks}
         cells = [cell for run in runs.values() for cell in run.cells]
         needs = {name: [prediction_file(test) for test in run.tests] for name, run in runs.items()}
-        results = run_grid(
-            cells, args.out, lambda cell, *rest: runs[cell.task].run(cell, *rest), needs, args.keep_checkpoints
-        )
+        results = run_grid(cells, args.out, lambda cell, *rest: runs[cell.task].run(cell, *rest), needs, args.keep_checkpoints)
         remove_starts(args.out)
         print(write_report(results, args.out, baseline))
         if args.predict:

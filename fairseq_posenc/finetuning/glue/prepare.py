@@ -87,9 +87,7 @@ def prepare(
     if done is not None and done["identity"] == wanted:
         return done["examples"]["train"]
     shutil.rmtree(folder, ignore_errors=True)
-    counts = {
-        split: _write(task, read(path, task, skip_bad=skip_bad), folder, split, encoder) for split, path in files.items()
-    }
+    counts = {split: _write(task, read(path, task, skip_bad=skip_bad), folder, split, encoder) for split, path in files.items()}
     if encoder.cut:
         print(f"{task.name}: {encoder.cut} sequences cut to the length limit", file=sys.stderr)
     write_json(folder / DONE, {"identity": wanted, "examples": counts})

@@ -124,6 +124,4 @@ def _n_best(prediction: Prediction, with_null: bool) -> list[dict[str, Any]]:
     if with_null or not answers:
         answers = sorted([*answers, ("", prediction.null)], key=lambda answer: -answer[1])
     shares = softmax([score for _, score in answers])
-    return [
-        {"text": text, "score": score, "probability": share} for (text, score), share in zip(answers, shares, strict=True)
-    ]
+    return [{"text": text, "score": score, "probability": share} for (text, score), share in zip(answers, shares, strict=True)]

@@ -99,9 +99,7 @@ def deberta_tables(p: Parameters, layer: Layer) -> tuple[Tensor, Tensor]:
         table, key, query = (layer.of(p[f"deberta.{name}"]) for name in ("weight", "key_projection", "query_projection"))
         return table @ key, table @ query
     if form == "model":
-        key, query, bias = (
-            p[f"deberta.{name}"] for name in ("key_projection", "query_projection", "query_bias")
-        )
+        key, query, bias = (p[f"deberta.{name}"] for name in ("key_projection", "query_projection", "query_bias"))
         number = layer.number if len(key) > 1 else 0
         return layer.split(weight[0, 0] @ key[number, 0]), layer.split(weight[0, 0] @ query[number, 0] + bias[number, 0])
     table = layer_norm(weight[0, 0], p["deberta.layer_norm.weight"], p["deberta.layer_norm.bias"])
