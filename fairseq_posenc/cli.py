@@ -17,6 +17,7 @@ from fairseq_posenc.version import __version__
 class Command(NamedTuple):
     module: str
     help: str
+    extra: str | None = None  # of setup.py, without which the module cannot be imported
 
 
 COMMANDS = {
@@ -27,8 +28,12 @@ COMMANDS = {
     "bench": Command("fairseq_posenc.catalogue.bench", "time a training step of each scheme against stock RoBERTa"),
     "glue": Command("fairseq_posenc.finetuning.glue.command", "fine-tune a checkpoint on GLUE and score it"),
     "squad": Command("fairseq_posenc.finetuning.squad.command", "fine-tune a checkpoint on SQuAD 1.1 or 2.0 and score it"),
-    "export-hf": Command("fairseq_posenc.huggingface.export", "turn a checkpoint into a Hugging Face model, checked to agree"),
-    "import-hf": Command("fairseq_posenc.huggingface.importing", "turn RoBERTa or BERT into a checkpoint with any positions"),
+    "export-hf": Command(
+        "fairseq_posenc.huggingface.export", "turn a checkpoint into a Hugging Face model, checked to agree", "hf"
+    ),
+    "import-hf": Command(
+        "fairseq_posenc.huggingface.importing", "turn RoBERTa or BERT into a checkpoint with any positions", "hf"
+    ),
     "consolidate": Command("fairseq_posenc.deepspeed.consolidate", "put a sharded checkpoint together into a plain one"),
     "plan": Command("fairseq_posenc.deepspeed.plan", "estimate memory, communication and time of a run on many GPUs"),
     "preflight": Command("fairseq_posenc.deepspeed.preflight", "check every host before a run on several"),
@@ -41,7 +46,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     options = _parser().parse_args(argv or ["--help"])
     command = COMMANDS[options.command]
-    module = import_module(command.module)
+    try:
+        module = import_module(command.module)
+    except ModuleNotFoundError as error:
+        if command.extra is None or not error.name:
+            raise
+        package = error.name.partition(".")[0]
+        print(
+            f"fairseq-posenc {options.command}: needs {package}, which is not installed: pip install -e '.[{command.extra}]'",
+            file=sys.stderr,
+        )
+        return 2
     parser = argparse.ArgumentParser(
         prog=f"fairseq-posenc {options.command}",
         description=module.__doc__,

@@ -58,3 +58,11 @@ def test_help_imports_nothing_heavy():
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_missing_extra_is_named(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    for name in [name for name in sys.modules if name.startswith("fairseq_posenc.huggingface")]:
+        monkeypatch.delitem(sys.modules, name)
+    assert cli.main(["import-hf", "--help"]) == 2
+    assert "needs transformers, which is not installed: pip install -e '.[hf]'" in capsys.readouterr().err
