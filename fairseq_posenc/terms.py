@@ -21,7 +21,6 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 Value = TypeVar("Value")
 
@@ -94,20 +93,46 @@ def toeplitz(vector: Tensor, keys: int) -> Tensor:
 
 def skew(scores: Tensor, keys: int) -> Tensor:
     """(…, Q, R) -> (…, Q, K): ``out[i, j] = scores[i, j - i + Q - 1]``, as a view of contiguous scores."""
-    queries, offsets = scores.shape[-2:]
-    if queries == 1:
-        return scores
-    rows = scores.flatten(-2)[..., queries - 1 : queries * offsets - 1]
-    return rows.unflatten(-1, (queries, offsets - 1))[..., :keys]
+    return _Skew.apply(scores, keys)
 
 
 def unskew(weights: Tensor) -> Tensor:
     """(…, Q, K) -> (…, Q, R), the adjoint of :func:`skew`: ``out[i, r] = weights[i, r + i - Q + 1]``, else 0."""
-    queries, keys = weights.shape[-2:]
+    return _Unskew.apply(weights)
+
+
+class _Skew(torch.autograd.Function):
+    """Each of the two is the other's gradient, which spares the buffers that differentiating their slices would fill."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, keys: int) -> Tensor:
+        return _skewed_view(scores.contiguous(), keys)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return unskew(gradient), None
+
+
+class _Unskew(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, weights: Tensor) -> Tensor:
+        queries, keys = weights.shape[-2:]
+        ctx.keys = keys
+        rows = weights.new_zeros(*weights.shape[:-1], queries + keys - 1)
+        _skewed_view(rows, keys).copy_(weights)
+        return rows
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return skew(gradient, ctx.keys)
+
+
+def _skewed_view(rows: Tensor, keys: int) -> Tensor:
+    queries, offsets = rows.shape[-2:]
     if queries == 1:
-        return weights
-    rows = F.pad(weights, (0, queries - 2)).flatten(-2)
-    return F.pad(rows, (queries - 1, 1)).unflatten(-1, (queries, queries + keys - 1))
+        return rows.view_as(rows)
+    flat = rows.flatten(-2)[..., queries - 1 : queries * offsets - 1]
+    return flat.unflatten(-1, (queries, offsets - 1))[..., :keys]
 
 
 @dataclass(frozen=True, eq=False)
