@@ -139,8 +139,9 @@ def _from_gpt2(folder: Path, dictionary: Dictionary) -> Tokenizer:
     symbols = {piece: str(number) for piece, number in numbers.items()}
     pieces = {symbol: piece for piece, symbol in symbols.items()}
     # The dictionary's symbols are GPT-2's numbers; those that are not keep their names, as <s> and <mask>.
-    vocab = {pieces.get(symbol, symbol): i for i, symbol in enumerate(dictionary.symbols)}
-    vocab |= {piece: dictionary.unk() for piece, symbol in symbols.items() if symbol not in dictionary}
+    known = {pieces.get(symbol, symbol): i for i, symbol in enumerate(dictionary.symbols)}
+    # A piece may be called <mask> too, with a number that the dictionary lacks: the dictionary's own names come first.
+    vocab = {piece: dictionary.unk() for piece, symbol in symbols.items() if symbol not in dictionary} | known
     tokenizer = Tokenizer(models.BPE(vocab, merges, unk_token=dictionary[dictionary.unk()]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
