@@ -3,40 +3,36 @@
 A checkpoint is a plain fairseq file and a folder of shards::
 
     save_dir/checkpoint_last.pt                fairseq's: weights, config, position in the data, meters; and the folder's name
-    save_dir/shards/update00000050-1f0c9a3e/   DeepSpeed's: master weights and optimizer states, one file a process
+    save_dir/shards/update00000050-1f0c9a3e/   master weights and optimizer states, one file a process
 
 Folders are written under another name, renamed when complete, and never written to again; only then the plain file appears,
 by a rename too. So a kill at any moment leaves every checkpoint there was. Several plain files (``checkpoint_best.pt``,
 ``checkpoint_last.pt``) may name one folder, and a folder that no file names is removed before the next is written.
+
+A file of a folder is what :func:`.partition.collect` says, so any number of processes at any of ZeRO's stages reads them.
 """
 
 from __future__ import annotations
 
-import contextlib
-import io
 import logging
 import os
 import shutil
 import uuid
-from argparse import Namespace
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import distributed
+from torch import Tensor, distributed
 
 from ..compat import loading
-from . import safe_loading
-from .config import require_deepspeed
+from ..files import atomic_write
+from . import partition
 
 logger = logging.getLogger(__name__)
 
 FOLDER = "shards"
 PARTIAL = ".partial"
-UNIVERSAL = "_universal"  # the same content in a form that any number of processes can load
 
 
 @dataclass(frozen=True)
@@ -44,9 +40,7 @@ class Shards:
     """What a plain file says of its folder; plain values, since it is written into the file."""
 
     folder: str  # within save_dir/shards
-    stage: int
     processes: int
-    deepspeed: str  # its release
 
     @classmethod
     def of(cls, optimizer_state: Any) -> Shards | None:
@@ -58,6 +52,10 @@ class Shards:
         """What the plain file has in place of the optimizer's state."""
         return {"shards": asdict(self)}
 
+    def files(self, save_dir: Path) -> list[Path]:
+        """One a process."""
+        return [save_dir / FOLDER / self.folder / _name(rank) for rank in range(self.processes)]
+
 
 def save(engine: Any, save_dir: Path, updates: int) -> Shards:
     """Write a folder of shards; called by all processes together.
@@ -66,15 +64,16 @@ def save(engine: Any, save_dir: Path, updates: int) -> Shards:
         ValueError: ``save_dir`` is not one folder to all processes.
         OSError, RuntimeError: it cannot be written (a full disk); the checkpoints there were are as they were.
     """
-    import deepspeed
-
-    root = save_dir / FOLDER
+    root, processes = save_dir / FOLDER, distributed.get_world_size()
     if distributed.get_rank() == 0:
         remove_unnamed(save_dir)
     name = _agreed(f"update{updates:08d}-{uuid.uuid4().hex[:8]}")
-    engine.save_checkpoint(str(root), tag=name + PARTIAL, save_latest=False)
-    processes = distributed.get_world_size()
-    written = len(list((root / (name + PARTIAL)).glob("*_optim_states.pt")))
+    partial = root / (name + PARTIAL)
+    partial.mkdir(parents=True, exist_ok=True)
+    with atomic_write(partial / _name(distributed.get_rank()), "wb") as stream:
+        torch.save(partition.collect(engine), stream)
+    distributed.barrier()
+    written = len(list(partial.glob("*.pt")))
     if written != processes:
         raise ValueError(
             f"--save-dir {save_dir} is not shared by all hosts: this process sees the shards of {written} of {processes} "
@@ -82,83 +81,63 @@ def save(engine: Any, save_dir: Path, updates: int) -> Shards:
         )
     distributed.barrier()
     if distributed.get_rank() == 0:
-        os.rename(root / (name + PARTIAL), root / name)
+        os.rename(partial, root / name)
     distributed.barrier()
-    return Shards(name, int(engine.zero_optimization_stage()), processes, deepspeed.__version__)
+    return Shards(name, processes)
 
 
-def load(engine: Any, folder: Path) -> None:
-    """Load master weights and optimizer states from a folder of shards; called by all processes together.
+def load(engine: Any, shards: Shards, save_dir: Path) -> None:
+    """Give the engine the master weights and optimizer states of a folder of shards.
 
     Raises:
         FileNotFoundError: it is not there.
-        RuntimeError: it cannot be read, or belongs to another model.
+        RuntimeError: it is damaged, or of another model.
     """
-    require(folder)
-    path, _ = engine.load_checkpoint(str(folder.parent), tag=folder.name, load_lr_scheduler_states=False)
-    if path is None:
-        raise RuntimeError(f"{folder} cannot be loaded: files are missing or damaged. Restore from another checkpoint.")
+    parts = _read(shards, save_dir)
+    try:
+        partition.restore(engine, parts)
+    except RuntimeError as error:
+        raise RuntimeError(
+            f"{save_dir / FOLDER / shards.folder} does not fit this run: {error}. Continue from another checkpoint, or start "
+            "from the weights of this one: --finetune-from-model, or --restore-file with --reset-optimizer."
+        ) from error
 
 
-def require(folder: Path) -> None:
-    """Refuse a plain file that has lost its folder."""
-    if not folder.is_dir():
-        raise FileNotFoundError(
-            f"The checkpoint keeps its optimizer in {folder}, which is not there. Copy that folder too when you copy a "
-            "checkpoint, or take the weights alone: --finetune-from-model, or --restore-file with --reset-optimizer."
-        )
-
-
-def universal(folder: Path) -> Path:
-    """Convert a folder of shards into the form that any number of processes loads; called by one process.
-
-    It is kept beside the folder, and not made again.
+def master_weights(shards: Shards, save_dir: Path) -> dict[str, Tensor]:
+    """Every trained parameter in float32, flat, put together from a folder of shards; tied ones under each of their names.
 
     Raises:
-        FileNotFoundError, RuntimeError: the folder is missing, damaged, or of a kind DeepSpeed cannot convert.
-    """
-    converted = folder.with_name(folder.name + UNIVERSAL)
-    if converted.is_dir():
-        return converted
-    require(folder)
-    safe_loading.apply()
-    from deepspeed.checkpoint import ds_to_universal
-
-    partial = folder.with_name(folder.name + UNIVERSAL + PARTIAL)
-    shutil.rmtree(partial, ignore_errors=True)
-    options = Namespace(
-        input_folder=str(folder),
-        output_folder=str(partial),
-        num_extract_workers=1,
-        num_merge_workers=1,
-        keep_temp_folder=False,
-        strict=True,
-        inject_missing_state=True,
-    )
-    logger.info(f"converting {folder} for another number of processes")
-    with _quiet():
-        ds_to_universal.main(options)
-    os.rename(partial, converted)
-    return converted
-
-
-def master_weights(folder: Path) -> dict[str, torch.Tensor]:
-    """Every parameter in float32, put together from a folder of shards.
-
-    Raises:
-        Refused: DeepSpeed is not installed.
         FileNotFoundError, RuntimeError: the folder is missing or damaged.
     """
-    require_deepspeed()
-    require(folder)
-    safe_loading.apply()
-    from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
-
+    parts = _read(shards, save_dir)
+    names = dict.fromkeys(name for part in parts for name in part["parameters"])
     try:
-        with _quiet():
-            return get_fp32_state_dict_from_zero_checkpoint(str(folder.parent), folder.name)
-    except (ValueError, FileNotFoundError, KeyError) as error:
-        raise RuntimeError(f"{folder} is damaged or incomplete: {error}. Use another checkpoint.") from error
+        weights = {name: partition.whole(parts, name, partition.MASTER) for name in names}
+    except RuntimeError as error:
+        raise RuntimeError(f"{save_dir / FOLDER / shards.folder} is damaged: {error}. Use another checkpoint.") from error
+    return weights | {name: weights[first] for name, first in parts[0]["shared"].items() if first in weights}
+
+
+def _read(shards: Shards, save_dir: Path) -> list[dict[str, Any]]:
+    """What each process wrote; tensors stay in the files until they are used."""
+    files = shards.files(save_dir)
+    if not files[0].parent.is_dir():
+        raise FileNotFoundError(
+            f"The checkpoint keeps its optimizer in {files[0].parent}, which is not there. Copy that folder too when you copy a "
+            "checkpoint, or take the weights alone: --finetune-from-model, or --restore-file with --reset-optimizer."
+        )
+    missing = [file for file in files if not file.is_file()]
+    if missing:
+        raise RuntimeError(f"{files[0].parent} is incomplete: {missing[0].name} is not there. Use another checkpoint.")
+    return [_read_one(file) for file in files]
+
+
+def _read_one(file: Path) -> dict[str, Any]:
+    try:
+        return torch.load(str(file), map_location="cpu", mmap=True, weights_only=True)
+    except Exception as error:  # a damaged file shows itself as almost any exception
+        reason = str(error).partition("\n")[0].partition(". ")[0]
+        raise RuntimeError(f"{file} is truncated, damaged or no shard ({reason}). Use another checkpoint.") from error
 
 
 def optimizer_state_of(file: Path) -> Any:
@@ -185,10 +164,14 @@ def remove_unnamed(save_dir: Path) -> None:
             logger.warning(f"no shards were removed from {root}, because {file.name} cannot be read: {error}")
             return
         if shards is not None:
-            named |= {shards.folder, shards.folder + UNIVERSAL}
+            named.add(shards.folder)
     for folder in root.iterdir():
         if folder.is_dir() and folder.name not in named:
             shutil.rmtree(folder)
+
+
+def _name(rank: int) -> str:
+    return f"process{rank:05d}.pt"
 
 
 def _agreed(name: str) -> str:
@@ -196,10 +179,3 @@ def _agreed(name: str) -> str:
     names = [name]
     distributed.broadcast_object_list(names, src=0)
     return names[0]
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Swallow what DeepSpeed's conversions print about every step."""
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        yield

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import pickle
 from pathlib import Path
-from typing import Any
 
 from ..files import atomic_write
 
@@ -62,13 +61,9 @@ def write(source: Path, out: Path) -> int:
     shards = Shards.of(state.pop("last_optimizer_state", None))
     if shards is None:
         raise ValueError(f"{source} is a plain checkpoint already: nothing in it is sharded, and fairseq reads it as it is.")
-    master = checkpoint.master_weights(source.parent / checkpoint.FOLDER / shards.folder)
-    state["model"] = {name: _full(name, tensor, master) for name, tensor in state["model"].items()}
+    master = checkpoint.master_weights(shards, source.parent)
+    # Buffers and frozen parameters have no master weights.
+    state["model"] = {name: master[name].view_as(old) if name in master else old for name, old in state["model"].items()}
     with atomic_write(out, "wb") as stream:
         torch.save(state, stream)
     return sum(tensor.numel() for tensor in {tensor.data_ptr(): tensor for tensor in master.values()}.values())
-
-
-def _full(name: str, tensor: Any, master: dict[str, Any]) -> Any:
-    """The master weight; the plain file's own tensor where there is none (a buffer, a frozen parameter)."""
-    return master.get(name, tensor)

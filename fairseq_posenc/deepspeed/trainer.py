@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,9 @@ from fairseq.optim import lr_scheduler
 from fairseq.trainer import Trainer
 from torch import Tensor, distributed, nn
 
-from . import checkpoint, safe_loading
+from . import checkpoint
 from .checkpoint import Shards
 from .optimizer import EngineOptimizer
-
-logger = logging.getLogger(__name__)
 
 
 class DeepSpeedTrainer(Trainer):
@@ -40,11 +37,10 @@ class DeepSpeedTrainer(Trainer):
                 f"--criterion {cfg.criterion._name} has parameters of its own, which the engine would not train. Use "
                 "--deepspeed-config zero0."
             )
-        safe_loading.apply()
         super().__init__(cfg, task, model, criterion, quantizer)
         self._deepspeed_config = deepspeed_config
         self._engine: Any = None
-        self._restored_from: Path | None = None  # the folder of shards
+        self._restored_from = Path(cfg.checkpoint.save_dir)  # the folder of the checkpoint that training continues from
         self._in_step = False
 
     @property
@@ -116,8 +112,7 @@ class DeepSpeedTrainer(Trainer):
             ValueError: a plain one with the state of an unsharded optimizer, and no flag that says to leave that out.
         """
         shards = None if reset_optimizer else self._find_shards(filename)
-        if shards is not None:
-            self._restored_from = self._loadable(Path(filename).parent / checkpoint.FOLDER / shards.folder, shards)
+        self._restored_from = Path(filename).parent
         extra_state = super().load_checkpoint(filename, reset_optimizer, *args, **kwargs)
         if shards is not None and extra_state is not None:
             _reposition(extra_state["train_iterator"], shards.processes, distributed.get_world_size())
@@ -138,31 +133,8 @@ class DeepSpeedTrainer(Trainer):
             )
         return Shards.of(found[0])
 
-    def _loadable(self, folder: Path, shards: Shards) -> Path:
-        """The folder itself where as many processes at the same stage wrote it, else what it is converted to.
-
-        Raises:
-            ValueError: stage 3 on one side only, between which DeepSpeed does not convert.
-        """
-        stage = self._deepspeed_config["zero_optimization"]["stage"]
-        if (stage == 3) != (shards.stage == 3):
-            raise ValueError(
-                f"{folder} was written at ZeRO stage {shards.stage}, and --deepspeed-config says stage {stage}: stages 1 and 2 "
-                "continue each other, and stage 3 itself. Continue with the stage it was written at, or start from its weights: "
-                "--finetune-from-model, or --reset-optimizer."
-            )
-        if (shards.processes, shards.stage) == (distributed.get_world_size(), stage):
-            return folder
-        logger.info(f"{folder} was written by {shards.processes} processes at ZeRO stage {shards.stage}")
-        if distributed.get_rank() == 0:
-            checkpoint.universal(folder)
-        distributed.barrier()
-        self._deepspeed_config["checkpoint"] = {**self._deepspeed_config.get("checkpoint", {}), "load_universal": True}
-        return folder.with_name(folder.name + checkpoint.UNIVERSAL)
-
     def _load_shards(self, state: dict[str, Any]) -> None:
-        assert self._restored_from is not None, state
-        checkpoint.load(self._engine, self._restored_from)
+        checkpoint.load(self._engine, Shards(**state["shards"]), self._restored_from)
 
 
 def _reposition(iterator: dict[str, Any], before: int, now: int) -> None:

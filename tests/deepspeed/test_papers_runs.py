@@ -1,12 +1,11 @@
 """The papers' runs under examples/pretraining: batches and lengths are the papers', and each starts."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
-from training_runs import environment, needs_deepspeed
+from training_runs import call, needs_deepspeed
 
 FOLDER = Path(__file__).parents[2] / "examples" / "pretraining"
 GPUS_PER_NODE = 8
@@ -40,9 +39,6 @@ def test_batches_and_steps_are_the_papers(name):
 def test_every_run_starts(name, english_data_bin, tmp_path):
     command = [sys.executable, "-m", "fairseq_posenc.train", "--deepspeed-config", "zero1", "--config-dir", FOLDER]
     weights = ["checkpoint.finetune_from_model=null"] if "from_roberta" in name else []
-    done = subprocess.run(
-        [*map(str, command), "--config-name", name, f"task.data={english_data_bin}", *SMALL, *weights],
-        capture_output=True, text=True, timeout=400, env=environment(), cwd=tmp_path,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = call(*command, "--config-name", name, f"task.data={english_data_bin}", *SMALL, *weights, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout
     assert '"num_updates": "2"' in done.stdout

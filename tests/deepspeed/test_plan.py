@@ -1,11 +1,10 @@
 """The plan's figures: memory against measured runs and DeepSpeed's own formulas, and the arithmetic of the rest."""
 
 import json
-import subprocess
 import sys
 
 import pytest
-from training_runs import environment, launcher, needs_deepspeed
+from training_runs import call, launcher, needs_deepspeed
 
 from fairseq_posenc.deepspeed import plan
 from fairseq_posenc.deepspeed.footprint import footprint
@@ -77,9 +76,8 @@ def test_memory_of_the_states_is_that_of_a_measured_run(tmp_path, stage, precisi
     """All tensors that are alive in one of two processes between steps."""
     program = tmp_path / "measure.py"
     program.write_text(MEASURED)
-    torchrun = [*launcher()[:-2], program, stage, precision, BUCKET]
-    done = subprocess.run([*map(str, torchrun)], capture_output=True, text=True, timeout=400, env=environment())
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = call(*launcher()[:-2], program, stage, precision, BUCKET)
+    assert done.returncode == 0, done.stdout
     measured = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
     planned = plan.memory(measured["parameters"], Sharding(stage, gpus=2), precision, activations=0)
     kept_buffers = planned.gradients + 2 * BUCKET if stage == 3 else 0  # there, they stay between steps
@@ -94,7 +92,7 @@ def test_memory_agrees_with_deepspeeds_own_estimator(offload):
 from deepspeed.runtime.zero.stage_1_and_2 import estimate_zero2_model_states_mem_needs as estimate
 print("found", *estimate(10**9, num_gpus_per_node=8, num_nodes=4, cpu_offload=OFFLOAD, additional_buffer_factor=1))
 """.replace("OFFLOAD", str(offload))
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, env=environment())
+    done = call(sys.executable, "-c", program)
     host, gpu = map(float, next(line for line in done.stdout.splitlines() if line.startswith("found")).split()[1:])
     ours = plan.memory(10**9, Sharding(2, gpus=32, offload_optimizer=offload), "fp16", activations=0)
     assert ours.parameters + (0 if offload else ours.gradients + ours.optimizer + ours.step) == pytest.approx(gpu, rel=1e-6)

@@ -5,11 +5,10 @@ shards even the smallest parameter, since most of positional ones would be left 
 """
 
 import json
-import subprocess
 import sys
 
 import pytest
-from training_runs import environment, needs_deepspeed
+from training_runs import call, needs_deepspeed
 
 from fairseq_posenc.schemes import REGISTRY
 
@@ -68,10 +67,9 @@ EXPRESSIONS = [*sorted(set(REGISTRY) - {"reset"}), "untied+t5+reset", "absolute+
 @pytest.fixture(scope="module")
 def curves():
     """expression -> losses of three steps without and with ZeRO-3."""
-    command = [sys.executable, "-c", PROGRAM, *EXPRESSIONS]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=500, env=environment())
+    done = call(sys.executable, "-c", PROGRAM, *EXPRESSIONS)
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('["')]
-    assert len(rows) == len(EXPRESSIONS), done.stdout + done.stderr
+    assert len(rows) == len(EXPRESSIONS), done.stdout
     return {expression: (whole, sharded) for expression, whole, sharded in rows}
 
 

@@ -1,11 +1,10 @@
 """The same training as fairseq's, whatever is sharded, and however many processes share the work."""
 
 import json
-import subprocess
 import sys
 
 import pytest
-from training_runs import SCRIPTS, UPDATES, Training, assert_same_curve, environment, launcher, needs_deepspeed
+from training_runs import SCRIPTS, UPDATES, Training, assert_same_curve, call, launcher, needs_deepspeed
 
 pytestmark = needs_deepspeed
 
@@ -70,9 +69,9 @@ def test_activation_checkpointing_and_ema(fairseq_run, train):
 def test_the_form_of_fairseq_hydra_train(fairseq_run, train, english_data_bin, tmp_path):
     (tmp_path / "tiny.yaml").write_text(HYDRA.format(data=json.dumps(str(english_data_bin)), updates=UPDATES))
     command = [*launcher(), "--deepspeed-config", "zero2", "--config-dir", tmp_path, "--config-name", "tiny"]
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=400, env=environment(), cwd=tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert_same_curve(Training(done.stdout, tmp_path, 0), fairseq_run)
+    done = call(*command, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert_same_curve(Training(done.stdout, tmp_path), fairseq_run)
 
 
 HYDRA = """# @package _group_

@@ -204,6 +204,6 @@ def test_a_run_survives_the_loss_of_a_host(hosts, english_data_bin, tmp_path):
     reached = saved(save_dir)
     status, output = hosts.run(*training(hosts, english_data_bin, save_dir, reached + 5))
     assert status == 0, output
-    curve = Training(output, save_dir, status).curve
+    curve = Training(output, save_dir).curve
     assert list(curve) == list(range(reached + 1, reached + 6))
     assert saved(save_dir) == reached + 5

@@ -1,9 +1,11 @@
-"""What a training run of these tests is: command, options, and what is read from its output."""
+"""What a training run of these tests is: data, command, options, and what is read from its output."""
 
 import json
 import os
+import pydoc_data.topics
 import re
 import shlex
+import subprocess
 import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -37,19 +39,47 @@ def environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "PATH": f"{SCRIPTS}{os.pathsep}{os.environ['PATH']}"}
 
 
+def call(*command, timeout: float = 400, cwd: Path | None = None) -> subprocess.CompletedProcess:
+    """Run a command of this environment and wait; what it writes, to either stream, is in ``stdout``."""
+    return subprocess.run(
+        [*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout, cwd=cwd,
+        env=environment(), start_new_session=True,
+    )  # fmt: skip
+
+
+def make_english(folder: Path, words: int) -> Path:
+    """English, the beginning of Python's own documentation, as a data-bin for masked language modelling."""
+    text = " ".join(pydoc_data.topics.topics.values()).split()
+    for name, start, length in (("train", 0, words), ("valid", words, 800)):
+        lines = (text[i : i + 20] for i in range(start, start + length, 20))
+        (folder / f"{name}.txt").write_text("\n".join(map(" ".join, lines)), encoding="utf-8")
+    texts = ["--trainpref", folder / "train.txt", "--validpref", folder / "valid.txt"]
+    command = [SCRIPTS / "fairseq-preprocess", "--only-source", "--nwordssrc", 1000, *texts]
+    done = call(*command, "--destdir", folder / "data-bin")
+    assert done.returncode == 0, done.stdout
+    return folder / "data-bin"
+
+
 @dataclass
 class Training:
     """What a run printed, and where it saved."""
 
     output: str
     save_dir: Path
-    status: int
 
     @property
     def curve(self) -> dict[int, dict[str, float]]:
         """update -> loss, gnorm, lr, tokens (wpb)."""
-        logged = [json.loads(found) for found in re.findall(r"train_inner\b[^{]*(\{.*\})", self.output)]
-        return {int(row["num_updates"]): {key: float(row[key]) for key in ("loss", "gnorm", "lr", "wpb")} for row in logged}
+        return {int(row["num_updates"]): {key: float(row[key]) for key in ("loss", "gnorm", "lr", "wpb")} for row in self._logged}
+
+    @property
+    def seconds(self) -> list[float]:
+        """Seconds an update, in order."""
+        return [float(row["wpb"]) / float(row["wps"]) for row in self._logged]
+
+    @property
+    def _logged(self) -> list[dict[str, str]]:
+        return [json.loads(found) for found in re.findall(r"train_inner\b[^{]*(\{.*\})", self.output)]
 
 
 def assert_same_curve(found: Training, expected: Training, start: int = 0, rel: float = 2e-3) -> None:
