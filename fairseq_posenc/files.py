@@ -3,6 +3,7 @@
 import fcntl
 import hashlib
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,19 +39,27 @@ def sha256(path: str | os.PathLike) -> str:
 
 
 @contextmanager
-def sole_writer(folder: Path) -> Iterator[int]:
-    """Create ``folder`` and hold it for this process; BlockingIOError where another process holds it.
+def sole_writer(folder: Path, name: str = ".lock", wait: bool = False) -> Iterator[int]:
+    """Create ``folder`` and hold its lock ``name`` for this process.
 
     The lock goes with the process, so a kill leaves none behind. Its file descriptor is given; a child process that
-    inherits it holds the folder as well.
+    inherits it holds the lock as well.
+
+    Args:
+        wait: for another process that holds the lock, instead of BlockingIOError.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
         raise NotADirectoryError(f"{folder} cannot be a folder: {error.filename} is a file. Name another.") from None
-    with open(folder / ".lock", "w") as lock:
+    with open(folder / name, "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise BlockingIOError(f"another process is writing to {folder}. Wait for it, or name another folder.") from None
+            if not wait:
+                raise BlockingIOError(
+                    f"another process is writing to {folder}. Wait for it, or name another folder."
+                ) from None
+            print(f"{folder}: waiting for another process that works there …", file=sys.stderr, flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
         yield lock.fileno()

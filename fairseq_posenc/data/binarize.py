@@ -12,81 +12,87 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from fairseq_posenc.data.databin import DatabinWriter
-from fairseq_posenc.data.text import Passage
+from fairseq_posenc.data.split import Routed
 from fairseq_posenc.data.tokenizer import Tokenizer
 
 CHUNK_BYTES = 1 << 20
 Item, Result = TypeVar("Item"), TypeVar("Result")
 
 
+class Place(NamedTuple):
+    """How far a reader has come."""
+
+    source: int
+    chunk: int
+
+
 class Chunk(NamedTuple):
-    split: str
-    passages: list[Passage]
-    opens_split: bool
-    """Whether no document of its split comes before it."""
+    """Neighbouring passages of one source, about ``CHUNK_BYTES`` together."""
+
+    passages: list[Routed]
+    after: Place
+    """Where the next chunk begins."""
 
 
-class Encoded(NamedTuple):
-    split: str
+class Items(NamedTuple):
+    """What goes to one destination: the ids of all items in a row, and the size of each."""
+
     ids: np.ndarray
     sizes: np.ndarray
     documents: int
     text_bytes: int
 
 
-def binarize(passages: Iterable[tuple[str, Passage]], model: bytes, writers: dict[str, DatabinWriter], workers: int) -> None:
-    """Encode every passage into its split's writer, in order.
+class Encoded(NamedTuple):
+    """A chunk's items by destination. A document is opened by an item of a lone ``</s>``."""
 
-    A line is one item, closed by ``</s>``; between two documents of a split lies an item of a lone ``</s>``, which
-    ``--sample-break-mode complete_doc`` looks for.
+    items: dict[str, Items]
+    after: Place
+
+
+def encode(chunks: Iterable[Chunk], model: bytes, workers: int) -> Iterator[Encoded]:
+    """Encode every chunk, in order.
 
     Args:
-        passages: pairs of a split's name and a passage.
+        chunks: taken a few at a time.
         model: the sentencepiece model.
-        writers: by the split's name.
         workers: processes that encode; 1 encodes in this one.
     """
     with _encoders(model, workers) as executor:
-        for encoded in _ordered_map(executor, _encode, chunks(passages), window=2 * workers):
-            writer = writers[encoded.split]
-            writer.add(encoded.ids, encoded.sizes)
-            writer.totals.update(documents=encoded.documents, text_bytes=encoded.text_bytes)
+        yield from _ordered_map(executor, _encode, chunks, window=2 * workers)
 
 
-def chunks(passages: Iterable[tuple[str, Passage]]) -> Iterator[Chunk]:
-    """Neighbouring passages of a split, about ``CHUNK_BYTES`` together."""
-    waiting: dict[str, list[Passage]] = {}
-    sizes: dict[str, int] = {}
-    begun: set[str] = set()
-
-    def release(split: str) -> Chunk:
-        chunk = Chunk(split, waiting.pop(split), opens_split=split not in begun)
-        begun.add(split)
-        return chunk
-
-    for split, passage in passages:
-        waiting.setdefault(split, []).append(passage)
-        sizes[split] = sizes.get(split, 0) + len(passage.text)
-        if sizes[split] >= CHUNK_BYTES:
-            sizes[split] = 0
-            yield release(split)
-    for split in list(waiting):
-        yield release(split)
+def in_chunks(passages: Iterable[Routed], source: int, skip: int = 0) -> Iterator[Chunk]:
+    """The chunks of one source from number ``skip`` on; the last may be empty."""
+    waiting: list[Routed] = []
+    size = number = 0
+    for routed in passages:
+        waiting.append(routed)
+        size += len(routed[1].text)
+        if size >= CHUNK_BYTES:
+            number += 1
+            if number > skip:
+                yield Chunk(waiting, Place(source, number))
+            waiting, size = [], 0
+    yield Chunk(waiting, Place(source + 1, 0))
 
 
 _tokenizer: Tokenizer  # of a worker, or of this process where there is only one
 
 
 def _encode(chunk: Chunk) -> Encoded:
-    lines: list[str] = []
-    for index, passage in enumerate(chunk.passages):
-        if passage.opens_document and not (index == 0 and chunk.opens_split):
-            lines.append("")
-        lines += passage.lines()
-    ids, sizes = _tokenizer.encode(lines)
-    documents = sum(passage.opens_document for passage in chunk.passages)
-    return Encoded(chunk.split, ids, sizes, documents, sum(len(passage.text) for passage in chunk.passages))
+    lines: dict[str, list[str]] = {}
+    documents: dict[str, int] = {}
+    text_bytes: dict[str, int] = {}
+    for destination, passage in chunk.passages:
+        here = lines.setdefault(destination, [])
+        if passage.opens_document:
+            here.append("")
+        here += passage.lines()
+        documents[destination] = documents.get(destination, 0) + passage.opens_document
+        text_bytes[destination] = text_bytes.get(destination, 0) + len(passage.text)
+    items = {name: Items(*_tokenizer.encode(here), documents[name], text_bytes[name]) for name, here in lines.items()}
+    return Encoded(items, chunk.after)
 
 
 def _start_worker(model: bytes) -> None:

@@ -20,36 +20,47 @@ time.
 import os
 import struct
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 
-from fairseq_posenc.data.tokenizer import UNK_ID
+from fairseq_posenc.data.tokenizer import EOS_ID, UNK_ID
 from fairseq_posenc.files import atomic_write
 
 _TYPE_CODES = {np.dtype(np.uint16): 8, np.dtype(np.uint32): 9}
+_HEADER = struct.Struct("<9sQBQ")
 _BLOCK = 1 << 20
 
 
 class DatabinWriter:
     """Writes ``PREFIX.bin`` and ``PREFIX.idx`` in constant memory.
 
-    They take their names in ``finish``; leaving the ``with`` block without it leaves nothing behind.
+    They take their names in ``finish``. Leaving the ``with`` block without it leaves nothing behind, unless ``saved``
+    was called: then the unfinished files stay, for a writer that goes on from there.
 
     Args:
         prefix: path without the suffix.
         dtype: uint16 or uint32.
         symbols: size of the dictionary.
+        saved: what ``saved`` of an earlier writer gave; what it wrote after that is cut off.
+
+    Raises:
+        ValueError: the unfinished files lack some of what they held when ``saved`` was called.
     """
 
-    def __init__(self, prefix: Path, dtype: np.dtype, symbols: int) -> None:
+    def __init__(self, prefix: Path, dtype: np.dtype, symbols: int, saved: dict[str, int] | None = None) -> None:
         self.bin, self.idx = Path(f"{prefix}.bin"), Path(f"{prefix}.idx")
         self.counts = np.zeros(symbols, dtype=np.int64)
-        self.totals: Counter[str] = Counter()
+        self.totals: Counter[str] = Counter(saved)
         self._dtype = dtype
-        self._bin: IO[bytes] = open(f"{prefix}.bin.partial", "wb")  # noqa: SIM115 (closed by __exit__)
-        self._sizes: IO[bytes] = open(f"{prefix}.sizes.partial", "wb")  # noqa: SIM115
+        self._kept = saved is not None
+        self._unfinished = Path(f"{prefix}.bin.partial"), Path(f"{prefix}.sizes.partial")
+        if saved is None:
+            self._bin, self._sizes = (open(path, "wb") for path in self._unfinished)  # noqa: SIM115 (closed by __exit__)
+        else:
+            self._reopen()
 
     def add(self, ids: np.ndarray, sizes: np.ndarray) -> None:
         """Append ``len(sizes)`` items, whose ids lie in a row."""
@@ -58,25 +69,70 @@ class DatabinWriter:
         self.counts += np.bincount(ids, minlength=len(self.counts))
         self.totals.update(items=len(sizes), tokens=len(ids))
 
+    def add_documents(self, ids: np.ndarray, sizes: np.ndarray, documents: int, text_bytes: int) -> None:
+        """Append items in which every document is opened by a lone ``</s>``, which the first of all does without."""
+        if documents and not self.totals["documents"]:
+            ids, sizes = ids[1:], sizes[1:]
+        self.add(ids, sizes)
+        self.totals.update(documents=documents, text_bytes=text_bytes)
+
+    def add_file(self, prefix: Path, totals: dict[str, int]) -> None:
+        """Append all documents of a finished pair of files, of which ``totals`` tells what they hold."""
+        if not totals["documents"]:
+            return
+        if self.totals["documents"]:
+            self.add(np.array([EOS_ID]), np.array([1]))
+        with open(f"{prefix}.idx", "rb") as index, open(f"{prefix}.bin", "rb") as data:
+            items = _HEADER.unpack(index.read(_HEADER.size))[3]
+            for sizes in _blocks(index, np.dtype(np.int32), items):
+                self.add(np.fromfile(data, self._dtype, int(sizes.sum())), sizes)
+        self.totals.update({key: totals[key] for key in ("documents", "text_bytes")})
+
+    def saved(self) -> dict[str, int]:
+        """Put everything so far on the disk; returns what a writer needs to go on from here."""
+        self._kept = True
+        self._flush()
+        return dict(self.totals)
+
     def finish(self) -> dict[str, int]:
         """Put both files in place; returns what they hold."""
-        for stream in (self._bin, self._sizes):
-            stream.flush()
-            os.fsync(stream.fileno())
+        self._flush()
         os.replace(self._bin.name, self.bin)
         with atomic_write(self.idx, "wb") as index:
             self._write_index(index)
         return {**self.totals, "unknown": int(self.counts[UNK_ID]), "bytes": self.bin.stat().st_size}
 
+    def _flush(self) -> None:
+        for stream in (self._bin, self._sizes):
+            stream.flush()
+            os.fsync(stream.fileno())
+
+    def _reopen(self) -> None:
+        data, sizes = self._unfinished
+        if self.bin.exists() and not data.exists():  # an earlier writer ended in the midst of finish()
+            os.replace(self.bin, data)
+        lengths = {data: self.totals["tokens"] * self._dtype.itemsize, sizes: self.totals["items"] * 4}
+        for path, length in lengths.items():
+            if not path.exists() or path.stat().st_size < length:
+                raise ValueError(
+                    f"{path} is missing or cut short, so nothing can go on from there. Add --overwrite to begin anew."
+                )
+            os.truncate(path, length)
+        with open(data, "rb") as stream:
+            for ids in _blocks(stream, self._dtype, self.totals["tokens"]):
+                self.counts += np.bincount(ids, minlength=len(self.counts))
+        self._bin, self._sizes = (open(path, "ab") for path in self._unfinished)  # noqa: SIM115
+
     def _write_index(self, index: IO[bytes]) -> None:
-        index.write(b"MMIDIDX\x00\x00" + struct.pack("<QBQ", 1, _TYPE_CODES[self._dtype], self.totals["items"]))
+        items = self.totals["items"]
+        index.write(_HEADER.pack(b"MMIDIDX\x00\x00", 1, _TYPE_CODES[self._dtype], items))
         with open(self._sizes.name, "rb") as stream:
-            while block := stream.read(_BLOCK):
-                index.write(block)
+            for sizes in _blocks(stream, np.dtype(np.int32), items):
+                index.write(sizes.tobytes())
             stream.seek(0)
             offset = 0
-            while block := stream.read(_BLOCK):
-                ends = offset + np.cumsum(np.frombuffer(block, np.int32).astype(np.int64) * self._dtype.itemsize)
+            for sizes in _blocks(stream, np.dtype(np.int32), items):
+                ends = offset + np.cumsum(sizes.astype(np.int64) * self._dtype.itemsize)
                 index.write(np.concatenate(([offset], ends[:-1])).astype(np.int64).tobytes())
                 offset = int(ends[-1])
 
@@ -86,4 +142,20 @@ class DatabinWriter:
     def __exit__(self, *_) -> None:
         for stream in (self._bin, self._sizes):
             stream.close()
-            Path(stream.name).unlink(missing_ok=True)
+        if not self._kept:
+            self.discard()
+
+    def discard(self) -> None:
+        """Remove the unfinished files."""
+        for path in self._unfinished:
+            path.unlink(missing_ok=True)
+
+
+def _blocks(stream: IO[bytes], dtype: np.dtype, number: int) -> Iterator[np.ndarray]:
+    """The next ``number`` values of a file, some at a time."""
+    while number:
+        block = np.fromfile(stream, dtype, min(number, _BLOCK))
+        if not len(block):
+            raise ValueError(f"{stream.name} is cut short by {number * dtype.itemsize} bytes")
+        yield block
+        number -= len(block)

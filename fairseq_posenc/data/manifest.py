@@ -1,14 +1,14 @@
 """``manifest.json``: what a prepared folder was made from and which stages are done."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
-from fairseq_posenc.files import atomic_write, sha256
+from fairseq_posenc.data.sources import Source
+from fairseq_posenc.files import atomic_write
 
 NAME = "manifest.json"
-FORMAT = 1
+FORMAT = 2
 
 
 class Manifest:
@@ -17,20 +17,20 @@ class Manifest:
     Args:
         folder: the output folder.
         options: what decides the result, by the flag's name.
-        inputs: the text files, by the role they play (``train``, ``valid``).
+        sources: the text, by the role it plays (``train``, ``valid``).
 
     Attributes:
         stages: what each finished stage reported, by its name.
 
     Raises:
         ValueError: the folder's finished stages were made from something else; says what differs.
-        FileNotFoundError: a text file is not there.
     """
 
-    def __init__(self, folder: Path, options: dict[str, Any], inputs: dict[str, list[str]]) -> None:
+    def __init__(self, folder: Path, options: dict[str, Any], sources: dict[str, list[Source]]) -> None:
         self._path = folder / NAME
         self._options = options
-        self._inputs = {role: [_fingerprint(path) for path in paths] for role, paths in inputs.items()}
+        self._sources = sources
+        self._inputs = {role: [source.fingerprint() for source in of_role] for role, of_role in sources.items()}
         self.stages: dict[str, dict[str, Any]] = {}
         if not self._path.exists():
             return
@@ -52,13 +52,15 @@ class Manifest:
             for key in sorted({*options, *self._options})
             if options.get(key) != self._options.get(key)
         ]
-        for role in sorted({*inputs, *self._inputs}):
-            before, now = inputs.get(role, []), self._inputs.get(role, [])
-            if len(before) != len(now):
-                changes.append(f"it had {len(before)} {role} files, now {len(now)}")
-            for old, new in zip(before, now, strict=False):
-                if not _same(old, new):
-                    changes.append(f"{new['path']} is not what {old['path']} was")
+        for role, sources in self._sources.items():
+            before = inputs.get(role, [])
+            if len(before) != len(sources):
+                changes.append(f"it had {len(before)} {role} files, now {len(sources)}")
+            for source, old, new in zip(sources, before, self._inputs[role], strict=False):
+                if source.is_same(old):
+                    new["sha256"] = old["sha256"]
+                else:
+                    changes.append(f"{source.name} is not what {old.get('path', old.get('dataset'))} was")
         return changes
 
     def hashed(self, role: str, index: int, digest: str) -> None:
@@ -76,18 +78,3 @@ class Manifest:
         with atomic_write(self._path) as stream:
             json.dump(content, stream, indent=2, ensure_ascii=False)
             stream.write("\n")
-
-
-def _fingerprint(path: str) -> dict[str, Any]:
-    status = os.stat(path)
-    return {"path": os.path.abspath(path), "bytes": status.st_size, "modified_ns": status.st_mtime_ns, "sha256": None}
-
-
-def _same(old: dict[str, Any], new: dict[str, Any]) -> bool:
-    """Whether two fingerprints are of the same text; the file is read only where its time alone has changed."""
-    if old["bytes"] != new["bytes"]:
-        return False
-    if old["modified_ns"] != new["modified_ns"] and old["sha256"] != sha256(new["path"]):
-        return False
-    new["sha256"] = old["sha256"]
-    return True

@@ -1,11 +1,20 @@
-"""Which documents are held out for validation, and which lines the tokenizer learns from: by chance, but repeatably."""
+"""Which documents are held out for validation, which shard each goes to, and which lines the tokenizer learns from.
+
+All by chance, but a pure function of the seed and of where the document stands: neither the number of processes nor an
+interruption changes it.
+"""
 
 import math
 import random
-from collections.abc import Iterable, Iterator
-from itertools import count
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count, islice, repeat
+from typing import NamedTuple
 
 from fairseq_posenc.data.text import Passage
+
+VALID = "valid"
+Routed = tuple[str, Passage]
+"""A passage with the name of where it goes: a shard's, or ``VALID``."""
 
 
 def held_out(fraction: float, seed: int) -> Iterator[bool]:
@@ -22,14 +31,83 @@ def held_out(fraction: float, seed: int) -> Iterator[bool]:
         start = stop
 
 
-def assign_splits(passages: Iterable[Passage], fraction: float, seed: int) -> Iterator[tuple[str, Passage]]:
-    """Each passage with the name of its split, ``train`` or ``valid``; documents stay whole."""
-    held = held_out(fraction, seed) if fraction else None
-    split = "train"
-    for passage in passages:
-        if held and passage.opens_document:
-            split = "valid" if next(held) else "train"
-        yield split, passage
+def deal(shards: Sequence[str], seed: int, file: int) -> Iterator[str]:
+    """For each document of a file in turn its shard: each round of ``len(shards)`` documents gives every shard one."""
+    if len(shards) == 1:
+        while True:
+            yield shards[0]
+    chance = random.Random(f"deal {seed} {file}")
+    while True:
+        yield from chance.sample(shards, len(shards))
+
+
+LARGEST_DOCUMENT = 1 << 30
+"""In bytes; more text than that in a row is no document, but text whose documents are not parted."""
+
+
+class Split(NamedTuple):
+    """Where the documents of the training text go.
+
+    Args:
+        shards: their names.
+        fraction: of the documents that is held out, or 0.
+        seed: of the chance.
+    """
+
+    shards: Sequence[str]
+    fraction: float
+    seed: int
+
+    def route(self, passages: Iterable[Passage], file: int) -> Iterator[Routed]:
+        """Each passage of a file with its destination; documents stay whole.
+
+        File ``f`` begins ``f`` documents later in the sequence of ``held_out``, so that of files with a single document
+        one of every ``1 / fraction`` is held out too.
+        """
+        dealt = deal(self.shards, self.seed, file)
+        held: Iterator[bool] = repeat(False)
+        if self.fraction:
+            held = islice(held_out(self.fraction, self.seed), file % math.ceil(1 / self.fraction), None)
+        where = ""
+        for passage in passages:
+            if passage.opens_document:
+                shard = next(dealt)
+                where = VALID if next(held) else shard
+            yield where, passage
+
+
+def require_documents(routed: Iterable[Routed], split: Split, needed: Iterable[str], named: str) -> None:
+    """Read until every one of the ``needed`` destinations has a document, which is soon, or all has been read.
+
+    Args:
+        named: the text, for the message.
+
+    Raises:
+        ValueError: one would get none; says what to do.
+    """
+    lacking = set(needed)
+    documents = size = 0
+    for destination, passage in routed:
+        documents += passage.opens_document
+        size += len(passage.text)
+        passage.lines()  # a wrong encoding should be told as such: it hides where lines and documents end
+        lacking.discard(destination)
+        if not lacking:
+            return
+        if size > LARGEST_DOCUMENT and documents == 1:
+            break
+    if not documents:
+        raise ValueError(f"no text for train in {named}: nothing but blank lines.")
+    if VALID in lacking:
+        raise ValueError(
+            f"no document for valid: {named} has {documents:,}, and --valid-fraction {split.fraction} holds out one of every "
+            f"{1 / split.fraction:,.3g}. Change it, give --valid FILES, part the documents by blank lines, or give "
+            "--document-per-line."
+        )
+    raise ValueError(
+        f"no document for {min(lacking)}: {named} has {documents:,}, dealt to {len(split.shards)} shards. Ask for fewer "
+        "--shards, part the documents by blank lines, or give --document-per-line."
+    )
 
 
 def sample_lines(lines: Iterable[str], max_bytes: int, seed: int) -> list[str]:

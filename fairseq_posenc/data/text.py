@@ -1,20 +1,39 @@
-"""Reading text: UTF-8, one sentence or paragraph a line, a blank line between documents, packed or not."""
+"""Reading text: documents of lines out of .txt and .jsonl files, packed or not.
+
+In text, a document ends at a blank line (or at every line) and at the end of the file; in JSON lines every row is one.
+"""
 
 import gzip
 import hashlib
 import io
+import json
 import lzma
 import os
+import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import PurePath
 from typing import BinaryIO, NamedTuple
 
-READERS: dict[str, Callable[[BinaryIO], BinaryIO]] = {".gz": gzip.open, ".xz": lzma.open}
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+READERS: dict[str, Callable[[BinaryIO], BinaryIO]] = {".gz": gzip.open, ".xz": lzma.open, ".zst": zstd.open}
 """What unpacks a file, by the end of its name; every other file is read as it is."""
 
+JSON_SUFFIXES = (".jsonl", ".json", ".ndjson")
+TEXT_SUFFIXES = (".txt", ".text", *JSON_SUFFIXES)
+"""What a folder is searched for, packed or not."""
+
 MAX_LINE_BYTES = 16 << 20
+MAX_ROW_BYTES = 512 << 20
 PASSAGE_BYTES = 1 << 20
 BOM = b"\xef\xbb\xbf"
+
+NumberedLine = tuple[int, bytes | None]
+"""The line's number in its file, from 1, and its text; or no text, where a document ends."""
 
 
 class Passage(NamedTuple):
@@ -75,45 +94,119 @@ class MeteredFile(io.RawIOBase):
         return self._digest.hexdigest()
 
 
-def read_passages(raw: MeteredFile, path: str) -> Iterator[Passage]:
+class Layout(NamedTuple):
+    """How documents lie in the files."""
+
+    text_field: str = "text"
+    """Of each row of JSON lines, or of a data set of the hub."""
+    document_per_line: bool = False
+    """In text: every line is a document, where otherwise a blank line parts them."""
+
+
+def suffix(path: str) -> str:
+    """The last suffix of a name, after that of its packing: ``.jsonl`` of ``c4.jsonl.gz``."""
+    name = PurePath(path)
+    return (name.with_suffix("") if name.suffix in READERS else name).suffix.lower()
+
+
+def read_passages(raw: MeteredFile, path: str, layout: Layout) -> Iterator[Passage]:
     """The documents of one file in order, in passages of about ``PASSAGE_BYTES`` at most.
 
-    Line ends are LF or CR LF; a byte order mark is dropped; lines of nothing but white space part documents, as the
-    ends of files do.
+    Line ends are LF or CR LF; a byte order mark is dropped; lines of nothing but white space are dropped.
 
     Raises:
-        ValueError: the file is not what its name says it is packed with, or ends early, or a line is absurdly long.
+        ValueError: the file is not what its name says it is packed with, or ends early, or a line is absurdly long, or
+            not a JSON object with the field.
     """
     unpack = READERS.get(os.path.splitext(path)[1], lambda stream: stream)
     stream = io.BufferedReader(unpack(io.BufferedReader(raw, 1 << 20)), 1 << 20)
-    lines: list[bytes] = []
-    size = number = first = 0
+    if suffix(path) in JSON_SUFFIXES:
+        lines = _json_documents(_lines(stream, path, MAX_ROW_BYTES), path, layout.text_field)
+    else:
+        lines = _text_documents(_lines(stream, path, MAX_LINE_BYTES), layout.document_per_line)
+    return group(lines, path)
+
+
+def group(lines: Iterable[NumberedLine], path: str) -> Iterator[Passage]:
+    """Lines as passages; the end of the last document need not be marked."""
+    kept: list[bytes] = []
+    size = first = 0
     opens_document = True
+    for number, line in lines:
+        if line is None:
+            if kept:
+                yield Passage(path, first, b"".join(kept), opens_document)
+            kept, size, opens_document = [], 0, True
+            continue
+        if not kept:
+            first = number
+        kept.append(line)
+        size += len(line)
+        if size >= PASSAGE_BYTES:
+            yield Passage(path, first, b"".join(kept), opens_document)
+            kept, size, opens_document = [], 0, False
+    if kept:
+        yield Passage(path, first, b"".join(kept), opens_document)
+
+
+def document_lines(number: int, text: str) -> Iterator[NumberedLine]:
+    """The lines of a whole document, which all have one number, and its end.
+
+    Raises:
+        UnicodeEncodeError: half of a surrogate pair, which no UTF-8 can hold.
+    """
+    for line in text.encode("utf-8").split(b"\n"):
+        if line and not line.isspace():
+            yield number, line + b"\n"
+    yield number, None
+
+
+def _lines(stream: BinaryIO, path: str, longest: int) -> Iterator[tuple[int, bytes]]:
+    number = 0
     try:
-        while line := stream.readline(MAX_LINE_BYTES + 1):
+        while line := stream.readline(longest + 1):
             number += 1
-            if number == 1:
-                line = line.removeprefix(BOM)
-            if len(line) > MAX_LINE_BYTES:
+            if len(line) > longest:
                 raise ValueError(
-                    f"{path}, line {number}: longer than {MAX_LINE_BYTES >> 20} MiB. One sentence or paragraph a line "
-                    "is expected; break the text into lines first."
+                    f"{path}, line {number}: longer than {longest >> 20} MiB. Break the text into lines of a sentence or "
+                    "paragraph first, or into more rows."
                 )
-            if line.isspace() or not line:
-                if lines:
-                    yield Passage(path, first, b"".join(lines), opens_document)
-                lines, size, opens_document = [], 0, True
-                continue
-            if not lines:
-                first = number
-            lines.append(line)
-            size += len(line)
-            if size >= PASSAGE_BYTES:
-                yield Passage(path, first, b"".join(lines), opens_document)
-                lines, size, opens_document = [], 0, False
-    except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
+            yield number, line.removeprefix(BOM) if number == 1 else line
+    except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error, zstd.ZstdError) as error:
         raise ValueError(
             f"{path}: cannot be unpacked after line {number} ({error}). The file is damaged or cut short."
         ) from error
-    if lines:
-        yield Passage(path, first, b"".join(lines), opens_document)
+
+
+def _text_documents(lines: Iterable[tuple[int, bytes]], document_per_line: bool) -> Iterator[NumberedLine]:
+    for number, line in lines:
+        if line.isspace() or not line:
+            yield number, None
+            continue
+        yield number, line
+        if document_per_line:
+            yield number, None
+
+
+def _json_documents(rows: Iterable[tuple[int, bytes]], path: str, field: str) -> Iterator[NumberedLine]:
+    for number, row in rows:
+        if row.isspace() or not row:
+            continue
+        try:
+            yield from document_lines(number, _text_of(json.loads(row), field))
+        except UnicodeError as error:
+            raise ValueError(f"{path}, line {number}: not UTF-8 ({error.reason}).") from None
+        except (ValueError, RecursionError) as error:
+            raise ValueError(
+                f"{path}, line {number}: not a row with a text ({error}). One JSON object a line is expected."
+            ) from None
+
+
+def _text_of(row: object, field: str) -> str:
+    if not isinstance(row, dict):
+        raise ValueError("not a JSON object")
+    if field not in row:
+        raise ValueError(f"no field {field!r} among {', '.join(map(repr, row))}; name another with --text-field")
+    if not isinstance(row[field], str):
+        raise ValueError(f"its {field!r} is not a string")
+    return row[field]

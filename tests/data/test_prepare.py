@@ -225,11 +225,13 @@ def test_damaged_archive_is_named(tmp_path, capsys, text, name):
 def test_bad_paths_are_named(tmp_path, capsys, text):
     for arguments, message in [
         ((tmp_path / "no.txt", "--out", tmp_path / "out"), "no.txt: no such file"),
-        ((tmp_path, "--out", tmp_path / "out"), "is a folder"),
+        ((tmp_path / "empty", "--out", tmp_path / "out"), "no text in this folder"),
+        ((tmp_path / "*.tx", "--out", tmp_path / "out"), "no file matches"),
         ((text, "--out", text), "text.txt is a file"),
         ((text, "--out", tmp_path / "strange"), "dict.txt was not written by this command"),
     ]:
         (tmp_path / "strange").mkdir(exist_ok=True)
+        (tmp_path / "empty").mkdir(exist_ok=True)
         (tmp_path / "strange" / "dict.txt").touch()
         assert prepare(*arguments) == 2
         assert message in capsys.readouterr().err
@@ -238,6 +240,6 @@ def test_bad_paths_are_named(tmp_path, capsys, text):
 def test_two_at_once_are_refused(tmp_path, capsys, text):
     from fairseq_posenc.files import sole_writer
 
-    with sole_writer(tmp_path / "out"):
+    with sole_writer(tmp_path / "out", ".lock-0-of-1"):
         assert prepare(text, "--out", tmp_path / "out") == 2
     assert "another process is writing to" in capsys.readouterr().err

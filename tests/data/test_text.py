@@ -12,7 +12,7 @@ from fairseq_posenc.data.tokenizer import Tokenizer, train
 
 def read(path) -> list[text.Passage]:
     with text.MeteredFile(str(path)) as raw:
-        return list(text.read_passages(raw, str(path)))
+        return list(text.read_passages(raw, str(path), text.Layout()))
 
 
 def test_line_numbers_and_documents(tmp_path, monkeypatch):

@@ -1,0 +1,87 @@
+"""What follows when all parts have done theirs: one validation text, the dictionaries, the list of shards."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from fairseq_posenc.data.databin import DatabinWriter
+from fairseq_posenc.data.manifest import Manifest
+from fairseq_posenc.data.parts import PARTS, Part, Progress, dictionary_of
+from fairseq_posenc.data.split import VALID
+from fairseq_posenc.data.tokenizer import Tokenizer
+from fairseq_posenc.files import atomic_write
+
+MODEL, DICTIONARY, SHARDS = "sentencepiece.model", "dict.txt", "shards.txt"
+DATA = (DICTIONARY, "train.idx", "train.bin", "valid.idx", "valid.bin")
+
+
+def shard_folders(out: Path, number: int) -> dict[str, Path]:
+    """By name; a single shard is the folder itself."""
+    if number == 1:
+        return {"train": out}
+    return {name: out / name for name in (f"shard-{index:05}" for index in range(number))}
+
+
+def unfinished(out: Path, of: int) -> list[Part]:
+    """The parts that still have something to do."""
+    parts = [Part(number, of) for number in range(of)]
+    return [part for part in parts if not Progress.load(part.folder(out)).done]
+
+
+def assemble(out: Path, parts: list[Part], shards: dict[str, Path], manifest: Manifest) -> None:
+    """Put the parts' results together; may be done again after a kill.
+
+    Validation text stands beside the first shard, where fairseq looks for it.
+
+    Raises:
+        ValueError: no document was held out.
+    """
+    model = (out / MODEL).read_bytes()
+    tokenizer = Tokenizer(model)
+    done = {part: Progress.load(part.folder(out)) for part in parts}
+    with DatabinWriter(next(iter(shards.values())) / VALID, tokenizer.dtype, len(tokenizer.symbols)) as writer:
+        for part, progress in done.items():
+            writer.add_file(part.folder(out) / VALID, progress.totals[VALID])
+        if not writer.totals["documents"]:
+            raise ValueError("no document for valid: none of the parts held out any. Give --valid FILES.")
+        report: dict[str, Any] = {VALID: writer.finish()}
+    totals = {name: progress.totals[name] for progress in done.values() for name in progress.totals if name != VALID}
+    report["train"] = {key: sum(shard[key] for shard in totals.values()) for key in next(iter(totals.values()))}
+    report["seconds"] = round(sum(progress.seconds for progress in done.values()), 2)
+    for part in parts:
+        for name in part.share(list(shards)):
+            dictionary = dictionary_of(part.folder(out), name)
+            with atomic_write(shards[name] / DICTIONARY) as stream:  # last: fairseq takes no folder without it
+                stream.write(dictionary.read_text("utf-8"))
+            if shards[name] != out:
+                shutil.copyfile(out / MODEL, shards[name] / MODEL)
+    if len(shards) > 1:
+        report["shards"] = {name: totals[name] for name in shards}
+        with atomic_write(out / SHARDS) as stream:
+            stream.write(":".join(str(folder.absolute()) for folder in shards.values()) + "\n")
+    for progress in done.values():
+        for role, hashes in progress.hashes.items():
+            for index, digest in hashes.items():
+                manifest.hashed(role, int(index), digest)
+    manifest.finish("data", {**report, "files": sizes(out, data_files(out, shards))})
+    shutil.rmtree(out / PARTS)
+
+
+def data_files(out: Path, shards: dict[str, Path]) -> list[str]:
+    """Names, relative to ``out``, of all that fairseq reads."""
+    found = [path for folder in shards.values() for name in DATA if (path := folder / name).exists()]
+    return [str(path.relative_to(out)) for path in found]
+
+
+def sizes(out: Path, names: list[str]) -> dict[str, int]:
+    """In bytes."""
+    return {name: (out / name).stat().st_size for name in names}
+
+
+def clear(out: Path) -> None:
+    """Remove all data and what is unfinished, but not the tokenizer."""
+    for folder in (out, *out.glob("shard-?????")):
+        for name in DATA:
+            (folder / name).unlink(missing_ok=True)
+    (out / SHARDS).unlink(missing_ok=True)
+    shutil.rmtree(out / PARTS, ignore_errors=True)

@@ -1,0 +1,81 @@
+"""Data sets of the Hugging Face hub, or of a local folder, streamed row by row.
+
+``hf:NAME[@REVISION][:CONFIG[:SPLIT]]``, for instance ``hf:allenai/c4:en`` or ``hf:allenai/c4:en:validation``.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import datasets
+
+from fairseq_posenc.data.sources import OnEnd, OnRead, ignore
+from fairseq_posenc.data.text import Layout, NumberedLine, Passage, document_lines, group
+
+_NAME = re.compile(r"(?P<name>[^@:]+)(@(?P<revision>[^:]+))?(:(?P<config>[^:]*))?(:(?P<split>[^:]+))?")
+
+
+@dataclass(frozen=True)
+class HubShard:
+    """One of the files that a data set consists of."""
+
+    data: datasets.IterableDataset
+    origin: str
+    """Where the builder reads and a hash of what it finds there: of the commit where it is the hub."""
+    name: str
+    field: str
+    size: None = None
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {"dataset": self.name, "origin": self.origin, "sha256": None}
+
+    def is_same(self, earlier: dict[str, Any]) -> bool:
+        now = self.fingerprint()
+        return all(earlier.get(key) == now[key] for key in ("dataset", "origin"))
+
+    def passages(self, on_read: OnRead = ignore, on_end: OnEnd = ignore) -> Iterator[Passage]:
+        digest = hashlib.sha256()
+
+        def lines() -> Iterator[NumberedLine]:
+            for number, row in enumerate(self.data, start=1):
+                text = row[self.field]
+                if not isinstance(text, str):
+                    raise ValueError(f"{self.name}, row {number}: its {self.field!r} is not a string")
+                for line in document_lines(number, text):
+                    digest.update(line[1] or b"\n")
+                    on_read(len(line[1] or b""))
+                    yield line
+
+        yield from group(lines(), self.name)
+        on_end(digest.hexdigest())
+
+
+def shards(name: str, layout: Layout) -> list[HubShard]:
+    """The files of a data set, each streamed when it is read.
+
+    Raises:
+        ValueError: the name cannot be read, or there is no such configuration, split or field.
+        OSError: the hub cannot be reached, or has no such data set.
+    """
+    parts = _NAME.fullmatch(name)
+    if not parts:
+        raise ValueError(f"hf:{name}: write hf:NAME[@REVISION][:CONFIG[:SPLIT]], for instance hf:allenai/c4:en")
+    split = parts["split"] or "train"
+    try:
+        builder = datasets.load_dataset_builder(parts["name"], parts["config"] or None, revision=parts["revision"])
+        data = builder.as_streaming_dataset(split=split)
+        fields = data.column_names or list(next(iter(data), {}))
+    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+        kind = OSError if isinstance(error, OSError) else ValueError
+        raise kind(f"hf:{name}: {str(error).splitlines()[0]}") from error
+    if layout.text_field not in fields:
+        raise ValueError(
+            f"hf:{name}: its rows have no field {layout.text_field!r} among {', '.join(fields)}; name another with --text-field"
+        )
+    number, origin = data.num_shards, f"{builder.base_path} {builder.hash}"
+    return [
+        HubShard(data.shard(number, index), origin, f"hf:{name}:{split}#{index}/{number}", layout.text_field)
+        for index in range(number)
+    ]

@@ -1,0 +1,165 @@
+"""Encoding, split over processes and hosts: each does its part of the files into its own shards, the last one ends it.
+
+Part ``i`` of ``N`` reads files ``i``, ``i + N``, … and deals their documents to shards ``i``, ``i + N``, …, so no two
+parts write to the same file. What it is at stands in ``OUT/parts/i-of-N/``; every half minute everything so far is put
+on the disk and recorded in ``progress.json`` there, from where a restart goes on.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tqdm import tqdm
+
+from fairseq_posenc.data.binarize import Chunk, Place, encode, in_chunks
+from fairseq_posenc.data.databin import DatabinWriter
+from fairseq_posenc.data.sources import Source
+from fairseq_posenc.data.split import VALID, Routed, Split
+from fairseq_posenc.data.tokenizer import Tokenizer
+from fairseq_posenc.files import atomic_write
+
+PARTS, PROGRESS = "parts", "progress.json"
+SAVE_SECONDS = 30.0
+START = Place(0, 0)
+
+
+class Part(NamedTuple):
+    """Part ``number``, from 0, of ``of``."""
+
+    number: int
+    of: int
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.of}"
+
+    def folder(self, out: Path) -> Path:
+        """Where it keeps what is not finished."""
+        return out / PARTS / f"{self.number}-of-{self.of}"
+
+    def share(self, things: list[Any]) -> list[Any]:
+        """Every ``of``-th."""
+        return things[self.number :: self.of]
+
+
+class Job(NamedTuple):
+    """A source to read, the role it plays, and its number among those of this role."""
+
+    role: str
+    index: int
+    source: Source
+
+
+@dataclass
+class Progress:
+    """What a part has put on the disk."""
+
+    place: Place = START
+    hashes: dict[str, dict[str, str]] = field(default_factory=lambda: {"train": {}, VALID: {}})
+    """SHA-256 of the sources read to their end, by role and index."""
+    totals: dict[str, dict[str, int]] = field(default_factory=dict)
+    """What each destination holds."""
+    seconds: float = 0.0
+    done: bool = False
+
+    @classmethod
+    def load(cls, folder: Path) -> "Progress":
+        """That of an earlier run, or that of none.
+
+        Raises:
+            ValueError: the file is not one of ours.
+        """
+        path = folder / PROGRESS
+        if not path.exists():
+            return cls()
+        try:
+            content = json.loads(path.read_text("utf-8"))
+            return cls(**{**content, "place": Place(*content["place"])})
+        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            raise ValueError(f"{path} cannot be read ({error}). Add --overwrite to begin anew.") from None
+
+    def save(self, folder: Path) -> None:
+        """Write the file."""
+        with atomic_write(folder / PROGRESS) as stream:
+            json.dump(asdict(self), stream)
+
+
+def dictionary_of(folder: Path, shard: str) -> Path:
+    """Where a part leaves a shard's ``dict.txt``."""
+    return folder / f"{shard}.dict.txt"
+
+
+def encode_part(
+    folder: Path,
+    shards: dict[str, Path],
+    jobs: list[Job],
+    split: Split,
+    model: bytes,
+    workers: int,
+    progress_bar: Callable[[list[Source]], tqdm],
+) -> Progress:
+    """Encode a part's sources into its shards, from where an earlier run came to.
+
+    Args:
+        folder: the part's own.
+        shards: folder of each of its shards, by name.
+        jobs: its sources.
+        split: where documents go.
+        model: the sentencepiece model.
+        workers: processes that encode.
+        progress_bar: made for the sources still to be read.
+
+    Raises:
+        ValueError: what is wrong with the text, or with what an earlier run has left.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    progress = Progress.load(folder)
+    if progress.done:
+        return progress
+    tokenizer = Tokenizer(model)
+    before, start = progress.seconds, time.perf_counter()
+    with ExitStack() as stack:
+        writers = {}
+        for name, place in {**shards, VALID: folder}.items():
+            place.mkdir(exist_ok=True)
+            prefix = place / (VALID if name == VALID else "train")
+            writer = DatabinWriter(prefix, tokenizer.dtype, len(tokenizer.symbols), progress.totals.get(name))
+            writers[name] = stack.enter_context(writer)
+
+        def save(**totals: dict[str, int]) -> None:
+            progress.totals = totals or {name: writer.saved() for name, writer in writers.items()}
+            progress.seconds = before + time.perf_counter() - start
+            progress.save(folder)
+
+        bar = stack.enter_context(progress_bar([job.source for job in jobs[progress.place.source :]]))
+        next_save = start + SAVE_SECONDS
+        for encoded in encode(_chunks(jobs, split, progress, bar), model, workers):
+            for name, items in encoded.items.items():
+                writers[name].add_documents(*items)
+            progress.place = encoded.after
+            if time.perf_counter() > next_save:
+                save()
+                next_save = time.perf_counter() + SAVE_SECONDS
+        save()
+        finished = {name: writer.finish() for name, writer in writers.items()}
+        for name in shards:
+            with atomic_write(dictionary_of(folder, name)) as stream:
+                stream.write(tokenizer.dictionary(writers[name].counts.tolist()))
+        progress.done = True
+        save(**finished)
+        for writer in writers.values():
+            writer.discard()
+    return progress
+
+
+def _chunks(jobs: list[Job], split: Split, progress: Progress, bar: tqdm) -> Iterator[Chunk]:
+    begin = progress.place
+    for number, job in enumerate(jobs[begin.source :], start=begin.source):
+        hashes = progress.hashes[job.role]
+        passages = job.source.passages(bar.update, lambda digest, job=job, hashes=hashes: hashes.update({str(job.index): digest}))
+        routed: Iterator[Routed]
+        routed = split.route(passages, job.index) if job.role == "train" else ((VALID, passage) for passage in passages)
+        yield from in_chunks(routed, number, skip=begin.chunk if number == begin.source else 0)
