@@ -47,6 +47,7 @@ class build_with_startup(build):
 EXTRAS = {
     "deepspeed": ["deepspeed>=0.19.8,<0.20"],  # its engine's internals are relied on; see fairseq_posenc/deepspeed
     "hf": ["transformers>=4.57,<6", "safetensors"],
+    "hub": ["datasets>=4"],  # which no longer runs a data set's own code
     "floater": ["torchdiffeq"],
     "plots": ["matplotlib"],
     "glue": ["scikit-learn", "scipy"],
@@ -81,6 +82,7 @@ setup(
     install_requires=[
         "torch>=2.4,<2.14",
         "fairseq==0.12.2",
+        "backports.zstd; python_version < '3.14'",
         "numpy>=1.26",
         "sentencepiece",
         "tabulate",

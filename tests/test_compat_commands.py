@@ -93,23 +93,38 @@ def updates(checkpoint):
     return checkpoint["optimizer_history"][-1]["num_updates"]
 
 
-def test_killed_training_resumes_to_the_same_parameters(data_bin, tmp_path, run):
-    """Killed in the middle of an epoch; on the CPU the end is the same to the last bit."""
+@pytest.fixture(scope="module")
+def shards(toy_text, tmp_path_factory, run):
+    """The toy text in five data-bins of about seven updates each."""
+    out = tmp_path_factory.mktemp("shards") / "data-bin"
+    flags = ["--valid", toy_text / "valid.txt", "--document-per-line", "--vocab-size", "44", "--shards", "5"]
+    run("fairseq-posenc", "prepare", toy_text / "train.txt", "--out", out, *flags)
+    return (out / "shards.txt").read_text().strip()
+
+
+@pytest.mark.parametrize("data", ["data_bin", "shards"])
+def test_killed_training_resumes_to_the_same_parameters(data, request, tmp_path, run):
+    """Killed in the middle of an epoch, which is a pass over one shard; on the CPU the end is the same to the last bit."""
     flags = [*MASKED_LM, "--batch-size", "3", "--arch", "roberta_tisa_tiny", "--max-update", "40"]
-    command = [data_bin, *flags, "--save-interval-updates", "7", "--disable-validation", "--save-dir"]
-    run("fairseq-train", *command, tmp_path / "whole")
+    saving = ["--save-interval-updates", "5", "--disable-validation", "--save-dir"]
+    command = [request.getfixturevalue(data), *flags, *saving]
+    whole_run = run("fairseq-train", *command, tmp_path / "whole")
 
     arguments = [Path(sys.executable).parent / "fairseq-train", *map(str, command), tmp_path / "killed"]
     training = subprocess.Popen(arguments, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     for line in training.stdout:
-        if "Saved checkpoint" in line:
+        if "Saved checkpoint" in line and "@ 10 updates" in line:
             training.kill()
             break
     training.communicate()
     assert training.returncode == -signal.SIGKILL
     interrupted = load_checkpoint(tmp_path / "killed" / "checkpoint_last.pt")
-    assert updates(interrupted) < 40
-    assert interrupted["extra_state"]["train_iterator"]["iterations_in_epoch"] > 0
+    assert 10 <= updates(interrupted) < 40
+    iterator = interrupted["extra_state"]["train_iterator"]
+    assert iterator["iterations_in_epoch"] > 0
+    if data == "shards":
+        assert iterator["epoch"] == 2
+        assert [f"/shard-{index:05}/train" in whole_run.stdout for index in range(6)] == [*[True] * 5, False]
 
     resumed = run("fairseq-train", *command, tmp_path / "killed")
     assert f"@ {updates(interrupted)} updates)" in resumed.stdout

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
+from fairseq_posenc.data import binarize, text
 from fairseq_posenc.data.binarize import Chunk, Place, encode, in_chunks
 from fairseq_posenc.data.databin import DatabinWriter
 from fairseq_posenc.data.sources import Source
@@ -64,6 +65,8 @@ class Progress:
     """What each destination holds."""
     seconds: float = 0.0
     done: bool = False
+    cut: list[int] = field(default_factory=lambda: [binarize.CHUNK_BYTES, text.PASSAGE_BYTES])
+    """How text is cut into the chunks that ``place`` counts."""
 
     @classmethod
     def load(cls, folder: Path) -> "Progress":
@@ -77,9 +80,12 @@ class Progress:
             return cls()
         try:
             content = json.loads(path.read_text("utf-8"))
-            return cls(**{**content, "place": Place(*content["place"])})
+            progress = cls(**{**content, "place": Place(*content["place"])})
         except (json.JSONDecodeError, KeyError, TypeError) as error:
             raise ValueError(f"{path} cannot be read ({error}). Add --overwrite to begin anew.") from None
+        if progress.cut != cls().cut:
+            raise ValueError(f"{path} was left by another version of this package. Add --overwrite to begin anew.")
+        return progress
 
     def save(self, folder: Path) -> None:
         """Write the file."""

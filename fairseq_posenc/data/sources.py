@@ -74,9 +74,7 @@ def find(names: Sequence[str], layout: Layout) -> list[Source]:
     sources: list[Source] = []
     for name in names:
         if name.startswith(HUB):
-            from fairseq_posenc.data.hub import shards  # needs a package that files do not
-
-            sources += shards(name.removeprefix(HUB), layout)
+            sources += _in_hub(name, layout)
         else:
             sources += [TextFile(path, layout) for path in _paths(name)]
     seen: set[str] = set()
@@ -86,6 +84,14 @@ def find(names: Sequence[str], layout: Layout) -> list[Source]:
             raise ValueError(f"{source.name} is named twice; held-out documents would be trained on.")
         seen.add(identity)
     return sources
+
+
+def _in_hub(name: str, layout: Layout) -> Sequence[Source]:
+    try:
+        from fairseq_posenc.data.hub import shards
+    except ModuleNotFoundError as error:
+        raise ValueError(f"{name}: needs {error.name}, which is not installed: pip install -e '.[hub]'") from None
+    return shards(name.removeprefix(HUB), layout)
 
 
 def _paths(name: str) -> list[str]:

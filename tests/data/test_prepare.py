@@ -14,46 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sentencepiece
-
-from fairseq_posenc import cli
-
-WORDS = [
-    "the", "cat", "sat", "on", "a", "mat", "while", "dogs", "ran", "far", "over",
-    "green", "hills", "and", "saw", "many", "small", "birds", "sing", "loudly", "at", "dawn",
-]  # fmt: skip
-
-
-def make_text(documents: int, seed: int = 0) -> str:
-    """Documents of one to four lines of random words, parted by blank lines."""
-    chance = np.random.default_rng(seed)
-    sizes = chance.integers(1, 5, size=documents)
-    return "\n\n".join("\n".join(" ".join(chance.choice(WORDS, 8)) for _ in range(size)) for size in sizes) + "\n"
-
-
-def prepare(*arguments) -> int:
-    return cli.main(["prepare", *map(str, arguments)])
-
-
-def load(out: Path, split: str):
-    """The split's items, as fairseq reads them."""
-    from fairseq.data import indexed_dataset
-
-    data = indexed_dataset.MMapIndexedDataset(str(out / split))
-    return [data[i].tolist() for i in range(len(data))]
-
-
-def files(out: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in out.iterdir() if path.suffix in (".bin", ".idx", ".txt", ".model")}
-
-
-@pytest.fixture
-def text(tmp_path) -> Path:
-    path = tmp_path / "text.txt"
-    path.write_text(make_text(60), encoding="utf-8")
-    return path
-
-
-SMALL = ("--vocab-size", 40, "--valid-fraction", 0.1, "--workers", 1)
+from corpora import SMALL, documents, files, load, make_text, prepare
 
 
 def test_equals_fairseq_preprocess(tmp_path, text):
@@ -129,17 +90,10 @@ def test_held_out_documents_are_whole_and_not_in_training(tmp_path, text):
     out = tmp_path / "out"
     assert prepare(text, "--out", out, *SMALL) == 0
 
-    def documents(split):
-        joined = " ".join(" ".join(map(str, item)) for item in load(out, split))
-        return joined.split(" 2 2 ")  # a line's end and a lone one
-
-    train, valid = documents("train"), documents("valid")
+    train, valid = documents(out, "train"), documents(out, "valid")
     assert (len(train), len(valid)) == (54, 6)
     assert prepare(text, "--valid", text, "--out", tmp_path / "all", "--sentencepiece-model", out / "sentencepiece.model") == 0
-    joined = " ".join(" ".join(map(str, item)) for item in load(tmp_path / "all", "train"))
-    assert sorted(document.removesuffix(" 2") for document in train + valid) == sorted(
-        document.removesuffix(" 2") for document in joined.split(" 2 2 ")
-    )
+    assert sorted(train + valid) == sorted(documents(tmp_path / "all", "train"))
 
 
 def test_rerun_does_nothing_and_changed_options_or_text_are_refused(tmp_path, text, capsys):
