@@ -25,6 +25,7 @@ logger = logging.getLogger("fairseq_posenc.train")
 
 HYDRA_FLAGS = ("--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp")
 TIMEOUT = 600.0  # seconds
+REFUSED = 2  # exit status
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,6 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     add_arguments(parser)
     options, rest = parser.parse_known_args(argv)
+    options.started_in = Path.cwd()
     if {"-h", "--help"} & set(rest):  # fairseq's follows
         print(f"{__doc__}\n{parser.format_help().partition(chr(10) * 2)[2]}")
     from .deepspeed import communication
@@ -53,16 +55,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     communication.rank_from_slurm(os.environ)  # before fairseq is imported, which then looks for LOCAL_RANK
     try:
         _check(options)
-        if _on_cpu(rest):
-            os.environ.setdefault("DS_ACCELERATOR", "cpu")  # before fairseq is imported, which imports DeepSpeed
-        if any(argument.partition("=")[0] in HYDRA_FLAGS for argument in rest):
-            _train_with_hydra(options, rest)
-        else:
-            _train(options, rest)
     except Refused as error:
-        if os.environ.get("RANK", "0") == "0":
-            print(f"fairseq_posenc.train: {error}", file=sys.stderr)
-        return 2
+        _say(error, int(os.environ.get("RANK", "0")))
+        return REFUSED
+    if _on_cpu(rest):
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")  # before fairseq is imported, which imports DeepSpeed
+    if any(argument.partition("=")[0] in HYDRA_FLAGS for argument in rest):
+        _train_with_hydra(options, rest)
+    else:
+        _train(options, rest)
     return 0
 
 
@@ -106,17 +107,61 @@ def _train_with_hydra(options: argparse.Namespace, arguments: list[str]) -> None
 
 def _call_main(options: argparse.Namespace, call_main: Callable, cfg: Any, main: Callable, **kwargs: Any) -> None:
     """fairseq's ``call_main``, which makes the processes that no launcher has made, with :func:`_run` around ``main``."""
+    from torch.multiprocessing import ProcessExitedException
+
     from .deepspeed import communication
 
     communication.limit_waiting(options.distributed_timeout)
     sharded = _stage(options) > 0
     if sharded and "RANK" not in os.environ and cfg.distributed_training.distributed_world_size == 1:
         communication.world_of_one(os.environ)
-    call_main(cfg, functools.partial(_run, options, main), **kwargs)
+    try:
+        call_main(cfg, functools.partial(_run, options, main), **kwargs)
+    except ProcessExitedException as error:
+        if error.exit_code == REFUSED:  # the process has said why
+            sys.exit(REFUSED)
+        raise
+
+
+def _check_folder(options: argparse.Namespace, cfg: Any) -> None:
+    """Refuse checkpoints in a folder that Hydra has made for this start only.
+
+    Raises:
+        Refused: no restart, and perhaps no other process, would find them.
+    """
+    from .deepspeed.config import Refused
+
+    save_dir = Path(cfg.checkpoint.save_dir)
+    if Path.cwd() != options.started_in and not save_dir.is_absolute() and not cfg.checkpoint.no_save:
+        raise Refused(
+            f"checkpoint.save_dir={save_dir} is relative, and Hydra has just made a folder for this start, {Path.cwd()}, where a "
+            "restart would not look. Add hydra.run.dir=. to the command, or give an absolute path."
+        )
 
 
 def _run(options: argparse.Namespace, main: Callable, cfg: Any, **kwargs: Any) -> None:
-    """Train in one process of an initialised world."""
+    """Train in one process of an initialised world; where that is refused, say so and exit."""
+    from torch import distributed
+
+    from .deepspeed.config import Refused
+
+    try:
+        _check_folder(options, cfg)
+        _train_here(options, main, cfg, **kwargs)
+    except Refused as error:  # caught here, since Hydra and torch.multiprocessing would wrap it in tracebacks
+        _say(error, cfg.distributed_training.distributed_rank)
+        if distributed.is_initialized():
+            distributed.barrier()  # a launcher ends all processes when one has ended: not before it is said
+        sys.exit(REFUSED)
+
+
+def _say(error: Exception, rank: int) -> None:
+    """All processes find the same; one says it."""
+    if rank == 0:
+        print(f"fairseq_posenc.train: {error}", file=sys.stderr, flush=True)
+
+
+def _train_here(options: argparse.Namespace, main: Callable, cfg: Any, **kwargs: Any) -> None:
     import torch
     from fairseq_cli import train
 
@@ -159,7 +204,8 @@ def _consolidate(cfg: Any) -> None:
 
     last = Path(cfg.checkpoint.save_dir) / "checkpoint_last.pt"
     if cfg.distributed_training.distributed_rank == 0 and last.is_file() and not cfg.checkpoint.no_save_optimizer_state:
-        consolidate.write(last, last.with_name("consolidated.pt"))
+        parameters = consolidate.write(last, last.with_name("consolidated.pt"))
+        logger.info(f"wrote {last.with_name('consolidated.pt')}: {parameters:,} parameters in float32")
 
 
 def _peer_is_gone(error: RuntimeError) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -60,6 +61,7 @@ def main(args: argparse.Namespace) -> None:
     if args.mfu > 1:
         raise ValueError(f"--mfu {args.mfu}: a share of the peak, at most 1")
     zero = Sharding.read(args.deepspeed_config, args.nodes * args.gpus_per_node)
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")  # for DeepSpeed, which fairseq imports; without it, it warns where no GPU is
     model = footprint(args.arch, args.model, args.vocab_size, args.tokens_per_sample, args.precision)
     print(report(args, model, zero))
 
@@ -201,7 +203,7 @@ def report(args: argparse.Namespace, model: Footprint, zero: Sharding) -> str:
     ]  # fmt: skip
     table = "\n".join(f"  {name:26} {size / GB:9.2f} GB" for name, size in rows)
     return (
-        f"{args.arch}: {model.parameters:,} parameters; {zero.gpus} GPUs on {args.nodes} hosts, {args.deepspeed_config}, "
+        f"{args.arch}: {model.parameters:,} parameters; {args.nodes} × {args.gpus_per_node} GPUs, {args.deepspeed_config}, "
         f"{args.precision}\n"
         f"batch {batch:,} samples of {args.tokens_per_sample} tokens = {batch * args.tokens_per_sample:,} tokens a step\n\n"
         f"memory of a GPU ({fits} in {args.gpu_memory:g} GB)\n{table}\n\n"

@@ -65,7 +65,7 @@ def main(args: argparse.Namespace) -> None:
         answers = _ask(args, hosts, [question] * len(hosts), "looking at each host")
     finally:
         token.unlink(missing_ok=True)
-    if not any("error" in answer for answer in answers):
+    if len(hosts) > 1 and not any("error" in answer for answer in answers):
         address = args.master_addr or hosts[0].name
         meet = [address, str(args.master_port), str(len(hosts)), str(args.all_reduce_mb), str(args.timeout / 2)]
         timed = _ask(args, hosts, [["all-reduce", str(rank), *meet] for rank in range(len(hosts))], "averaging over all hosts")
@@ -75,7 +75,7 @@ def main(args: argparse.Namespace) -> None:
     found = problems(hosts, answers, args)
     if found:
         raise ValueError("a run cannot start yet:\n" + "\n".join(f"  {problem}" for problem in found))
-    print(f"\n{len(hosts)} hosts, {sum(host.slots for host in hosts)} processes: ready")
+    print(f"\nready; hosts: {len(hosts)}, processes: {sum(host.slots for host in hosts)}")
 
 
 def read_hostfile(path: Path) -> list[Host]:

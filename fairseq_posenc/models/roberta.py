@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 from fairseq.dataclass.utils import gen_parser_from_dataclass
@@ -12,6 +11,7 @@ from fairseq.models import register_model, register_model_architecture
 from fairseq.models.roberta import RobertaModel
 from fairseq.models.roberta.model import RobertaEncoder, RobertaLMHead
 from fairseq.tasks import FairseqTask
+from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor, nn
 
@@ -125,14 +125,16 @@ def fill(args: Any, values: dict[str, Any]) -> None:
             setattr(args, name, value)
 
 
-def _architecture(values: dict[str, Any]) -> Callable[[Any], None]:
-    return lambda args: fill(args, values)
+def _register(name: str, values: dict[str, Any]) -> None:
+    """Make an architecture known to ``--arch``, and to Hydra as a choice of ``model``."""
+    register_model_architecture("roberta_posenc", name)(lambda args: fill(args, values))
+    config = EncoderModelConfig()
+    config._name = name
+    ConfigStore.instance().store(name=name, group="model", node=config, provider="fairseq_posenc")
 
 
 for _name, _expression in EXPRESSIONS.items():
     for _suffix, _size in SIZES.items():
-        register_model_architecture("roberta_posenc", f"roberta_{_name}{_suffix}")(
-            _architecture({**_size, "positions": _expression})
-        )
+        _register(f"roberta_{_name}{_suffix}", {**_size, "positions": _expression})
 
 let_stock_load_ours()

@@ -112,7 +112,7 @@ def test_traffic_of_each_stage():
 def test_the_command_prints_a_plan_and_refuses_nonsense(run):
     flags = ["--vocab-size", 1000, "--tokens-per-sample", 64, "--model", *SMALL]
     shown = run("fairseq-posenc", "plan", "--arch", "roberta_tisa", "--deepspeed-config", "zero3", "--nodes", 2, *flags).stdout
-    assert "16 GPUs on 2 hosts, zero3, bf16" in shown
+    assert "2 × 8 GPUs, zero3, bf16" in shown
     assert "fits in 80 GB" in shown
     for wrong, message in (
         (["--arch", "roberta_tiza"], "Near are roberta_tisa"),

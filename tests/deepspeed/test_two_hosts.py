@@ -165,7 +165,7 @@ def test_preflight_shows_every_host(hosts, english_data_bin, tmp_path):
     for name in HOSTS:
         row = next(line for line in output.splitlines() if line.startswith(name))
         assert "GB/s" in row
-    assert "2 hosts, 2 processes: ready" in output
+    assert "ready; hosts: 2, processes: 2" in output
     assert not list(tmp_path.iterdir())
 
     status, output = hosts.run(*check[:4], "--data", tmp_path, "--save-dir", tmp_path, "--need-gb", 1e6)
