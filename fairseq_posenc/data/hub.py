@@ -25,7 +25,7 @@ class HubShard:
     origin: str
     """Where the builder reads and a hash of what it finds there: of the commit where it is the hub."""
     name: str
-    field: str
+    layout: Layout
     size: None = None
 
     def fingerprint(self) -> dict[str, Any]:
@@ -40,9 +40,10 @@ class HubShard:
 
         def lines() -> Iterator[NumberedLine]:
             for number, row in enumerate(self.data, start=1):
-                text = row[self.field]
+                text = row[self.layout.text_field]
                 if not isinstance(text, str):
-                    raise ValueError(f"{self.name}, row {number}: its {self.field!r} is not a string")
+                    self.layout.on_bad(ValueError(f"{self.name}, row {number}: its {self.layout.text_field!r} is not a string"))
+                    continue
                 for line in document_lines(number, text):
                     digest.update(line[1] or b"\n")
                     on_read(len(line[1] or b""))
@@ -75,7 +76,4 @@ def shards(name: str, layout: Layout) -> list[HubShard]:
             f"hf:{name}: its rows have no field {layout.text_field!r} among {', '.join(fields)}; name another with --text-field"
         )
     number, origin = data.num_shards, f"{builder.base_path} {builder.hash}"
-    return [
-        HubShard(data.shard(number, index), origin, f"hf:{name}:{split}#{index}/{number}", layout.text_field)
-        for index in range(number)
-    ]
+    return [HubShard(data.shard(number, index), origin, f"hf:{name}:{split}#{index}/{number}", layout) for index in range(number)]

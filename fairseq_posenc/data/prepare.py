@@ -33,11 +33,28 @@ from fairseq_posenc.data.manifest import Manifest
 from fairseq_posenc.data.parts import PARTS, Job, Part, encode_part
 from fairseq_posenc.data.sources import Source, find
 from fairseq_posenc.data.split import VALID, Split, require_documents
-from fairseq_posenc.data.text import Layout
+from fairseq_posenc.data.text import Layout, refuse
 from fairseq_posenc.data.tokenizer import Tokenizer
 from fairseq_posenc.files import atomic_write, sha256, sole_writer
 
 Sources = dict[str, list[Source]]
+
+
+class Skipped:
+    """Names the first bad lines, each once although text is read more than once, and goes on."""
+
+    LIMIT = 20
+
+    def __init__(self) -> None:
+        self._named: set[str] = set()
+
+    def __call__(self, error: ValueError) -> None:
+        if str(error) in self._named or len(self._named) == self.LIMIT:
+            return
+        self._named.add(str(error))
+        _say(f"skipped: {error}")
+        if len(self._named) == self.LIMIT:
+            _say("Further lines that are skipped are not named.")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,6 +72,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="without --valid: hold out one of every 1/F documents")  # fmt: skip
     add(parser, "--text-field", default=Layout().text_field, metavar="NAME", help="of JSON lines and hub data sets")
     parser.add_argument("--document-per-line", action="store_true", help="of text: every line is a document of its own")
+    parser.add_argument("--skip-bad", action="store_true",
+                        help="leave out what is no UTF-8, or no JSON row with the field, rather than stop")  # fmt: skip
     add(parser, "--shards", type=int, default=1, metavar="S",
         help="deal the training documents to so many data-bins, DIR/shard-00000 and on")  # fmt: skip
     add(parser, "--part", type=_part, default=Part(0, 1), metavar="I/N",
@@ -82,7 +101,7 @@ def main(args: argparse.Namespace) -> None:
         ValueError, OSError: what is wrong with an option, a text file or the output folder, and what to do.
     """
     _check(args)
-    layout = Layout(args.text_field, args.document_per_line)
+    layout = Layout(args.text_field, args.document_per_line, Skipped() if args.skip_bad else refuse)
     sources: Sources = {"train": find(args.text, layout), VALID: find(args.valid, layout)}
     if args.part.of > len(sources["train"]):
         raise ValueError(f"--part {args.part}: more parts than files ({len(sources['train'])}). Take fewer, or cut the files.")

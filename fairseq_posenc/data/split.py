@@ -90,7 +90,6 @@ def require_documents(routed: Iterable[Routed], split: Split, needed: Iterable[s
     for destination, passage in routed:
         documents += passage.opens_document
         size += len(passage.text)
-        passage.lines()  # a wrong encoding should be told as such: it hides where lines and documents end
         lacking.discard(destination)
         if not lacking:
             return

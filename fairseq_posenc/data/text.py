@@ -43,27 +43,16 @@ class Passage(NamedTuple):
     line: int
     """Number of the first line in the file, from 1."""
     text: bytes
+    """UTF-8."""
     opens_document: bool
 
     def lines(self) -> list[str]:
-        """The decoded lines, without their ends.
+        """The lines, without their ends.
 
         U+0085 (next line) reads as a space: it is the one white-space character that sentencepiece makes a piece of,
         and fairseq splits at it.
-
-        Raises:
-            ValueError: naming file, line and byte of what is not UTF-8.
         """
-        try:
-            text = self.text.decode("utf-8")
-        except UnicodeDecodeError as error:
-            before = self.text[: error.start]
-            line = self.line + before.count(b"\n")
-            byte = error.start - (before.rfind(b"\n") + 1) + 1
-            raise ValueError(
-                f"{self.path}, line {line}, byte {byte}: not UTF-8 ({error.reason}, 0x{self.text[error.start]:02x}). "
-                f"Convert the file first, for instance with: iconv -f WINDOWS-1252 -t UTF-8 {self.path}"
-            ) from None
+        text = self.text.decode("utf-8")
         return text.replace("\r\n", "\n").replace("\x85", " ").removesuffix("\n").split("\n")
 
 
@@ -94,6 +83,11 @@ class MeteredFile(io.RawIOBase):
         return self._digest.hexdigest()
 
 
+def refuse(error: ValueError) -> None:
+    """End reading at a bad line."""
+    raise error from None
+
+
 class Layout(NamedTuple):
     """How documents lie in the files."""
 
@@ -101,6 +95,8 @@ class Layout(NamedTuple):
     """Of each row of JSON lines, or of a data set of the hub."""
     document_per_line: bool = False
     """In text: every line is a document, where otherwise a blank line parts them."""
+    on_bad: Callable[[ValueError], None] = refuse
+    """Told of every line that is no UTF-8, and every row that is no JSON object with the field; it is skipped then."""
 
 
 def suffix(path: str) -> str:
@@ -115,15 +111,15 @@ def read_passages(raw: MeteredFile, path: str, layout: Layout) -> Iterator[Passa
     Line ends are LF or CR LF; a byte order mark is dropped; lines of nothing but white space are dropped.
 
     Raises:
-        ValueError: the file is not what its name says it is packed with, or ends early, or a line is absurdly long, or
-            not a JSON object with the field.
+        ValueError: the file is not what its name says it is packed with, or ends early, or a line is absurdly long; and
+            what ``layout.on_bad`` raises.
     """
     unpack = READERS.get(os.path.splitext(path)[1], lambda stream: stream)
     stream = io.BufferedReader(unpack(io.BufferedReader(raw, 1 << 20)), 1 << 20)
     if suffix(path) in JSON_SUFFIXES:
-        lines = _json_documents(_lines(stream, path, MAX_ROW_BYTES), path, layout.text_field)
+        lines = _json_documents(_lines(stream, path, MAX_ROW_BYTES), path, layout)
     else:
-        lines = _text_documents(_lines(stream, path, MAX_LINE_BYTES), layout.document_per_line)
+        lines = _text_documents(_lines(stream, path, MAX_LINE_BYTES), path, layout)
     return group(lines, path)
 
 
@@ -149,16 +145,14 @@ def group(lines: Iterable[NumberedLine], path: str) -> Iterator[Passage]:
         yield Passage(path, first, b"".join(kept), opens_document)
 
 
-def document_lines(number: int, text: str) -> Iterator[NumberedLine]:
+def document_lines(number: int, text: str) -> list[NumberedLine]:
     """The lines of a whole document, which all have one number, and its end.
 
     Raises:
         UnicodeEncodeError: half of a surrogate pair, which no UTF-8 can hold.
     """
-    for line in text.encode("utf-8").split(b"\n"):
-        if line and not line.isspace():
-            yield number, line + b"\n"
-    yield number, None
+    lines = text.encode("utf-8").split(b"\n")
+    return [*((number, line + b"\n") for line in lines if line and not line.isspace()), (number, None)]
 
 
 def _lines(stream: BinaryIO, path: str, longest: int) -> Iterator[tuple[int, bytes]]:
@@ -178,28 +172,40 @@ def _lines(stream: BinaryIO, path: str, longest: int) -> Iterator[tuple[int, byt
         ) from error
 
 
-def _text_documents(lines: Iterable[tuple[int, bytes]], document_per_line: bool) -> Iterator[NumberedLine]:
+def _text_documents(lines: Iterable[tuple[int, bytes]], path: str, layout: Layout) -> Iterator[NumberedLine]:
     for number, line in lines:
         if line.isspace() or not line:
             yield number, None
             continue
+        try:
+            line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            layout.on_bad(
+                ValueError(
+                    f"{path}, line {number}, byte {error.start + 1}: not UTF-8 ({error.reason}, 0x{line[error.start]:02x}). "
+                    f"Convert the file first, for instance with: iconv -f WINDOWS-1252 -t UTF-8 {path}"
+                )
+            )
+            continue
         yield number, line
-        if document_per_line:
+        if layout.document_per_line:
             yield number, None
 
 
-def _json_documents(rows: Iterable[tuple[int, bytes]], path: str, field: str) -> Iterator[NumberedLine]:
+def _json_documents(rows: Iterable[tuple[int, bytes]], path: str, layout: Layout) -> Iterator[NumberedLine]:
     for number, row in rows:
         if row.isspace() or not row:
             continue
         try:
-            yield from document_lines(number, _text_of(json.loads(row), field))
+            lines = document_lines(number, _text_of(json.loads(row), layout.text_field))
         except UnicodeError as error:
-            raise ValueError(f"{path}, line {number}: not UTF-8 ({error.reason}).") from None
+            layout.on_bad(ValueError(f"{path}, line {number}: not UTF-8 ({error.reason})."))
         except (ValueError, RecursionError) as error:
-            raise ValueError(
-                f"{path}, line {number}: not a row with a text ({error}). One JSON object a line is expected."
-            ) from None
+            layout.on_bad(
+                ValueError(f"{path}, line {number}: not a row with a text ({error}). One JSON object a line is expected.")
+            )
+        else:
+            yield from lines
 
 
 def _text_of(row: object, field: str) -> str:

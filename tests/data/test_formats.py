@@ -111,6 +111,22 @@ def test_text_field_and_document_per_line(tmp_path, text, expected):
     assert not any(" 2 " in document for document in train + valid)
 
 
+def test_bad_lines_and_rows_can_be_skipped(tmp_path, text, expected, capsys):
+    good = text.read_bytes()
+    dirty = tmp_path / "dirty.txt"
+    dirty.write_bytes(good.replace(b"\n", b"\nnot f\xe9ne\n", 3))
+    rows = tmp_path / "rows.jsonl"
+    rows.write_bytes(b'{"text": "cut\n' * 30 + as_rows(good.decode()))
+    for path in (dirty, rows):
+        assert prepare(path, "--out", tmp_path / "out", *SMALL) == 2
+        assert prepare(path, "--out", tmp_path / "out", *SMALL, "--skip-bad", "--overwrite") == 0
+        assert files(tmp_path / "out") == expected
+    told = capsys.readouterr().err
+    assert told.count("skipped: ") == 3 + 20
+    assert f"skipped: {dirty}, line 2, byte 6: not UTF-8" in told
+    assert told.count("are not named") == 1
+
+
 def test_empty_rows_are_no_documents(tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in ["", " \n ", "the cat\r\n\n\nthe mat", "a dog"]))
