@@ -85,7 +85,7 @@ def commands(text: Path, valid: Path, folder: Path, workers: int) -> dict[str, l
     model, dictionary = folder / "vocabulary" / "sentencepiece.model", folder / "vocabulary" / "dict.txt"
     pieces = folder / "pieces"
     return {
-        "prepare": prepare(text, valid, folder / "prepare", "--sentencepiece-model", model, "--workers", workers),
+        "prepare": prepare(text, valid, folder / "prepare", "--vocabulary", model, "--workers", workers),
         "sentencepiece": [sys.executable, "-c", ENCODE, *map(str, (model, text, pieces, workers))],
         "fairseq-preprocess": ["fairseq-preprocess", "--only-source", "--srcdict", str(dictionary), "--trainpref", str(pieces),
                                "--destdir", str(folder / "fairseq-preprocess"), "--workers", str(workers)],

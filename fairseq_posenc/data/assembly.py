@@ -8,10 +8,10 @@ from fairseq_posenc.data.databin import DatabinWriter
 from fairseq_posenc.data.manifest import Manifest
 from fairseq_posenc.data.parts import PARTS, Part, Progress, dictionary_of
 from fairseq_posenc.data.split import VALID
-from fairseq_posenc.data.tokenizer import Tokenizer
+from fairseq_posenc.data.tokenizer import GIVEN, TOKENIZER_FILES, Tokenizer
 from fairseq_posenc.files import atomic_write
 
-MODEL, DICTIONARY, SHARDS = "sentencepiece.model", "dict.txt", "shards.txt"
+DICTIONARY, SHARDS = "dict.txt", "shards.txt"
 DATA = (DICTIONARY, "train.idx", "train.bin", "valid.idx", "valid.bin")
 
 
@@ -20,6 +20,11 @@ def shard_folders(out: Path, number: int) -> dict[str, Path]:
     if number == 1:
         return {"train": out}
     return {name: out / name for name in (f"shard-{index:05}" for index in range(number))}
+
+
+def tokenizer_files(out: Path) -> dict[str, bytes]:
+    """Contents by name."""
+    return {name: (out / name).read_bytes() for name in (*TOKENIZER_FILES, GIVEN) if (out / name).exists()}
 
 
 def unfinished(out: Path, of: int) -> list[Part]:
@@ -36,8 +41,8 @@ def assemble(out: Path, parts: list[Part], shards: dict[str, Path], manifest: Ma
     Raises:
         ValueError: no document was held out.
     """
-    model = (out / MODEL).read_bytes()
-    tokenizer = Tokenizer(model)
+    files = tokenizer_files(out)
+    tokenizer = Tokenizer(files)
     done = {part: Progress.load(part.folder(out)) for part in parts}
     with DatabinWriter(next(iter(shards.values())) / VALID, tokenizer.dtype, len(tokenizer.symbols)) as writer:
         for part, progress in done.items():
@@ -54,7 +59,8 @@ def assemble(out: Path, parts: list[Part], shards: dict[str, Path], manifest: Ma
             with atomic_write(shards[name] / DICTIONARY) as stream:  # last: fairseq takes no folder without it
                 stream.write(dictionary.read_text("utf-8"))
             if shards[name] != out:
-                shutil.copyfile(out / MODEL, shards[name] / MODEL)
+                for file in files:
+                    shutil.copyfile(out / file, shards[name] / file)
     if len(shards) > 1:
         report["shards"] = {name: totals[name] for name in shards}
         with atomic_write(out / SHARDS) as stream:

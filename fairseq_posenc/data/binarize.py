@@ -4,7 +4,7 @@ import multiprocessing
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -50,15 +50,15 @@ class Encoded(NamedTuple):
     after: Place
 
 
-def encode(chunks: Iterable[Chunk], model: bytes, workers: int) -> Iterator[Encoded]:
+def encode(chunks: Iterable[Chunk], files: Mapping[str, bytes], workers: int) -> Iterator[Encoded]:
     """Encode every chunk, in order.
 
     Args:
         chunks: taken a few at a time.
-        model: the sentencepiece model.
+        files: of the tokenizer.
         workers: processes that encode; 1 encodes in this one.
     """
-    with _encoders(model, workers) as executor:
+    with _encoders(files, workers) as executor:
         yield from _ordered_map(executor, _encode, chunks, window=2 * workers)
 
 
@@ -95,21 +95,22 @@ def _encode(chunk: Chunk) -> Encoded:
     return Encoded(items, chunk.after)
 
 
-def _start_worker(model: bytes) -> None:
+def _start_worker(files: Mapping[str, bytes]) -> None:
     global _tokenizer
-    _tokenizer = Tokenizer(model)
+    _tokenizer = Tokenizer(files)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # there are as many workers as were asked for
     parent = multiprocessing.parent_process()
     if parent is not None:  # a worker whose parent was killed would wait for work for ever
         threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
 
 
 @contextmanager
-def _encoders(model: bytes, workers: int) -> Iterator[Executor | None]:
+def _encoders(files: Mapping[str, bytes], workers: int) -> Iterator[Executor | None]:
     if workers == 1:
-        _start_worker(model)
+        _start_worker(files)
         yield None
         return
-    executor = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _start_worker, (model,))
+    executor = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _start_worker, (files,))
     try:
         yield executor
     except BrokenProcessPool:

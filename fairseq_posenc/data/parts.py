@@ -7,7 +7,7 @@ on the disk and recorded in ``progress.json`` there, from where a restart goes o
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -103,7 +103,7 @@ def encode_part(
     shards: dict[str, Path],
     jobs: list[Job],
     split: Split,
-    model: bytes,
+    files: Mapping[str, bytes],
     workers: int,
     progress_bar: Callable[[list[Source]], tqdm],
 ) -> Progress:
@@ -114,7 +114,7 @@ def encode_part(
         shards: folder of each of its shards, by name.
         jobs: its sources.
         split: where documents go.
-        model: the sentencepiece model.
+        files: of the tokenizer.
         workers: processes that encode.
         progress_bar: made for the sources still to be read.
 
@@ -125,7 +125,7 @@ def encode_part(
     progress = Progress.load(folder)
     if progress.done:
         return progress
-    tokenizer = Tokenizer(model)
+    tokenizer = Tokenizer(files)
     before, start = progress.seconds, time.perf_counter()
     with ExitStack() as stack:
         writers = {}
@@ -142,7 +142,7 @@ def encode_part(
 
         bar = stack.enter_context(progress_bar([job.source for job in jobs[progress.place.source :]]))
         next_save = start + SAVE_SECONDS
-        for encoded in encode(_chunks(jobs, split, progress, bar), model, workers):
+        for encoded in encode(_chunks(jobs, split, progress, bar), files, workers):
             for name, items in encoded.items.items():
                 writers[name].add_documents(*items)
             progress.place = encoded.after

@@ -17,25 +17,27 @@ part of the files, into one folder:
 """
 
 import argparse
+import hashlib
 import os
 import shutil
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
 from fairseq_posenc.data import vocabulary
-from fairseq_posenc.data.assembly import DATA, MODEL, SHARDS, assemble, clear, shard_folders, sizes, unfinished
+from fairseq_posenc.data.assembly import DATA, SHARDS, assemble, clear, shard_folders, sizes, tokenizer_files, unfinished
 from fairseq_posenc.data.manifest import NAME as MANIFEST
 from fairseq_posenc.data.manifest import Manifest
 from fairseq_posenc.data.parts import PARTS, Job, Part, encode_part
 from fairseq_posenc.data.sources import Source, find
 from fairseq_posenc.data.split import VALID, Split, require_documents
 from fairseq_posenc.data.text import Layout, refuse
-from fairseq_posenc.data.tokenizer import Tokenizer
-from fairseq_posenc.files import atomic_write, sha256, sole_writer
+from fairseq_posenc.data.tokenizer import GIVEN, SENTENCEPIECE, TOKENIZER_FILES, Tokenizer, read_files
+from fairseq_posenc.files import atomic_write, sole_writer
 
 Sources = dict[str, list[Source]]
 
@@ -86,8 +88,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="share of the text's characters that get a piece; the rarest become <unk>")  # fmt: skip
     add(pieces, "--sample-mb", type=int, default=64, metavar="MB",
         help="millions of characters, in lines drawn from the training text, that it is learned from")  # fmt: skip
-    pieces.add_argument("--sentencepiece-model", metavar="FILE",
-                        help="use this model, as of a pretrained checkpoint, instead of learning one")  # fmt: skip
+    pieces.add_argument("--vocabulary", type=Path, metavar="PATH",
+                        help="instead of learning one: a sentencepiece model, or a folder of import-hf or prepare")  # fmt: skip
     add(parser, "--seed", type=int, default=1, metavar="S", help="of held-out documents, shards and sample")
     add(parser, "--workers", type=int, default=_usable_cores(), metavar="W",
         help="processes that encode; the result does not depend on it")  # fmt: skip
@@ -154,9 +156,9 @@ def _check(args: argparse.Namespace) -> None:
         )
     if args.overwrite and args.part.of > 1:
         raise ValueError(f"--overwrite: not while several parts work on {args.out}. Remove the folder, then start them.")
-    if args.sentencepiece_model and not os.path.exists(args.sentencepiece_model):
-        raise FileNotFoundError(f"{args.sentencepiece_model}: no such file")
-    strangers = [args.out / name for name in (*DATA, MODEL) if (args.out / name).exists()]
+    if args.vocabulary and not args.vocabulary.exists():
+        raise FileNotFoundError(f"--vocabulary {args.vocabulary}: no such file")
+    strangers = [args.out / name for name in (*DATA, *TOKENIZER_FILES) if (args.out / name).exists()]
     if strangers and not args.overwrite and not (args.out / MANIFEST).exists():
         raise ValueError(f"{strangers[0]} was not written by this command. Name another --out, or add --overwrite to replace it.")
 
@@ -167,7 +169,7 @@ def _begin_anew(out: Path, own_lock: str) -> None:
             with sole_writer(out, lock.name):  # nobody may be at work
                 lock.unlink()
     clear(out)
-    for name in (MANIFEST, MODEL):
+    for name in (MANIFEST, *TOKENIZER_FILES, GIVEN):
         (out / name).unlink(missing_ok=True)
 
 
@@ -181,8 +183,9 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
     """Those that decide the result."""
     names = ["seed", "shards", "text_field", "document_per_line"]
     options: dict[str, Any] = {"parts": args.part.of, "valid_fraction": None if args.valid else args.valid_fraction}
-    if args.sentencepiece_model:
-        options["sentencepiece_model"] = sha256(args.sentencepiece_model)
+    if args.vocabulary:
+        files = read_files(args.vocabulary)
+        options["vocabulary"] = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     else:
         names += vocabulary.Vocabulary._fields
     return {**options, **{name: getattr(args, name) for name in names}}
@@ -193,21 +196,21 @@ def _split(args: argparse.Namespace, shards: Sequence[str]) -> Split:
 
 
 def _make_tokenizer(args: argparse.Namespace, sources: Sources, manifest: Manifest) -> None:
-    if args.sentencepiece_model:
-        model = Path(args.sentencepiece_model).read_bytes()
+    if args.vocabulary:
+        files = read_files(args.vocabulary)
     else:
         _require_documents(args, sources, Part(0, 1))
         asked = vocabulary.Vocabulary(*(getattr(args, name) for name in vocabulary.Vocabulary._fields))
-        model = vocabulary.learn(
-            asked, sources["train"], _split(args, ("train",)), lambda some: _progress("sampling", some), _say
-        )
+        bar = partial(_progress, "sampling")
+        files = {SENTENCEPIECE: vocabulary.learn(asked, sources["train"], _split(args, ("train",)), bar, _say)}
     try:
-        symbols = len(Tokenizer(model).symbols)
+        symbols = len(Tokenizer(files).symbols)
     except ValueError as error:
-        raise ValueError(f"{args.sentencepiece_model or 'the trained model'}: {error}") from None
-    with atomic_write(args.out / MODEL, "wb") as stream:
-        stream.write(model)
-    manifest.finish("tokenizer", {"symbols": symbols, "files": sizes(args.out, [MODEL])})
+        raise ValueError(f"{args.vocabulary or 'the trained model'}: {error}") from None
+    for name, content in files.items():
+        with atomic_write(args.out / name, "wb") as stream:
+            stream.write(content)
+    manifest.finish("tokenizer", {"symbols": symbols, "files": sizes(args.out, list(files))})
 
 
 def _do_part(args: argparse.Namespace, sources: Sources, shards: dict[str, Path]) -> None:
@@ -218,10 +221,8 @@ def _do_part(args: argparse.Namespace, sources: Sources, shards: dict[str, Path]
         jobs += [Job(VALID, index, source) for index, source in enumerate(sources[VALID])]
     if not part.folder(args.out).exists():
         _require_documents(args, sources, part)
-    model = (args.out / MODEL).read_bytes()
-    progress = encode_part(
-        part.folder(args.out), own, jobs, _split(args, list(own)), model, args.workers, lambda some: _progress("encoding", some)
-    )
+    files, bar = tokenizer_files(args.out), partial(_progress, "encoding")
+    progress = encode_part(part.folder(args.out), own, jobs, _split(args, list(own)), files, args.workers, bar)
     megabytes = sum(totals["text_bytes"] for totals in progress.totals.values()) / 1e6
     rate = megabytes / max(progress.seconds, 0.01)
     _say(

@@ -1,22 +1,24 @@
-"""sentencepiece pieces as fairseq's ids.
+"""A tokenizer's pieces as fairseq's ids.
 
 fairseq's ``Dictionary`` puts four symbols of its own first and ``masked_lm`` adds ``<mask>`` after the pieces. Here
 ``<mask>`` is the last line of ``dict.txt`` from the start, so every task that loads the file gives every symbol the
 same id:
 
-    ======== ============================================
+    ======== ===============================================================================
     id       symbol
-    ======== ============================================
+    ======== ===============================================================================
     0 .. 3   ``<s>``, ``<pad>``, ``</s>``, ``<unk>``
-    4 ..     the pieces, in sentencepiece's order
+    4 ..     the pieces: in sentencepiece's order, or in that of a dictionary which is given
     last     ``<mask>``
-    ======== ============================================
+    ======== ===============================================================================
 """
 
-import io
-import re
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
 
 import numpy as np
 import sentencepiece
@@ -25,43 +27,61 @@ SPECIALS = ("<s>", "<pad>", "</s>", "<unk>")
 MASK = "<mask>"
 EOS_ID, UNK_ID = SPECIALS.index("</s>"), SPECIALS.index("<unk>")
 
+SENTENCEPIECE = "sentencepiece.model"
+GPT2_FILES = ("encoder.json", "vocab.bpe")
+LIBRARY = "tokenizer.json"
+TOKENIZER_FILES = (SENTENCEPIECE, *GPT2_FILES, LIBRARY)
+"""Whichever of them stand beside a ``dict.txt`` cut text into its symbols."""
+
+GIVEN = "dict.given.txt"
+"""The dictionary that came with the tokenizer, under a name that fairseq does not look for."""
+
+
+class Pieces(NamedTuple):
+    """What cuts text: into numbers, each of which stands for a piece."""
+
+    cut: Callable[[Sequence[str]], list[list[int]]]
+    """The numbers of each line."""
+    symbols: list[str | None]
+    """Of each number, what stands in the dictionary; None where nothing does."""
+
 
 class Tokenizer:
-    """A sentencepiece model and the dictionary it makes.
+    """What cuts text, and the dictionary of its pieces.
 
     Args:
-        model: the bytes of a ``sentencepiece.model``.
+        files: contents by name: ``sentencepiece.model``; or ``encoder.json`` and ``vocab.bpe`` of GPT-2's byte-level BPE, or
+            ``tokenizer.json`` of the tokenizers library. The dictionary that belongs to it may be there as
+            ``dict.given.txt``, and must be for the latter two.
 
     Attributes:
         symbols: every symbol of the dictionary; its index is its id.
 
     Raises:
-        ValueError: not a sentencepiece model, or one whose pieces a fairseq dictionary cannot hold.
+        ValueError: the files cannot be read, or are not of one vocabulary, or a fairseq dictionary cannot hold the pieces.
     """
 
-    def __init__(self, model: bytes) -> None:
-        try:
-            self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-        except RuntimeError:
-            raise ValueError("not a sentencepiece model (or one that is cut short)") from None
-        pieces = range(self._processor.get_piece_size())
-        ordinary = [i for i in pieces if not (self._processor.is_control(i) or self._processor.is_unknown(i))]
-        self.symbols = [*SPECIALS, *map(self._processor.id_to_piece, ordinary), MASK]
-        for symbol in self.symbols[len(SPECIALS) : -1]:
+    def __init__(self, files: Mapping[str, bytes]) -> None:
+        self._cut, pieces = _pieces(files)
+        if GIVEN in files:
+            self.symbols = _given_symbols(files[GIVEN].decode("utf-8"), pieces)
+        else:
+            self.symbols = [*SPECIALS, *(piece for piece in pieces if piece is not None), MASK]
+        own = self.symbols[len(SPECIALS) : -1]
+        for symbol in own:
             if symbol in (*SPECIALS, MASK) or symbol.split() != [symbol]:
                 raise ValueError(
-                    f"the sentencepiece model's piece {symbol!r} cannot stand in a fairseq dictionary: it is one of "
-                    "the dictionary's own symbols, or holds white space"
+                    f"the piece {symbol!r} cannot stand in a fairseq dictionary: it is one of the dictionary's own symbols, "
+                    "or holds white space"
                 )
+        index = {symbol: number for number, symbol in enumerate(own, start=len(SPECIALS))}
         # One entry more than there are pieces: the mark that stands for a line's end in encode().
-        self._ids = np.full(len(pieces) + 1, UNK_ID, dtype=np.int64)
-        self._ids[ordinary] = np.arange(len(SPECIALS), len(self.symbols) - 1)
-        self._ids[-1] = EOS_ID
+        self._ids = np.array([*(index.get(piece, UNK_ID) for piece in pieces), EOS_ID], dtype=np.int64)
         self.dtype = np.dtype(np.uint16 if len(self.symbols) < 65500 else np.uint32)  # fairseq's own choice
 
     def encode(self, lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """``(ids, sizes)``: the ids of all lines in a row, each line closed by ``</s>``, and how many each line has."""
-        encoded = self._processor.encode(list(lines), out_type=int, num_threads=1)
+        encoded = self._cut(lines)
         end = len(self._ids) - 1
         for ids in encoded:
             ids.append(end)
@@ -75,44 +95,96 @@ class Tokenizer:
         return "".join(f"{symbol} {count}\n" for symbol, count in list(rows)[len(SPECIALS) :])
 
 
-def train(lines: Iterable[str], vocab_size: int, model_type: str, character_coverage: float) -> bytes:
-    """Train sentencepiece so that the dictionary made of it has ``vocab_size`` symbols.
-
-    The same lines give the same model on any number of cores.
+def read_files(path: Path) -> dict[str, bytes]:
+    """What ``Tokenizer`` takes, of a sentencepiece model or of a folder with a vocabulary.
 
     Raises:
-        ValueError: the text does not support that many pieces, or needs more to cover its characters; says how many.
+        FileNotFoundError: there is none.
     """
-    own = len(SPECIALS)  # symbols that sentencepiece does not count: <mask> and our four, less <unk>, which it has too
-    model = io.BytesIO()
+    if not path.is_dir():
+        return {SENTENCEPIECE: path.read_bytes()}
+    for names in ((SENTENCEPIECE,), GPT2_FILES, (LIBRARY,)):
+        if all((path / name).exists() for name in names):
+            break
+    else:
+        raise FileNotFoundError(f"{path}: this folder has neither {SENTENCEPIECE}, nor {' and '.join(GPT2_FILES)}, nor {LIBRARY}")
+    files = {name: (path / name).read_bytes() for name in names}
+    if (path / "dict.txt").exists():
+        files[GIVEN] = (path / "dict.txt").read_bytes()
+    elif names != (SENTENCEPIECE,):
+        raise FileNotFoundError(f"{path / 'dict.txt'}: no such file; it says which id each piece of {names[0]} has")
+    return files
+
+
+def _given_symbols(text: str, pieces: list[str | None]) -> list[str]:
+    rows = [line.removesuffix(" #fairseq:overwrite") for line in text.split("\n") if line]
+    symbols = [row.rsplit(" ", 1)[0] for row in rows]
+    if MASK in symbols[:-1]:
+        raise ValueError(f"{MASK} stands in the midst of dict.txt, where another task than masked_lm has put it")
+    symbols = [*symbols, *([] if MASK in symbols else [MASK])]
+    known = {*pieces, MASK}
+    for symbol in symbols:
+        if symbol not in known and not symbol.startswith("madeupword"):
+            raise ValueError(f"the symbol {symbol!r} of dict.txt is none of the tokenizer's pieces: not of one vocabulary")
+    return [*SPECIALS, *symbols]
+
+
+def _pieces(files: Mapping[str, bytes]) -> Pieces:
+    if SENTENCEPIECE in files:
+        return _sentencepiece(files[SENTENCEPIECE])
+    if LIBRARY in files:
+        return _library(files[LIBRARY])
+    return _gpt2(*(files[name] for name in GPT2_FILES))
+
+
+def _sentencepiece(model: bytes) -> Pieces:
     try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(lines),
-            model_writer=model,
-            vocab_size=vocab_size - own,
-            model_type=model_type,
-            character_coverage=character_coverage,
-            max_sentence_length=1 << 30,  # in bytes; longer lines would be left out without a word
-            unk_id=0,
-            bos_id=-1,
-            eos_id=-1,
-            pad_id=-1,
-            minloglevel=2,
-        )
-    except RuntimeError as error:
-        raise ValueError(_advice(str(error), vocab_size, own)) from error
-    return model.getvalue()
+        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    except RuntimeError:
+        raise ValueError("not a sentencepiece model (or one that is cut short)") from None
+
+    def symbol(number: int) -> str | None:
+        special = processor.is_control(number) or processor.is_unknown(number)
+        return None if special else processor.id_to_piece(number)
+
+    symbols = [symbol(number) for number in range(processor.get_piece_size())]
+    return Pieces(lambda lines: processor.encode(list(lines), out_type=int, num_threads=1), symbols)
 
 
-def _advice(message: str, vocab_size: int, own: int) -> str:
-    if match := re.search(r"Vocabulary size too high .* value <= (\d+)", message):
-        return (
-            f"--vocab-size {vocab_size}: the training text supports {int(match[1]) + own} symbols at most. "
-            "Ask for no more than that, or give more text."
-        )
-    if match := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
-        return (
-            f"--vocab-size {vocab_size}: too small for the characters of the training text, which need more than "
-            f"{int(match[1]) + own}. Raise it, or leave rare characters to <unk> with a lower --character-coverage."
-        )
-    return f"sentencepiece could not be trained on this text: {message}"
+def _gpt2(encoder: bytes, merges: bytes) -> Pieces:
+    """Numbers of GPT-2's are the dictionary's symbols, as in the official RoBERTa."""
+    tokenizers = _tokenizers_library()
+    try:
+        numbers: dict[str, int] = json.loads(encoder)
+        pairs = [tuple(line.split()) for line in merges.decode("utf-8").split("\n")[1:] if line.strip()]
+        tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(numbers, pairs))
+    except Exception as error:  # the library raises nothing narrower
+        raise ValueError(f"{' and '.join(GPT2_FILES)} cannot be read: {error}") from None
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    return Pieces(_cut_with(tokenizer), [str(number) for number in range(max(numbers.values()) + 1)])
+
+
+def _library(described: bytes) -> Pieces:
+    """Tokens are the dictionary's symbols."""
+    tokenizers = _tokenizers_library()
+    try:
+        tokenizer = tokenizers.Tokenizer.from_buffer(described)
+    except Exception as error:  # the library raises nothing narrower
+        raise ValueError(f"{LIBRARY} cannot be read: {error}") from None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return Pieces(_cut_with(tokenizer), [tokenizer.id_to_token(number) for number in range(tokenizer.get_vocab_size())])
+
+
+def _tokenizers_library() -> ModuleType:
+    try:
+        import tokenizers
+    except ModuleNotFoundError:
+        raise ValueError(
+            f"{GPT2_FILES[0]} and {LIBRARY} are read by the tokenizers library, which is not installed: pip install -e '.[hf]'"
+        ) from None
+    return tokenizers
+
+
+def _cut_with(tokenizer) -> Callable[[Sequence[str]], list[list[int]]]:
+    return lambda lines: [encoded.ids for encoded in tokenizer.encode_batch_fast(lines, add_special_tokens=False)]

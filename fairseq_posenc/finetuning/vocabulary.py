@@ -11,11 +11,8 @@ import sentencepiece
 from fairseq.data import Dictionary
 from sentencepiece import sentencepiece_pb2
 
+from ..data.tokenizer import GPT2_FILES, LIBRARY, MASK, SENTENCEPIECE, TOKENIZER_FILES
 from ..files import sha256
-
-MASK = "<mask>"
-SENTENCEPIECE = "sentencepiece.model"
-GPT2_FILES = ("encoder.json", "vocab.bpe")
 
 
 @dataclass(frozen=True)
@@ -93,11 +90,35 @@ class GPT2Pieces(Pieces):
         return symbol.isdecimal() and int(symbol) in self._encoder.decoder
 
 
+class LibraryPieces(Pieces):
+    """A ``tokenizer.json`` of the tokenizers library, whose tokens are the dictionary's symbols (as of an imported BERT)."""
+
+    def __init__(self, path: Path) -> None:
+        import tokenizers
+
+        try:
+            self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises nothing narrower
+            raise ValueError(f"{path} cannot be read as a tokenizer: {error}") from None
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+
+    def cut(self, text: str) -> tuple[list[str], np.ndarray, np.ndarray]:
+        encoded = self._tokenizer.encode(text, add_special_tokens=False)
+        offsets = np.array(encoded.offsets, dtype=np.int64).reshape(-1, 2)  # in characters
+        bytes_before = np.cumsum([0, *(len(character.encode("utf-8")) for character in text)])
+        return encoded.tokens, bytes_before[offsets[:, 0]], bytes_before[offsets[:, 1]]
+
+    def knows(self, symbol: str) -> bool:
+        return self._tokenizer.token_to_id(symbol) is not None
+
+
 class Vocabulary:
     """A data-bin's dictionary and what cuts text into its symbols.
 
     Args:
-        folder: the data-bin: ``dict.txt`` and ``sentencepiece.model``, or ``dict.txt``, ``encoder.json`` and ``vocab.bpe``.
+        folder: the data-bin: ``dict.txt``, and ``sentencepiece.model``, or ``encoder.json`` and ``vocab.bpe``, or
+            ``tokenizer.json``.
 
     Attributes:
         dictionary: as ``masked_lm`` sees it, with ``<mask>``.
@@ -136,7 +157,7 @@ class Vocabulary:
 
     def digests(self) -> dict[str, str]:
         """SHA-256 of each of its files."""
-        files = ["dict.txt", *(name for name in (SENTENCEPIECE, *GPT2_FILES) if (self.folder / name).exists())]
+        files = ["dict.txt", *(name for name in TOKENIZER_FILES if (self.folder / name).exists())]
         return {name: sha256(self.folder / name) for name in files}
 
     def _find_pieces(self) -> Pieces:
@@ -144,9 +165,11 @@ class Vocabulary:
             return SentencepiecePieces(self.folder / SENTENCEPIECE)
         if all((self.folder / name).exists() for name in GPT2_FILES):
             return GPT2Pieces(self.folder)
+        if (self.folder / LIBRARY).exists():
+            return LibraryPieces(self.folder / LIBRARY)
         raise FileNotFoundError(
             f"{self.folder} has a dictionary and nothing that cuts text into its symbols: put the {SENTENCEPIECE} that the "
-            f"checkpoint's text was encoded with there, or {' and '.join(GPT2_FILES)} for GPT-2's byte-level BPE"
+            f"checkpoint's text was encoded with there, or {' and '.join(GPT2_FILES)} for GPT-2's byte-level BPE, or {LIBRARY}"
         )
 
     def _check(self) -> None:

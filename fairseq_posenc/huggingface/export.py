@@ -24,6 +24,7 @@ import torch
 import transformers
 from transformers import PreTrainedModel, RobertaConfig
 
+from ..data.tokenizer import TOKENIZER_FILES
 from . import tokenizer as tokenizers
 from .assemble import FILE_NAME
 from .card import card
@@ -32,7 +33,7 @@ from .conversion import to_transformers
 from .parity import Parity, compare, token_batches
 from .vocabularies import FAIRSEQ_FOLDER
 
-FAIRSEQ_FILES = ("dict.txt", "sentencepiece.model", "encoder.json", "vocab.bpe")
+FAIRSEQ_FILES = ("dict.txt", *TOKENIZER_FILES)
 LENGTH = 512  # of the samples that the models are compared on
 
 

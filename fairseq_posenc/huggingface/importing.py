@@ -26,6 +26,7 @@ from fairseq.models import BaseFairseqModel
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
+from ..data.tokenizer import TOKENIZER_FILES
 from ..encoder import EncoderConfig
 from ..files import atomic_write
 from ..models.config import DEFAULTS, POSITION_FIELDS, EncoderModelConfig, position_options
@@ -84,6 +85,8 @@ def main(args: argparse.Namespace) -> None:
         print("The positions differ from the source's, and so do the outputs until it is trained.")
     save(args.out, cfg, model)
     print(f"{args.out}: train on from it with")
+    if set(source.vocabulary.files) & {*TOKENIZER_FILES}:
+        print(f"  fairseq-posenc prepare TEXT --vocabulary {args.out.parent} --out DATA-BIN")
     print(
         f"  fairseq-train DATA-BIN --finetune-from-model {args.out} --task masked_lm --criterion masked_lm {shlex.join(flags)} …"
     )

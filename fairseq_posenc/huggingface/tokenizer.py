@@ -16,7 +16,8 @@ from sentencepiece import sentencepiece_model_pb2
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from ..finetuning.vocabulary import GPT2_FILES, MASK, SENTENCEPIECE, Vocabulary
+from ..data.tokenizer import GPT2_FILES, LIBRARY, MASK, SENTENCEPIECE
+from ..finetuning.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from sentencepiece.sentencepiece_model_pb2 import ModelProto
@@ -37,6 +38,8 @@ def build(vocabulary: Vocabulary, max_length: int | None) -> PreTrainedTokenizer
     dictionary = vocabulary.dictionary
     if (vocabulary.folder / SENTENCEPIECE).exists():
         tokenizer = _from_sentencepiece(vocabulary.folder / SENTENCEPIECE, dictionary)
+    elif (vocabulary.folder / LIBRARY).exists():
+        tokenizer = _from_library(vocabulary.folder / LIBRARY, dictionary)
     else:
         tokenizer = _from_gpt2(vocabulary.folder, dictionary)
     bos, pad, eos, unk = (dictionary[i] for i in (dictionary.bos(), dictionary.pad(), dictionary.eos(), dictionary.unk()))
@@ -130,6 +133,18 @@ def _merges(model: ModelProto) -> list[tuple[str, str]]:
         splits = ((piece[:i], piece[i:]) for i in range(1, len(piece)))
         merges += [split for split in splits if split[0] in scores and split[1] in scores]
     return merges
+
+
+def _from_library(path: Path, dictionary: Dictionary) -> Tokenizer:
+    """BERT's WordPiece, with the dictionary's names and numbers."""
+    described = json.loads(path.read_text("utf-8"))
+    model = described["model"]
+    if model["type"] != "WordPiece":
+        raise ValueError(f"{path} is of type {model['type']}, and only WordPiece can be renumbered: export with --no-tokenizer")
+    model["vocab"] = {symbol: i for i, symbol in enumerate(dictionary.symbols)}
+    model["unk_token"] = dictionary[dictionary.unk()]
+    others = {"added_tokens": [], "post_processor": None, "truncation": None, "padding": None}
+    return Tokenizer.from_str(json.dumps({**described, **others}))
 
 
 def _from_gpt2(folder: Path, dictionary: Dictionary) -> Tokenizer:

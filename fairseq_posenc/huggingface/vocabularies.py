@@ -15,7 +15,7 @@ from fairseq.data import Dictionary
 from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from ..finetuning.vocabulary import GPT2_FILES, MASK, SENTENCEPIECE
+from ..data.tokenizer import GPT2_FILES, LIBRARY, MASK, TOKENIZER_FILES
 
 FAIRSEQ_FOLDER = "fairseq"  # of an export: what fairseq needs of the data-bin, for the way back
 
@@ -40,7 +40,7 @@ class SourceVocabulary:
         dictionary = Dictionary.load(str(folder / "dict.txt"))
         if MASK not in dictionary:
             dictionary.add_symbol(MASK)
-        files = {name: (folder / name).read_bytes() for name in (SENTENCEPIECE, *GPT2_FILES) if (folder / name).exists()}
+        files = {name: (folder / name).read_bytes() for name in TOKENIZER_FILES if (folder / name).exists()}
         return cls(dictionary, torch.arange(len(dictionary)), files)
 
 
@@ -95,7 +95,7 @@ def _symbols(tokenizer: PreTrainedTokenizerBase, tokens: dict[int, str]) -> tupl
         return tokens, {}
     described = json.loads(backend.to_str())
     if described["model"]["type"] != "BPE" or (described["pre_tokenizer"] or {}).get("type") != "ByteLevel":
-        return tokens, {"tokenizer.json": backend.to_str(pretty=True).encode("utf-8")}
+        return tokens, {LIBRARY: backend.to_str(pretty=True).encode("utf-8")}
     merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in described["model"]["merges"]]
     numbers = {token: index for index, token in sorted(tokens.items())}
     files = {

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_posenc.data.tokenizer import SPECIALS, Tokenizer
+from fairseq_posenc.data.tokenizer import SENTENCEPIECE, SPECIALS, Tokenizer, read_files
 
 
 def unigram_loss(data: Path, tokens_per_sample: int) -> float:
@@ -17,7 +17,7 @@ def unigram_loss(data: Path, tokens_per_sample: int) -> float:
     ``tokens_per_sample - 1`` tokens (sample break mode none). The model's loss is that of a random 15% of them, and the
     expectation over the choice is the mean taken here.
     """
-    tokenizer = Tokenizer((data / "sentencepiece.model").read_bytes())
+    tokenizer = Tokenizer(read_files(data / SENTENCEPIECE))
 
     def counts(split: str) -> np.ndarray:
         ids = np.memmap(data / f"{split}.bin", dtype=tokenizer.dtype, mode="r")

@@ -92,7 +92,7 @@ def test_held_out_documents_are_whole_and_not_in_training(tmp_path, text):
 
     train, valid = documents(out, "train"), documents(out, "valid")
     assert (len(train), len(valid)) == (54, 6)
-    assert prepare(text, "--valid", text, "--out", tmp_path / "all", "--sentencepiece-model", out / "sentencepiece.model") == 0
+    assert prepare(text, "--valid", text, "--out", tmp_path / "all", "--vocabulary", out / "sentencepiece.model") == 0
     assert sorted(train + valid) == sorted(documents(tmp_path / "all", "train"))
 
 
@@ -153,7 +153,7 @@ def test_kill_leaves_nothing_that_looks_finished(tmp_path):
         (b"the cat sat\n\n" * 99, ("--vocab-size", -1), "--vocab-size -1: at least 1"),
         (b"the cat sat\n\n" * 99, ("--workers", 0), "--workers 0"),
         (b"the cat sat\n\n" * 99, ("--valid-fraction", 1.5), "--valid-fraction 1.5"),
-        (b"the cat sat\n\n" * 99, ("--sentencepiece-model", "TEXT"), "text.txt: not a sentencepiece model"),
+        (b"the cat sat\n\n" * 99, ("--vocabulary", "TEXT"), "text.txt: not a sentencepiece model"),
     ],
 )
 def test_bad_input_is_named(tmp_path, capsys, content, arguments, message):

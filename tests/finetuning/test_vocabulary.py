@@ -2,12 +2,14 @@
 
 import json
 import shutil
+from unicodedata import combining
 
 import pytest
-from fairseq.data import Dictionary
+from fairseq.data import Dictionary, indexed_dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fairseq_posenc.cli import main
 from fairseq_posenc.finetuning.vocabulary import Vocabulary
 
 from .conftest import make_data_bin
@@ -37,13 +39,13 @@ def gpt2_bin(tmp_path_factory):
 
 
 def assert_covers(text, encoding):
-    """Spans are in order, inside the text, do not begin with white space, and leave out nothing but white space."""
+    """Spans are in order, inside the text, do not begin with white space, and leave out nothing but white space and accents."""
     spans = list(zip(encoding.begins.tolist(), encoding.ends.tolist(), strict=True))
     assert all(0 <= begin <= end <= len(text) for begin, end in spans)
     assert spans == sorted(spans)
     assert not any(text[begin].isspace() for begin, end in spans if end > begin)
     covered = {place for begin, end in spans for place in range(begin, end)}
-    assert [c for place, c in enumerate(text) if place not in covered and not c.isspace()] == []
+    assert [c for place, c in enumerate(text) if place not in covered and not c.isspace() and not combining(c)] == []
 
 
 def test_words_have_their_characters(vocabulary):
@@ -56,9 +58,29 @@ def test_words_have_their_characters(vocabulary):
     ]
 
 
-@pytest.mark.parametrize("kind", ["sentencepiece", "gpt2"])
-def test_offsets_of_text_that_normalisation_changes(kind, vocabulary, gpt2_bin):
-    chosen = vocabulary if kind == "sentencepiece" else Vocabulary(gpt2_bin)
+@pytest.fixture(scope="module")
+def wordpiece_bin(tmp_path_factory):
+    """BERT's cutting of words: letters, and letters inside a word, in lower case and without accents."""
+    tokenizers = pytest.importorskip("tokenizers", reason="tokenizers is not installed: pip install fairseq-posenc[hf]")
+    letters = "abcdefghijklmnopqrstuvwxyz0123456789"
+    pieces = ["red", "ball", *letters, *(f"##{letter}" for letter in letters), *"“”,.€𝔘²"]
+    model = tokenizers.models.WordPiece({piece: i for i, piece in enumerate(["[UNK]", *pieces])}, unk_token="[UNK]")
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.normalizer = tokenizers.normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    tokenizer.enable_truncation(4)
+    folder = tmp_path_factory.mktemp("wordpiece")
+    tokenizer.save(str(folder / "tokenizer.json"))
+    dictionary = Dictionary()
+    for piece in reversed(pieces):
+        dictionary.add_symbol(piece)
+    dictionary.save(str(folder / "dict.txt"))
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["data_bin", "gpt2_bin", "wordpiece_bin"])
+def test_offsets_of_text_that_normalisation_changes(kind, request):
+    chosen = Vocabulary(request.getfixturevalue(kind))
     assert_covers(TRICKY, chosen.encode(TRICKY))
     assert len(chosen.encode("")) == 0
 
@@ -79,6 +101,27 @@ def test_gpt2_pieces(gpt2_bin):
     assert symbols[0] == "257"  # "red"
     assert len(symbols) == 4  # red, the space, and the two bytes of é
     assert list(zip(encoding.begins, encoding.ends, strict=True)) == [(0, 3), (4, 4), (4, 5), (4, 5)]
+
+
+def test_wordpiece(wordpiece_bin):
+    vocabulary = Vocabulary(wordpiece_bin)
+    encoding = vocabulary.encode("A réd Ball x3 ☃")
+    symbols = [vocabulary.dictionary[i] for i in encoding.ids]
+    assert symbols == ["a", "red", "ball", "x", "##3", "<unk>"]
+    assert list(zip(encoding.begins, encoding.ends, strict=True)) == [(0, 1), (2, 5), (6, 10), (11, 12), (12, 13), (14, 15)]
+
+
+@pytest.mark.parametrize("kind", ["data_bin", "gpt2_bin", "wordpiece_bin"])
+def test_prepared_text_has_the_same_ids(kind, request, tmp_path):
+    """``prepare --vocabulary`` and fine-tuning cut text alike, also where the dictionary is in another order."""
+    folder = request.getfixturevalue(kind)
+    lines = ["red ball", "The red, ball is round 42.", "Über dem “café”", "x² 𝔘 €"]
+    (tmp_path / "text.txt").write_text("\n\n".join(lines), "utf-8")
+    text, out = str(tmp_path / "text.txt"), tmp_path / "out"
+    assert main(["prepare", text, "--valid", text, "--vocabulary", str(folder), "--out", str(out), "--workers", "1"]) == 0
+    items = indexed_dataset.MMapIndexedDataset(str(out / "train"))
+    for vocabulary in (Vocabulary(folder), Vocabulary(out)):
+        assert [items[2 * i][:-1].tolist() for i in range(4)] == [vocabulary.encode(line).ids.tolist() for line in lines]
 
 
 def test_missing_parts_are_named(data_bin, tmp_path):

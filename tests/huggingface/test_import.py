@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from fairseq.data import Dictionary
+from fairseq.data import Dictionary, indexed_dataset
 from fairseq.models.roberta import RobertaModel
 from safetensors.torch import load_file
 from small_models import SIZES, make_model, save, train
@@ -110,15 +110,12 @@ def test_roberta_with_byte_level_bpe_there_and_back(toy_text, tmp_path, capsys, 
     expected = embeddings.position_embeddings.weight[2:] + embeddings.token_type_embeddings.weight[0]
     assert torch.equal(state[TABLE], expected)
 
-    # What was written beside it encodes text as fairseq's --bpe gpt2 does, to ids of the dictionary.
     folder = out.parent
-    run("fairseq-preprocess", "--only-source", "--srcdict", folder / "dict.txt", "--validpref", _encoded(folder, toy_text),
-        "--destdir", folder / "bin")  # fmt: skip
-    for name in ("encoder.json", "vocab.bpe"):
-        (folder / "bin" / name).write_bytes((folder / name).read_bytes())
-    export(out, folder / "bin", tmp_path / "exported")
-    back = transformers.AutoTokenizer.from_pretrained(tmp_path / "exported")
+    data = prepare(toy_text, folder)
     order = sources.read(str(tmp_path / "roberta")).vocabulary.order  # <mask> moved to the end
+    assert_same_ids(data, tokenizer, order, toy_text)
+    export(out, data, tmp_path / "exported")
+    back = transformers.AutoTokenizer.from_pretrained(tmp_path / "exported")
     text = "w3 w17 <mask> w22 Ünïcode, 12!"
     tokens, expected = torch.tensor(back(text)["input_ids"]), torch.tensor(tokenizer(text)["input_ids"])
     assert torch.equal(order[tokens], expected)
@@ -128,14 +125,20 @@ def test_roberta_with_byte_level_bpe_there_and_back(toy_text, tmp_path, capsys, 
         torch.testing.assert_close(exported(tokens[None]).logits, logits, atol=1e-5, rtol=1e-4)
 
 
-def _encoded(folder: Path, text: Path) -> Path:
-    from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
+def prepare(text: Path, vocabulary: Path) -> Path:
+    """The toy text as a data-bin with the vocabulary of an imported model."""
+    data = vocabulary / "data-bin"
+    texts = [text / "train.txt", "--valid", text / "valid.txt", "--document-per-line"]
+    assert main(["prepare", *map(str, texts), "--vocabulary", str(vocabulary), "--out", str(data), "--workers", "1"]) == 0
+    return data
 
-    encoder = get_encoder(str(folder / "encoder.json"), str(folder / "vocab.bpe"))
+
+def assert_same_ids(data: Path, tokenizer, order, text: Path) -> None:
+    """The data holds what the source's own tokenizer makes of each line; a lone ``</s>`` parts the lines."""
+    items = indexed_dataset.MMapIndexedDataset(str(data / "valid"))
     lines = (text / "valid.txt").read_text().splitlines()
-    path = folder / "valid.bpe"
-    path.write_text("\n".join(" ".join(map(str, encoder.encode(line))) for line in lines) + "\n")
-    return path
+    for i, line in enumerate(lines):
+        assert order[items[2 * i]].tolist() == [*tokenizer(line, add_special_tokens=False)["input_ids"], tokenizer.sep_token_id]
 
 
 @pytest.mark.parametrize("kind", ["ForMaskedLM", "Model", "ForSequenceClassification", "ForQuestionAnswering"])
@@ -148,6 +151,23 @@ def test_bert(kind, tmp_path, capsys):
     for symbol, index in (("<s>", 23), ("<pad>", 0), ("</s>", 24), ("<unk>", 22), ("<mask>", 25), ("w7", 9), ("##2", 27)):
         assert torch.equal(state[WORDS][dictionary.index(symbol)], words[index]), symbol
     assert ("the language model's head" in printed) == (kind in ("Model", "ForSequenceClassification"))
+
+
+def test_bert_goes_on_with_its_vocabulary_and_back(toy_text, tmp_path, capsys, run):
+    write_bert(tmp_path / "bert")
+    out = tmp_path / "out" / "model.pt"
+    import_hf(capsys, tmp_path / "bert", out)
+    data = prepare(toy_text, out.parent)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "bert")
+    assert_same_ids(data, tokenizer, sources.read(str(tmp_path / "bert")).vocabulary.order, toy_text)
+    export(out, data, tmp_path / "exported")
+    back = transformers.AutoTokenizer.from_pretrained(tmp_path / "exported")
+    text = "w3 w2##1 w5w1 w31 w12"
+    dictionary = Dictionary.load(str(data / "dict.txt"))
+    names = {"[UNK]": "<unk>"}
+    expected = [names.get(token, token) for token in tokenizer.tokenize(text)]
+    assert back.tokenize(text) == expected
+    assert back(text)["input_ids"][1:-1] == [dictionary.index(token) for token in expected]
 
 
 def test_released_fairseq_roberta(tmp_path, capsys):
