@@ -88,7 +88,10 @@ class _Reporter(logging.Handler):
         message = record.getMessage()
         if record.name not in ("train_inner", "train", "valid") or not message.startswith("{"):
             return
-        statistics: dict[str, Any] = json.loads(message)
+        try:
+            statistics: dict[str, Any] = json.loads(message)
+        except json.JSONDecodeError:  # somebody else's message
+            return
         loss = statistics.get("loss", statistics.get("train_loss", statistics.get("valid_loss")))
         part = "validation" if record.name == "valid" else "training"
         self._progress(f"epoch {statistics['epoch']}, {part} loss {loss}")
