@@ -121,6 +121,10 @@ def _call_main(options: argparse.Namespace, call_main: Callable, cfg: Any, main:
         if error.exit_code == REFUSED:  # the process has said why
             sys.exit(REFUSED)
         raise
+    except RuntimeError as error:
+        if _peer_is_gone(error):
+            raise RuntimeError(_what_to_do(cfg, options)) from error
+        raise
 
 
 def _check_folder(options: argparse.Namespace, cfg: Any) -> None:
@@ -178,14 +182,9 @@ def _train_here(options: argparse.Namespace, main: Callable, cfg: Any, **kwargs:
             from .deepspeed.trainer import DeepSpeedTrainer
 
             train.Trainer = functools.partial(DeepSpeedTrainer, deepspeed_config=completed)
-    try:
-        main(cfg, **kwargs)
-        if _stage(options) > 0 and not options.no_consolidate and not cfg.checkpoint.no_save:
-            _consolidate(cfg)
-    except RuntimeError as error:
-        if _peer_is_gone(error):
-            raise RuntimeError(_what_to_do(cfg, options)) from error
-        raise
+    main(cfg, **kwargs)
+    if _stage(options) > 0 and not options.no_consolidate and not cfg.checkpoint.no_save:
+        _consolidate(cfg)
     if torch.distributed.is_initialized():
         torch.distributed.barrier()
         torch.distributed.destroy_process_group()

@@ -70,4 +70,26 @@ def copy_atomically() -> None:
     PathManager.copy = staticmethod(atomic_copy)
 
 
-PATCHES = (load_weights_only, require_named_restore_file, copy_atomically)
+def refuse_sharded_optimizer() -> None:
+    """Say how to continue a checkpoint that fairseq_posenc.train has written with ZeRO, where fairseq ends with a KeyError.
+
+    Its plain file has the name of a folder in place of the optimizer's state.
+    """
+    from fairseq.optim import FairseqOptimizer
+
+    load_state_dict = FairseqOptimizer.load_state_dict
+
+    @functools.wraps(load_state_dict)
+    def checked(self, state_dict, *args, **kwargs):
+        if "shards" in state_dict:
+            raise ValueError(
+                "the optimizer of this checkpoint is sharded, which only ZeRO continues: fairseq_posenc.train with "
+                "--deepspeed-config zero1, zero2 or zero3. To start from its weights: --finetune-from-model, or "
+                "--restore-file with --reset-optimizer."
+            )
+        return load_state_dict(self, state_dict, *args, **kwargs)
+
+    FairseqOptimizer.load_state_dict = checked
+
+
+PATCHES = (load_weights_only, require_named_restore_file, copy_atomically, refuse_sharded_optimizer)

@@ -11,7 +11,9 @@ import json
 import math
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+from .settings import Setting, decided_by_fairseq
 
 PRESETS = Path(__file__).parent / "presets"
 AUTO = "auto"  # in a file, as for Hugging Face's trainer: left to the options
@@ -22,19 +24,19 @@ FAIRSEQ_DECIDES = {
     "pipeline": "the model is not a pipeline",
     "managed_gradient_accumulation": "--update-freq says when to step, and the last update of an epoch may be shorter",
 }
+NOT_SAVED = "which keeps numbers where checkpoints of this package do not find them"
+ELSEWHERE = {  # path: values that are fine, and why others are not
+    "data_types.grad_accum_dtype": ((), "which replaces ZeRO's optimizer by one that cannot normalise gradients as fairseq does"),
+    "zero_optimization.offload_optimizer.device": (("none", "cpu"), NOT_SAVED),
+    "zero_optimization.offload_optimizer.ratio": ((1, 1.0), NOT_SAVED),
+    "zero_optimization.offload_param.device": (("none", "cpu"), NOT_SAVED),
+    "zero_optimization.zenflow": ((), NOT_SAVED),
+}
 WITHOUT_EFFECT_AT_STAGE_0 = "nothing is sharded at stage 0, so fairseq's own data parallelism trains and only its options count"
 
 
 class Refused(ValueError):
     """A configuration that cannot be meant. Every process of a run finds it alike, so that one need say it."""
-
-
-class Setting(NamedTuple):
-    """A value of DeepSpeed's that one of fairseq's options decides."""
-
-    path: str  # keys joined by dots
-    value: Any
-    option: str  # as the user wrote it, to be shown in messages
 
 
 def require_deepspeed() -> None:
@@ -117,59 +119,6 @@ def complete(source: str, cfg: Any, world_size: int) -> dict[str, Any]:
     return config
 
 
-def decided_by_fairseq(cfg: Any, world_size: int) -> list[Setting]:
-    """Everything in DeepSpeed's configuration that fairseq's options decide."""
-    common, optimization = cfg.common, cfg.optimization
-    update_freq = optimization.update_freq[0]
-    micro_batch = cfg.dataset.batch_size or 1  # unused by the engine, which must have one: with --max-tokens sizes vary
-    sentences = f"--batch-size {cfg.dataset.batch_size}" if cfg.dataset.batch_size else f"--max-tokens {cfg.dataset.max_tokens}"
-    total = f"{sentences} × --update-freq {update_freq} × {world_size} processes"
-    settings = [
-        Setting("train_micro_batch_size_per_gpu", micro_batch, sentences),
-        Setting("gradient_accumulation_steps", update_freq, f"--update-freq {update_freq}"),
-        Setting("train_batch_size", micro_batch * update_freq * world_size, total),
-        Setting("gradient_clipping", float(optimization.clip_norm), f"--clip-norm {optimization.clip_norm}"),
-        Setting("fp16.enabled", bool(common.fp16), "--fp16" if common.fp16 else "no --fp16"),
-        Setting("bf16.enabled", bool(common.bf16), "--bf16" if common.bf16 else "no --bf16"),
-    ]
-    if common.fp16:
-        settings += _loss_scale(cfg, world_size)
-    return settings + _optimizer(cfg.optimizer, optimization)
-
-
-def _loss_scale(cfg: Any, world_size: int) -> list[Setting]:
-    """fairseq's dynamic loss scale in DeepSpeed's terms: halved at every overflow, doubled after a window without one.
-
-    DeepSpeed's smallest scale is a whole number, so that a --min-loss-scale below 1 means 1.
-    """
-    common = cfg.common
-    window = common.fp16_scale_window or max(1, int(2**14 / world_size / cfg.optimization.update_freq[0]))
-    power = round(math.log2(common.fp16_init_scale))
-    lowest = max(1, math.ceil(common.min_loss_scale))
-    return [
-        Setting("fp16.loss_scale", 0, "a dynamic loss scale"),
-        Setting("fp16.initial_scale_power", power, f"--fp16-init-scale {common.fp16_init_scale}"),
-        Setting("fp16.loss_scale_window", window, f"--fp16-scale-window {common.fp16_scale_window or 'by default'}"),
-        Setting("fp16.min_loss_scale", lowest, f"--min-loss-scale {common.min_loss_scale}"),
-        Setting("fp16.hysteresis", 1, f"--fp16-scale-tolerance {common.fp16_scale_tolerance}"),
-    ]
-
-
-def _optimizer(optimizer: Any, optimization: Any) -> list[Setting]:
-    """The optimizer, for comparison with a file only: fairseq builds it."""
-    name = optimizer._name
-    lr = optimization.lr[0]
-    settings = [Setting("optimizer.type", name, f"--optimizer {name}"), Setting("optimizer.params.lr", lr, f"--lr {lr}")]
-    for key, attribute in (("betas", "adam_betas"), ("eps", "adam_eps"), ("weight_decay", "weight_decay")):
-        if attribute in optimizer:
-            value = getattr(optimizer, attribute)
-            value = json.loads("[" + value.strip("()[] ") + "]") if isinstance(value, str) else value
-            flag = f"--{attribute.replace('_', '-')}"
-            value = list(value) if key == "betas" else value
-            settings.append(Setting(f"optimizer.params.{key}", value, f"{flag} {getattr(optimizer, attribute)}"))
-    return settings
-
-
 def _check(config: dict[str, Any], setting: Setting, source: str) -> None:
     found = _get(config, setting.path)
     if found is None or found == AUTO or _equal(found, setting.value):
@@ -201,11 +150,10 @@ def _refuse_foreign(config: dict[str, Any], source: str) -> None:
             f"--deepspeed-config {source} has zero_optimization.overlap_comm, which stage 1 cannot do while fairseq says when an "
             "update is complete. Remove it, or use stage 2."
         )
-    if _get(config, "data_types.grad_accum_dtype") not in (None, AUTO):
-        raise Refused(
-            f"--deepspeed-config {source} has data_types.grad_accum_dtype, which replaces ZeRO's optimizer by one that cannot "
-            "normalise gradients as fairseq does. Remove it."
-        )
+    for path, (allowed, reason) in ELSEWHERE.items():
+        found = _get(config, path)
+        if found not in (None, AUTO, *allowed):
+            raise Refused(f"--deepspeed-config {source} has {path} = {json.dumps(found)}, {reason}. Remove it.")
 
 
 def _refuse_more_than_stage(config: dict[str, Any], cfg: Any, world_size: int, source: str) -> None:

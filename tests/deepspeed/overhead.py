@@ -1,10 +1,12 @@
 """What ZeRO costs against fairseq's own data parallelism (DDP), and how far apart the two train; prints one table.
 
     python tests/deepspeed/overhead.py                                   2 processes on a CPU, minutes
-    python tests/deepspeed/overhead.py --processes 8 --bf16 -- --arch roberta_m4m --tokens-per-sample 512 --max-positions 512
+    python tests/deepspeed/overhead.py --processes 8 --bf16 -- --encoder-layers 24 --encoder-embed-dim 1024 \\
+        --encoder-ffn-embed-dim 4096 --encoder-attention-heads 16 --tokens-per-sample 512 --max-positions 512 --lr 1e-4
 
 Each way trains the same updates in turn, as often as --repetitions says; times are medians over all updates but the first ten
-of each run, and ratios are to DDP. What follows -- goes to fairseq-train, in place of a small model's options.
+of each run, and ratios are to DDP. What follows -- goes to fairseq-train, in place of a small model's options. The learning
+rate must be one that training is stable with: otherwise rounding grows, and differences say nothing.
 """
 
 import argparse
@@ -22,7 +24,7 @@ WORDS = 64_000  # what there is
 WARM_UP = 10  # updates left out of the times
 SMALL = shlex.split("""
     --encoder-layers 4 --encoder-embed-dim 256 --encoder-ffn-embed-dim 1024 --encoder-attention-heads 4
-    --tokens-per-sample 128 --max-positions 128 --batch-size 4
+    --tokens-per-sample 128 --max-positions 128 --batch-size 4 --lr 5e-4
 """)
 
 

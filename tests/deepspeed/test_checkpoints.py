@@ -47,6 +47,16 @@ def test_any_stage_continues_any_other_with_any_number_of_processes(sharded_run,
     assert_same_curve(continued, whole, start=UPDATES // 2)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", [2, 3])
+def test_master_weights_go_on_beside_16_bits(sharded_run, train, stage):
+    """Weights that were only read from the plain file, in bfloat16, would give another curve."""
+    whole = sharded_run(stage, "--bf16")
+    flags = ("--bf16", "--deepspeed-config", f"zero{stage}", "--restore-file", whole.save_dir / HALFWAY, "--no-save")
+    curve = train(*flags, launch=launcher()).curve
+    assert curve == {update: row for update, row in whole.curve.items() if update > UPDATES // 2}
+
+
 @pytest.mark.parametrize("stage", [2, 3])
 def test_the_end_of_training_writes_a_plain_checkpoint(sharded_run, stage, english_data_bin, run):
     folder = sharded_run(stage).save_dir
@@ -141,11 +151,19 @@ def truncate(path):
         stream.truncate(path.stat().st_size // 2)
 
 
-def test_an_unsharded_optimizer_is_not_dropped_silently(train):
-    folder = train(updates=2).save_dir
-    refused = train("--deepspeed-config", "zero2", save_dir=folder, updates=3, launch=launcher(), status=1)
+def test_an_unsharded_optimizer_is_not_dropped_silently(fairseq_run, train):
+    refused = train("--deepspeed-config", "zero2", save_dir=fairseq_run.save_dir, launch=launcher(), status=1)
     assert "--deepspeed-config zero0" in refused.output
     assert "--reset-optimizer" in refused.output
+
+
+def test_fairseq_itself_says_who_continues_a_sharded_optimizer():
+    from fairseq.optim import FairseqOptimizer
+
+    from fairseq_posenc.deepspeed.checkpoint import Shards
+
+    with pytest.raises(ValueError, match="--deepspeed-config zero1, zero2 or zero3"):
+        FairseqOptimizer(None).load_state_dict(Shards("update1", processes=2).as_optimizer_state())
 
 
 @contextmanager

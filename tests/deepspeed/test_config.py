@@ -116,6 +116,8 @@ def test_a_contradiction_is_refused_and_both_values_are_named(complete, contradi
         ({"zero_optimization": {"stage": 2}, "scheduler": {"type": "WarmupLR"}}, "--lr-scheduler"),
         ({"zero_optimization": {"stage": 1}, "data_types": {"grad_accum_dtype": "fp32"}}, "grad_accum_dtype"),
         ({"zero_optimization": {"stage": 1, "overlap_comm": True}}, "use stage 2"),
+        ({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme"}}}, "offload_optimizer.device"),
+        ({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "ratio": 0.5}}}, "offload_optimizer.ratio"),
         ({"zero_optimization": {"stage": 0, "overlap_comm": True}}, "zero_optimization.overlap_comm"),
         ({"zero_optimization": {"stage": 0}, "wall_clock_breakdown": True}, "wall_clock_breakdown"),
     ],

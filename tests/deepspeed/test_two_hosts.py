@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 HOSTS = {"posenc-a": "10.77.0.1", "posenc-b": "10.77.0.2"}
 TOOLS = ("ip", "ssh", "ssh-keygen", "/usr/sbin/sshd", "pdsh")
 MISSING = [tool for tool in TOOLS if shutil.which(tool) is None]
-TIMEOUT = 20  # seconds until a silent peer is given up
+TIMEOUT = 12  # seconds until a silent peer is given up
 
 pytestmark = [
     needs_deepspeed,
@@ -60,7 +60,9 @@ class Hosts:
         ssh.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} {options} "$@"\n')
         ssh.chmod(0o755)
         path = f"{ssh.parent}{os.pathsep}{environment()['PATH']}"
-        self.environment = {**environment(), "PATH": path, "GLOO_SOCKET_IFNAME": "eth0"}
+        # Of an option that ssh is given twice, here and in pdsh.sh, the first counts.
+        alive = "-o ServerAliveInterval=2"
+        self.environment = {**environment(), "PATH": path, "GLOO_SOCKET_IFNAME": "eth0", "PDSH_SSH_ARGS_APPEND": alive}
 
     def connect(self):
         """Namespaces, a cable, and sshd."""

@@ -74,8 +74,8 @@ class Training:
 
     @property
     def seconds(self) -> list[float]:
-        """Seconds an update, in order."""
-        return [float(row["wpb"]) / float(row["wps"]) for row in self._logged]
+        """Seconds an update, from the second on; fairseq logs no speed of the first."""
+        return [float(row["wpb"]) / float(row["wps"]) for row in self._logged[1:]]
 
     @property
     def _logged(self) -> list[dict[str, str]]:
