@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import logging
 import os
 import platform
@@ -64,6 +65,8 @@ def prepare_engine(on_cpu: bool) -> None:
         return
     folder = Path(os.environ.setdefault("TORCH_EXTENSIONS_DIR", str(extensions_folder())))
     folder.mkdir(parents=True, exist_ok=True)
+    # Where ssh has started this process, ninja beside Python is not on the path, and another ninja would compile anew.
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     from deepspeed.accelerator import get_accelerator
 
     builder = get_accelerator().create_op_builder("ShareMemCommBuilder")
@@ -83,9 +86,10 @@ def prepare_engine(on_cpu: bool) -> None:
 
 
 def extensions_folder() -> Path:
-    """The folder of compiled extensions: one for each host (home folders are shared, processors differ) and version."""
+    """The folder of compiled extensions: one for each host (home folders are shared, processors differ) and environment."""
     import deepspeed
 
     version = f"py{sys.version_info[0]}.{sys.version_info[1]}-torch{torch.__version__}-deepspeed{deepspeed.__version__}"
+    environment = hashlib.sha256(sys.prefix.encode()).hexdigest()[:8]  # its headers
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "fairseq_posenc" / f"{platform.node()}-{version}"
+    return cache / "fairseq_posenc" / f"{platform.node()}-{version}-{environment}"

@@ -50,7 +50,10 @@ def test_waiting_is_limited_for_every_group(monkeypatch):
 
 @needs_deepspeed
 def test_a_lock_that_a_killed_compilation_left_is_removed(tmp_path):
-    """PyTorch would wait for it for ever. The compilation itself is replaced: it takes half a minute."""
+    """PyTorch would wait for it for ever. The compilation itself is replaced: it takes half a minute.
+
+    The path is that of a process started by ssh; ninja is found nevertheless.
+    """
     stale = tmp_path / "deepspeed_shm_comm" / "lock"
     stale.parent.mkdir()
     stale.touch()
@@ -58,15 +61,16 @@ def test_a_lock_that_a_killed_compilation_left_is_removed(tmp_path):
 from deepspeed.accelerator import get_accelerator
 builder = type(get_accelerator().create_op_builder("ShareMemCommBuilder"))
 from pathlib import Path
-import sys
+import shutil, sys
 def load(self, verbose=True):
     assert not Path(sys.argv[1]).exists()
+    assert shutil.which("ninja") == str(Path(sys.executable).with_name("ninja"))
     print("loaded")
 builder.load = load
 from fairseq_posenc.deepspeed.communication import prepare_engine
 prepare_engine(on_cpu=True)
 """
-    variables = {**environment(), "TORCH_EXTENSIONS_DIR": str(tmp_path), "DS_ACCELERATOR": "cpu"}
+    variables = {**environment(), "TORCH_EXTENSIONS_DIR": str(tmp_path), "DS_ACCELERATOR": "cpu", "PATH": "/usr/bin:/bin"}
     done = subprocess.run([sys.executable, "-c", program, stale], env=variables, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     assert "loaded" in done.stdout
