@@ -17,6 +17,12 @@ from . import checkpoint
 from .checkpoint import Shards
 from .optimizer import EngineOptimizer
 
+NO_STATE = "has no state of an optimizer, without which training cannot go on where it was. Start from its weights"
+WHOLE_STATE = (
+    "has the state of an unsharded optimizer, which cannot be sharded now. Continue it with --deepspeed-config zero0, or start "
+    "from its weights"
+)
+
 
 class DeepSpeedTrainer(Trainer):
     """The steps, data, schedule, logging and checkpoint names are the base class's; the engine holds and updates parameters.
@@ -109,7 +115,7 @@ class DeepSpeedTrainer(Trainer):
         """Load a checkpoint, ours or a plain one.
 
         Raises:
-            ValueError: a plain one with the state of an unsharded optimizer, and no flag that says to leave that out.
+            ValueError: a plain one, whose optimizer's state is whole or not there, and no flag that says to begin that anew.
         """
         shards = None if reset_optimizer else self._find_shards(filename)
         self._restored_from = Path(filename).parent
@@ -124,13 +130,10 @@ class DeepSpeedTrainer(Trainer):
         if self.data_parallel_rank == 0 and PathManager.isfile(filename):
             with suppress(Exception):  # what is wrong with a damaged file is said when it is loaded
                 state = checkpoint.optimizer_state_of(Path(filename))
-                found = [state if Shards.of(state) else state is not None]
+                found = [state if Shards.of(state) else NO_STATE if state is None else WHOLE_STATE]
         distributed.broadcast_object_list(found, src=0)
-        if found[0] is True:
-            raise ValueError(
-                f"{filename} has the state of an unsharded optimizer, which cannot be sharded now. Continue it with "
-                "--deepspeed-config zero0, or start from its weights: --finetune-from-model, or --reset-optimizer."
-            )
+        if isinstance(found[0], str):
+            raise ValueError(f"{filename} {found[0]}: --finetune-from-model, or --restore-file with --reset-optimizer.")
         return Shards.of(found[0])
 
     def _load_shards(self, state: dict[str, Any]) -> None:

@@ -38,7 +38,7 @@ def train(english_data_bin, tmp_path_factory) -> Train:
 @pytest.fixture(scope="session")
 def fairseq_run(train) -> Training:
     """fairseq's own data-parallel training by two processes, without DeepSpeed."""
-    return train()
+    return train("--no-save")
 
 
 @pytest.fixture(scope="session")

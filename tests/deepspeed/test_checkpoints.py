@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import time
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -151,10 +152,17 @@ def truncate(path):
         stream.truncate(path.stat().st_size // 2)
 
 
-def test_an_unsharded_optimizer_is_not_dropped_silently(fairseq_run, train):
-    refused = train("--deepspeed-config", "zero2", save_dir=fairseq_run.save_dir, launch=launcher(), status=1)
-    assert "--deepspeed-config zero0" in refused.output
-    assert "--reset-optimizer" in refused.output
+@pytest.mark.parametrize(("state", "message"), [({"state": {}}, "--deepspeed-config zero0"), (None, "no state of an optimizer")])
+def test_no_optimizer_begins_anew_silently(monkeypatch, tmp_path, state, message):
+    """A plain checkpoint, of fairseq's own training or a consolidated one."""
+    from fairseq_posenc.deepspeed import trainer
+
+    monkeypatch.setattr(trainer.distributed, "broadcast_object_list", lambda objects, src: None)
+    torch.save({"last_optimizer_state": state}, tmp_path / "checkpoint_last.pt")
+    first_process = SimpleNamespace(data_parallel_rank=0)
+    with pytest.raises(ValueError, match=message) as refused:
+        trainer.DeepSpeedTrainer._find_shards(first_process, str(tmp_path / "checkpoint_last.pt"))
+    assert "--reset-optimizer" in str(refused.value)
 
 
 def test_fairseq_itself_says_who_continues_a_sharded_optimizer():
