@@ -1,10 +1,11 @@
 """What follows when all parts have done theirs: one validation text, the dictionaries, the list of shards."""
 
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fairseq_posenc.data.databin import DatabinWriter
+from fairseq_posenc.data.databin import DatabinWriter, is_whole
 from fairseq_posenc.data.manifest import Manifest
 from fairseq_posenc.data.parts import PARTS, Part, Progress, dictionary_of
 from fairseq_posenc.data.split import VALID
@@ -13,6 +14,10 @@ from fairseq_posenc.files import atomic_write
 
 DICTIONARY, SHARDS = "dict.txt", "shards.txt"
 DATA = (DICTIONARY, "train.idx", "train.bin", "valid.idx", "valid.bin")
+OUTPUTS = (*DATA, SHARDS, *TOKENIZER_FILES, GIVEN)
+"""All that is written, beside the manifest."""
+UNFINISHED = [f"{split}.{kind}.partial" for split in ("train", VALID) for kind in ("bin", "sizes", "idx")]
+ANY_SHARD = "shard-?????"
 
 
 def shard_folders(out: Path, number: int) -> dict[str, Path]:
@@ -39,11 +44,19 @@ def assemble(out: Path, parts: list[Part], shards: dict[str, Path], manifest: Ma
     Validation text stands beside the first shard, where fairseq looks for it.
 
     Raises:
-        ValueError: no document was held out.
+        ValueError: no document was held out, or a part's data is no longer what it left.
     """
     files = tokenizer_files(out)
     tokenizer = Tokenizer(files)
     done = {part: Progress.load(part.folder(out)) for part in parts}
+    for part, progress in done.items():
+        own = {name: shards[name] / "train" for name in part.share(list(shards))}
+        for name, prefix in {**own, VALID: part.folder(out) / VALID}.items():
+            if name not in progress.totals or not is_whole(prefix, progress.totals[name]):
+                raise ValueError(
+                    f"{prefix}.bin or .idx is missing, or not as part {part} left it. "
+                    f"Remove {part.folder(out)}, and give the command of that part again."
+                )
     with DatabinWriter(next(iter(shards.values())) / VALID, tokenizer.dtype, len(tokenizer.symbols)) as writer:
         for part, progress in done.items():
             writer.add_file(part.folder(out) / VALID, progress.totals[VALID])
@@ -63,14 +76,20 @@ def assemble(out: Path, parts: list[Part], shards: dict[str, Path], manifest: Ma
                     shutil.copyfile(out / file, shards[name] / file)
     if len(shards) > 1:
         report["shards"] = {name: totals[name] for name in shards}
-        with atomic_write(out / SHARDS) as stream:
-            stream.write(":".join(str(folder.absolute()) for folder in shards.values()) + "\n")
+    list_shards(out, shards)
     for progress in done.values():
         for role, hashes in progress.hashes.items():
             for index, digest in hashes.items():
                 manifest.hashed(role, int(index), digest)
     manifest.finish("data", {**report, "files": sizes(out, data_files(out, shards))})
-    shutil.rmtree(out / PARTS)
+    clear_parts(out)
+
+
+def list_shards(out: Path, shards: dict[str, Path]) -> None:
+    """Write what ``fairseq-train`` takes as its data where there are several; may be done again after a move."""
+    if len(shards) > 1:
+        with atomic_write(out / SHARDS) as stream:
+            stream.write(":".join(str(folder.absolute()) for folder in shards.values()) + "\n")
 
 
 def data_files(out: Path, shards: dict[str, Path]) -> list[str]:
@@ -86,8 +105,22 @@ def sizes(out: Path, names: list[str]) -> dict[str, int]:
 
 def clear(out: Path) -> None:
     """Remove all data and what is unfinished, but not the tokenizer."""
-    for folder in (out, *out.glob("shard-?????")):
-        for name in DATA:
+    for name in (*DATA, *UNFINISHED, SHARDS):
+        (out / name).unlink(missing_ok=True)
+    for folder in out.glob(ANY_SHARD):
+        for name in (*OUTPUTS, *UNFINISHED):
             (folder / name).unlink(missing_ok=True)
-    (out / SHARDS).unlink(missing_ok=True)
-    shutil.rmtree(out / PARTS, ignore_errors=True)
+        _remove_empty(folder)
+    clear_parts(out)
+
+
+def clear_parts(out: Path) -> None:
+    """Remove what is unfinished, while another part may still be removing its own; not what else is called so."""
+    for folder in (out / PARTS).glob("[0-9]*-of-[0-9]*"):
+        shutil.rmtree(folder, ignore_errors=True)
+    _remove_empty(out / PARTS)
+
+
+def _remove_empty(folder: Path) -> None:
+    with suppress(OSError):  # there is none, or it holds something else
+        folder.rmdir()

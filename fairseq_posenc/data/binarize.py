@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -100,7 +101,9 @@ def _start_worker(files: Mapping[str, bytes]) -> None:
     _tokenizer = Tokenizer(files)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # there are as many workers as were asked for
     parent = multiprocessing.parent_process()
-    if parent is not None:  # a worker whose parent was killed would wait for work for ever
+    if parent is not None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent ends the others
+        # A worker whose parent was killed would wait for work for ever.
         threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
 
 

@@ -31,7 +31,22 @@ from fairseq_posenc.files import atomic_write
 
 _TYPE_CODES = {np.dtype(np.uint16): 8, np.dtype(np.uint32): 9}
 _HEADER = struct.Struct("<9sQBQ")
-_BLOCK = 1 << 20
+_BLOCK = 1 << 16
+
+TOTALS = ("items", "tokens", "documents", "text_bytes")
+"""What a writer counts."""
+
+
+def are_totals(value: object) -> bool:
+    """Whether this has the shape of what ``DatabinWriter.finish`` gives, where it was read from a file."""
+    return isinstance(value, dict) and all(isinstance(value.get(key), int) and value[key] >= 0 for key in TOTALS)
+
+
+def is_whole(prefix: Path, totals: dict[str, int]) -> bool:
+    """Whether both files have the sizes that they had when ``finish`` gave these totals."""
+    expected = {".bin": totals.get("bytes"), ".idx": _HEADER.size + 12 * totals["items"]}
+    paths = [Path(f"{prefix}{suffix}") for suffix in expected]
+    return [path.stat().st_size for path in paths if path.exists()] == list(expected.values())
 
 
 class DatabinWriter:
@@ -53,7 +68,7 @@ class DatabinWriter:
     def __init__(self, prefix: Path, dtype: np.dtype, symbols: int, saved: dict[str, int] | None = None) -> None:
         self.bin, self.idx = Path(f"{prefix}.bin"), Path(f"{prefix}.idx")
         self.counts = np.zeros(symbols, dtype=np.int64)
-        self.totals: Counter[str] = Counter(saved)
+        self.totals: Counter[str] = Counter({**dict.fromkeys(TOTALS, 0), **(saved or {})})
         self._dtype = dtype
         self._kept = saved is not None
         self._unfinished = Path(f"{prefix}.bin.partial"), Path(f"{prefix}.sizes.partial")
@@ -114,9 +129,7 @@ class DatabinWriter:
         lengths = {data: self.totals["tokens"] * self._dtype.itemsize, sizes: self.totals["items"] * 4}
         for path, length in lengths.items():
             if not path.exists() or path.stat().st_size < length:
-                raise ValueError(
-                    f"{path} is missing or cut short, so nothing can go on from there. Add --overwrite to begin anew."
-                )
+                raise ValueError(f"{path} is missing or cut short, so nothing can go on from there.")
             os.truncate(path, length)
         with open(data, "rb") as stream:
             for ids in _blocks(stream, self._dtype, self.totals["tokens"]):

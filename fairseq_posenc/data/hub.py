@@ -44,7 +44,12 @@ class HubShard:
                 if not isinstance(text, str):
                     self.layout.on_bad(ValueError(f"{self.name}, row {number}: its {self.layout.text_field!r} is not a string"))
                     continue
-                for line in document_lines(number, text):
+                try:
+                    document = document_lines(number, text)
+                except UnicodeError as error:
+                    self.layout.on_bad(ValueError(f"{self.name}, row {number}: not UTF-8 ({error.reason})."))
+                    continue
+                for line in document:
                     digest.update(line[1] or b"\n")
                     on_read(len(line[1] or b""))
                     yield line

@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from fairseq_posenc.data.databin import are_totals
 from fairseq_posenc.data.sources import Source
+from fairseq_posenc.data.split import VALID
 from fairseq_posenc.files import atomic_write
 
 NAME = "manifest.json"
@@ -35,9 +37,8 @@ class Manifest:
         if not self._path.exists():
             return
         try:
-            earlier = json.loads(self._path.read_text("utf-8"))
-            stages, options, inputs = earlier["stages"], earlier["options"], earlier["inputs"]
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            stages, options, inputs = _read(self._path)
+        except (ValueError, AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"{self._path} is not a manifest ({error}). Name another --out, or add --overwrite.") from None
         if stages and (changed := self._changes(options, inputs)):
             raise ValueError(
@@ -63,6 +64,12 @@ class Manifest:
                     changes.append(f"{source.name} is not what {old.get('path', old.get('dataset'))} was")
         return changes
 
+    def is_whole(self, stage: str) -> bool:
+        """Whether a stage is done and its files still have the sizes they had."""
+        files = self.stages[stage]["files"] if stage in self.stages else {}
+        paths = [path for name in files if (path := self._path.parent / name).exists()]
+        return bool(files) and [path.stat().st_size for path in paths] == list(files.values())
+
     def hashed(self, role: str, index: int, digest: str) -> None:
         """Record the SHA-256 of an input, known once it has been read."""
         self._inputs[role][index]["sha256"] = digest
@@ -76,5 +83,22 @@ class Manifest:
         """Write the file."""
         content = {"format": FORMAT, "options": self._options, "inputs": self._inputs, "stages": self.stages}
         with atomic_write(self._path) as stream:
-            json.dump(content, stream, indent=2, ensure_ascii=False)
+            json.dump(content, stream, indent=2)  # in ASCII, as the name of a file need not be UTF-8
             stream.write("\n")
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Stages, options and inputs, of the shape that ``save`` gives them."""
+    content = json.loads(path.read_text("utf-8"))
+    stages, options, inputs = content["stages"], content["options"], content["inputs"]
+    fingerprints = [fingerprint for of_role in inputs.values() for fingerprint in of_role]
+    data = stages.get("data", {})
+    if not (
+        isinstance(options, dict)
+        and all(isinstance(fingerprint, dict) and "sha256" in fingerprint for fingerprint in fingerprints)
+        and all(isinstance(stage["files"], dict) for stage in stages.values())
+        and all(are_totals(data[role]) and "unknown" in data[role] for role in ("train", VALID) if data)
+        and ("tokenizer" not in stages or isinstance(stages["tokenizer"]["symbols"], int))
+    ):
+        raise ValueError("not what was written")
+    return stages, options, inputs

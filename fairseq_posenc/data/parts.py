@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from fairseq_posenc.data import binarize, text
 from fairseq_posenc.data.binarize import Chunk, Place, encode, in_chunks
-from fairseq_posenc.data.databin import DatabinWriter
+from fairseq_posenc.data.databin import DatabinWriter, are_totals
 from fairseq_posenc.data.sources import Source
 from fairseq_posenc.data.split import VALID, Routed, Split
 from fairseq_posenc.data.tokenizer import Tokenizer
@@ -81,11 +81,22 @@ class Progress:
         try:
             content = json.loads(path.read_text("utf-8"))
             progress = cls(**{**content, "place": Place(*content["place"])})
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
-            raise ValueError(f"{path} cannot be read ({error}). Add --overwrite to begin anew.") from None
+            if not progress._is_sound():
+                raise ValueError("not what was written")
+        except (ValueError, AttributeError, KeyError, TypeError) as error:
+            raise ValueError(f"{path} cannot be read ({error}). Remove {folder} to do this part anew.") from None
         if progress.cut != cls().cut:
-            raise ValueError(f"{path} was left by another version of this package. Add --overwrite to begin anew.")
+            raise ValueError(f"{path} was left by another version of this package. Remove {folder} to do this part anew.")
         return progress
+
+    def _is_sound(self) -> bool:
+        counts = [*self.place, *(int(index) for of_role in self.hashes.values() for index in of_role)]
+        return (
+            all(isinstance(count, int) and count >= 0 for count in counts)
+            and self.hashes.keys() == {"train", VALID}
+            and all(are_totals(totals) for totals in self.totals.values())
+            and isinstance(self.seconds, float)
+        )
 
     def save(self, folder: Path) -> None:
         """Write the file."""
@@ -132,7 +143,10 @@ def encode_part(
         for name, place in {**shards, VALID: folder}.items():
             place.mkdir(exist_ok=True)
             prefix = place / (VALID if name == VALID else "train")
-            writer = DatabinWriter(prefix, tokenizer.dtype, len(tokenizer.symbols), progress.totals.get(name))
+            try:
+                writer = DatabinWriter(prefix, tokenizer.dtype, len(tokenizer.symbols), progress.totals.get(name))
+            except ValueError as error:
+                raise ValueError(f"{error} Remove {folder} to do this part anew.") from None
             writers[name] = stack.enter_context(writer)
 
         def save(**totals: dict[str, int]) -> None:

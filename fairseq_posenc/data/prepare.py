@@ -13,13 +13,13 @@ Large text is dealt to shards, one of which is loaded at a time, each for an epo
 part of the files, into one folder:
 
     fairseq-posenc prepare 'c4/en/*.json.gz' --out data-bin --shards 64 --part 0/8        … and --part 1/8 to 7/8
-    fairseq-train $(cat data-bin/shards.txt) --task masked_lm --arch roberta_tisa …
+    fairseq-train "$(cat data-bin/shards.txt)" --task masked_lm --arch roberta_tisa …
 """
 
 import argparse
 import hashlib
 import os
-import shutil
+import shlex
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -29,14 +29,26 @@ from typing import Any
 from tqdm import tqdm
 
 from fairseq_posenc.data import vocabulary
-from fairseq_posenc.data.assembly import DATA, SHARDS, assemble, clear, shard_folders, sizes, tokenizer_files, unfinished
+from fairseq_posenc.data.assembly import (
+    OUTPUTS,
+    SHARDS,
+    assemble,
+    clear,
+    clear_parts,
+    list_shards,
+    shard_folders,
+    sizes,
+    tokenizer_files,
+    unfinished,
+)
+from fairseq_posenc.data.checks import check_options, check_output
 from fairseq_posenc.data.manifest import NAME as MANIFEST
 from fairseq_posenc.data.manifest import Manifest
-from fairseq_posenc.data.parts import PARTS, Job, Part, encode_part
+from fairseq_posenc.data.parts import Job, Part, encode_part
 from fairseq_posenc.data.sources import Source, find
 from fairseq_posenc.data.split import VALID, Split, require_documents
 from fairseq_posenc.data.text import Layout, refuse
-from fairseq_posenc.data.tokenizer import GIVEN, SENTENCEPIECE, TOKENIZER_FILES, Tokenizer, read_files
+from fairseq_posenc.data.tokenizer import SENTENCEPIECE, Tokenizer, read_files
 from fairseq_posenc.files import atomic_write, sole_writer
 
 Sources = dict[str, list[Source]]
@@ -102,11 +114,21 @@ def main(args: argparse.Namespace) -> None:
     Raises:
         ValueError, OSError: what is wrong with an option, a text file or the output folder, and what to do.
     """
-    _check(args)
+    check_options(args)
     layout = Layout(args.text_field, args.document_per_line, Skipped() if args.skip_bad else refuse)
     sources: Sources = {"train": find(args.text, layout), VALID: find(args.valid, layout)}
     if args.part.of > len(sources["train"]):
         raise ValueError(f"--part {args.part}: more parts than files ({len(sources['train'])}). Take fewer, or cut the files.")
+    check_output(args, [*sources["train"], *sources[VALID]])
+    try:
+        _prepare(args, sources)
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(f"{args.out}: {error.strerror}. When that is mended, the same command goes on from here.") from error
+
+
+def _prepare(args: argparse.Namespace, sources: Sources) -> None:
     shards = shard_folders(args.out, args.shards)
     lock = f".lock-{args.part.number}-of-{args.part.of}"
     with sole_writer(args.out, lock):
@@ -114,20 +136,21 @@ def main(args: argparse.Namespace) -> None:
             if args.overwrite:
                 _begin_anew(args.out, lock)
             manifest = _open(args, sources)
-            if not _done("tokenizer", manifest, args.out):
+            if not manifest.is_whole("tokenizer"):
                 clear(args.out)
                 _make_tokenizer(args, sources, manifest)
-            done = _is_prepared(args.out, manifest)
+            if done := _is_prepared(args.out, manifest):
+                list_shards(args.out, shards)
         if done:
             _say(f"{args.out}: done before")
         else:
             _do_part(args, sources, shards)
             with sole_writer(args.out, wait=True):
                 manifest = _open(args, sources)
-                if missing := unfinished(args.out, args.part.of):
-                    _say(f"part {args.part}: done. The last of the others puts all together: {', '.join(map(str, missing))}")
-                    return
-                if not _is_prepared(args.out, manifest):
+                if not _is_prepared(args.out, manifest):  # by another part, which ended at the same time
+                    if missing := unfinished(args.out, args.part.of):
+                        _say(f"part {args.part}: done. The last of the others puts all together: {', '.join(map(str, missing))}")
+                        return
                     assemble(args.out, [Part(number, args.part.of) for number in range(args.part.of)], shards, manifest)
         _report(args, manifest)
 
@@ -142,34 +165,13 @@ def _part(text: str) -> Part:
     return Part(number, of)
 
 
-def _check(args: argparse.Namespace) -> None:
-    if not 0 < args.valid_fraction < 1:
-        raise ValueError(f"--valid-fraction {args.valid_fraction}: give a share between 0 and 1, such as 0.01")
-    if not 0 < args.character_coverage <= 1:
-        raise ValueError(f"--character-coverage {args.character_coverage}: give a share above 0, at most 1")
-    for flag in ("vocab_size", "sample_mb", "workers", "shards"):
-        if getattr(args, flag) < 1:
-            raise ValueError(f"--{flag.replace('_', '-')} {getattr(args, flag)}: at least 1 is needed")
-    if args.shards % args.part.of:
-        raise ValueError(
-            f"--shards {args.shards}: must be a multiple of the {args.part.of} parts, which write to shards of their own"
-        )
-    if args.overwrite and args.part.of > 1:
-        raise ValueError(f"--overwrite: not while several parts work on {args.out}. Remove the folder, then start them.")
-    if args.vocabulary and not args.vocabulary.exists():
-        raise FileNotFoundError(f"--vocabulary {args.vocabulary}: no such file")
-    strangers = [args.out / name for name in (*DATA, *TOKENIZER_FILES) if (args.out / name).exists()]
-    if strangers and not args.overwrite and not (args.out / MANIFEST).exists():
-        raise ValueError(f"{strangers[0]} was not written by this command. Name another --out, or add --overwrite to replace it.")
-
-
 def _begin_anew(out: Path, own_lock: str) -> None:
     for lock in out.glob(".lock-*"):
         if lock.name != own_lock:
             with sole_writer(out, lock.name):  # nobody may be at work
                 lock.unlink()
     clear(out)
-    for name in (MANIFEST, *TOKENIZER_FILES, GIVEN):
+    for name in (MANIFEST, *OUTPUTS):
         (out / name).unlink(missing_ok=True)
 
 
@@ -196,10 +198,10 @@ def _split(args: argparse.Namespace, shards: Sequence[str]) -> Split:
 
 
 def _make_tokenizer(args: argparse.Namespace, sources: Sources, manifest: Manifest) -> None:
+    _require_documents(args, sources, Part(0, 1))
     if args.vocabulary:
         files = read_files(args.vocabulary)
     else:
-        _require_documents(args, sources, Part(0, 1))
         asked = vocabulary.Vocabulary(*(getattr(args, name) for name in vocabulary.Vocabulary._fields))
         bar = partial(_progress, "sampling")
         files = {SENTENCEPIECE: vocabulary.learn(asked, sources["train"], _split(args, ("train",)), bar, _say)}
@@ -233,6 +235,8 @@ def _do_part(args: argparse.Namespace, sources: Sources, shards: dict[str, Path]
 
 def _require_documents(args: argparse.Namespace, sources: Sources, part: Part) -> None:
     """That each of a part's shards gets one, and the validation text too unless another part may have one for it."""
+    if args.valid and not any(True for source in sources[VALID] for _ in source.passages()):
+        raise ValueError(f"--valid {' '.join(args.valid)}: no text, nothing but blank lines. Without it, some is held out.")
     files = part.share(list(enumerate(sources["train"])))
     names = part.share(list(shard_folders(args.out, args.shards)))
     split = _split(args, names)
@@ -252,9 +256,10 @@ def _report(args: argparse.Namespace, manifest: Manifest) -> None:
         )
     symbols = f"{manifest.stages['tokenizer']['symbols']:,} symbols"
     if args.shards == 1:
-        _say(f"{args.out}: {symbols}. Next: fairseq-train {args.out} …")
+        _say(f"{args.out}: {symbols}. Next: fairseq-train {shlex.quote(str(args.out))} …")
     else:
-        _say(f"{args.out}: {symbols}, {args.shards} shards. Next: fairseq-train $(cat {args.out / SHARDS}) …")
+        listed = shlex.quote(str(args.out / SHARDS))
+        _say(f'{args.out}: {symbols}, {args.shards} shards. Next: fairseq-train "$(cat {listed})" …')
 
 
 def _progress(label: str, sources: Sequence[Source]) -> tqdm:
@@ -272,21 +277,14 @@ def _is_prepared(out: Path, manifest: Manifest) -> bool:
     """Whether the data is done and whole; where it no longer is, it is removed, to be made again."""
     if "data" not in manifest.stages:
         return False
-    if _done("data", manifest, out):
-        shutil.rmtree(out / PARTS, ignore_errors=True)  # left by a kill at the very end
+    if manifest.is_whole("data"):
+        clear_parts(out)  # left by a kill at the very end
         return True
     _say(f"{out}: some of the data is missing or cut short, so all of it is made again")
     clear(out)
     del manifest.stages["data"]
     manifest.save()
     return False
-
-
-def _done(stage: str, manifest: Manifest, out: Path) -> bool:
-    """Whether the manifest says so and its files still have the sizes they had."""
-    files = manifest.stages.get(stage, {}).get("files", {})
-    paths = [out / name for name in files if (out / name).exists()]
-    return bool(files) and [path.stat().st_size for path in paths] == list(files.values())
 
 
 def _say(text: str) -> None:

@@ -69,14 +69,14 @@ def find(names: Sequence[str], layout: Layout) -> list[Source]:
 
     Raises:
         FileNotFoundError: a name stands for nothing.
-        ValueError: a file is named twice.
+        ValueError: a file is named twice, or is a pipe or a device.
     """
     sources: list[Source] = []
     for name in names:
         if name.startswith(HUB):
             sources += _in_hub(name, layout)
         else:
-            sources += [TextFile(path, layout) for path in _paths(name)]
+            sources += [TextFile(_regular(path), layout) for path in _paths(name)]
     seen: set[str] = set()
     for source in sources:
         identity = os.path.realpath(source.name) if isinstance(source, TextFile) else source.name
@@ -107,8 +107,22 @@ def _paths(name: str) -> list[str]:
     return paths
 
 
+def _regular(path: str) -> str:
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise ValueError(f"{path} is not a file but a pipe or device. Text is read more than once; write it to a file first.")
+    return path
+
+
 def _in_folder(folder: Path) -> list[str]:
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    def refuse(error: OSError) -> None:
+        raise error
+
+    files = []
+    for base, folders, names in os.walk(folder, onerror=refuse):
+        files += [Path(base, name) for name in names]
+        for link in filter(os.path.islink, (os.path.join(base, name) for name in folders)):
+            print(f"{link}: a link to a folder is not followed; name it too if it is wanted", file=sys.stderr)
+    files.sort()
     texts = [str(path) for path in files if suffix(path.name) in TEXT_SUFFIXES]
     if not texts:
         raise FileNotFoundError(

@@ -14,6 +14,7 @@ same id:
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -64,7 +65,7 @@ class Tokenizer:
     def __init__(self, files: Mapping[str, bytes]) -> None:
         self._cut, pieces = _pieces(files)
         if GIVEN in files:
-            self.symbols = _given_symbols(files[GIVEN].decode("utf-8"), pieces)
+            self.symbols = _given_symbols(files[GIVEN], pieces)
         else:
             self.symbols = [*SPECIALS, *(piece for piece in pieces if piece is not None), MASK]
         own = self.symbols[len(SPECIALS) : -1]
@@ -116,9 +117,15 @@ def read_files(path: Path) -> dict[str, bytes]:
     return files
 
 
-def _given_symbols(text: str, pieces: list[str | None]) -> list[str]:
-    rows = [line.removesuffix(" #fairseq:overwrite") for line in text.split("\n") if line]
+def _given_symbols(dictionary: bytes, pieces: list[str | None]) -> list[str]:
+    try:
+        lines = dictionary.decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"dict.txt is not UTF-8 at byte {error.start + 1}: it is damaged, or no dictionary") from None
+    rows = [line.removesuffix(" #fairseq:overwrite") for line in lines if line]
     symbols = [row.rsplit(" ", 1)[0] for row in rows]
+    if twice := [symbol for symbol, count in Counter(symbols).items() if count > 1]:
+        raise ValueError(f"the symbol {twice[0]!r} stands twice in dict.txt, which fairseq does not load")
     if MASK in symbols[:-1]:
         raise ValueError(f"{MASK} stands in the midst of dict.txt, where another task than masked_lm has put it")
     symbols = [*symbols, *([] if MASK in symbols else [MASK])]
@@ -161,7 +168,7 @@ def _gpt2(encoder: bytes, merges: bytes) -> Pieces:
     except Exception as error:  # the library raises nothing narrower
         raise ValueError(f"{' and '.join(GPT2_FILES)} cannot be read: {error}") from None
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    return Pieces(_cut_with(tokenizer), [str(number) for number in range(max(numbers.values()) + 1)])
+    return Pieces(_cut_with(tokenizer), [str(number) for number in range(max(numbers.values(), default=-1) + 1)])
 
 
 def _library(described: bytes) -> Pieces:
@@ -173,7 +180,8 @@ def _library(described: bytes) -> Pieces:
         raise ValueError(f"{LIBRARY} cannot be read: {error}") from None
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    return Pieces(_cut_with(tokenizer), [tokenizer.id_to_token(number) for number in range(tokenizer.get_vocab_size())])
+    size = max(tokenizer.get_vocab().values(), default=-1) + 1  # some numbers may stand for nothing
+    return Pieces(_cut_with(tokenizer), [tokenizer.id_to_token(number) for number in range(size)])
 
 
 def _tokenizers_library() -> ModuleType:

@@ -156,6 +156,16 @@ class TestHub:
         assert files(tmp_path / "hub-out") == files(tmp_path / "files")
         assert prepare(f"hf:{folder}", "--out", tmp_path / "hub-out", *SMALL) == 0
 
+    def test_rows_that_are_no_text(self):
+        """Named by their number, and left out where asked."""
+        from fairseq_posenc.data.hub import HubShard
+
+        rows = [{"text": "the cat"}, {"text": "\ud83d"}, {"text": None}, {"text": "a dog"}]
+        told = []
+        shard = HubShard(rows, "", "hf:odd", Layout(on_bad=told.append))
+        assert [passage.lines() for passage in shard.passages()] == [["the cat"], ["a dog"]]
+        assert [str(error).split(": ")[0] for error in told] == ["hf:odd, row 2", "hf:odd, row 3"]
+
     def test_errors(self, tmp_path, folder, capsys):
         for name, flags, message in [
             (f"hf:{folder}:default:test", (), "Bad split: test"),

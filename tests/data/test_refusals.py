@@ -1,0 +1,294 @@
+"""What prepare refuses, so that nothing is lost: text in its way, files that are not what they were, odd names."""
+
+import json
+import os
+import resource
+import shutil
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+from corpora import SMALL, documents, files, make_text, prepare
+
+from fairseq_posenc.data import assembly, binarize, parts
+from fairseq_posenc.data.databin import DatabinWriter
+from fairseq_posenc.data.sources import find
+from fairseq_posenc.data.text import Layout
+from fairseq_posenc.data.tokenizer import GIVEN, LIBRARY, SENTENCEPIECE, Tokenizer
+
+PAIR = (*SMALL, "--shards", 2)
+
+
+@pytest.fixture
+def pair(tmp_path) -> list[Path]:
+    """Two files, one for each of two parts."""
+    paths = [tmp_path / f"{name}.txt" for name in "ab"]
+    for seed, path in enumerate(paths):
+        path.write_text(make_text(40, seed), "utf-8")
+    return paths
+
+
+@pytest.fixture
+def half(tmp_path, pair) -> Path:
+    """A folder of which part 0 of 2 is done."""
+    assert prepare(*pair, "--out", tmp_path / "half", *PAIR, "--part", "0/2") == 0
+    return tmp_path / "half"
+
+
+class TestPlaces:
+    @pytest.mark.parametrize(
+        ("where", "message"),
+        [
+            ("parts", "has the name of a file that is written to --out"),
+            ("shard-00000", "has the name of a file that is written to --out"),
+            (".", "lies in .*, and what it holds would be read as text"),
+        ],
+    )
+    def test_text_in_the_way_is_not_removed(self, tmp_path, capsys, where, message):
+        text = tmp_path / "out" / where / "dict.txt"
+        text.parent.mkdir(parents=True)
+        text.write_text(make_text(40), "utf-8")
+        given = text.parent if where == "." else text
+        for flags in ((), ("--overwrite",)):
+            assert prepare(given, "--out", tmp_path / "out", *SMALL, *flags) == 2
+            with pytest.raises(ValueError, match=message):
+                raise ValueError(capsys.readouterr().err)
+            assert text.read_text("utf-8") == make_text(40)
+
+    def test_other_peoples_folders_are_left(self, tmp_path, text):
+        out = tmp_path / "out"
+        for name in ("parts/mine", "parts/train-of-ships/mine", "shard-00007/mine"):
+            (out / name).parent.mkdir(parents=True)
+            (out / name).touch()
+        for flags in ((), ("--overwrite",)):
+            assert prepare(text, "--out", out, *PAIR, *flags) == 0
+        assert len(list(out.rglob("mine"))) == 3
+
+    def test_out_within_the_text_is_refused(self, tmp_path, capsys, text):
+        assert prepare(text.parent, "--out", tmp_path / "below" / "out", *SMALL) == 2
+        assert "lies in" in capsys.readouterr().err
+
+    def test_overwrite_keeps_the_vocabulary_that_it_needs(self, tmp_path, capsys, text):
+        out = tmp_path / "out"
+        assert prepare(text, "--out", out, *SMALL) == 0
+        before = files(out)
+        for vocabulary in (out, out / "sentencepiece.model"):
+            assert prepare(text, "--out", out, "--vocabulary", vocabulary, "--overwrite") == 2
+            assert "which --overwrite empties" in capsys.readouterr().err
+        assert files(out) == before
+
+    @pytest.mark.parametrize("name", ["a:b", "new\nline", "\udcff"])
+    def test_names_that_fairseq_cannot_read(self, tmp_path, capsys, text, name):
+        for flags in (SMALL, PAIR):
+            assert prepare(text, "--out", tmp_path / name, *flags) == 2
+            assert "fairseq takes ':' for the end of a path" in capsys.readouterr().err
+
+    def test_overwrite_leaves_nothing_of_more_shards(self, tmp_path, text, monkeypatch):
+        out = tmp_path / "out"
+        monkeypatch.setattr(parts, "SAVE_SECONDS", 0)
+        monkeypatch.setattr(DatabinWriter, "finish", lambda writer: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert prepare(text, "--out", out, *SMALL, "--shards", 4) == 130
+        monkeypatch.undo()
+        assert len(list(out.rglob("train.bin.partial"))) == 4
+        assert prepare(text, "--out", out, *PAIR, "--overwrite") == 0
+        assert sorted(path.name for path in out.glob("shard-*")) == ["shard-00000", "shard-00001"]
+        assert not list(out.rglob("*.partial"))
+
+
+class TestSources:
+    def test_pipes_are_refused(self, tmp_path, capsys):
+        os.mkfifo(tmp_path / "pipe")
+        assert prepare(tmp_path / "pipe", "--out", tmp_path / "out") == 2
+        assert "not a file but a pipe" in capsys.readouterr().err
+
+    def test_links_in_a_folder(self, tmp_path, capsys):
+        folder = tmp_path / "corpus"
+        (folder / "below").mkdir(parents=True)
+        (folder / "below" / "a.txt").touch()
+        (folder / "loop").symlink_to(folder)
+        assert [source.name for source in find([str(folder)], Layout())] == [str(folder / "below" / "a.txt")]
+        assert f"{folder / 'loop'}: a link to a folder is not followed" in capsys.readouterr().err
+        (folder / "broken.txt").symlink_to("nowhere")
+        assert prepare(folder, "--out", tmp_path / "out") == 2
+        assert "broken.txt: No such file" in capsys.readouterr().err
+
+    def test_a_folder_that_cannot_be_read(self, tmp_path, monkeypatch, capsys):
+        (tmp_path / "a.txt").touch()
+        (tmp_path / "closed").mkdir()
+        original = os.scandir
+
+        def scandir(path):
+            if Path(path).name == "closed":  # root may read every folder
+                raise PermissionError(13, "Permission denied", str(path))
+            return original(path)
+
+        monkeypatch.setattr(os, "scandir", scandir)
+        assert prepare(tmp_path, "--out", tmp_path.parent / "out") == 2
+        assert "closed: Permission denied" in capsys.readouterr().err
+
+    def test_any_name_of_a_file(self, tmp_path, text):
+        odd = tmp_path / "odd"
+        odd.mkdir()
+        for name in (b"a b.txt", b"c:d.txt", b"new\nline.txt", b"\xff.txt"):
+            shutil.copy(text, os.path.join(os.fsencode(odd), name))
+        for _ in range(2):
+            assert prepare(odd, "--out", tmp_path / "out", *SMALL) == 0
+
+    @pytest.mark.parametrize("flags", [(), ("--shards", 2, "--part", "0/2")])
+    def test_empty_validation_text(self, tmp_path, capsys, pair, flags):
+        (tmp_path / "empty").write_text("\n \n")
+        assert prepare(*pair, "--valid", tmp_path / "empty", "--out", tmp_path / "out", "--vocab-size", 40, *flags) == 2
+        assert "--valid" in (told := capsys.readouterr().err)
+        assert "nothing but blank lines" in told
+
+    def test_validation_text_of_several_parts(self, tmp_path, pair, text):
+        """Only the first part reads it."""
+        flags = ("--valid", text, text.parent / "a.txt", "--vocab-size", 40, "--workers", 1, "--shards", 2)
+        for part in (1, 0):
+            assert prepare(*pair, "--out", tmp_path / "out", *flags, "--part", f"{part}/2") == 0
+        assert len(documents(tmp_path / "out" / "shard-00000", "valid")) == 60 + 40
+
+
+class TestLeftovers:
+    @pytest.mark.parametrize(
+        "content",
+        [
+            b"\xff", b"[]", b'{"stages": [], "options": {}, "inputs": {}}', b'{"stages": {}, "options": {}, "inputs": []}',
+            b'{"stages": {}, "options": {}, "inputs": {"train": [3]}}', b'{"stages": {"data": []}, "options": {}, "inputs": {}}',
+            b'{"stages": {"data": {"files": {}, "train": {}, "valid": {}}}, "options": {}, "inputs": {}}',
+        ],
+    )  # fmt: skip
+    def test_damaged_manifest(self, tmp_path, capsys, text, content):
+        out = tmp_path / "out"
+        out.mkdir()
+        (out / "manifest.json").write_bytes(content)
+        (out / "dict.txt").touch()
+        assert prepare(text, "--out", out, *SMALL) == 2
+        assert f"{out / 'manifest.json'} is not a manifest" in capsys.readouterr().err
+        assert (out / "dict.txt").exists()
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"place": ["a", 0]}, {"place": [-1, 0]}, {"totals": []}, {"totals": {"valid": {"documents": 1}}}, {"hashes": {}},
+            {"hashes": {"train": {"x": ""}, "valid": {}}}, {"seconds": "long"}, {"unknown": 1},
+        ],
+    )  # fmt: skip
+    def test_damaged_progress(self, pair, half, capsys, changes):
+        path = half / "parts" / "0-of-2" / "progress.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+        for part in ("0/2", "1/2"):
+            assert prepare(*pair, "--out", half, *PAIR, "--part", part) == 2
+            assert f"{path} cannot be read" in (told := capsys.readouterr().err)
+            assert f"Remove {path.parent} to do this part anew" in told
+        shutil.rmtree(path.parent)
+        assert prepare(*pair, "--out", half, *PAIR, "--part", "0/2") == 0
+
+    @pytest.mark.parametrize("name", ["shard-00000/train.bin", "shard-00000/train.idx", "parts/0-of-2/valid.bin"])
+    @pytest.mark.parametrize("damage", [Path.unlink, lambda path: os.truncate(path, 10)])
+    def test_data_that_a_part_no_longer_has(self, tmp_path, pair, half, capsys, name, damage):
+        damage(half / name)
+        assert prepare(*pair, "--out", half, *PAIR, "--part", "1/2") == 2
+        assert "is missing, or not as part 0/2 left it. Remove" in capsys.readouterr().err
+        assert not list(half.rglob("dict.txt"))
+        shutil.rmtree(half / "parts" / "0-of-2")
+        assert prepare(*pair, "--out", half, *PAIR, "--part", "0/2") == 0
+        for part in ("0/2", "1/2"):
+            assert prepare(*pair, "--out", tmp_path / "expected", *PAIR, "--part", part) == 0
+        assert files(half) == files(tmp_path / "expected")
+
+    def test_the_list_of_shards_is_written_again(self, tmp_path, text):
+        assert prepare(text, "--out", tmp_path / "out", *PAIR) == 0
+        (tmp_path / "out").rename(tmp_path / "moved")
+        assert prepare(text, "--out", tmp_path / "moved", *PAIR) == 0
+        assert str(tmp_path / "moved" / "shard-00001") in (tmp_path / "moved" / "shards.txt").read_text()
+
+
+class TestProcesses:
+    def test_another_part_puts_all_together_meanwhile(self, pair, half, capsys, monkeypatch):
+        original = parts.encode_part
+
+        def encode_part(*arguments):
+            progress = original(*arguments)
+            monkeypatch.undo()
+            assert prepare(*pair, "--out", half, *PAIR, "--part", "0/2") == 0
+            capsys.readouterr()
+            return progress
+
+        monkeypatch.setattr("fairseq_posenc.data.prepare.encode_part", encode_part)
+        assert prepare(*pair, "--out", half, *PAIR, "--part", "1/2") == 0
+        assert "The last of the others" not in (told := capsys.readouterr().err)
+        assert "2 shards. Next: fairseq-train" in told
+
+    def test_a_kill_at_any_file_of_the_assembly(self, tmp_path, pair, half, monkeypatch):
+        for part in ("0/2", "1/2"):
+            assert prepare(*pair, "--out", tmp_path / "expected", *PAIR, "--part", part) == 0
+        calls, kill = [], 0
+
+        def dying(original):
+            def call(*arguments, **options):
+                calls.append(arguments)
+                if len(calls) == kill:
+                    raise KeyboardInterrupt
+                return original(*arguments, **options)
+
+            return call
+
+        while True:
+            calls.clear()
+            kill += 1
+            with monkeypatch.context() as patch:
+                patch.setattr(assembly, "atomic_write", dying(assembly.atomic_write))
+                patch.setattr(assembly.shutil, "copyfile", dying(shutil.copyfile))
+                patch.setattr(assembly.shutil, "rmtree", dying(shutil.rmtree))
+                if prepare(*pair, "--out", half, *PAIR, "--part", "1/2") == 0:
+                    break
+        assert kill > 5
+        assert prepare(*pair, "--out", half, *PAIR, "--part", "1/2") == 0
+        assert files(half) == files(tmp_path / "expected")
+        assert not (half / "parts").exists()
+
+    def test_a_full_disk_is_named(self, tmp_path, text, capsys, monkeypatch):
+        def full(*_):
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(DatabinWriter, "add", full)
+            assert prepare(text, "--out", tmp_path / "out", *SMALL) == 2
+        assert f"{tmp_path / 'out'}: No space left on device. When" in capsys.readouterr().err
+        assert prepare(text, "--out", tmp_path / "out", *SMALL) == 0
+
+    def test_too_few_open_files(self, tmp_path, text, capsys, monkeypatch):
+        monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 1024))
+        assert prepare(text, "--out", tmp_path / "out", "--shards", 100) == 2
+        assert "--shards 100: needs 300 open files, and this process may have 256" in capsys.readouterr().err
+
+    def test_workers_leave_an_interrupt_to_their_parent(self, tmp_path, text):
+        assert prepare(text, "--out", tmp_path / "out", *SMALL) == 0
+        with binarize._encoders(assembly.tokenizer_files(tmp_path / "out"), workers=2) as executor:
+            assert executor.submit(signal.getsignal, signal.SIGINT).result() == signal.SIG_IGN
+
+
+class TestVocabulary:
+    @pytest.fixture
+    def model(self, tmp_path, text) -> bytes:
+        assert prepare(text, "--out", tmp_path / "out", *SMALL) == 0
+        return (tmp_path / "out" / "sentencepiece.model").read_bytes()
+
+    @pytest.mark.parametrize(
+        ("dictionary", "message"),
+        [(b"\xff\xfe", "dict.txt is not UTF-8 at byte 1"), ("▁the 1\n▁the 1\n".encode(), "'▁the' stands twice")],
+    )
+    def test_damaged_dictionaries(self, model, dictionary, message):
+        with pytest.raises(ValueError, match=message):
+            Tokenizer({SENTENCEPIECE: model, GIVEN: dictionary})
+
+    def test_numbers_with_gaps(self):
+        tokenizers = pytest.importorskip("tokenizers", reason="tokenizers is not installed: pip install fairseq-posenc[hf]")
+        library = tokenizers.Tokenizer(tokenizers.models.WordLevel({"[UNK]": 0, "the": 7, "cat": 9000}, unk_token="[UNK]"))
+        library.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+        tokenizer = Tokenizer({LIBRARY: library.to_str().encode(), GIVEN: b"cat 1\n[UNK] 1\nthe 1\n"})
+        ids, sizes = tokenizer.encode(["the cat dog", "cat"])
+        assert np.split(ids, sizes[:1])[0].tolist() == [6, 4, 5, 2]
+        assert ids.tolist()[-2:] == [4, 2]
