@@ -1,6 +1,8 @@
 """From raw text to what ``fairseq-train`` reads.
 
-``text`` reads files, ``split`` holds documents out, ``tokenizer`` turns lines into ids, ``binarize`` does so over
-processes, ``databin`` writes fairseq's format, ``manifest`` remembers what is done, and ``prepare`` is the command.
-None of them imports PyTorch or fairseq.
+``prepare`` is the command. ``sources`` finds files (``hub``: data sets), ``text`` reads them, ``split`` holds documents
+out and deals them to shards, ``vocabulary`` learns a tokenizer, ``tokenizer`` turns lines into ids, ``binarize`` does so
+over processes, ``databin`` writes fairseq's format; ``parts`` is the work of one process or host, ``assembly`` puts all
+parts together, ``manifest`` remembers what is done, ``checks`` refuses what cannot be. None of them imports PyTorch or
+fairseq.
 """

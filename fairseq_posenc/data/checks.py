@@ -34,7 +34,7 @@ def check_options(args: argparse.Namespace) -> None:
             f"--shards {args.shards}: must be a multiple of the {args.part.of} parts, which write to shards of their own"
         )
     needed, limit = 2 * args.shards // args.part.of + OTHER_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if needed > limit != resource.RLIM_INFINITY:
+    if args.shards > 1 and needed > limit != resource.RLIM_INFINITY:
         raise ValueError(
             f"--shards {args.shards}: needs {needed} open files, and this process may have {limit}. "
             f"Give 'ulimit -n {needed}' first, or ask for more parts or fewer shards."
