@@ -1,14 +1,14 @@
 """Every scheme under ZeRO-3, where a parameter is whole only while the module that holds it runs, as far as DeepSpeed can see.
 
-Schemes turn parameters into terms outside their own ``forward``, and attention uses them elsewhere. All run in one process that
-shards even the smallest parameter, since most of positional ones would be left whole otherwise.
+Schemes turn parameters into terms outside their own ``forward``, and attention uses them elsewhere. Even the smallest parameter
+is sharded, since most of positional ones would be left whole otherwise; by one process, which still holds it only while it is
+needed, and by two. Both of the two have the same batch, and so the average of their gradients is the gradient of one.
 """
 
 import json
-import sys
 
 import pytest
-from training_runs import call, needs_deepspeed
+from training_runs import call, launcher, needs_deepspeed
 
 from fairseq_posenc.schemes import REGISTRY
 
@@ -18,9 +18,9 @@ PROGRAM = """
 import json, os, sys, torch
 from fairseq_posenc.deepspeed import communication, config
 os.environ["DS_ACCELERATOR"] = "cpu"
-communication.world_of_one(os.environ)
 communication.prepare_engine(on_cpu=True)
 torch.distributed.init_process_group("gloo")
+world = torch.distributed.group.WORLD
 import deepspeed
 from fairseq_posenc.encoder import Encoder, EncoderConfig
 
@@ -36,7 +36,7 @@ def losses(expression, sharded):
     tokens[:, 0], tokens[:, 6], tokens[0, 9:] = 0, 2, 1
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)  # Adam would blow up rounding where gradients vanish
     if sharded:
-        contents = {**config.read("zero3"), "train_batch_size": 3, "zero_allow_untested_optimizer": True}
+        contents = {**config.read("zero3"), "train_batch_size": 3 * world.size(), "zero_allow_untested_optimizer": True}
         contents["gradient_clipping"] = 0.0  # DeepSpeed's default is 1
         contents["zero_optimization"]["stage3_param_persistence_threshold"] = 0
         model, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=contents, dist_init_required=False)
@@ -57,17 +57,21 @@ def losses(expression, sharded):
 
 for expression in sys.argv[1:]:
     try:
-        print(json.dumps([expression, losses(expression, False), losses(expression, True)]), flush=True)
+        found = [expression, losses(expression, False), losses(expression, True)]
     except Exception as error:
-        print(json.dumps([expression, str(error), None]), flush=True)
+        found = [expression, str(error), None]
+    if world.rank() == 0:
+        print(json.dumps(found), flush=True)
 """
 EXPRESSIONS = [*sorted(set(REGISTRY) - {"reset"}), "untied+t5+reset", "absolute+m4m"]
 
 
-@pytest.fixture(scope="module")
-def curves():
+@pytest.fixture(scope="module", params=[1, pytest.param(2, marks=pytest.mark.slow)])
+def curves(request, tmp_path_factory):
     """expression -> losses of three steps without and with ZeRO-3."""
-    done = call(sys.executable, "-c", PROGRAM, *EXPRESSIONS)
+    program = tmp_path_factory.mktemp("schemes") / "program.py"
+    program.write_text(PROGRAM)
+    done = call(*launcher(request.param)[:-2], program, *EXPRESSIONS)
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('["')]
     assert len(rows) == len(EXPRESSIONS), done.stdout
     return {expression: (whole, sharded) for expression, whole, sharded in rows}
