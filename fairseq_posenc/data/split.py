@@ -109,8 +109,8 @@ def require_documents(routed: Iterable[Routed], split: Split, needed: Iterable[s
     )
 
 
-def sample_lines(lines: Iterable[str], max_bytes: int, seed: int) -> list[str]:
-    """A uniform sample of the lines, in order, of at most ``max_bytes`` characters, in one pass and in bounded memory.
+def sample_lines(lines: Iterable[str], max_characters: int, seed: int) -> list[str]:
+    """A uniform sample of the lines, in order, of at most ``max_characters`` characters, in one pass and in bounded memory.
 
     Every line draws a number; whenever those kept outgrow the bound, the threshold is halved and those above it go. All
     lines are kept where they fit.
@@ -124,7 +124,7 @@ def sample_lines(lines: Iterable[str], max_bytes: int, seed: int) -> list[str]:
             continue
         kept.append((draw, line))
         size += len(line)
-        while size > max_bytes:
+        while size > max_characters:
             threshold /= 2
             kept = [item for item in kept if item[0] < threshold]
             size = sum(len(line) for _, line in kept)

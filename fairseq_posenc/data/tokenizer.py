@@ -34,6 +34,9 @@ LIBRARY = "tokenizer.json"
 TOKENIZER_FILES = (SENTENCEPIECE, *GPT2_FILES, LIBRARY)
 """Whichever of them stand beside a ``dict.txt`` cut text into its symbols."""
 
+MAX_NUMBER = 1 << 24
+"""Of a token; there is a symbol in memory for every number up to the last."""
+
 GIVEN = "dict.given.txt"
 """The dictionary that came with the tokenizer, under a name that fairseq does not look for."""
 
@@ -145,16 +148,15 @@ def _pieces(files: Mapping[str, bytes]) -> Pieces:
 
 
 def _sentencepiece(model: bytes) -> Pieces:
-    try:
-        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    except RuntimeError:
-        raise ValueError("not a sentencepiece model (or one that is cut short)") from None
-
     def symbol(number: int) -> str | None:
         special = processor.is_control(number) or processor.is_unknown(number)
         return None if special else processor.id_to_piece(number)
 
-    symbols = [symbol(number) for number in range(processor.get_piece_size())]
+    try:
+        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        symbols = [symbol(number) for number in range(processor.get_piece_size())]
+    except (RuntimeError, UnicodeDecodeError):
+        raise ValueError("not a sentencepiece model (or one that is damaged)") from None
     return Pieces(lambda lines: processor.encode(list(lines), out_type=int, num_threads=1), symbols)
 
 
@@ -168,7 +170,7 @@ def _gpt2(encoder: bytes, merges: bytes) -> Pieces:
     except Exception as error:  # the library raises nothing narrower
         raise ValueError(f"{' and '.join(GPT2_FILES)} cannot be read: {error}") from None
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    return Pieces(_cut_with(tokenizer), [str(number) for number in range(max(numbers.values(), default=-1) + 1)])
+    return Pieces(_cut_with(tokenizer), [str(number) for number in _up_to_last(numbers)])
 
 
 def _library(described: bytes) -> Pieces:
@@ -180,8 +182,15 @@ def _library(described: bytes) -> Pieces:
         raise ValueError(f"{LIBRARY} cannot be read: {error}") from None
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    size = max(tokenizer.get_vocab().values(), default=-1) + 1  # some numbers may stand for nothing
-    return Pieces(_cut_with(tokenizer), [tokenizer.id_to_token(number) for number in range(size)])
+    return Pieces(_cut_with(tokenizer), [tokenizer.id_to_token(number) for number in _up_to_last(tokenizer.get_vocab())])
+
+
+def _up_to_last(numbers: Mapping[str, int]) -> range:
+    """Every number that a token may have, and those between, which may stand for nothing."""
+    last = max(numbers.values(), default=-1)
+    if last > MAX_NUMBER:
+        raise ValueError(f"a token has the number {last}; more than {MAX_NUMBER} is no vocabulary")
+    return range(last + 1)
 
 
 def _tokenizers_library() -> ModuleType:
@@ -195,4 +204,10 @@ def _tokenizers_library() -> ModuleType:
 
 
 def _cut_with(tokenizer) -> Callable[[Sequence[str]], list[list[int]]]:
-    return lambda lines: [encoded.ids for encoded in tokenizer.encode_batch_fast(lines, add_special_tokens=False)]
+    def cut(lines: Sequence[str]) -> list[list[int]]:
+        try:
+            return [encoded.ids for encoded in tokenizer.encode_batch_fast(lines, add_special_tokens=False)]
+        except Exception as error:  # the library raises nothing narrower
+            raise ValueError(f"the tokenizer of --vocabulary cannot cut the text: {error}") from None
+
+    return cut

@@ -284,11 +284,31 @@ class TestVocabulary:
         with pytest.raises(ValueError, match=message):
             Tokenizer({SENTENCEPIECE: model, GIVEN: dictionary})
 
-    def test_numbers_with_gaps(self):
+    def test_damaged_model(self, model):
+        for damaged in (model[:1000], model.replace("▁".encode(), b"\xff\xff\xff")):
+            with pytest.raises(ValueError, match="not a sentencepiece model"):
+                Tokenizer({SENTENCEPIECE: damaged})
+
+    @staticmethod
+    def word_level(numbers: dict[str, int]) -> bytes:
         tokenizers = pytest.importorskip("tokenizers", reason="tokenizers is not installed: pip install fairseq-posenc[hf]")
-        library = tokenizers.Tokenizer(tokenizers.models.WordLevel({"[UNK]": 0, "the": 7, "cat": 9000}, unk_token="[UNK]"))
+        library = tokenizers.Tokenizer(tokenizers.models.WordLevel(numbers, unk_token="[UNK]"))
         library.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-        tokenizer = Tokenizer({LIBRARY: library.to_str().encode(), GIVEN: b"cat 1\n[UNK] 1\nthe 1\n"})
+        return library.to_str().encode()
+
+    def test_absurd_numbers(self):
+        library = self.word_level({"[UNK]": 0, "the": 20_000_000})
+        with pytest.raises(ValueError, match="a token has the number 20000000"):
+            Tokenizer({LIBRARY: library, GIVEN: b"the 1\n"})
+
+    def test_text_that_the_library_cannot_cut(self):
+        tokenizer = Tokenizer({LIBRARY: self.word_level({"the": 0}), GIVEN: b"the 1\n"})
+        with pytest.raises(ValueError, match=r"cannot cut the text: .*Missing \[UNK\] token"):
+            tokenizer.encode(["the cat"])
+
+    def test_numbers_with_gaps(self):
+        library = self.word_level({"[UNK]": 0, "the": 7, "cat": 9000})
+        tokenizer = Tokenizer({LIBRARY: library, GIVEN: b"cat 1\n[UNK] 1\nthe 1\n"})
         ids, sizes = tokenizer.encode(["the cat dog", "cat"])
         assert np.split(ids, sizes[:1])[0].tolist() == [6, 4, 5, 2]
         assert ids.tolist()[-2:] == [4, 2]

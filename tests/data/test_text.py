@@ -70,14 +70,14 @@ def test_one_of_every_so_many_is_held_out(fraction):
 
 def test_sample_is_bounded_uniform_and_in_order():
     lines = [f"{number:05}" for number in range(20_000)]
-    sample = sample_lines(lines, max_bytes=20_000, seed=0)
+    sample = sample_lines(lines, max_characters=20_000, seed=0)
     assert 10_000 < sum(map(len, sample)) <= 20_000
     assert sample == sorted(sample)
     quarters = np.bincount([int(line) // 5000 for line in sample])
     assert quarters.min() > 0.8 * quarters.mean()
-    assert sample == sample_lines(iter(lines), max_bytes=20_000, seed=0)
+    assert sample == sample_lines(iter(lines), max_characters=20_000, seed=0)
     shuffled = random.Random(0).sample(lines, 100)
-    assert sample_lines(shuffled, max_bytes=500, seed=0) == shuffled
+    assert sample_lines(shuffled, max_characters=500, seed=0) == shuffled
 
 
 def test_long_lines_are_learned_from():
