@@ -19,7 +19,6 @@ part of the files, into one folder:
 
 import argparse
 import hashlib
-import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -42,71 +41,19 @@ from fairseq_posenc.data.assembly import (
     tokenizer_files,
     unfinished,
 )
-from fairseq_posenc.data.checks import check_options, check_output
+from fairseq_posenc.data.checks import check_output
 from fairseq_posenc.data.manifest import NAME as MANIFEST
 from fairseq_posenc.data.manifest import Manifest
+from fairseq_posenc.data.options import add_arguments, check_options
 from fairseq_posenc.data.parts import Job, Part, encode_part
 from fairseq_posenc.data.sources import Source, find
 from fairseq_posenc.data.split import VALID, Split, require_documents
-from fairseq_posenc.data.text import Layout, refuse
+from fairseq_posenc.data.text import Layout, Skipped, refuse
 from fairseq_posenc.data.tokenizer import SENTENCEPIECE, Tokenizer, read_files
 from fairseq_posenc.files import atomic_write, sole_writer
 
+__all__ = ["add_arguments", "main"]
 Sources = dict[str, list[Source]]
-
-
-class Skipped:
-    """Names the first bad lines, each once although text is read more than once, and goes on."""
-
-    LIMIT = 20
-
-    def __init__(self) -> None:
-        self._named: set[str] = set()
-
-    def __call__(self, error: ValueError) -> None:
-        if str(error) in self._named or len(self._named) == self.LIMIT:
-            return
-        self._named.add(str(error))
-        _say(f"skipped: {error}")
-        if len(self._named) == self.LIMIT:
-            _say("Further lines that are skipped are not named.")
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's flags."""
-
-    def add(group: Any, flag: str, **options: Any) -> None:
-        options["help"] += " (default: %(default)s)"
-        group.add_argument(flag, **options)
-
-    parser.add_argument("text", nargs="+", metavar="TEXT", help="training text")
-    parser.add_argument("--out", required=True, metavar="DIR", type=Path, help="the folder to write")
-    held = parser.add_mutually_exclusive_group()
-    held.add_argument("--valid", nargs="+", metavar="TEXT", default=[], help="validation text")
-    add(held, "--valid-fraction", type=float, default=0.01, metavar="F",
-        help="without --valid: hold out one of every 1/F documents")  # fmt: skip
-    add(parser, "--text-field", default=Layout().text_field, metavar="NAME", help="of JSON lines and hub data sets")
-    parser.add_argument("--document-per-line", action="store_true", help="of text: every line is a document of its own")
-    parser.add_argument("--skip-bad", action="store_true",
-                        help="leave out what is no UTF-8, or no JSON row with the field, rather than stop")  # fmt: skip
-    add(parser, "--shards", type=int, default=1, metavar="S",
-        help="deal the training documents to so many data-bins, DIR/shard-00000 and on")  # fmt: skip
-    add(parser, "--part", type=_part, default=Part(0, 1), metavar="I/N",
-        help="do part I, from 0, of N, each a process or host of its own; the last to end puts all together")  # fmt: skip
-    pieces = parser.add_argument_group("vocabulary")
-    add(pieces, "--vocab-size", type=int, default=32768, metavar="N",
-        help="symbols of the dictionary, fairseq's four and <mask> included; multiples of 8 are fast on GPUs")  # fmt: skip
-    add(pieces, "--model-type", choices=("unigram", "bpe"), default="unigram", help="sentencepiece's")
-    add(pieces, "--character-coverage", type=float, default=0.9999, metavar="C",
-        help="share of the text's characters that get a piece; the rarest become <unk>")  # fmt: skip
-    add(pieces, "--sample-mb", type=int, default=64, metavar="MB",
-        help="millions of characters, in lines drawn from the training text, that it is learned from")  # fmt: skip
-    pieces.add_argument("--vocabulary", type=Path, metavar="PATH",
-                        help="instead of learning one: a sentencepiece model, or a folder of import-hf or prepare")  # fmt: skip
-    add(parser, "--seed", type=int, default=1, metavar="S", help="of held-out documents, shards and sample")
-    add(parser, "--workers", type=int, default=_usable_cores(), metavar="W",
-        help="processes that encode; the result does not depend on it")  # fmt: skip
-    parser.add_argument("--overwrite", action="store_true", help="redo a folder that was prepared from something else")
 
 
 def main(args: argparse.Namespace) -> None:
@@ -137,7 +84,7 @@ def _prepare(args: argparse.Namespace, sources: Sources) -> None:
             if args.overwrite:
                 _begin_anew(args.out, lock)
             manifest = _open(args, sources)
-            if not manifest.is_whole("tokenizer"):
+            if not _has_tokenizer(args.out, manifest):
                 clear(args.out)
                 _make_tokenizer(args, sources, manifest)
             if done := _is_prepared(args.out, manifest):
@@ -154,16 +101,6 @@ def _prepare(args: argparse.Namespace, sources: Sources) -> None:
                         return
                     assemble(args.out, [Part(number, args.part.of) for number in range(args.part.of)], shards, manifest)
         _report(args, manifest)
-
-
-def _part(text: str) -> Part:
-    try:
-        number, of = map(int, text.split("/"))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form I/N, such as 0/8") from None
-    if not 0 <= number < of:
-        raise argparse.ArgumentTypeError(f"{text!r}: the parts are 0/{of} to {of - 1}/{of}" if of > 0 else f"{text!r}: no parts")
-    return Part(number, of)
 
 
 def _begin_anew(out: Path, own_lock: str) -> None:
@@ -187,11 +124,19 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
     names = ["seed", "shards", "text_field", "document_per_line"]
     options: dict[str, Any] = {"parts": args.part.of, "valid_fraction": None if args.valid else args.valid_fraction}
     if args.vocabulary:
-        files = read_files(args.vocabulary)
-        options["vocabulary"] = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+        options["vocabulary"] = _digests(read_files(args.vocabulary))
     else:
         names += vocabulary.Vocabulary._fields
     return {**options, **{name: getattr(args, name) for name in names}}
+
+
+def _digests(files: dict[str, bytes]) -> dict[str, str]:
+    return {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+
+
+def _has_tokenizer(out: Path, manifest: Manifest) -> bool:
+    """Whether it is there and the one that all data so far was made with."""
+    return manifest.is_whole("tokenizer") and manifest.stages["tokenizer"].get("sha256") == _digests(tokenizer_files(out))
 
 
 def _split(args: argparse.Namespace, shards: Sequence[str]) -> Split:
@@ -213,7 +158,7 @@ def _make_tokenizer(args: argparse.Namespace, sources: Sources, manifest: Manife
     for name, content in files.items():
         with atomic_write(args.out / name, "wb") as stream:
             stream.write(content)
-    manifest.finish("tokenizer", {"symbols": symbols, "files": sizes(args.out, list(files))})
+    manifest.finish("tokenizer", {"symbols": symbols, "files": sizes(args.out, list(files)), "sha256": _digests(files)})
 
 
 def _do_part(args: argparse.Namespace, sources: Sources, shards: dict[str, Path]) -> None:
@@ -268,10 +213,6 @@ def _progress(label: str, sources: Sequence[Source]) -> tqdm:
     total = None if None in known else sum(known)
     interval = 0.1 if sys.stderr.isatty() else 30
     return tqdm(total=total, desc=label, unit="B", unit_scale=True, mininterval=interval)
-
-
-def _usable_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _is_prepared(out: Path, manifest: Manifest) -> bool:

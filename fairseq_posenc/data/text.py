@@ -88,6 +88,23 @@ def refuse(error: ValueError) -> None:
     raise error from None
 
 
+class Skipped:
+    """Names the first bad lines, each once although text is read more than once, and goes on."""
+
+    LIMIT = 20
+
+    def __init__(self) -> None:
+        self._named: set[str] = set()
+
+    def __call__(self, error: ValueError) -> None:
+        if str(error) in self._named or len(self._named) == self.LIMIT:
+            return
+        self._named.add(str(error))
+        print(f"skipped: {error}", file=sys.stderr)
+        if len(self._named) == self.LIMIT:
+            print("Further lines that are skipped are not named.", file=sys.stderr)
+
+
 class Layout(NamedTuple):
     """How documents lie in the files."""
 

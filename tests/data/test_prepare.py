@@ -122,6 +122,10 @@ def test_damaged_output_is_made_again(tmp_path, text):
     (out / "valid.idx").unlink()
     assert prepare(text, "--out", out, *SMALL) == 0
     assert files(out) == whole
+    model = whole["sentencepiece.model"]
+    (out / "sentencepiece.model").write_bytes(model[:-1] + bytes([model[-1] ^ 1]))
+    assert prepare(text, "--out", out, *SMALL) == 0
+    assert files(out) == whole
 
 
 def test_kill_leaves_nothing_that_looks_finished(tmp_path):

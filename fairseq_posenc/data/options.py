@@ -1,0 +1,93 @@
+"""The flags of prepare, and which of their values cannot be."""
+
+import argparse
+import os
+import resource
+from pathlib import Path
+from typing import Any
+
+from fairseq_posenc.data.parts import Part
+from fairseq_posenc.data.text import Layout
+
+OTHER_FILES = 100
+"""How many a process has open beside those of its shards, at most."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's flags."""
+
+    def add(group: Any, flag: str, **options: Any) -> None:
+        options["help"] += " (default: %(default)s)"
+        group.add_argument(flag, **options)
+
+    parser.add_argument("text", nargs="+", metavar="TEXT", help="training text")
+    parser.add_argument("--out", required=True, metavar="DIR", type=Path, help="the folder to write")
+    held = parser.add_mutually_exclusive_group()
+    held.add_argument("--valid", nargs="+", metavar="TEXT", default=[], help="validation text")
+    add(held, "--valid-fraction", type=float, default=0.01, metavar="F",
+        help="without --valid: hold out one of every 1/F documents")  # fmt: skip
+    add(parser, "--text-field", default=Layout().text_field, metavar="NAME", help="of JSON lines and hub data sets")
+    parser.add_argument("--document-per-line", action="store_true", help="of text: every line is a document of its own")
+    parser.add_argument("--skip-bad", action="store_true",
+                        help="leave out what is no UTF-8, or no JSON row with the field, rather than stop")  # fmt: skip
+    add(parser, "--shards", type=int, default=1, metavar="S",
+        help="deal the training documents to so many data-bins, DIR/shard-00000 and on")  # fmt: skip
+    add(parser, "--part", type=_part, default=Part(0, 1), metavar="I/N",
+        help="do part I, from 0, of N, each a process or host of its own; the last to end puts all together")  # fmt: skip
+    pieces = parser.add_argument_group("vocabulary")
+    add(pieces, "--vocab-size", type=int, default=32768, metavar="N",
+        help="symbols of the dictionary, fairseq's four and <mask> included; multiples of 8 are fast on GPUs")  # fmt: skip
+    add(pieces, "--model-type", choices=("unigram", "bpe"), default="unigram", help="sentencepiece's")
+    add(pieces, "--character-coverage", type=float, default=0.9999, metavar="C",
+        help="share of the text's characters that get a piece; the rarest become <unk>")  # fmt: skip
+    add(pieces, "--sample-mb", type=int, default=64, metavar="MB",
+        help="millions of characters, in lines drawn from the training text, that it is learned from")  # fmt: skip
+    pieces.add_argument("--vocabulary", type=Path, metavar="PATH",
+                        help="instead of learning one: a sentencepiece model, or a folder of import-hf or prepare")  # fmt: skip
+    add(parser, "--seed", type=int, default=1, metavar="S", help="of held-out documents, shards and sample")
+    add(parser, "--workers", type=int, default=_usable_cores(), metavar="W",
+        help="processes that encode; the result does not depend on it")  # fmt: skip
+    parser.add_argument("--overwrite", action="store_true", help="redo a folder that was prepared from something else")
+
+
+def check_options(args: argparse.Namespace) -> None:
+    """That every option has a value which can be.
+
+    Raises:
+        ValueError, FileNotFoundError: which has not.
+    """
+    if not 0 < args.valid_fraction < 1:
+        raise ValueError(f"--valid-fraction {args.valid_fraction}: give a share between 0 and 1, such as 0.01")
+    if not 0 < args.character_coverage <= 1:
+        raise ValueError(f"--character-coverage {args.character_coverage}: give a share above 0, at most 1")
+    for flag in ("vocab_size", "sample_mb", "workers", "shards"):
+        if getattr(args, flag) < 1:
+            raise ValueError(f"--{flag.replace('_', '-')} {getattr(args, flag)}: at least 1 is needed")
+    if args.shards % args.part.of:
+        raise ValueError(
+            f"--shards {args.shards}: must be a multiple of the {args.part.of} parts, which write to shards of their own"
+        )
+    needed, limit = 2 * args.shards // args.part.of + OTHER_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if args.shards > 1 and needed > limit != resource.RLIM_INFINITY:
+        raise ValueError(
+            f"--shards {args.shards}: needs {needed} open files, and this process may have {limit}. "
+            f"Give 'ulimit -n {needed}' first, or ask for more parts or fewer shards."
+        )
+    if args.overwrite and args.part.of > 1:
+        raise ValueError(f"--overwrite: not while several parts work on {args.out}. Remove the folder, then start them.")
+    if args.vocabulary and not args.vocabulary.exists():
+        raise FileNotFoundError(f"--vocabulary {args.vocabulary}: no such file")
+
+
+def _part(text: str) -> Part:
+    try:
+        number, of = map(int, text.split("/"))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form I/N, such as 0/8") from None
+    if not 0 <= number < of:
+        raise argparse.ArgumentTypeError(f"{text!r}: the parts are 0/{of} to {of - 1}/{of}" if of > 0 else f"{text!r}: no parts")
+    return Part(number, of)
+
+
+def _usable_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
