@@ -24,11 +24,11 @@ def english_data_bin(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def train(english_data_bin, tmp_path_factory) -> Train:
-    """``train(*flags, launch=..., save_dir=..., updates=..., status=0)`` trains on English and waits for the end."""
+    """``train(*flags, launch=..., save_dir=..., updates=..., status=0, data=...)`` trains on English and waits for the end."""
 
-    def train(*flags, launch=PLAIN, save_dir=None, updates=UPDATES, status=0, options=OPTIONS):
+    def train(*flags, launch=PLAIN, save_dir=None, updates=UPDATES, status=0, options=OPTIONS, data=english_data_bin):
         save_dir = save_dir or tmp_path_factory.mktemp("checkpoints")
-        done = call(*launch, english_data_bin, *options, "--save-dir", save_dir, "--max-update", updates, *flags)
+        done = call(*launch, data, *options, "--save-dir", save_dir, "--max-update", updates, *flags)
         assert done.returncode == status, done.stdout[-20000:]
         return Training(done.stdout, save_dir)
 
