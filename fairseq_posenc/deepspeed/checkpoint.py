@@ -41,6 +41,7 @@ class Shards:
 
     folder: str  # within save_dir/shards
     processes: int
+    optimizer: str  # fairseq's name
 
     @classmethod
     def of(cls, optimizer_state: Any) -> Shards | None:
@@ -57,8 +58,11 @@ class Shards:
         return [save_dir / FOLDER / self.folder / _name(rank) for rank in range(self.processes)]
 
 
-def save(engine: Any, save_dir: Path, updates: int) -> Shards:
+def save(engine: Any, optimizer: str, save_dir: Path, updates: int) -> Shards:
     """Write a folder of shards; called by all processes together.
+
+    Args:
+        optimizer: fairseq's name of the one that the engine was given.
 
     Raises:
         ValueError: ``save_dir`` is not one folder to all processes.
@@ -83,7 +87,7 @@ def save(engine: Any, save_dir: Path, updates: int) -> Shards:
     if distributed.get_rank() == 0:
         os.rename(partial, root / name)
     distributed.barrier()
-    return Shards(name, processes)
+    return Shards(name, processes, optimizer)
 
 
 def load(engine: Any, shards: Shards, save_dir: Path) -> None:

@@ -74,6 +74,9 @@ def collect(engine: Any) -> dict[str, Any]:
     ``parameters`` has, by name, ``start`` and the flat elements from there on of the master weights and of each of the
     optimizer's tensors, and its other values (steps); ``groups`` the optimizer's settings; ``scaler`` the loss scale;
     ``shared`` other names of tied parameters.
+
+    Raises:
+        ValueError: the optimizer keeps a tensor that does not have one number for each of a parameter's.
     """
     parameters, scaler = {}, engine.optimizer.loss_scaler
     for master, pieces in groups(engine):
@@ -81,7 +84,7 @@ def collect(engine: Any) -> dict[str, Any]:
         for piece in pieces:
             parameters[piece.name] = {
                 "start": piece.start,
-                **{key: _cut(value, piece) if _is_flat(value, master) else value for key, value in state.items()},
+                **{key: _cut(value, piece) if _is_flat(key, value, master) else value for key, value in state.items()},
             }
     return {
         "parameters": parameters,
@@ -104,7 +107,8 @@ def restore(engine: Any, parts: list[dict[str, Any]]) -> None:
         with torch.no_grad():
             _fill(master, pieces, found, MASTER)
         state = engine.optimizer.optimizer.state[master]
-        for key, value in found[0][0].items():
+        everything = {key: value for states in found for part in states for key, value in part.items()}
+        for key, value in everything.items():
             if key in ("start", MASTER):
                 continue
             if isinstance(value, Tensor) and value.dim() > 0:
@@ -136,8 +140,15 @@ def _settings(engine: Any) -> list[dict[str, Any]]:
     return engine.optimizer.optimizer.param_groups
 
 
-def _is_flat(value: Any, master: Tensor) -> bool:
-    return isinstance(value, Tensor) and value.shape == master.shape
+def _is_flat(key: str, value: Any, master: Tensor) -> bool:
+    if not isinstance(value, Tensor) or value.dim() == 0:
+        return False
+    if value.shape != master.shape:
+        raise ValueError(
+            f"the optimizer keeps {key} of shape {tuple(value.shape)} for {master.numel():,} numbers, which cannot be saved part "
+            "by part. Use --optimizer adam, or --deepspeed-config zero0."
+        )
+    return True
 
 
 def _cut(flat: Tensor, piece: Piece) -> Tensor:

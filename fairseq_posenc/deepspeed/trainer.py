@@ -95,7 +95,8 @@ class DeepSpeedTrainer(Trainer):
         """
         self._gathered_optim_state = None
         if not self._in_step and not self.cfg.checkpoint.no_save_optimizer_state:
-            shards = checkpoint.save(self._engine, Path(self.cfg.checkpoint.save_dir), self.get_num_updates())
+            save_dir = Path(self.cfg.checkpoint.save_dir)
+            shards = checkpoint.save(self._engine, self.cfg.optimizer._name, save_dir, self.get_num_updates())
             self._gathered_optim_state = shards.as_optimizer_state()
 
     def save_checkpoint(self, filename: str, extra_state: dict[str, Any]) -> None:
@@ -137,7 +138,13 @@ class DeepSpeedTrainer(Trainer):
         return Shards.of(found[0])
 
     def _load_shards(self, state: dict[str, Any]) -> None:
-        checkpoint.load(self._engine, Shards(**state["shards"]), self._restored_from)
+        shards = Shards(**state["shards"])
+        if shards.optimizer != self.cfg.optimizer._name:
+            raise ValueError(
+                f"--optimizer {self.cfg.optimizer._name} cannot go on with the state of {shards.optimizer} that the checkpoint "
+                "has. Start from its weights: --finetune-from-model, or --restore-file with --reset-optimizer."
+            )
+        checkpoint.load(self._engine, shards, self._restored_from)
 
 
 def _reposition(iterator: dict[str, Any], before: int, now: int) -> None:

@@ -165,13 +165,22 @@ def test_no_optimizer_begins_anew_silently(monkeypatch, tmp_path, state, message
     assert "--reset-optimizer" in str(refused.value)
 
 
+def test_another_optimizer_does_not_take_over_silently():
+    from fairseq_posenc.deepspeed.trainer import DeepSpeedTrainer
+
+    run = SimpleNamespace(cfg=SimpleNamespace(optimizer=SimpleNamespace(_name="sgd")))
+    state = {"shards": {"folder": "update1", "processes": 2, "optimizer": "adam"}}
+    with pytest.raises(ValueError, match="--optimizer sgd cannot go on with the state of adam"):
+        DeepSpeedTrainer._load_shards(run, state)
+
+
 def test_fairseq_itself_says_who_continues_a_sharded_optimizer():
     from fairseq.optim import FairseqOptimizer
 
     from fairseq_posenc.deepspeed.checkpoint import Shards
 
     with pytest.raises(ValueError, match="--deepspeed-config zero1, zero2 or zero3"):
-        FairseqOptimizer(None).load_state_dict(Shards("update1", processes=2).as_optimizer_state())
+        FairseqOptimizer(None).load_state_dict(Shards("update1", processes=2, optimizer="adam").as_optimizer_state())
 
 
 @contextmanager
@@ -240,7 +249,7 @@ def test_folders_that_no_checkpoint_names_are_removed(tmp_path):
 
     for name in ("kept", "unnamed", "half.partial"):
         (tmp_path / checkpoint.FOLDER / name).mkdir(parents=True)
-    shards = checkpoint.Shards("kept", processes=2)
+    shards = checkpoint.Shards("kept", processes=2, optimizer="adam")
     torch.save({"last_optimizer_state": shards.as_optimizer_state()}, tmp_path / "checkpoint_last.pt")
     checkpoint.remove_unnamed(tmp_path)
     assert [path.name for path in (tmp_path / checkpoint.FOLDER).iterdir()] == ["kept"]

@@ -127,9 +127,19 @@ def test_steps_that_differ_are_refused(engines):
         partition.restore(engine, parts)
 
 
-def test_an_optimizer_without_the_state_is_refused(engines):
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_part_without_the_state_is_refused(engines, rank):
     parts = [partition.collect(engine) for engine in engines(3, 2)]
-    del parts[1]["parameters"]["wide"]["exp_avg"]
+    for state in parts[rank]["parameters"].values():
+        del state["exp_avg"]
     (engine,) = engines(2, 1, filled=False)
     with pytest.raises(RuntimeError, match="exp_avg of the parameter wide is not in the checkpoint"):
         partition.restore(engine, parts)
+
+
+def test_an_optimizer_that_cannot_be_divided_is_refused(engines):
+    (engine,) = engines(2, 1)
+    ((_, state),) = engine.optimizer.optimizer.state.items()
+    state["row"] = torch.zeros(3)
+    with pytest.raises(ValueError, match=r"keeps row of shape \(3,\)"):
+        partition.collect(engine)
