@@ -80,7 +80,7 @@ setup(
     package_data={"fairseq_posenc.deepspeed": ["presets/*.json"]},
     cmdclass={"build": build_with_startup, "build_startup": build_startup},
     install_requires=[
-        "torch>=2.4,<2.14",
+        "torch>=2.6,<2.14",  # before, weights_only could be made to run code: CVE-2025-32434
         "fairseq==0.12.2",
         "backports.zstd; python_version < '3.14'",
         "numpy>=1.26",

@@ -16,7 +16,7 @@ setup() { # folder, requirement
   echo "Installing $2 into $1; the first time takes minutes ..." >&2
   [ -x "$1/bin/python" ] || "$python" -m venv --clear "$1"
   # accelerate is what Trainer needs, torchdiffeq what models with floater do.
-  "$1/bin/python" -m pip install --quiet 'torch>=2.4,<2.14' "$2" accelerate torchdiffeq
+  "$1/bin/python" -m pip install --quiet 'torch>=2.6,<2.14' "$2" accelerate torchdiffeq
   touch "$stamp"
 }
 setup .venv-hf4 'transformers==4.57.*'

@@ -70,38 +70,13 @@ def refused_type(message: str) -> str | None:
 @contextmanager
 def safe_globals(types: dict[str, Any]) -> Iterator[None]:
     """Allow these types under these names, and afterwards only what was allowed before."""
-    before = list(torch.serialization.get_safe_globals())  # PyTorch 2.4 gives its own list, which the next line extends
-    torch.serialization.add_safe_globals([_entry(name, type_) for name, type_ in types.items()])
+    before = torch.serialization.get_safe_globals()
+    torch.serialization.add_safe_globals([(type_, name) for name, type_ in types.items()])
     try:
         yield
     finally:
         torch.serialization.clear_safe_globals()
         torch.serialization.add_safe_globals(before)
-
-
-def _entry(name: str, type_: Any) -> Any:
-    """``type_`` under ``name`` in the form that ``add_safe_globals`` takes."""
-    if name == _name(type_):
-        return type_
-    return (type_, name) if _TAKES_NAMES else _Renamed(name, type_)
-
-
-_TAKES_NAMES = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 6)
-
-
-class _Renamed:
-    """Stands for a type under another name in PyTorch 2.4 and 2.5, which allow a type under its own name only."""
-
-    def __init__(self, name: str, type_: Any) -> None:
-        self.__module__, _, self.__name__ = name.rpartition(".")
-        self.type = type_
-        self.__new__ = lambda _, *args: type_.__new__(type_, *args)  # as the unpickler makes an object
-
-    def __call__(self, *args: Any) -> Any:
-        return self.type(*args)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.type, name)
 
 
 def _name(type_: Any) -> str:

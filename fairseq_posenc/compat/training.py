@@ -49,7 +49,7 @@ def fp16_needs_gpu() -> None:
 
 
 def current_amp() -> None:
-    """Give fairseq ``torch.amp`` where it uses ``torch.cuda.amp``, which PyTorch 2.4 deprecates with a warning a run.
+    """Give fairseq ``torch.amp`` where it uses ``torch.cuda.amp``, which PyTorch deprecates with a warning a run.
 
     Can go when fairseq uses ``torch.amp``.
     """

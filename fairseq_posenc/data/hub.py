@@ -40,7 +40,7 @@ class HubShard:
 
         def lines() -> Iterator[NumberedLine]:
             for number, row in enumerate(self.data, start=1):
-                text = row[self.layout.text_field]
+                text = row.get(self.layout.text_field)
                 if not isinstance(text, str):
                     self.layout.on_bad(ValueError(f"{self.name}, row {number}: its {self.layout.text_field!r} is not a string"))
                     continue

@@ -7,14 +7,14 @@ folder holds sentencepiece.model, dict.txt with <mask> as its last entry, train 
 manifest.json. The same command again goes on where it was interrupted.
 
     fairseq-posenc prepare books/ more.txt.xz --out data-bin --vocab-size 32768
-    fairseq-train data-bin --task masked_lm --arch roberta_tisa …
+    fairseq-train data-bin --task masked_lm --criterion masked_lm --arch roberta_tisa …
 
 Large text is dealt to shards, one of which is loaded at a time, each for an epoch; several processes or hosts each do a
 part of the files, into one folder:
 
     fairseq-posenc prepare 'c4/en/c4-train.*.gz' --valid 'c4/en/c4-validation.*.gz' --out data-bin --shards 64 --part 0/8
     … and --part 1/8 to 7/8
-    fairseq-train "$(cat data-bin/shards.txt)" --task masked_lm --arch roberta_tisa …
+    fairseq-train "$(cat data-bin/shards.txt)" --task masked_lm --criterion masked_lm --arch roberta_tisa …
 """
 
 import argparse
