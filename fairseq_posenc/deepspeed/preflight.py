@@ -1,8 +1,9 @@
 """Check every host before a run on several, and print one table.
 
 Looked at by ssh, as the run will be started: that each host answers; that Python, PyTorch, DeepSpeed, fairseq and this package
-are the same; that the data are there and the same; that --save-dir is one shared folder with room; and that all hosts together
-can average numbers, and how fast. The exit status is 0 where a run can start.
+are there and the same; that PyTorch sees a GPU for each slot, or that no host has any; that the data are there and the same;
+that --save-dir is one shared folder with room; and that all hosts together can average numbers, and how fast. The exit status
+is 0 where a run can start.
 
     fairseq-posenc preflight --hostfile hosts --data /data/bin --save-dir /shared/checkpoints
 """
@@ -26,6 +27,8 @@ from tqdm import tqdm
 SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
 SAME = {"python": "Python", "torch": "PyTorch", "deepspeed": "DeepSpeed", "fairseq": "fairseq", "package": "fairseq_posenc",
         "gpu": "GPUs", "data": "data"}  # fmt: skip
+NEEDED = ("deepspeed", "fairseq")
+ANSWER = {*SAME, "gpus", "has_nvidia", "missing", "shared", "free_gb"}
 COLUMNS = {"host": "host", **SAME, "free_gb": "free GB", "all_reduce": "all-reduce"}
 
 
@@ -40,8 +43,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's flags."""
     add = parser.add_argument
     add("--hostfile", type=Path, required=True, metavar="FILE", help="as for deepspeed: HOST slots=N, a line each")
-    add("--data", type=Path, required=True, metavar="DIR", help="the data-bin, a path on every host")
+    add("--data", required=True, metavar="DIR[:DIR…]",
+        help="on every host: the data-bin, several as fairseq-train takes them, or the folder of 'prepare --shards'")  # fmt: skip
     add("--save-dir", type=Path, required=True, metavar="DIR", help="of the run; made if it is not there")
+    add("--cpu", action="store_true", help="the run will have --cpu too: slots are processes, and GPUs are not looked at")
     add("--need-gb", type=float, default=50, metavar="GB", help="room wanted in --save-dir (default: %(default)s)")
     add("--all-reduce-mb", type=float, default=64, metavar="MB", help="size of the timed average (default: %(default)s)")
     add("--master-addr", metavar="ADDRESS", help="where the hosts meet (default: the first host of the hostfile)")
@@ -57,11 +62,12 @@ def main(args: argparse.Namespace) -> None:
         ValueError, OSError: a bad hostfile, or what is wrong with the hosts.
     """
     hosts = read_hostfile(args.hostfile)
-    token = Path(args.save_dir.resolve(), f".preflight-{uuid.uuid4().hex}")
+    token = Path(args.save_dir.absolute(), f".preflight-{uuid.uuid4().hex}")
     token.parent.mkdir(parents=True, exist_ok=True)
     token.touch()
     try:
-        question = ["look", str(args.data.resolve()), str(token)]
+        data = os.pathsep.join(str(Path(path).absolute()) for path in args.data.split(os.pathsep))
+        question = ["look", data, str(token)]
         answers = _ask(args, hosts, [question] * len(hosts), "looking at each host")
     finally:
         token.unlink(missing_ok=True)
@@ -75,6 +81,8 @@ def main(args: argparse.Namespace) -> None:
     found = problems(hosts, answers, args)
     if found:
         raise ValueError("a run cannot start yet:\n" + "\n".join(f"  {problem}" for problem in found))
+    if not args.cpu and not any(answer["gpus"] for answer in answers):
+        print("\nwarning: no host has a GPU, so that slots are processes on CPUs, and training needs --cpu")
     print(f"\nready; hosts: {len(hosts)}, processes: {sum(host.slots for host in hosts)}")
 
 
@@ -118,21 +126,40 @@ def problems(hosts: Sequence[Host], answers: Sequence[dict[str, Any]], args: arg
     if not answering:
         return found
     first, reference = answering[0]
+    on_gpus = not args.cpu and any(answer["gpus"] for _, answer in answering)
     for host, answer in answering:
         for key, name in SAME.items():
             if answer[key] != reference[key]:
                 found.append(f"{host.name} has {name} {answer[key]}, {first.name} has {reference[key]}: make them the same")
-        if answer["data"] == "missing":
-            found.append(f"{host.name}: there is no data-bin {args.data} (a folder with dict.txt): copy or mount it there")
+        found += [f"{host.name}: {SAME[key]} is not installed there" for key in NEEDED if answer[key] == "missing"]
+        for path in answer["missing"]:
+            found.append(f"{host.name}: there is no data-bin {path} (with dict.txt and train.bin): copy or mount it there")
         if not answer["shared"]:
             found.append(
                 f"{host.name}: --save-dir {args.save_dir} is not the folder that this host sees: share it (NFS, Lustre, …)"
             )
         elif answer["free_gb"] < args.need_gb:
             found.append(f"{host.name}: {answer['free_gb']} GB are free in --save-dir, --need-gb is {args.need_gb:g}")
-        if answer["gpus"] and answer["gpus"] < host.slots:
-            found.append(f"{host.name}: the hostfile says slots={host.slots}, it has {answer['gpus']} GPUs")
+        if not answer["gpus"] and answer["has_nvidia"] and not args.cpu:
+            found.append(
+                f"{host.name}: it has an NVIDIA GPU that PyTorch {answer['torch']} does not see: look at 'nvidia-smi' and at "
+                "torch.version.cuda there (None means a PyTorch for CPUs), or give --cpu to train without"
+            )
+        elif on_gpus and answer["gpus"] < host.slots:
+            found.append(f"{host.name}: the hostfile says slots={host.slots}, PyTorch sees {answer['gpus']} GPUs there")
     return found
+
+
+def parse(question: str, line: str) -> dict[str, Any]:
+    """A host's answer; what is none becomes its ``error``."""
+    try:
+        answer = json.loads(line)
+    except (ValueError, RecursionError):
+        answer = None
+    expected = ANSWER if question == "look" else {"all_reduce"}
+    if not isinstance(answer, dict) or not expected <= answer.keys():
+        return {"error": f"'{question}' got an answer of another kind, as from another version of this package: {line[:200]!r}"}
+    return answer
 
 
 def _ask(args: argparse.Namespace, hosts: Sequence[Host], questions: list[list[str]], what: str) -> list[dict[str, Any]]:
@@ -152,7 +179,7 @@ def _ask_one(args: argparse.Namespace, host: Host, question: list[str]) -> dict[
         return {"error": f"no answer to '{question[0]}' within {args.timeout:g} s (--timeout)"}
     lines = done.stdout.strip().splitlines()
     if done.returncode == 0 and lines:
-        return json.loads(lines[-1])
+        return parse(question[0], lines[-1])
     said = (done.stderr.strip().splitlines() or ["nothing was said"])[-1]
     if done.returncode == 255:  # ssh's own
         return {"error": f"ssh cannot reach it: {said}. 'ssh {host.name} true' must work without a password"}

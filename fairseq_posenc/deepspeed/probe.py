@@ -1,6 +1,6 @@
 """What preflight runs on each host; the last line that it prints is JSON.
 
-python -m fairseq_posenc.deepspeed.probe look DATA TOKEN
+python -m fairseq_posenc.deepspeed.probe look DATA TOKEN                 (a file that exists in the folder of checkpoints)
 python -m fairseq_posenc.deepspeed.probe all-reduce RANK ADDRESS PORT HOSTS MB SECONDS
 """
 
@@ -16,10 +16,13 @@ import time
 from collections.abc import Sequence
 from datetime import timedelta
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from ..version import __version__
+
+NVIDIA = "0x10de"  # the vendor's number on the PCI bus
 
 
 def look(data: str, token: str) -> dict[str, Any]:
@@ -28,6 +31,8 @@ def look(data: str, token: str) -> dict[str, Any]:
 
     folder = Path(token).parent
     gpus = torch.cuda.device_count()
+    bins = data_bins(data)
+    missing = [str(path) for path in bins if not is_data_bin(path)]
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -36,21 +41,34 @@ def look(data: str, token: str) -> dict[str, Any]:
         "package": __version__,
         "gpus": gpus,
         "gpu": f"{gpus} × {torch.cuda.get_device_name(0)}" if gpus else "none",
-        "data": fingerprint(Path(data)),
+        "has_nvidia": any(path.read_text().strip() == NVIDIA for path in Path("/sys/bus/pci/devices").glob("*/vendor")),
+        "data": "missing" if missing else fingerprint(bins),
+        "missing": missing,
         "shared": Path(token).exists(),
         "free_gb": round(shutil.disk_usage(folder).free / 1e9, 1) if folder.is_dir() else 0.0,
     }
 
 
-def fingerprint(folder: Path) -> str:
-    """Names and sizes of a data-bin's files and the content of its dictionary, as 8 hexadecimal digits; or ``missing``."""
-    dictionary = folder / "dict.txt"
-    if not dictionary.is_file():
-        return "missing"
-    digest = hashlib.sha256(dictionary.read_bytes())
-    for path in sorted(folder.iterdir()):
-        if path.suffix in (".bin", ".idx"):
-            digest.update(f"{path.name} {path.stat().st_size}\n".encode())
+def data_bins(data: str) -> list[Path]:
+    """The data-bins that are meant by one, by several with ``:`` between them, or by a folder with prepare's ``shards.txt``."""
+    shards = Path(data, "shards.txt")
+    listed = shards.read_text(encoding="utf-8").strip() if shards.is_file() else data
+    return [Path(path) for path in listed.split(os.pathsep)]
+
+
+def is_data_bin(folder: Path) -> bool:
+    """Whether fairseq finds a dictionary and training data there."""
+    return (folder / "dict.txt").is_file() and any(folder.glob("train*.bin"))
+
+
+def fingerprint(bins: Sequence[Path]) -> str:
+    """Names and sizes of data-bins' files and the content of their dictionaries, as 8 hexadecimal digits."""
+    digest = hashlib.sha256()
+    for folder in bins:
+        digest.update((folder / "dict.txt").read_bytes())
+        for path in sorted(folder.iterdir()):
+            if path.suffix in (".bin", ".idx"):
+                digest.update(f"{path.name} {path.stat().st_size}\n".encode())
     return digest.hexdigest()[:8]
 
 
@@ -92,8 +110,8 @@ def _wait(cuda: bool) -> None:
 def _version(package: str) -> str:
     try:
         return version(package)
-    except PackageNotFoundError:
-        return "missing"
+    except PackageNotFoundError:  # what is only on PYTHONPATH has no version
+        return "unknown" if find_spec(package) else "missing"
 
 
 def main(arguments: Sequence[str]) -> None:

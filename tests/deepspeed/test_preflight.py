@@ -1,19 +1,22 @@
 """What preflight makes of hostfiles and answers; that it asks hosts is tested with two of them, in test_two_hosts.py."""
 
 import argparse
+import json
 import re
 from pathlib import Path
 
 import pytest
 
+from fairseq_posenc.data import assembly
 from fairseq_posenc.deepspeed import preflight, probe
 from fairseq_posenc.deepspeed.preflight import Host
 
 GOOD = {
-    "python": "3.11.7", "torch": "2.13.0", "deepspeed": "0.19.8", "fairseq": "0.12.2", "package": "0.1", "gpus": 8,
-    "gpu": "8 × A100", "data": "0123abcd", "shared": True, "free_gb": 100.0, "all_reduce": "3 ms, 20.00 GB/s",
+    "python": "3.11.7", "torch": "2.13.0", "deepspeed": "0.19.8", "fairseq": "0.12.2", "package": "0.1",
+    "gpus": 8, "gpu": "8 × A100", "has_nvidia": True, "data": "0123abcd", "missing": [], "shared": True, "free_gb": 100.0,
+    "all_reduce": "3 ms, 20.00 GB/s",
 }  # fmt: skip
-ARGUMENTS = argparse.Namespace(data=Path("/data/bin"), save_dir=Path("/shared"), need_gb=50)
+ARGUMENTS = argparse.Namespace(data="/data/bin", save_dir=Path("/shared"), need_gb=50, cpu=False)
 
 
 def test_a_hostfile_is_read_as_deepspeed_reads_it(tmp_path):
@@ -46,10 +49,11 @@ def test_a_bad_hostfile_is_refused_with_the_line(tmp_path, text, message):
     [
         ({"torch": "2.4.0"}, "node2 has PyTorch 2.4.0, node1 has 2.13.0"),
         ({"data": "ffffffff"}, "node2 has data ffffffff, node1 has 0123abcd"),
-        ({"data": "missing"}, "node2: there is no data-bin /data/bin"),
+        ({"data": "missing", "missing": ["/data/bin"]}, "node2: there is no data-bin /data/bin"),
         ({"shared": False}, "node2: --save-dir /shared is not the folder that this host sees"),
         ({"free_gb": 3.0}, "node2: 3.0 GB are free in --save-dir, --need-gb is 50"),
-        ({"gpus": 4}, "node2: the hostfile says slots=8, it has 4 GPUs"),
+        ({"gpus": 4}, "node2: the hostfile says slots=8, PyTorch sees 4 GPUs"),
+        ({"gpus": 0, "has_nvidia": False}, "node2: the hostfile says slots=8, PyTorch sees 0 GPUs"),
     ],
 )
 def test_what_is_wrong_with_a_host_is_said(difference, message):
@@ -57,6 +61,38 @@ def test_what_is_wrong_with_a_host_is_said(difference, message):
     assert preflight.problems(hosts, [GOOD, GOOD], ARGUMENTS) == []
     found = preflight.problems(hosts, [GOOD, {**GOOD, **difference}], ARGUMENTS)
     assert any(message in problem for problem in found)
+
+
+@pytest.mark.parametrize(
+    ("difference", "message"),
+    [
+        ({"deepspeed": "missing"}, "DeepSpeed is not installed there"),
+        ({"fairseq": "missing"}, "fairseq is not installed there"),
+        ({"data": "missing", "missing": ["/data/bin"]}, "there is no data-bin /data/bin"),
+        ({"gpus": 0, "gpu": "none"}, "it has an NVIDIA GPU that PyTorch 2.13.0 does not see"),
+        ({"gpus": 4}, "the hostfile says slots=8, PyTorch sees 4 GPUs there"),
+    ],
+)
+def test_hosts_that_are_alike_can_all_be_wrong(difference, message):
+    hosts, answers = [Host("node1", 8), Host("node2", 8)], [{**GOOD, **difference}] * 2
+    found = preflight.problems(hosts, answers, ARGUMENTS)
+    assert [problem.partition(": ")[0] for problem in found] == ["node1", "node2"]
+    assert all(message in problem for problem in found)
+
+
+def test_hosts_without_any_gpu_train_on_cpus():
+    hosts, answers = [Host("node1", 8), Host("node2", 8)], [{**GOOD, "gpus": 0, "gpu": "none", "has_nvidia": False}] * 2
+    assert preflight.problems(hosts, answers, ARGUMENTS) == []
+    few = [{**GOOD, "gpus": 4}, {**GOOD, "gpus": 4}]
+    assert preflight.problems(hosts, few, argparse.Namespace(**{**vars(ARGUMENTS), "cpu": True})) == []
+
+
+@pytest.mark.parametrize("line", ["Welcome to node1", "[" * 100_000, "[]", "3", '{"python": "3.11.7"}'])
+def test_an_answer_that_is_none_is_an_error_of_the_host(line):
+    answer = preflight.parse("look", line)
+    assert "another version of this package" in answer["error"]
+    assert preflight.problems([Host("node1", 8)], [answer], ARGUMENTS) == [f"node1: {answer['error']}"]
+    assert preflight.parse("look", json.dumps(GOOD)) == GOOD
 
 
 def test_a_host_that_does_not_answer_has_a_row_and_a_problem():
@@ -68,11 +104,41 @@ def test_a_host_that_does_not_answer_has_a_row_and_a_problem():
     assert len(header.split("  ")) > 5
 
 
+def make_data_bin(folder, size=2):
+    folder.mkdir(exist_ok=True)
+    (folder / "dict.txt").write_text("a 1\n")
+    (folder / "train.bin").write_bytes(bytes(size))
+    return folder
+
+
+def test_a_data_bin_has_a_dictionary_and_training_data(tmp_path):
+    assert not probe.is_data_bin(tmp_path / "nowhere")
+    make_data_bin(tmp_path)
+    assert probe.is_data_bin(tmp_path)
+    for name in ("dict.txt", "train.bin"):
+        content = (tmp_path / name).read_bytes()
+        (tmp_path / name).unlink()
+        assert not probe.is_data_bin(tmp_path)
+        (tmp_path / name).write_bytes(content)
+
+
 def test_the_fingerprint_of_data_sees_content_and_sizes(tmp_path):
-    assert probe.fingerprint(tmp_path) == "missing"
-    (tmp_path / "dict.txt").write_text("a 1\n")
-    first = probe.fingerprint(tmp_path)
-    (tmp_path / "train.bin").write_bytes(b"12")
-    second = probe.fingerprint(tmp_path)
-    (tmp_path / "train.bin").write_bytes(b"123")
-    assert len({first, second, probe.fingerprint(tmp_path)}) == 3
+    first = probe.fingerprint([make_data_bin(tmp_path)])
+    make_data_bin(tmp_path, size=3)
+    second = probe.fingerprint([tmp_path])
+    (tmp_path / "dict.txt").write_text("b 1\n")
+    assert len({first, second, probe.fingerprint([tmp_path])}) == 3
+
+
+def test_data_in_shards_are_found_by_their_list_and_one_by_one(tmp_path):
+    shards = assembly.shard_folders(tmp_path, 2)
+    bins = [make_data_bin(folder) for folder in shards.values()]
+    assembly.list_shards(tmp_path, shards)
+    (tmp_path / "token").touch()
+    one_by_one = ":".join(map(str, bins))
+    answers = [probe.look(data, str(tmp_path / "token")) for data in (str(tmp_path), one_by_one)]
+    assert answers[0]["data"] == answers[1]["data"] != probe.fingerprint(bins[:1])
+    assert answers[0]["missing"] == []
+    (bins[1] / "train.bin").unlink()
+    damaged = probe.look(str(tmp_path), str(tmp_path / "token"))
+    assert (damaged["data"], damaged["missing"]) == ("missing", [str(bins[1])])
