@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 DTYPES = {"bf16": "bfloat16", "fp16": "bfloat16", "fp32": "float32"}  # fp16 is as wide, and CPUs lack some of its operations
-MASKED = 20  # every so many tokens one is predicted: 15% of them take 3 of 20
+PREDICTED, OF = 3, 20  # tokens: masked language modelling predicts 15%
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def _samples(number: int, vocabulary: int, tokens: int) -> tuple[Any, Any]:
     """(number, n) tokens, and which of them are masked."""
     import torch
 
-    masked = torch.arange(tokens).remainder(MASKED) < 3
+    masked = torch.arange(tokens).remainder(OF) < PREDICTED
     return torch.full((number, tokens), min(10, vocabulary - 1)), masked.expand(number, -1)
 
 

@@ -12,6 +12,7 @@ Left out: what CUDA, NCCL and fragmentation take (allow 2 to 4 GB), and activati
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import os
 from collections.abc import Mapping
@@ -19,13 +20,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import config
-from .footprint import Footprint, footprint
+from .footprint import OF, PREDICTED, Footprint, footprint
 
 GB = 1e9
 BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
 DEFAULT_BUCKET = 5e8  # DeepSpeed's reduce_bucket_size, allgather_bucket_size
 DEFAULT_LIVE = 1e9  # DeepSpeed's stage3_max_live_parameters
-MASKED = 0.15  # of the tokens reach the language-model head
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -82,29 +82,51 @@ class Sharding:
         """From a preset or file.
 
         Raises:
-            ValueError: it is none, or not readable.
+            ValueError: it is none, or a value in it has no meaning; names file and key.
         """
-        contents = config.read(source)
+        try:
+            contents = config.read(source)
+        except RecursionError:
+            raise ValueError(f"--deepspeed-config {source}: its JSON is nested too deeply to be read") from None
         zero = contents["zero_optimization"] if config.stage(contents, source) else {"stage": 0}
-        buffers = 2 if zero.get("overlap_comm", zero["stage"] == 3) else 1
+        overlap = zero.get("overlap_comm", zero["stage"] == 3)
+        if not isinstance(overlap, bool):
+            raise _refused(source, "overlap_comm", overlap, "true or false")
         return cls(
             stage=zero["stage"],
             gpus=gpus,
-            offload_optimizer=_offloaded(zero, "offload_optimizer"),
-            offload_parameters=_offloaded(zero, "offload_param"),
-            bucket=buffers * zero.get("reduce_bucket_size", DEFAULT_BUCKET),
-            live=zero.get("stage3_max_live_parameters", DEFAULT_LIVE),
+            offload_optimizer=_offloaded(zero, "offload_optimizer", source),
+            offload_parameters=_offloaded(zero, "offload_param", source),
+            bucket=(2 if overlap else 1) * _number(zero, "reduce_bucket_size", DEFAULT_BUCKET, source),
+            live=_number(zero, "stage3_max_live_parameters", DEFAULT_LIVE, source),
         )
 
 
-def _offloaded(zero: Mapping[str, Any], key: str) -> bool:
-    return (zero.get(key) or {}).get("device", "none") != "none"
+def _offloaded(zero: Mapping[str, Any], key: str, source: str) -> bool:
+    device = {} if zero.get(key) is None else zero[key]
+    if isinstance(device, dict):
+        device = device.get("device", "none")
+        if device in ("none", "cpu"):
+            return device == "cpu"
+    raise _refused(source, key, zero[key], '{"device": "cpu"} or {"device": "none"}')
+
+
+def _number(zero: Mapping[str, Any], key: str, default: float, source: str) -> float:
+    found = zero.get(key, default)
+    if type(found) not in (int, float) or not 0 < found < math.inf:
+        raise _refused(source, key, found, "a positive number")
+    return found
+
+
+def _refused(source: str, key: str, found: Any, expected: str) -> ValueError:
+    return ValueError(f"--deepspeed-config {source}: zero_optimization.{key} is {json.dumps(found)}, expected {expected}")
 
 
 @dataclass(frozen=True)
 class Memory:
     """Bytes on one GPU (and of the host's memory, for each GPU)."""
 
+    start: float  # the whole model, which fairseq moves to the GPU before anything is sharded
     parameters: float
     gradients: float
     optimizer: float
@@ -120,7 +142,7 @@ class Memory:
 
     @property
     def peak(self) -> float:
-        return self.states + self.gradients + max(self.activations + self.buffers, self.step)
+        return max(self.start, self.states + self.gradients + max(self.activations + self.buffers, self.step))
 
 
 def memory(parameters: int, zero: Sharding, precision: str, activations: float) -> Memory:
@@ -128,30 +150,41 @@ def memory(parameters: int, zero: Sharding, precision: str, activations: float) 
 
     Per parameter: 2 bytes (4 in fp32) for itself and for its gradient; 4 for the float32 master copy and 8 for Adam's two
     moments, divided over the GPUs from stage 1 on. Gradients are divided from stage 2 on, parameters at stage 3. Without
-    sharding, fp32 needs no master copy, and fairseq keeps a float32 gradient beside a 16-bit one.
+    sharding, fp32 needs no master copy, fairseq keeps a float32 gradient beside a 16-bit one, and the buckets that DDP averages
+    are another copy of the gradients (--gradient-as-bucket-view spares it). At every stage each process begins with the whole
+    model, built in float32 on its host and moved to its GPU.
 
     Args:
         parameters: their number.
         activations: bytes kept for the backward pass.
     """
     width, shards = BYTES[precision], zero.gpus
-    sixteen = precision != "fp32"
+    start, built = parameters * width, parameters * 4
     if zero.stage == 0:
-        optimizer = parameters * (8 + (8 if sixteen else 0))
-        return Memory(parameters * width, parameters * width, optimizer, 0, activations, 0, 0)
+        return Memory(
+            start=start,
+            parameters=parameters * width,
+            gradients=parameters * width,
+            optimizer=parameters * (8 if precision == "fp32" else 16),
+            buffers=parameters * width if shards > 1 else 0,
+            activations=activations,
+            step=0,
+            host=built,
+        )
     optimizer = parameters * 12 / shards
     gradients = parameters * width / (shards if zero.stage >= 2 else 1)
     whole = parameters * width / (shards if zero.stage == 3 else 1)
     live = width * min(zero.live, parameters) if zero.stage == 3 else 0
     host = (optimizer + parameters * 4 / shards if zero.offload_optimizer else 0) + (whole if zero.offload_parameters else 0)
     return Memory(
+        start=start,
         parameters=0 if zero.offload_parameters else whole,
         gradients=0 if zero.offload_optimizer and zero.stage >= 2 else gradients,
         optimizer=0 if zero.offload_optimizer else optimizer,
         buffers=width * min(zero.bucket, 2 * parameters) + live,
         activations=activations,
         step=0 if zero.offload_optimizer else parameters * 4 / shards,  # gradients in float32
-        host=host,
+        host=max(host, built),
     )
 
 
@@ -182,7 +215,7 @@ def flops_per_token(model: Footprint, vocabulary: int, checkpointing: bool) -> f
     forward pass.
     """
     layers = 12 * model.layers * model.tokens * model.dim + 6 * model.layer_parameters
-    head = 6 * MASKED * model.dim * (vocabulary + model.dim)
+    head = 6 * PREDICTED / OF * model.dim * (vocabulary + model.dim)
     return layers * (4 / 3 if checkpointing else 1) + head
 
 
@@ -196,10 +229,12 @@ def report(args: argparse.Namespace, model: Footprint, zero: Sharding) -> str:
     communicate = sent.gpu / (args.intra_node_gb_s * GB) + sent.host / (args.inter_node_gb_s * GB)
     fastest, slowest = max(compute, communicate), compute + communicate
     fits = "fits" if needed.peak < args.gpu_memory * GB else "does NOT fit"
+    if needed.start >= args.gpu_memory * GB:
+        fits = "cannot start, as each GPU first holds the whole model: does NOT fit"
     rows = [
-        ("parameters", needed.parameters), ("gradients", needed.gradients), ("optimizer states", needed.optimizer),
-        ("communication buffers", needed.buffers), ("activations", needed.activations), ("while stepping", needed.step),
-        ("peak", needed.peak), ("on the host, for each GPU", needed.host),
+        ("whole model, at the start", needed.start), ("parameters", needed.parameters), ("gradients", needed.gradients),
+        ("optimizer states", needed.optimizer), ("communication buffers", needed.buffers), ("activations", needed.activations),
+        ("while stepping", needed.step), ("peak", needed.peak), ("on the host, for each GPU", needed.host),
     ]  # fmt: skip
     table = "\n".join(f"  {name:26} {size / GB:9.2f} GB" for name, size in rows)
     return (

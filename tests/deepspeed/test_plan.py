@@ -1,6 +1,7 @@
 """The plan's figures: memory against measured runs and DeepSpeed's own formulas, and the arithmetic of the rest."""
 
 import json
+import re
 import sys
 
 import pytest
@@ -84,6 +85,74 @@ def test_memory_of_the_states_is_that_of_a_measured_run(tmp_path, stage, precisi
     assert measured["bytes"] == pytest.approx(planned.states + kept_buffers, rel=0.1)
 
 
+UNSHARDED = """
+import json, sys, torch
+from fairseq_posenc.deepspeed import footprint
+from torch.nn import functional as F
+torch.distributed.init_process_group("gloo")
+tokens, masked = footprint._samples(2, 1000, 64)
+with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+    model = footprint._build(footprint._arguments("roberta_tisa", sys.argv[1:], 64), 1000, "fp32")
+    parallel = torch.nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.Adam(parallel.parameters(), foreach=False)
+    for _ in range(3):
+        logits = parallel(tokens, masked_tokens=masked)[0]
+        F.cross_entropy(logits, tokens[masked]).backward()
+        optimizer.step()
+    del logits
+parameters = sum(p.numel() for p in model.parameters())
+live = sum(event.nbytes() for event in profile.profiler.kineto_results.events() if event.name() == "[memory]")
+if torch.distributed.get_rank() == 0:
+    print(json.dumps({"parameters": parameters, "bytes": live}), flush=True)
+torch.distributed.destroy_process_group()
+"""
+
+
+def test_memory_without_sharding_is_that_of_a_measured_encoder(tmp_path):
+    """What was allocated and not freed, by C++ too, where DDP has its buckets; the gradients are still there."""
+    program = tmp_path / "measure.py"
+    program.write_text(UNSHARDED)
+    done = call(*launcher()[:-2], program, *SMALL)
+    assert done.returncode == 0, done.stdout
+    measured = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
+    planned = plan.memory(measured["parameters"], Sharding(0, gpus=2), "fp32", activations=0)
+    assert measured["bytes"] == pytest.approx(planned.peak, rel=0.01)
+
+
+@pytest.mark.parametrize("stage", range(4))
+def test_every_gpu_and_its_host_hold_the_whole_model_at_the_start(stage):
+    """More GPUs than any run has share all else to nothing."""
+    planned = plan.memory(10**9, Sharding(stage, gpus=10**6, bucket=1, live=1), "bf16", activations=0)
+    assert planned.start == 2e9 <= planned.peak
+    assert planned.host == 4e9
+
+
+@pytest.mark.parametrize(
+    ("zero", "message"),
+    [
+        ({"offload_optimizer": "cpu"}, 'zero_optimization.offload_optimizer is "cpu", expected {"device": "cpu"}'),
+        ({"offload_param": {"device": 3}}, "zero_optimization.offload_param is"),
+        ({"reduce_bucket_size": "auto"}, 'zero_optimization.reduce_bucket_size is "auto", expected a positive number'),
+        ({"reduce_bucket_size": True}, "zero_optimization.reduce_bucket_size is true"),
+        ({"stage3_max_live_parameters": -1}, "zero_optimization.stage3_max_live_parameters is -1"),
+        ({"stage3_max_live_parameters": float("inf")}, "zero_optimization.stage3_max_live_parameters is Infinity"),
+        ({"overlap_comm": "auto"}, 'zero_optimization.overlap_comm is "auto", expected true or false'),
+    ],
+)
+def test_values_without_meaning_are_named_with_their_file(tmp_path, zero, message):
+    path = tmp_path / "wrong.json"
+    path.write_text(json.dumps({"zero_optimization": {"stage": 3, **zero}}))
+    with pytest.raises(ValueError, match=re.escape(f"--deepspeed-config {path}: {message}")):
+        Sharding.read(str(path), gpus=8)
+
+
+def test_deep_nesting_is_refused_with_the_file(tmp_path):
+    path = tmp_path / "deep.json"
+    path.write_text('{"zero_optimization":' * 100_000)
+    with pytest.raises(ValueError, match=re.escape(f"--deepspeed-config {path}")):
+        Sharding.read(str(path), gpus=8)
+
+
 @needs_deepspeed
 @pytest.mark.parametrize("offload", [False, True])
 def test_memory_agrees_with_deepspeeds_own_estimator(offload):
@@ -114,6 +183,8 @@ def test_the_command_prints_a_plan_and_refuses_nonsense(run):
     shown = run("fairseq-posenc", "plan", "--arch", "roberta_tisa", "--deepspeed-config", "zero3", "--nodes", 2, *flags).stdout
     assert "2 × 8 GPUs, zero3, bf16" in shown
     assert "fits in 80 GB" in shown
+    tiny = run("fairseq-posenc", "plan", "--arch", "roberta_tisa", "--gpu-memory", 0.0001, *flags).stdout
+    assert "cannot start" in tiny
     for wrong, message in (
         (["--arch", "roberta_tiza"], "Near are roberta_tisa"),
         (["--arch", "roberta_tisa", "--mfu", "1.5"], "--mfu 1.5"),
