@@ -71,25 +71,29 @@ def copy_atomically() -> None:
 
 
 def refuse_sharded_optimizer() -> None:
-    """Say how to continue a checkpoint that fairseq_posenc.train has written with ZeRO, where fairseq ends with a KeyError.
+    """Say how to continue a checkpoint that fairseq_posenc.train has written with ZeRO.
 
-    Its plain file has the name of a folder in place of the optimizer's state.
+    Its plain file has the name of a folder in place of the optimizer's state. fairseq finds out when it asserts that the
+    optimizer has the same class, and says only that it does not.
     """
-    from fairseq.optim import FairseqOptimizer
+    from fairseq.trainer import Trainer
 
-    load_state_dict = FairseqOptimizer.load_state_dict
+    load_checkpoint = Trainer.load_checkpoint
 
-    @functools.wraps(load_state_dict)
-    def checked(self, state_dict, *args, **kwargs):
-        if "shards" in state_dict:
+    @functools.wraps(load_checkpoint)
+    def checked(self, filename, *args, **kwargs):
+        try:
+            return load_checkpoint(self, filename, *args, **kwargs)
+        except AssertionError as error:
+            if "EngineOptimizer vs" not in str(error):
+                raise
             raise ValueError(
-                "the optimizer of this checkpoint is sharded, which only ZeRO continues: fairseq_posenc.train with "
+                f"the optimizer of {filename} is sharded, which only ZeRO continues: fairseq_posenc.train with "
                 "--deepspeed-config zero1, zero2 or zero3. To start from its weights: --finetune-from-model, or "
                 "--restore-file with --reset-optimizer."
-            )
-        return load_state_dict(self, state_dict, *args, **kwargs)
+            ) from None
 
-    FairseqOptimizer.load_state_dict = checked
+    Trainer.load_checkpoint = checked
 
 
 PATCHES = (load_weights_only, require_named_restore_file, copy_atomically, refuse_sharded_optimizer)

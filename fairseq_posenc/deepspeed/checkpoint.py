@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 import uuid
 from dataclasses import asdict, dataclass
@@ -28,11 +29,15 @@ from torch import Tensor, distributed
 from ..compat import loading
 from ..files import atomic_write
 from . import partition
+from .config import Refused
 
 logger = logging.getLogger(__name__)
 
 FOLDER = "shards"
 PARTIAL = ".partial"
+FOLDER_NAME = re.compile(r"update\d{8,}-[0-9a-f]{8}")  # as save() names them; nothing else is followed, such as ../elsewhere
+MOST_PROCESSES = 10**6
+ZIP = b"PK"  # how every file that torch.save writes begins, unless it is told otherwise
 
 
 @dataclass(frozen=True)
@@ -45,9 +50,22 @@ class Shards:
 
     @classmethod
     def of(cls, optimizer_state: Any) -> Shards | None:
-        """From what a fairseq checkpoint has as its optimizer's state; None where that is a whole one, or none."""
-        found = optimizer_state.get("shards") if isinstance(optimizer_state, dict) else None
-        return None if found is None else cls(**found)
+        """From what a fairseq checkpoint has as its optimizer's state; None where that is a whole one, or none.
+
+        Raises:
+            Refused: it names shards that :func:`save` has not written.
+        """
+        if not is_sharded(optimizer_state):
+            return None
+        match optimizer_state["shards"]:
+            case {"folder": str(folder), "processes": int(processes), "optimizer": str(optimizer), **rest} if (
+                not rest and FOLDER_NAME.fullmatch(folder) and 0 < processes < MOST_PROCESSES
+            ):
+                return cls(folder, processes, optimizer)
+        raise Refused(
+            f"the checkpoint names shards that this package has not written ({str(optimizer_state['shards'])[:200]}), so nothing "
+            "was read. It is damaged or has been changed: use another."
+        )
 
     def as_optimizer_state(self) -> dict[str, Any]:
         """What the plain file has in place of the optimizer's state."""
@@ -56,6 +74,11 @@ class Shards:
     def files(self, save_dir: Path) -> list[Path]:
         """One a process."""
         return [save_dir / FOLDER / self.folder / _name(rank) for rank in range(self.processes)]
+
+
+def is_sharded(optimizer_state: Any) -> bool:
+    """Whether what a fairseq checkpoint has as its optimizer's state says that it is in shards."""
+    return isinstance(optimizer_state, dict) and "shards" in optimizer_state
 
 
 def save(engine: Any, optimizer: str, save_dir: Path, updates: int) -> Shards:
@@ -138,10 +161,12 @@ def _read(shards: Shards, save_dir: Path) -> list[dict[str, Any]]:
 
 def _read_one(file: Path) -> dict[str, Any]:
     try:
-        return torch.load(str(file), map_location="cpu", mmap=True, weights_only=True)
+        part = torch.load(str(file), map_location="cpu", mmap=True, weights_only=True)
+        partition.check(part)
     except Exception as error:  # a damaged file shows itself as almost any exception
         reason = str(error).partition("\n")[0].partition(". ")[0]
         raise RuntimeError(f"{file} is truncated, damaged or no shard ({reason}). Use another checkpoint.") from error
+    return part
 
 
 def optimizer_state_of(file: Path) -> Any:
@@ -152,26 +177,37 @@ def optimizer_state_of(file: Path) -> Any:
     """
     with loading.safe_globals(loading.allowed_types()):
         state = torch.load(str(file), map_location="cpu", mmap=True, weights_only=True)
-    return state.get("last_optimizer_state")
+    return state.get("last_optimizer_state") if isinstance(state, dict) else None
 
 
 def remove_unnamed(save_dir: Path) -> None:
-    """Remove the folders of shards that no checkpoint names; none where a checkpoint cannot be read."""
+    """Remove the folders of shards that no .pt file names.
+
+    Whatever its name, a file may be a checkpoint that somebody keeps, so that nothing is removed beside one that cannot be
+    read. A file of another kind, which cannot be a sharded checkpoint, and links are passed over.
+    """
     root = save_dir / FOLDER
     if not root.is_dir():
         return
     named = set()
     for file in save_dir.glob("*.pt"):
         try:
+            with file.open("rb") as stream:
+                if stream.read(len(ZIP)) != ZIP:
+                    continue
             shards = Shards.of(optimizer_state_of(file))
         except Exception as error:
-            logger.warning(f"no shards were removed from {root}, because {file.name} cannot be read: {error}")
+            reason = str(error).partition("\n")[0]
+            logger.warning(f"no old shards are removed from {root} while {file} cannot be read; move that away ({reason})")
             return
         if shards is not None:
             named.add(shards.folder)
     for folder in root.iterdir():
-        if folder.is_dir() and folder.name not in named:
-            shutil.rmtree(folder)
+        if folder.is_dir() and not folder.is_symlink() and folder.name not in named:
+            try:
+                shutil.rmtree(folder)
+            except OSError as error:  # of a network's file system, perhaps; it is tried again at the next checkpoint
+                logger.warning(f"{folder}, which no checkpoint needs, could not be removed: {error}")
 
 
 def _name(rank: int) -> str:

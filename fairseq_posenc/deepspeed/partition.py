@@ -120,9 +120,32 @@ def restore(engine: Any, parts: list[dict[str, Any]]) -> None:
     if len(settings) != len(saved):
         raise RuntimeError(f"the optimizer has {len(settings)} groups of parameters, and the checkpoint's had {len(saved)}")
     for group, values in zip(settings, saved, strict=True):
-        group.update(values)
-    if engine.optimizer.loss_scaler.dynamic:
-        vars(engine.optimizer.loss_scaler).update(parts[0]["scaler"])
+        group.update({key: value for key, value in values.items() if key in group and key != "params"})
+    scaler = engine.optimizer.loss_scaler
+    if scaler.dynamic:
+        vars(scaler).update({key: parts[0]["scaler"][key] for key in SCALER if key in parts[0]["scaler"]})
+
+
+def check(part: Any) -> None:
+    """Refuse what :func:`collect` has not made.
+
+    Raises:
+        TypeError: it lacks something or has something of another type.
+    """
+    match part:
+        case {"parameters": dict(parameters), "groups": list(groups), "scaler": dict(), "shared": dict()}:
+            states_fit = all(map(_is_state, parameters.values())) and all(isinstance(group, dict) for group in groups)
+        case _:
+            states_fit = False
+    if not states_fit:
+        raise TypeError("it does not hold what a process writes")
+
+
+def _is_state(state: Any) -> bool:
+    match state:
+        case {"start": int(start), "master": Tensor()}:
+            return start >= 0 and all(value.dim() < 2 for value in state.values() if isinstance(value, Tensor))
+    return False
 
 
 def whole(parts: list[dict[str, Any]], name: str, key: str) -> Tensor:

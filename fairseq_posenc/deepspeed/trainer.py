@@ -15,6 +15,7 @@ from torch import Tensor, distributed, nn
 
 from . import checkpoint
 from .checkpoint import Shards
+from .config import Refused
 from .optimizer import EngineOptimizer
 
 NO_STATE = "has no state of an optimizer, without which training cannot go on where it was. Start from its weights"
@@ -33,13 +34,13 @@ class DeepSpeedTrainer(Trainer):
         deepspeed_config: complete, from :func:`.config.complete`; the other arguments are the base class's.
 
     Raises:
-        ValueError: a criterion with parameters.
+        Refused: a criterion with parameters.
     """
 
     def __init__(self, cfg: Any, task: Any, model: nn.Module, criterion: nn.Module, quantizer: Any = None, *,
                  deepspeed_config: dict[str, Any]) -> None:  # fmt: skip
         if utils.has_parameters(criterion):
-            raise ValueError(
+            raise Refused(
                 f"--criterion {cfg.criterion._name} has parameters of its own, which the engine would not train. Use "
                 "--deepspeed-config zero0."
             )
@@ -47,6 +48,7 @@ class DeepSpeedTrainer(Trainer):
         self._deepspeed_config = deepspeed_config
         self._engine: Any = None
         self._restored_from = Path(cfg.checkpoint.save_dir)  # the folder of the checkpoint that training continues from
+        self._gathered_weights: dict[str, Tensor] | None = None  # at stage 3, while a checkpoint is written
         self._in_step = False
 
     @property
@@ -82,19 +84,20 @@ class DeepSpeedTrainer(Trainer):
     def valid_step(self, sample: Any, raise_oom: bool = False) -> dict[str, Any]:
         return super().valid_step(sample, raise_oom=True)
 
-    # Checkpoints. fairseq calls consolidate_optimizer in all processes and the rest in the first one.
-
-    @property
-    def always_call_state_dict_during_save_checkpoint(self) -> bool:
-        return True  # gathering sharded weights takes all processes
+    # Checkpoints. fairseq calls consolidate_optimizer in all processes; the rest in the first one, and only if it finds that a
+    # file is to be written. So everything that takes all processes is done there.
 
     def consolidate_optimizer(self) -> None:
-        """Write the shards.
+        """Write the shards, and at stage 3 gather the weights for the first process.
 
         Nothing within a step: there, the base class is about to write crash.pt because this one process failed.
         """
-        self._gathered_optim_state = None
-        if not self._in_step and not self.cfg.checkpoint.no_save_optimizer_state:
+        self._gathered_optim_state = self._gathered_weights = None
+        if self._in_step:
+            return
+        if self._engine.zero_optimization_partition_weights():
+            self._gathered_weights = self._engine._zero3_consolidated_16bit_state_dict()
+        if not self.cfg.checkpoint.no_save_optimizer_state:
             save_dir = Path(self.cfg.checkpoint.save_dir)
             shards = checkpoint.save(self._engine, self.cfg.optimizer._name, save_dir, self.get_num_updates())
             self._gathered_optim_state = shards.as_optimizer_state()
@@ -104,43 +107,41 @@ class DeepSpeedTrainer(Trainer):
             super().save_checkpoint(filename, extra_state)
 
     def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "model": self._weights()}
-
-    def _weights(self) -> dict[str, Tensor] | None:
-        """All weights, as fairseq names them; at stage 3 in the first process only."""
-        if self._engine.zero_optimization_partition_weights():
-            return self._engine._zero3_consolidated_16bit_state_dict()
-        return self._model.state_dict()
+        """What the plain file has, in the first process; after :meth:`consolidate_optimizer`."""
+        weights, self._gathered_weights = self._gathered_weights, None
+        return {**super().state_dict(), "model": self._model.state_dict() if weights is None else weights}
 
     def load_checkpoint(self, filename: str, reset_optimizer: bool = False, *args: Any, **kwargs: Any) -> dict[str, Any] | None:
         """Load a checkpoint, ours or a plain one.
 
         Raises:
-            ValueError: a plain one, whose optimizer's state is whole or not there, and no flag that says to begin that anew.
+            Refused: a plain one, whose optimizer's state is whole or not there, and no flag that says to begin that anew.
         """
-        shards = None if reset_optimizer else self._find_shards(filename)
+        shards = self._find_shards(filename, reset_optimizer)
         self._restored_from = Path(filename).parent
         extra_state = super().load_checkpoint(filename, reset_optimizer, *args, **kwargs)
         if shards is not None and extra_state is not None:
             _reposition(extra_state["train_iterator"], shards.processes, distributed.get_world_size())
         return extra_state
 
-    def _find_shards(self, filename: str) -> Shards | None:
+    def _find_shards(self, filename: str, reset_optimizer: bool) -> Shards | None:
         """What the first process finds in the plain file."""
         found: list[Any] = [None]
         if self.data_parallel_rank == 0 and PathManager.isfile(filename):
             with suppress(Exception):  # what is wrong with a damaged file is said when it is loaded
                 state = checkpoint.optimizer_state_of(Path(filename))
-                found = [state if Shards.of(state) else NO_STATE if state is None else WHOLE_STATE]
+                found = [state if checkpoint.is_sharded(state) else NO_STATE if state is None else WHOLE_STATE]
         distributed.broadcast_object_list(found, src=0)
-        if isinstance(found[0], str):
-            raise ValueError(f"{filename} {found[0]}: --finetune-from-model, or --restore-file with --reset-optimizer.")
-        return Shards.of(found[0])
+        if not isinstance(found[0], str):
+            return Shards.of(found[0])
+        if not reset_optimizer:
+            raise Refused(f"{filename} {found[0]}: --finetune-from-model, or --restore-file with --reset-optimizer.")
+        return None
 
     def _load_shards(self, state: dict[str, Any]) -> None:
-        shards = Shards(**state["shards"])
+        shards = Shards.of(state)
         if shards.optimizer != self.cfg.optimizer._name:
-            raise ValueError(
+            raise Refused(
                 f"--optimizer {self.cfg.optimizer._name} cannot go on with the state of {shards.optimizer} that the checkpoint "
                 "has. Start from its weights: --finetune-from-model, or --restore-file with --reset-optimizer."
             )

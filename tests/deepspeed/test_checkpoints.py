@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+import sys
 import time
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -18,10 +19,21 @@ from training_runs import (
 )
 
 from fairseq_posenc.compat import load_checkpoint
+from fairseq_posenc.deepspeed import checkpoint
+from fairseq_posenc.deepspeed.checkpoint import Shards
 
 pytestmark = needs_deepspeed
 
 HALFWAY = f"checkpoint_1_{UPDATES // 2}.pt"
+NAME = "update00000001-0123abcd"
+
+
+def test_a_save_that_writes_no_file_takes_no_process_away(fairseq_run, train):
+    """At the end of an epoch; only the first process finds out that nothing is due."""
+    flags = ("--no-last-checkpoints", "--no-epoch-checkpoints", "--save-interval-updates", 40, "--distributed-timeout", 60)
+    run = train("--deepspeed-config", "zero3", *flags, launch=launcher())
+    assert_same_curve(run, fairseq_run)
+    assert [path.name for path in run.save_dir.glob("*.pt")] == ["checkpoint_2_40.pt"]
 
 
 def test_a_run_continues_as_if_it_had_not_stopped(fairseq_run, sharded_run, train):
@@ -161,7 +173,7 @@ def test_no_optimizer_begins_anew_silently(monkeypatch, tmp_path, state, message
     torch.save({"last_optimizer_state": state}, tmp_path / "checkpoint_last.pt")
     first_process = SimpleNamespace(data_parallel_rank=0)
     with pytest.raises(ValueError, match=message) as refused:
-        trainer.DeepSpeedTrainer._find_shards(first_process, str(tmp_path / "checkpoint_last.pt"))
+        trainer.DeepSpeedTrainer._find_shards(first_process, str(tmp_path / "checkpoint_last.pt"), False)
     assert "--reset-optimizer" in str(refused.value)
 
 
@@ -169,18 +181,46 @@ def test_another_optimizer_does_not_take_over_silently():
     from fairseq_posenc.deepspeed.trainer import DeepSpeedTrainer
 
     run = SimpleNamespace(cfg=SimpleNamespace(optimizer=SimpleNamespace(_name="sgd")))
-    state = {"shards": {"folder": "update1", "processes": 2, "optimizer": "adam"}}
+    state = Shards(NAME, processes=2, optimizer="adam").as_optimizer_state()
     with pytest.raises(ValueError, match="--optimizer sgd cannot go on with the state of adam"):
         DeepSpeedTrainer._load_shards(run, state)
 
 
-def test_fairseq_itself_says_who_continues_a_sharded_optimizer():
-    from fairseq.optim import FairseqOptimizer
+def test_fairseq_itself_says_who_continues_a_sharded_optimizer(sharded_run, train):
+    run = train("--restore-file", sharded_run(2).save_dir / HALFWAY, "--no-save", "--distributed-world-size", 1, status=1)
+    assert "--deepspeed-config zero1, zero2 or zero3" in run.output
 
-    from fairseq_posenc.deepspeed.checkpoint import Shards
 
-    with pytest.raises(ValueError, match="--deepspeed-config zero1, zero2 or zero3"):
-        FairseqOptimizer(None).load_state_dict(Shards("update1", processes=2, optimizer="adam").as_optimizer_state())
+def test_a_refusal_of_the_trainer_is_one_line(sharded_run, train):
+    alone = [sys.executable, "-m", "fairseq_posenc.train"]
+    flags = ("--deepspeed-config", "zero2", "--restore-file", sharded_run(2).save_dir / "consolidated.pt", "--no-save")
+    output = train(*flags, launch=alone, status=2).output
+    assert output.count("consolidated.pt has no state of an optimizer") == 1
+    assert "Traceback" not in output
+
+
+def test_a_new_optimizer_goes_on_at_the_same_samples(monkeypatch):
+    from fairseq_posenc.deepspeed import trainer
+
+    extra_state = {"train_iterator": {"iterations_in_epoch": 10}}
+    monkeypatch.setattr(trainer.Trainer, "load_checkpoint", lambda *args, **kwargs: extra_state)
+    monkeypatch.setattr(trainer.distributed, "get_world_size", lambda: 4)
+    run = object.__new__(trainer.DeepSpeedTrainer)
+    run._find_shards = lambda *args: Shards(NAME, processes=2, optimizer="adam")
+    run.load_checkpoint("checkpoint_last.pt", reset_optimizer=True)
+    assert extra_state["train_iterator"]["iterations_in_epoch"] == 5
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"folder": "../elsewhere"}, {"folder": "/elsewhere"}, {"processes": 10**12}, {"processes": "2"}, {"more": 1}],
+    ids=str,
+)
+def test_shards_that_nobody_has_written_are_not_looked_for(change):
+    state = Shards(NAME, processes=2, optimizer="adam").as_optimizer_state()
+    assert Shards.of(state) == Shards(NAME, processes=2, optimizer="adam")
+    with pytest.raises(ValueError, match="names shards that this package has not written"):
+        Shards.of({"shards": {**state["shards"], **change}})
 
 
 @contextmanager
@@ -245,19 +285,21 @@ def test_a_kill_at_any_moment_leaves_a_checkpoint_that_continues(english_data_bi
 
 
 def test_folders_that_no_checkpoint_names_are_removed(tmp_path):
-    from fairseq_posenc.deepspeed import checkpoint
-
-    for name in ("kept", "unnamed", "half.partial"):
+    """Whatever the checkpoint's name; files of other kinds, and a link, are passed over."""
+    for name in (NAME, "unnamed", "half.partial"):
         (tmp_path / checkpoint.FOLDER / name).mkdir(parents=True)
-    shards = checkpoint.Shards("kept", processes=2, optimizer="adam")
-    torch.save({"last_optimizer_state": shards.as_optimizer_state()}, tmp_path / "checkpoint_last.pt")
+    shards = Shards(NAME, processes=2, optimizer="adam")
+    torch.save({"last_optimizer_state": shards.as_optimizer_state()}, tmp_path / "ours.pt")
+    torch.save([1], tmp_path / "list.pt")
+    torch.save({"last_optimizer_state": None}, tmp_path / "legacy.pt", _use_new_zipfile_serialization=False)
+    (tmp_path / "text.pt").write_text("nothing")
+    (tmp_path / checkpoint.FOLDER / "link").symlink_to(tmp_path)
     checkpoint.remove_unnamed(tmp_path)
-    assert [path.name for path in (tmp_path / checkpoint.FOLDER).iterdir()] == ["kept"]
+    assert {path.name for path in (tmp_path / checkpoint.FOLDER).iterdir()} == {NAME, "link"}
+    assert (tmp_path / "ours.pt").exists()
 
 
 def test_nothing_is_removed_beside_a_checkpoint_that_cannot_be_read(tmp_path):
-    from fairseq_posenc.deepspeed import checkpoint
-
     (tmp_path / checkpoint.FOLDER / "unnamed").mkdir(parents=True)
     (tmp_path / "checkpoint_last.pt").write_bytes(b"PK")
     checkpoint.remove_unnamed(tmp_path)

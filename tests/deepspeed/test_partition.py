@@ -137,6 +137,24 @@ def test_a_part_without_the_state_is_refused(engines, rank):
         partition.restore(engine, parts)
 
 
+def test_only_what_changes_of_the_loss_scale_and_the_groups_is_taken(engines):
+    parts = [partition.collect(engine) for engine in engines(2, 1)]
+    parts[0]["scaler"]["dynamic"] = parts[0]["groups"][0]["params"] = "changed"
+    (engine,) = engines(2, 1, filled=False)
+    partition.restore(engine, parts)
+    assert engine.optimizer.loss_scaler.cur_scale == 8.0
+    assert engine.optimizer.loss_scaler.dynamic is True
+    assert engine.optimizer.optimizer.param_groups[0]["params"] == []
+
+
+@pytest.mark.parametrize("damage", [{"groups": None}, {"parameters": {"wide": 1}}, {"parameters": {"wide": {"start": -1}}}])
+def test_a_part_of_another_kind_is_refused(engines, damage):
+    (part,) = [partition.collect(engine) for engine in engines(2, 1)]
+    partition.check(part)
+    with pytest.raises(TypeError):
+        partition.check({**part, **damage})
+
+
 def test_an_optimizer_that_cannot_be_divided_is_refused(engines):
     (engine,) = engines(2, 1)
     ((_, state),) = engine.optimizer.optimizer.state.items()
