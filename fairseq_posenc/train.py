@@ -16,7 +16,9 @@ import argparse
 import functools
 import logging
 import os
+import platform
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ logger = logging.getLogger("fairseq_posenc.train")
 HYDRA_FLAGS = ("--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp")
 TIMEOUT = 600.0  # seconds
 REFUSED = 2  # exit status
+LAST_WORDS = 10.0  # seconds; a launcher ends all processes of a host soon after the first has ended
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,9 +57,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     communication.rank_from_slurm(os.environ)  # before fairseq is imported, which then looks for LOCAL_RANK
     try:
-        _check(options)
+        _settle(options)
     except Refused as error:
-        _say(error, int(os.environ.get("RANK", "0")))
+        if int(os.environ.get("LOCAL_RANK", "0")) == 0:  # every host says what it finds
+            _say(str(error), [platform.node()])
+        else:
+            time.sleep(LAST_WORDS)
         return REFUSED
     if _on_cpu(rest):
         os.environ.setdefault("DS_ACCELERATOR", "cpu")  # before fairseq is imported, which imports DeepSpeed
@@ -67,12 +73,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _check(options: argparse.Namespace) -> None:
+def _settle(options: argparse.Namespace) -> None:
+    """Check the options, and read the file: once, and before Hydra changes the folder that a relative path is meant from.
+
+    Raises:
+        Refused: what this host finds wrong.
+    """
     from .deepspeed import config
 
     if options.distributed_timeout <= 0:
         raise config.Refused(f"--distributed-timeout {options.distributed_timeout}: a positive number of seconds is needed")
-    if _stage(options) > 0:
+    source = options.deepspeed_config
+    options.contents = None if source is None else config.read(source)
+    options.stage = 0 if source is None else config.stage(options.contents, source)
+    if options.stage > 0:
         config.require_deepspeed()
 
 
@@ -112,8 +126,7 @@ def _call_main(options: argparse.Namespace, call_main: Callable, cfg: Any, main:
     from .deepspeed import communication
 
     communication.limit_waiting(options.distributed_timeout)
-    sharded = _stage(options) > 0
-    if sharded and "RANK" not in os.environ and cfg.distributed_training.distributed_world_size == 1:
+    if options.stage > 0 and "RANK" not in os.environ and cfg.distributed_training.distributed_world_size == 1:
         communication.world_of_one(os.environ)
     try:
         call_main(cfg, functools.partial(_run, options, main), **kwargs)
@@ -123,7 +136,7 @@ def _call_main(options: argparse.Namespace, call_main: Callable, cfg: Any, main:
         raise
     except RuntimeError as error:
         if _peer_is_gone(error):
-            raise RuntimeError(_what_to_do(cfg, options)) from error
+            raise RuntimeError(_what_to_do(cfg, options, error)) from error
         raise
 
 
@@ -147,79 +160,102 @@ def _run(options: argparse.Namespace, main: Callable, cfg: Any, **kwargs: Any) -
     """Train in one process of an initialised world; where that is refused, say so and exit."""
     from torch import distributed
 
+    from .deepspeed import communication
     from .deepspeed.config import Refused
 
+    communication.limit_waiting(options.distributed_timeout)  # again, in a process that call_main made
+    completed, refusal = None, None
     try:
-        _check_folder(options, cfg)
-        _train_here(options, main, cfg, **kwargs)
+        completed = _prepare(options, cfg)
     except Refused as error:  # caught here, since Hydra and torch.multiprocessing would wrap it in tracebacks
-        _say(error, cfg.distributed_training.distributed_rank)
-        if distributed.is_initialized():
-            distributed.barrier()  # a launcher ends all processes when one has ended: not before it is said
-        sys.exit(REFUSED)
+        refusal = str(error)
+    refusals = communication.gather((refusal, platform.node()))
+    if all(each is None for each, _ in refusals):
+        try:
+            _train_here(options, completed, main, cfg, **kwargs)
+            return
+        except Refused as error:  # all processes find the same
+            refusals = [(str(error), "")]
+    if cfg.distributed_training.distributed_rank == 0:
+        for said in sorted({each for each, _ in refusals if each is not None}):
+            _say(said, sorted({host for each, host in refusals if each == said and host}))
+    if distributed.is_initialized():
+        distributed.barrier()  # a launcher ends all processes when one has ended: not before it is said
+    sys.exit(REFUSED)
 
 
-def _say(error: Exception, rank: int) -> None:
-    """All processes find the same; one says it."""
-    if rank == 0:
-        print(f"fairseq_posenc.train: {error}", file=sys.stderr, flush=True)
+def _say(refusal: str, hosts: Sequence[str] = ()) -> None:
+    where = f" on {', '.join(hosts)}" if hosts else ""
+    print(f"fairseq_posenc.train{where}: {refusal}", file=sys.stderr, flush=True)
 
 
-def _train_here(options: argparse.Namespace, main: Callable, cfg: Any, **kwargs: Any) -> None:
+def _prepare(options: argparse.Namespace, cfg: Any) -> dict[str, Any] | None:
+    """DeepSpeed's configuration, of a run in which this process alone, not talking to others, finds nothing wrong."""
+    from .compat.distributed import without_gpus
+    from .deepspeed import communication, config
+
+    _check_folder(options, cfg)
+    if options.contents is None:
+        return None
+    if options.stage > 0:
+        communication.require_one_device(without_gpus(cfg))
+    return config.complete(options.contents, options.deepspeed_config, cfg, cfg.distributed_training.distributed_world_size)
+
+
+def _train_here(options: argparse.Namespace, completed: dict[str, Any] | None, main: Callable, cfg: Any, **kwargs: Any) -> None:
     import torch
     from fairseq_cli import train
 
     from .compat.distributed import without_gpus
-    from .deepspeed import communication, config
+    from .deepspeed import checkpoint, communication
 
-    communication.limit_waiting(options.distributed_timeout)  # again, in a process that call_main made
-    if options.deepspeed_config is not None:
-        world_size = cfg.distributed_training.distributed_world_size
-        completed = config.complete(options.deepspeed_config, cfg, world_size)
-        if _stage(options) > 0:
-            communication.prepare_engine(without_gpus(cfg))
-            os.environ.setdefault("LOCAL_RANK", str(cfg.distributed_training.device_id))
-            from .deepspeed.trainer import DeepSpeedTrainer
+    if options.stage > 0:
+        if not cfg.checkpoint.no_save:
+            checkpoint.require_shared(Path(cfg.checkpoint.save_dir))
+        communication.prepare_engine(without_gpus(cfg))
+        os.environ.setdefault("LOCAL_RANK", str(cfg.distributed_training.device_id))
+        from .deepspeed.trainer import DeepSpeedTrainer
 
-            train.Trainer = functools.partial(DeepSpeedTrainer, deepspeed_config=completed)
+        train.Trainer = functools.partial(DeepSpeedTrainer, deepspeed_config=completed)
     main(cfg, **kwargs)
-    if _stage(options) > 0 and not options.no_consolidate and not cfg.checkpoint.no_save:
+    if options.stage > 0 and not options.no_consolidate and not cfg.checkpoint.no_save:
         _consolidate(cfg)
     if torch.distributed.is_initialized():
         torch.distributed.barrier()
         torch.distributed.destroy_process_group()
 
 
-def _stage(options: argparse.Namespace) -> int:
-    from .deepspeed import config
-
-    source = options.deepspeed_config
-    return 0 if source is None else config.stage(config.read(source), source)
-
-
 def _consolidate(cfg: Any) -> None:
-    """Write consolidated.pt from the last checkpoint, if there is one."""
+    """Write consolidated.pt from the last checkpoint, or say why there is none."""
     from .deepspeed import consolidate
 
+    if cfg.distributed_training.distributed_rank != 0:
+        return
     last = Path(cfg.checkpoint.save_dir) / "checkpoint_last.pt"
-    if cfg.distributed_training.distributed_rank == 0 and last.is_file() and not cfg.checkpoint.no_save_optimizer_state:
+    if cfg.checkpoint.no_save_optimizer_state:
+        logger.warning("no consolidated.pt: --no-save-optimizer-state leaves out the float32 weights; the checkpoints are plain")
+    elif cfg.checkpoint.no_last_checkpoints or not last.is_file():
+        logger.warning(f"no consolidated.pt: there is no {last} of this run; for another: fairseq-posenc consolidate FILE OUT")
+    else:
         parameters = consolidate.write(last, last.with_name("consolidated.pt"))
         logger.info(f"wrote {last.with_name('consolidated.pt')}: {parameters:,} parameters in float32")
 
 
 def _peer_is_gone(error: RuntimeError) -> bool:
-    from torch.distributed import DistBackendError
+    """Whether it is one of PyTorch's errors of communication; gloo's have no type of their own."""
+    from torch.distributed import DistError
 
-    signs = ("gloo", "Connection closed by peer", "Connection reset", "Timed out", "timed out", "NCCL")
-    return isinstance(error, DistBackendError) or any(sign in str(error) for sign in signs)
+    signs = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Timed out waiting")
+    return isinstance(error, DistError) or any(sign in str(error) for sign in signs)
 
 
-def _what_to_do(cfg: Any, options: argparse.Namespace) -> str:
+def _what_to_do(cfg: Any, options: argparse.Namespace, error: RuntimeError) -> str:
     rank = cfg.distributed_training.distributed_rank
     return (
-        f"Process {rank} has lost another process: that one ended, its host went down, or its network is gone (nothing was "
-        f"heard for at most {options.distributed_timeout:g} s). The first error in the other processes' output is the cause. "
-        f"When it is mended, the same command continues from the last checkpoint in {cfg.checkpoint.save_dir}."
+        f"{str(error).partition(chr(10))[0]}. Process {rank} has lost another process: that one ended, its host went down, or "
+        f"its network is gone (nothing was heard for at most {options.distributed_timeout:g} s). The first error in the "
+        "other processes' output is the cause. When it is mended, the same command continues from the last checkpoint in "
+        f"{cfg.checkpoint.save_dir}."
     )
 
 

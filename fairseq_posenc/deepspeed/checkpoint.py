@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 import os
+import platform
 import re
 import shutil
 import uuid
@@ -28,7 +29,7 @@ from torch import Tensor, distributed
 
 from ..compat import loading
 from ..files import atomic_write
-from . import partition
+from . import communication, partition
 from .config import Refused
 
 logger = logging.getLogger(__name__)
@@ -81,6 +82,37 @@ def is_sharded(optimizer_state: Any) -> bool:
     return isinstance(optimizer_state, dict) and "shards" in optimizer_state
 
 
+def require_shared(save_dir: Path) -> None:
+    """Look, before a run, whether ``save_dir`` is one folder to all processes; called by all together.
+
+    Raises:
+        Refused: it is not, or cannot be written; says which hosts do not see it.
+    """
+    token, failure = Path(f".shared-{uuid.uuid4().hex}"), None
+    if distributed.get_rank() == 0:
+        try:
+            save_dir.mkdir(parents=True, exist_ok=True)
+            (save_dir / token).touch()
+        except OSError as error:
+            failure = f"--save-dir {save_dir} cannot be written on {platform.node()}: {error.strerror}"
+    token, failure = _agreed((token, failure))
+    if failure is not None:
+        raise Refused(failure)
+    answers = communication.gather((platform.node(), os.path.exists(save_dir / token)))
+    if distributed.get_rank() == 0:
+        (save_dir / token).unlink(missing_ok=True)
+    blind = sorted({host for host, sees in answers if not sees})
+    if blind:
+        raise Refused(_not_shared(save_dir, f"what the first host writes there is not seen by {', '.join(blind)}"))
+
+
+def _not_shared(save_dir: Path, sign: str) -> str:
+    return (
+        f"--save-dir {save_dir} is not shared by all hosts: {sign}. Name a folder on a file system that every host mounts at the "
+        "same path."
+    )
+
+
 def save(engine: Any, optimizer: str, save_dir: Path, updates: int) -> Shards:
     """Write a folder of shards; called by all processes together.
 
@@ -102,10 +134,7 @@ def save(engine: Any, optimizer: str, save_dir: Path, updates: int) -> Shards:
     distributed.barrier()
     written = len(list(partial.glob("*.pt")))
     if written != processes:
-        raise ValueError(
-            f"--save-dir {save_dir} is not shared by all hosts: this process sees the shards of {written} of {processes} "
-            "processes. Name a folder on a file system that every host mounts at the same path."
-        )
+        raise ValueError(_not_shared(save_dir, f"this process sees the shards of {written} of {processes} processes"))
     distributed.barrier()
     if distributed.get_rank() == 0:
         os.rename(partial, root / name)
@@ -180,6 +209,14 @@ def optimizer_state_of(file: Path) -> Any:
     return state.get("last_optimizer_state") if isinstance(state, dict) else None
 
 
+def names_shards(file: Path) -> bool:
+    """Whether a file is there, can be read, and is a sharded checkpoint."""
+    try:
+        return is_sharded(optimizer_state_of(file))
+    except Exception:  # whatever a file of another kind gives
+        return False
+
+
 def remove_unnamed(save_dir: Path) -> None:
     """Remove the folders of shards that no .pt file names.
 
@@ -214,8 +251,8 @@ def _name(rank: int) -> str:
     return f"process{rank:05d}.pt"
 
 
-def _agreed(name: str) -> str:
-    """The first process's ``name``, in all."""
-    names = [name]
-    distributed.broadcast_object_list(names, src=0)
-    return names[0]
+def _agreed(value: Any) -> Any:
+    """The first process's ``value``, in all."""
+    values = [value]
+    distributed.broadcast_object_list(values, src=0)
+    return values[0]

@@ -11,11 +11,14 @@ import sys
 from collections.abc import MutableMapping
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import distributed
 from torch.distributed import distributed_c10d
 
 from ..compat.distributed import free_port
+from .config import Refused
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +52,30 @@ def limit_waiting(seconds: float) -> None:
         if not hasattr(distributed_c10d, name):
             raise RuntimeError(f"--distributed-timeout cannot be set: this PyTorch ({torch.__version__}) has no {name}")
         setattr(distributed_c10d, name, timedelta(seconds=seconds))
+
+
+def gather(found: Any) -> list[Any]:
+    """What each process has found, in all; of the only one, where there is no process group."""
+    if not distributed.is_initialized():
+        return [found]
+    everything = [None] * distributed.get_world_size()
+    distributed.all_gather_object(everything, found)
+    return everything
+
+
+def require_one_device(on_cpu: bool) -> None:
+    """Refuse a run for which fairseq takes the CPU and DeepSpeed, which chose when it was imported, GPUs.
+
+    Raises:
+        Refused: they do; says how DeepSpeed gets to know it.
+    """
+    from deepspeed.accelerator import get_accelerator
+
+    if on_cpu and get_accelerator().device_name() != "cpu":
+        raise Refused(
+            "the configuration says that the CPU trains (cpu: true), which DeepSpeed has to know before a configuration is "
+            "read: add --cpu, or in the form of Hydra common.cpu=true, to the command."
+        )
 
 
 def prepare_engine(on_cpu: bool) -> None:

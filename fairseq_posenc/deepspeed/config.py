@@ -31,7 +31,10 @@ ELSEWHERE = {  # path: values that are fine, and why others are not
     "zero_optimization.offload_optimizer.ratio": ((1, 1.0), NOT_SAVED),
     "zero_optimization.offload_param.device": (("none", "cpu"), NOT_SAVED),
     "zero_optimization.zenflow": ((), NOT_SAVED),
+    "zero_force_ds_cpu_optimizer": ((False,), "which refuses --optimizer: fairseq builds the optimizer, offloaded or not"),
 }
+OBJECTS = ("fp16", "bf16", "optimizer", "optimizer.params", "zero_optimization", "zero_optimization.offload_optimizer",
+           "zero_optimization.offload_param")  # fmt: skip
 WITHOUT_EFFECT_AT_STAGE_0 = "nothing is sharded at stage 0, so fairseq's own data parallelism trains and only its options count"
 
 
@@ -46,7 +49,7 @@ def require_deepspeed() -> None:
         Refused: it is not installed.
     """
     if find_spec("deepspeed") is None:
-        raise Refused("DeepSpeed is not installed, which sharding needs: pip install 'fairseq-posenc[deepspeed]'")
+        raise Refused("DeepSpeed is not installed, which sharding needs: pip install -e '.[deepspeed]'")
 
 
 def preset_names() -> list[str]:
@@ -71,7 +74,9 @@ def read(source: str) -> dict[str, Any]:
         config = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_without_duplicates)
     except FileNotFoundError:
         raise Refused(f"--deepspeed-config {source}: there is no such file. Presets are {', '.join(preset_names())}") from None
-    except ValueError as error:  # JSONDecodeError, UnicodeDecodeError or a duplicate
+    except OSError as error:
+        raise Refused(f"--deepspeed-config {source} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:  # JSONDecodeError, UnicodeDecodeError or a duplicate; nested without end
         raise Refused(f"--deepspeed-config {source} is not JSON: {error}") from None
     if not isinstance(config, dict):
         raise Refused(f"--deepspeed-config {source}: expected a JSON object, found {type(config).__name__}")
@@ -90,30 +95,36 @@ def stage(config: dict[str, Any], source: str) -> int:
     return found
 
 
-def complete(source: str, cfg: Any, world_size: int) -> dict[str, Any]:
+def complete(contents: dict[str, Any], source: str, cfg: Any, world_size: int) -> dict[str, Any]:
     """DeepSpeed's configuration for a run.
 
     Args:
-        source: a preset's name or a file.
+        contents: from :func:`read`.
+        source: the preset's name or the file, for messages.
         cfg: fairseq's config.
         world_size: number of processes.
 
     Raises:
         Refused: the file contradicts fairseq's options (both values are named) or decides what fairseq decides.
     """
-    config = read(source)
+    config = copy.deepcopy(contents)
     zero = stage(config, source)
+    decided = decided_by_fairseq(cfg, world_size)
+    _refuse_other_shapes(config, source)
     _refuse_foreign(config, source)
-    for setting in decided_by_fairseq(cfg, world_size):
+    _refuse_unknown_optimizer_settings(config, decided, source)
+    for setting in decided:
         _check(config, setting, source)
     if zero == 0:
         _refuse_more_than_stage(config, cfg, world_size, source)
         return config
     _refuse_unsupported(cfg, zero)
     config.pop("optimizer", None)  # checked above; fairseq builds it
-    for setting in decided_by_fairseq(cfg, world_size):
+    for setting in decided:
         if not setting.path.startswith("optimizer."):
             _set(config, setting.path, setting.value)
+    config["zero_force_ds_cpu_optimizer"] = False  # offloaded, too, fairseq's optimizer updates
+    _refuse_left_open(config, source)
     config["managed_gradient_accumulation"] = False
     config["zero_allow_untested_optimizer"] = True  # fairseq's Adam is one of those that DeepSpeed does not know
     return config
@@ -139,6 +150,38 @@ def _equal(found: Any, value: Any) -> bool:
         return found is value
     numbers = (int, float)
     return isinstance(found, numbers) and isinstance(value, numbers) and math.isclose(found, value, rel_tol=1e-9)
+
+
+def _refuse_other_shapes(config: dict[str, Any], source: str) -> None:
+    for path in OBJECTS:
+        found = _get(config, path)
+        if found is not None and not isinstance(found, dict):
+            raise Refused(f"--deepspeed-config {source} has {path} = {json.dumps(found)}; expected a JSON object, {{…}}.")
+
+
+def _refuse_unknown_optimizer_settings(config: dict[str, Any], decided: list[Setting], source: str) -> None:
+    known = {setting.path for setting in decided}
+    for path in ("optimizer", "optimizer.params"):
+        for key in _get(config, path) or {}:
+            if f"{path}.{key}" not in known | {"optimizer.params"}:
+                raise Refused(
+                    f"--deepspeed-config {source} has {path}.{key}, which fairseq's optimizer, the one that trains, would not "
+                    "get. Remove it."
+                )
+
+
+def _refuse_left_open(config: dict[str, Any], source: str) -> None:
+    """Refuse an "auto" that no option of fairseq has filled in."""
+    unseen: list[tuple[str, Any]] = [("", config)]
+    while unseen:
+        path, found = unseen.pop()
+        if isinstance(found, dict):
+            unseen += [(f"{path}.{key}" if path else key, value) for key, value in found.items()]
+        elif found == AUTO:
+            raise Refused(
+                f'--deepspeed-config {source} has {path} = "{AUTO}", but no option of fairseq says a value. Give a number, or '
+                "leave it out: then DeepSpeed's default counts."
+            )
 
 
 def _refuse_foreign(config: dict[str, Any], source: str) -> None:

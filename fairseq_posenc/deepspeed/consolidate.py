@@ -12,8 +12,12 @@ from __future__ import annotations
 import argparse
 import pickle
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..files import atomic_write
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,6 +41,8 @@ def main(args: argparse.Namespace) -> None:
         )
     if args.out.is_dir():
         raise ValueError(f"OUT {args.out} is a folder; name the .pt file to write")
+    if not args.out.parent.is_dir():
+        raise FileNotFoundError(f"OUT {args.out}: there is no folder {args.out.parent}; make it first")
     try:
         parameters = write(source, args.out)
     except (RuntimeError, pickle.UnpicklingError) as error:  # a damaged file
@@ -49,7 +55,7 @@ def write(source: Path, out: Path) -> int:
 
     Raises:
         FileNotFoundError, RuntimeError: ``source`` or its shards are missing or damaged.
-        ValueError: ``source`` has no shards.
+        ValueError: ``source`` has no shards, or ``out`` is a sharded checkpoint, which would lose its optimizer.
     """
     import torch
 
@@ -57,13 +63,26 @@ def write(source: Path, out: Path) -> int:
     from . import checkpoint
     from .checkpoint import Shards
 
+    if checkpoint.names_shards(out):
+        raise ValueError(f"OUT {out} is itself a sharded checkpoint, from which training continues; name another file")
     state = load_checkpoint(str(source))
     shards = Shards.of(state.pop("last_optimizer_state", None))
     if shards is None:
         raise ValueError(f"{source} is a plain checkpoint already: nothing in it is sharded, and fairseq reads it as it is.")
     master = checkpoint.master_weights(shards, source.parent)
-    # Buffers and frozen parameters have no master weights.
-    state["model"] = {name: master[name].view_as(old) if name in master else old for name, old in state["model"].items()}
+    state["model"] = {name: _float32(source, master, name, old) for name, old in state["model"].items()}
     with atomic_write(out, "wb") as stream:
         torch.save(state, stream)
     return sum(tensor.numel() for tensor in {tensor.data_ptr(): tensor for tensor in master.values()}.values())
+
+
+def _float32(source: Path, master: dict[str, Tensor], name: str, old: Tensor) -> Tensor:
+    """The master weight of that name; buffers and frozen parameters have none and stay as they are."""
+    if name not in master:
+        return old
+    if master[name].numel() != old.numel():
+        raise RuntimeError(
+            f"{source} and its shards are not of one model: {name} has {old.numel():,} numbers in the file and "
+            f"{master[name].numel():,} in the shards. Use another checkpoint."
+        )
+    return master[name].view_as(old)

@@ -11,6 +11,7 @@ from fairseq import optim, utils
 from fairseq.file_io import PathManager
 from fairseq.optim import lr_scheduler
 from fairseq.trainer import Trainer
+from pydantic import ValidationError
 from torch import Tensor, distributed, nn
 
 from . import checkpoint
@@ -62,12 +63,16 @@ class DeepSpeedTrainer(Trainer):
     def _build_optimizer(self) -> None:
         parameters = [p for p in self._model.parameters() if p.requires_grad]
         fairseq_optimizer = optim.build_optimizer(self.cfg.optimizer, parameters)
-        self._engine, *_ = deepspeed.initialize(
-            model=self._model,
-            optimizer=fairseq_optimizer.optimizer,
-            config=self._deepspeed_config,
-            dist_init_required=False,
-        )
+        try:
+            self._engine, *_ = deepspeed.initialize(
+                model=self._model,
+                optimizer=fairseq_optimizer.optimizer,
+                config=self._deepspeed_config,
+                dist_init_required=False,
+            )
+        except ValidationError as error:
+            wrong = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+            raise Refused(f"--deepspeed-config has what DeepSpeed does not take: {wrong}") from error
         self._engine.no_sync = nullcontext  # the engine decides when to communicate; its own refuses stages 2 and 3
         self._optimizer = EngineOptimizer(self.cfg.optimizer, self._engine, self._load_shards)
         self._lr_scheduler = lr_scheduler.build_lr_scheduler(self.cfg.lr_scheduler, self._optimizer)

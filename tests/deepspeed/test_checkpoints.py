@@ -34,6 +34,8 @@ def test_a_save_that_writes_no_file_takes_no_process_away(fairseq_run, train):
     run = train("--deepspeed-config", "zero3", *flags, launch=launcher())
     assert_same_curve(run, fairseq_run)
     assert [path.name for path in run.save_dir.glob("*.pt")] == ["checkpoint_2_40.pt"]
+    assert not list(run.save_dir.glob(".shared*"))
+    assert run.output.count("no consolidated.pt: there is no") == 1
 
 
 def test_a_run_continues_as_if_it_had_not_stopped(fairseq_run, sharded_run, train):
@@ -91,6 +93,34 @@ def test_the_command_consolidates_any_checkpoint(sharded_run, run, tmp_path):
     assert not torch.equal(
         halfway["model"]["encoder.sentence_encoder.embed_tokens.weight"],
         end["model"]["encoder.sentence_encoder.embed_tokens.weight"],
+    )
+
+
+def test_consolidating_overwrites_no_sharded_checkpoint(sharded_run, run):
+    last = sharded_run(3).save_dir / "checkpoint_last.pt"
+    before = last.read_bytes()
+    done = run("fairseq-posenc", "consolidate", last.parent, last, check=False)
+    assert done.returncode == 2
+    assert f"OUT {last} is itself a sharded checkpoint" in done.stdout
+    assert last.read_bytes() == before
+
+
+def test_consolidating_says_where_it_cannot_write(sharded_run, run, tmp_path):
+    done = run("fairseq-posenc", "consolidate", sharded_run(3).save_dir, tmp_path / "missing" / "out.pt", check=False)
+    assert done.returncode == 2
+    assert f"there is no folder {tmp_path / 'missing'}" in done.stdout
+
+
+def test_a_file_and_shards_of_two_models_are_not_put_together(sharded_run, run, tmp_path):
+    shutil.copytree(sharded_run(2).save_dir, tmp_path / "copy")
+    last = tmp_path / "copy" / "checkpoint_last.pt"
+    state = load_checkpoint(str(last))
+    state["model"]["encoder.sentence_encoder.embed_tokens.weight"] = torch.zeros(3, 2)
+    torch.save(state, last)
+    done = run("fairseq-posenc", "consolidate", last, tmp_path / "out.pt", check=False)
+    assert done.returncode == 2
+    assert (
+        f"{last} and its shards are not of one model: encoder.sentence_encoder.embed_tokens.weight has 6 numbers" in done.stdout
     )
 
 

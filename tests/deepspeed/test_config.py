@@ -33,14 +33,14 @@ def complete(tmp_path, cfg):
     def complete(contents, cfg=cfg):
         path = tmp_path / "ds.json"
         path.write_text(contents if isinstance(contents, str) else json.dumps(contents))
-        return config.complete(str(path), cfg, 16)
+        return config.complete(config.read(str(path)), str(path), cfg, 16)
 
     return complete
 
 
 @pytest.mark.parametrize("name", config.preset_names())
 def test_presets_are_completed_from_the_options(cfg, name):
-    completed = config.complete(name, cfg, 16)
+    completed = config.complete(config.read(name), name, cfg, 16)
     assert completed["zero_optimization"]["stage"] == int(name[4])
     if name != "zero0":
         assert completed["train_micro_batch_size_per_gpu"] == 8
@@ -56,7 +56,7 @@ def test_the_presets_are_those_of_the_help():
 
 
 def test_fp16_takes_over_fairseqs_loss_scale():
-    fp16 = config.complete("zero2", fairseq_config("--fp16", "--fp16-init-scale", "1024"), 16)["fp16"]
+    fp16 = config.complete(config.read("zero2"), "zero2", fairseq_config("--fp16", "--fp16-init-scale", "1024"), 16)["fp16"]
     assert fp16 == {
         "enabled": True,
         "loss_scale": 0,
@@ -120,6 +120,14 @@ def test_a_contradiction_is_refused_and_both_values_are_named(complete, contradi
         ({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "ratio": 0.5}}}, "offload_optimizer.ratio"),
         ({"zero_optimization": {"stage": 0, "overlap_comm": True}}, "zero_optimization.overlap_comm"),
         ({"zero_optimization": {"stage": 0}, "wall_clock_breakdown": True}, "wall_clock_breakdown"),
+        ('{"a": ' * 100_000, "is not JSON"),
+        ({"zero_optimization": {"stage": 2}, "bf16": True}, "bf16 = true; expected a JSON object"),
+        ({"zero_optimization": {"stage": 2}, "fp16": "auto"}, 'fp16 = "auto"; expected a JSON object'),
+        ({"zero_optimization": {"stage": 2, "offload_optimizer": "cpu"}}, 'offload_optimizer = "cpu"; expected a JSON object'),
+        ({"zero_optimization": {"stage": 2, "reduce_bucket_size": "auto"}}, 'reduce_bucket_size = "auto"'),
+        ({"zero_optimization": {"stage": 2}, "optimizer": {"params": {"adam_w_mode": True}}}, "optimizer.params.adam_w_mode"),
+        ({"zero_optimization": {"stage": 2}, "optimizer": {"legacy_fusion": True}}, "optimizer.legacy_fusion"),
+        ({"zero_optimization": {"stage": 2}, "zero_force_ds_cpu_optimizer": True}, "zero_force_ds_cpu_optimizer"),
     ],
 )
 def test_files_that_cannot_be_meant_are_refused(complete, contents, message):
@@ -129,20 +137,25 @@ def test_files_that_cannot_be_meant_are_refused(complete, contents, message):
 
 
 @pytest.mark.parametrize(("source", "message"), [("zero4", "presets? .*zero3-offload"), ("missing.json", "no such file")])
-def test_unknown_sources_name_the_presets(cfg, source, message):
+def test_unknown_sources_name_the_presets(source, message):
     with pytest.raises(ValueError, match=message):
-        config.complete(source, cfg, 2)
+        config.read(source)
+
+
+def test_offloading_in_a_file_keeps_fairseqs_optimizer(complete):
+    completed = complete({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}})
+    assert completed["zero_force_ds_cpu_optimizer"] is False
 
 
 @pytest.mark.parametrize("flag", ["--amp", "--memory-efficient-bf16", "--use-bmuf"])
 def test_other_ways_to_hold_parameters_are_refused(flag):
     with pytest.raises(ValueError, match=flag):
-        config.complete("zero2", fairseq_config(flag), 2)
+        config.complete(config.read("zero2"), "zero2", fairseq_config(flag), 2)
 
 
 def test_ema_needs_whole_parameters():
     with pytest.raises(ValueError, match="zero2"):
-        config.complete("zero3", fairseq_config("--store-ema"), 2)
+        config.complete(config.read("zero3"), "zero3", fairseq_config("--store-ema"), 2)
 
 
 def test_sharding_without_deepspeed_says_what_to_install(run):
@@ -155,5 +168,5 @@ sys.exit(main(["data", "--deepspeed-config", "zero2"]))
 """
     done = run("python", "-c", program, check=False)
     assert done.returncode == 2
-    assert "pip install 'fairseq-posenc[deepspeed]'" in done.stdout
+    assert "pip install -e '.[deepspeed]'" in done.stdout
     assert "Traceback" not in done.stdout

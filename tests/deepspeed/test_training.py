@@ -68,7 +68,8 @@ def test_activation_checkpointing_and_ema(fairseq_run, train):
 @pytest.mark.slow
 def test_the_form_of_fairseq_hydra_train(fairseq_run, train, english_data_bin, tmp_path):
     (tmp_path / "tiny.yaml").write_text(HYDRA.format(data=json.dumps(str(english_data_bin)), updates=UPDATES))
-    command = [*launcher(), "--deepspeed-config", "zero2", "--config-dir", tmp_path, "--config-name", "tiny"]
+    (tmp_path / "ds.json").write_text('{"zero_optimization": {"stage": 2}}')
+    command = [*launcher(), "--deepspeed-config", "ds.json", "--config-dir", tmp_path, "--config-name", "tiny"]
     done = call(*command, cwd=tmp_path)
     assert done.returncode == 0, done.stdout
     assert_same_curve(Training(done.stdout, tmp_path), fairseq_run)

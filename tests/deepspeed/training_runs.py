@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 needs_deepspeed = pytest.mark.skipif(
-    find_spec("deepspeed") is None, reason="DeepSpeed is not installed: pip install fairseq-posenc[deepspeed]"
+    find_spec("deepspeed") is None, reason="DeepSpeed is not installed: pip install -e '.[deepspeed]'"
 )
 SCRIPTS = Path(sys.executable).parent
 PLAIN = (SCRIPTS / "fairseq-train", "--distributed-world-size", "2")

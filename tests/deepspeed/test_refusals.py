@@ -1,0 +1,78 @@
+"""What cannot be meant is said once, by whichever process finds it, and no other process waits for that one."""
+
+import platform
+
+import pytest
+from training_runs import OPTIONS, SCRIPTS, call, needs_deepspeed
+
+from fairseq_posenc import train
+
+ONLY_THE_SECOND = """
+import os, sys
+from pathlib import Path
+from fairseq_posenc import train
+from fairseq_posenc.deepspeed import checkpoint, config
+if os.environ["RANK"] == "1":
+    {change}
+sys.exit(train.main())
+"""
+
+
+@pytest.mark.parametrize(("rank", "said"), [("0", 1), ("1", 0)])
+def test_every_host_says_what_it_finds_before_it_meets_the_others(monkeypatch, capsys, rank, said):
+    """By its first process: the file may be missing on one host only, which need not be the first."""
+    monkeypatch.setattr(train, "LAST_WORDS", 0)
+    monkeypatch.setenv("RANK", "5")
+    monkeypatch.setenv("LOCAL_RANK", rank)
+    assert train.main(["data", "--deepspeed-config", "missing.json"]) == train.REFUSED
+    assert capsys.readouterr().err.count(f"train on {platform.node()}: --deepspeed-config missing.json: there is no such") == said
+
+
+@needs_deepspeed
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("config.complete = lambda contents, source, *_: config.stage({}, source)", f"train on {platform.node()}: "),
+        ("checkpoint.os.path.exists = lambda path: '.shared' not in str(path)", "is not shared by all hosts"),
+    ],
+    ids=["configuration", "save-dir"],
+)
+def test_what_one_process_finds_ends_all(english_data_bin, tmp_path, change, message):
+    program = tmp_path / "program.py"
+    program.write_text(ONLY_THE_SECOND.format(change=change))
+    torchrun = [SCRIPTS / "torchrun", "--standalone", "--nproc-per-node", 2, program]
+    save_dir = tmp_path / "checkpoints"
+    done = call(*torchrun, english_data_bin, *OPTIONS, "--deepspeed-config", "zero2", "--save-dir", save_dir, "--max-update", 1)
+    assert done.returncode != 0
+    assert done.stdout.count(message) == 1, done.stdout
+    assert "exitcode  : 2 " in done.stdout
+    assert "lost another process" not in done.stdout
+    assert not list(save_dir.rglob("*.pt"))
+    assert not list(save_dir.glob(".shared*"))
+
+
+@pytest.mark.parametrize(
+    ("message", "gone"),
+    [
+        ("[pair.cc:538] Connection closed by peer [127.0.0.1]:4711", True),
+        ("[unbound_buffer.cc:81] Timed out waiting 12000ms for recv operation to complete", True),
+        ("Found no gloo backend and no NCCL in this build", False),
+        ("DataLoader timed out after 10 seconds", False),
+    ],
+)
+def test_only_errors_of_communication_mean_a_lost_process(message, gone):
+    assert train._peer_is_gone(RuntimeError(message)) is gone
+
+
+@needs_deepspeed
+def test_deepspeed_and_fairseq_train_on_one_device(monkeypatch):
+    from types import SimpleNamespace
+
+    import deepspeed.accelerator
+
+    from fairseq_posenc.deepspeed import communication
+
+    monkeypatch.setattr(deepspeed.accelerator, "get_accelerator", lambda: SimpleNamespace(device_name=lambda: "cuda"))
+    communication.require_one_device(on_cpu=False)
+    with pytest.raises(ValueError, match=r"common\.cpu=true"):
+        communication.require_one_device(on_cpu=True)
