@@ -84,10 +84,7 @@ class Sharding:
         Raises:
             ValueError: it is none, or a value in it has no meaning; names file and key.
         """
-        try:
-            contents = config.read(source)
-        except RecursionError:
-            raise ValueError(f"--deepspeed-config {source}: its JSON is nested too deeply to be read") from None
+        contents = config.read(source)
         zero = contents["zero_optimization"] if config.stage(contents, source) else {"stage": 0}
         overlap = zero.get("overlap_comm", zero["stage"] == 3)
         if not isinstance(overlap, bool):
@@ -151,8 +148,9 @@ def memory(parameters: int, zero: Sharding, precision: str, activations: float) 
     Per parameter: 2 bytes (4 in fp32) for itself and for its gradient; 4 for the float32 master copy and 8 for Adam's two
     moments, divided over the GPUs from stage 1 on. Gradients are divided from stage 2 on, parameters at stage 3. Without
     sharding, fp32 needs no master copy, fairseq keeps a float32 gradient beside a 16-bit one, and the buckets that DDP averages
-    are another copy of the gradients (--gradient-as-bucket-view spares it). At every stage each process begins with the whole
-    model, built in float32 on its host and moved to its GPU.
+    are another copy of the gradients (--gradient-as-bucket-view spares it). fairseq's Adam makes its denominators anew each step,
+    4 bytes a parameter, all at once where the master copy is one flat tensor (of a shard, and with fp16). At every stage each
+    process begins with the whole model, built in float32 on its host and moved to its GPU.
 
     Args:
         parameters: their number.
@@ -161,21 +159,23 @@ def memory(parameters: int, zero: Sharding, precision: str, activations: float) 
     width, shards = BYTES[precision], zero.gpus
     start, built = parameters * width, parameters * 4
     if zero.stage == 0:
+        buckets = parameters * width if shards > 1 else 0
         return Memory(
             start=start,
             parameters=parameters * width,
             gradients=parameters * width,
             optimizer=parameters * (8 if precision == "fp32" else 16),
-            buffers=parameters * width if shards > 1 else 0,
+            buffers=buckets,
             activations=activations,
-            step=0,
+            step=buckets + (parameters * 4 if precision == "fp16" else 0),
             host=built,
         )
     optimizer = parameters * 12 / shards
     gradients = parameters * width / (shards if zero.stage >= 2 else 1)
     whole = parameters * width / (shards if zero.stage == 3 else 1)
     live = width * min(zero.live, parameters) if zero.stage == 3 else 0
-    host = (optimizer + parameters * 4 / shards if zero.offload_optimizer else 0) + (whole if zero.offload_parameters else 0)
+    step = parameters * 8 / shards  # gradients in float32, denominators
+    host = (optimizer + step if zero.offload_optimizer else 0) + (whole if zero.offload_parameters else 0)
     return Memory(
         start=start,
         parameters=0 if zero.offload_parameters else whole,
@@ -183,7 +183,7 @@ def memory(parameters: int, zero: Sharding, precision: str, activations: float) 
         optimizer=0 if zero.offload_optimizer else optimizer,
         buffers=width * min(zero.bucket, 2 * parameters) + live,
         activations=activations,
-        step=0 if zero.offload_optimizer else parameters * 4 / shards,  # gradients in float32
+        step=0 if zero.offload_optimizer else step,
         host=max(host, built),
     )
 

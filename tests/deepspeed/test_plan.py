@@ -156,7 +156,7 @@ def test_deep_nesting_is_refused_with_the_file(tmp_path):
 @needs_deepspeed
 @pytest.mark.parametrize("offload", [False, True])
 def test_memory_agrees_with_deepspeeds_own_estimator(offload):
-    """Theirs counts the float32 gradients of the step among the states."""
+    """Theirs counts the float32 gradients of the step among the states, and leaves out what Adam computes with."""
     program = """
 from deepspeed.runtime.zero.stage_1_and_2 import estimate_zero2_model_states_mem_needs as estimate
 print("found", *estimate(10**9, num_gpus_per_node=8, num_nodes=4, cpu_offload=OFFLOAD, additional_buffer_factor=1))
@@ -164,7 +164,7 @@ print("found", *estimate(10**9, num_gpus_per_node=8, num_nodes=4, cpu_offload=OF
     done = call(sys.executable, "-c", program)
     host, gpu = map(float, next(line for line in done.stdout.splitlines() if line.startswith("found")).split()[1:])
     ours = plan.memory(10**9, Sharding(2, gpus=32, offload_optimizer=offload), "fp16", activations=0)
-    assert ours.parameters + (0 if offload else ours.gradients + ours.optimizer + ours.step) == pytest.approx(gpu, rel=1e-6)
+    assert ours.parameters + (0 if offload else ours.gradients + ours.optimizer + ours.step / 2) == pytest.approx(gpu, rel=1e-6)
     if offload:
         assert 8 * ours.host <= host
 
