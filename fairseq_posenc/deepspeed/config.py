@@ -107,7 +107,10 @@ def complete(contents: dict[str, Any], source: str, cfg: Any, world_size: int) -
     Raises:
         Refused: the file contradicts fairseq's options (both values are named) or decides what fairseq decides.
     """
-    config = copy.deepcopy(contents)
+    try:
+        config = copy.deepcopy(contents)
+    except RecursionError:
+        raise Refused(f"--deepspeed-config {source} is nested deeper than anything that DeepSpeed takes.") from None
     zero = stage(config, source)
     decided = decided_by_fairseq(cfg, world_size)
     _refuse_other_shapes(config, source)

@@ -121,6 +121,7 @@ def test_a_contradiction_is_refused_and_both_values_are_named(complete, contradi
         ({"zero_optimization": {"stage": 0, "overlap_comm": True}}, "zero_optimization.overlap_comm"),
         ({"zero_optimization": {"stage": 0}, "wall_clock_breakdown": True}, "wall_clock_breakdown"),
         ('{"a": ' * 100_000, "is not JSON"),
+        ('{"zero_optimization": {"stage": 2}, "a": ' + "[" * 700 + "]" * 700 + "}", "is nested deeper"),
         ({"zero_optimization": {"stage": 2}, "bf16": True}, "bf16 = true; expected a JSON object"),
         ({"zero_optimization": {"stage": 2}, "fp16": "auto"}, 'fp16 = "auto"; expected a JSON object'),
         ({"zero_optimization": {"stage": 2, "offload_optimizer": "cpu"}}, 'offload_optimizer = "cpu"; expected a JSON object'),
