@@ -222,9 +222,9 @@ def test_fairseq_itself_says_who_continues_a_sharded_optimizer(sharded_run, trai
 
 
 def test_a_refusal_of_the_trainer_is_one_line(sharded_run, train):
-    alone = [sys.executable, "-m", "fairseq_posenc.train"]
+    both = [sys.executable, "-m", "fairseq_posenc.train", "--distributed-world-size", 2]
     flags = ("--deepspeed-config", "zero2", "--restore-file", sharded_run(2).save_dir / "consolidated.pt", "--no-save")
-    output = train(*flags, launch=alone, status=2).output
+    output = train(*flags, launch=both, status=2).output
     assert output.count("consolidated.pt has no state of an optimizer") == 1
     assert "Traceback" not in output
 
