@@ -1,6 +1,7 @@
 """What cannot be meant is said once, by whichever process finds it, and no other process waits for that one."""
 
 import platform
+import sys
 
 import pytest
 from training_runs import OPTIONS, SCRIPTS, call, needs_deepspeed
@@ -49,6 +50,17 @@ def test_what_one_process_finds_ends_all(english_data_bin, tmp_path, change, mes
     assert "lost another process" not in done.stdout
     assert not list(save_dir.rglob("*.pt"))
     assert not list(save_dir.glob(".shared*"))
+
+
+@needs_deepspeed
+def test_what_deepspeed_itself_does_not_take_is_one_line(english_data_bin, tmp_path):
+    file = tmp_path / "ds.json"
+    file.write_text('{"zero_optimization": {"stage": 2, "reduce_bucket_size": "large"}}')
+    flags = ("--deepspeed-config", file, "--no-save", "--max-update", 1)
+    done = call(sys.executable, "-m", "fairseq_posenc.train", english_data_bin, *OPTIONS, *flags)
+    assert done.returncode == train.REFUSED, done.stdout
+    assert done.stdout.count("--deepspeed-config has what DeepSpeed does not take: reduce_bucket_size: ") == 1
+    assert "Traceback" not in done.stdout
 
 
 @pytest.mark.parametrize(
