@@ -1,7 +1,7 @@
 """Draw what the positional scheme of a checkpoint has learned.
 
 For TISA: the scoring function f_θ(k) that every head adds to its attention scores at the offset k = j - i from query
-to key, one panel a layer. Needs matplotlib (pip install 'fairseq-posenc[plots]').
+to key, one panel a layer. Needs matplotlib (pip install -e '.[plots]').
 
     fairseq-posenc plot checkpoints/checkpoint_last.pt --out tisa.png
 """
@@ -108,6 +108,6 @@ def require_matplotlib() -> "type[Figure]":
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
         raise ValueError(
-            "matplotlib draws the picture and is not installed: pip install 'fairseq-posenc[plots]' (or matplotlib)."
+            "matplotlib draws the picture and is not installed: pip install -e '.[plots]' (or matplotlib)."
         ) from error
     return Figure

@@ -138,7 +138,7 @@ def test_empty_rows_are_no_documents(tmp_path):
 class TestHub:
     @pytest.fixture(autouse=True)
     def hub(self, tmp_path, monkeypatch):
-        pytest.importorskip("datasets", reason="datasets is not installed: pip install fairseq-posenc[hub]")
+        pytest.importorskip("datasets", reason="datasets is not installed: pip install -e '.[hub]'")
         monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
 
     @pytest.fixture

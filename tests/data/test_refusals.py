@@ -291,7 +291,7 @@ class TestVocabulary:
 
     @staticmethod
     def word_level(numbers: dict[str, int]) -> bytes:
-        tokenizers = pytest.importorskip("tokenizers", reason="tokenizers is not installed: pip install fairseq-posenc[hf]")
+        tokenizers = pytest.importorskip("tokenizers", reason="tokenizers is not installed: pip install -e '.[hf]'")
         library = tokenizers.Tokenizer(tokenizers.models.WordLevel(numbers, unk_token="[UNK]"))
         library.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
         return library.to_str().encode()

@@ -61,7 +61,7 @@ def test_words_have_their_characters(vocabulary):
 @pytest.fixture(scope="module")
 def wordpiece_bin(tmp_path_factory):
     """BERT's cutting of words: letters, and letters inside a word, in lower case and without accents."""
-    tokenizers = pytest.importorskip("tokenizers", reason="tokenizers is not installed: pip install fairseq-posenc[hf]")
+    tokenizers = pytest.importorskip("tokenizers", reason="tokenizers is not installed: pip install -e '.[hf]'")
     letters = "abcdefghijklmnopqrstuvwxyz0123456789"
     pieces = ["red", "ball", *letters, *(f"##{letter}" for letter in letters), *"“”,.€𝔘²"]
     model = tokenizers.models.WordPiece({piece: i for i, piece in enumerate(["[UNK]", *pieces])}, unk_token="[UNK]")

@@ -26,7 +26,7 @@ def measures() -> dict[str, Measure]:
         from sklearn import metrics
     except ModuleNotFoundError as error:
         raise ValueError(
-            "scikit-learn and scipy compute GLUE's metrics and are not both installed: pip install 'fairseq-posenc[glue]' (or "
+            "scikit-learn and scipy compute GLUE's metrics and are not both installed: pip install -e '.[glue]' (or "
             "scikit-learn scipy)."
         ) from error
 
