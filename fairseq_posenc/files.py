@@ -57,9 +57,7 @@ def sole_writer(folder: Path, name: str = ".lock", wait: bool = False) -> Iterat
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if not wait:
-                raise BlockingIOError(
-                    f"another process is writing to {folder}. Wait for it, or name another folder."
-                ) from None
+                raise BlockingIOError(f"another process is writing to {folder}. Wait for it, or name another folder.") from None
             print(f"{folder}: waiting for another process that works there …", file=sys.stderr, flush=True)
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield lock.fileno()
