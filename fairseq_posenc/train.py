@@ -21,6 +21,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 logger = logging.getLogger("fairseq_posenc.train")
@@ -67,9 +68,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if _on_cpu(rest):
         os.environ.setdefault("DS_ACCELERATOR", "cpu")  # before fairseq is imported, which imports DeepSpeed
     if any(argument.partition("=")[0] in HYDRA_FLAGS for argument in rest):
-        _train_with_hydra(options, rest)
+        from fairseq_cli import hydra_train as cli
+
+        # DeepSpeed's launcher adds --local_rank, which Hydra would refuse; LOCAL_RANK says the same.
+        rest = [argument for argument in rest if not argument.startswith("--local_rank=")]
     else:
-        _train(options, rest)
+        from fairseq_cli import train as cli
+    _train(cli, options, rest)
     return 0
 
 
@@ -96,27 +101,14 @@ def _on_cpu(arguments: list[str]) -> bool:
     return "--cpu" in arguments or "common.cpu=true" in arguments or not torch.cuda.is_available()
 
 
-def _train(options: argparse.Namespace, arguments: list[str]) -> None:
-    from fairseq_cli import train
-
+def _train(cli: ModuleType, options: argparse.Namespace, arguments: list[str]) -> None:
+    """Run one of fairseq's commands with ``arguments``, and :func:`_call_main` in place of its ``call_main``."""
     from .compat.view import View
 
     sys.argv[1:] = arguments
-    call_main = functools.partial(_call_main, options, train.distributed_utils.call_main)
-    train.distributed_utils = View(train.distributed_utils, call_main=call_main)
-    train.cli_main()
-
-
-def _train_with_hydra(options: argparse.Namespace, arguments: list[str]) -> None:
-    from fairseq_cli import hydra_train
-
-    from .compat.view import View
-
-    # DeepSpeed's launcher adds --local_rank, which Hydra would refuse; LOCAL_RANK says the same.
-    sys.argv[1:] = [argument for argument in arguments if not argument.startswith("--local_rank=")]
-    call_main = functools.partial(_call_main, options, hydra_train.distributed_utils.call_main)
-    hydra_train.distributed_utils = View(hydra_train.distributed_utils, call_main=call_main)
-    hydra_train.cli_main()
+    call_main = functools.partial(_call_main, options, cli.distributed_utils.call_main)
+    cli.distributed_utils = View(cli.distributed_utils, call_main=call_main)
+    cli.cli_main()
 
 
 def _call_main(options: argparse.Namespace, call_main: Callable, cfg: Any, main: Callable, **kwargs: Any) -> None:

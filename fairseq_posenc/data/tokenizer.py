@@ -19,10 +19,13 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import sentencepiece
+
+if TYPE_CHECKING:
+    import tokenizers
 
 SPECIALS = ("<s>", "<pad>", "</s>", "<unk>")
 MASK = "<mask>"
@@ -120,6 +123,27 @@ def read_files(path: Path) -> dict[str, bytes]:
     return files
 
 
+def parse_gpt2(encoder: bytes, merges: bytes) -> tuple[dict[str, int], list[tuple[str, ...]]]:
+    """The number of each piece, and which two pieces become one, first things first, of ``GPT2_FILES``."""
+    return json.loads(encoder), [tuple(line.split()) for line in merges.decode("utf-8").split("\n")[1:] if line.strip()]
+
+
+def parse_library(described: bytes) -> "tokenizers.Tokenizer":
+    """The tokenizer that ``tokenizer.json`` describes, which cuts all of a text.
+
+    Raises:
+        ValueError: it cannot be read, or the library that reads it is not installed.
+    """
+    library = _tokenizers_library()
+    try:
+        tokenizer = library.Tokenizer.from_buffer(described)
+    except Exception as error:  # the library raises nothing narrower
+        raise ValueError(f"{LIBRARY} cannot be read: {error}") from None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
 def _given_symbols(dictionary: bytes, pieces: list[str | None]) -> list[str]:
     try:
         lines = dictionary.decode("utf-8").split("\n")
@@ -164,8 +188,7 @@ def _gpt2(encoder: bytes, merges: bytes) -> Pieces:
     """Numbers of GPT-2's are the dictionary's symbols, as in the official RoBERTa."""
     tokenizers = _tokenizers_library()
     try:
-        numbers: dict[str, int] = json.loads(encoder)
-        pairs = [tuple(line.split()) for line in merges.decode("utf-8").split("\n")[1:] if line.strip()]
+        numbers, pairs = parse_gpt2(encoder, merges)
         tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(numbers, pairs))
     except Exception as error:  # the library raises nothing narrower
         raise ValueError(f"{' and '.join(GPT2_FILES)} cannot be read: {error}") from None
@@ -175,13 +198,7 @@ def _gpt2(encoder: bytes, merges: bytes) -> Pieces:
 
 def _library(described: bytes) -> Pieces:
     """Tokens are the dictionary's symbols."""
-    tokenizers = _tokenizers_library()
-    try:
-        tokenizer = tokenizers.Tokenizer.from_buffer(described)
-    except Exception as error:  # the library raises nothing narrower
-        raise ValueError(f"{LIBRARY} cannot be read: {error}") from None
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
+    tokenizer = parse_library(described)
     return Pieces(_cut_with(tokenizer), [tokenizer.id_to_token(number) for number in _up_to_last(tokenizer.get_vocab())])
 
 

@@ -11,7 +11,7 @@ import sentencepiece
 from fairseq.data import Dictionary
 from sentencepiece import sentencepiece_pb2
 
-from ..data.tokenizer import GPT2_FILES, LIBRARY, MASK, SENTENCEPIECE, TOKENIZER_FILES
+from ..data.tokenizer import GPT2_FILES, LIBRARY, MASK, SENTENCEPIECE, TOKENIZER_FILES, parse_library
 from ..files import sha256
 
 
@@ -94,14 +94,10 @@ class LibraryPieces(Pieces):
     """A ``tokenizer.json`` of the tokenizers library, whose tokens are the dictionary's symbols (as of an imported BERT)."""
 
     def __init__(self, path: Path) -> None:
-        import tokenizers
-
         try:
-            self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
-        except Exception as error:  # the library raises nothing narrower
-            raise ValueError(f"{path} cannot be read as a tokenizer: {error}") from None
-        self._tokenizer.no_truncation()
-        self._tokenizer.no_padding()
+            self._tokenizer = parse_library(path.read_bytes())
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
 
     def cut(self, text: str) -> tuple[list[str], np.ndarray, np.ndarray]:
         encoded = self._tokenizer.encode(text, add_special_tokens=False)

@@ -16,7 +16,7 @@ from sentencepiece import sentencepiece_model_pb2
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from ..data.tokenizer import GPT2_FILES, LIBRARY, MASK, SENTENCEPIECE
+from ..data.tokenizer import GPT2_FILES, LIBRARY, MASK, SENTENCEPIECE, parse_gpt2
 from ..finetuning.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -148,9 +148,7 @@ def _from_library(path: Path, dictionary: Dictionary) -> Tokenizer:
 
 
 def _from_gpt2(folder: Path, dictionary: Dictionary) -> Tokenizer:
-    encoder, bpe = (folder / name for name in GPT2_FILES)
-    numbers: dict[str, int] = json.loads(encoder.read_text("utf-8"))
-    merges = [tuple(line.split()) for line in bpe.read_text("utf-8").splitlines()[1:] if line.strip()]
+    numbers, merges = parse_gpt2(*((folder / name).read_bytes() for name in GPT2_FILES))
     symbols = {piece: str(number) for piece, number in numbers.items()}
     pieces = {symbol: piece for piece, symbol in symbols.items()}
     # The dictionary's symbols are GPT-2's numbers; those that are not keep their names, as <s> and <mask>.
