@@ -86,7 +86,7 @@ def test_memory_of_the_states_is_that_of_a_measured_run(tmp_path, stage, precisi
 
 
 UNSHARDED = """
-import json, sys, torch
+import json, sys, time, torch
 from fairseq_posenc.deepspeed import footprint
 from torch.nn import functional as F
 torch.distributed.init_process_group("gloo")
@@ -100,6 +100,7 @@ with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], pr
         F.cross_entropy(logits, tokens[masked]).backward()
         optimizer.step()
     del logits
+    time.sleep(2)  # gloo's thread lets go of what it sent only after those who wait have been told
 parameters = sum(p.numel() for p in model.parameters())
 live = sum(event.nbytes() for event in profile.profiler.kineto_results.events() if event.name() == "[memory]")
 if torch.distributed.get_rank() == 0:
