@@ -152,4 +152,11 @@ def refuse_sharded_optimizer() -> None:
     Trainer.load_checkpoint = checked
 
 
-PATCHES = (load_weights_only, build_what_is_listed, read_literals, require_named_restore_file, copy_atomically, refuse_sharded_optimizer)
+PATCHES = (
+    load_weights_only,
+    build_what_is_listed,
+    read_literals,
+    require_named_restore_file,
+    copy_atomically,
+    refuse_sharded_optimizer,
+)

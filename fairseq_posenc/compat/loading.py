@@ -157,7 +157,9 @@ def _omegaconf_types() -> dict[str, type[StandIn]]:
     from omegaconf import DictConfig, ListConfig, base, nodes
 
     stand_ins = {DictConfig: Config, ListConfig: Config, base.Metadata: Metadata, base.ContainerMetadata: Metadata}
-    return {_name(type_): stand_in for type_, stand_in in [*stand_ins.items(), *((n, Value) for n in _subclasses(nodes.ValueNode))]}
+    return {
+        _name(type_): stand_in for type_, stand_in in [*stand_ins.items(), *((n, Value) for n in _subclasses(nodes.ValueNode))]
+    }
 
 
 def _subclasses(parent: type) -> list[type]:
