@@ -66,8 +66,9 @@ def build_what_is_listed() -> None:
 def read_literals() -> None:
     """Let fairseq's options that are lists, dictionaries or truth values in a string be literals, and not any Python.
 
-    ``fairseq.utils.eval_str_list`` and its like evaluate them, those of a checkpoint's model as well (``adaptive_softmax_cutoff``,
-    ``xformers_att_config``). Can go when fairseq uses ``ast.literal_eval`` there, as its ``dataclass.utils`` does.
+    ``fairseq.utils.eval_str_list`` and its like evaluate them, those of a checkpoint's model as well
+    (``adaptive_softmax_cutoff``, ``xformers_att_config``). Can go when fairseq uses ``ast.literal_eval``
+    there, as its ``dataclass.utils`` does.
     """
     from fairseq import utils
 

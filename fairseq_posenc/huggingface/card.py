@@ -137,7 +137,7 @@ def _describe_data(data: Path) -> str:
 def _arguments(cfg: DictConfig) -> str:
     """The run's configuration as YAML, without what was left at None and without folders of the machine it ran on."""
     groups: dict[str, dict[str, Any]] = {"common": {"seed": None, "fp16": None, "bf16": None}}
-    for group in (name for name in (*groups, *GROUPS) if cfg.get(name) is not None):
+    for group in (name for name in (*groups, *GROUPS) if name in cfg and cfg[name] is not None):
         values = _options(cfg, group)
         wanted = groups.get(group, values)
         groups[group] = {name: _without_folders(values[name]) for name in sorted(wanted) if values.get(name) is not None}

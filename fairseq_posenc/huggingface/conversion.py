@@ -81,7 +81,7 @@ def _common_config(checkpoint: Checkpoint) -> dict[str, Any]:
     common: dict[str, Any] = {"tie_word_embeddings": checkpoint.tied or checkpoint.head.kind != "MaskedLM"}
     if checkpoint.head.name is not None:
         labels = dict(enumerate(_labels(checkpoint)))
-        regression = bool(getattr(checkpoint.pretrained.trained.cfg.get("criterion"), "regression_target", False))
+        regression = bool(getattr(checkpoint.pretrained.trained.section("criterion"), "regression_target", False))
         common |= {
             "id2label": labels,
             "label2id": {label: i for i, label in labels.items()},

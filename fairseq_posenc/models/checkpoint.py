@@ -68,7 +68,7 @@ def _fault(content: Any) -> str | None:
     if not isinstance(content.get("model"), dict):
         return "it has no 'model', a dictionary of tensors"
     for name, value in content["model"].items():
-        if not isinstance(name, str) or not _is_ordinary(value):
+        if not isinstance(name, str) or not is_ordinary(value):
             return f"{name!r} of its model is no tensor of numbers that the file holds"
     kinds = {"args": Namespace, "cfg": (dict, DictConfig), "optimizer_history": list}
     for name in ("extra_state", "last_optimizer_state", "task_state"):
@@ -82,7 +82,7 @@ def _fault(content: Any) -> str | None:
     return None
 
 
-def _is_ordinary(value: Any) -> bool:
+def is_ordinary(value: Any) -> bool:
     """Whether it is a tensor whose every number is in the file: none that is spread out, or has no content."""
     return (
         type(value) in (Tensor, nn.Parameter)
@@ -102,15 +102,15 @@ def explained(path: str | os.PathLike) -> Iterator[None]:
     """
     try:
         yield
-    except (ValueError, OSError):
+    except OSError:
         raise
-    except MemoryError:
-        raise ValueError(f"{path}: its configuration describes a model that is too large for this machine's memory") from None
+    except ValueError as error:
+        raise error if str(path) in str(error) else ValueError(f"{path}: {error}") from error
     except Exception as error:
         reason = str(error).partition("\n")[0]
         raise ValueError(
-            f"{path}: its configuration describes no model that can be built ({type(error).__name__}: {reason}). It is damaged, or "
-            "of another release: use another checkpoint."
+            f"{path}: its configuration describes no model that can be built ({type(error).__name__}: {reason}). It is damaged "
+            "or of another release: use another."
         ) from error
 
 
@@ -156,6 +156,10 @@ class Trained:
         history = self.content.get("optimizer_history")
         return history[-1].get("num_updates") if history else None
 
+    def section(self, name: str) -> Any:
+        """A part of the configuration, such as ``task``; None where there is none."""
+        return self.cfg[name] if name in self.cfg else None
+
     def options(self, **changes: Any) -> DictConfig:
         """The model's options with ``changes``, such as other dropout probabilities."""
         options = copy.deepcopy(self._options)
@@ -176,7 +180,7 @@ class Trained:
         """
         with explained(self.path):
             options = self._our_options()
-            self._check_sizes(options)
+            self._check_sizes(vars(options))
             with torch.device("meta"):
                 encoder = Encoder(encoder_config(complete(options, self.cfg.task), dictionary))
             described = sum(parameter.numel() for parameter in encoder.parameters())
@@ -201,9 +205,9 @@ class Trained:
 
     def _find_options(self) -> DictConfig:
         with explained(self.path):
-            options = self.cfg.get("model")
+            options = self.section("model")
             trust.require_ours(options, self.path)
-            if self.cfg.get("task") is None:
+            if self.section("task") is None:
                 raise ValueError(f"{self.path}: its configuration names no task")
             if isinstance(options, Namespace):
                 with omegaconf_no_object_check():
@@ -218,16 +222,13 @@ class Trained:
         return {name.replace("decoder.", "encoder.", 1) if name.startswith("decoder.") else name: value
                 for name, value in from_stock(self.state).items()}  # fmt: skip
 
-    def _our_options(self, **changes: Any) -> DictConfig | Namespace:
+    def _our_options(self, **changes: Any) -> Namespace:
         """The options for this package's model: fairseq's own is ours with absolute positions."""
-        options = self.options(**changes)
-        if ARCH_MODEL_REGISTRY[self.arch] is not RobertaModel:
-            return options
-        return Namespace(**{**options, "positions": "absolute"})
+        stock = {"positions": "absolute"} if ARCH_MODEL_REGISTRY[self.arch] is RobertaModel else {}
+        return Namespace(**{**self.options(**changes), **stock})
 
-    def _check_sizes(self, options: Mapping[str, Any] | Namespace) -> None:
+    def _check_sizes(self, values: Mapping[str, Any]) -> None:
         """Refuse sizes that no tensors of the file bear out, or that none could."""
-        values = vars(options) if isinstance(options, Namespace) else options
         for name in (*ENCODER_FIELDS, *POSITION_FIELDS):
             value = values.get(name)
             most = MOST_LAYERS if name == "encoder_layers" else MOST
@@ -236,8 +237,8 @@ class Trained:
         width = self._ours[WORDS].shape[-1]
         if values.get("encoder_embed_dim") not in (None, width):
             raise ValueError(
-                f"{self.path} does not fit its own configuration: encoder_embed_dim is {values['encoder_embed_dim']}, and its word "
-                f"embeddings have {width}"
+                f"{self.path} does not fit its own configuration: encoder_embed_dim is {values['encoder_embed_dim']}, and its "
+                f"word embeddings have {width}"
             )
 
 
