@@ -6,8 +6,6 @@ like such data (:mod:`.stand_ins`).
 """
 
 import argparse
-import enum
-import functools
 import os
 import pathlib
 import pickle
@@ -61,8 +59,8 @@ def load(file: Any, map_location: Any = "cpu", **options: Any) -> Any:
         raise
     except Refused as error:
         raise pickle.UnpicklingError(
-            f"{name} {error}, as no checkpoint of fairseq does, so nothing was loaded. It is damaged or was made to do harm: "
-            "use another."
+            f"{name} {error}, unlike any checkpoint of fairseq, so nothing was loaded. It is damaged, or made to do harm: use "
+            "another."
         ) from None
     except Exception as error:  # a damaged file shows itself as almost any exception
         message = str(error)
@@ -123,7 +121,7 @@ def allowed_types() -> dict[str, Any]:
     plain = [argparse.Namespace, pathlib.PosixPath, pathlib.WindowsPath, frozenset, slice]
     types = {_name(type_): type_ for type_ in [*plain, *_fairseq_types()]}
     functions = {"builtins.bytes": empty_bytes, "collections.defaultdict": plain_dict}
-    return types | _choices() | _only_named() | functions | _omegaconf_types() | _numpy_types() | _older_names()
+    return types | _only_named() | functions | _omegaconf_types() | _numpy_types() | _older_names()
 
 
 def _only_named() -> dict[str, str]:
@@ -143,14 +141,6 @@ def _fairseq_types() -> list[type]:
     from fairseq.logging import meters
 
     return [Dictionary, *_subclasses(meters.Meter), meters.MetersDict, *_subclasses(FairseqDataclass), _TensorPlaceholder]
-
-
-def _choices() -> dict[str, Any]:
-    """The choices of flags: they can be named, and not be given a state, which all of a process would see."""
-    from fairseq.dataclass import constants
-
-    classes = [value for value in vars(constants).values() if isinstance(value, type) and issubclass(value, enum.Enum)]
-    return {_name(type_): functools.partial(type_) for type_ in classes}
 
 
 def _omegaconf_types() -> dict[str, type[StandIn]]:

@@ -54,7 +54,7 @@ class DType(StandIn):
         match self.args, self.state:
             case (str(code), *_), (_, "<" | ">" | "|" | "=" as order, *_) if NUMBER.fullmatch(code):
                 return np.dtype(code if order == "|" else order + code)
-        raise Refused(f"holds NumPy data of the type {self.args[:1]}, and only numbers are read")
+        raise Refused(f"holds NumPy data of the type {self.args[0] if self.args else None!r}, which is no number")
 
 
 class Array(StandIn):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..encoder import EncoderConfig
 from ..finetuning.pretrained import Pretrained
-from ..models.checkpoint import StateDict, explained
+from ..models.checkpoint import StateDict, explained, load_into
 from ..tasks.squad import SpanHead
 from .names import SPANS, head_names
 
@@ -55,10 +55,7 @@ class Checkpoint:
         if f"{SPANS}weight" in saved:
             self.model.encoder.lm_head = SpanHead(self.model.args.encoder_embed_dim)
         with explained(path):
-            try:
-                self.model.load_state_dict(dict(saved), strict=True)
-            except RuntimeError as error:
-                raise ValueError(f"{path} does not fit the model that its own configuration describes: {error}") from error
+            load_into(self.model, saved, f"{path} does not fit the model that its own configuration describes")
         self.model.float().eval()
         encoder = self.model.encoder.sentence_encoder
         self.config: EncoderConfig = dataclasses.replace(

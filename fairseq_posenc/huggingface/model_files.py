@@ -24,7 +24,7 @@ from transformers.utils import cached_file
 from ..compat import loading
 from ..data.tokenizer import library_errors
 from ..encoder import EncoderConfig
-from ..models.checkpoint import MOST, MOST_LAYERS, StateDict, explained, is_ordinary
+from ..models.checkpoint import MOST, StateDict, count_layers, explained, is_ordinary
 from . import modeling
 from .configuration import PosencConfig
 
@@ -116,7 +116,7 @@ def read_config(name: str) -> PretrainedConfig:
     if lacking := needed - options.keys():
         raise ValueError(f"{path} lacks {', '.join(sorted(lacking))}: it is no complete config of a model. Copy it again.")
     for option, value in options.items():
-        if not _has_kind(value, known[option]) or _is_absurd(option, value):
+        if not _has_kind(value, known[option]) or _is_absurd(value):
             raise ValueError(f"{path}: {option} is {str(value)[:80]!r}, which no model of type {model_type} has. Copy it again.")
     with explained(path):
         return (PosencConfig if ours else getattr(transformers, f"{PREFIXES[model_type]}Config"))(**options)
@@ -131,6 +131,8 @@ def load_model(name: str, config: PretrainedConfig, kind: str) -> PreTrainedMode
     library: Any = modeling if isinstance(config, PosencConfig) else transformers
     model_class = getattr(library, PREFIXES[config.model_type] + ("Model" if kind == "Model" else f"For{kind}"))
     state = read_weights(name)
+    if (layers := count_layers(state)) != config.num_hidden_layers:
+        raise ValueError(f"{name}: by config.json the model has {config.num_hidden_layers} layers, and its weights have {layers}")
     with explained(f"{name}/config.json"):
         with torch.device("meta"):
             described = sum(parameter.numel() for parameter in model_class(config).parameters())
@@ -225,6 +227,5 @@ def _has_kind(value: Any, kind: type) -> bool:
     return type(value) is kind
 
 
-def _is_absurd(option: str, value: Any) -> bool:
-    most = MOST_LAYERS if option in ("num_hidden_layers", "layers") else MOST
-    return type(value) in (int, float) and not 0 <= value <= most
+def _is_absurd(value: Any) -> bool:
+    return type(value) in (int, float) and not 0 <= value <= MOST

@@ -20,7 +20,7 @@ from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedModel
 
 from ..encoder import ACTIVATIONS, EncoderConfig
-from ..models.checkpoint import Trained, explained
+from ..models.checkpoint import Trained, explained, load_into
 from ..models.stock import from_stock
 from . import names
 from .configuration import PosencConfig
@@ -83,10 +83,7 @@ def _read_fairseq(folder: Path) -> Source:
     options = Namespace(**trained.options())
     with explained(path):
         model = RobertaModel.build_model(options, SimpleNamespace(cfg=options, source_dictionary=vocabulary.dictionary))
-        try:
-            model.load_state_dict(trained.state, strict=True)
-        except RuntimeError as error:
-            raise ValueError(f"{path} is no RoBERTa of fairseq: {error}") from error
+        load_into(model, trained.state, f"{path} is no RoBERTa of fairseq")
     model.float().eval()
     return Source(
         config=config,

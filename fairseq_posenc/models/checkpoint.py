@@ -11,9 +11,11 @@ import dataclasses
 import logging
 import os
 import pickle
+import re
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from enum import Enum
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,24 +24,24 @@ from typing import Any
 import torch
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
-from fairseq.dataclass.utils import omegaconf_no_object_check
+from fairseq.dataclass.utils import interpret_dc_type, omegaconf_no_object_check
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 from fairseq.models.roberta import RobertaModel
 from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
 from torch import Tensor, nn
 
 from ..compat import loading, trust
 from ..encoder import Encoder
-from .config import ENCODER_FIELDS, POSITION_FIELDS
+from .config import DEFAULTS, ENCODER_FIELDS, POSITION_FIELDS
 from .roberta import PosencRobertaModel, complete, encoder_config
 from .stock import from_stock
 
 StateDict = dict[str, Tensor]
 
 WORDS = "encoder.sentence_encoder.embed_tokens.weight"
-ENCODER = "encoder.sentence_encoder."
-MOST_LAYERS = 1000
-MOST = 10**6  # of any other size
+LAYER = re.compile(r"\.layers?\.(\d+)\.")
+MOST = 10**6  # of any size
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -57,8 +59,14 @@ def load(path: Path) -> dict[str, Any]:
     except (RuntimeError, pickle.UnpicklingError) as error:
         raise ValueError(str(error)) from error
     if fault := _fault(content):
-        raise ValueError(f"{path} is no checkpoint that fairseq's trainer saved: {fault}")
+        raise _no_checkpoint(path, fault)
     return content
+
+
+def _no_checkpoint(path: Path, fault: str) -> ValueError:
+    return ValueError(
+        f"{path} is no checkpoint that fairseq's trainer saved: {fault}. Name a .pt file that fairseq-train has written."
+    )
 
 
 def _fault(content: Any) -> str | None:
@@ -69,17 +77,17 @@ def _fault(content: Any) -> str | None:
         return "it has no 'model', a dictionary of tensors"
     for name, value in content["model"].items():
         if not isinstance(name, str) or not is_ordinary(value):
-            return f"{name!r} of its model is no tensor of numbers that the file holds"
+            return f"in its model, {name!r} is no tensor of numbers that the file holds"
     kinds = {"args": Namespace, "cfg": (dict, DictConfig), "optimizer_history": list}
     for name in ("extra_state", "last_optimizer_state", "task_state"):
         kinds[name] = dict
     for name, kind in kinds.items():
         if content.get(name) is not None and not isinstance(content[name], kind):
-            return f"its {name!r} is a {type(content[name]).__name__}"
-    for entry in content.get("optimizer_history") or ():
-        if not isinstance(entry, dict) or not isinstance(entry.get("num_updates", 0), int):
-            return "its 'optimizer_history' is not a list of dictionaries with the number of updates"
-    return None
+            return f"its {name!r} is of the type {type(content[name]).__name__}"
+    history = content.get("optimizer_history")
+    if history is not None and not all(isinstance(entry, dict) and type(entry.get("num_updates", 0)) is int for entry in history):
+        return "its 'optimizer_history' is not a list of dictionaries with the number of updates"
+    return "its 'optimizer_history' is empty" if history == [] else None
 
 
 def is_ordinary(value: Any) -> bool:
@@ -104,14 +112,34 @@ def explained(path: str | os.PathLike) -> Iterator[None]:
         yield
     except OSError:
         raise
-    except ValueError as error:
-        raise error if str(path) in str(error) else ValueError(f"{path}: {error}") from error
     except Exception as error:
+        if isinstance(error, ValueError) and not isinstance(error, OmegaConfBaseException):
+            raise error if str(path) in str(error) else ValueError(f"{path}: {error}") from error
         reason = str(error).partition("\n")[0]
         raise ValueError(
             f"{path}: its configuration describes no model that can be built ({type(error).__name__}: {reason}). It is damaged "
             "or of another release: use another."
         ) from error
+
+
+def load_into(model: nn.Module, state: StateDict, fault: str) -> None:
+    """Load all of a state dict into a model that has a place for all of it.
+
+    Raises:
+        ValueError: parameters are missing, left over or of other shapes; ``fault`` begins the sentence.
+    """
+    try:
+        model.load_state_dict(dict(state), strict=True)
+    except KeyError as error:
+        raise ValueError(f"{fault}: it lacks {error}") from error
+    except RuntimeError as error:
+        reason = " ".join(str(error).partition(":")[2].split())  # a line for each parameter
+        raise ValueError(f"{fault}: {reason[:500]}{' …' if len(reason) > 500 else ''}") from error
+
+
+def count_layers(names: Iterable[str]) -> int:
+    """How many layers parameters of these names are of."""
+    return len({found[1] for found in map(LAYER.search, names) if found})
 
 
 class Trained:
@@ -135,8 +163,12 @@ class Trained:
     def __init__(self, path: Path) -> None:
         self.path = path
         content = load(path)
-        if content.get("args") is None and content.get("cfg") is None:
-            raise ValueError(f"{path} holds no configuration: it is not a checkpoint that fairseq's trainer saved")
+        cfg = content.get("cfg")
+        if content.get("args") is None and cfg is None:
+            raise _no_checkpoint(path, "it holds no configuration")
+        for name in ("model", "task"):
+            if cfg is not None and not isinstance(cfg[name] if name in cfg else None, (dict, DictConfig, Namespace)):
+                raise _no_checkpoint(path, f"its configuration has no options of the {name}")
         self.content = _upgraded(path, content)
         self.state: StateDict = content["model"]
         self.cfg: DictConfig = content["cfg"]
@@ -158,7 +190,7 @@ class Trained:
 
     def section(self, name: str) -> Any:
         """A part of the configuration, such as ``task``; None where there is none."""
-        return self.cfg[name] if name in self.cfg else None
+        return self.cfg[name] if name in self.cfg else None  # noqa: SIM401 - its get() refuses what is not there
 
     def options(self, **changes: Any) -> DictConfig:
         """The model's options with ``changes``, such as other dropout probabilities."""
@@ -207,13 +239,9 @@ class Trained:
         with explained(self.path):
             options = self.section("model")
             trust.require_ours(options, self.path)
-            if self.section("task") is None:
-                raise ValueError(f"{self.path}: its configuration names no task")
             if isinstance(options, Namespace):
                 with omegaconf_no_object_check():
                     options = OmegaConf.create(vars(options))
-            if not isinstance(options, DictConfig):
-                raise ValueError(f"{self.path}: its configuration has no options of a model")
             return options
 
     @cached_property
@@ -228,18 +256,29 @@ class Trained:
         return Namespace(**{**self.options(**changes), **stock})
 
     def _check_sizes(self, values: Mapping[str, Any]) -> None:
-        """Refuse sizes that no tensors of the file bear out, or that none could."""
-        for name in (*ENCODER_FIELDS, *POSITION_FIELDS):
+        """Refuse values that no model has, and sizes that are not those of the file's tensors."""
+        for name, (declared, _) in {**ENCODER_FIELDS, **POSITION_FIELDS}.items():
             value = values.get(name)
-            most = MOST_LAYERS if name == "encoder_layers" else MOST
-            if isinstance(value, int) and not 0 <= value <= most:
-                raise ValueError(f"{self.path}: its configuration has {name} = {value}, which is no size of a model")
-        width = self._ours[WORDS].shape[-1]
-        if values.get("encoder_embed_dim") not in (None, width):
-            raise ValueError(
-                f"{self.path} does not fit its own configuration: encoder_embed_dim is {values['encoder_embed_dim']}, and its "
-                f"word embeddings have {width}"
-            )
+            if value is not None and not _can_be(value, declared):
+                raise ValueError(f"{self.path}: its configuration has {name} = {value!r}, which no model has. It is damaged: use "
+                                 "another checkpoint.")  # fmt: skip
+        found = {"encoder_layers": count_layers(self.state), "encoder_embed_dim": self._ours[WORDS].shape[-1]}
+        for name, size in found.items():
+            if (described := values.get(name) or DEFAULTS[name]) != size:
+                raise ValueError(
+                    f"{self.path} does not fit its own configuration, in which {name} is {described!r}: by its parameters it "
+                    f"is {size}. It is damaged: use another checkpoint."
+                )
+
+
+def _can_be(value: Any, declared: Any) -> bool:
+    """Whether it can be the value of an option that is declared so, and is no absurd size."""
+    kind = interpret_dc_type(declared)
+    if issubclass(kind, Enum):
+        return str(value) in [str(choice.value) for choice in kind]
+    if isinstance(value, int) and not 0 <= value <= MOST:
+        return False
+    return isinstance(value, (int, float) if kind is float else kind)
 
 
 def _upgraded(path: Path, content: dict[str, Any]) -> dict[str, Any]:
@@ -254,9 +293,7 @@ def _upgraded(path: Path, content: dict[str, Any]) -> dict[str, Any]:
         return checkpoint_utils._upgrade_state_dict(content)
     except Exception as error:
         reason = str(error).partition("\n")[0]
-        raise ValueError(
-            f"{path} is no checkpoint that fairseq's trainer saved: {type(error).__name__}: {reason} in its configuration or "
-            "the trainer's state"
-        ) from error
+        fault = f"its configuration or the trainer's state cannot be read ({type(error).__name__}: {reason})"
+        raise _no_checkpoint(path, fault) from error
     finally:
         logging.disable(before)
