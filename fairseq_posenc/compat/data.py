@@ -45,7 +45,7 @@ def explain_dictionaries() -> None:
         except OSError:
             raise
         except Exception as error:  # fairseq raises nothing narrower
-            reason = "it is not UTF-8" if "Incorrect encoding" in str(error) else str(error).split(". ")[0]
+            reason = "it is not UTF-8" if "Incorrect encoding" in str(error) else " ".join(str(error).split(". ")[0].split())
             raise ValueError(
                 f"{f} cannot be read as a dictionary: {reason}. Each line holds a symbol, a space and a count, and each symbol "
                 "stands there once: copy the file again from where the data was prepared."

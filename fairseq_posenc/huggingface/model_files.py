@@ -108,7 +108,7 @@ def read_config(name: str) -> PretrainedConfig:
         ) from None
     described = _read_json(path)
     model_type = described.get("model_type")
-    if model_type not in PREFIXES:
+    if not isinstance(model_type, str) or model_type not in PREFIXES:
         raise ValueError(f"models of type {model_type!r} cannot be imported, only {', '.join(PREFIXES)}")
     ours = model_type == PosencConfig.model_type
     known, needed = (POSENC_OPTIONS, POSENC_NEEDED) if ours else (BERT_OPTIONS, NEEDED)
@@ -179,7 +179,7 @@ def read_tokenizer(name: str, model_type: str) -> PreTrainedTokenizerBase:
         raise ValueError(f"{nothing}: there is none of {', '.join(VOCABULARY_FILES)}")
     configs = [_read_json(path) for file in ("tokenizer_config.json", "config.json") if (path := _find(name, file))]
     named = next((config["tokenizer_class"] for config in configs if config.get("tokenizer_class")), None)
-    if named is not None and named not in TOKENIZER_CLASSES:
+    if named is not None and not (isinstance(named, str) and named in TOKENIZER_CLASSES):
         raise ValueError(f"{name}: tokenizers of the class {named!r} cannot be read, only {', '.join(sorted(TOKENIZER_CLASSES))}")
     options = {option: value for option, value in configs[0].items() if option in TOKENIZER_OPTIONS}
     with tempfile.TemporaryDirectory() as temporary, library_errors(nothing):

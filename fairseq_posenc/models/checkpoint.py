@@ -167,7 +167,7 @@ class Trained:
         if content.get("args") is None and cfg is None:
             raise _no_checkpoint(path, "it holds no configuration")
         for name in ("model", "task"):
-            if cfg is not None and not isinstance(cfg[name] if name in cfg else None, (dict, DictConfig, Namespace)):
+            if cfg is not None and not isinstance(cfg.get(name), (dict, DictConfig, Namespace)):
                 raise _no_checkpoint(path, f"its configuration has no options of the {name}")
         self.content = _upgraded(path, content)
         self.state: StateDict = content["model"]
