@@ -31,10 +31,6 @@ def refused(contents, damaged_bin, commands, data_bin, refusal, tmp_path):
     return refused
 
 
-def twice(lines):
-    return [*lines, lines[3]]
-
-
 DICTIONARIES = {
     "a symbol twice": lambda text: text + text.splitlines(keepends=True)[3],
     "not UTF-8": lambda text: text.encode() + b"\xe9\xe8 1\n",
@@ -98,11 +94,15 @@ def test_sentencepiece_for_prepare(case, damaged_bin, refusal, tmp_path):
     assert "not a sentencepiece model" in prepare(path, refusal, tmp_path)
 
 
-def prepare(vocabulary, refusal, tmp_path) -> str:
+def preparation(vocabulary, tmp_path) -> list[str]:
+    """What follows ``prepare``, to prepare a little text with a vocabulary."""
     (tmp_path / "text.txt").write_text("red ball\n\n" * 9)
     text = str(tmp_path / "text.txt")
-    status_of = [text, "--valid", text, "--vocabulary", str(vocabulary), "--out", str(tmp_path / "out"), "--workers", "1"]
-    return refusal("prepare", *status_of)
+    return [text, "--valid", text, "--vocabulary", str(vocabulary), "--out", str(tmp_path / "out"), "--workers", "1"]
+
+
+def prepare(vocabulary, refusal, tmp_path) -> str:
+    return refusal("prepare", *preparation(vocabulary, tmp_path))
 
 
 @pytest.fixture
@@ -139,12 +139,13 @@ def test_tokenizers_library(command, case, library_bin, refused, refusal, tmp_pa
     assert "tokenizer.json cannot be read: " in said
 
 
-def test_a_tokenizer_that_cannot_cut(library_bin, refusal, tmp_path):
+def test_a_tokenizer_that_cannot_cut(library_bin, capsys, tmp_path):
     path = library_bin / "tokenizer.json"
     described = json.loads(path.read_text())
     described["model"]["unk_token"] = "nowhere"
     path.write_text(json.dumps(described))
-    assert "cannot cut the text" in prepare(library_bin, refusal, tmp_path)
+    assert main(["prepare", *preparation(library_bin, tmp_path)]) == 2
+    assert "cannot cut the text" in capsys.readouterr().err.splitlines()[-1]
 
 
 @pytest.fixture
@@ -182,6 +183,4 @@ def test_gpt2_files(command, file, content, gpt2_bin, refused, refusal, tmp_path
 
 
 def test_gpt2_files_that_are_whole(gpt2_bin, tmp_path):
-    (tmp_path / "text.txt").write_text("red ball\n\n" * 9)
-    text = str(tmp_path / "text.txt")
-    assert main(["prepare", text, "--valid", text, "--vocabulary", str(gpt2_bin), "--out", str(tmp_path / "new")]) == 0
+    assert main(["prepare", *preparation(gpt2_bin, tmp_path)]) == 0
