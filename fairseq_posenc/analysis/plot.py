@@ -8,14 +8,13 @@ to key, one panel a layer. Needs matplotlib (pip install -e '.[plots]').
 
 import argparse
 import math
-import pickle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from fairseq_posenc.analysis.scoring import reach, scoring_curves, tisa_parameters
+from fairseq_posenc.analysis.scoring import REACH, reach, scoring_curves, tisa_parameters
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("checkpoint", metavar="CHECKPOINT", type=Path, help="a fairseq checkpoint (.pt)")
     parser.add_argument("--out", required=True, metavar="FILE", type=Path, help="the picture: .png, .svg or .pdf")
     parser.add_argument("--max-offset", type=int, metavar="K", help="show offsets from -K to K (default: as far as "
-                        "the functions reach, 128 at most)")  # fmt: skip
+                        f"the functions reach, {REACH} at most)")  # fmt: skip
     parser.add_argument("--title", help="a line above the panels")
 
 
@@ -40,11 +39,7 @@ def main(args: argparse.Namespace) -> None:
     """
     if args.max_offset is not None and args.max_offset < 1:
         raise ValueError(f"--max-offset {args.max_offset}: at least 1 is needed")
-    try:
-        parameters = tisa_parameters(args.checkpoint)
-    except (RuntimeError, pickle.UnpicklingError) as error:
-        raise ValueError(str(error)) from error
-    save(scoring_figure(parameters, args.max_offset, args.title), args.out)
+    save(scoring_figure(tisa_parameters(args.checkpoint), args.max_offset, args.title), args.out)
     print(args.out)
 
 
@@ -53,7 +48,7 @@ def scoring_figure(
 ) -> "Figure":
     """One panel a layer, one line a head: f_θ(k) against k at whole offsets from ``-max_offset`` to ``max_offset``."""
     figure_class = require_matplotlib()
-    max_offset = max_offset or reach(parameters, limit=128)
+    max_offset = max_offset or reach(parameters, limit=REACH)
     offsets = torch.arange(-max_offset, max_offset + 1)
     curves = scoring_curves(parameters, offsets)
     layers, heads, _ = curves.shape

@@ -1,12 +1,14 @@
 """Checkpoint files: read safely, asked for by name, copied atomically."""
 
+import ast
 import functools
 import os
 import shutil
+from contextvars import ContextVar
 
 import torch
 
-from fairseq_posenc.compat import loading
+from fairseq_posenc.compat import loading, trust
 from fairseq_posenc.compat.view import View
 
 
@@ -21,6 +23,61 @@ def load_weights_only() -> None:
     from fairseq.distributed import utils as distributed_utils
 
     checkpoint_utils.torch = distributed_utils.torch = View(torch, load=loading.load)
+
+
+def build_what_is_listed() -> None:
+    """Look up on a list what a checkpoint names before fairseq builds it: see :mod:`.trust`.
+
+    fairseq-validate, -generate, -eval-lm, -interactive and ``from_pretrained`` build the model that a file names, and where no
+    task is given its task, criterion and tokenizer, out of the file's own values. Can go when fairseq evaluates none of them.
+    """
+    from fairseq import checkpoint_utils
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+
+    load_ensemble, load_to_cpu = checkpoint_utils.load_model_ensemble_and_task, checkpoint_utils.load_checkpoint_to_cpu
+    given: ContextVar[tuple[str, ...] | None] = ContextVar("given", default=None)  # None where nothing will be built
+
+    @functools.wraps(load_to_cpu)
+    def load_listed(path, *args, **kwargs):
+        state = load_to_cpu(path, *args, **kwargs)
+        if given.get() is not None:
+            require(state, path)
+        return state
+
+    def require(state, path):
+        old = state.get("args")
+        cfg = state.get("cfg") if old is None else convert_namespace_to_omegaconf(old)  # as fairseq chooses
+        trust.require_stock(cfg, path, given.get())
+
+    @functools.wraps(load_ensemble)
+    def build_listed(filenames, arg_overrides=None, task=None, strict=True, suffix="", num_shards=1, state=None):
+        token = given.set(() if task is None else ("task",))
+        try:
+            if state is not None:
+                require(state, filenames[0])
+            return load_ensemble(filenames, arg_overrides, task, strict, suffix, num_shards, state)
+        finally:
+            given.reset(token)
+
+    checkpoint_utils.load_checkpoint_to_cpu = load_listed
+    checkpoint_utils.load_model_ensemble_and_task = build_listed
+
+
+def read_literals() -> None:
+    """Let fairseq's options that are lists, dictionaries or truth values in a string be literals, and not any Python.
+
+    ``fairseq.utils.eval_str_list`` and its like evaluate them, those of a checkpoint's model as well
+    (``adaptive_softmax_cutoff``, ``xformers_att_config``). Can go when fairseq uses ``ast.literal_eval``
+    there, as its ``dataclass.utils`` does.
+    """
+    from fairseq import utils
+
+    def literal(text):
+        if not isinstance(text, str):
+            raise TypeError(f"a string is needed, not {type(text).__name__}")  # as eval, which eval_bool relies on
+        return ast.literal_eval(text.strip())
+
+    utils.eval = literal
 
 
 def require_named_restore_file() -> None:
@@ -96,4 +153,11 @@ def refuse_sharded_optimizer() -> None:
     Trainer.load_checkpoint = checked
 
 
-PATCHES = (load_weights_only, require_named_restore_file, copy_atomically, refuse_sharded_optimizer)
+PATCHES = (
+    load_weights_only,
+    build_what_is_listed,
+    read_literals,
+    require_named_restore_file,
+    copy_atomically,
+    refuse_sharded_optimizer,
+)

@@ -20,24 +20,38 @@ def numpy_names() -> None:
         module.np = view
 
 
-def name_missing_dictionary() -> None:
-    """Say what a missing dict.txt means, where fairseq passes on a bare FileNotFoundError. Can go when fairseq says it."""
+def explain_dictionaries() -> None:
+    """Name a dict.txt that is missing or cannot be read, and say what to do.
+
+    fairseq passes on a bare FileNotFoundError, raises Exception and RuntimeError about the encoding and about symbols that
+    stand twice, and names no file. Can go when fairseq says it.
+    """
     from fairseq.data import Dictionary
 
     add_from_file = Dictionary.add_from_file
 
     @functools.wraps(add_from_file)
     def explained(self, f):
+        if not isinstance(f, str):
+            return add_from_file(self, f)
         try:
-            add_from_file(self, f)
+            return add_from_file(self, f)
         except FileNotFoundError as error:
             raise FileNotFoundError(
                 f"There is no dictionary {f}. A fairseq data directory (a data-bin) holds its dictionary beside the .bin "
                 "and .idx files: check the DATA argument, or make a data-bin from text with fairseq-posenc prepare (or "
                 "fairseq-preprocess)."
             ) from error
+        except OSError:
+            raise
+        except Exception as error:  # fairseq raises nothing narrower
+            reason = "it is not UTF-8" if "Incorrect encoding" in str(error) else " ".join(str(error).split(". ")[0].split())
+            raise ValueError(
+                f"{f} cannot be read as a dictionary: {reason}. Each line holds a symbol, a space and a count, and each symbol "
+                "stands there once: copy the file again from where the data was prepared."
+            ) from error
 
     Dictionary.add_from_file = explained
 
 
-PATCHES = (numpy_names, name_missing_dictionary)
+PATCHES = (numpy_names, explain_dictionaries)

@@ -1,28 +1,42 @@
 """Reads checkpoints without running code from them.
 
 ``torch.load(weights_only=True)`` builds tensors, plain containers and types that are allowed by name. fairseq's
-checkpoints hold a few types more, listed here; all of them only carry data. Anything else is refused.
+checkpoints hold a few types more, listed here; all of them only carry data. Anything else is refused, and so is what only looks
+like such data (:mod:`.stand_ins`).
 """
 
 import argparse
-import codecs
-import collections
-import enum
 import os
 import pathlib
 import pickle
 import re
 import typing
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
+
+from fairseq_posenc.compat.stand_ins import (
+    Array,
+    Config,
+    DType,
+    Metadata,
+    Refused,
+    StandIn,
+    Value,
+    empty_bytes,
+    plain_dict,
+    scalar,
+    settle,
+)
 
 
 def load(file: Any, map_location: Any = "cpu", **options: Any) -> Any:
     """``torch.load`` that never runs code from the file, whatever the release of PyTorch.
+
+    Where the content is a checkpoint, its configuration (``cfg`` or ``args``) is text: ``${env:NAME}`` in it stays as it is.
 
     Args:
         file: path or binary file object.
@@ -37,12 +51,17 @@ def load(file: Any, map_location: Any = "cpu", **options: Any) -> Any:
         with open(file, "rb") as opened:
             return load(opened, map_location, **options)
     name = getattr(file, "name", "data from another process")
-    types = allowed_types()
     try:
-        with safe_globals(types):
-            return torch.load(file, map_location=map_location, **{**options, "weights_only": True})
+        _require_uncompressed(file)
+        with safe_globals(allowed_types()):
+            return settle(torch.load(file, map_location=map_location, **{**options, "weights_only": True}))
     except MemoryError:
         raise
+    except Refused as error:
+        raise pickle.UnpicklingError(
+            f"{name} {error}, unlike any checkpoint of fairseq, so nothing was loaded. It is damaged, or made to do harm: use "
+            "another."
+        ) from None
     except Exception as error:  # a damaged file shows itself as almost any exception
         message = str(error)
         refused = refused_type(message) if isinstance(error, pickle.UnpicklingError) else None
@@ -59,6 +78,17 @@ def load(file: Any, map_location: Any = "cpu", **options: Any) -> Any:
             f"({type(error).__name__}: {reason}). Restore from another file, for example --restore-file with the "
             "newest other .pt file beside it, or copy it again; to train from the start, move it away."
         ) from error
+
+
+def _require_uncompressed(file: Any) -> None:
+    """``torch.save`` never compresses; a small file that did could fill the memory."""
+    start = file.tell()
+    if zipfile.is_zipfile(file):
+        with zipfile.ZipFile(file) as archive:
+            inside = sum(entry.file_size for entry in archive.infolist())
+        if inside > file.seek(0, os.SEEK_END):
+            raise Refused("is compressed")
+    file.seek(start)
 
 
 def refused_type(message: str) -> str | None:
@@ -84,36 +114,42 @@ def _name(type_: Any) -> str:
 
 
 def allowed_types() -> dict[str, Any]:
-    """What fairseq's checkpoints, old and new, hold besides tensors and containers: the name in the file, and the type."""
-    plain = [
-        *(argparse.Namespace, collections.defaultdict, pathlib.PosixPath, pathlib.WindowsPath, typing.Any),
-        *(bool, bytearray, bytes, complex, dict, float, frozenset, int, list, set, slice, str, tuple, type(None)),
-        codecs.encode,  # bytes in a pickle of protocol 2, as torch.save writes
-    ]
-    types = {_name(type_): type_ for type_ in [*plain, *_fairseq_types(), *_omegaconf_types()]}
-    return types | _numpy_types() | _older_names()
+    """What fairseq's checkpoints, old and new, hold besides tensors and containers: the name in the file, and what is built.
+
+    Nothing here does more than keep what it is given. Types of others that would do more have stand-ins.
+    """
+    plain = [argparse.Namespace, pathlib.PosixPath, pathlib.WindowsPath, frozenset, slice]
+    types = {_name(type_): type_ for type_ in [*plain, *_fairseq_types()]}
+    functions = {"builtins.bytes": empty_bytes, "collections.defaultdict": plain_dict}
+    return types | _only_named() | functions | _omegaconf_types() | _numpy_types() | _older_names()
+
+
+def _only_named() -> dict[str, str]:
+    """Types that OmegaConf's metadata mentions and nothing is built of: their names."""
+    mentioned = [typing.Any, bool, bytearray, complex, dict, float, int, list, set, str, tuple, type(None)]
+    return {_name(type_): _name(type_) for type_ in mentioned}
 
 
 def _fairseq_types() -> list[type]:
-    """Meters, dictionaries, the choices of flags, configurations (also of plugins), and what stands in for a tensor.
+    """Meters, dictionaries, configurations (also of plugins), and what stands in for a tensor.
 
     The last is in what one process sends to another.
     """
     from fairseq.data import Dictionary
-    from fairseq.dataclass import FairseqDataclass, constants
+    from fairseq.dataclass import FairseqDataclass
     from fairseq.distributed.utils import _TensorPlaceholder
     from fairseq.logging import meters
 
-    classes = [value for value in vars(constants).values() if isinstance(value, type)]
-    choices = [value for value in classes if issubclass(value, enum.Enum)]
-    counted = [*_subclasses(meters.Meter), meters.MetersDict]
-    return [Dictionary, *counted, *choices, *_subclasses(FairseqDataclass), _TensorPlaceholder]
+    return [Dictionary, *_subclasses(meters.Meter), meters.MetersDict, *_subclasses(FairseqDataclass), _TensorPlaceholder]
 
 
-def _omegaconf_types() -> list[type]:
+def _omegaconf_types() -> dict[str, type[StandIn]]:
     from omegaconf import DictConfig, ListConfig, base, nodes
 
-    return [DictConfig, ListConfig, base.Metadata, base.ContainerMetadata, *_subclasses(nodes.ValueNode)]
+    stand_ins = {DictConfig: Config, ListConfig: Config, base.Metadata: Metadata, base.ContainerMetadata: Metadata}
+    return {
+        _name(type_): stand_in for type_, stand_in in [*stand_ins.items(), *((n, Value) for n in _subclasses(nodes.ValueNode))]
+    }
 
 
 def _subclasses(parent: type) -> list[type]:
@@ -121,15 +157,10 @@ def _subclasses(parent: type) -> list[type]:
 
 
 def _numpy_types() -> dict[str, Any]:
-    """NumPy's scalars and arrays, under the module names of NumPy 1 and 2."""
-    core = np.core if np.__version__.startswith("1.") else np._core
-    rebuild = {
-        f"numpy.{package}.multiarray.{name}": getattr(core.multiarray, name)
-        for package in ("core", "_core")
-        for name in ("scalar", "_reconstruct")
-    }
-    dtypes = {type(np.dtype(code)) for code in np.typecodes["All"]}
-    return {_name(type_): type_ for type_ in [np.dtype, np.ndarray, *dtypes]} | rebuild
+    """NumPy's numbers and arrays of numbers, under the module names of NumPy 1 and 2."""
+    functions = {"scalar": scalar, "_reconstruct": Array}
+    rebuild = {f"numpy.{core}.multiarray.{name}": new for core in ("core", "_core") for name, new in functions.items()}
+    return {"numpy.dtype": DType, "numpy.ndarray": "numpy.ndarray", **rebuild}
 
 
 def _older_names() -> dict[str, Any]:

@@ -15,7 +15,8 @@ same id:
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from types import ModuleType
@@ -123,9 +124,42 @@ def read_files(path: Path) -> dict[str, bytes]:
     return files
 
 
+def parse_sentencepiece(model: bytes) -> sentencepiece.SentencePieceProcessor:
+    """The processor that ``sentencepiece.model`` describes.
+
+    Raises:
+        ValueError: it describes none.
+    """
+    damaged = "not a sentencepiece model, or one that is damaged or cut short"
+    try:
+        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        pieces = [processor.id_to_piece(number) for number in range(processor.get_piece_size())]
+    except (RuntimeError, UnicodeDecodeError):
+        raise ValueError(damaged) from None
+    if not pieces:  # an empty file becomes a processor that fails only when it is used
+        raise ValueError(damaged)
+    return processor
+
+
 def parse_gpt2(encoder: bytes, merges: bytes) -> tuple[dict[str, int], list[tuple[str, ...]]]:
-    """The number of each piece, and which two pieces become one, first things first, of ``GPT2_FILES``."""
-    return json.loads(encoder), [tuple(line.split()) for line in merges.decode("utf-8").split("\n")[1:] if line.strip()]
+    """The number of each piece, and which two pieces become one, first things first, of ``GPT2_FILES``.
+
+    Raises:
+        ValueError: they are damaged, or other files.
+    """
+    numbers_file, merges_file = GPT2_FILES
+    try:
+        numbers = json.loads(encoder)
+        lines = merges.decode("utf-8").split("\n")[1:]
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{numbers_file} and {merges_file} cannot be read: {error}") from None
+    if not isinstance(numbers, dict) or not all(type(number) is int and number >= 0 for number in numbers.values()):
+        raise ValueError(f"{numbers_file} does not say which number each piece has: it is damaged, or another file")
+    pairs = [tuple(line.split()) for line in lines if line.strip()]
+    for pair in pairs:
+        if len(pair) != 2 or "".join(pair) not in numbers:
+            raise ValueError(f"{merges_file}: {' '.join(pair)!r} are not two pieces that become one of {numbers_file}'s")
+    return numbers, pairs
 
 
 def parse_library(described: bytes) -> "tokenizers.Tokenizer":
@@ -135,13 +169,22 @@ def parse_library(described: bytes) -> "tokenizers.Tokenizer":
         ValueError: it cannot be read, or the library that reads it is not installed.
     """
     library = _tokenizers_library()
-    try:
+    with library_errors(f"{LIBRARY} cannot be read"):
         tokenizer = library.Tokenizer.from_buffer(described)
-    except Exception as error:  # the library raises nothing narrower
-        raise ValueError(f"{LIBRARY} cannot be read: {error}") from None
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
+
+
+@contextmanager
+def library_errors(said: str) -> Iterator[None]:
+    """Turn what the tokenizers library raises into ValueError, a panic of its Rust code as well, which is no Exception."""
+    try:
+        yield
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__module__ != "pyo3_runtime":
+            raise
+        raise ValueError(f"{said}: {error}") from None
 
 
 def _given_symbols(dictionary: bytes, pieces: list[str | None]) -> list[str]:
@@ -176,22 +219,17 @@ def _sentencepiece(model: bytes) -> Pieces:
         special = processor.is_control(number) or processor.is_unknown(number)
         return None if special else processor.id_to_piece(number)
 
-    try:
-        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-        symbols = [symbol(number) for number in range(processor.get_piece_size())]
-    except (RuntimeError, UnicodeDecodeError):
-        raise ValueError("not a sentencepiece model (or one that is damaged)") from None
+    processor = parse_sentencepiece(model)
+    symbols = [symbol(number) for number in range(processor.get_piece_size())]
     return Pieces(lambda lines: processor.encode(list(lines), out_type=int, num_threads=1), symbols)
 
 
 def _gpt2(encoder: bytes, merges: bytes) -> Pieces:
     """Numbers of GPT-2's are the dictionary's symbols, as in the official RoBERTa."""
     tokenizers = _tokenizers_library()
-    try:
-        numbers, pairs = parse_gpt2(encoder, merges)
+    numbers, pairs = parse_gpt2(encoder, merges)
+    with library_errors(f"{' and '.join(GPT2_FILES)} cannot be read"):
         tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(numbers, pairs))
-    except Exception as error:  # the library raises nothing narrower
-        raise ValueError(f"{' and '.join(GPT2_FILES)} cannot be read: {error}") from None
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     return Pieces(_cut_with(tokenizer), [str(number) for number in _up_to_last(numbers)])
 
@@ -222,9 +260,7 @@ def _tokenizers_library() -> ModuleType:
 
 def _cut_with(tokenizer) -> Callable[[Sequence[str]], list[list[int]]]:
     def cut(lines: Sequence[str]) -> list[list[int]]:
-        try:
+        with library_errors("the tokenizer of --vocabulary cannot cut the text"):
             return [encoded.ids for encoded in tokenizer.encode_batch_fast(lines, add_special_tokens=False)]
-        except Exception as error:  # the library raises nothing narrower
-            raise ValueError(f"the tokenizer of --vocabulary cannot cut the text: {error}") from None
 
     return cut

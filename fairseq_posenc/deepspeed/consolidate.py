@@ -59,13 +59,13 @@ def write(source: Path, out: Path) -> int:
     """
     import torch
 
-    from ..compat import load_checkpoint
+    from ..models.checkpoint import load
     from . import checkpoint
     from .checkpoint import Shards
 
     if checkpoint.names_shards(out):
         raise ValueError(f"OUT {out} is itself a sharded checkpoint, from which training continues; name another file")
-    state = load_checkpoint(str(source))
+    state = load(source)
     shards = Shards.of(state.pop("last_optimizer_state", None))
     if shards is None:
         raise ValueError(f"{source} is a plain checkpoint already: nothing in it is sharded, and fairseq reads it as it is.")

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import copy
-import dataclasses
-import pickle
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
-from fairseq import checkpoint_utils
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from fairseq.models import ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from ..files import atomic_write, sha256
+from ..models.checkpoint import StateDict, Trained
+from ..models.roberta import reach
 from .vocabulary import Vocabulary
 
-EMBEDDINGS = re.compile(r"(encoder|decoder)\.sentence_encoder\.embed_tokens\.weight$")
 HEADS = ("classification_heads.", "encoder.lm_head.")
 """What belongs to a task and not to the encoder: new where the task is new, unused where it is another."""
 STOCK_LEFTOVERS = re.compile(r"sentence_encoder\.(version|layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias))$")
@@ -69,9 +63,7 @@ class Pretrained:
         data_bin: the folder of its vocabulary; by default the one that the checkpoint names.
 
     Attributes:
-        saved: what the file holds.
-        cfg: the run's configuration.
-        model: the options of its model (``cfg.model``), scheme and sizes included.
+        trained: what the file holds.
         vocabulary: its vocabulary.
         digest: SHA-256 of the file.
 
@@ -85,36 +77,26 @@ class Pretrained:
         self.path = path
         self.digest = sha256(path)
         try:
-            self.saved = checkpoint_utils.load_checkpoint_to_cpu(str(path))
-        except (RuntimeError, pickle.UnpicklingError) as error:
+            self.trained = Trained(path)
+        except ValueError as error:
             raise ValueError(f"--checkpoint: {error}") from error
-        self.cfg = cfg = self._config()
-        self.model: DictConfig = cfg.model
-        self._state: dict[str, Tensor] = self.saved["model"]
-        self.vocabulary = Vocabulary(self._find_data_bin(cfg, data_bin))
-        self._check_vocabulary(data_bin, cfg)
+        self._state: StateDict = self.trained.state
+        self.vocabulary = Vocabulary(self._find_data_bin(self.trained.cfg, data_bin))
+        self._check_vocabulary(data_bin, self.trained.cfg)
+        self._encoder = self.trained.describe(self.vocabulary.dictionary)
 
     @property
     def arch(self) -> str:
         """The name of the architecture."""
-        return getattr(self.model, "_name", None) or self.model.arch
+        return self.trained.arch
 
     def model_options(self, **changes: Any) -> DictConfig:
         """The model's options with ``changes``, such as other dropout probabilities."""
-        options = copy.deepcopy(self.model)
-        declared = MODEL_DATACLASS_REGISTRY.get(ARCH_MODEL_NAME_REGISTRY[self.arch])
-        with open_dict(options):
-            options._name = self.arch
-            options.update(changes)
-            if declared is not None:  # building a model adds to its options what fairseq then refuses in a configuration
-                for name in set(options) - {"_name", *(field.name for field in dataclasses.fields(declared))}:
-                    del options[name]
-        return options
+        return self.trained.options(**changes)
 
     def longest(self) -> int:
         """Tokens of the longest sequence that the model takes: what its table reaches, or almost any number."""
-        task = SimpleNamespace(source_dictionary=self.vocabulary.dictionary, cfg=SimpleNamespace(), max_positions=lambda: None)
-        return ARCH_MODEL_REGISTRY[self.arch].build_model(self.model_options(), task).max_positions()
+        return reach(self._encoder)
 
     def save_for(self, model: nn.Module, path: Path, allow_partial: bool = False) -> LoadReport:
         """Write what fairseq's trainer needs to start ``model`` from this checkpoint: no optimizer state, but every parameter.
@@ -132,10 +114,10 @@ class Pretrained:
                 "trained with this code and architecture, or add --allow-partial to start those parameters at random."
             )
         with atomic_write(path, "wb") as stream:
-            torch.save({**self.saved, "model": state, "last_optimizer_state": None}, stream)
+            torch.save({**self.trained.content, "model": state, "last_optimizer_state": None}, stream)
         return report
 
-    def _fit(self, model: nn.Module) -> tuple[LoadReport, dict[str, Tensor]]:
+    def _fit(self, model: nn.Module) -> tuple[LoadReport, StateDict]:
         """The report, and a state dict that the model loads: without new heads, which it fills in itself, by the run's seed."""
         upgraded = dict(self._state)
         model.upgrade_state_dict(upgraded)
@@ -159,20 +141,6 @@ class Pretrained:
         missing = {name: own[name] for name in own if name not in upgraded or name in misfits}
         return report, {**taken, **missing}
 
-    def _config(self) -> DictConfig:
-        if self.saved.get("args") is not None:
-            cfg = convert_namespace_to_omegaconf(self.saved["args"])
-        elif self.saved.get("cfg") is not None:
-            cfg = self.saved["cfg"]
-        else:
-            raise ValueError(f"{self.path} holds no configuration: it is not a checkpoint that fairseq's trainer saved")
-        arch = getattr(cfg.model, "_name", None) or getattr(cfg.model, "arch", None)
-        if arch not in ARCH_MODEL_REGISTRY:
-            raise ValueError(f"{self.path} is of the architecture {arch!r}, which is not registered with fairseq here")
-        if not any(map(EMBEDDINGS.search, self.saved["model"])):
-            raise ValueError(f"{self.path} is of the architecture {arch!r}, which is no RoBERTa-like encoder")
-        return cfg
-
     def _find_data_bin(self, cfg: DictConfig, data_bin: Path | None) -> Path:
         if data_bin is not None:
             return data_bin
@@ -184,7 +152,7 @@ class Pretrained:
         return own
 
     def _check_vocabulary(self, data_bin: Path | None, cfg: DictConfig) -> None:
-        rows = next(len(tensor) for name, tensor in self._state.items() if EMBEDDINGS.search(name))
+        rows = self.trained.symbols
         size = len(self.vocabulary.dictionary)
         folder = self.vocabulary.folder
         if rows != size:

@@ -16,6 +16,8 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.models import BaseFairseqModel
 from omegaconf import DictConfig, open_dict
 
+from ..models.checkpoint import Trained, explained
+
 Progress = Callable[[str], None]
 """Is told, a few times a minute, how far a run is."""
 
@@ -60,9 +62,14 @@ def train(cfg: DictConfig, log: Path, progress: Progress) -> None:
 
 
 def load(checkpoint: Path) -> BaseFairseqModel:
-    """A model that :func:`train` has saved, for inference."""
-    with _quiet():
-        (model,), _, _ = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)])
+    """A model that :func:`train` has saved, for inference.
+
+    Raises:
+        ValueError, OSError: the file is damaged, or names a model that is not built from a file.
+    """
+    content = Trained(checkpoint).content
+    with _quiet(), explained(checkpoint):
+        (model,), _, _ = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], state=content)
     return model.eval()
 
 

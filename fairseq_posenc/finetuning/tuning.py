@@ -12,6 +12,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from ..models.checkpoint import explained
 from .grid import Cell
 from .hyperparameters import Grid, Hyperparameters
 from .options import model_changes
@@ -87,7 +88,8 @@ class FineTuning:
             return None, "from scratch: every parameter is new"
         path = self._args.out / START / f"{self.name}.pt"
         path.parent.mkdir(exist_ok=True)
-        model = build(self._configure(path.parent, self._settings.arguments(lr=1e-5, seed=1, examples=self._examples)))
+        with explained(self._pretrained.path):
+            model = build(self._configure(path.parent, self._settings.arguments(lr=1e-5, seed=1, examples=self._examples)))
         report = str(self._pretrained.save_for(model, path, self._args.allow_partial))
         print(f"{self.name}: {report}", file=sys.stderr)
         return path, report

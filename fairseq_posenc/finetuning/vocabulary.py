@@ -7,11 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import sentencepiece
 from fairseq.data import Dictionary
 from sentencepiece import sentencepiece_pb2
 
-from ..data.tokenizer import GPT2_FILES, LIBRARY, MASK, SENTENCEPIECE, TOKENIZER_FILES, parse_library
+from ..data.tokenizer import (
+    GPT2_FILES,
+    LIBRARY,
+    MASK,
+    SENTENCEPIECE,
+    TOKENIZER_FILES,
+    library_errors,
+    parse_gpt2,
+    parse_library,
+    parse_sentencepiece,
+)
 from ..files import sha256
 
 
@@ -50,9 +59,9 @@ class SentencepiecePieces(Pieces):
 
     def __init__(self, path: Path) -> None:
         try:
-            self._processor = sentencepiece.SentencePieceProcessor(model_proto=path.read_bytes())
-        except RuntimeError:
-            raise ValueError(f"{path} is not a sentencepiece model, or is cut short. Copy it again.") from None
+            self._processor = parse_sentencepiece(path.read_bytes())
+        except ValueError as error:
+            raise ValueError(f"{path} is {error}. Copy it again.") from None
 
     def cut(self, text: str) -> tuple[list[str], np.ndarray, np.ndarray]:
         # The one form that every release has, and whose offsets are bytes in each.
@@ -73,7 +82,14 @@ class GPT2Pieces(Pieces):
     def __init__(self, folder: Path) -> None:
         from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
 
-        self._encoder = get_encoder(*(str(folder / name) for name in GPT2_FILES))
+        files = [folder / name for name in GPT2_FILES]
+        try:
+            numbers, _ = parse_gpt2(*(file.read_bytes() for file in files))
+        except ValueError as error:
+            raise ValueError(f"{folder}: {error}. Copy both files again.") from None
+        self._encoder = get_encoder(*map(str, files))
+        if lacking := set(self._encoder.byte_encoder.values()) - numbers.keys():
+            raise ValueError(f"{files[0]} has no number for {len(lacking)} of the 256 bytes. Copy it again.")
 
     def cut(self, text: str) -> tuple[list[str], np.ndarray, np.ndarray]:
         symbols: list[str] = []
@@ -94,13 +110,15 @@ class LibraryPieces(Pieces):
     """A ``tokenizer.json`` of the tokenizers library, whose tokens are the dictionary's symbols (as of an imported BERT)."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         try:
             self._tokenizer = parse_library(path.read_bytes())
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
 
     def cut(self, text: str) -> tuple[list[str], np.ndarray, np.ndarray]:
-        encoded = self._tokenizer.encode(text, add_special_tokens=False)
+        with library_errors(f"the tokenizer of {self._path} cannot cut {text[:80]!r}"):
+            encoded = self._tokenizer.encode(text, add_special_tokens=False)
         offsets = np.array(encoded.offsets, dtype=np.int64).reshape(-1, 2)  # in characters
         bytes_before = np.cumsum([0, *(len(character.encode("utf-8")) for character in text)])
         return encoded.tokens, bytes_before[offsets[:, 0]], bytes_before[offsets[:, 1]]

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
+from ..models.checkpoint import explained
 from ..schemes import parse
 from ..version import __version__
 from .checkpoint import Checkpoint
@@ -86,14 +87,16 @@ def card(
         plain: whether the export is transformers' own RoBERTa.
         tokenizer: a sentence about how the tokenizer was checked.
     """
-    config, head = checkpoint.config, checkpoint.head
+    config, head, trained = checkpoint.config, checkpoint.head, checkpoint.pretrained.trained
+    with explained(trained.path):
+        arguments = _arguments(trained.cfg)
     schemes = [f"- **{scheme.name}**: `{scheme.equation}` ({scheme.source})" for scheme in parse(config.positions)]
     if config.position_options:
         schemes.append(f"\nOptions: {', '.join(f'{key} = {value}' for key, value in sorted(config.position_options.items()))}.")
     return TEMPLATE.format(
         pipeline=PIPELINES[head.kind],
         tag=config.positions.replace("+", "-"),
-        arch=checkpoint.pretrained.arch,
+        arch=trained.arch,
         layers=config.layers,
         dim=config.dim,
         heads=config.heads,
@@ -109,10 +112,10 @@ def card(
         tolerance=tolerance,
         tokenizer=tokenizer,
         data=_describe_data(data),
-        updates="" if checkpoint.updates is None else f"Updates: {checkpoint.updates:,}. ",
+        updates="" if trained.updates is None else f"Updates: {trained.updates:,}. ",
         vocabulary=config.vocab_size,
         digest=checkpoint.pretrained.digest,
-        arguments=_arguments(checkpoint.pretrained.cfg),
+        arguments=arguments,
     )
 
 
@@ -131,18 +134,28 @@ def _describe_data(data: Path) -> str:
     return f"`{data.resolve().name}` ({'; '.join([*sizes, f'from {named}'])})"
 
 
-def _arguments(cfg: Any) -> str:
+def _arguments(cfg: DictConfig) -> str:
     """The run's configuration as YAML, without what was left at None and without folders of the machine it ran on."""
-    groups = {}
-    for group in filter(cfg.__contains__, GROUPS):
-        values = cfg[group]
-        if values is None:
-            continue
-        values = vars(values) if isinstance(values, Namespace) else OmegaConf.to_container(values, resolve=True, enum_to_str=True)
-        groups[group] = {
-            key: Path(value).name if isinstance(value, str) and "/" in value else value
-            for key, value in sorted(values.items())
-            if value is not None
-        }
-    common = {key: cfg.common[key] for key in ("seed", "fp16", "bf16")}
-    return OmegaConf.to_yaml(OmegaConf.create({"common": common, **groups}))
+    groups: dict[str, dict[str, Any]] = {"common": {"seed": None, "fp16": None, "bf16": None}}
+    for group in (name for name in (*groups, *GROUPS) if name in cfg and cfg[name] is not None):
+        values = _options(cfg, group)
+        wanted = groups.get(group, values)
+        groups[group] = {name: _without_folders(values[name]) for name in sorted(wanted) if values.get(name) is not None}
+    return OmegaConf.to_yaml(OmegaConf.create(groups))
+
+
+def _options(cfg: DictConfig, group: str) -> dict[str, Any]:
+    """The options of a group; where fairseq has put all of the command line there, those that no other group has."""
+    if not isinstance(cfg[group], Namespace):
+        return OmegaConf.to_container(cfg[group], resolve=True, enum_to_str=True)
+    others = {name for values in cfg.values() if isinstance(values, DictConfig) for name in values}
+    return {name: value for name, value in vars(cfg[group]).items() if name not in others}
+
+
+def _without_folders(value: Any) -> Any:
+    """An option's value, of whose paths only the last part is left."""
+    if isinstance(value, str) and "/" in value:
+        return ":".join(Path(part).name for part in value.split(":"))
+    if isinstance(value, dict):
+        return {name: _without_folders(item) for name, item in value.items()}
+    return [_without_folders(item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from argparse import Namespace
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
-from fairseq.models import ARCH_MODEL_REGISTRY
-from fairseq.models.roberta import RobertaModel
 from torch import Tensor
 
 from ..encoder import EncoderConfig
 from ..finetuning.pretrained import Pretrained
-from ..models.roberta import PosencRobertaModel
+from ..models.checkpoint import StateDict, explained, load_into
 from ..tasks.squad import SpanHead
-from .names import SPANS, StateDict, head_names
+from .names import SPANS, head_names
 
 LANGUAGE_MODEL = "lm"
 
@@ -53,15 +49,13 @@ class Checkpoint:
 
     def __init__(self, path: Path, data: Path, head: str | None = None) -> None:
         self.pretrained = Pretrained(path, data)
-        saved: StateDict = self.pretrained.saved["model"]
+        saved: StateDict = self.pretrained.trained.state
         self.head = _choose_head(saved, head, path)
-        self.model = self._build()
+        self.model = self.pretrained.trained.build(self.pretrained.vocabulary.dictionary)
         if f"{SPANS}weight" in saved:
             self.model.encoder.lm_head = SpanHead(self.model.args.encoder_embed_dim)
-        try:
-            self.model.load_state_dict(dict(saved), strict=True)
-        except RuntimeError as error:
-            raise ValueError(f"{path} does not fit the model that its own configuration describes: {error}") from error
+        with explained(path):
+            load_into(self.model, saved, f"{path} does not fit the model that its own configuration describes")
         self.model.float().eval()
         encoder = self.model.encoder.sentence_encoder
         self.config: EncoderConfig = dataclasses.replace(
@@ -78,26 +72,12 @@ class Checkpoint:
         encoder = self.model.encoder
         return getattr(encoder.lm_head, "weight", None) is encoder.sentence_encoder.embed_tokens.weight
 
-    @property
-    def updates(self) -> int | None:
-        """For how many updates it was trained."""
-        history = self.pretrained.saved.get("optimizer_history")
-        return history[-1].get("num_updates") if history else None
-
     def logits(self, tokens: Tensor) -> Tensor:
         """(B, n) -> what the head gives: (B, n, vocabulary), (B, classes) or (B, n, 2)."""
         with torch.no_grad():
             if self.head.name is not None:
                 return self.model(tokens, classification_head_name=self.head.name)[0]
             return self.model(tokens)[0]
-
-    def _build(self) -> RobertaModel:
-        task = SimpleNamespace(cfg=self.pretrained.cfg.task, source_dictionary=self.pretrained.vocabulary.dictionary)
-        options: Any = self.pretrained.model_options(load_checkpoint_heads=True)
-        model = ARCH_MODEL_REGISTRY[self.pretrained.arch]
-        if model is RobertaModel:  # fairseq's own is ours with absolute positions, under other names
-            model, options = PosencRobertaModel, Namespace(**{**options, "positions": "absolute"})
-        return model.build_model(options, task)
 
 
 def _choose_head(state: StateDict, wanted: str | None, path: Path) -> Head:
@@ -111,7 +91,10 @@ def _choose_head(state: StateDict, wanted: str | None, path: Path) -> Head:
     name = names[0] if wanted is None else wanted
     if name not in names:
         raise ValueError(f"--head {name}: {path} has no such head, only {', '.join([LANGUAGE_MODEL, *names])}")
-    return Head("SequenceClassification", name, len(state[f"classification_heads.{name}.out_proj.weight"]))
+    projection = f"classification_heads.{name}.out_proj.weight"
+    if projection not in state or state[projection].dim() != 2:
+        raise ValueError(f"{path}: its head {name} has no {projection}. It is damaged: use another checkpoint, or --head")
+    return Head("SequenceClassification", name, len(state[projection]))
 
 
 def _effective_options(positions: Any) -> dict[str, Any]:

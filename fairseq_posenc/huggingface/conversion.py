@@ -81,7 +81,7 @@ def _common_config(checkpoint: Checkpoint) -> dict[str, Any]:
     common: dict[str, Any] = {"tie_word_embeddings": checkpoint.tied or checkpoint.head.kind != "MaskedLM"}
     if checkpoint.head.name is not None:
         labels = dict(enumerate(_labels(checkpoint)))
-        regression = bool(getattr(checkpoint.pretrained.cfg.criterion, "regression_target", False))
+        regression = bool(getattr(checkpoint.pretrained.trained.section("criterion"), "regression_target", False))
         common |= {
             "id2label": labels,
             "label2id": {label: i for i, label in labels.items()},
@@ -94,7 +94,7 @@ def _common_config(checkpoint: Checkpoint) -> dict[str, Any]:
 def _labels(checkpoint: Checkpoint) -> list[str]:
     """The classes' names: those of fine-tuning's data where it is still there, else LABEL_0, …"""
     outputs = checkpoint.head.outputs
-    path = Path(str(getattr(checkpoint.pretrained.cfg.task, "data", "")), "label", "dict.txt")
+    path = Path(str(getattr(checkpoint.pretrained.trained.cfg.task, "data", "")), "label", "dict.txt")
     if path.exists():
         dictionary = Dictionary.load(str(path))
         labels = dictionary.symbols[dictionary.nspecial :][:outputs]

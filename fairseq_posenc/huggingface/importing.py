@@ -29,6 +29,7 @@ from torch import Tensor
 from ..data.tokenizer import TOKENIZER_FILES
 from ..encoder import EncoderConfig
 from ..files import atomic_write
+from ..models.checkpoint import load_into
 from ..models.config import DEFAULTS, POSITION_FIELDS, EncoderModelConfig, position_options
 from .names import HEAD, WORDS, StateDict, head_names
 from .parity import compare
@@ -149,10 +150,7 @@ def build(
         state |= {name: value for name, value in own.items() if name.startswith(LANGUAGE_MODEL_HEAD)}
         if not cfg.model.untie_weights_roberta and task == "masked_lm":
             state["encoder.lm_head.weight"] = state[WORDS]
-    try:
-        model.load_state_dict(state, strict=True)
-    except RuntimeError as error:
-        raise ValueError(f"the source does not fit its own configuration: {error}") from error
+    load_into(model, state, "the source does not fit its own configuration")
     return cfg, model.float().eval()
 
 

@@ -6,7 +6,6 @@ as the reference.
 
 from __future__ import annotations
 
-import pickle
 from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,20 +14,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-import transformers
-from fairseq import checkpoint_utils
+from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.models.roberta import RobertaModel
 from torch import Tensor
-from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
 from ..encoder import ACTIVATIONS, EncoderConfig
-from ..models.roberta import PosencRobertaModel
+from ..models.checkpoint import Trained, explained, load_into
 from ..models.stock import from_stock
 from . import names
 from .configuration import PosencConfig
+from .model_files import ROBERTA_LIKE, load_model, read_config
 from .vocabularies import SourceVocabulary, read_vocabulary
 
-ROBERTA_LIKE = ("roberta", "xlm-roberta", "camembert")
 KINDS = ("MaskedLM", "SequenceClassification", "QuestionAnswering")
 
 
@@ -74,25 +72,21 @@ def _read_fairseq(folder: Path) -> Source:
     path = folder / "model.pt"
     if not (folder / "dict.txt").exists():
         raise FileNotFoundError(f"{folder} has a model.pt and no dict.txt: put the dictionary that was released with it there")
-    try:
-        saved = checkpoint_utils.load_checkpoint_to_cpu(str(path))
-    except (RuntimeError, pickle.UnpicklingError) as error:
-        raise ValueError(str(error)) from error
-    except KeyError as error:
-        raise ValueError(f"{path} is no checkpoint that fairseq's trainer saved: it has no {error}") from error
-    options = saved["cfg"]["model"] if saved.get("cfg") else saved["args"]
-    options = Namespace(**(vars(options) if isinstance(options, Namespace) else options))
+    trained = Trained(path)
+    if ARCH_MODEL_REGISTRY[trained.arch] is not RobertaModel:
+        raise ValueError(
+            f"{path} is of the architecture {trained.arch!r}: beside a dict.txt, only fairseq's own RoBERTa is imported. A "
+            "checkpoint of this package's needs no import: train on from it with --finetune-from-model."
+        )
     vocabulary = SourceVocabulary.of_folder(folder)
-    task = SimpleNamespace(cfg=options, source_dictionary=vocabulary.dictionary)
-    model = RobertaModel.build_model(options, task)
-    try:
-        model.load_state_dict(saved["model"], strict=True)
-    except RuntimeError as error:
-        raise ValueError(f"{path} is no RoBERTa of fairseq: {error}") from error
+    config = trained.describe(vocabulary.dictionary).config
+    options = Namespace(**trained.options())
+    with explained(path):
+        model = RobertaModel.build_model(options, SimpleNamespace(cfg=options, source_dictionary=vocabulary.dictionary))
+        load_into(model, trained.state, f"{path} is no RoBERTa of fairseq")
     model.float().eval()
-    ours = PosencRobertaModel.build_model(Namespace(**{**vars(options), "positions": "absolute"}), task)
     return Source(
-        config=ours.encoder.sentence_encoder.config,
+        config=config,
         state=from_stock(model.state_dict(), vocabulary.dictionary.pad()),
         vocabulary=vocabulary,
         kind="MaskedLM",
@@ -102,16 +96,10 @@ def _read_fairseq(folder: Path) -> Source:
 
 
 def _read_transformers(name: str) -> Source:
-    try:
-        config = AutoConfig.from_pretrained(name, trust_remote_code=False)
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise ValueError(
-            f"{name} cannot be read as a model of transformers, nor is it a folder with fairseq's model.pt: {reason}"
-        ) from None
+    config = read_config(name)
     kind = _kind(config)
-    model = _load(name, config, kind)
-    vocabulary = read_vocabulary(name, config.vocab_size)
+    model = load_model(name, config, kind)
+    vocabulary = read_vocabulary(name, config.vocab_size, config.model_type)
     model_type = "roberta" if config.model_type in ROBERTA_LIKE else config.model_type
     prefix = "" if model.base_model is not model else f"{model.base_model_prefix}."
     pad = vocabulary.order[vocabulary.dictionary.pad()]
@@ -130,9 +118,6 @@ def _read_transformers(name: str) -> Source:
 
 
 def _kind(config: PretrainedConfig) -> str:
-    supported = (*ROBERTA_LIKE, "bert", PosencConfig.model_type)
-    if config.model_type not in supported:
-        raise ValueError(f"models of type {config.model_type!r} cannot be imported, only {', '.join(supported)}")
     act, positions = config.hidden_act, getattr(config, "position_embedding_type", None) or "absolute"
     if act not in ACTIVATIONS:
         raise ValueError(f"the activation {act!r} has no equal here: known are {', '.join(ACTIVATIONS)}")
@@ -140,17 +125,8 @@ def _kind(config: PretrainedConfig) -> str:
         raise ValueError("this is a decoder, and only encoders can be imported")
     if positions != "absolute" and config.model_type != PosencConfig.model_type:
         raise ValueError(f"positions of transformers' kind {positions!r} cannot be imported, only absolute ones")
-    architecture = (config.architectures or [""])[0].replace("ForPreTraining", "ForMaskedLM")
+    architecture = str((config.architectures or [""])[0]).replace("ForPreTraining", "ForMaskedLM")
     return next((kind for kind in KINDS if architecture.endswith(f"For{kind}")), "Model")
-
-
-def _load(name: str, config: PretrainedConfig, kind: str) -> PreTrainedModel:
-    auto = getattr(transformers, "AutoModel" if kind == "Model" else f"AutoModelFor{kind}")
-    model, info = auto.from_pretrained(name, config=config, output_loading_info=True, dtype=torch.float32)
-    missing = [key for key in info["missing_keys"] if "pooler" not in key]
-    if missing:
-        raise ValueError(f"{name} lacks parameters of a {type(model).__name__}: {', '.join(sorted(missing)[:6])}")
-    return model.eval()
 
 
 def _encoder_config(config: PretrainedConfig, model_type: str, vocabulary: SourceVocabulary) -> EncoderConfig:

@@ -16,7 +16,7 @@ from sentencepiece import sentencepiece_model_pb2
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from ..data.tokenizer import GPT2_FILES, LIBRARY, MASK, SENTENCEPIECE, parse_gpt2
+from ..data.tokenizer import GPT2_FILES, LIBRARY, MASK, SENTENCEPIECE, library_errors, parse_gpt2
 from ..finetuning.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -82,7 +82,8 @@ def disagreement(tokenizer: PreTrainedTokenizerFast, vocabulary: Vocabulary, tex
         if any(token in text for token in tokenizer.all_special_tokens):
             continue
         own = vocabulary.encode(text).ids.tolist()
-        fast = tokenizer(text, add_special_tokens=False)["input_ids"]
+        with library_errors(f"the exported tokenizer cannot cut {text[:80]!r}"):
+            fast = tokenizer(text, add_special_tokens=False)["input_ids"]
         if own != fast:
             symbols = (" ".join(vocabulary.dictionary[i] for i in ids) for ids in (own, fast))
             return "{!r} is {} and becomes {}".format(text, *symbols)
@@ -144,7 +145,8 @@ def _from_library(path: Path, dictionary: Dictionary) -> Tokenizer:
     model["vocab"] = {symbol: i for i, symbol in enumerate(dictionary.symbols)}
     model["unk_token"] = dictionary[dictionary.unk()]
     others = {"added_tokens": [], "post_processor": None, "truncation": None, "padding": None}
-    return Tokenizer.from_str(json.dumps({**described, **others}))
+    with library_errors(f"{path} cannot be renumbered"):
+        return Tokenizer.from_str(json.dumps({**described, **others}))
 
 
 def _from_gpt2(folder: Path, dictionary: Dictionary) -> Tokenizer:

@@ -13,9 +13,10 @@ from pathlib import Path
 import torch
 from fairseq.data import Dictionary
 from torch import Tensor
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
-from ..data.tokenizer import GPT2_FILES, LIBRARY, MASK, TOKENIZER_FILES
+from ..data.tokenizer import GPT2_FILES, LIBRARY, MASK, TOKENIZER_FILES, library_errors
+from .model_files import read_tokenizer
 
 FAIRSEQ_FOLDER = "fairseq"  # of an export: what fairseq needs of the data-bin, for the way back
 
@@ -44,8 +45,8 @@ class SourceVocabulary:
         return cls(dictionary, torch.arange(len(dictionary)), files)
 
 
-def read_vocabulary(name: str, size: int) -> SourceVocabulary:
-    """The vocabulary of the model of that name, which has ``size`` embeddings.
+def read_vocabulary(name: str, size: int, model_type: str) -> SourceVocabulary:
+    """The vocabulary of the model of that name and type, which has ``size`` embeddings.
 
     Raises:
         ValueError: there is no tokenizer, it lacks a special token, or its tokens cannot stand in a dictionary.
@@ -57,12 +58,9 @@ def read_vocabulary(name: str, size: int) -> SourceVocabulary:
                 f"{own} has {len(vocabulary.dictionary)} symbols and the model {size} embeddings: another's dictionary"
             )
         return vocabulary
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise ValueError(f"{name} has no tokenizer that can be read, so its symbols have no names: {reason}") from None
-    return _from_tokenizer(tokenizer, size, name)
+    tokenizer = read_tokenizer(name, model_type)
+    with library_errors(f"{name}: the tokenizer cannot be taken over"):
+        return _from_tokenizer(tokenizer, size, name)
 
 
 def _from_tokenizer(tokenizer: PreTrainedTokenizerBase, size: int, name: str) -> SourceVocabulary:

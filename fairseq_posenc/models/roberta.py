@@ -55,8 +55,7 @@ class PosencRobertaEncoder(RobertaEncoder):
         return head
 
     def max_positions(self) -> int:
-        positions = self.sentence_encoder.positions
-        return UNLIMITED if positions.inductive else positions.settings.max_positions
+        return reach(self.sentence_encoder)
 
 
 @register_model("roberta_posenc", dataclass=EncoderModelConfig)
@@ -75,13 +74,8 @@ class PosencRobertaModel(RobertaModel):
         Raises:
             ValueError: a configuration without meaning; the message names the flag.
         """
-        if isinstance(args, argparse.Namespace):
-            args = OmegaConf.structured(EncoderModelConfig(**{f: v for f, v in vars(args).items() if f in FIELDS}))
+        args = complete(args, task.cfg)
         with open_dict(args):
-            if args.max_positions is None:
-                args.max_positions = getattr(task.cfg, "tokens_per_sample", None) or DEFAULTS["max_positions"]
-            fill(args, DEFAULTS)
-            args.layernorm_embedding = not args.no_layernorm_embedding
             OmegaConf.set_struct(args, False)  # RobertaEncoder adds what our config has no field for
             return cls(args, PosencRobertaEncoder(args, task.source_dictionary))
 
@@ -90,6 +84,32 @@ class PosencRobertaModel(RobertaModel):
         state_dict.clear()
         state_dict.update(ours)
         super().upgrade_state_dict_named(state_dict, name)
+
+
+def reach(encoder: Encoder) -> int:
+    """Tokens of the longest sequence that an encoder takes."""
+    positions = encoder.positions
+    return UNLIMITED if positions.inductive else positions.settings.max_positions
+
+
+def complete(args: DictConfig | argparse.Namespace, task: Any) -> DictConfig:
+    """A model's options with the defaults in the place of what is None or missing.
+
+    Args:
+        args: the options; a config is changed in place.
+        task: the task's options, which say how long samples are.
+
+    Raises:
+        ValueError: an option has a value of another type.
+    """
+    if isinstance(args, argparse.Namespace):
+        args = OmegaConf.structured(EncoderModelConfig(**{f: v for f, v in vars(args).items() if f in FIELDS}))
+    with open_dict(args):
+        if args.max_positions is None:
+            args.max_positions = getattr(task, "tokens_per_sample", None) or DEFAULTS["max_positions"]
+        fill(args, DEFAULTS)
+        args.layernorm_embedding = not args.no_layernorm_embedding
+    return args
 
 
 def encoder_config(args: Any, dictionary: Any) -> EncoderConfig:

@@ -88,9 +88,9 @@ def _train(command: list[str], log: Path, lock: int) -> None:
 
 
 def _result(positions: str, checkpoint: Path) -> dict[str, Any]:
-    from fairseq_posenc.compat import load_checkpoint
+    from fairseq_posenc.models.checkpoint import load
 
-    saved = load_checkpoint(str(checkpoint))
+    saved = load(checkpoint)
     meters = {name: meter for _, name, _, meter in saved["extra_state"]["metrics"]["default"]}
     loss = saved["extra_state"]["val_loss"]  # base 2, as fairseq reports it
     positional = [tensor.numel() for name, tensor in saved["model"].items() if ".positions." in name]

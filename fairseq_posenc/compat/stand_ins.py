@@ -1,0 +1,223 @@
+"""What takes the place of NumPy's and OmegaConf's types while a file is read.
+
+Both take whatever state a file gives them: NumPy then reads memory that is not there, and OmegaConf looks up in the
+environment what a value asks for. A stand-in keeps the state as it came; :func:`settle` makes the real thing of it
+afterwards, once it is checked.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from enum import Enum
+from functools import cached_property
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+NUMBER = re.compile(r"[biufc]\d{1,2}")  # as NumPy writes the types of numbers; objects, texts and records are none
+NAME = re.compile(r"\w[\w-]*")
+ASKS_FOR = "${"
+MOST_VALUES = 10**6  # of a configuration; fairseq's have some hundreds
+
+
+class Refused(ValueError):
+    """A file holds what no checkpoint of fairseq's holds; the message says what, to come after the file's name."""
+
+
+class StandIn:
+    """An object of a file: what it was called with, and the state that it was given."""
+
+    def __init__(self, *args: Any) -> None:
+        self.args, self.state = args, None
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+    def real(self) -> Any:
+        """What it stands for.
+
+        Raises:
+            Refused: no such thing can be made of its state.
+        """
+        raise NotImplementedError
+
+
+class DType(StandIn):
+    """``numpy.dtype``, of numbers."""
+
+    def real(self) -> np.dtype:
+        match self.args, self.state:
+            case (str(code), *_), (_, "<" | ">" | "|" | "=" as order, *_) if NUMBER.fullmatch(code):
+                return np.dtype(code if order == "|" else order + code)
+        raise Refused(f"holds NumPy data of the type {self.args[0] if self.args else None!r}, which is no number")
+
+
+class Array(StandIn):
+    """``numpy.ndarray``, of numbers."""
+
+    def real(self) -> np.ndarray:
+        match self.state:
+            case (1, tuple(shape), DType() as dtype, bool(fortran), bytes(data)):
+                kind = dtype.real()
+                if all(type(n) is int and n >= 0 for n in shape) and math.prod(shape) * kind.itemsize == len(data):
+                    return np.ndarray(shape, kind, data, order="F" if fortran else "C").copy()
+        raise Refused("holds a NumPy array that does not fit its own description")
+
+
+def scalar(dtype: Any, data: Any) -> np.generic:
+    """``numpy.core.multiarray.scalar``, of numbers."""
+    kind = dtype.real() if isinstance(dtype, DType) else None
+    if kind is None or not isinstance(data, bytes) or len(data) != kind.itemsize:
+        raise Refused("holds a NumPy number that does not fit its own description")
+    return np.frombuffer(data, kind)[0]
+
+
+class Config(StandIn):
+    """``DictConfig`` and ``ListConfig``: their content, in which nothing is looked up; see :func:`as_text`."""
+
+    content = "_content"
+
+    @cached_property
+    def plain(self) -> Any:
+        """Dictionaries, lists and values."""
+        if not isinstance(self.state, dict) or self.content not in self.state:
+            raise Refused("holds a configuration that is damaged")
+        return _change(self.state[self.content], lambda value: value.plain if isinstance(value, Config) else _real(value))
+
+    def real(self) -> Any:
+        from fairseq.dataclass.utils import omegaconf_no_object_check
+        from omegaconf import OmegaConf
+
+        plain = as_text(self.plain)
+        with omegaconf_no_object_check():  # fairseq puts namespaces into configurations
+            return OmegaConf.create(plain) if isinstance(plain, (dict, list)) else plain
+
+
+class Value(Config):
+    """A ``ValueNode``: one value of a configuration."""
+
+    content = "_val"
+
+
+class Metadata(StandIn):
+    """What OmegaConf notes beside a value; not needed."""
+
+    def real(self) -> None:
+        return None
+
+
+def empty_bytes() -> bytes:
+    """``bytes``, as pickle calls it."""
+    return b""
+
+
+def plain_dict(*_factory: Any) -> dict:
+    """``collections.defaultdict``, of which fairseq's checkpoints have those that OmegaConf keeps in its metadata."""
+    return {}
+
+
+def settle(value: Any) -> Any:
+    """``value`` with real things in the place of stand-ins, and its configuration as text.
+
+    Args:
+        value: what a file holds; dictionaries, lists and objects are changed in place.
+
+    Raises:
+        Refused: what a stand-in holds cannot be what it says.
+        RecursionError: it is nested too deeply.
+    """
+    value = _change(value, _real)
+    if isinstance(value, dict):
+        for name in value.keys() & {"args", "cfg"}:
+            value[name] = as_text(value[name])
+        _require_names(value.get("args"))
+    return value
+
+
+def as_text(value: Any) -> Any:
+    """A configuration in which ``${env:NAME}`` and the like are text: OmegaConf would look them up, here or later.
+
+    It has no way to quote them, so a backslash parts the two characters by which it knows them.
+
+    Raises:
+        Refused: a value is of a type that options do not have, or the configuration is absurdly large once what stands there
+            twice is written twice, as OmegaConf does.
+    """
+    if _size(value, {}) > MOST_VALUES:
+        raise Refused(f"holds a configuration of more than {MOST_VALUES:,} values")
+    return _change(value, _text)
+
+
+def _text(leaf: Any) -> Any:
+    from omegaconf import OmegaConf
+
+    if isinstance(leaf, (str, PurePath)):
+        return str(leaf).replace(ASKS_FOR, "$\\{")
+    if leaf is None or isinstance(leaf, (bool, int, float, complex, np.generic, Enum, Tensor)) or OmegaConf.is_config(leaf):
+        return leaf
+    raise Refused(f"holds a configuration with a value of the type {type(leaf).__name__}")
+
+
+def _require_names(args: Any) -> None:
+    """fairseq has Hydra look for a file of the name that an option of old checkpoints gives, in any folder.
+
+    Raises:
+        Refused: one is no name.
+    """
+    from fairseq.registry import REGISTRIES
+
+    for kind in REGISTRIES:
+        name = getattr(args, kind, None)
+        if name is not None and not (isinstance(name, str) and NAME.fullmatch(name)):
+            raise Refused(f"names the {kind} {name!r}, which is no name")
+
+
+def _real(value: Any) -> Any:
+    return value.real() if isinstance(value, StandIn) else value
+
+
+def _change(value: Any, leaf: Callable[[Any], Any], done: dict[int, Any] | None = None) -> Any:
+    """``leaf`` of every value that is inside dictionaries, lists, tuples and the attributes of plain objects."""
+    done = {} if done is None else done
+    if id(value) in done:
+        return done[id(value)][0]
+    if isinstance(value, tuple):
+        changed = tuple(_change(item, leaf, done) for item in value)
+    elif isinstance(value, (list, dict, *_plain_objects())):
+        done[id(value)] = value, value  # before its content, which may hold it
+        content = value if isinstance(value, (list, dict)) else vars(value)
+        for key, item in _items(content):
+            content[key] = _change(item, leaf, done)
+        changed = value
+    else:
+        changed = leaf(value)
+    done[id(value)] = changed, value  # the second keeps the number from being given to another object
+    return changed
+
+
+def _size(value: Any, known: dict[int, int]) -> int:
+    """How many values a configuration has; more than can be, where it holds itself."""
+    if not isinstance(value, (list, tuple, dict, *_plain_objects())):
+        return 1
+    if id(value) not in known:
+        known[id(value)] = MOST_VALUES + 1
+        content = value if isinstance(value, (list, tuple)) else (value if isinstance(value, dict) else vars(value)).values()
+        known[id(value)] = 1 + sum(_size(item, known) for item in content)
+    return known[id(value)]
+
+
+def _items(content: list | dict) -> Iterator[tuple[Any, Any]]:
+    yield from list(enumerate(content)) if isinstance(content, list) else list(content.items())
+
+
+def _plain_objects() -> tuple[type, ...]:
+    from fairseq.data import Dictionary
+    from fairseq.dataclass import FairseqDataclass
+    from fairseq.logging import meters
+
+    return Namespace, Dictionary, FairseqDataclass, meters.Meter

@@ -1,0 +1,177 @@
+"""What a checkpoint's configuration may have built.
+
+The file names a model, a task, a criterion, a tokenizer, and fairseq builds what it names from values that stand in the same
+file. Many of fairseq's models evaluate such values as Python, open further files or fetch them. So each name is looked up
+here first: on :data:`OURS` by the commands of this package, on :data:`STOCK` by those of fairseq.
+"""
+
+from __future__ import annotations
+
+import os
+from argparse import Namespace
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+Listed = Mapping[str, frozenset[str]]
+
+TRUSTED = "FAIRSEQ_POSENC_TRUST"
+"""The environment variable that names files, or folders of files, from which fairseq's commands may build anything."""
+
+OURS: Listed = {"model": frozenset({"roberta"})}  # besides this package's own
+
+STOCK: Listed = {
+    kind: frozenset(names.split())
+    for kind, names in {
+        "model": """
+            bart camembert cmlm_transformer convtransformer fastspeech2 gottbert hf_gpt2 insertion_transformer
+            iterative_nonautoregressive_transformer levenshtein_transformer lightconv lstm lstm_lm masked_lm
+            model_parallel_roberta model_parallel_transformer model_parallel_transformer_lm multilingual_transformer
+            nacrf_transformer nonautoregressive_transformer roberta s2spect_transformer s2t_berard s2t_conformer
+            s2t_transformer s2ut_conformer s2ut_transformer tacotron_2 transformer transformer_align transformer_lm
+            tts_transformer xlmr xmod
+        """,
+        "task": """
+            cross_lingual_lm denoising language_modeling legacy_masked_lm masked_lm multilingual_denoising
+            multilingual_language_modeling multilingual_masked_lm multilingual_translation online_backtranslation
+            semisupervised_translation sentence_prediction sentence_prediction_adapters sentence_ranking speech_to_speech
+            speech_to_text text_to_speech translation translation_from_pretrained_bart translation_from_pretrained_xlm
+            translation_lev translation_multi_simple_epoch
+        """,
+        "criterion": """
+            adaptive_loss cross_entropy fastspeech2 label_smoothed_cross_entropy label_smoothed_cross_entropy_with_alignment
+            label_smoothed_cross_entropy_with_ctc latency_augmented_label_smoothed_cross_entropy legacy_masked_lm_loss masked_lm
+            nat_loss sentence_prediction sentence_prediction_adapters sentence_ranking speech_to_spectrogram speech_to_unit
+            tacotron2 vocab_parallel_cross_entropy
+        """,
+        "bpe": "bert byte_bpe bytes characters fastbpe gpt2 hf_byte_bpe sentencepiece subword_nmt",
+        "tokenizer": "moses nltk space",
+    }.items()
+}
+"""Classes of fairseq 0.12.2 that only compute with what the file says, but for :data:`DOES_MORE`."""
+
+DOES_MORE = {
+    "character_embeddings": "evaluates character_filters as Python",
+    "dataset_impl": "has a shell read the data",
+    "save_predictions": "overwrites a file",
+    "use_plasma_view": "starts a program",
+    **dict.fromkeys(
+        (
+            *("embed_path", "encoder_embed_path", "decoder_embed_path", "pretrained_mlm_checkpoint", "w2v_path"),
+            *("load_pretrained_encoder_from", "load_pretrained_decoder_from"),
+        ),
+        "loads a further file",
+    ),
+}
+"""Options with which classes on the list do more than compute, where they are set; dataset_impl only to fasta."""
+
+FETCHED = ("http:", "https:", "s3:")
+
+
+class Untrusted(ValueError):
+    """A file names what is not built because a file says so."""
+
+
+def require_ours(model: Any, file: str | os.PathLike) -> None:
+    """Look up the model that a command of this package will build from a file.
+
+    Args:
+        model: its options, as the file has them.
+        file: where they come from.
+
+    Raises:
+        Untrusted: it is none of this package's, nor fairseq's own RoBERTa, or does more than compute.
+    """
+    if reason := _objection("model", model, OURS["model"]):
+        raise Untrusted(f"{file} {reason}, so nothing was built: that could run code from the file")
+
+
+def require_stock(cfg: Any, file: str | os.PathLike, given: Collection[str] = ()) -> None:
+    """Look up everything that fairseq will build from a file.
+
+    Args:
+        cfg: the file's configuration.
+        file: where it comes from.
+        given: kinds that are not built from the file.
+
+    Raises:
+        Untrusted: something is not on the list, or does more than compute; says what, and how it may be allowed.
+    """
+    if trusts(file):
+        return
+    for kind in STOCK.keys() - set(given):
+        if reason := _objection(kind, getattr(cfg, kind, None), STOCK[kind]):
+            raise Untrusted(
+                f"{file} {reason}, so nothing was built: that could run code from the file. If you trust the file, allow it by "
+                f"{TRUSTED}={file} in the environment."
+            )
+
+
+def trusts(file: str | os.PathLike) -> bool:
+    """Whether the environment names this file, or a folder that it is in."""
+    path = Path(file).resolve()
+    named = [Path(name).resolve() for name in os.environ.get(TRUSTED, "").split(os.pathsep) if name]
+    return any(path == place or place in path.parents for place in named)
+
+
+def _objection(kind: str, section: Any, listed: frozenset[str]) -> str | None:
+    names = _names(kind, section)
+    if kind == "model" and not names:
+        return "names no model"  # fairseq would look for one in other places
+    for name in names:
+        if not _is_listed(kind, name, listed):
+            return f"names the {kind} {name!r}, which is not on the list of what is built because a file says so"
+    for name, value in _values(section):
+        if name in DOES_MORE and value and (name != "dataset_impl" or value == "fasta"):
+            return f"sets {name} of the {kind}, with which fairseq {DOES_MORE[name]}"
+        if isinstance(value, str) and value.startswith(FETCHED) and value not in _usual_addresses():
+            return f"has the {kind} fetch {value}"
+    return None
+
+
+def _names(kind: str, section: Any) -> list[str]:
+    """Every name by which fairseq could find what to build: it looks in several places."""
+    if isinstance(section, str):
+        return [section]
+    places = ("_name", "arch") if kind == "model" else ("_name", kind)
+    return [str(name) for place in places if (name := getattr(section, place, None)) is not None]
+
+
+def _is_listed(kind: str, name: str, listed: frozenset[str]) -> bool:
+    from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_REGISTRY
+    from fairseq.registry import REGISTRIES
+    from fairseq.tasks import TASK_REGISTRY
+
+    if kind == "model":
+        name, classes = ARCH_MODEL_NAME_REGISTRY.get(name, name), MODEL_REGISTRY
+    else:
+        classes = TASK_REGISTRY if kind == "task" else REGISTRIES[kind]["registry"]
+    return name in classes and (name in listed or _is_ours(classes[name]))
+
+
+def _is_ours(built: type) -> bool:
+    return built.__module__.partition(".")[0] == __name__.partition(".")[0]
+
+
+def _values(section: Any) -> Iterator[tuple[str, Any]]:
+    """Every option and its value, also those within others."""
+    from omegaconf import OmegaConf
+
+    if OmegaConf.is_config(section):
+        section = OmegaConf.to_container(section)
+    if isinstance(section, Namespace):
+        section = vars(section)
+    if isinstance(section, dict):
+        for name, value in section.items():
+            yield name, value
+            yield from _values(value)
+    elif isinstance(section, list):
+        for value in section:
+            yield "", value
+            yield from _values(value)
+
+
+def _usual_addresses() -> set[str]:
+    from fairseq.data.encoders.gpt2_bpe import DEFAULT_ENCODER_JSON, DEFAULT_VOCAB_BPE
+
+    return {DEFAULT_ENCODER_JSON, DEFAULT_VOCAB_BPE}

@@ -1,0 +1,231 @@
+"""The files of a model of transformers, read without running anything that they name.
+
+A config.json can name code of its own, quantisers, kernels to be fetched and other files; a tokenizer_config.json any class of
+transformers, with any argument. Of each, only options that are known here are taken, and classes are looked up on a list.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+import tempfile
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from transformers import AutoTokenizer, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import cached_file
+
+from ..compat import loading
+from ..data.tokenizer import library_errors
+from ..encoder import EncoderConfig
+from ..models.checkpoint import MOST, StateDict, count_layers, explained, is_ordinary
+from . import modeling
+from .configuration import PosencConfig
+
+ROBERTA_LIKE = ("roberta", "xlm-roberta", "camembert")
+PREFIXES = {
+    "roberta": "Roberta",
+    "xlm-roberta": "XLMRoberta",
+    "camembert": "Camembert",
+    "bert": "Bert",
+    PosencConfig.model_type: "Posenc",
+}
+"""How the names of a type's classes begin."""
+
+COMMON_OPTIONS = {
+    "architectures": list,
+    "fairseq_head": str,
+    "id2label": dict,
+    "label2id": dict,
+    "num_labels": int,
+    "problem_type": str,
+    "tie_word_embeddings": bool,
+}
+BERT_OPTIONS = COMMON_OPTIONS | {
+    "attention_probs_dropout_prob": float,
+    "bos_token_id": int,
+    "classifier_dropout": float,
+    "eos_token_id": int,
+    "hidden_act": str,
+    "hidden_dropout_prob": float,
+    "hidden_size": int,
+    "intermediate_size": int,
+    "is_decoder": bool,
+    "layer_norm_eps": float,
+    "max_position_embeddings": int,
+    "num_attention_heads": int,
+    "num_hidden_layers": int,
+    "pad_token_id": int,
+    "position_embedding_type": str,
+    "type_vocab_size": int,
+    "vocab_size": int,
+}
+KINDS = {"int": int, "float": float, "str": str, "bool": bool, "Mapping[str, Any]": dict}
+POSENC_OPTIONS = COMMON_OPTIONS | {
+    **{field.name: KINDS[str(field.type).partition(" |")[0]] for field in fields(EncoderConfig)},
+    "initializer_range": float,
+    "pooler_activation": str,
+    "pooler_dim": int,
+    "pooler_dropout": float,
+}
+NEEDED = {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "max_position_embeddings"}
+POSENC_NEEDED = {field.name for field in fields(EncoderConfig) if field.default is MISSING}
+
+TOKENIZER_CLASSES = {
+    name + ending
+    for name in ("RobertaTokenizer", "XLMRobertaTokenizer", "CamembertTokenizer", "BertTokenizer", "HerbertTokenizer")
+    for ending in ("", "Fast")
+} | {"PreTrainedTokenizerFast", "TokenizersBackend"}
+TOKENIZER_OPTIONS = {
+    *("bos_token", "cls_token", "eos_token", "mask_token", "pad_token", "sep_token", "unk_token", "additional_special_tokens"),
+    *("added_tokens_decoder", "extra_special_tokens", "add_prefix_space", "trim_offsets", "do_lower_case", "strip_accents"),
+    *("tokenize_chinese_chars", "model_max_length", "clean_up_tokenization_spaces", "model_input_names"),
+}
+VOCABULARY_FILES = ("tokenizer.json", "vocab.json", "merges.txt", "vocab.txt", "sentencepiece.bpe.model")
+TOKENIZER_FILES = (*VOCABULARY_FILES, "special_tokens_map.json", "added_tokens.json")
+
+SAFETENSORS, PICKLED = "model.safetensors", "pytorch_model.bin"
+
+
+def read_config(name: str) -> PretrainedConfig:
+    """The config of the model of that name.
+
+    Raises:
+        ValueError: there is none, or it is of a type that has no place here, or its options are none of a model's.
+    """
+    try:
+        path = cached_file(name, "config.json")
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ValueError(
+            f"{name} cannot be read as a model of transformers, nor is it a folder with fairseq's model.pt: {reason}"
+        ) from None
+    described = _read_json(path)
+    model_type = described.get("model_type")
+    if not isinstance(model_type, str) or model_type not in PREFIXES:
+        raise ValueError(f"models of type {model_type!r} cannot be imported, only {', '.join(PREFIXES)}")
+    ours = model_type == PosencConfig.model_type
+    known, needed = (POSENC_OPTIONS, POSENC_NEEDED) if ours else (BERT_OPTIONS, NEEDED)
+    options = {option: described[option] for option in known if described.get(option) is not None}
+    if lacking := needed - options.keys():
+        raise ValueError(f"{path} lacks {', '.join(sorted(lacking))}: it is no complete config of a model. Copy it again.")
+    for option, value in options.items():
+        if not _has_kind(value, known[option]) or _is_absurd(value):
+            raise ValueError(f"{path}: {option} is {str(value)[:80]!r}, which no model of type {model_type} has. Copy it again.")
+    with explained(path):
+        return (PosencConfig if ours else getattr(transformers, f"{PREFIXES[model_type]}Config"))(**options)
+
+
+def load_model(name: str, config: PretrainedConfig, kind: str) -> PreTrainedModel:
+    """The model of that name with its weights, in float32 and for evaluation.
+
+    Raises:
+        ValueError: the weights are damaged, or not those of such a model.
+    """
+    library: Any = modeling if isinstance(config, PosencConfig) else transformers
+    model_class = getattr(library, PREFIXES[config.model_type] + ("Model" if kind == "Model" else f"For{kind}"))
+    state = read_weights(name)
+    if (layers := count_layers(state)) != config.num_hidden_layers:
+        raise ValueError(f"{name}: by config.json the model has {config.num_hidden_layers} layers, and its weights have {layers}")
+    with explained(f"{name}/config.json"):
+        with torch.device("meta"):
+            described = sum(parameter.numel() for parameter in model_class(config).parameters())
+        held = sum(value.numel() for value in state.values())
+        if described > 2 * held:  # heads may be missing, and are named below
+            raise ValueError(f"{name}: config.json describes a model of {described:,} parameters, and its weights are {held:,}")
+        options = {"output_loading_info": True, "dtype": torch.float32}
+        model, info = model_class.from_pretrained(None, config=config, state_dict=state, **options)
+    missing = [key for key in info["missing_keys"] if "pooler" not in key]
+    if missing:
+        raise ValueError(f"{name} lacks parameters of a {model_class.__name__}: {', '.join(sorted(missing)[:6])}")
+    return model.eval()
+
+
+def read_weights(name: str) -> StateDict:
+    """The tensors of the model of that name, as they are called there.
+
+    Raises:
+        ValueError: there are none, or their file is damaged.
+    """
+    for file in (SAFETENSORS, PICKLED):
+        if path := _find(name, file):
+            return _read_tensors(path)
+        if path := _find(name, f"{file}.index.json"):
+            parts = _read_json(path).get("weight_map")
+            if not isinstance(parts, dict) or not all(isinstance(part, str) and _is_name(part) for part in parts.values()):
+                raise ValueError(f"{path} does not say which file each tensor is in: it is damaged. Copy it again.")
+            state: StateDict = {}
+            for part in sorted(set(parts.values())):
+                state |= _read_tensors(cached_file(name, part))
+            return state
+    raise ValueError(f"{name} has no weights that can be read: no {SAFETENSORS} and no {PICKLED}")
+
+
+def read_tokenizer(name: str, model_type: str) -> PreTrainedTokenizerBase:
+    """The tokenizer of the model of that name.
+
+    Raises:
+        ValueError: there is none, it is of a class that is not known here, or its files are damaged.
+    """
+    nothing = f"{name} has no tokenizer that can be read, so its symbols have no names"
+    found = {file: path for file in TOKENIZER_FILES if (path := _find(name, file))}
+    if not found.keys() & set(VOCABULARY_FILES):
+        raise ValueError(f"{nothing}: there is none of {', '.join(VOCABULARY_FILES)}")
+    configs = [_read_json(path) for file in ("tokenizer_config.json", "config.json") if (path := _find(name, file))]
+    named = next((config["tokenizer_class"] for config in configs if config.get("tokenizer_class")), None)
+    if named is not None and not (isinstance(named, str) and named in TOKENIZER_CLASSES):
+        raise ValueError(f"{name}: tokenizers of the class {named!r} cannot be read, only {', '.join(sorted(TOKENIZER_CLASSES))}")
+    options = {option: value for option, value in configs[0].items() if option in TOKENIZER_OPTIONS}
+    with tempfile.TemporaryDirectory() as temporary, library_errors(nothing):
+        folder = Path(temporary)
+        for file, path in found.items():
+            (folder / file).write_bytes(Path(path).read_bytes())
+        tokenizer_config = options | ({} if named is None else {"tokenizer_class": named})
+        (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer_config), "utf-8")
+        (folder / "config.json").write_text(json.dumps({"model_type": model_type}), "utf-8")
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+
+
+def _find(name: str, file: str) -> str | None:
+    return cached_file(name, file, _raise_exceptions_for_missing_entries=False)
+
+
+def _read_json(path: str | Path) -> dict[str, Any]:
+    try:
+        content = json.loads(Path(path).read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not JSON ({error}): it is damaged. Copy it again.") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} holds a {type(content).__name__} and not an object: it is damaged, or another file")
+    return content
+
+
+def _read_tensors(path: str) -> StateDict:
+    try:
+        state = load_file(path) if path.endswith(".safetensors") else loading.load(path)
+    except (SafetensorError, RuntimeError, ValueError, pickle.UnpicklingError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"{path} cannot be read: it is cut short, damaged or another kind of file ({reason})") from None
+    if not isinstance(state, dict) or not all(isinstance(key, str) and is_ordinary(value) for key, value in state.items()):
+        raise ValueError(f"{path} does not hold tensors of numbers alone: it is damaged, or another kind of file")
+    return state
+
+
+def _is_name(part: str) -> bool:
+    return Path(part).name == part
+
+
+def _has_kind(value: Any, kind: type) -> bool:
+    if kind is float:
+        return type(value) in (int, float) and math.isfinite(value)
+    return type(value) is kind
+
+
+def _is_absurd(value: Any) -> bool:
+    return type(value) in (int, float) and not 0 <= value <= MOST

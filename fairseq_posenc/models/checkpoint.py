@@ -1,0 +1,299 @@
+"""A checkpoint of fairseq's trainer: read without running anything from it, its shape checked, and the model it describes.
+
+Everything that is read from such a file comes through here, so that a file of another kind, a damaged one and one that was
+made to do harm end in a sentence.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import logging
+import os
+import pickle
+import re
+from argparse import Namespace
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from enum import Enum
+from functools import cached_property
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from fairseq import checkpoint_utils
+from fairseq.data import Dictionary
+from fairseq.dataclass.utils import interpret_dc_type, omegaconf_no_object_check
+from fairseq.models import ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
+from fairseq.models.roberta import RobertaModel
+from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
+from torch import Tensor, nn
+
+from ..compat import loading, trust
+from ..encoder import Encoder
+from .config import DEFAULTS, ENCODER_FIELDS, POSITION_FIELDS
+from .roberta import PosencRobertaModel, complete, encoder_config
+from .stock import from_stock
+
+StateDict = dict[str, Tensor]
+
+WORDS = "encoder.sentence_encoder.embed_tokens.weight"
+LAYER = re.compile(r"\.layers?\.(\d+)\.")
+MOST = 10**6  # of any size
+
+
+def load(path: Path) -> dict[str, Any]:
+    """What a checkpoint holds, as it was saved.
+
+    ``model`` is a dictionary of ordinary tensors; where there are ``args``, ``cfg``, ``extra_state``, ``optimizer_history``,
+    ``last_optimizer_state`` and ``task_state``, they have the types that fairseq's trainer gives them.
+
+    Raises:
+        ValueError: the file is no such checkpoint, or damaged; says how that shows.
+        OSError: it cannot be opened.
+    """
+    try:
+        content = loading.load(path)
+    except (RuntimeError, pickle.UnpicklingError) as error:
+        raise ValueError(str(error)) from error
+    if fault := _fault(content):
+        raise _no_checkpoint(path, fault)
+    return content
+
+
+def _no_checkpoint(path: Path, fault: str) -> ValueError:
+    return ValueError(
+        f"{path} is no checkpoint that fairseq's trainer saved: {fault}. Name a .pt file that fairseq-train has written."
+    )
+
+
+def _fault(content: Any) -> str | None:
+    """What a checkpoint of fairseq's trainer would not have."""
+    if not isinstance(content, dict):
+        return f"it holds a {type(content).__name__}, not a dictionary"
+    if not isinstance(content.get("model"), dict):
+        return "it has no 'model', a dictionary of tensors"
+    for name, value in content["model"].items():
+        if not isinstance(name, str) or not is_ordinary(value):
+            return f"in its model, {name!r} is no tensor of numbers that the file holds"
+    kinds = {"args": Namespace, "cfg": (dict, DictConfig), "optimizer_history": list}
+    for name in ("extra_state", "last_optimizer_state", "task_state"):
+        kinds[name] = dict
+    for name, kind in kinds.items():
+        if content.get(name) is not None and not isinstance(content[name], kind):
+            return f"its {name!r} is of the type {type(content[name]).__name__}"
+    history = content.get("optimizer_history")
+    if history is not None and not all(isinstance(entry, dict) and type(entry.get("num_updates", 0)) is int for entry in history):
+        return "its 'optimizer_history' is not a list of dictionaries with the number of updates"
+    return "its 'optimizer_history' is empty" if history == [] else None
+
+
+def is_ordinary(value: Any) -> bool:
+    """Whether it is a tensor whose every number is in the file: none that is spread out, or has no content."""
+    return (
+        type(value) in (Tensor, nn.Parameter)
+        and value.layout == torch.strided
+        and value.device.type == "cpu"
+        and not value.is_quantized
+        and value.numel() * value.element_size() <= value.untyped_storage().nbytes()
+    )
+
+
+@contextmanager
+def explained(path: str | os.PathLike) -> Iterator[None]:
+    """Turn whatever a file's configuration leads to into a sentence. Its values may be of any type and size.
+
+    Raises:
+        ValueError: names the file.
+    """
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:
+        if isinstance(error, ValueError) and not isinstance(error, OmegaConfBaseException):
+            raise error if str(path) in str(error) else ValueError(f"{path}: {error}") from error
+        reason = str(error).partition("\n")[0]
+        raise ValueError(
+            f"{path}: its configuration describes no model that can be built ({type(error).__name__}: {reason}). It is damaged "
+            "or of another release: use another."
+        ) from error
+
+
+def load_into(model: nn.Module, state: StateDict, fault: str) -> None:
+    """Load all of a state dict into a model that has a place for all of it.
+
+    Raises:
+        ValueError: parameters are missing, left over or of other shapes; ``fault`` begins the sentence.
+    """
+    try:
+        model.load_state_dict(dict(state), strict=True)
+    except KeyError as error:
+        raise ValueError(f"{fault}: it lacks {error}") from error
+    except RuntimeError as error:
+        reason = " ".join(str(error).partition(":")[2].split())  # a line for each parameter
+        raise ValueError(f"{fault}: {reason[:500]}{' …' if len(reason) > 500 else ''}") from error
+
+
+def count_layers(names: Iterable[str]) -> int:
+    """How many layers parameters of these names are of."""
+    return len({found[1] for found in map(LAYER.search, names) if found})
+
+
+class Trained:
+    """A checkpoint of one of this package's models, or of fairseq's own RoBERTa.
+
+    Args:
+        path: the file.
+
+    Attributes:
+        path: the file.
+        content: what it holds, brought up to date as fairseq does.
+        state: its parameters, as they are named there.
+        cfg: the run's configuration; ``cfg.model`` are the model's options.
+        arch: the name of the architecture.
+
+    Raises:
+        ValueError: it is not such a checkpoint.
+        OSError: the file cannot be opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        content = load(path)
+        cfg = content.get("cfg")
+        if content.get("args") is None and cfg is None:
+            raise _no_checkpoint(path, "it holds no configuration")
+        for name in ("model", "task"):
+            if cfg is not None and not isinstance(cfg.get(name), (dict, DictConfig, Namespace)):
+                raise _no_checkpoint(path, f"its configuration has no options of the {name}")
+        self.content = _upgraded(path, content)
+        self.state: StateDict = content["model"]
+        self.cfg: DictConfig = content["cfg"]
+        self._options: DictConfig = self._find_options()
+        self.arch = str(getattr(self._options, "_name", None) or self._options.arch)
+        if WORDS not in self._ours or self._ours[WORDS].dim() != 2:
+            raise ValueError(f"{path} is of the architecture {self.arch!r} and has no {WORDS}: it is no RoBERTa-like encoder")
+
+    @property
+    def symbols(self) -> int:
+        """For how many symbols it has word embeddings."""
+        return len(self._ours[WORDS])
+
+    @property
+    def updates(self) -> int | None:
+        """For how many updates it was trained."""
+        history = self.content.get("optimizer_history")
+        return history[-1].get("num_updates") if history else None
+
+    def section(self, name: str) -> Any:
+        """A part of the configuration, such as ``task``; None where there is none."""
+        return self.cfg[name] if name in self.cfg else None  # noqa: SIM401 - its get() refuses what is not there
+
+    def options(self, **changes: Any) -> DictConfig:
+        """The model's options with ``changes``, such as other dropout probabilities."""
+        options = copy.deepcopy(self._options)
+        declared = MODEL_DATACLASS_REGISTRY.get(ARCH_MODEL_NAME_REGISTRY[self.arch])
+        with open_dict(options):
+            options._name = self.arch
+            options.update(changes)
+            if declared is not None:  # building a model adds to its options what fairseq then refuses in a configuration
+                for name in set(options) - {"_name", *(field.name for field in dataclasses.fields(declared))}:
+                    del options[name]
+        return options
+
+    def describe(self, dictionary: Dictionary) -> Encoder:
+        """The encoder that the configuration describes, with shapes and without numbers, so that it takes no memory.
+
+        Raises:
+            ValueError: there is no such encoder, or the file holds far fewer numbers than it would have.
+        """
+        with explained(self.path):
+            options = self._our_options()
+            self._check_sizes(vars(options))
+            with torch.device("meta"):
+                encoder = Encoder(encoder_config(complete(options, self.cfg.task), dictionary))
+            described = sum(parameter.numel() for parameter in encoder.parameters())
+        held = sum(value.numel() for value in self.state.values())
+        if described > 2 * held:  # that some are missing is reported where they are taken over
+            raise ValueError(
+                f"{self.path}: its configuration describes an encoder of {described:,} parameters, and it holds {held:,}. It is "
+                "damaged: use another checkpoint."
+            )
+        return encoder
+
+    def build(self, dictionary: Dictionary) -> PosencRobertaModel:
+        """The model with this package's encoder and the checkpoint's classification heads, not loaded yet.
+
+        Raises:
+            ValueError: as :meth:`describe`.
+        """
+        self.describe(dictionary)
+        with explained(self.path):
+            task: Any = SimpleNamespace(cfg=self.cfg.task, source_dictionary=dictionary)
+            return PosencRobertaModel.build_model(self._our_options(load_checkpoint_heads=True), task)
+
+    def _find_options(self) -> DictConfig:
+        with explained(self.path):
+            options = self.section("model")
+            trust.require_ours(options, self.path)
+            if isinstance(options, Namespace):
+                with omegaconf_no_object_check():
+                    options = OmegaConf.create(vars(options))
+            return options
+
+    @cached_property
+    def _ours(self) -> StateDict:
+        """The parameters under this package's names; checkpoints of old releases call their encoder decoder."""
+        return {name.replace("decoder.", "encoder.", 1) if name.startswith("decoder.") else name: value
+                for name, value in from_stock(self.state).items()}  # fmt: skip
+
+    def _our_options(self, **changes: Any) -> Namespace:
+        """The options for this package's model: fairseq's own is ours with absolute positions."""
+        stock = {"positions": "absolute"} if ARCH_MODEL_REGISTRY[self.arch] is RobertaModel else {}
+        return Namespace(**{**self.options(**changes), **stock})
+
+    def _check_sizes(self, values: Mapping[str, Any]) -> None:
+        """Refuse values that no model has, and sizes that are not those of the file's tensors."""
+        for name, (declared, _) in {**ENCODER_FIELDS, **POSITION_FIELDS}.items():
+            value = values.get(name)
+            if value is not None and not _can_be(value, declared):
+                raise ValueError(f"{self.path}: its configuration has {name} = {value!r}, which no model has. It is damaged: use "
+                                 "another checkpoint.")  # fmt: skip
+        found = {"encoder_layers": count_layers(self.state), "encoder_embed_dim": self._ours[WORDS].shape[-1]}
+        for name, size in found.items():
+            if (described := values.get(name) or DEFAULTS[name]) != size:
+                raise ValueError(
+                    f"{self.path} does not fit its own configuration, in which {name} is {described!r}: by its parameters it "
+                    f"is {size}. It is damaged: use another checkpoint."
+                )
+
+
+def _can_be(value: Any, declared: Any) -> bool:
+    """Whether it can be the value of an option that is declared so, and is no absurd size."""
+    kind = interpret_dc_type(declared)
+    if issubclass(kind, Enum):
+        return str(value) in [str(choice.value) for choice in kind]
+    if isinstance(value, int) and not 0 <= value <= MOST:
+        return False
+    return isinstance(value, (int, float) if kind is float else kind)
+
+
+def _upgraded(path: Path, content: dict[str, Any]) -> dict[str, Any]:
+    """The content as ``fairseq.checkpoint_utils.load_checkpoint_to_cpu`` gives it."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)  # fairseq logs a page where it cannot read a configuration; what we raise says it
+    try:
+        with omegaconf_no_object_check():  # fairseq puts namespaces into configurations
+            if content.get("cfg") is not None:
+                content["cfg"] = OmegaConf.create(content["cfg"])
+                OmegaConf.set_struct(content["cfg"], True)
+        return checkpoint_utils._upgrade_state_dict(content)
+    except Exception as error:
+        reason = str(error).partition("\n")[0]
+        fault = f"its configuration or the trainer's state cannot be read ({type(error).__name__}: {reason})"
+        raise _no_checkpoint(path, fault) from error
+    finally:
+        logging.disable(before)

@@ -1,0 +1,86 @@
+"""Small checkpoints that are as they should be, for tests to break."""
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fairseq  # noqa: F401 - registers the plugin
+import pytest
+import torch
+from fairseq import options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from finetuning.conftest import make_data_bin
+
+from fairseq_posenc.cli import main
+from fairseq_posenc.finetuning import training
+from fairseq_posenc.huggingface import importing
+
+SIZES = {"encoder-layers": 2, "encoder-embed-dim": 8, "encoder-ffn-embed-dim": 8, "encoder-attention-heads": 2}
+
+
+@pytest.fixture(scope="session")
+def data_bin(tmp_path_factory) -> Path:
+    """dict.txt, sentencepiece.model and a little text."""
+    return make_data_bin(tmp_path_factory.mktemp("vocabulary") / "a")
+
+
+@pytest.fixture(scope="session")
+def contents(data_bin) -> Callable[[str], dict[str, Any]]:
+    """``contents(arch)``: what a checkpoint of that architecture holds, as fairseq's trainer writes it."""
+    made: dict[str, dict[str, Any]] = {}
+
+    def contents(arch: str) -> dict[str, Any]:
+        if arch not in made:
+            sizes = [f"--{name}={value}" for name, value in SIZES.items()]
+            flags = ["--task", "masked_lm", "--criterion", "masked_lm", "--tokens-per-sample", "16", "--arch", arch, *sizes]
+            parser = options.get_training_parser()
+            cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, [str(data_bin), *flags]))
+            path = data_bin / f"{arch}.pt"
+            importing.save(path, cfg, training.build(cfg))
+            made[arch] = torch.load(path, weights_only=False)
+        return copy.deepcopy(made[arch])
+
+    return contents
+
+
+@pytest.fixture
+def commands(data_bin, tmp_path) -> dict[str, Callable[[Path], list[str]]]:
+    """By name, what follows a command that reads the given checkpoint."""
+    out = str(tmp_path / "out")
+    finetuning = ["--data", str(tmp_path), "--data-bin", str(data_bin), "--out", out, "--checkpoint"]
+
+    def released(path: Path) -> list[str]:
+        """A folder as fairseq releases its models."""
+        folder = tmp_path / "released"
+        folder.mkdir()
+        (folder / "model.pt").symlink_to(path)
+        (folder / "dict.txt").symlink_to(data_bin / "dict.txt")
+        return [str(folder), "--out", f"{out}/model.pt"]
+
+    return {
+        "glue": lambda path: [*finetuning, str(path)],
+        "squad": lambda path: ["--version", "1.1", *finetuning, str(path)],
+        "export-hf": lambda path: [str(path), "--data", str(data_bin), "--out", out],
+        "plot": lambda path: [str(path), "--out", f"{out}.png"],
+        "consolidate": lambda path: [str(path), f"{out}.pt"],
+        "import-hf": released,
+    }
+
+
+@pytest.fixture
+def refusal(capsys, tmp_path) -> Callable[..., str]:
+    """``refusal(command, *arguments)``: the sentence with which the command refuses; that nothing is made is seen to."""
+
+    def refusal(command: str, *arguments: str | Path) -> str:
+        status = main([command, *map(str, arguments)])
+        said = capsys.readouterr().err
+        message = said.splitlines()[-1]
+        assert status == 2, said
+        assert message.startswith(f"fairseq-posenc {command}: "), said
+        assert "Traceback" not in said
+        written = {path.name for path in [*tmp_path.glob("out*/*"), *tmp_path.glob("out.*")]}
+        assert {name for name in written if not name.startswith(".lock")} <= {"manifest.json"}  # what prepare begins with
+        return message
+
+    return refusal
