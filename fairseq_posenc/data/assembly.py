@@ -10,13 +10,16 @@ from fairseq_posenc.data.manifest import Manifest
 from fairseq_posenc.data.parts import PARTS, Part, Progress, dictionary_of
 from fairseq_posenc.data.split import VALID
 from fairseq_posenc.data.tokenizer import GIVEN, TOKENIZER_FILES, Tokenizer
-from fairseq_posenc.files import atomic_write
+from fairseq_posenc.files import atomic_write, partial_of
 
 DICTIONARY, SHARDS = "dict.txt", "shards.txt"
 DATA = (DICTIONARY, "train.idx", "train.bin", "valid.idx", "valid.bin")
 OUTPUTS = (*DATA, SHARDS, *TOKENIZER_FILES, GIVEN)
 """All that is written, beside the manifest."""
-UNFINISHED = [f"{split}.{kind}.partial" for split in ("train", VALID) for kind in ("bin", "sizes", "idx")]
+UNFINISHED = [
+    *(f"{split}.{kind}.partial" for split in ("train", VALID) for kind in ("bin", "sizes")),
+    *(partial_of(name).name for name in DATA),
+]
 ANY_SHARD = "shard-?????"
 
 

@@ -18,6 +18,7 @@ from training_runs import (
     needs_deepspeed,
 )
 
+from fairseq_posenc import ownership
 from fairseq_posenc.compat import load_checkpoint
 from fairseq_posenc.deepspeed import checkpoint
 from fairseq_posenc.deepspeed.checkpoint import Shards
@@ -25,7 +26,7 @@ from fairseq_posenc.deepspeed.checkpoint import Shards
 pytestmark = needs_deepspeed
 
 HALFWAY = f"checkpoint_1_{UPDATES // 2}.pt"
-NAME = "update00000001-0123abcd"
+NAME, UNNAMED = "update00000001-0123abcd", "update00000002-0123abcd"
 
 
 def test_a_save_that_writes_no_file_takes_no_process_away(fairseq_run, train):
@@ -158,7 +159,8 @@ def test_shards_hold_every_parameter_once(sharded_run, stage):
     parameters = sum(
         tensor.numel() for name, tensor in load_checkpoint(str(last))["model"].items() if "lm_head.weight" not in name
     )
-    sizes = [file.stat().st_size for file in shards_of(last).iterdir()]
+    assert ownership.made_by(shards_of(last)) == checkpoint.MAKER
+    sizes = [file.stat().st_size for file in shards_of(last).glob("*.pt")]
     assert len(sizes) == 2
     assert sum(sizes) == pytest.approx(12 * parameters, rel=0.5)
     assert sum(sizes) >= 12 * parameters
@@ -314,10 +316,17 @@ def test_a_kill_at_any_moment_leaves_a_checkpoint_that_continues(english_data_bi
     assert not list(save_dir.rglob("*.partial"))
 
 
+def shards_in(save_dir, *names, made_by=checkpoint.MAKER):
+    """Folders of shards as :func:`checkpoint.save` leaves them."""
+    for name in names:
+        folder = save_dir / checkpoint.FOLDER / name
+        ownership.claim(folder, made_by)
+        (folder / "process00000.pt").touch()
+
+
 def test_folders_that_no_checkpoint_names_are_removed(tmp_path):
     """Whatever the checkpoint's name; files of other kinds, and a link, are passed over."""
-    for name in (NAME, "unnamed", "half.partial"):
-        (tmp_path / checkpoint.FOLDER / name).mkdir(parents=True)
+    shards_in(tmp_path, NAME, UNNAMED, "update00000003-0123abcd.partial")
     shards = Shards(NAME, processes=2, optimizer="adam")
     torch.save({"last_optimizer_state": shards.as_optimizer_state()}, tmp_path / "ours.pt")
     torch.save([1], tmp_path / "list.pt")
@@ -330,7 +339,35 @@ def test_folders_that_no_checkpoint_names_are_removed(tmp_path):
 
 
 def test_nothing_is_removed_beside_a_checkpoint_that_cannot_be_read(tmp_path):
-    (tmp_path / checkpoint.FOLDER / "unnamed").mkdir(parents=True)
+    shards_in(tmp_path, UNNAMED)
     (tmp_path / "checkpoint_last.pt").write_bytes(b"PK")
     checkpoint.remove_unnamed(tmp_path)
-    assert (tmp_path / checkpoint.FOLDER / "unnamed").is_dir()
+    assert (tmp_path / checkpoint.FOLDER / UNNAMED).is_dir()
+
+
+def test_folders_that_training_has_not_made_are_not_removed(tmp_path, caplog):
+    """Data that the run reads from ``shards``, shards of a release without records, folders of others, and more in ours."""
+    root = tmp_path / checkpoint.FOLDER
+    (root / "shard-00000").mkdir(parents=True)
+    (root / "shard-00000" / "train.bin").write_text("data")
+    (root / UNNAMED).mkdir()
+    (root / UNNAMED / "process00000.pt").write_text("of an earlier release")
+    shards_in(tmp_path, "update00000003-0123abcd", made_by="export-hf")
+    shards_in(tmp_path, "update00000004-0123abcd", "mine")
+    ownership.finish(root / "update00000004-0123abcd", checkpoint.MAKER)
+    (root / "update00000004-0123abcd" / "notes.txt").write_text("mine")
+    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    for _ in range(2):
+        checkpoint.remove_unnamed(tmp_path)
+    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
+    assert caplog.text.count(f"{root / UNNAMED}, which no checkpoint needs, has no record of who made it") == 1
+    assert "notes.txt was not made by train" in caplog.text
+
+
+def test_shards_that_are_elsewhere_may_be_another_runs(tmp_path, caplog):
+    shards_in(tmp_path / "other", UNNAMED)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / checkpoint.FOLDER).symlink_to(tmp_path / "other" / checkpoint.FOLDER)
+    checkpoint.remove_unnamed(tmp_path / "run")
+    assert (tmp_path / "other" / checkpoint.FOLDER / UNNAMED / "process00000.pt").exists()
+    assert "no old shards are removed" in caplog.text
