@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from fairseq_posenc import cli
+from fairseq_posenc import cli, ownership
 from fairseq_posenc.data.tokenizer import Tokenizer, read_files
 from fairseq_posenc.quickstart import corpus
 from fairseq_posenc.quickstart.report import unigram_loss
@@ -87,7 +87,8 @@ def test_quickstart_trains_compares_and_resumes(tmp_path, text, capsys):
 def test_failed_training_is_reported(tmp_path, text, capfd):
     out = tmp_path / "out"
     command = ["quickstart", str(text), "--out", str(out), "--vocab-size", "30", "--updates", "10"]
-    (out / "absolute").mkdir(parents=True)
+    for folder in (out, out / "absolute"):
+        ownership.claim(folder, "quickstart")
     (out / "absolute" / "checkpoint_last.pt").write_bytes(b"damaged")
     assert cli.main(command) == 2
     error = capfd.readouterr().err
