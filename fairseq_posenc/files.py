@@ -48,17 +48,18 @@ def sha256(path: str | os.PathLike) -> str:
     return digest.hexdigest()
 
 
-def require_writable(folder: Path) -> None:
-    """That ``folder`` is one that can be written to, or can be made.
+def require_writable(folder: Path, called: str = "") -> None:
+    """That ``folder`` is one that can be written to, or can be made; ``called`` is what messages call it.
 
     Raises:
         NotADirectoryError, PermissionError: what stands in the way.
     """
+    called = called or str(folder)
     there = next(place for place in (folder, *folder.absolute().parents) if os.path.lexists(place))
     if not there.is_dir():
-        raise NotADirectoryError(f"{folder} cannot be a folder: {there} is a file. Name another.")
+        raise NotADirectoryError(f"{called} cannot be a folder: {there} is a file. Name another.")
     if not os.access(there, os.W_OK | os.X_OK):
-        raise PermissionError(f"{folder} cannot be written: {there} does not let this user. Name another.")
+        raise PermissionError(f"{called} cannot be written: {there} does not let this user. Name another.")
 
 
 @contextmanager
@@ -74,7 +75,7 @@ def full_disk_named(place: Path) -> Iterator[None]:
         if not (reason := _no_room(error)):
             raise
         raise OSError(
-            f"{place}: {reason}. Nothing that was there before is lost; when there is room, the same command goes on."
+            f"{place}: {reason}. Nothing that was there before is lost; when there is room, give the same command again."
         ) from error
 
 

@@ -42,21 +42,22 @@ def has_keys(path: Path, *keys: str) -> bool:
     return set(keys) <= _read(path).keys()
 
 
-def require_own(folder: Path, by: str, earlier: Earlier = _never) -> None:
+def require_own(folder: Path, by: str, earlier: Earlier = _never, flag: str = "") -> None:
     """That there is no such folder, that it is empty, or that ``by`` made all that is in it.
 
     Raises:
         ValueError, OSError: it holds something else, is a file, or cannot be written.
     """
-    require_writable(folder)
+    called = f"{flag} {folder}".lstrip()
+    require_writable(folder, called)
     if not folder.is_dir():
         return
     found = sorted(_contents(folder))
     owner = made_by(folder)
     if found and owner is None and not earlier(folder):
-        raise ValueError(f"{folder} is not empty, and {by} has not made it ({found[0]} is there): name another folder")
+        raise ValueError(f"{called} is not empty, and {by} has not made it ({found[0]} is there): name another folder")
     if owner not in (None, by):
-        raise ValueError(f"{folder} was made by {owner}, not by {by}: name another folder")
+        raise ValueError(f"{called} was made by {owner}, not by {by}: name another folder")
     others = sorted(set(found) - set(_read(folder / RECORD).get("contents", found)))
     if others:
         raise ValueError(f"{folder / others[0]} was not made by {by}: move it away, or name another folder")
@@ -70,9 +71,9 @@ def require_apart(folder: Path, inputs: Inputs, flag: str = "--out") -> None:
     """
     for other, path in inputs:
         if _lies_in(path, folder):
-            raise ValueError(f"{other} {path} lies in {flag} {folder}, which is written over: name a folder elsewhere")
+            raise ValueError(f"{other} {path} lies in {flag} {folder}, which is written over: name a place elsewhere")
         if path.is_dir() and _lies_in(folder, path):
-            raise ValueError(f"{flag} {folder} lies in {other} {path}, which is read: name a folder elsewhere")
+            raise ValueError(f"{flag} {folder} lies in {other} {path}, which is read: name a place elsewhere")
 
 
 def require_free(path: Path, flag: str, overwrite: bool = False, inputs: Inputs = ()) -> None:
@@ -83,7 +84,7 @@ def require_free(path: Path, flag: str, overwrite: bool = False, inputs: Inputs 
     """
     if path.is_dir():
         raise IsADirectoryError(f"{flag} {path} is a folder: name a file")
-    require_writable(path.parent)
+    require_writable(path.parent, f"{path.parent}, of {flag} {path},")
     for other, read in inputs:
         if _same(path, read):
             raise ValueError(f"{flag} {path} is {other} {read} itself: name another file")
@@ -146,7 +147,7 @@ def output(out: Path, by: str, inputs: Inputs = (), earlier: Earlier = _never) -
         ValueError, OSError: as :func:`require_apart`, :func:`require_own` and :func:`.files.sole_writer`.
     """
     require_apart(out, inputs)
-    require_own(out, by, earlier)
+    require_own(out, by, earlier, "--out")
     with full_disk_named(out), sole_writer(out) as lock:
         claim(out, by, earlier)
         yield lock

@@ -32,9 +32,7 @@ class Preparation(NamedTuple):
         """Whether an output folder without a record is one that an earlier release left."""
         return any(map(self.made, out.glob("data/*")))
 
-    def make(
-        self, folder: Path, files: Mapping[str, Path], identity: dict[str, Any], write: Callable[[], dict[str, int]]
-    ) -> int:
+    def make(self, folder: Path, files: Mapping[str, Path], identity: dict[str, Any], write: Callable[[], dict[str, int]]) -> int:
         """Have the splits written, unless the folder holds just them.
 
         Args:
