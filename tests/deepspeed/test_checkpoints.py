@@ -20,7 +20,7 @@ from training_runs import (
 
 from fairseq_posenc import ownership
 from fairseq_posenc.compat import load_checkpoint
-from fairseq_posenc.deepspeed import checkpoint
+from fairseq_posenc.deepspeed import checkpoint, consolidate
 from fairseq_posenc.deepspeed.checkpoint import Shards
 
 pytestmark = needs_deepspeed
@@ -104,6 +104,52 @@ def test_consolidating_overwrites_no_sharded_checkpoint(sharded_run, run):
     assert done.returncode == 2
     assert f"OUT {last} is itself a sharded checkpoint" in done.stdout
     assert last.read_bytes() == before
+
+
+def test_consolidating_overwrites_only_what_it_is_told_to(sharded_run, run, tmp_path):
+    folder, out = sharded_run(3).save_dir, tmp_path / "out.pt"
+    out.write_text("mine")
+    done = run("fairseq-posenc", "consolidate", folder, out, check=False)
+    assert done.returncode == 2
+    assert f"OUT {out} exists: name another file, or add --overwrite to replace it" in done.stdout
+    assert out.read_text() == "mine"
+    shard = next(shards_of(folder / "checkpoint_last.pt").glob("*.pt"))
+    before = shard.read_bytes()
+    done = run("fairseq-posenc", "consolidate", folder, shard, "--overwrite", check=False)
+    assert "lies in the folder of shards" in done.stdout
+    assert shard.read_bytes() == before
+    run("fairseq-posenc", "consolidate", folder, out, "--overwrite")
+    assert consolidate.made(out)
+
+
+@pytest.mark.parametrize(
+    ("there", "flags", "replaced"),
+    [
+        (None, {}, True),
+        ({"made_by": "consolidate"}, {}, True),
+        ({"optimizer_history": []}, {}, True),  # of an earlier release
+        ({"optimizer_history": [], "last_optimizer_state": None}, {}, False),
+        ([1], {}, False),
+        ({"made_by": "consolidate"}, {"restore_file": "consolidated.pt"}, False),
+        ({"made_by": "consolidate"}, {"finetune_from_model": "link.pt"}, False),
+    ],
+)
+def test_the_end_of_training_replaces_its_own_file_only(tmp_path, monkeypatch, caplog, there, flags, replaced):
+    """Not a file that somebody else has called consolidated.pt, nor what the run started from."""
+    from fairseq_posenc import train
+
+    written = []
+    monkeypatch.setattr(consolidate, "write", lambda source, out, overwrite: written.append(out) or 1)
+    (tmp_path / "checkpoint_last.pt").touch()
+    (tmp_path / "link.pt").symlink_to("consolidated.pt")
+    out = tmp_path / "consolidated.pt"
+    if there is not None:
+        torch.save(there, out)
+    names = {"restore_file": None, "finetune_from_model": None, **{flag: tmp_path / name for flag, name in flags.items()}}
+    saving = SimpleNamespace(save_dir=tmp_path, no_save_optimizer_state=False, no_last_checkpoints=False, **names)
+    train._consolidate(SimpleNamespace(checkpoint=saving, distributed_training=SimpleNamespace(distributed_rank=0)))
+    assert written == ([out] if replaced else [])
+    assert (f"{out} is left as it is" in caplog.text) != replaced
 
 
 def test_consolidating_says_where_it_cannot_write(sharded_run, run, tmp_path):
