@@ -1,23 +1,33 @@
 """Files that are either whole or not there."""
 
+import errno
 import fcntl
 import hashlib
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+LOCK = ".lock"
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def partial_of(path: str | os.PathLike) -> Path:
+    """Where a file is written until it is whole. The name says whose it is, so that it is nobody else's."""
+    return Path(f"{os.fspath(path)}.fairseq_posenc.partial")
+
 
 @contextmanager
 def atomic_write(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
     """Open ``path`` for writing so that it appears under its name only when the block has ended without an error.
 
-    The content goes to ``path.partial`` beside it, is flushed to the disk, and takes the name by ``os.replace``; an
+    The content goes to :func:`partial_of` beside it, is flushed to the disk, and takes the name by ``os.replace``; an
     exception removes it, and what a kill leaves behind is overwritten by the next attempt.
     """
-    partial = Path(f"{os.fspath(path)}.partial")
+    partial = partial_of(path)
     try:
         with open(partial, mode, encoding=None if "b" in mode else "utf-8") as stream:
             yield stream
@@ -38,8 +48,51 @@ def sha256(path: str | os.PathLike) -> str:
     return digest.hexdigest()
 
 
+def require_writable(folder: Path, called: str = "") -> None:
+    """That ``folder`` is one that can be written to, or can be made; ``called`` is what messages call it.
+
+    Raises:
+        NotADirectoryError, PermissionError: what stands in the way.
+    """
+    called = called or str(folder)
+    there = next(place for place in (folder, *folder.absolute().parents) if os.path.lexists(place))
+    if not there.is_dir():
+        raise NotADirectoryError(f"{called} cannot be a folder: {there} is a file. Name another.")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise PermissionError(f"{called} cannot be written: {there} does not let this user. Name another.")
+
+
 @contextmanager
-def sole_writer(folder: Path, name: str = ".lock", wait: bool = False) -> Iterator[int]:
+def full_disk_named(place: Path) -> Iterator[None]:
+    """Say in one sentence that there is no room for ``place``, in whatever way the library that wrote to it says so.
+
+    Raises:
+        OSError: that sentence.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not (reason := _no_room(error)):
+            raise
+        raise OSError(
+            f"{place}: {reason}. Nothing that was there before is lost; when there is room, give the same command again."
+        ) from error
+
+
+def _no_room(error: BaseException | None) -> str | None:
+    """The system's words where an error, or one that it arose from, is that of a full disk."""
+    while error is not None:
+        number = error.errno if isinstance(error, OSError) else None
+        if found := re.search(r"\(os error (\d+)\)", str(error)):  # of libraries written in Rust, such as safetensors
+            number = int(found[1])
+        if number in NO_ROOM:
+            return os.strerror(number)
+        error = error.__cause__ or error.__context__
+    return None
+
+
+@contextmanager
+def sole_writer(folder: Path, name: str = LOCK, wait: bool = False) -> Iterator[int]:
     """Create ``folder`` and hold its lock ``name`` for this process.
 
     The lock goes with the process, so a kill leaves none behind. Its file descriptor is given; a child process that
@@ -48,11 +101,9 @@ def sole_writer(folder: Path, name: str = ".lock", wait: bool = False) -> Iterat
     Args:
         wait: for another process that holds the lock, instead of BlockingIOError.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError) as error:
-        raise NotADirectoryError(f"{folder} cannot be a folder: {error.filename} is a file. Name another.") from None
-    with open(folder / name, "w") as lock:
+    require_writable(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / name, "a") as lock:  # nothing is cut off, should the file be somebody else's
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -224,13 +224,22 @@ def _consolidate(cfg: Any) -> None:
     if cfg.distributed_training.distributed_rank != 0:
         return
     last = Path(cfg.checkpoint.save_dir) / "checkpoint_last.pt"
+    out = last.with_name("consolidated.pt")
     if cfg.checkpoint.no_save_optimizer_state:
         logger.warning("no consolidated.pt: --no-save-optimizer-state leaves out the float32 weights; the checkpoints are plain")
     elif cfg.checkpoint.no_last_checkpoints or not last.is_file():
         logger.warning(f"no consolidated.pt: there is no {last} of this run; for another: fairseq-posenc consolidate FILE OUT")
+    elif out.exists() and (_started_from(out, cfg) or not consolidate.made(out)):
+        logger.warning(f"{out} is left as it is: this run started from it, or another made it; for a new one: fairseq-posenc "
+                       f"consolidate {last} OUT")  # fmt: skip
     else:
-        parameters = consolidate.write(last, last.with_name("consolidated.pt"))
-        logger.info(f"wrote {last.with_name('consolidated.pt')}: {parameters:,} parameters in float32")
+        parameters = consolidate.write(last, out, overwrite=True)
+        logger.info(f"wrote {out}: {parameters:,} parameters in float32")
+
+
+def _started_from(file: Path, cfg: Any) -> bool:
+    sources = (cfg.checkpoint.restore_file, cfg.checkpoint.finetune_from_model)
+    return any(source is not None and os.path.exists(source) and file.samefile(source) for source in sources)
 
 
 def _peer_is_gone(error: RuntimeError) -> bool:

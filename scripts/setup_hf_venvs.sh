@@ -14,7 +14,13 @@ setup() { # folder, requirement
   local stamp=$1/installed-$2
   [ ! -e "$stamp" ] || return 0
   echo "Installing $2 into $1; the first time takes minutes ..." >&2
-  [ -x "$1/bin/python" ] || "$python" -m venv --clear "$1"
+  if [ ! -x "$1/bin/python" ]; then
+    if [ -n "$(ls -A "$1" 2>/dev/null)" ] && [ ! -e "$1/pyvenv.cfg" ]; then
+      echo "setup_hf_venvs.sh: $1 is no environment of Python's. Move it away." >&2
+      exit 1
+    fi
+    "$python" -m venv --clear "$1"
+  fi
   # accelerate is what Trainer needs, torchdiffeq what models with floater do.
   "$1/bin/python" -m pip install --quiet 'torch>=2.6,<2.14' "$2" accelerate torchdiffeq
   touch "$stamp"

@@ -46,7 +46,13 @@ headers=$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')
   fail "no $headers/Python.h, which fairseq is compiled with. On Debian or Ubuntu: apt-get install python$version-dev"
 
 if ! works || [ "$(version_of .venv/bin/python)" != "$version" ]; then
-  "$python" -m venv --clear .venv
+  if [ -n "$(ls -A .venv 2>/dev/null)" ] && ! compgen -G '.venv/installed-*' >/dev/null; then
+    fail ".venv cannot be used with Python $version, and was not made by this script. Move it away, or choose its own Python: PYTHON=…"
+  fi
+  mkdir -p .venv
+  touch .venv/installed-begun # first to come and last to stay, so that what a kill leaves is known for this script's
+  find .venv -mindepth 1 ! -name installed-begun -delete
+  "$python" -m venv .venv
 fi
 extras=$(IFS=,; echo "$*")
 echo "Installing fairseq_posenc${extras:+[$extras]} into .venv with Python $version; the first time takes minutes." >&2

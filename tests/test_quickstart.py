@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from fairseq_posenc import cli
+from fairseq_posenc import cli, ownership, quickstart
 from fairseq_posenc.data.tokenizer import Tokenizer, read_files
 from fairseq_posenc.quickstart import corpus
 from fairseq_posenc.quickstart.report import unigram_loss
@@ -87,12 +87,50 @@ def test_quickstart_trains_compares_and_resumes(tmp_path, text, capsys):
 def test_failed_training_is_reported(tmp_path, text, capfd):
     out = tmp_path / "out"
     command = ["quickstart", str(text), "--out", str(out), "--vocab-size", "30", "--updates", "10"]
-    (out / "absolute").mkdir(parents=True)
+    for folder in (out, out / "absolute"):
+        ownership.claim(folder, "quickstart")
     (out / "absolute" / "checkpoint_last.pt").write_bytes(b"damaged")
     assert cli.main(command) == 2
     error = capfd.readouterr().err
     assert "fairseq-train ended with status" in error.splitlines()[-1]
     assert not (out / "results.md").exists()
+
+
+def test_nothing_of_others_is_removed_or_written_over(tmp_path, text, capsys, monkeypatch):
+    """``--out .`` in a project that has data, tensorboard and .gitignore too; and text in the folder that is written to."""
+    monkeypatch.chdir(tmp_path)
+    names = ("data/train.txt", "tensorboard/mine", ".gitignore", "results.json", "tisa/run.json")
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    for flags in ((), ("--overwrite",)):
+        assert cli.main(["quickstart", str(text), "--out", ".", *flags]) == 2
+        assert "--out . is not empty, and quickstart has not made it (.gitignore is there)" in capsys.readouterr().err
+        assert cli.main(["quickstart", "data/train.txt", "--out", "data", *flags]) == 2
+        assert "TEXT data/train.txt lies in --out data, which is written over" in capsys.readouterr().err
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()) == sorted(names)
+    assert all((tmp_path / name).read_text() == "{}" for name in names)
+
+
+def test_overwrite_removes_what_it_made_and_nothing_else(tmp_path, text, monkeypatch):
+    """In a folder of an earlier release, which has no record but run.json."""
+
+    def stop(args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(quickstart, "_prepare", stop)
+    out = tmp_path / "out"
+    for name in ("data/dict.txt", "tensorboard/tisa/events", "tensorboard/mine", "tisa/checkpoint_last.pt", ".gitignore"):
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        (out / name).write_text("there")
+    (out / "tisa" / "run.json").write_text('{"command": [], "result": null}')
+    before = set(out.rglob("*"))
+    assert cli.main(["quickstart", str(text), "--out", str(out)]) == 130
+    assert before <= set(out.rglob("*"))
+    assert cli.main(["quickstart", str(text), "--out", str(out), "--overwrite"]) == 130
+    left = {str(path.relative_to(out)) for path in before if path.is_file() and path.exists()}
+    assert left == {"tensorboard/mine", ".gitignore"}
+    assert (out / ".gitignore").read_text() == "there"
 
 
 def test_too_little_training_is_refused(tmp_path, capsys):

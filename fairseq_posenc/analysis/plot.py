@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from fairseq_posenc import ownership
 from fairseq_posenc.analysis.scoring import REACH, reach, scoring_curves, tisa_parameters
+from fairseq_posenc.files import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-offset", type=int, metavar="K", help="show offsets from -K to K (default: as far as "
                         f"the functions reach, {REACH} at most)")  # fmt: skip
     parser.add_argument("--title", help="a line above the panels")
+    parser.add_argument("--overwrite", action="store_true", help="replace a file that is there")
 
 
 def main(args: argparse.Namespace) -> None:
@@ -39,6 +42,7 @@ def main(args: argparse.Namespace) -> None:
     """
     if args.max_offset is not None and args.max_offset < 1:
         raise ValueError(f"--max-offset {args.max_offset}: at least 1 is needed")
+    ownership.require_free(args.out, "--out", args.overwrite, [("CHECKPOINT", args.checkpoint)])
     save(scoring_figure(tisa_parameters(args.checkpoint), args.max_offset, args.title), args.out)
     print(args.out)
 
@@ -85,12 +89,8 @@ def save(figure: "Figure", path: Path) -> None:
         ValueError: matplotlib does not write such files.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".partial-{path.name}")  # keeps the suffix, which decides the format
-    try:
-        figure.savefig(partial, dpi=110)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with atomic_write(path, "wb") as stream:
+        figure.savefig(stream, dpi=110, format=path.suffix.removeprefix(".") or None)
 
 
 def require_matplotlib() -> "type[Figure]":

@@ -10,6 +10,7 @@ import torch
 
 from fairseq_posenc.compat import loading, trust
 from fairseq_posenc.compat.view import View
+from fairseq_posenc.files import partial_of
 
 
 def load_weights_only() -> None:
@@ -119,7 +120,7 @@ def copy_atomically() -> None:
     def atomic_copy(src_path: str, dst_path: str, overwrite: bool = False) -> bool:
         if PathManager.path_requires_pathmanager(dst_path):
             return copy(src_path, dst_path, overwrite)
-        temporary = f"{dst_path}.tmp"
+        temporary = partial_of(dst_path)
         shutil.copyfile(src_path, temporary)
         os.replace(temporary, dst_path)
         return True

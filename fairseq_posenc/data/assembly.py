@@ -1,23 +1,29 @@
 """What follows when all parts have done theirs: one validation text, the dictionaries, the list of shards."""
 
 import shutil
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from fairseq_posenc import ownership
 from fairseq_posenc.data.databin import DatabinWriter, is_whole
 from fairseq_posenc.data.manifest import Manifest
-from fairseq_posenc.data.parts import PARTS, Part, Progress, dictionary_of
+from fairseq_posenc.data.parts import MAKER, PARTS, Part, Progress, dictionary_of, made_before
 from fairseq_posenc.data.split import VALID
 from fairseq_posenc.data.tokenizer import GIVEN, TOKENIZER_FILES, Tokenizer
-from fairseq_posenc.files import atomic_write
+from fairseq_posenc.files import atomic_write, partial_of
 
 DICTIONARY, SHARDS = "dict.txt", "shards.txt"
 DATA = (DICTIONARY, "train.idx", "train.bin", "valid.idx", "valid.bin")
 OUTPUTS = (*DATA, SHARDS, *TOKENIZER_FILES, GIVEN)
 """All that is written, beside the manifest."""
-UNFINISHED = [f"{split}.{kind}.partial" for split in ("train", VALID) for kind in ("bin", "sizes", "idx")]
+UNFINISHED = [
+    *(f"{split}.{kind}.partial" for split in ("train", VALID) for kind in ("bin", "sizes")),
+    *(partial_of(name).name for name in DATA),
+]
 ANY_SHARD = "shard-?????"
+ANY_PART = "[0-9]*-of-[0-9]*"
 
 
 def shard_folders(out: Path, number: int) -> dict[str, Path]:
@@ -103,21 +109,27 @@ def sizes(out: Path, names: list[str]) -> dict[str, int]:
     return {name: (out / name).stat().st_size for name in names}
 
 
-def clear(out: Path) -> None:
-    """Remove all data and what is unfinished, but not the tokenizer."""
-    for name in (*DATA, *UNFINISHED, SHARDS):
-        (out / name).unlink(missing_ok=True)
-    for folder in out.glob(ANY_SHARD):
-        for name in (*OUTPUTS, *UNFINISHED):
-            (folder / name).unlink(missing_ok=True)
+def written(out: Path, shards: Iterable[Path]) -> list[Path]:
+    """Every file that may be written to ``out``, in these shards, beside the manifest and the parts' folders."""
+    return [folder / name for folder in {out: None, **dict.fromkeys(shards)} for name in (*OUTPUTS, *UNFINISHED)]
+
+
+def clear(out: Path, shards: Iterable[Path]) -> None:
+    """Remove all data of these shards and what is unfinished, but not the tokenizer in ``out``."""
+    shards = list(shards)
+    for path in written(out, shards):
+        if path.parent != out or path.name not in (*TOKENIZER_FILES, GIVEN):
+            path.unlink(missing_ok=True)
+    for folder in shards:
         _remove_empty(folder)
     clear_parts(out)
 
 
 def clear_parts(out: Path) -> None:
     """Remove what is unfinished, while another part may still be removing its own; not what else is called so."""
-    for folder in (out / PARTS).glob("[0-9]*-of-[0-9]*"):
-        shutil.rmtree(folder, ignore_errors=True)
+    for folder in (out / PARTS).glob(ANY_PART):
+        if ownership.made_by(folder) == MAKER or made_before(folder):
+            ownership.remove(folder, MAKER, earlier=made_before)
     _remove_empty(out / PARTS)
 
 

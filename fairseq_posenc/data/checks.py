@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 
-from fairseq_posenc.data.assembly import ANY_SHARD, DATA, OUTPUTS
+from fairseq_posenc import ownership
+from fairseq_posenc.data.assembly import ANY_SHARD, OUTPUTS, shard_folders, written
 from fairseq_posenc.data.manifest import NAME as MANIFEST
-from fairseq_posenc.data.parts import PARTS
+from fairseq_posenc.data.manifest import shards_of
+from fairseq_posenc.data.parts import MAKER, PARTS, made_before
 from fairseq_posenc.data.sources import Source, TextFile
 
 
@@ -36,12 +38,12 @@ def check_output(args: argparse.Namespace, sources: Sequence[Source]) -> None:
         raise ValueError(
             f"--vocabulary {args.vocabulary} lies in {args.out}, which --overwrite empties. Copy it elsewhere first."
         )
-    if args.overwrite or (args.out / MANIFEST).exists():
-        return
-    written = [*(args.out / name for name in OUTPUTS), *(path / name for path in args.out.glob(ANY_SHARD) for name in DATA)]
-    for path in written:
-        if path.exists():
-            raise ValueError(f"{path} was not written by this command. Name another --out, or add --overwrite to replace it.")
+    ownership.require_own(args.part.folder(args.out), MAKER, made_before)
+    before = shards_of(args.out)
+    own = [] if before is None else written(args.out, shard_folders(args.out, before).values())
+    for path in written(args.out, shard_folders(args.out, args.shards).values()):
+        if path.exists() and path not in own:
+            raise ValueError(f"{path} was not written by this command. Name another --out, or move it away.")
 
 
 def _is_written(text: Path, out: Path) -> bool:

@@ -11,6 +11,7 @@ from fairseq_posenc.files import atomic_write
 
 NAME = "manifest.json"
 FORMAT = 2
+MOST_SHARDS = 10**6  # more is no number of ours
 
 
 class Manifest:
@@ -36,10 +37,7 @@ class Manifest:
         self.stages: dict[str, dict[str, Any]] = {}
         if not self._path.exists():
             return
-        try:
-            stages, options, inputs = _read(self._path)
-        except (ValueError, AttributeError, KeyError, TypeError) as error:
-            raise ValueError(f"{self._path} is not a manifest ({error}). Name another --out, or add --overwrite.") from None
+        stages, options, inputs = _read(self._path)
         if stages and (changed := self._changes(options, inputs)):
             raise ValueError(
                 f"{folder} was prepared from something else: {'; '.join(changed)}. "
@@ -87,14 +85,33 @@ class Manifest:
             stream.write("\n")
 
 
+def shards_of(folder: Path) -> int | None:
+    """How many shards were begun in a folder; None where it has no manifest.
+
+    Raises:
+        ValueError: as :class:`Manifest`, where it has one of another kind.
+    """
+    return _read(folder / NAME)[1].get("shards", 1) if (folder / NAME).exists() else None
+
+
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """Stages, options and inputs, of the shape that ``save`` gives them."""
+    """Stages, options and inputs."""
+    try:
+        return _parse(path)
+    except (ValueError, AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is not a manifest ({error}). Name another --out, or move it away.") from None
+
+
+def _parse(path: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """What a file has of the shape that ``save`` gives it."""
     content = json.loads(path.read_text("utf-8"))
     stages, options, inputs = content["stages"], content["options"], content["inputs"]
     fingerprints = [fingerprint for of_role in inputs.values() for fingerprint in of_role]
     data = stages.get("data", {})
     if not (
         isinstance(options, dict)
+        and isinstance(options.get("shards", 1), int)
+        and 0 < options.get("shards", 1) < MOST_SHARDS
         and all(isinstance(fingerprint, dict) and "sha256" in fingerprint for fingerprint in fingerprints)
         and all(isinstance(stage["files"], dict) for stage in stages.values())
         and all(are_totals(data[role]) and "unknown" in data[role] for role in ("train", VALID) if data)

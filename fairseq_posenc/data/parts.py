@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
+from fairseq_posenc import ownership
 from fairseq_posenc.data import binarize, text
 from fairseq_posenc.data.binarize import Chunk, Place, encode, in_chunks
 from fairseq_posenc.data.databin import DatabinWriter, are_totals
@@ -24,6 +25,7 @@ from fairseq_posenc.data.tokenizer import Tokenizer
 from fairseq_posenc.files import atomic_write
 
 PARTS, PROGRESS = "parts", "progress.json"
+MAKER = "prepare"  # in the folders' record
 SAVE_SECONDS = 30.0
 START = Place(0, 0)
 
@@ -104,6 +106,11 @@ class Progress:
             json.dump(asdict(self), stream)
 
 
+def made_before(folder: Path) -> bool:
+    """Whether a part's folder without a record is one of an earlier release."""
+    return ownership.has_keys(folder / PROGRESS, "place", "totals")
+
+
 def dictionary_of(folder: Path, shard: str) -> Path:
     """Where a part leaves a shard's ``dict.txt``."""
     return folder / f"{shard}.dict.txt"
@@ -132,7 +139,7 @@ def encode_part(
     Raises:
         ValueError: what is wrong with the text, or with what an earlier run has left.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    ownership.claim(folder, MAKER, made_before)
     progress = Progress.load(folder)
     if progress.done:
         return progress

@@ -30,6 +30,7 @@ from tqdm import tqdm
 
 from fairseq_posenc.data import vocabulary
 from fairseq_posenc.data.assembly import (
+    ANY_PART,
     OUTPUTS,
     SHARDS,
     assemble,
@@ -43,7 +44,7 @@ from fairseq_posenc.data.assembly import (
 )
 from fairseq_posenc.data.checks import check_output
 from fairseq_posenc.data.manifest import NAME as MANIFEST
-from fairseq_posenc.data.manifest import Manifest
+from fairseq_posenc.data.manifest import Manifest, shards_of
 from fairseq_posenc.data.options import add_arguments, check_options
 from fairseq_posenc.data.parts import Job, Part, encode_part
 from fairseq_posenc.data.sources import Source, find
@@ -85,9 +86,9 @@ def _prepare(args: argparse.Namespace, sources: Sources) -> None:
                 _begin_anew(args.out, lock)
             manifest = _open(args, sources)
             if not _has_tokenizer(args.out, manifest):
-                clear(args.out)
+                clear(args.out, shards.values())
                 _make_tokenizer(args, sources, manifest)
-            if done := _is_prepared(args.out, manifest):
+            if done := _is_prepared(args.out, shards, manifest):
                 list_shards(args.out, shards)
         if done:
             _say(f"{args.out}: done before")
@@ -95,7 +96,7 @@ def _prepare(args: argparse.Namespace, sources: Sources) -> None:
             _do_part(args, sources, shards)
             with sole_writer(args.out, wait=True):
                 manifest = _open(args, sources)
-                if not _is_prepared(args.out, manifest):  # by another part, which ended at the same time
+                if not _is_prepared(args.out, shards, manifest):  # by another part, which ended at the same time
                     if missing := unfinished(args.out, args.part.of):
                         _say(f"part {args.part}: done. The last of the others puts all together: {', '.join(map(str, missing))}")
                         return
@@ -104,12 +105,15 @@ def _prepare(args: argparse.Namespace, sources: Sources) -> None:
 
 
 def _begin_anew(out: Path, own_lock: str) -> None:
-    for lock in out.glob(".lock-*"):
+    for lock in out.glob(f".lock-{ANY_PART}"):
         if lock.name != own_lock:
             with sole_writer(out, lock.name):  # nobody may be at work
                 lock.unlink()
-    clear(out)
-    for name in (MANIFEST, *OUTPUTS):
+    before = shards_of(out)
+    if before is None:
+        return
+    clear(out, shard_folders(out, before).values())
+    for name in (*OUTPUTS, MANIFEST):  # what is ours without the manifest would be nobody's after a kill
         (out / name).unlink(missing_ok=True)
 
 
@@ -215,7 +219,7 @@ def _progress(label: str, sources: Sequence[Source]) -> tqdm:
     return tqdm(total=total, desc=label, unit="B", unit_scale=True, mininterval=interval)
 
 
-def _is_prepared(out: Path, manifest: Manifest) -> bool:
+def _is_prepared(out: Path, shards: dict[str, Path], manifest: Manifest) -> bool:
     """Whether the data is done and whole; where it no longer is, it is removed, to be made again."""
     if "data" not in manifest.stages:
         return False
@@ -223,7 +227,7 @@ def _is_prepared(out: Path, manifest: Manifest) -> bool:
         clear_parts(out)  # left by a kill at the very end
         return True
     _say(f"{out}: some of the data is missing or cut short, so all of it is made again")
-    clear(out)
+    clear(out, shards.values())
     del manifest.stages["data"]
     manifest.save()
     return False

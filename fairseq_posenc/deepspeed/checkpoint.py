@@ -7,18 +7,19 @@ A checkpoint is a plain fairseq file and a folder of shards::
 
 Folders are written under another name, renamed when complete, and never written to again; only then the plain file appears,
 by a rename too. So a kill at any moment leaves every checkpoint there was. Several plain files (``checkpoint_best.pt``,
-``checkpoint_last.pt``) may name one folder, and a folder that no file names is removed before the next is written.
+``checkpoint_last.pt``) may name one folder, and a folder that no file names is removed before the next is written, if it has
+the record that it was made here (:mod:`..ownership`).
 
 A file of a folder is what :func:`.partition.collect` says, so any number of processes at any of ZeRO's stages reads them.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import platform
 import re
-import shutil
 import uuid
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
+from .. import ownership
 from ..compat import loading
 from ..files import atomic_write
 from . import communication, partition
@@ -37,6 +39,7 @@ logger = logging.getLogger(__name__)
 FOLDER = "shards"
 PARTIAL = ".partial"
 FOLDER_NAME = re.compile(r"update\d{8,}-[0-9a-f]{8}")  # as save() names them; nothing else is followed, such as ../elsewhere
+MAKER = "train"  # in the folders' record
 MOST_PROCESSES = 10**6
 ZIP = b"PK"  # how every file that torch.save writes begins, unless it is told otherwise
 
@@ -124,9 +127,11 @@ def save(engine: Any, optimizer: str, save_dir: Path, updates: int) -> Shards:
         OSError, RuntimeError: it cannot be written (a full disk); the checkpoints there were are as they were.
     """
     root, processes = save_dir / FOLDER, distributed.get_world_size()
+    name = f"update{updates:08d}-{uuid.uuid4().hex[:8]}"
     if distributed.get_rank() == 0:
         remove_unnamed(save_dir)
-    name = _agreed(f"update{updates:08d}-{uuid.uuid4().hex[:8]}")
+        ownership.claim(root / (name + PARTIAL), MAKER)  # before anything is in it
+    name = _agreed(name)
     partial = root / (name + PARTIAL)
     partial.mkdir(parents=True, exist_ok=True)
     with atomic_write(partial / _name(distributed.get_rank()), "wb") as stream:
@@ -137,6 +142,7 @@ def save(engine: Any, optimizer: str, save_dir: Path, updates: int) -> Shards:
         raise ValueError(_not_shared(save_dir, f"this process sees the shards of {written} of {processes} processes"))
     distributed.barrier()
     if distributed.get_rank() == 0:
+        ownership.finish(partial, MAKER)
         os.rename(partial, root / name)
     distributed.barrier()
     return Shards(name, processes, optimizer)
@@ -218,13 +224,17 @@ def names_shards(file: Path) -> bool:
 
 
 def remove_unnamed(save_dir: Path) -> None:
-    """Remove the folders of shards that no .pt file names.
+    """Remove the folders of shards that no .pt file names and that :func:`save` made, by their names and by their record.
 
     Whatever its name, a file may be a checkpoint that somebody keeps, so that nothing is removed beside one that cannot be
-    read. A file of another kind, which cannot be a sharded checkpoint, and links are passed over.
+    read. A file of another kind, which cannot be a sharded checkpoint, and links are passed over: also where all of
+    ``shards`` is one, since the folders that it leads to may be another run's too.
     """
     root = save_dir / FOLDER
     if not root.is_dir():
+        return
+    if root.is_symlink():
+        _warn_once(f"no old shards are removed from {root}, a link to where other checkpoints may have theirs")
         return
     named = set()
     for file in save_dir.glob("*.pt"):
@@ -240,11 +250,23 @@ def remove_unnamed(save_dir: Path) -> None:
         if shards is not None:
             named.add(shards.folder)
     for folder in root.iterdir():
-        if folder.is_dir() and not folder.is_symlink() and folder.name not in named:
-            try:
-                shutil.rmtree(folder)
-            except OSError as error:  # of a network's file system, perhaps; it is tried again at the next checkpoint
-                logger.warning(f"{folder}, which no checkpoint needs, could not be removed: {error}")
+        if folder.name not in named and FOLDER_NAME.fullmatch(folder.name.removesuffix(PARTIAL)) and not folder.is_symlink():
+            _remove_own(folder)
+
+
+def _remove_own(folder: Path) -> None:
+    if ownership.made_by(folder) != MAKER:  # of an earlier release, perhaps; nothing in it could tell
+        _warn_once(f"{folder}, which no checkpoint needs, has no record of who made it: remove it if it is not wanted")
+        return
+    try:
+        ownership.remove(folder, MAKER)
+    except (ValueError, OSError) as error:  # of a network's file system, perhaps; it is tried again at the next checkpoint
+        logger.warning(f"{folder}, which no checkpoint needs, could not be removed: {error}")
+
+
+@functools.cache
+def _warn_once(text: str) -> None:
+    logger.warning(text)
 
 
 def _name(rank: int) -> str:

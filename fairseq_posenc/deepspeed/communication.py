@@ -83,7 +83,7 @@ def prepare_engine(on_cpu: bool) -> None:
 
     It is compiled in a folder of its own, by one process at a time. PyTorch guards a compilation by a file that a killed
     process leaves behind, for which every later start would wait without a word; the lock here goes with its process, and
-    whoever holds it removes such a file.
+    whoever holds it removes such a file, of this extension only.
 
     Raises:
         RuntimeError: the extension cannot be compiled; says what is needed.
@@ -97,10 +97,9 @@ def prepare_engine(on_cpu: bool) -> None:
     from deepspeed.accelerator import get_accelerator
 
     builder = get_accelerator().create_op_builder("ShareMemCommBuilder")
-    with open(folder / ".fairseq_posenc.lock", "w") as lock:
+    with open(folder / ".fairseq_posenc.lock", "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        for left_behind in folder.glob("*/lock"):
-            left_behind.unlink(missing_ok=True)
+        (folder / builder.name / "lock").unlink(missing_ok=True)
         if not any(folder.glob("*/*.so")):
             logger.warning(f"compiling DeepSpeed's communication extension in {folder}; this takes about half a minute")
         try:

@@ -14,10 +14,13 @@ import pickle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .. import ownership
 from ..files import atomic_write
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+MADE_BY = "made_by"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "source", type=Path, metavar="DIR", help="a --save-dir (then its checkpoint_last.pt), or a .pt file in it"
     )
     parser.add_argument("out", type=Path, metavar="OUT", help="the .pt file to write")
+    parser.add_argument("--overwrite", action="store_true", help="replace a file that is there")
 
 
 def main(args: argparse.Namespace) -> None:
@@ -39,23 +43,35 @@ def main(args: argparse.Namespace) -> None:
         raise FileNotFoundError(
             f"there is no checkpoint {source}; name a --save-dir that training has written, or a .pt file in it"
         )
-    if args.out.is_dir():
-        raise ValueError(f"OUT {args.out} is a folder; name the .pt file to write")
     if not args.out.parent.is_dir():
         raise FileNotFoundError(f"OUT {args.out}: there is no folder {args.out.parent}; make it first")
     try:
-        parameters = write(source, args.out)
+        parameters = write(source, args.out, args.overwrite)
     except (RuntimeError, pickle.UnpicklingError) as error:  # a damaged file
         raise ValueError(str(error)) from error
     print(f"{args.out}: {parameters:,} parameters in float32")
 
 
-def write(source: Path, out: Path) -> int:
+def made(path: Path) -> bool:
+    """Whether a file is what :func:`write` made of a checkpoint, or what it did before it recorded that."""
+    import torch
+
+    from ..compat import loading
+
+    try:
+        with loading.safe_globals(loading.allowed_types()):
+            state = torch.load(str(path), map_location="cpu", mmap=True, weights_only=True)
+        return MADE_BY in state or ("optimizer_history" in state and "last_optimizer_state" not in state)
+    except Exception:  # whatever a file of another kind gives
+        return False
+
+
+def write(source: Path, out: Path, overwrite: bool = False) -> int:
     """Write the plain form of the checkpoint ``source`` to ``out``, atomically; returns the number of parameters.
 
     Raises:
-        FileNotFoundError, RuntimeError: ``source`` or its shards are missing or damaged.
-        ValueError: ``source`` has no shards, or ``out`` is a sharded checkpoint, which would lose its optimizer.
+        OSError, RuntimeError: ``source`` or its shards are missing or damaged, or ``out`` is there and ``overwrite`` is false.
+        ValueError: ``source`` has no shards, or ``out`` is one of them, or a sharded checkpoint, which would lose its optimizer.
     """
     import torch
 
@@ -65,6 +81,8 @@ def write(source: Path, out: Path) -> int:
 
     if checkpoint.names_shards(out):
         raise ValueError(f"OUT {out} is itself a sharded checkpoint, from which training continues; name another file")
+    ownership.require_free(out, "OUT", overwrite)
+    ownership.require_apart(out, [("the folder of shards", source.parent / checkpoint.FOLDER)], "OUT")
     state = load(source)
     shards = Shards.of(state.pop("last_optimizer_state", None))
     if shards is None:
@@ -72,7 +90,7 @@ def write(source: Path, out: Path) -> int:
     master = checkpoint.master_weights(shards, source.parent)
     state["model"] = {name: _float32(source, master, name, old) for name, old in state["model"].items()}
     with atomic_write(out, "wb") as stream:
-        torch.save(state, stream)
+        torch.save({**state, MADE_BY: "consolidate"}, stream)
     return sum(tensor.numel() for tensor in {tensor.data_ptr(): tensor for tensor in master.values()}.values())
 
 

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from ..ownership import Inputs
 from .hyperparameters import Hyperparameters
 from .pretrained import Pretrained
 
@@ -26,6 +27,11 @@ def add_common_flags(parser: argparse.ArgumentParser) -> None:
                         "Δ and Δ%%")  # fmt: skip
     parser.add_argument("--train-flags", default="", metavar="FLAGS", help="more flags for fairseq-train, in one string, "
                         "such as '--bf16'")  # fmt: skip
+
+
+def inputs(args: argparse.Namespace, pretrained: Pretrained) -> Inputs:
+    """What is read, beside the task's data, and must not stand where the command writes."""
+    return [("--checkpoint", args.checkpoint), ("--data-bin", pretrained.vocabulary.folder / "dict.txt")]
 
 
 def max_length(asked: int | None, pretrained: Pretrained, least: int, default: int = 512) -> int:

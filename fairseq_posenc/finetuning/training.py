@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import shlex
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -104,12 +105,20 @@ class _Reporter(logging.Handler):
         self._progress(f"epoch {statistics['epoch']}, {part} loss {loss}")
 
 
+class _LogFile(logging.FileHandler):
+    """A log that a full disk cuts short, without a traceback for every line: what matters fails, and says so."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handleError(record)
+
+
 @contextmanager
 def _logging_to(path: Path, progress: Progress) -> Iterator[None]:
     """While this is open, Python's log goes to a file and to ``progress`` rather than to the terminal."""
     root = logging.getLogger()
     handlers, level = root.handlers, root.level
-    to_file = logging.FileHandler(path, encoding="utf-8")
+    to_file = _LogFile(path, encoding="utf-8")
     to_file.setFormatter(logging.Formatter("%(asctime)s | %(levelname)s | %(name)s | %(message)s"))
     root.handlers = [to_file, _Reporter(progress)]
     root.setLevel(logging.INFO)

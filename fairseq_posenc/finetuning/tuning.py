@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import shutil
 import sys
+from collections.abc import Iterable
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,16 @@ from .training import Progress, build, configure, train
 START = "start"
 
 
-def remove_starts(out: Path) -> None:
-    """Remove what runs started from; they are made anew where more runs follow."""
-    shutil.rmtree(out / START, ignore_errors=True)
+def _start_of(out: Path, task: str) -> Path:
+    return out / START / f"{task}.pt"
+
+
+def remove_starts(out: Path, tasks: Iterable[str]) -> None:
+    """Remove what the runs of these tasks started from; it is made anew where more runs follow."""
+    for task in tasks:
+        _start_of(out, task).unlink(missing_ok=True)
+    with suppress(OSError):  # there is none, or something else is in it
+        (out / START).rmdir()
 
 
 class FineTuning:
@@ -86,7 +94,7 @@ class FineTuning:
         """The file that every run starts from, written once, and what it holds."""
         if self._args.from_scratch:
             return None, "from scratch: every parameter is new"
-        path = self._args.out / START / f"{self.name}.pt"
+        path = _start_of(self._args.out, self.name)
         path.parent.mkdir(exist_ok=True)
         with explained(self._pretrained.path):
             model = build(self._configure(path.parent, self._settings.arguments(lr=1e-5, seed=1, examples=self._examples)))

@@ -22,11 +22,12 @@ PIPELINES = {
     "SequenceClassification": "text-classification",
     "QuestionAnswering": "question-answering",
 }
+TAG = "fairseq-posenc"
 TEMPLATE = """---
 library_name: transformers
 pipeline_tag: {pipeline}
 tags:
-- fairseq-posenc
+- {project}
 - {tag}
 ---
 
@@ -95,6 +96,7 @@ def card(
         schemes.append(f"\nOptions: {', '.join(f'{key} = {value}' for key, value in sorted(config.position_options.items()))}.")
     return TEMPLATE.format(
         pipeline=PIPELINES[head.kind],
+        project=TAG,
         tag=config.positions.replace("+", "-"),
         arch=trained.arch,
         layers=config.layers,

@@ -17,6 +17,9 @@ import importlib.util
 import os
 import shutil
 import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +27,12 @@ import torch
 import transformers
 from transformers import PreTrainedModel, RobertaConfig
 
+from .. import ownership
 from ..data.tokenizer import TOKENIZER_FILES
+from ..files import full_disk_named
 from . import tokenizer as tokenizers
 from .assemble import FILE_NAME
-from .card import card
+from .card import TAG, card
 from .checkpoint import LANGUAGE_MODEL, Checkpoint
 from .conversion import to_transformers
 from .parity import Parity, compare, token_batches
@@ -35,6 +40,11 @@ from .vocabularies import FAIRSEQ_FOLDER
 
 FAIRSEQ_FILES = ("dict.txt", *TOKENIZER_FILES)
 LENGTH = 512  # of the samples that the models are compared on
+MAKER = "export-hf"  # in the folders' record
+
+
+class Differs(ValueError):
+    """The exported model is not the checkpoint's."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tolerance", type=float, default=1e-4, metavar="D",
                         help="greatest difference of an output (default: %(default)s)")  # fmt: skip
     parser.add_argument("--no-tokenizer", action="store_true", help="export no tokenizer")
-    parser.add_argument("--overwrite", action="store_true", help="replace a folder that is there")
+    parser.add_argument("--overwrite", action="store_true", help="replace an export that is there")
 
 
 def main(args: argparse.Namespace) -> None:
@@ -77,36 +87,30 @@ def export(
     Raises:
         ValueError, OSError: as :func:`main`.
     """
-    if out.exists() and not out.is_dir():
-        raise NotADirectoryError(f"--out {out} is a file; name a folder")
-    if out.exists() and any(out.iterdir()) and not overwrite:
-        raise FileExistsError(f"--out {out} is not empty: name another folder, or add --overwrite to replace it")
+    ownership.require_apart(out, [("CHECKPOINT", path), ("--data", data / "dict.txt")])
+    ownership.require_own(out, MAKER, _made_before, "--out")
+    if out.is_dir() and any(out.iterdir()) and not overwrite:
+        raise FileExistsError(f"--out {out} is not empty: name another folder, or add --overwrite to replace that export")
     checkpoint = Checkpoint(path, data, head)
     model, left_out = to_transformers(checkpoint)
     plain = isinstance(model.config, RobertaConfig)
-
-    partial = out.with_name(f"{out.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    model.save_pretrained(partial)
-    remark = "No tokenizer was exported."
     batches = token_batches(data, checkpoint.pretrained.vocabulary.dictionary, min(checkpoint.config.max_positions, LENGTH))
-    if with_tokenizer:
-        remark = _export_tokenizer(checkpoint, batches, partial)
-    _copy_fairseq_files(checkpoint, partial)
 
-    results = _check(checkpoint, partial, batches)
-    for implementation, result in results.items():
-        print(f"{implementation}: outputs differ by {result}")
-    worst = max(result.difference for result in results.values())
-    if not worst <= tolerance:
-        raise ValueError(
-            f"the exported model is not the checkpoint's: outputs differ by {worst:.3g}, and --tolerance is {tolerance:g}. "
-            f"What was written is in {partial}, without a model card; {out} is as it was."
-        )
-    text = card(out.resolve().name, checkpoint, data, results, tolerance, plain, remark)
-    (partial / "README.md").write_text(text, "utf-8")
-    _take_name(partial, out)
+    with full_disk_named(out), _replacing(out.resolve()) as partial:
+        model.save_pretrained(partial)
+        remark = _export_tokenizer(checkpoint, batches, partial) if with_tokenizer else "No tokenizer was exported."
+        _copy_fairseq_files(checkpoint, partial)
+        results = _check(checkpoint, partial, batches)
+        for implementation, result in results.items():
+            print(f"{implementation}: outputs differ by {result}")
+        worst = max(result.difference for result in results.values())
+        if not worst <= tolerance:
+            raise Differs(
+                f"the exported model is not the checkpoint's: outputs differ by {worst:.3g}, and --tolerance is {tolerance:g}. "
+                f"What was written is in {partial}, without a model card; {out} is as it was."
+            )
+        text = card(out.resolve().name, checkpoint, data, results, tolerance, plain, remark)
+        (partial / "README.md").write_text(text, "utf-8")
     if left_out:
         print(f"left out: {', '.join(left_out)}")
     print(f"{out}: {type(model).__name__}, {checkpoint.config.positions}; {remark}")
@@ -169,11 +173,46 @@ def _load(folder: Path, checkpoint: Checkpoint) -> PreTrainedModel:
     return getattr(library, f"{prefix}For{checkpoint.head.kind}").from_pretrained(folder).float().eval()
 
 
+def _made_before(folder: Path) -> bool:
+    """Whether a folder without a record is an export of an earlier release."""
+    card = folder / "README.md"
+    tagged = card.is_file() and f"\n- {TAG}\n" in card.read_text("utf-8", "replace")
+    return tagged and (folder / FAIRSEQ_FOLDER / "dict.txt").exists()
+
+
+@contextmanager
+def _replacing(out: Path) -> Iterator[Path]:
+    """A new folder beside ``out``, which takes its name at the end of the block.
+
+    An error removes it, unless it is :class:`Differs`, after which somebody may want to look at it.
+    """
+    partial = _beside(out, "partial")
+    ownership.claim(partial, MAKER)
+    try:
+        yield partial
+        ownership.finish(partial, MAKER)
+        _take_name(partial, out)
+    except Differs:
+        raise
+    except BaseException:
+        ownership.remove(partial, MAKER)
+        raise
+
+
 def _take_name(partial: Path, out: Path) -> None:
     if not out.exists() or not any(out.iterdir()):
         os.replace(partial, out)
         return
-    former = out.with_name(f"{out.name}.former")
+    former = _beside(out, "former")
     os.replace(out, former)
-    os.replace(partial, out)
-    shutil.rmtree(former)
+    try:
+        os.replace(partial, out)
+    except OSError:
+        os.replace(former, out)
+        raise
+    ownership.remove(former, MAKER, earlier=_made_before)
+
+
+def _beside(out: Path, what: str) -> Path:
+    """A name that nothing has, on the same file system."""
+    return out.with_name(f"{out.name}.{what}-{uuid.uuid4().hex[:8]}")

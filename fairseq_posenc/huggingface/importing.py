@@ -26,9 +26,10 @@ from fairseq.models import BaseFairseqModel
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
+from .. import ownership
 from ..data.tokenizer import TOKENIZER_FILES
 from ..encoder import EncoderConfig
-from ..files import atomic_write
+from ..files import atomic_write, full_disk_named
 from ..models.checkpoint import load_into
 from ..models.config import DEFAULTS, POSITION_FIELDS, EncoderModelConfig, position_options
 from .names import HEAD, WORDS, StateDict, head_names
@@ -62,13 +63,15 @@ def main(args: argparse.Namespace) -> None:
     Raises:
         ValueError, OSError: what is wrong with the source, the positions or the output, or that the two models differ.
     """
-    if args.out.exists() and not args.overwrite:
-        raise FileExistsError(f"--out {args.out} exists: name another file, or add --overwrite to replace it")
+    ownership.require_free(args.out, "--out", args.overwrite, [("SOURCE's", path) for path in Path(args.source).glob("*")])
     source = read(args.source)
+    vocabulary = _vocabulary(source)
+    _require_free_for(vocabulary, args.out.parent)
     expression = args.positions or source.config.positions
     converted = convert(source.config, source.state, expression, position_options(vars(args)), args.max_positions, args.seed)
-    _write_vocabulary(source, args.out.parent)
     flags = model_flags(converted.config, source.model_flags)
+    with full_disk_named(args.out):
+        _write(vocabulary, args.out.parent)
     cfg, model = build(converted.config, flags, args.out.parent, source.kind, converted.state, args.seed)
 
     print(f"{args.source}: {source.kind}, {source.config.positions} -> {expression}")
@@ -84,7 +87,8 @@ def main(args: argparse.Namespace) -> None:
         _check(source, model, args.tolerance)
     else:
         print("The positions differ from the source's, and so do the outputs until it is trained.")
-    save(args.out, cfg, model)
+    with full_disk_named(args.out):
+        save(args.out, cfg, model)
     print(f"{args.out}: train on from it with")
     if set(source.vocabulary.files) & {*TOKENIZER_FILES}:
         print(f"  fairseq-posenc prepare TEXT --vocabulary {args.out.parent} --out DATA-BIN")
@@ -171,17 +175,26 @@ def save(path: Path, cfg: DictConfig, model: BaseFairseqModel) -> None:
         torch.save(checkpoint, stream)
 
 
-def _write_vocabulary(source: Source, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    path, text = folder / DICTIONARY, io.StringIO()
+def _vocabulary(source: Source) -> dict[str, bytes]:
+    """What stands beside the checkpoint, by name."""
+    text = io.StringIO()
     source.vocabulary.dictionary.save(text)
-    if path.exists() and path.read_text("utf-8") != text.getvalue():
-        raise FileExistsError(f"{path} is another model's dictionary: name an --out in a folder of its own")
-    with atomic_write(path) as stream:
-        stream.write(text.getvalue())
-    for name, content in source.vocabulary.files.items():
-        with atomic_write(folder / name, "wb") as stream:
-            stream.write(content)
+    return {DICTIONARY: text.getvalue().encode("utf-8"), **source.vocabulary.files}
+
+
+def _require_free_for(vocabulary: dict[str, bytes], folder: Path) -> None:
+    """That no other dictionary or tokenizer stands in the folder, to be written over or to be taken for this one's."""
+    for path in (folder / name for name in (DICTIONARY, *TOKENIZER_FILES)):
+        if path.exists() and path.read_bytes() != vocabulary.get(path.name):
+            raise FileExistsError(f"{path} is of another model: name an --out in a folder of its own")
+
+
+def _write(files: dict[str, bytes], folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, content in ((folder / name, content) for name, content in files.items()):
+        if not path.exists():  # otherwise it is the same
+            with atomic_write(path, "wb") as stream:
+                stream.write(content)
 
 
 def _check(source: Source, model: BaseFairseqModel, tolerance: float) -> None:

@@ -9,20 +9,21 @@ picture of what each of TISA's heads learned. The same command again goes on whe
 import argparse
 import json
 import shlex
-import shutil
 import sys
 from pathlib import Path
 
+from fairseq_posenc import ownership
 from fairseq_posenc.analysis.plot import require_matplotlib, save, scoring_figure
 from fairseq_posenc.analysis.scoring import reach, tisa_parameters
 from fairseq_posenc.data import prepare
-from fairseq_posenc.files import atomic_write, sole_writer
+from fairseq_posenc.files import atomic_write
 from fairseq_posenc.quickstart.corpus import write_python_documentation
 from fairseq_posenc.quickstart.report import markdown_table, unigram_loss
-from fairseq_posenc.quickstart.training import Recipe, pretrain
+from fairseq_posenc.quickstart.training import RUN, Recipe, pretrain
 
 POSITIONS = ("absolute", "tisa")
 VALID_FRACTION = 0.05
+MAKER = "quickstart"  # in the folders' record
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--updates", type=int, default=Recipe.updates, help="of each model (default: %(default)s)")
     parser.add_argument("--vocab-size", type=int, default=1024, metavar="N", help="default: %(default)s")
     parser.add_argument("--seed", type=int, default=Recipe.seed, help="of data and training (default: %(default)s)")
-    parser.add_argument("--overwrite", action="store_true", help="begin anew where DIR holds other results")
+    parser.add_argument("--overwrite", action="store_true", help="begin anew where DIR holds other results of this command")
 
 
 def main(args: argparse.Namespace) -> None:
@@ -45,11 +46,9 @@ def main(args: argparse.Namespace) -> None:
     if args.updates < 10:
         raise ValueError(f"--updates {args.updates}: at least 10 are needed")
     require_matplotlib()  # now, not after minutes of training
-    with sole_writer(args.out) as lock:
-        (args.out / ".gitignore").write_text("*\n")  # results are nobody's source
-        if args.overwrite:
-            for name in ("data", "tensorboard", *POSITIONS):
-                shutil.rmtree(args.out / name, ignore_errors=True)
+    read = [("TEXT", Path(name)) for name in args.text]
+    with ownership.output(args.out, MAKER, read, _made_before) as lock:
+        _make_folders(args.out, args.overwrite)
         _say("1. Text to data")
         data = _prepare(args)
         recipe = Recipe(data=data, updates=args.updates, seed=args.seed)
@@ -60,6 +59,22 @@ def main(args: argparse.Namespace) -> None:
         _say(f"{len(POSITIONS) + 2}. Results")
         _write_results(args.out, recipe, rows)
     _say_what_next(args.out, recipe)
+
+
+def _made_before(out: Path) -> bool:
+    """Whether an output folder without a record is one of an earlier release."""
+    return any(ownership.has_keys(out / positions / RUN, "command", "result") for positions in POSITIONS)
+
+
+def _make_folders(out: Path, anew: bool) -> None:
+    folders = [out / name for name in ("data", *POSITIONS, *(f"tensorboard/{positions}" for positions in POSITIONS))]
+    for folder in folders:
+        ownership.claim(folder, MAKER, earlier=lambda _: _made_before(out))
+    for folder in folders if anew else []:
+        ownership.renew(folder, MAKER)
+    ignore = out / ".gitignore"
+    if not ignore.exists():
+        ignore.write_text("*\n")  # results are nobody's source
 
 
 def _prepare(args: argparse.Namespace) -> Path:

@@ -13,6 +13,8 @@ from typing import Any
 
 from fairseq_posenc.files import atomic_write
 
+RUN = "run.json"
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -53,7 +55,7 @@ def pretrain(positions: str, recipe: Recipe, out: Path, lock: int) -> dict[str, 
         OSError: the training failed.
     """
     folder = out / positions
-    record = folder / "run.json"
+    record = folder / RUN
     command = recipe.command(positions, out)
     run = json.loads(record.read_text("utf-8")) if record.exists() else {"command": command, "result": None}
     if run["command"] != command:

@@ -67,6 +67,19 @@ def test_plot_command(checkpoint, tmp_path, ending):
     assert [path.name for path in out.parent.iterdir()] == [out.name]
 
 
+def test_a_file_that_is_there_is_replaced_only_where_that_is_asked_for(checkpoint, tmp_path, capsys):
+    out = tmp_path / "heads.png"
+    out.write_text("mine")
+    assert cli.main(["plot", str(checkpoint), "--out", str(out)]) == 2
+    assert f"--out {out} exists: name another file, or add --overwrite" in capsys.readouterr().err
+    assert out.read_text() == "mine"
+    before = checkpoint.read_bytes()
+    assert cli.main(["plot", str(checkpoint), "--out", str(checkpoint), "--overwrite"]) == 2
+    assert checkpoint.read_bytes() == before
+    assert cli.main(["plot", str(checkpoint), "--out", str(out), "--overwrite"]) == 0
+    assert out.read_bytes().startswith(b"\x89PNG")
+
+
 def test_plot_command_names_what_is_wrong(checkpoint, tmp_path, capsys):
     absolute = tmp_path / "absolute.pt"
     torch.save({"model": {"encoder.sentence_encoder.positions.absolute.weight": torch.zeros(4, 2)}}, absolute)

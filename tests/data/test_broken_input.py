@@ -65,6 +65,47 @@ class TestPlaces:
             assert prepare(text, "--out", out, *PAIR, *flags) == 0
         assert len(list(out.rglob("mine"))) == 3
 
+    @pytest.mark.parametrize(
+        "name", ["parts/0-of-1/a.txt", "shard-00001/train.bin", "dict.txt", "train.bin.partial", "manifest.json"]
+    )
+    def test_what_is_not_ours_is_not_removed(self, tmp_path, capsys, text, name):
+        """Neither silently nor by --overwrite, though it has a name that is written to."""
+        path = tmp_path / "out" / name
+        path.parent.mkdir(parents=True)
+        path.write_text("mine")
+        for flags in ((), ("--overwrite",)):
+            assert prepare(text, "--out", tmp_path / "out", *PAIR, *flags) == 2
+            said = capsys.readouterr().err
+            assert "Name another --out" in said or "name another folder" in said
+            assert "add --overwrite" not in said
+            assert path.read_text() == "mine"
+
+    def test_overwrite_keeps_shards_and_locks_of_others(self, tmp_path, text):
+        out = tmp_path / "out"
+        assert prepare(text, "--out", out, *PAIR) == 0
+        for name in ("shard-00002/train.bin", "parts/1-of-9/a.txt", ".lock-of-mine"):
+            (out / name).parent.mkdir(parents=True, exist_ok=True)
+            (out / name).write_text("mine")
+        assert prepare(text, "--out", out, *PAIR, "--overwrite") == 0
+        for name in ("shard-00002/train.bin", "parts/1-of-9/a.txt", ".lock-of-mine"):
+            assert (out / name).read_text() == "mine"
+
+    def test_a_kill_while_it_begins_anew(self, tmp_path, text, monkeypatch):
+        """The manifest, which says what is ours, goes last."""
+        out = tmp_path / "out"
+        assert prepare(text, "--out", out, *PAIR) == 0
+
+        def killed(path, **_):
+            if path.name == "manifest.json":
+                raise KeyboardInterrupt
+            os.unlink(path) if path.exists() else None
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "unlink", killed)
+            assert prepare(text, "--out", out, *PAIR, "--overwrite") == 130
+        assert sorted(path.name for path in out.glob("[!.]*")) == ["manifest.json"]
+        assert prepare(text, "--out", out, *PAIR) == 0
+
     def test_out_within_the_text_is_refused(self, tmp_path, capsys, text):
         assert prepare(text.parent, "--out", tmp_path / "below" / "out", *SMALL) == 2
         assert "lies in" in capsys.readouterr().err

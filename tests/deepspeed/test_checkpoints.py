@@ -18,14 +18,15 @@ from training_runs import (
     needs_deepspeed,
 )
 
+from fairseq_posenc import ownership
 from fairseq_posenc.compat import load_checkpoint
-from fairseq_posenc.deepspeed import checkpoint
+from fairseq_posenc.deepspeed import checkpoint, consolidate
 from fairseq_posenc.deepspeed.checkpoint import Shards
 
 pytestmark = needs_deepspeed
 
 HALFWAY = f"checkpoint_1_{UPDATES // 2}.pt"
-NAME = "update00000001-0123abcd"
+NAME, UNNAMED = "update00000001-0123abcd", "update00000002-0123abcd"
 
 
 def test_a_save_that_writes_no_file_takes_no_process_away(fairseq_run, train):
@@ -105,6 +106,52 @@ def test_consolidating_overwrites_no_sharded_checkpoint(sharded_run, run):
     assert last.read_bytes() == before
 
 
+def test_consolidating_overwrites_only_what_it_is_told_to(sharded_run, run, tmp_path):
+    folder, out = sharded_run(3).save_dir, tmp_path / "out.pt"
+    out.write_text("mine")
+    done = run("fairseq-posenc", "consolidate", folder, out, check=False)
+    assert done.returncode == 2
+    assert f"OUT {out} exists: name another file, or add --overwrite to replace it" in done.stdout
+    assert out.read_text() == "mine"
+    shard = next(shards_of(folder / "checkpoint_last.pt").glob("*.pt"))
+    before = shard.read_bytes()
+    done = run("fairseq-posenc", "consolidate", folder, shard, "--overwrite", check=False)
+    assert "lies in the folder of shards" in done.stdout
+    assert shard.read_bytes() == before
+    run("fairseq-posenc", "consolidate", folder, out, "--overwrite")
+    assert consolidate.made(out)
+
+
+@pytest.mark.parametrize(
+    ("there", "flags", "replaced"),
+    [
+        (None, {}, True),
+        ({"made_by": "consolidate"}, {}, True),
+        ({"optimizer_history": []}, {}, True),  # of an earlier release
+        ({"optimizer_history": [], "last_optimizer_state": None}, {}, False),
+        ([1], {}, False),
+        ({"made_by": "consolidate"}, {"restore_file": "consolidated.pt"}, False),
+        ({"made_by": "consolidate"}, {"finetune_from_model": "link.pt"}, False),
+    ],
+)
+def test_the_end_of_training_replaces_its_own_file_only(tmp_path, monkeypatch, caplog, there, flags, replaced):
+    """Not a file that somebody else has called consolidated.pt, nor what the run started from."""
+    from fairseq_posenc import train
+
+    written = []
+    monkeypatch.setattr(consolidate, "write", lambda source, out, overwrite: written.append(out) or 1)
+    (tmp_path / "checkpoint_last.pt").touch()
+    (tmp_path / "link.pt").symlink_to("consolidated.pt")
+    out = tmp_path / "consolidated.pt"
+    if there is not None:
+        torch.save(there, out)
+    names = {"restore_file": None, "finetune_from_model": None, **{flag: tmp_path / name for flag, name in flags.items()}}
+    saving = SimpleNamespace(save_dir=tmp_path, no_save_optimizer_state=False, no_last_checkpoints=False, **names)
+    train._consolidate(SimpleNamespace(checkpoint=saving, distributed_training=SimpleNamespace(distributed_rank=0)))
+    assert written == ([out] if replaced else [])
+    assert (f"{out} is left as it is" in caplog.text) != replaced
+
+
 def test_consolidating_says_where_it_cannot_write(sharded_run, run, tmp_path):
     done = run("fairseq-posenc", "consolidate", sharded_run(3).save_dir, tmp_path / "missing" / "out.pt", check=False)
     assert done.returncode == 2
@@ -158,7 +205,8 @@ def test_shards_hold_every_parameter_once(sharded_run, stage):
     parameters = sum(
         tensor.numel() for name, tensor in load_checkpoint(str(last))["model"].items() if "lm_head.weight" not in name
     )
-    sizes = [file.stat().st_size for file in shards_of(last).iterdir()]
+    assert ownership.made_by(shards_of(last)) == checkpoint.MAKER
+    sizes = [file.stat().st_size for file in shards_of(last).glob("*.pt")]
     assert len(sizes) == 2
     assert sum(sizes) == pytest.approx(12 * parameters, rel=0.5)
     assert sum(sizes) >= 12 * parameters
@@ -314,10 +362,17 @@ def test_a_kill_at_any_moment_leaves_a_checkpoint_that_continues(english_data_bi
     assert not list(save_dir.rglob("*.partial"))
 
 
+def shards_in(save_dir, *names, made_by=checkpoint.MAKER):
+    """Folders of shards as :func:`checkpoint.save` leaves them."""
+    for name in names:
+        folder = save_dir / checkpoint.FOLDER / name
+        ownership.claim(folder, made_by)
+        (folder / "process00000.pt").touch()
+
+
 def test_folders_that_no_checkpoint_names_are_removed(tmp_path):
     """Whatever the checkpoint's name; files of other kinds, and a link, are passed over."""
-    for name in (NAME, "unnamed", "half.partial"):
-        (tmp_path / checkpoint.FOLDER / name).mkdir(parents=True)
+    shards_in(tmp_path, NAME, UNNAMED, "update00000003-0123abcd.partial")
     shards = Shards(NAME, processes=2, optimizer="adam")
     torch.save({"last_optimizer_state": shards.as_optimizer_state()}, tmp_path / "ours.pt")
     torch.save([1], tmp_path / "list.pt")
@@ -330,7 +385,35 @@ def test_folders_that_no_checkpoint_names_are_removed(tmp_path):
 
 
 def test_nothing_is_removed_beside_a_checkpoint_that_cannot_be_read(tmp_path):
-    (tmp_path / checkpoint.FOLDER / "unnamed").mkdir(parents=True)
+    shards_in(tmp_path, UNNAMED)
     (tmp_path / "checkpoint_last.pt").write_bytes(b"PK")
     checkpoint.remove_unnamed(tmp_path)
-    assert (tmp_path / checkpoint.FOLDER / "unnamed").is_dir()
+    assert (tmp_path / checkpoint.FOLDER / UNNAMED).is_dir()
+
+
+def test_folders_that_training_has_not_made_are_not_removed(tmp_path, caplog):
+    """Data that the run reads from ``shards``, shards of a release without records, folders of others, and more in ours."""
+    root = tmp_path / checkpoint.FOLDER
+    (root / "shard-00000").mkdir(parents=True)
+    (root / "shard-00000" / "train.bin").write_text("data")
+    (root / UNNAMED).mkdir()
+    (root / UNNAMED / "process00000.pt").write_text("of an earlier release")
+    shards_in(tmp_path, "update00000003-0123abcd", made_by="export-hf")
+    shards_in(tmp_path, "update00000004-0123abcd", "mine")
+    ownership.finish(root / "update00000004-0123abcd", checkpoint.MAKER)
+    (root / "update00000004-0123abcd" / "notes.txt").write_text("mine")
+    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    for _ in range(2):
+        checkpoint.remove_unnamed(tmp_path)
+    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
+    assert caplog.text.count(f"{root / UNNAMED}, which no checkpoint needs, has no record of who made it") == 1
+    assert "notes.txt was not made by train" in caplog.text
+
+
+def test_shards_that_are_elsewhere_may_be_another_runs(tmp_path, caplog):
+    shards_in(tmp_path / "other", UNNAMED)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / checkpoint.FOLDER).symlink_to(tmp_path / "other" / checkpoint.FOLDER)
+    checkpoint.remove_unnamed(tmp_path / "run")
+    assert (tmp_path / "other" / checkpoint.FOLDER / UNNAMED / "process00000.pt").exists()
+    assert "no old shards are removed" in caplog.text

@@ -55,8 +55,10 @@ def test_a_lock_that_a_killed_compilation_left_is_removed(tmp_path):
     The path is that of a process started by ssh; ninja is found nevertheless.
     """
     stale = tmp_path / "deepspeed_shm_comm" / "lock"
-    stale.parent.mkdir()
-    stale.touch()
+    others = tmp_path / "somebody_elses" / "lock"  # TORCH_EXTENSIONS_DIR may name a folder that others compile in
+    for lock in (stale, others):
+        lock.parent.mkdir()
+        lock.touch()
     program = """
 from deepspeed.accelerator import get_accelerator
 builder = type(get_accelerator().create_op_builder("ShareMemCommBuilder"))
@@ -74,3 +76,4 @@ prepare_engine(on_cpu=True)
     done = subprocess.run([sys.executable, "-c", program, stale], env=variables, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     assert "loaded" in done.stdout
+    assert others.exists()

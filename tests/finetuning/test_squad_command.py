@@ -90,6 +90,18 @@ def test_flags_that_make_no_sense(checkpoint, tmp_path, capsys):
         assert message in " ".join(capsys.readouterr().err.split())
 
 
+def test_the_data_set_is_not_removed(checkpoint, tmp_path, capsys, monkeypatch):
+    """A data set that lies in OUT/data/SQuAD-1.1, which the command makes anew, and one in OUT itself."""
+    monkeypatch.chdir(tmp_path)
+    data = write_squad(tmp_path / "out" / "data" / "SQuAD-1.1", "1.1", paragraphs=1)
+    before = {path: path.read_bytes() for path in data.iterdir()}
+    for out in ("out", data):
+        assert squad("out/data/SQuAD-1.1", "1.1", checkpoint, out, *WINDOWS) == 2
+        assert f"train-v1.1.json lies in --out {out}, which is written over" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in data.iterdir()} == before
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["data"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ["1.1", "2.0"])
 def test_a_hundred_questions_are_learned(version, pretrain, tmp_path):

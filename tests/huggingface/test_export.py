@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from small_models import make_model, save, train, with_spans
 
@@ -153,8 +155,9 @@ def test_a_model_that_differs_is_refused(checkpoint, prepared, tmp_path, monkeyp
     assert main([*arguments, "--overwrite"]) == 2
     assert "the exported model is not the checkpoint's: outputs differ by" in capsys.readouterr().err
     assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
-    assert (tmp_path / "out.partial" / "model.safetensors").exists()
-    assert not (tmp_path / "out.partial" / "README.md").exists()
+    (partial,) = tmp_path.glob("out.partial-*")
+    assert (partial / "model.safetensors").exists()
+    assert not (partial / "README.md").exists()
 
 
 def refusal(capsys, *arguments):
@@ -162,6 +165,70 @@ def refusal(capsys, *arguments):
     message = capsys.readouterr().err.splitlines()[-1]
     assert message.startswith("fairseq-posenc export-hf: ")
     return message
+
+
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_what_is_not_an_export_is_not_replaced(checkpoint, prepared, tmp_path, capsys):
+    """Inputs in OUT, a user's folder, and an export that somebody put more into; --overwrite is advised for none of them."""
+    data, inside = tmp_path / "data-bin", tmp_path / "project" / "checkpoint.pt"
+    shutil.copytree(prepared, data)
+    inside.parent.mkdir()
+    shutil.copy(checkpoint, inside)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "README.md").write_text("mine")
+    exported = tmp_path / "exported"
+    assert main(["export-hf", str(checkpoint), "--data", str(data), "--out", str(exported), "--head", "lm"]) == 0
+    (exported / "notes.txt").write_text("mine")
+    before = contents(tmp_path)
+    for source, out, message in [
+        (inside, inside.parent, "CHECKPOINT .*checkpoint.pt lies in --out .*project, which is written over"),
+        (checkpoint, data, "--data .*dict.txt lies in --out .*data-bin, which is written over"),
+        (checkpoint, tmp_path, "--data .*dict.txt lies in --out"),
+        (checkpoint, tmp_path / "mine", "is not empty, and export-hf has not made it .README.md is there.: name another folder"),
+        (checkpoint, exported, "notes.txt was not made by export-hf: move it away, or name another folder"),
+        (checkpoint, inside / "below", "--out .* cannot be a folder: .*checkpoint.pt is a file"),
+    ]:
+        for flags in ((), ("--overwrite",)):
+            said = refusal(capsys, source, "--data", data, "--out", out, "--head", "lm", *flags)
+            assert re.search(message, said)
+            assert "--overwrite" not in said
+            assert contents(tmp_path) == before
+
+
+def test_overwrite_replaces_an_export_and_nothing_beside_it(checkpoint, prepared, tmp_path, capsys):
+    """Also one of an earlier release, and by way of a link; other folders may have the names OUT.partial and OUT.former."""
+    out, arguments = tmp_path / "out", [str(checkpoint), "--data", str(prepared), "--head", "lm"]
+    assert main(["export-hf", *arguments, "--out", str(out)]) == 0
+    (out / "fairseq_posenc.json").unlink()
+    for name in ("out.partial", "out.former"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "precious.txt").write_text("mine")
+    (tmp_path / "link").symlink_to(out)
+    (out / "config.json").write_text("old")
+    before = contents(tmp_path)
+    said = refusal(capsys, *arguments, "--out", out)
+    assert said.endswith("is not empty: name another folder, or add --overwrite to replace that export")
+    assert contents(tmp_path) == before
+    assert main(["export-hf", *arguments, "--out", str(tmp_path / "link"), "--overwrite"]) == 0
+    assert json.loads((out / "config.json").read_text())["model_type"] == "fairseq_posenc"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "out", "out.former", "out.partial"]
+    assert (tmp_path / "link").is_symlink()
+    assert all((tmp_path / name / "precious.txt").read_text() == "mine" for name in ("out.partial", "out.former"))
+
+
+def test_a_full_disk_leaves_what_there_was(checkpoint, prepared, tmp_path, capsys, monkeypatch):
+    def full(*_, **__):
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(PosencPreTrainedModel, "save_pretrained", full)
+    said = refusal(capsys, checkpoint, "--data", prepared, "--out", tmp_path / "out", "--head", "lm")
+    assert said.startswith(f"fairseq-posenc export-hf: {tmp_path / 'out'}: No space left on device. Nothing that was there")
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.undo()
+    assert main(["export-hf", str(checkpoint), "--data", str(prepared), "--out", str(tmp_path / "out"), "--head", "lm"]) == 0
 
 
 def test_bad_input(checkpoint, prepared, tmp_path, capsys):

@@ -1,5 +1,6 @@
 """Models of transformers and fairseq's released RoBERTa, imported: with their own positions the same function."""
 
+import errno
 import importlib.util
 import json
 from argparse import Namespace
@@ -278,3 +279,45 @@ def test_code_in_a_released_checkpoint_does_not_run(tmp_path, capsys):
     (tmp_path / "dict.txt").write_text("a 1\n")
     assert "could run code from the file" in refusal(capsys, tmp_path, "--out", tmp_path / "out" / "model.pt")
     assert not (tmp_path / "ran").exists()
+
+
+def test_files_of_others_are_not_written_over(toy_text, tmp_path, capsys):
+    """A dictionary or tokenizer of another model beside OUT, also one that this source has none of; and the source itself."""
+    write_roberta(tmp_path / "roberta", toy_text / "train.txt")
+    for name in ("dict.txt", "encoder.json", "vocab.bpe", "sentencepiece.model"):
+        folder = tmp_path / f"beside {name}"
+        folder.mkdir()
+        (folder / name).write_text("mine")
+        said = refusal(capsys, tmp_path / "roberta", "--out", folder / "model.pt")
+        assert said.endswith(f"{folder / name} is of another model: name an --out in a folder of its own")
+        assert [(path.name, path.read_text()) for path in folder.iterdir()] == [(name, "mine")]
+    weights = tmp_path / "roberta" / "model.safetensors"
+    before = weights.read_bytes()
+    (tmp_path / "link.safetensors").symlink_to(weights)
+    for out in (weights, tmp_path / "link.safetensors"):
+        said = refusal(capsys, tmp_path / "roberta", "--out", out, "--overwrite")
+        assert f"--out {out} is SOURCE's {weights} itself: name another file" in said
+    assert weights.read_bytes() == before
+
+
+def test_what_is_there_is_replaced_only_where_that_is_asked_for(toy_text, tmp_path, capsys, monkeypatch):
+    """And a full disk leaves it."""
+    write_roberta(tmp_path / "roberta", toy_text / "train.txt")
+    out = tmp_path / "imported" / "model.pt"
+    import_hf(capsys, tmp_path / "roberta", out)
+    before = {path: path.stat().st_ino for path in out.parent.iterdir()}
+    said = refusal(capsys, tmp_path / "roberta", "--out", out)
+    assert said.endswith(f"--out {out} exists: name another file, or add --overwrite to replace it")
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "save", full)
+        said = refusal(capsys, tmp_path / "roberta", "--out", out, "--overwrite")
+    assert said.startswith(f"fairseq-posenc import-hf: {out}: No space left on device. Nothing that was there before is lost")
+    assert {path: path.stat().st_ino for path in out.parent.iterdir()} == before
+    import_hf(capsys, tmp_path / "roberta", out, "--overwrite")
+    after = {path: path.stat().st_ino for path in out.parent.iterdir()}
+    assert [path.name for path in before if after.pop(path) != before[path]] == ["model.pt"]
+    assert not after

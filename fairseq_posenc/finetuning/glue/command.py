@@ -14,14 +14,15 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ...files import sole_writer
+from ... import ownership
 from .. import hyperparameters
 from ..grid import run_grid
-from ..options import add_common_flags
+from ..options import add_common_flags, inputs
 from ..pretrained import Pretrained
 from ..report import best_run, read_baseline, write_report
 from ..tuning import remove_starts
 from .metrics import measures
+from .prepare import PREPARATION
 from .runs import DEFAULTS, LRS, SEEDS, TaskRuns
 from .submission import collect, prediction_file
 from .tasks import TASKS, GlueTask
@@ -53,12 +54,13 @@ def main(args: argparse.Namespace) -> None:
     measures()  # rather than find out after training that they are not installed
     baseline = read_baseline(args.baseline) if args.baseline else None
     pretrained = Pretrained(args.checkpoint, args.data_bin)
-    with sole_writer(args.out):
+    read = [*inputs(args, pretrained), *(("--data", args.data / task.name) for task in args.tasks)]
+    with ownership.output(args.out, PREPARATION.command, read, PREPARATION.made_before):
         runs = {task.name: TaskRuns(task, args, pretrained) for task in args.tasks}
         cells = [cell for run in runs.values() for cell in run.cells]
         needs = {name: [prediction_file(test) for test in run.tests] for name, run in runs.items()}
         results = run_grid(cells, args.out, lambda cell, *rest: runs[cell.task].run(cell, *rest), needs, args.keep_checkpoints)
-        remove_starts(args.out)
+        remove_starts(args.out, runs)
         print(write_report(results, args.out, baseline))
         if args.predict:
             for name, run in runs.items():

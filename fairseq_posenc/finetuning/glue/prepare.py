@@ -6,7 +6,6 @@ regression, one number a line in ``SPLIT.label``). The task itself puts ``<s>`` 
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Iterable
 from contextlib import ExitStack
@@ -17,13 +16,13 @@ import numpy as np
 from fairseq.data import Dictionary
 
 from ...data.databin import DatabinWriter
-from ...files import atomic_write, sha256
-from ..grid import read_json, write_json
+from ...files import atomic_write
+from ..prepared import Preparation
 from ..vocabulary import Vocabulary
 from .tasks import GlueTask
 from .tsv import Example, read
 
-DONE = "prepared.json"
+PREPARATION = Preparation("glue", "examples")
 
 
 class Encoder:
@@ -81,17 +80,19 @@ def prepare(
 
     Returns:
         The number of training examples.
+
+    Raises:
+        ValueError: as :meth:`.Preparation.make`, or what is wrong with the files.
     """
-    wanted = {**identity, "files": {split: sha256(path) for split, path in files.items()}}
-    done = read_json(folder / DONE)
-    if done is not None and done["identity"] == wanted:
-        return done["examples"]["train"]
-    shutil.rmtree(folder, ignore_errors=True)
-    counts = {split: _write(task, read(path, task, skip_bad=skip_bad), folder, split, encoder) for split, path in files.items()}
-    if encoder.cut:
-        print(f"{task.name}: {encoder.cut} sequences cut to the length limit", file=sys.stderr)
-    write_json(folder / DONE, {"identity": wanted, "examples": counts})
-    return counts["train"]
+
+    def write() -> dict[str, int]:
+        read_files = {split: read(path, task, skip_bad=skip_bad) for split, path in files.items()}
+        counts = {split: _write(task, examples, folder, split, encoder) for split, examples in read_files.items()}
+        if encoder.cut:
+            print(f"{task.name}: {encoder.cut} sequences cut to the length limit", file=sys.stderr)
+        return counts
+
+    return PREPARATION.make(folder, files, identity, write)
 
 
 def _write(task: GlueTask, examples: Iterable[Example], folder: Path, split: str, encoder: Encoder) -> int:

@@ -12,13 +12,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ...files import sole_writer
+from ... import ownership
 from .. import hyperparameters
 from ..grid import run_grid
-from ..options import add_common_flags
+from ..options import add_common_flags, inputs
 from ..pretrained import Pretrained
 from ..report import read_baseline, write_report
 from ..tuning import remove_starts
+from .prepare import PREPARATION
 from .reader import VERSIONS
 from .runs import DEFAULTS, LRS, SEEDS, SquadRuns
 from .windows import WindowLimits
@@ -59,8 +60,9 @@ def main(args: argparse.Namespace) -> None:
         raise ValueError("--null-threshold is for --version 2.0: in 1.1 every question has an answer")
     baseline = read_baseline(args.baseline) if args.baseline else None
     pretrained = Pretrained(args.checkpoint, args.data_bin)
-    with sole_writer(args.out):
+    read = [*inputs(args, pretrained), ("--data", args.data / f"train-v{args.version}.json")]
+    with ownership.output(args.out, PREPARATION.command, read, PREPARATION.made_before):
         runs = SquadRuns(args, pretrained)
         results = run_grid(runs.cells, args.out, runs.run, {}, args.keep_checkpoints)
-        remove_starts(args.out)
+        remove_starts(args.out, [runs.name])
         print(write_report(results, args.out, baseline))

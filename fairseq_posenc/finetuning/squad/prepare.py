@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,13 +11,13 @@ import numpy as np
 from tqdm import tqdm
 
 from ...data.databin import DatabinWriter
-from ...files import atomic_write, sha256
-from ..grid import read_json, write_json
+from ...files import atomic_write
+from ..prepared import Preparation
 from ..vocabulary import Vocabulary
 from .reader import Question, read
 from .windows import WindowMaker, answer_text, answer_tokens, target
 
-DONE = "prepared.json"
+PREPARATION = Preparation("squad", "windows")
 
 
 def prepare(
@@ -33,17 +32,17 @@ def prepare(
 
     Returns:
         The number of training windows.
+
+    Raises:
+        ValueError: as :meth:`.Preparation.make`, or what is wrong with the files.
     """
-    wanted = {**identity, "files": {split: sha256(path) for split, path in files.items()}}
-    done = read_json(folder / DONE)
-    if done is not None and done["identity"] == wanted:
-        return done["windows"]["train"]
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    vocabulary.save(folder)
-    counts = {split: _write(read(path, version, bad_answers), folder / split, vocabulary, maker) for split, path in files.items()}
-    write_json(folder / DONE, {"identity": wanted, "windows": counts})
-    return counts["train"]
+
+    def write() -> dict[str, int]:
+        vocabulary.save(folder)
+        read_files = {split: read(path, version, bad_answers) for split, path in files.items()}
+        return {split: _write(questions, folder / split, vocabulary, maker) for split, questions in read_files.items()}
+
+    return PREPARATION.make(folder, files, identity, write)
 
 
 def _write(questions: Iterable[Question], prefix: Path, vocabulary: Vocabulary, maker: WindowMaker) -> int:

@@ -1,0 +1,56 @@
+"""A prepared data set: a folder that is made again only where what it was made from has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .. import ownership
+from ..files import sha256
+from .grid import read_json, write_json
+
+DONE = "prepared.json"
+
+
+class Preparation(NamedTuple):
+    """What tells the folders of one command from others.
+
+    Attributes:
+        command: its name.
+        unit: what it counts.
+    """
+
+    command: str
+    unit: str
+
+    def made(self, folder: Path) -> bool:
+        """Whether a data set stands there, whole."""
+        return ownership.has_keys(folder / DONE, "identity", self.unit)
+
+    def made_before(self, out: Path) -> bool:
+        """Whether an output folder without a record is one that an earlier release left."""
+        return any(map(self.made, out.glob("data/*")))
+
+    def make(self, folder: Path, files: Mapping[str, Path], identity: dict[str, Any], write: Callable[[], dict[str, int]]) -> int:
+        """Have the splits written, unless the folder holds just them.
+
+        Args:
+            files: fairseq's names of the splits (train, valid): the files to read.
+            identity: what else decides the result, in JSON's types.
+            write: writes all splits into the folder, and counts.
+
+        Returns:
+            The count of the training set.
+
+        Raises:
+            ValueError: the folder holds what the command has not made, or one of the files.
+        """
+        wanted = {**identity, "files": {split: sha256(path) for split, path in files.items()}}
+        if self.made(folder) and (done := read_json(folder / DONE))["identity"] == wanted:
+            return done[self.unit]["train"]
+        ownership.renew(folder, self.command, [("--data", path) for path in files.values()], self.made)
+        counts = write()
+        write_json(folder / DONE, {"identity": wanted, self.unit: counts})
+        ownership.finish(folder, self.command)
+        return counts["train"]

@@ -1,0 +1,185 @@
+"""Who made a folder, and what may therefore be removed.
+
+A command removes only what carries a record that it made it, and never a folder that holds one of its inputs.
+
+The record is ``fairseq_posenc.json``. It is the first thing in a folder and the last to go, so that what a kill leaves behind
+carries it too. A finished folder's record lists what is in it: what stands there beside that is somebody else's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from .files import LOCK, atomic_write, full_disk_named, partial_of, require_writable, sole_writer
+
+RECORD = "fairseq_posenc.json"
+FORMAT = 1
+
+Inputs = Iterable[tuple[str, Path]]
+"""What a command reads: the flag, and the file or folder."""
+Earlier = Callable[[Path], bool]
+"""Whether a folder without a record is one that an earlier release of the command made, by what that left in it."""
+
+
+def _never(folder: Path) -> bool:
+    return False
+
+
+def made_by(folder: Path) -> str | None:
+    """The command that made a folder; None where it has no record."""
+    record = _read(folder / RECORD)
+    return record["made_by"] if record.get("format") == FORMAT and isinstance(record.get("made_by"), str) else None
+
+
+def has_keys(path: Path, *keys: str) -> bool:
+    """Whether a file is a JSON object with these keys, as a record of an earlier release is."""
+    return set(keys) <= _read(path).keys()
+
+
+def require_own(folder: Path, by: str, earlier: Earlier = _never, flag: str = "") -> None:
+    """That there is no such folder, that it is empty, or that ``by`` made all that is in it.
+
+    Raises:
+        ValueError, OSError: it holds something else, is a file, or cannot be written.
+    """
+    called = f"{flag} {folder}".lstrip()
+    require_writable(folder, called)
+    if not folder.is_dir():
+        return
+    found = sorted(_contents(folder))
+    owner = made_by(folder)
+    if found and owner is None and not earlier(folder):
+        raise ValueError(f"{called} is not empty, and {by} has not made it ({found[0]} is there): name another folder")
+    if owner not in (None, by):
+        raise ValueError(f"{called} was made by {owner}, not by {by}: name another folder")
+    others = sorted(set(found) - set(_read(folder / RECORD).get("contents", found)))
+    if others:
+        raise ValueError(f"{folder / others[0]} was not made by {by}: move it away, or name another folder")
+
+
+def require_apart(folder: Path, inputs: Inputs, flag: str = "--out") -> None:
+    """That no input is ``folder``, in it or around it, by whatever links it is named.
+
+    Raises:
+        ValueError: which is.
+    """
+    for other, path in inputs:
+        if _lies_in(path, folder):
+            raise ValueError(f"{other} {path} lies in {flag} {folder}, which is written over: name a place elsewhere")
+        if path.is_dir() and _lies_in(folder, path):
+            raise ValueError(f"{flag} {folder} lies in {other} {path}, which is read: name a place elsewhere")
+
+
+def require_free(path: Path, flag: str, overwrite: bool = False, inputs: Inputs = ()) -> None:
+    """That a command may write the one file which ``flag`` names.
+
+    Raises:
+        ValueError, OSError: it is a folder, cannot be written, is an input, or is there and ``overwrite`` is false.
+    """
+    if path.is_dir():
+        raise IsADirectoryError(f"{flag} {path} is a folder: name a file")
+    require_writable(path.parent, f"{path.parent}, of {flag} {path},")
+    for other, read in inputs:
+        if _same(path, read):
+            raise ValueError(f"{flag} {path} is {other} {read} itself: name another file")
+    if os.path.lexists(path) and not overwrite:
+        raise FileExistsError(f"{flag} {path} exists: name another file, or add --overwrite to replace it")
+
+
+def claim(folder: Path, by: str, earlier: Earlier = _never) -> None:
+    """Make a folder for ``by`` to write to, or take one that is empty or that it made before.
+
+    Raises:
+        ValueError, OSError: as :func:`require_own`.
+    """
+    require_own(folder, by, earlier)
+    folder.mkdir(parents=True, exist_ok=True)
+    if made_by(folder) is None:
+        _write(folder, by)
+
+
+def finish(folder: Path, by: str) -> None:
+    """Say that all is made: what comes into the folder from now on is somebody else's."""
+    _write(folder, by, contents=sorted(_contents(folder)))
+
+
+def remove(folder: Path, by: str, inputs: Inputs = (), earlier: Earlier = _never) -> None:
+    """Remove a folder that ``by`` made, if it is there. Links are unlinked and never followed.
+
+    Raises:
+        ValueError: it has no record of that, or holds something else, or an input.
+    """
+    if not os.path.lexists(folder):
+        return
+    require_apart(folder, inputs, "the folder")
+    claim(folder, by, earlier)  # what an earlier release left gets its record, for a kill in the midst of this
+    if folder.is_symlink():
+        folder.unlink()
+        return
+    for entry in folder.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        elif entry.name != RECORD:
+            entry.unlink(missing_ok=True)
+    (folder / RECORD).unlink()
+    folder.rmdir()
+
+
+def renew(folder: Path, by: str, inputs: Inputs = (), earlier: Earlier = _never) -> None:
+    """:func:`remove` and :func:`claim`: an empty folder in place of what ``by`` made before."""
+    remove(folder, by, inputs, earlier)
+    claim(folder, by)
+
+
+@contextmanager
+def output(out: Path, by: str, inputs: Inputs = (), earlier: Earlier = _never) -> Iterator[int]:
+    """Hold ``--out`` for one command: looked at before anything is written, then locked and claimed.
+
+    Gives the lock's file descriptor. A full disk is said to be one.
+
+    Raises:
+        ValueError, OSError: as :func:`require_apart`, :func:`require_own` and :func:`.files.sole_writer`.
+    """
+    require_apart(out, inputs)
+    require_own(out, by, earlier, "--out")
+    with full_disk_named(out), sole_writer(out) as lock:
+        claim(out, by, earlier)
+        yield lock
+
+
+def _write(folder: Path, by: str, **more: Any) -> None:
+    with atomic_write(folder / RECORD) as stream:
+        json.dump({"made_by": by, "format": FORMAT, **more}, stream, indent=1)
+        stream.write("\n")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _contents(folder: Path) -> list[str]:
+    """Names in a folder, without what stands there before or beside the record, or what Python leaves."""
+    return [name for name in os.listdir(folder) if name not in (RECORD, partial_of(RECORD).name, LOCK, "__pycache__")]
+
+
+def _lies_in(path: Path, folder: Path) -> bool:
+    """Whether ``path`` is the folder or below it, by its name or by what a link stands for."""
+    places = (path.parent.resolve() / path.name, path.resolve())
+    return any(_same(above, folder) for place in places for above in (place, *place.parents))
+
+
+def _same(a: Path, b: Path) -> bool:
+    try:
+        return os.path.samefile(a, b)
+    except OSError:  # one of them is not there
+        return a.resolve() == b.resolve()
