@@ -13,6 +13,7 @@ import pathlib
 import pickle
 import re
 import typing
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -59,6 +60,16 @@ def load(file: Any, map_location: Any = "cpu", **options: Any) -> Any:
             f"({type(error).__name__}: {reason}). Restore from another file, for example --restore-file with the "
             "newest other .pt file beside it, or copy it again; to train from the start, move it away."
         ) from error
+
+
+def peek(path: str | os.PathLike) -> Any:
+    """What a checkpoint holds, as :func:`load` gives it, its tensors left in the file where its format allows.
+
+    Raises:
+        Exception: whatever damaged files and files of other kinds give.
+    """
+    with safe_globals(allowed_types()):
+        return torch.load(str(path), map_location="cpu", mmap=zipfile.is_zipfile(path), weights_only=True)
 
 
 def refused_type(message: str) -> str | None:

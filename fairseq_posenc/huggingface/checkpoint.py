@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from argparse import Namespace
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +16,7 @@ from torch import Tensor
 from ..encoder import EncoderConfig
 from ..finetuning.pretrained import Pretrained
 from ..models.roberta import PosencRobertaModel
+from ..models.stock import our_options
 from ..tasks.squad import SpanHead
 from .names import SPANS, StateDict, head_names
 
@@ -96,7 +96,7 @@ class Checkpoint:
         options: Any = self.pretrained.model_options(load_checkpoint_heads=True)
         model = ARCH_MODEL_REGISTRY[self.pretrained.arch]
         if model is RobertaModel:  # fairseq's own is ours with absolute positions, under other names
-            model, options = PosencRobertaModel, Namespace(**{**options, "positions": "absolute"})
+            model, options = PosencRobertaModel, our_options(options)
         return model.build_model(options, task)
 
 

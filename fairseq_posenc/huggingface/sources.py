@@ -23,7 +23,7 @@ from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 
 from ..encoder import ACTIVATIONS, EncoderConfig
 from ..models.roberta import PosencRobertaModel
-from ..models.stock import from_stock
+from ..models.stock import from_stock, our_options
 from . import names
 from .configuration import PosencConfig
 from .vocabularies import SourceVocabulary, read_vocabulary
@@ -90,7 +90,7 @@ def _read_fairseq(folder: Path) -> Source:
     except RuntimeError as error:
         raise ValueError(f"{path} is no RoBERTa of fairseq: {error}") from error
     model.float().eval()
-    ours = PosencRobertaModel.build_model(Namespace(**{**vars(options), "positions": "absolute"}), task)
+    ours = PosencRobertaModel.build_model(our_options(vars(options)), task)
     return Source(
         config=ours.encoder.sentence_encoder.config,
         state=from_stock(model.state_dict(), vocabulary.dictionary.pad()),

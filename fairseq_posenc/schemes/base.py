@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -175,6 +175,12 @@ def _own_fields(scheme: type[Scheme]) -> dict[str, dataclasses.Field]:
     return {f"{scheme.name}_{f.name}": f for f in dataclasses.fields(scheme.Options)}
 
 
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """``did you mean … or …? `` after the nearest known names, or nothing where none is near."""
+    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
+    return f"did you mean {' or '.join(near)}? " if near else ""
+
+
 def parse(expression: str) -> list[type[Scheme]]:
     """``"absolute+tisa"`` -> the scheme classes, in the order given.
 
@@ -184,10 +190,8 @@ def parse(expression: str) -> list[type[Scheme]]:
     names = [name.strip() for name in expression.split("+")]
     for name in names:
         if name not in REGISTRY:
-            near = difflib.get_close_matches(name, REGISTRY, n=3, cutoff=0.5)
-            hint = f"did you mean {' or '.join(near)}? " if near else ""
             raise ValueError(
-                f"unknown positional encoding {name!r} in --positions {expression!r}: {hint}"
+                f"unknown positional encoding {name!r} in --positions {expression!r}: {suggestion(name, REGISTRY)}"
                 f"Known are {', '.join(sorted(REGISTRY))}, and sums of them such as absolute+tisa"
             )
     for name in names:
@@ -305,7 +309,7 @@ class Positions(nn.Module):
             if name not in effective:
                 known = ", ".join(_knowing(name))
                 raise ValueError(
-                    f"{_flag(name)} {value} means nothing to --positions {self.expression}, only to {known}: leave it out, or "
+                    f"{flag_of(name)} {value} means nothing to --positions {self.expression}, only to {known}: leave it out, or "
                     "correct --positions (or --arch)"
                 )
 
@@ -323,7 +327,8 @@ def _honours(name: str, option: str) -> bool:
         return False
 
 
-def _flag(option: str) -> str:
+def flag_of(option: str) -> str:
+    """An option's name on the command line."""
     return "--" + option.replace("_", "-")
 
 
@@ -332,9 +337,8 @@ def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:
     given = {name: value for name, value in options.items() if value is not None}
     for name, value in given.items():
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-            raise ValueError(f"unknown position option {name!r}" + (f": did you mean {' or '.join(near)}?" if near else ""))
-        flag = _flag(name)
+            raise ValueError(f"unknown position option {name!r}: {suggestion(name, known)}fairseq-train --help lists all")
+        flag = flag_of(name)
         minimum, choices = known[name].metadata.get("minimum"), known[name].metadata.get("choices")
         if minimum is not None and value < minimum:
             raise ValueError(f"{flag} must be at least {minimum}, got {value}")
