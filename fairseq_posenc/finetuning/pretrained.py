@@ -20,6 +20,7 @@ from omegaconf import DictConfig, open_dict
 from torch import Tensor, nn
 
 from ..files import atomic_write, sha256
+from ..models.roberta import PosencRobertaModel, reach
 from .vocabulary import Vocabulary
 
 EMBEDDINGS = re.compile(r"(encoder|decoder)\.sentence_encoder\.embed_tokens\.weight$")
@@ -114,7 +115,8 @@ class Pretrained:
     def longest(self) -> int:
         """Tokens of the longest sequence that the model takes: what its table reaches, or almost any number."""
         task = SimpleNamespace(source_dictionary=self.vocabulary.dictionary, cfg=SimpleNamespace(), max_positions=lambda: None)
-        return ARCH_MODEL_REGISTRY[self.arch].build_model(self.model_options(), task).max_positions()
+        model = ARCH_MODEL_REGISTRY[self.arch].build_model(self.model_options(), task)
+        return reach(model.encoder.sentence_encoder) if isinstance(model, PosencRobertaModel) else model.max_positions()
 
     def save_for(self, model: nn.Module, path: Path, allow_partial: bool = False) -> LoadReport:
         """Write what fairseq's trainer needs to start ``model`` from this checkpoint: no optimizer state, but every parameter.

@@ -43,7 +43,7 @@ class Checkpoint:
     Attributes:
         pretrained: what fine-tuning knows of it.
         model: fairseq's model.
-        config: its encoder's, with every option of its schemes.
+        config: its encoder's, with every option of its schemes, so that a release with other defaults reads the same model.
         state: its parameters, under the project's names.
         head: the head to be exported.
 
@@ -66,7 +66,6 @@ class Checkpoint:
         encoder = self.model.encoder.sentence_encoder
         self.config: EncoderConfig = dataclasses.replace(
             encoder.config,
-            position_options=_effective_options(encoder.positions),
             attention_backend="auto",
             checkpoint_activations=False,
         )
@@ -112,11 +111,3 @@ def _choose_head(state: StateDict, wanted: str | None, path: Path) -> Head:
     if name not in names:
         raise ValueError(f"--head {name}: {path} has no such head, only {', '.join([LANGUAGE_MODEL, *names])}")
     return Head("SequenceClassification", name, len(state[f"classification_heads.{name}.out_proj.weight"]))
-
-
-def _effective_options(positions: Any) -> dict[str, Any]:
-    """The value of every option, given or default, so that a later release with other defaults reads the same model."""
-    values = dict(dataclasses.asdict(positions.settings.options))
-    for scheme in positions.schemes:
-        values |= {f"{scheme.name}_{name}": value for name, value in dataclasses.asdict(scheme.options).items()}
-    return {name: value for name, value in values.items() if value is not None}

@@ -11,8 +11,8 @@ from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from ..encoder import Encoder, EncoderConfig
-from ..schemes import Positions, Settings, option_fields
+from ..encoder import Encoder, EncoderConfig, build_positions
+from ..schemes import Positions, option_fields
 from .config import DEFAULTS, FIELDS, EncoderModelConfig, position_options
 
 
@@ -114,9 +114,8 @@ def _fill_defaults(args: Any, task: Any) -> None:
 
 def _positions(args: Any) -> Positions:
     """The positional encoding, without numbers in its parameters."""
-    settings = Settings(args.encoder_layers, args.encoder_attention_heads, args.encoder_embed_dim, args.max_positions)
     with torch.device("meta"):
-        return Positions(args.positions, settings, position_options(args), ignore_idle=True)
+        return build_positions(encoder_config(args, Dictionary()), ignore_idle=True)
 
 
 def _plain(value: Any) -> Any:

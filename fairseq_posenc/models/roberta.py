@@ -92,16 +92,21 @@ class PosencRobertaModel(RobertaModel):
         super().upgrade_state_dict_named(state_dict, name)
 
 
+def reach(encoder: Encoder) -> int:
+    """Tokens of the longest sequence that an encoder takes."""
+    return encoder.positions.longest or UNLIMITED
+
+
 def _summary(model: PosencRobertaModel, tokens_per_sample: int | None) -> str:
     """What is being trained, in one line."""
     encoder = model.encoder.sentence_encoder
     positions = encoder.positions
     options = ", ".join(f"{name}={value}" for name, value in positions.effective_options.items())
     samples = f"{tokens_per_sample} tokens per sample, " if tokens_per_sample else ""
-    reach = "positions of any number" if positions.longest is None else f"{positions.longest} positions"
+    length = "any length" if positions.longest is None else f"{positions.longest} positions"
     counts = [sum(parameter.numel() for parameter in part.parameters()) for part in (positions, model)]
     return (
-        f"positions {positions.expression} ({options}); attention backend {encoder.backend.name}; {samples}{reach}; "
+        f"positions {positions.expression} ({options}); attention backend {encoder.backend.name}; {samples}{length}; "
         f"{counts[0]:,} positional of {counts[1]:,} parameters"
     )
 
