@@ -76,7 +76,10 @@ def differences(first: Any, second: Any) -> dict[str, tuple[Any, Any]]:
     found = _unequal(*({name: _plain(getattr(args, name)) for name in decisive} for args in (first, second)))
     if not found:  # of the schemes' options, those count that have an effect, and only the same schemes have the same
         both = (_positions(first), _positions(second))
-        found = _unequal(*(positions.effective_options | {"max_positions": positions.longest} for positions in both))
+        found = _unequal(*(positions.effective_options for positions in both))
+        lengths = [positions.longest for positions in both]
+        if None not in lengths:  # one that takes any length is the same on those that the other takes
+            found |= _unequal(*({"max_positions": longest} for longest in lengths))
     return found
 
 
