@@ -53,14 +53,14 @@ class EncoderOutput:
     attentions: tuple[Tensor, ...] = ()  # (B, H, n, n) a layer, if asked for
 
 
-def build_positions(config: EncoderConfig) -> Positions:
+def build_positions(config: EncoderConfig, ignore_idle: bool = False) -> Positions:
     """The positional encoding of an encoder, freshly initialised.
 
     Raises:
-        ValueError: an unknown scheme or option, a bad value, or a composition without meaning.
+        ValueError: as :class:`Positions`.
     """
     settings = Settings(config.layers, config.heads, config.dim, config.max_positions, config.separator_idx)
-    return Positions(config.positions, settings, config.position_options)
+    return Positions(config.positions, settings, config.position_options, ignore_idle)
 
 
 class EncoderLayer(nn.Module):

@@ -91,6 +91,18 @@ def _require_uncompressed(file: Any) -> None:
     file.seek(start)
 
 
+def peek(path: str | os.PathLike) -> Any:
+    """What a checkpoint holds, as :func:`load` gives it, its tensors left in the file where its format allows.
+
+    Raises:
+        Exception: whatever damaged files and files of other kinds give.
+    """
+    with open(path, "rb") as file:
+        _require_uncompressed(file)
+    with safe_globals(allowed_types()):
+        return settle(torch.load(str(path), map_location="cpu", mmap=zipfile.is_zipfile(path), weights_only=True))
+
+
 def refused_type(message: str) -> str | None:
     """The type that PyTorch's message says is forbidden; None where the message is about something else."""
     found = re.search(r"GLOBAL (\S+)|unrecognized function (\S+)|via `add_safe_globals`,? but got (.+)", message)

@@ -210,8 +210,7 @@ def optimizer_state_of(file: Path) -> Any:
     Raises:
         Exception: whatever damaged files give; callers decide what that means.
     """
-    with loading.safe_globals(loading.allowed_types()):
-        state = torch.load(str(file), map_location="cpu", mmap=True, weights_only=True)
+    state = loading.peek(file)
     return state.get("last_optimizer_state") if isinstance(state, dict) else None
 
 

@@ -54,13 +54,10 @@ def main(args: argparse.Namespace) -> None:
 
 def made(path: Path) -> bool:
     """Whether a file is what :func:`write` made of a checkpoint, or what it did before it recorded that."""
-    import torch
-
     from ..compat import loading
 
     try:
-        with loading.safe_globals(loading.allowed_types()):
-            state = torch.load(str(path), map_location="cpu", mmap=True, weights_only=True)
+        state = loading.peek(path)
         return MADE_BY in state or ("optimizer_history" in state and "last_optimizer_state" not in state)
     except Exception:  # whatever a file of another kind gives
         return False

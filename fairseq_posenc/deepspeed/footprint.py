@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from omegaconf import DictConfig, OmegaConf
+
 DTYPES = {"bf16": "bfloat16", "fp16": "bfloat16", "fp32": "float32"}  # fp16 is as wide, and CPUs lack some of its operations
 PREDICTED, OF = 3, 20  # tokens: masked language modelling predicts 15%
 
@@ -44,7 +46,7 @@ def footprint(arch: str, overrides: Sequence[str], vocabulary: int, tokens: int,
         ValueError: no such architecture or option.
     """
     args = _arguments(arch, overrides, tokens)
-    models = [_build(Namespace(**{**vars(args), "encoder_layers": layers}), vocabulary, precision) for layers in (1, 2)]
+    models = [_build(OmegaConf.merge(args, {"encoder_layers": layers}), vocabulary, precision) for layers in (1, 2)]
     one, two = (sum(parameter.numel() for parameter in model.parameters()) for model in models)
     layers = args.encoder_layers
     for_one_sample, for_two_samples = (
@@ -91,26 +93,24 @@ def _samples(number: int, vocabulary: int, tokens: int) -> tuple[Any, Any]:
     return torch.full((number, tokens), min(10, vocabulary - 1)), masked.expand(number, -1)
 
 
-def _arguments(arch: str, overrides: Sequence[str], tokens: int) -> Namespace:
+def _arguments(arch: str, overrides: Sequence[str], tokens: int) -> DictConfig:
     """The architecture's complete options."""
-    from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY
+    from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 
-    from ..models.config import DEFAULTS, EncoderModelConfig
-    from ..models.roberta import fill
+    from ..models.config import EncoderModelConfig
+    from ..models.options import complete_new
 
     ours = sorted(name for name, model in ARCH_MODEL_NAME_REGISTRY.items() if model == "roberta_posenc")
     if arch not in ours:
         near = difflib.get_close_matches(arch, ours, n=3, cutoff=0.4)
         raise ValueError(f"--arch {arch}: plan knows this package's RoBERTa architectures. Near are {', '.join(near) or ours}")
-    args = Namespace(**{name: getattr(EncoderModelConfig, name) for name in EncoderModelConfig.__dataclass_fields__})
+    args = OmegaConf.create({name: getattr(EncoderModelConfig, name) for name in EncoderModelConfig.__dataclass_fields__})
     for override in overrides:
         name, equals, value = override.partition("=")
-        if not equals or not hasattr(args, name):
+        if not equals or name not in args:
             raise ValueError(f"--model {override}: expected NAME=VALUE with an option of the model, such as encoder_layers=6")
         setattr(args, name, _parse(value))
-    args.max_positions = args.max_positions or tokens
-    ARCH_CONFIG_REGISTRY[arch](args)
-    fill(args, DEFAULTS)
+    complete_new(args, arch, Namespace(tokens_per_sample=tokens))
     return args
 
 
@@ -123,10 +123,9 @@ def _parse(value: str) -> Any:
     return {"true": True, "false": False}.get(value.lower(), value)
 
 
-def _build(args: Namespace, vocabulary: int, precision: str) -> Any:
+def _build(args: DictConfig, vocabulary: int, precision: str) -> Any:
     import torch
     from fairseq.data import Dictionary
-    from omegaconf import OmegaConf
 
     from ..models.roberta import PosencRobertaModel
 
@@ -134,5 +133,5 @@ def _build(args: Namespace, vocabulary: int, precision: str) -> Any:
     for i in range(vocabulary - len(dictionary)):
         dictionary.add_symbol(f"w{i}")
     task = Namespace(source_dictionary=dictionary, cfg=Namespace(tokens_per_sample=args.max_positions))
-    model = PosencRobertaModel.build_model(OmegaConf.create(vars(args)), task)
+    model = PosencRobertaModel.build_model(args, task)
     return model.to(getattr(torch, DTYPES[precision])).train()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,7 +38,7 @@ class Checkpoint:
     Attributes:
         pretrained: what fine-tuning knows of it.
         model: fairseq's model.
-        config: its encoder's, with every option of its schemes.
+        config: its encoder's, with every option of its schemes, so that a release with other defaults reads the same model.
         state: its parameters, under the project's names.
         head: the head to be exported.
 
@@ -60,7 +59,6 @@ class Checkpoint:
         encoder = self.model.encoder.sentence_encoder
         self.config: EncoderConfig = dataclasses.replace(
             encoder.config,
-            position_options=_effective_options(encoder.positions),
             attention_backend="auto",
             checkpoint_activations=False,
         )
@@ -95,11 +93,3 @@ def _choose_head(state: StateDict, wanted: str | None, path: Path) -> Head:
     if projection not in state or state[projection].dim() != 2:
         raise ValueError(f"{path}: its head {name} has no {projection}. It is damaged: use another checkpoint, or --head")
     return Head("SequenceClassification", name, len(state[projection]))
-
-
-def _effective_options(positions: Any) -> dict[str, Any]:
-    """The value of every option, given or default, so that a later release with other defaults reads the same model."""
-    values = dict(dataclasses.asdict(positions.settings.options))
-    for scheme in positions.schemes:
-        values |= {f"{scheme.name}_{name}": value for name, value in dataclasses.asdict(scheme.options).items()}
-    return {name: value for name, value in values.items() if value is not None}

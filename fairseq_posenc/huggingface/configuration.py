@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import MISSING, fields
 from typing import Any
 
+import torch
 from transformers import PretrainedConfig
 
-from ..encoder import EncoderConfig
+from ..encoder import EncoderConfig, build_positions
 
 AUTO_MAP = {
     "AutoConfig": "modeling_posenc.PosencConfig",
@@ -61,6 +62,15 @@ class PosencConfig(PretrainedConfig):
             setattr(self, field.name, options.pop(field.name, 0 if default is MISSING else default))
         special = {"bos_token_id": 0, "pad_token_id": self.padding_idx, "eos_token_id": self.separator_idx}
         super().__init__(tie_word_embeddings=tie_word_embeddings, **{"auto_map": AUTO_MAP, **special, **options})
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **options: Any) -> Any:
+        """As transformers does it; of options in older files, those that mean nothing to the schemes in use are left out."""
+        found = super().from_dict(config_dict, **options)
+        config = found[0] if isinstance(found, tuple) else found
+        with torch.device("meta"):
+            config.position_options = build_positions(config.encoder_config(), ignore_idle=True).complete_options
+        return found
 
     def encoder_config(self) -> EncoderConfig:
         """The shared encoder's config."""

@@ -116,7 +116,7 @@ def _effective(config: EncoderConfig) -> Any:
     """What decides the function beside the parameters."""
     with torch.device("meta"):
         positions = build_positions(config)
-    return config.positions, positions.settings.options, [scheme.options for scheme in positions.schemes]
+    return config.positions, positions.effective_options
 
 
 def _listed(names: list[str]) -> str:

@@ -34,8 +34,9 @@ from torch import Tensor, nn
 from ..compat import loading, trust
 from ..encoder import Encoder
 from .config import DEFAULTS, ENCODER_FIELDS, POSITION_FIELDS
-from .roberta import PosencRobertaModel, complete, encoder_config
-from .stock import from_stock
+from .options import complete, encoder_config
+from .roberta import PosencRobertaModel
+from .stock import from_stock, our_options
 
 StateDict = dict[str, Tensor]
 
@@ -252,8 +253,8 @@ class Trained:
 
     def _our_options(self, **changes: Any) -> Namespace:
         """The options for this package's model: fairseq's own is ours with absolute positions."""
-        stock = {"positions": "absolute"} if ARCH_MODEL_REGISTRY[self.arch] is RobertaModel else {}
-        return Namespace(**{**self.options(**changes), **stock})
+        options = self.options(**changes)
+        return our_options(options) if ARCH_MODEL_REGISTRY[self.arch] is RobertaModel else Namespace(**options)
 
     def _check_sizes(self, values: Mapping[str, Any]) -> None:
         """Refuse values that no model has, and sizes that are not those of the file's tensors."""

@@ -16,6 +16,7 @@ from ..architectures import SIZES
 from ..attention import BACKENDS
 from ..encoder import ACTIVATIONS
 from ..schemes import REGISTRY, option_fields
+from ..schemes.base import flag_of
 
 ACTIVATION = ChoiceEnum(sorted(ACTIVATIONS))
 BACKEND = ChoiceEnum(["auto", *BACKENDS])
@@ -36,12 +37,13 @@ DEFAULTS = dict(
 )
 
 
-def _optional(type_: Any, help_: str) -> Any:
-    return Optional[type_], field(default=None, metadata={"help": help_})
+def _optional(type_: Any, help_: str, decides: bool = True) -> Any:
+    """An option without a value of its own. ``decides``: whether another value makes another function of the same parameters."""
+    return Optional[type_], field(default=None, metadata={"help": help_, "decides": decides})
 
 
-def _flag(help_: str) -> Any:
-    return bool, field(default=False, metadata={"help": help_})
+def _flag(help_: str, decides: bool = True) -> Any:
+    return bool, field(default=False, metadata={"help": help_, "decides": decides})
 
 
 ENCODER_FIELDS: dict[str, Any] = dict(
@@ -51,27 +53,30 @@ ENCODER_FIELDS: dict[str, Any] = dict(
     encoder_attention_heads=_optional(int, "number of attention heads"),
     activation_fn=_optional(ACTIVATION, "activation of the feed-forward networks"),
     pooler_activation_fn=_optional(ACTIVATION, "activation of classification heads"),
-    dropout=_optional(float, "dropout probability"),
-    attention_dropout=_optional(float, "dropout probability of attention weights"),
-    activation_dropout=_optional(float, "dropout probability after the activation in feed-forward networks"),
-    pooler_dropout=_optional(float, "dropout probability in classification heads"),
-    encoder_layerdrop=_optional(float, "probability of skipping a layer in training"),
+    dropout=_optional(float, "dropout probability", decides=False),
+    attention_dropout=_optional(float, "dropout probability of attention weights", decides=False),
+    activation_dropout=_optional(float, "dropout probability after the activation in feed-forward networks", decides=False),
+    pooler_dropout=_optional(float, "dropout probability in classification heads", decides=False),
+    encoder_layerdrop=_optional(float, "probability of skipping a layer in training", decides=False),
     layer_norm_eps=_optional(float, "what LayerNorm adds to the variance; BERT has 1e-12"),
     encoder_normalize_before=_flag("LayerNorm before each block rather than after it"),
     no_layernorm_embedding=_flag("no LayerNorm after the embeddings"),
     untie_weights_roberta=_flag("an output projection of its own rather than the word embeddings"),
-    checkpoint_activations=_flag("recompute activations in the backward pass to save memory"),
-    load_checkpoint_heads=_flag("(re-)register and load classification heads when loading checkpoints"),
+    checkpoint_activations=_flag("recompute activations in the backward pass to save memory", decides=False),
+    load_checkpoint_heads=_flag("(re-)register and load classification heads when loading checkpoints", decides=False),
 )
 
 
 def _scheme_field(declared: dataclasses.Field) -> Any:
-    """An option of the schemes -> an optional field of the config, with its default in the help."""
+    """An option of the schemes -> an optional field of the config, with its default in the help.
+
+    Whether it decides depends on the schemes in use, which know: :attr:`Positions.effective_options`.
+    """
     kind = {"int": int, "float": float, "str": str, "bool": str}[_plain_type(declared)]
     choices = declared.metadata.get("choices") or (("true", "false") if kind is str else None)
     default = "as the scheme's source has it" if declared.default is None else declared.default
     listed = f" ({'|'.join(choices)})" if choices else ""
-    return _optional(kind, f"{declared.metadata['help']}{listed} (default: {default})")
+    return _optional(kind, f"{declared.metadata['help']}{listed} (default: {default})", decides=False)
 
 
 def _plain_type(declared: dataclasses.Field) -> str:
@@ -80,15 +85,16 @@ def _plain_type(declared: dataclasses.Field) -> str:
 
 POSITION_FIELDS: dict[str, Any] = dict(
     positions=_optional(str, f"positional encoding: a sum (+) of {', '.join(sorted(REGISTRY))}"),
-    attention_backend=_optional(BACKEND, "how attention is computed; what cannot run the scheme is refused"),
+    attention_backend=_optional(BACKEND, "how attention is computed; what cannot run the scheme is refused", decides=False),
     max_positions=_optional(int, "number n of positions that schemes with tables learn; the task's length by default"),
     **{name: _scheme_field(declared) for name, declared in option_fields().items()},
 )
 
+FIELDS = {**POSITION_FIELDS, **ENCODER_FIELDS}
 
 EncoderModelConfig = make_dataclass(
     "EncoderModelConfig",
-    [(name, *declared) for name, declared in {**POSITION_FIELDS, **ENCODER_FIELDS}.items()],
+    [(name, *declared) for name, declared in FIELDS.items()],
     bases=(FairseqDataclass,),
 )
 EncoderModelConfig.__doc__ = "Flags and config of the encoder models; see ENCODER_FIELDS and POSITION_FIELDS."
@@ -107,7 +113,7 @@ def position_options(values: Mapping[str, Any]) -> dict[str, Any]:
             continue
         if _plain_type(declared) == "bool":
             if str(value).lower() not in ("true", "false"):
-                raise ValueError(f"--{name.replace('_', '-')} must be true or false, got {value!r}")
+                raise ValueError(f"{flag_of(name)} must be true or false, got {value!r}")
             value = str(value).lower() == "true"
         found[name] = value
     return found

@@ -1,7 +1,8 @@
-"""``fairseq-train --help`` with the encoder models' flags.
+"""``fairseq-train --help`` with the encoder models' flags, and what a misspelt ``--arch`` is told.
 
 fairseq prints its help while it parses for the first time, before it adds the flags of the chosen architecture, so that
-they never show. Where help is asked for, they are added at once, in two groups.
+they never show. Where help is asked for, they are added at once, in two groups. Of an unknown architecture it prints all 300
+that there are.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import sys
 from fairseq import options
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 
+from ..errors import leave
 from .config import DEFAULTS, ENCODER_FIELDS, POSITION_FIELDS, EncoderModelConfig
+from .start import require_architecture
 
 GROUPS = {
     "Positional encoding (architectures of fairseq_posenc)": POSITION_FIELDS,
@@ -34,14 +37,24 @@ def add_groups(parser: argparse.ArgumentParser) -> None:
             group._add_action(action)
 
 
+def architecture(name: str) -> str:
+    """The type of ``--arch``: ends the command where there is no such architecture."""
+    try:
+        require_architecture(name)
+    except ValueError as error:
+        leave(str(error))
+    return name
+
+
 def show_in_help() -> None:
-    """Let ``--help`` of every fairseq command that takes ``--arch`` show the groups."""
+    """Let ``--help`` of every fairseq command that takes ``--arch`` show the groups, and ``--arch`` the nearest names."""
     original = options.add_model_args
     if getattr(original, "shows_groups", False):
         return
 
     def add_model_args(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
         group = original(parser)
+        next(action for action in group._group_actions if action.dest == "arch").type = architecture
         if {"-h", "--help"} & set(sys.argv[1:]):
             add_groups(parser)
         return group

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
+import logging
 from typing import Any
 
 from fairseq.dataclass.utils import gen_parser_from_dataclass
@@ -16,12 +16,14 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor, nn
 
 from ..architectures import EXPRESSIONS, SIZES
-from ..encoder import Encoder, EncoderConfig
-from .config import DEFAULTS, EncoderModelConfig, position_options
+from ..encoder import Encoder
+from .config import EncoderModelConfig
+from .options import complete, encoder_config, fill
 from .stock import from_stock, let_stock_load_ours
 
-FIELDS = {field.name for field in dataclasses.fields(EncoderModelConfig)}
-UNLIMITED = 10**6  # tokens; what fairseq is told of a model that takes any length
+logger = logging.getLogger(__name__)
+
+UNLIMITED = 10**6  # tokens; what fairseq is told of every model, so that it leaves out no sample for the scheme's sake
 
 
 class SentenceEncoder(Encoder):
@@ -55,7 +57,8 @@ class PosencRobertaEncoder(RobertaEncoder):
         return head
 
     def max_positions(self) -> int:
-        return reach(self.sentence_encoder)
+        """The same for all schemes: a sequence that is too long for one is refused, not left out."""
+        return UNLIMITED
 
 
 @register_model("roberta_posenc", dataclass=EncoderModelConfig)
@@ -76,8 +79,11 @@ class PosencRobertaModel(RobertaModel):
         """
         args = complete(args, task.cfg)
         with open_dict(args):
+            args.layernorm_embedding = not args.no_layernorm_embedding
             OmegaConf.set_struct(args, False)  # RobertaEncoder adds what our config has no field for
-            return cls(args, PosencRobertaEncoder(args, task.source_dictionary))
+            model = cls(args, PosencRobertaEncoder(args, task.source_dictionary))
+        logger.info(_summary(model, getattr(task.cfg, "tokens_per_sample", None)))
+        return model
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         ours = from_stock(state_dict, self.encoder.dictionary.pad())
@@ -88,61 +94,21 @@ class PosencRobertaModel(RobertaModel):
 
 def reach(encoder: Encoder) -> int:
     """Tokens of the longest sequence that an encoder takes."""
+    return encoder.positions.longest or UNLIMITED
+
+
+def _summary(model: PosencRobertaModel, tokens_per_sample: int | None) -> str:
+    """What is being trained, in one line."""
+    encoder = model.encoder.sentence_encoder
     positions = encoder.positions
-    return UNLIMITED if positions.inductive else positions.settings.max_positions
-
-
-def complete(args: DictConfig | argparse.Namespace, task: Any) -> DictConfig:
-    """A model's options with the defaults in the place of what is None or missing.
-
-    Args:
-        args: the options; a config is changed in place.
-        task: the task's options, which say how long samples are.
-
-    Raises:
-        ValueError: an option has a value of another type.
-    """
-    if isinstance(args, argparse.Namespace):
-        args = OmegaConf.structured(EncoderModelConfig(**{f: v for f, v in vars(args).items() if f in FIELDS}))
-    with open_dict(args):
-        if args.max_positions is None:
-            args.max_positions = getattr(task, "tokens_per_sample", None) or DEFAULTS["max_positions"]
-        fill(args, DEFAULTS)
-        args.layernorm_embedding = not args.no_layernorm_embedding
-    return args
-
-
-def encoder_config(args: Any, dictionary: Any) -> EncoderConfig:
-    """The shared encoder's config from a complete fairseq model config."""
-    return EncoderConfig(
-        vocab_size=len(dictionary),
-        padding_idx=dictionary.pad(),
-        separator_idx=dictionary.eos(),
-        layers=args.encoder_layers,
-        dim=args.encoder_embed_dim,
-        ffn_dim=args.encoder_ffn_embed_dim,
-        heads=args.encoder_attention_heads,
-        max_positions=args.max_positions,
-        positions=args.positions,
-        position_options=position_options(args),
-        attention_backend=str(args.attention_backend),
-        activation=str(args.activation_fn),
-        dropout=args.dropout,
-        attention_dropout=args.attention_dropout,
-        activation_dropout=args.activation_dropout,
-        layerdrop=args.encoder_layerdrop,
-        normalize_before=args.encoder_normalize_before,
-        layernorm_embedding=args.layernorm_embedding,
-        layer_norm_eps=args.layer_norm_eps,
-        checkpoint_activations=args.checkpoint_activations,
+    options = ", ".join(f"{name}={value}" for name, value in positions.effective_options.items())
+    samples = f"{tokens_per_sample} tokens per sample, " if tokens_per_sample else ""
+    length = "any length" if positions.longest is None else f"{positions.longest} positions"
+    counts = [sum(parameter.numel() for parameter in part.parameters()) for part in (positions, model)]
+    return (
+        f"positions {positions.expression} ({options}); attention backend {encoder.backend.name}; {samples}{length}; "
+        f"{counts[0]:,} positional of {counts[1]:,} parameters"
     )
-
-
-def fill(args: Any, values: dict[str, Any]) -> None:
-    """Set what ``args`` lacks or has as None."""
-    for name, value in values.items():
-        if getattr(args, name, None) is None:
-            setattr(args, name, value)
 
 
 def _register(name: str, values: dict[str, Any]) -> None:

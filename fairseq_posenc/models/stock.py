@@ -8,6 +8,9 @@ themselves while they load.
 from __future__ import annotations
 
 import re
+from argparse import Namespace
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from fairseq.models.roberta import RobertaModel
@@ -18,6 +21,12 @@ STOCK_TABLE = "sentence_encoder.embed_positions.weight"
 OUR_TABLE = "sentence_encoder.positions.absolute.weight"
 
 StateDict = dict[str, Tensor]
+
+
+def our_options(options: Mapping[str, Any]) -> Namespace:
+    """The complete options of a stock RoBERTa as those of our model, which is the same with absolute positions."""
+    unnormalised = not options.get("layernorm_embedding", True)
+    return Namespace(**{**options, "positions": "absolute", "no_layernorm_embedding": unnormalised})
 
 
 def from_stock(state: StateDict, padding_idx: int = 1) -> StateDict:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -80,6 +80,7 @@ class Scheme(nn.Module):
         super().__init__()
         self.settings = settings
         self.options = options
+        self._asked: dict[str, Any] = {}
 
     def embed(self, window: Window, sample: Sample) -> Tensor | None:
         """(B or 1, Q, D) to be added to the word embeddings, or None."""
@@ -103,17 +104,39 @@ class Scheme(nn.Module):
 
     def parameter(self, *shape: int) -> nn.Parameter:
         """An uninitialised parameter (layers or 1, heads or 1, *shape), shared as the options or the source say."""
-        share_layers, share_heads = self.shared
-        layers, heads = (1 if share_layers else self.settings.layers), (1 if share_heads else self.settings.heads)
-        return nn.Parameter(torch.empty(layers, heads, *shape))
+        return nn.Parameter(torch.empty(self.layer_sets, self.head_sets, *shape))
+
+    def general(self, name: str, own: Any) -> Any:
+        """The value of a general option, or the scheme's ``own`` choice. Asking for one shows that it means something here."""
+        given = getattr(self.settings.options, name)
+        self._asked[name] = own if given is None else given
+        return self._asked[name]
 
     @property
-    def shared(self) -> tuple[bool, bool]:
-        """Whether parameters are shared by the layers, and by the heads."""
-        general = self.settings.options
-        layers = self.share_layers if general.position_share_layers is None else general.position_share_layers
-        heads = self.share_heads if general.position_share_heads is None else general.position_share_heads
-        return layers, heads
+    def layer_sets(self) -> int:
+        """Sets of parameters over the layers: one for each, or one for all."""
+        return 1 if self.general("position_share_layers", self.share_layers) else self.settings.layers
+
+    @property
+    def head_sets(self) -> int:
+        """Sets of parameters over the heads: one for each, or one for all."""
+        return 1 if self.general("position_share_heads", self.share_heads) else self.settings.heads
+
+    @property
+    def scale(self) -> float:
+        """s = 1/sqrt(f·d), for what is scaled as the scores are."""
+        self.general("position_scale_factor", self.settings.factor)
+        return self.settings.scale
+
+    @property
+    def own_options(self) -> dict[str, Any]:
+        """The values of the scheme's own options by full name, given or default."""
+        return {name: getattr(self.options, field.name) for name, field in _own_fields(type(self)).items()}
+
+    @property
+    def general_options(self) -> dict[str, Any]:
+        """The values of the general options that mean something here, given or the scheme's choice."""
+        return dict(self._asked)
 
     def require_length(self, n: int) -> None:
         """Refuse a sequence that the tables do not reach.
@@ -143,9 +166,19 @@ def register(scheme: type[Scheme]) -> type[Scheme]:
 def option_fields() -> dict[str, dataclasses.Field]:
     """Every option of every scheme and the general ones: full name -> dataclass field (default, metadata)."""
     found = {f.name: f for f in dataclasses.fields(GeneralOptions)}
-    for name, scheme in sorted(REGISTRY.items()):
-        found |= {f"{name}_{f.name}": f for f in dataclasses.fields(scheme.Options)}
+    for _, scheme in sorted(REGISTRY.items()):
+        found |= _own_fields(scheme)
     return found
+
+
+def _own_fields(scheme: type[Scheme]) -> dict[str, dataclasses.Field]:
+    return {f"{scheme.name}_{f.name}": f for f in dataclasses.fields(scheme.Options)}
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """``did you mean … or …? `` after the nearest known names, or nothing where none is near."""
+    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
+    return f"did you mean {' or '.join(near)}? " if near else ""
 
 
 def parse(expression: str) -> list[type[Scheme]]:
@@ -157,10 +190,8 @@ def parse(expression: str) -> list[type[Scheme]]:
     names = [name.strip() for name in expression.split("+")]
     for name in names:
         if name not in REGISTRY:
-            near = difflib.get_close_matches(name, REGISTRY, n=3, cutoff=0.5)
-            hint = f"did you mean {' or '.join(near)}? " if near else ""
             raise ValueError(
-                f"unknown positional encoding {name!r} in --positions {expression!r}: {hint}"
+                f"unknown positional encoding {name!r} in --positions {expression!r}: {suggestion(name, REGISTRY)}"
                 f"Known are {', '.join(sorted(REGISTRY))}, and sums of them such as absolute+tisa"
             )
     for name in names:
@@ -178,12 +209,16 @@ class Positions(nn.Module):
         expression: names of schemes joined by ``+``.
         settings: the model around it; its ``options`` are replaced by what ``options`` says.
         options: values by full name (``max_relative_position``, ``tisa_kernels``, …); ``None`` means the default.
+        ignore_idle: pass over options that mean nothing to these schemes, as older files may have them.
 
     Raises:
-        ValueError: an unknown scheme or option, a bad value, or a composition without meaning.
+        ValueError: an unknown scheme or option, an option that means nothing to these schemes, a bad value, or a composition
+            without meaning.
     """
 
-    def __init__(self, expression: str, settings: Settings, options: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, expression: str, settings: Settings, options: Mapping[str, Any] | None = None, ignore_idle: bool = False
+    ) -> None:
         super().__init__()
         self.expression = expression
         classes = parse(expression)
@@ -194,10 +229,11 @@ class Positions(nn.Module):
             settings, options=general, factor=factor, reset="reset" in (scheme.name for scheme in classes)
         )
         for scheme in classes:
-            own = {f.name: f"{scheme.name}_{f.name}" for f in dataclasses.fields(scheme.Options)}
-            own_values = {short: values[full] for short, full in own.items() if full in values}
+            own_values = {f.name: values[full] for full, f in _own_fields(scheme).items() if full in values}
             self.add_module(scheme.name, scheme(self.settings, scheme.Options(**own_values)))
-        self._join()
+        self._has_content = self._join().content
+        if not ignore_idle:
+            self._refuse_idle(values)
 
     @property
     def schemes(self) -> list[Scheme]:
@@ -206,6 +242,36 @@ class Positions(nn.Module):
     @property
     def inductive(self) -> bool:
         return all(scheme.inductive for scheme in self.schemes)
+
+    @property
+    def longest(self) -> int | None:
+        """Tokens of the longest sequence; None where any length goes."""
+        return None if self.inductive else self.settings.max_positions
+
+    @property
+    def effective_options(self) -> dict[str, Any]:
+        """Every option that means something here, by full name, with its value, given or default.
+
+        Where schemes choose a general option differently, its value is a dictionary by scheme.
+        """
+        general: dict[str, dict[str, Any]] = {}
+        if self._has_content:
+            general["position_scale_factor"] = {"": self.settings.factor}
+        for scheme in self.schemes:
+            for name, value in scheme.general_options.items():
+                general.setdefault(name, {})[scheme.name] = value
+        found = {name: value for scheme in self.schemes for name, value in scheme.own_options.items()}
+        for name, by_scheme in general.items():
+            first, *others = by_scheme.values()
+            found[name] = first if all(other == first for other in others) else by_scheme
+        return found
+
+    @property
+    def complete_options(self) -> dict[str, Any]:
+        """Options that make the same positions again, whatever the defaults become: the schemes' own, and what was given."""
+        given = dataclasses.asdict(self.settings.options)
+        own = {name: value for scheme in self.schemes for name, value in scheme.own_options.items()}
+        return {name: given[name] for name in self.effective_options if given.get(name) is not None} | own
 
     def embed(self, window: Window, sample: Sample) -> Tensor | None:
         """(B or 1, Q, D): the sum of what the schemes add to the word embeddings."""
@@ -228,14 +294,42 @@ class Positions(nn.Module):
             x = torch.zeros(1, window.keys, self.settings.dim, device=device)
             return [scheme.terms(0, window, x) for scheme in self.schemes]
 
-    def _join(self) -> None:
+    def _join(self) -> Terms:
         try:
             parts = self._probe_schemes()
             for i, scheme in enumerate(self.schemes):
                 scheme.join(parts[:i] + parts[i + 1 :])
-            Terms.sum(parts, self.settings.factor)
+            return Terms.sum(parts, self.settings.factor)
         except ValueError as error:
             raise ValueError(f"--positions {self.expression!r}: {error}") from error
+
+    def _refuse_idle(self, given: Mapping[str, Any]) -> None:
+        effective = self.effective_options
+        for name, value in given.items():
+            if name not in effective:
+                known = ", ".join(_knowing(name))
+                raise ValueError(
+                    f"{flag_of(name)} {value} means nothing to --positions {self.expression}, only to {known}: leave it out, or "
+                    "correct --positions (or --arch)"
+                )
+
+
+def _knowing(option: str) -> list[str]:
+    """The schemes that an option means something to."""
+    owners = [name for name, scheme in sorted(REGISTRY.items()) if option in _own_fields(scheme)]
+    return owners or [name for name in sorted(REGISTRY) if _honours(name, option)]
+
+
+def _honours(name: str, option: str) -> bool:
+    try:
+        return option in Positions(name, Settings(layers=2, heads=2, dim=8, max_positions=4)).effective_options
+    except ValueError:  # it does not stand alone
+        return False
+
+
+def flag_of(option: str) -> str:
+    """An option's name on the command line."""
+    return "--" + option.replace("_", "-")
 
 
 def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -243,9 +337,8 @@ def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:
     given = {name: value for name, value in options.items() if value is not None}
     for name, value in given.items():
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-            raise ValueError(f"unknown position option {name!r}" + (f": did you mean {' or '.join(near)}?" if near else ""))
-        flag = "--" + name.replace("_", "-")
+            raise ValueError(f"unknown position option {name!r}: {suggestion(name, known)}fairseq-train --help lists all")
+        flag = flag_of(name)
         minimum, choices = known[name].metadata.get("minimum"), known[name].metadata.get("choices")
         if minimum is not None and value < minimum:
             raise ValueError(f"{flag} must be at least {minimum}, got {value}")

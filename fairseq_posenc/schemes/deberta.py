@@ -56,7 +56,7 @@ class Deberta(OffsetTableScheme):
         else:
             self.weight = nn.Parameter(torch.empty(1, 1, self.offsets + 2 * self.has_cls_rows, settings.dim))
         if options.projections == "model":
-            layers = 1 if self.shared[0] else settings.layers
+            layers = self.layer_sets
             self.key_projection = nn.Parameter(torch.empty(layers, 1, settings.dim, settings.dim))
             self.query_projection = nn.Parameter(torch.empty(layers, 1, settings.dim, settings.dim))
             self.query_bias = nn.Parameter(torch.zeros(layers, 1, settings.dim))

@@ -37,8 +37,7 @@ class Fire(Scheme):
 
     def __init__(self, settings: Settings, options: Options) -> None:
         super().__init__(settings, options)
-        layers = 1 if self.shared[0] else settings.layers
-        heads = 1 if self.shared[1] else settings.heads
+        layers, heads = self.layer_sets, self.head_sets
         self.c = nn.Parameter(torch.full((layers,), 0.1))
         self.threshold = nn.Parameter(torch.full((layers,), 1.0))  # in units of the initial L
         self.weight1 = nn.Parameter(torch.empty(layers, options.hidden, 1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 
 import torch
@@ -37,11 +37,11 @@ class Floater(Scheme):
         stride: int = field(default=8, metadata={"help": "tokens a solver's step", "minimum": 1})
 
     def __init__(self, settings: Settings, options: Options) -> None:
-        super().__init__(settings, options)
+        super().__init__(settings, replace(options, hidden=options.hidden or max(1, settings.dim // 4)))
         if find_spec("torchdiffeq") is None:
             raise ValueError("floater solves a differential equation with the package torchdiffeq: pip install torchdiffeq")
-        dim, hidden = settings.dim, options.hidden or max(1, settings.dim // 4)
-        self.initial = nn.Parameter(torch.empty(1 if self.shared[0] else settings.layers, dim))
+        dim, hidden = settings.dim, self.options.hidden
+        self.initial = nn.Parameter(torch.empty(self.layer_sets, dim))
         self.weight1 = nn.Parameter(torch.empty(dim, hidden))
         self.time_weight = nn.Parameter(torch.empty(hidden))
         self.bias1 = nn.Parameter(torch.zeros(hidden))

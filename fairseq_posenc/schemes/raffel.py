@@ -30,4 +30,4 @@ class Raffel(OffsetTableScheme):
 
     def layer_terms(self, window: Window) -> Sequence[Terms]:
         index = self.offset_index(window)
-        return [Terms(biases=(Relative(table, index),)) for table in (self.weight * self.settings.scale).unbind()]
+        return [Terms(biases=(Relative(table, index),)) for table in (self.weight * self.scale).unbind()]

@@ -35,6 +35,7 @@ class Reset(Scheme):
             raise ValueError("'reset' replaces what relates [CLS] to other positions, and no other scheme here relates positions")
         if not any(part.biases for part in others):
             self.cls = None
+            self._asked.clear()  # nothing is left to be shared
 
     def layer_terms(self, window: Window) -> Sequence[Terms]:
         if self.cls is None:

@@ -45,7 +45,7 @@ class Shaw(OffsetTableScheme):
 
         def relative(parameter: nn.Parameter | None) -> list[tuple[Relative, ...]]:
             if parameter is None:
-                return [()] * (1 if self.shared[0] else self.settings.layers)
+                return [()] * self.layer_sets
             return [(Relative(table, index),) for table in parameter.unbind()]
 
         return [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -95,7 +95,7 @@ class InputSynthesizer(Synthesizer):
         return weight, bias
 
     def layer(self, index: int) -> int:
-        return 0 if self.shared[0] else index
+        return min(index, len(self.weight1) - 1)
 
     def hidden(self, index: int, x: Tensor) -> Tensor:
         """(B, Q, D) -> (B, H, Q, d)"""
@@ -140,8 +140,8 @@ class SynthesizerFactorizedDense(InputSynthesizer):
         a: int | None = field(default=None, metadata={"help": "width a of the tiled factor", "minimum": 1})
 
     def __init__(self, settings: Settings, options: Options) -> None:
-        super().__init__(settings, options)
-        self.a = options.a or math.isqrt(self.n)
+        super().__init__(settings, replace(options, a=options.a or math.isqrt(settings.max_positions)))
+        self.a = self.options.a
         self.tiled_weight, self.tiled_bias = self.output(self.a)
         self.stretched_weight, self.stretched_bias = self.output(math.ceil(self.n / self.a))
 

@@ -22,9 +22,8 @@ class OffsetTableScheme(Scheme):
 
     def __init__(self, settings: Settings, options: Scheme.Options) -> None:
         super().__init__(settings, options)
-        clip = settings.options.max_relative_position
-        self.clip = settings.max_positions - 1 if clip is None else clip
-        self.inductive = self.always_clips or clip is not None  # type: ignore[misc]
+        self.clip = self.general("max_relative_position", settings.max_positions - 1)
+        self.inductive = self.always_clips or settings.options.max_relative_position is not None  # type: ignore[misc]
 
     @property
     def has_cls_rows(self) -> bool:

@@ -29,8 +29,7 @@ class TransformerXL(Scheme):
         super().__init__(settings, options)
         self.content_bias = nn.Parameter(torch.empty(1, settings.heads, settings.head_dim))
         self.position_bias = nn.Parameter(torch.empty(1, settings.heads, settings.head_dim))
-        layers = 1 if self.shared[0] else settings.layers
-        self.projection = nn.Parameter(torch.empty(layers, 1, settings.dim, settings.dim))
+        self.projection = nn.Parameter(torch.empty(self.layer_sets, 1, settings.dim, settings.dim))
         for parameter in self.parameters():
             nn.init.normal_(parameter, std=0.02)
 
@@ -38,7 +37,7 @@ class TransformerXL(Scheme):
         distances = vaswani(-window.offsets, self.settings.dim).to(self.projection.dtype)  # (R, D)
         tables = (distances @ self.projection[:, 0]).unflatten(-1, (self.settings.heads, -1)).transpose(1, 2)  # (L, H, R, d)
         u, v = self.content_bias[0], self.position_bias[0]  # (H, d)
-        biases = (tables @ (v - u)[..., None])[..., 0] * self.settings.scale  # (L, H, R)
+        biases = (tables @ (v - u)[..., None])[..., 0] * self.scale  # (L, H, R)
         index = RelativeIndex(window)
 
         def add_u(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:

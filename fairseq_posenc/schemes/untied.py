@@ -41,7 +41,7 @@ class Untied(Scheme):
     def __init__(self, settings: Settings, options: Options) -> None:
         super().__init__(settings, options)
         by_head = options.form == "head"
-        layers = settings.layers if by_head and not self.shared[0] else 1
+        layers = self.layer_sets if by_head else 1
         width = settings.head_dim if by_head else settings.dim
         self.weight = nn.Parameter(torch.empty(settings.max_positions, settings.dim))
         self.query_projection = nn.Parameter(torch.empty(layers, 1, width, width))
@@ -67,7 +67,7 @@ class Untied(Scheme):
             queries, keys = heads @ self.query_projection, heads @ self.key_projection  # (L, H, K, d)
         if self.options.form != "head":
             queries, keys = self._split(queries), self._split(keys)  # (1, H, K, d)
-        bias = queries[..., window.start :, :] @ keys.transpose(-1, -2) * self.settings.scale  # (L or 1, H, Q, K)
+        bias = queries[..., window.start :, :] @ keys.transpose(-1, -2) * self.scale  # (L or 1, H, Q, K)
         return [Terms(biases=(scores[None],)) for scores in bias.unbind()]
 
     def _split(self, p: Tensor) -> Tensor:

@@ -1,13 +1,15 @@
 """fairseq's ``sentence_prediction`` with batches of sentences of like lengths.
 
 fairseq's own draws batches at random, so that most of a batch is padding. Rows are cut to length when they are prepared, so
-this task imposes no limit of its own; the model's remains.
+this task imposes no limit of its own; rows beyond the model's are refused.
 """
 
 import numpy as np
 from fairseq.data import SortDataset, data_utils
 from fairseq.tasks import register_task
 from fairseq.tasks.sentence_prediction import SentencePredictionConfig, SentencePredictionTask
+
+from .reach import ReachTask
 
 WIDTH = 8  # tokens; lengths within one stretch of this count as like, which keeps some chance in the batches
 
@@ -20,15 +22,13 @@ def order_by_length(sizes: np.ndarray, seed: int) -> list[np.ndarray]:
 
 
 @register_task("sentence_prediction_by_length", dataclass=SentencePredictionConfig)
-class SentencePredictionByLength(SentencePredictionTask):
+class SentencePredictionByLength(ReachTask, SentencePredictionTask):
     """Classification of, or regression on, sentences and pairs of sentences."""
 
     def load_dataset(self, split: str, combine: bool = False, **kwargs) -> SortDataset:
         dataset = super().load_dataset(split, combine, **kwargs)
+        self.require_reach(dataset.sizes[0], split)
         if not self.cfg.no_shuffle:
             dataset = SortDataset(dataset, sort_order=order_by_length(dataset.sizes[0], self.cfg.seed))
         self.datasets[split] = dataset
         return dataset
-
-    def max_positions(self) -> None:
-        return None

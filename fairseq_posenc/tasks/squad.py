@@ -25,10 +25,11 @@ from fairseq.data import (
 )
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models import BaseFairseqModel
-from fairseq.tasks import FairseqTask, register_task
+from fairseq.tasks import register_task
 from omegaconf import II, MISSING, open_dict
 from torch import Tensor, nn
 
+from .reach import ReachTask
 from .sentence_prediction import order_by_length
 
 MASK = "<mask>"
@@ -76,7 +77,7 @@ class SpanTargets(BaseWrapperDataset):
 
 
 @register_task("squad", dataclass=SquadConfig)
-class SquadTask(FairseqTask):
+class SquadTask(ReachTask):
     """Trains a model to point at answers. Goes with the criterion ``squad``."""
 
     def __init__(self, cfg: SquadConfig, dictionary: Dictionary) -> None:
@@ -103,6 +104,7 @@ class SquadTask(FairseqTask):
                 f"{path}.bin, .idx and .spans.npy are not all there: DATA of --task squad is a folder that "
                 "fairseq-posenc squad has prepared (data in its --out)"
             )
+        self.require_reach(windows.sizes, split)
         spans = np.load(f"{path}.spans.npy", mmap_mode="r", allow_pickle=False)
         if spans.shape != (len(windows), 3):
             raise ValueError(
@@ -131,9 +133,6 @@ class SquadTask(FairseqTask):
         model = super().build_model(cfg, from_checkpoint)
         model.encoder.lm_head = SpanHead(model.args.encoder_embed_dim)
         return model
-
-    def max_positions(self) -> None:
-        return None
 
     @property
     def source_dictionary(self) -> Dictionary:

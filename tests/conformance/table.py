@@ -25,11 +25,18 @@ class Row:
     decoder: bool = True  # has a causal form
     own: tuple[str, ...] = ()  # what can have parameters of its own: "layers", "heads"
     clips: bool = False  # --max-relative-position has a meaning
+    content: bool = True  # scores have a part q·k, which --position-scale-factor scales
     tells_apart: bool = True  # tells equal tokens at different places apart
     tolerance: float = 1e-9  # in float64
     rate: float = 1.0  # of learning in the training tests, relative to the model's; Adam takes long to move lone scalars far
     spread: float = 0.5  # standard deviation of the noise that the tests add to parameters
     requires: str | None = None  # a package beyond the package's own dependencies
+
+    @property
+    def general_options(self) -> set[str]:
+        """Names of the general options that have a meaning."""
+        claims = {"max_relative_position": self.clips, "position_scale_factor": self.content}
+        return {f"position_share_{kind}" for kind in self.own} | {name for name, claimed in claims.items() if claimed}
 
     @property
     def id(self) -> str:
@@ -40,7 +47,7 @@ BOTH = ("layers", "heads")
 CLIP = {"max_relative_position": 5}
 POSITIONS = {"inductive": False, "translation_invariant": False}  # learns each position
 FLOATER = {"translation_invariant": False, "own": ("layers",), "rate": 4.0, "spread": 0.2, "requires": "torchdiffeq"}
-SYNTHESIZED = POSITIONS | {"own": BOTH}
+SYNTHESIZED = POSITIONS | {"own": BOTH, "content": False}
 
 
 def tabular(expression: str, reference: Callable[[Parameters, Layer], Reading], **claims: Any) -> Row:

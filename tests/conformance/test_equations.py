@@ -66,13 +66,14 @@ def test_equation(row: Row, n: int, heads: int, lengths: tuple[int, ...]) -> Non
 @pytest.mark.parametrize("share_heads", [False, True], ids=["heads", "one head"])
 def test_equation_with_sharing(row: Row, share_layers: bool, share_heads: bool) -> None:
     options = {"position_share_layers": share_layers, "position_share_heads": share_heads}
+    options = {name: value for name, value in options.items() if name in row.general_options}
     positions = make_positions(row, options=options)
     layer = make_layer(row, positions, 9)
     expected = with_gradients(run_reference(row), positions, layer)
     assert_same(with_gradients(run_package(), positions, layer), expected, row.tolerance)
 
 
-@rows
+@pytest.mark.parametrize("row", [row for row in ROWS if row.content], ids=lambda row: row.id)
 def test_scale_factor(row: Row) -> None:
     for factor in (1, 2, 3, 4, 6, 9):
         options = {"position_scale_factor": factor}

@@ -37,6 +37,22 @@ def test_claims_are_those_of_the_table(row: Row) -> None:
     assert all(scheme.decoder for scheme in positions.schemes) == row.decoder
 
 
+@rows()
+def test_general_options_that_mean_nothing_are_refused(row: Row) -> None:
+    values = {
+        "position_share_heads": True,
+        "position_share_layers": True,
+        "max_relative_position": 4,
+        "position_scale_factor": 2.0,
+    }
+    for name, value in values.items():
+        if name in row.general_options:
+            assert make_positions(row, options={name: value}).effective_options[name] == value
+        else:
+            with pytest.raises(ValueError, match=f"--{name.replace('_', '-')} {value} means nothing"):
+                make_positions(row, options={name: value})
+
+
 def part(layer: Layer, first: int, end: int) -> Layer:
     """The layer over the tokens first … end-1 alone."""
     of_heads = {name: getattr(layer, name)[:, :, first:end] for name in ("q", "k", "v")}
@@ -142,15 +158,14 @@ def test_reset_replaces_the_row_and_the_column_of_cls(row: Row) -> None:
     torch.testing.assert_close(bias[..., 1:, 1:], expected[..., 1:, 1:])
 
 
-@rows(*[row for row in ROWS if "+" not in row.expression])
-@pytest.mark.parametrize("kind", ["heads", "layers"])
+@pytest.mark.parametrize(
+    ("row", "kind"),
+    [pytest.param(row, kind, id=f"{row.id}-{kind}") for row in ROWS if "+" not in row.expression for kind in row.own],
+)
 def test_shared_parameters_are_one(row: Row, kind: str) -> None:
     """Equal inputs give equal results in every head (layer) if and only if it has no parameters of its own."""
     flag = f"position_share_{kind}"
     shared, own = (make_positions(row, options={flag: value}) for value in (True, False))
-    if kind not in row.own:
-        assert {n: p.shape for n, p in shared.named_parameters()} == {n: p.shape for n, p in own.named_parameters()}
-        return
     for positions, same in ((shared, True), (own, False)):
         layer = make_layer(row, positions, 7)
         alike = {name: getattr(layer, name)[:, :1].expand_as(getattr(layer, name)) for name in ("q", "k", "v")}
@@ -214,7 +229,8 @@ def test_no_tensor_is_as_large_as_a_vector_for_every_pair(row: Row) -> None:
 @rows()
 def test_every_parameter_has_an_effect(row: Row) -> None:
     """What no loss can reach is a dead parameter: it costs memory, and PyTorch's DDP stops at it."""
-    positions = make_positions(row, options={"position_share_layers": True})
+    options = {"position_share_layers": True}
+    positions = make_positions(row, options={name: value for name, value in options.items() if name in row.general_options})
     layer = make_layer(row, positions, 16)
     results = with_gradients(by_package, positions, layer)
     for name, _ in positions.named_parameters():

@@ -43,6 +43,33 @@ def test_an_unknown_option_names_the_near_ones() -> None:
     refused("tisa", "unknown position option 'tisa_kernel'.*tisa_kernels", tisa_kernel=3)
 
 
+def test_an_option_of_another_scheme_is_refused() -> None:
+    refused("tisa", "--shaw-terms keys means nothing to --positions tisa, only to shaw: leave it out", shaw_terms="keys")
+    refused("absolute+tisa", r"--t5-buckets 8 means nothing to --positions absolute\+tisa, only to t5", t5_buckets=8)
+    refused(
+        "rope",
+        "--position-share-heads True means nothing to --positions rope, only to deberta, .*tisa",
+        position_share_heads=True,
+    )
+    refused("untied", "--position-share-layers False means nothing", position_share_layers=False)
+    assert Positions("untied", SETTINGS, {"position_share_layers": False, "untied_form": "head"})
+
+
+def test_files_of_older_releases_may_have_options_of_other_schemes() -> None:
+    options = {"shaw_terms": "keys", "max_relative_position": 3, "tisa_kernels": 2, "position_share_heads": True}
+    positions = Positions("tisa", SETTINGS, options, ignore_idle=True)
+    assert positions.complete_options == {"tisa_kernels": 2, "position_share_heads": True}
+
+
+def test_effective_options_are_those_given_or_the_schemes_own() -> None:
+    assert Positions("tisa", SETTINGS).effective_options == {
+        "tisa_kernels": 5, "position_scale_factor": 1.0, "position_share_heads": False, "position_share_layers": False,
+    }  # fmt: skip
+    by_scheme = Positions("untied+t5", SETTINGS, {"untied_form": "head"}).effective_options
+    assert by_scheme["position_share_layers"] == {"untied": False, "t5": True}
+    assert Positions("m4", SETTINGS).effective_options["max_relative_position"] == SETTINGS.max_positions - 1
+
+
 @pytest.mark.parametrize("clip", [0, -3])
 def test_a_clip_below_one_is_refused(clip: int) -> None:
     refused("shaw", f"--max-relative-position must be at least 1, got {clip}", max_relative_position=clip)

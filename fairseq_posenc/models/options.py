@@ -1,0 +1,131 @@
+"""From the options that were given to those of a model: completed, checked, and compared with another model's."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.models import ARCH_CONFIG_REGISTRY
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from ..encoder import Encoder, EncoderConfig, build_positions
+from ..schemes import Positions, option_fields
+from .config import DEFAULTS, FIELDS, EncoderModelConfig, position_options
+
+
+def fill(args: Any, values: dict[str, Any]) -> None:
+    """Set what ``args`` lacks or has as None."""
+    for name, value in values.items():
+        if getattr(args, name, None) is None:
+            setattr(args, name, value)
+
+
+def complete(args: DictConfig | Namespace, task: Any) -> DictConfig:
+    """A model's options, each with its value: the one given, the architecture's, the scheme's own or the default.
+
+    Options of schemes that are not in use become None; files of older releases may have some, without effect.
+
+    Args:
+        args: what was given; a config is changed in place.
+        task: the task's options, which say how long samples are.
+
+    Raises:
+        ValueError: an unknown scheme, a bad value, or a composition without meaning.
+    """
+    if isinstance(args, Namespace):
+        args = OmegaConf.structured(EncoderModelConfig(**{f: v for f, v in vars(args).items() if f in FIELDS}))
+    with open_dict(args):
+        _fill_defaults(args, task)
+        values = _positions(args).complete_options
+        for name in option_fields():
+            value = values.get(name)
+            setattr(args, name, str(value).lower() if isinstance(value, bool) else value)
+    return args
+
+
+def complete_new(args: DictConfig, arch: str, task: Any) -> None:
+    """Complete a new model's options in place, once they have been looked at.
+
+    Raises:
+        ValueError: they make no model, one that cannot take the task's samples, or some mean nothing; the message names the flag.
+    """
+    with open_dict(args):
+        ARCH_CONFIG_REGISTRY[arch](args)
+        _fill_defaults(args, task)
+    with torch.device("meta"):
+        longest = Encoder(encoder_config(args, Dictionary())).positions.longest
+    samples = getattr(task, "tokens_per_sample", None)
+    if samples is not None and longest is not None and samples > longest:
+        raise ValueError(
+            f"--tokens-per-sample {samples} is more than --max-positions {longest}, which is all that --positions "
+            f"{args.positions} learns: raise --max-positions, or leave it out, which makes it as long as the samples"
+        )
+    complete(args, task)
+
+
+def differences(first: Any, second: Any) -> dict[str, tuple[Any, Any]]:
+    """By which options two models are other functions of the same parameters: both values by the options' names.
+
+    Args:
+        first, second: complete options.
+    """
+    decisive = [name for name, (_, declared) in FIELDS.items() if declared.metadata["decides"] and name != "max_positions"]
+    found = _unequal(*({name: _plain(getattr(args, name)) for name in decisive} for args in (first, second)))
+    if not found:  # of the schemes' options, those count that have an effect, and only the same schemes have the same
+        both = (_positions(first), _positions(second))
+        found = _unequal(*(positions.effective_options for positions in both))
+        lengths = [positions.longest for positions in both]
+        if None not in lengths:  # one that takes any length is the same on those that the other takes
+            found |= _unequal(*({"max_positions": longest} for longest in lengths))
+    return found
+
+
+def encoder_config(args: Any, dictionary: Dictionary) -> EncoderConfig:
+    """The shared encoder's config from a model's complete options."""
+    return EncoderConfig(
+        vocab_size=len(dictionary),
+        padding_idx=dictionary.pad(),
+        separator_idx=dictionary.eos(),
+        layers=args.encoder_layers,
+        dim=args.encoder_embed_dim,
+        ffn_dim=args.encoder_ffn_embed_dim,
+        heads=args.encoder_attention_heads,
+        max_positions=args.max_positions,
+        positions=args.positions,
+        position_options=position_options(args),
+        attention_backend=str(args.attention_backend),
+        activation=str(args.activation_fn),
+        dropout=args.dropout,
+        attention_dropout=args.attention_dropout,
+        activation_dropout=args.activation_dropout,
+        layerdrop=args.encoder_layerdrop,
+        normalize_before=args.encoder_normalize_before,
+        layernorm_embedding=not args.no_layernorm_embedding,
+        layer_norm_eps=args.layer_norm_eps,
+        checkpoint_activations=args.checkpoint_activations,
+    )
+
+
+def _fill_defaults(args: Any, task: Any) -> None:
+    """Those of the model; a table of positions is as long as the task's samples."""
+    fill(args, {"max_positions": getattr(task, "tokens_per_sample", None)})
+    fill(args, DEFAULTS)
+
+
+def _positions(args: Any) -> Positions:
+    """The positional encoding, without numbers in its parameters."""
+    with torch.device("meta"):
+        return build_positions(encoder_config(args, Dictionary()), ignore_idle=True)
+
+
+def _plain(value: Any) -> Any:
+    """A choice of flags counts as the string that files have for it."""
+    return value if isinstance(value, (bool, int, float)) else str(value)
+
+
+def _unequal(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    names = dict.fromkeys((*first, *second))
+    return {name: (first.get(name), second.get(name)) for name in names if first.get(name) != second.get(name)}

@@ -1,0 +1,59 @@
+"""How training starts: a model's options are completed and checked before fairseq prints them and makes processes."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from fairseq import utils
+from fairseq.distributed import utils as distributed_utils
+from fairseq.models import ARCH_MODEL_REGISTRY
+
+from ..errors import leave
+from ..schemes.base import suggestion
+from .options import complete_new
+from .roberta import PosencRobertaModel
+
+
+def let_training_start_here() -> None:
+    """Put :func:`look_at` before whatever fairseq's commands run."""
+    call_main = distributed_utils.call_main
+
+    @functools.wraps(call_main)
+    def checked(cfg: Any, main: Any, **kwargs: Any) -> Any:
+        try:
+            look_at(cfg)
+        except ValueError as error:
+            leave(str(error))
+        return call_main(cfg, main, **kwargs)
+
+    distributed_utils.call_main = checked
+
+
+def look_at(cfg: Any) -> None:
+    """Complete and check the options of a new model, where the configuration has one of ours.
+
+    Raises:
+        ValueError: an unknown architecture, or as :func:`complete_new`.
+    """
+    utils.import_user_module(cfg.common)
+    model = cfg.model
+    arch = model if isinstance(model, str) else getattr(model, "_name", None)
+    if arch is None:
+        return
+    require_architecture(arch)
+    if ARCH_MODEL_REGISTRY[arch] is PosencRobertaModel:
+        complete_new(model, arch, cfg.task)
+
+
+def require_architecture(name: str) -> None:
+    """Look whether fairseq knows an architecture.
+
+    Raises:
+        ValueError: it does not; the nearest that it knows are named.
+    """
+    if name not in ARCH_MODEL_REGISTRY:
+        raise ValueError(
+            f"unknown architecture {name!r} (--arch, model._name): {suggestion(name, ARCH_MODEL_REGISTRY)}"
+            "fairseq-posenc schemes lists this package's, each with _tiny and _large, too"
+        )

@@ -1,0 +1,167 @@
+"""Training goes on from a checkpoint only with the model that it holds."""
+
+import copy
+from argparse import Namespace
+
+import pytest
+import torch
+from fairseq import tasks
+from fairseq.trainer import Trainer
+from lines import write_databin
+
+from fairseq_posenc.architectures import EXPRESSIONS
+from fairseq_posenc.errors import Refused
+from fairseq_posenc.models.config import FIELDS
+from fairseq_posenc.models.options import complete, differences
+from fairseq_posenc.schemes import option_fields
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_databin(tmp_path_factory.mktemp("data") / "bin", train=[5, 3, 9])
+
+
+@pytest.fixture(scope="module")
+def trainer(data, configure):
+    """``trainer(arch, *flags)`` at the start of training."""
+
+    def trainer(arch, *flags):
+        cfg = configure(data, arch, *flags)
+        task = tasks.setup_task(cfg.task)
+        return Trainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
+
+    return trainer
+
+
+@pytest.fixture
+def saved(trainer, tmp_path):
+    """``saved(arch, *flags)``: a checkpoint of such a model."""
+
+    def saved(arch, *flags):
+        path = tmp_path / "checkpoint_last.pt"
+        trained = trainer(arch, *flags)
+        trained.consolidate_optimizer()
+        trained.save_checkpoint(str(path), {"train_iterator": {"epoch": 1, "iterations_in_epoch": 0}})
+        return str(path)
+
+    return saved
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "differing"),
+    [
+        ("roberta_alibi_tiny", "roberta_rope_tiny", "--positions alibi there, rope here"),
+        ("roberta_t5_tiny", "roberta_t5_tiny --t5-max-distance 64", "--t5-max-distance 128 there, 64 here"),
+        ("roberta_none_tiny --position-scale-factor 2", "roberta_none_tiny", "--position-scale-factor 2.0 there, 1.0 here"),
+        ("roberta_tisa_tiny", "roberta_tisa_tiny --activation-fn relu", "--activation-fn gelu there, relu here"),
+        (
+            "roberta_tisa_tiny",
+            "roberta_tisa_tiny --encoder-normalize-before",
+            "--encoder-normalize-before False there, True here",
+        ),
+        ("roberta_tisa_tiny", "roberta_tisa", "--encoder-layers 2 there, 12 here"),
+        ("roberta_absolute_tiny", "roberta_absolute_tiny --max-positions 20", "--max-positions 16 there, 20 here"),
+        ("roberta_base --max-positions 16 --encoder-layers 2", "roberta_rope_tiny", "--positions absolute there, rope here"),
+    ],
+)
+def test_another_model_is_refused(before, after, differing, saved, trainer):
+    path = saved(*before.split())
+    for flags in ([], ["--restore-file", path, "--reset-optimizer", "--reset-dataloader"]):
+        with pytest.raises(Refused) as refused:
+            trainer(*after.split(), *flags).load_checkpoint(path, reset_optimizer=bool(flags))
+        said = f"{path} holds another model than the one to be trained: {differing}"
+        assert str(refused.value).startswith(said)
+        assert f"--finetune-from-model {path}" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("roberta_tisa_tiny", "roberta_tisa_tiny --dropout 0.3 --attention-backend eager --checkpoint-activations"),
+        ("roberta_tisa_tiny", "roberta_absolute_tiny --positions tisa --tisa-kernels 5 --position-share-heads false"),
+        ("roberta_tisa_tiny --max-positions 64", "roberta_tisa_tiny"),  # which learns no table of them
+        ("roberta_m4_tiny", "roberta_m4_tiny --max-relative-position 15"),
+    ],
+)
+def test_the_same_model_goes_on(before, after, saved, trainer):
+    assert trainer(*after.split()).load_checkpoint(saved(*before.split())) is not None
+
+
+def test_stock_roberta_goes_on_as_absolute(saved, trainer):
+    path = saved("roberta_base", "--encoder-layers", 2, "--max-positions", 16)
+    assert trainer("roberta_absolute", "--encoder-layers", 2).load_checkpoint(path, reset_optimizer=True) is not None
+
+
+def test_another_model_may_start_from_the_weights(saved, trainer):
+    path = saved("roberta_alibi_tiny")
+    started = trainer("roberta_rope_tiny", "--finetune-from-model", path)
+    assert started.load_checkpoint(path, reset_optimizer=True) is not None
+
+
+def test_options_that_had_no_effect_when_it_was_trained_do_not_matter(saved, trainer):
+    path = saved("roberta_alibi_tiny")
+    content = torch.load(path, weights_only=True)
+    content["cfg"]["model"] |= {"shaw_terms": "keys", "positions": None}  # the architecture says it
+    torch.save(content, path)
+    assert trainer("roberta_alibi_tiny").load_checkpoint(path) is not None
+
+
+@pytest.mark.parametrize("change", [{"cfg": None}, {"cfg": {"model": {"_name": "transformer_lm"}, "task": {}}}])
+def test_a_file_that_does_not_say_which_model_it_holds_is_refused(change, saved, trainer):
+    path = saved("roberta_alibi_tiny")
+    torch.save({**torch.load(path, weights_only=True), **change}, path)
+    with pytest.raises(Refused, match="does not say which model it holds"):
+        trainer("roberta_alibi_tiny").load_checkpoint(path)
+
+
+def test_a_damaged_file_is_left_to_what_loads_it(tmp_path, trainer):
+    path = tmp_path / "checkpoint_last.pt"
+    path.write_bytes(b"PK and no more")
+    with pytest.raises(RuntimeError, match="cannot be read as a checkpoint"):
+        trainer("roberta_alibi_tiny").load_checkpoint(str(path))
+
+
+OTHER_VALUES = {"positions": "none", "activation_fn": "relu", "pooler_activation_fn": "relu", "attention_backend": "eager"}
+
+
+def another(name, value):
+    match value:
+        case bool():
+            return not value
+        case int():
+            return value + 1
+        case float():
+            return value / 2 + 0.01
+    return OTHER_VALUES[name]
+
+
+@pytest.mark.parametrize("name", [name for name in FIELDS if name not in option_fields()])
+def test_each_option_decides_what_it_is_declared_to(name):
+    model = complete(Namespace(positions="absolute", encoder_embed_dim=24), None)
+    other = copy.deepcopy(model)
+    other[name] = another(name, model[name])
+    _, declared = FIELDS[name]
+    assert (name in differences(model, other)) == declared.metadata["decides"]
+
+
+CHANGED = {
+    "position_scale_factor": 7.0,
+    "max_relative_position": 3,
+    "position_share_heads": "true",
+    "position_share_layers": "true",
+}
+
+
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_the_options_of_the_schemes_in_use_decide(name):
+    pytest.importorskip("torchdiffeq")
+    model = complete(Namespace(positions=EXPRESSIONS[name], encoder_embed_dim=24), None)
+    for option, declared in option_fields().items():
+        other = copy.deepcopy(model)
+        if option in CHANGED:
+            other[option] = CHANGED[option]
+            assert differences(model, other).keys() <= {option}  # none where it means nothing, or is what the scheme does anyway
+        elif model[option] is not None:
+            choices = [choice for choice in declared.metadata.get("choices", ()) if choice != model[option]]
+            other[option] = choices[0] if choices else model[option] + 1
+            assert option in differences(model, other)

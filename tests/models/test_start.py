@@ -1,0 +1,131 @@
+"""What is said, and what is refused, before training starts."""
+
+import logging
+
+import pytest
+from fairseq import options
+from fairseq.distributed import utils as distributed_utils
+from test_roberta import Task
+
+from fairseq_posenc import errors
+from fairseq_posenc.models import config
+from fairseq_posenc.models.roberta import PosencRobertaModel
+from fairseq_posenc.schemes import option_fields
+
+
+def start(cfg):
+    """Start as fairseq's commands do; returns the configuration that training gets."""
+    started = []
+    distributed_utils.call_main(cfg, started.append)
+    return started[0]
+
+
+@pytest.mark.parametrize(
+    ("arch", "flags", "message"),
+    [
+        (
+            "roberta_tisa_tiny",
+            ["--positions", "tsia"],
+            "unknown positional encoding 'tsia' in --positions 'tsia': did you mean tisa",
+        ),
+        ("roberta_tisa_tiny", ["--shaw-terms", "keys"], "--shaw-terms keys means nothing to --positions tisa, only to shaw"),
+        (
+            "roberta_rope",
+            ["--max-relative-position", 4],
+            "--max-relative-position 4 means nothing to --positions rope, only to deb",
+        ),
+        (
+            "roberta_m4m",
+            ["--max-positions", 8],
+            "--tokens-per-sample 16 is more than --max-positions 8, which is all that --posi",
+        ),
+        ("roberta_shaw", ["--attention-backend", "sdpa"], "--attention-backend sdpa cannot run these positions"),
+        ("roberta_tisa", ["--tisa-kernels", 0], "--tisa-kernels must be at least 1"),
+        (
+            "roberta_tisa",
+            ["--encoder-attention-heads", 5],
+            "--encoder-embed-dim 16 does not divide into --encoder-attention-heads 5",
+        ),
+    ],
+)
+def test_what_makes_no_model_ends_in_one_sentence(arch, flags, message, configure, capsys):
+    with pytest.raises(SystemExit) as ended:
+        start(configure("data", arch, *flags))
+    assert ended.value.code == errors.REFUSED
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert f": {message}" in said
+
+
+def test_one_process_of_a_host_says_it(configure, capsys, monkeypatch):
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setattr(errors, "LAST_WORDS", 0)
+    with pytest.raises(SystemExit):
+        start(configure("data", "roberta_tisa_tiny", "--positions", "tsia"))
+    assert capsys.readouterr().err == ""
+
+
+def test_a_misspelt_architecture_names_the_nearest(configure, capsys):
+    """On the command line, and where Hydra has put it into the configuration."""
+    with pytest.raises(SystemExit) as ended:
+        options.parse_args_and_arch(options.get_training_parser(), ["data", "--arch", "roberta_tsia"])
+    assert ended.value.code == errors.REFUSED
+    on_the_command_line = capsys.readouterr().err
+    cfg = configure("data", "roberta_tisa_tiny")
+    cfg.model._name = "roberta_tsia"
+    with pytest.raises(SystemExit):
+        start(cfg)
+    for said in (on_the_command_line, capsys.readouterr().err):
+        assert said.count("\n") == 1
+        assert "unknown architecture 'roberta_tsia' (--arch, model._name): did you mean roberta_tisa" in said
+
+
+def test_other_errors_keep_their_tracebacks(configure):
+    def fail(cfg):
+        raise ValueError("a mistake in the code")
+
+    with pytest.raises(ValueError, match="a mistake in the code"):
+        distributed_utils.call_main(configure("data", "roberta_tisa_tiny"), fail)
+
+
+def test_the_configuration_has_the_values_that_count(configure):
+    cfg = configure("data", "roberta_posenc", "--positions", "untied+floater", "--position-share-layers", "true")
+    cfg.model._name = "roberta_absolute_tiny"
+    model = start(cfg).model
+    values = {
+        "positions": "untied+floater", "untied_form": "equation", "floater_hidden": 4, "floater_stride": 8, "encoder_layers": 2,
+        "position_share_layers": "true", "encoder_embed_dim": 16, "max_positions": 16, "activation_fn": "gelu", "dropout": 0.1,
+        "attention_backend": "auto", "layer_norm_eps": 1e-5,
+    }  # fmt: skip
+    assert {name: str(model[name]) for name in values} == {name: str(value) for name, value in values.items()}
+    without = [name for name in config.FIELDS if model[name] is None]
+    assert set(without) == option_fields().keys() - values.keys()
+
+
+def test_models_of_others_are_left_alone(configure):
+    cfg = configure("data", "roberta_base")
+    assert start(cfg).model == cfg.model
+
+
+def test_checkpoints_of_older_releases_may_have_options_of_other_schemes(configure):
+    """The model is the one that was trained; new training with such options is refused."""
+    model = configure("data", "roberta_tisa_tiny", "--shaw-terms", "keys", "--max-relative-position", 4).model
+    built = PosencRobertaModel.build_model(model, Task())
+    assert built.encoder.sentence_encoder.config.position_options == {"tisa_kernels": 5}
+    assert built.args.shaw_terms is None
+
+
+@pytest.mark.parametrize(
+    ("scheme", "options", "length"),
+    [("rope", "rope_layout=interleaved, rope_base=10000.0, ", "any length"), ("m2", "", "24 positions")],
+)
+def test_one_line_says_what_is_built(scheme, options, length, configure, caplog):
+    with caplog.at_level(logging.INFO, "fairseq_posenc"):
+        model = PosencRobertaModel.build_model(
+            configure("data", f"roberta_{scheme}_tiny", "--position-scale-factor", 2).model, Task()
+        )
+    (line,) = [record.getMessage() for record in caplog.records if record.name.startswith("fairseq_posenc.models")]
+    positional, total = (sum(p.numel() for p in part.parameters()) for part in (model.encoder.sentence_encoder.positions, model))
+    assert line.startswith(f"positions {scheme} ({options}position_scale_factor=2.0")
+    backend = "sdpa" if scheme == "rope" else "eager"
+    assert f"); attention backend {backend}; 24 tokens per sample, {length}; {positional:,} positional of {total:,}" in line
