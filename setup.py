@@ -84,6 +84,7 @@ setup(
         "fairseq==0.12.2",
         "backports.zstd; python_version < '3.14'",
         "numpy>=1.26",
+        "pydantic>=2",
         "sentencepiece",
         "tabulate",
         "tensorboard",

@@ -99,6 +99,16 @@ class Pretrained:
         """The name of the architecture."""
         return getattr(self.model, "_name", None) or self.model.arch
 
+    @property
+    def positions(self) -> str:
+        """The expression of its positional encoding; stock RoBERTa, which has no such option, learns absolute positions."""
+        return getattr(self.model, "positions", None) or "absolute"
+
+    @property
+    def length(self) -> int:
+        """Tokens of the samples that it was pretrained on."""
+        return getattr(self.cfg.task, "tokens_per_sample", None) or self.model.max_positions
+
     def model_options(self, **changes: Any) -> DictConfig:
         """The model's options with ``changes``, such as other dropout probabilities."""
         options = copy.deepcopy(self.model)

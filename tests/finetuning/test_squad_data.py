@@ -59,12 +59,15 @@ def first_question(content):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda content: first_question(content).pop("question"), "'question'"),
+        (
+            lambda content: first_question(content).pop("question"),
+            r"data\[0\]\.paragraphs\[0\]\.qas\[0\]\.question: Field required",
+        ),
         (lambda content: first_question(content).update(id="q0-1"), "an earlier question has the same id"),
-        (lambda content: first_question(content)["answers"][0].pop("text"), "'text'"),
-        (lambda content: content["data"][0]["paragraphs"][0].pop("context"), "paragraph 1: 'context'"),
+        (lambda content: first_question(content)["answers"][0].pop("text"), r"qas\[0\]\.answers\[0\]\.text: Field required"),
+        (lambda content: content["data"][0]["paragraphs"][0].pop("context"), r"paragraphs\[0\]\.context: Field required"),
         (lambda content: content["data"][0]["paragraphs"][0].update(context=" "), "paragraph 1: 'context'"),
-        (lambda content: content.pop("data"), "no list 'data'"),
+        (lambda content: content.pop("data"), r"\.data: Field required.*must be a SQuAD file"),
         (lambda content: content["data"].clear(), "has no questions"),
     ],
 )

@@ -18,12 +18,10 @@ from fairseq.data import Dictionary
 
 from ...data.databin import DatabinWriter
 from ...files import atomic_write, sha256
-from ..grid import read_json, write_json
+from ..records import read_prepared, write_prepared
 from ..vocabulary import Vocabulary
 from .tasks import GlueTask
 from .tsv import Example, read
-
-DONE = "prepared.json"
 
 
 class Encoder:
@@ -83,14 +81,13 @@ def prepare(
         The number of training examples.
     """
     wanted = {**identity, "files": {split: sha256(path) for split, path in files.items()}}
-    done = read_json(folder / DONE)
-    if done is not None and done["identity"] == wanted:
-        return done["examples"]["train"]
+    if done := read_prepared(folder, wanted):
+        return done
     shutil.rmtree(folder, ignore_errors=True)
     counts = {split: _write(task, read(path, task, skip_bad=skip_bad), folder, split, encoder) for split, path in files.items()}
     if encoder.cut:
         print(f"{task.name}: {encoder.cut} sequences cut to the length limit", file=sys.stderr)
-    write_json(folder / DONE, {"identity": wanted, "examples": counts})
+    write_prepared(folder, wanted, counts)
     return counts["train"]
 
 

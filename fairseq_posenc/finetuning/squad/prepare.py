@@ -13,12 +13,10 @@ from tqdm import tqdm
 
 from ...data.databin import DatabinWriter
 from ...files import atomic_write, sha256
-from ..grid import read_json, write_json
+from ..records import read_prepared, write_prepared
 from ..vocabulary import Vocabulary
 from .reader import Question, read
 from .windows import WindowMaker, answer_text, answer_tokens, target
-
-DONE = "prepared.json"
 
 
 def prepare(
@@ -35,14 +33,13 @@ def prepare(
         The number of training windows.
     """
     wanted = {**identity, "files": {split: sha256(path) for split, path in files.items()}}
-    done = read_json(folder / DONE)
-    if done is not None and done["identity"] == wanted:
-        return done["windows"]["train"]
+    if done := read_prepared(folder, wanted):
+        return done
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     vocabulary.save(folder)
     counts = {split: _write(read(path, version, bad_answers), folder / split, vocabulary, maker) for split, path in files.items()}
-    write_json(folder / DONE, {"identity": wanted, "windows": counts})
+    write_prepared(folder, wanted, counts)
     return counts["train"]
 
 
