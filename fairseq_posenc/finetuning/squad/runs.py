@@ -56,7 +56,7 @@ class SquadRuns:
         self._vocabulary = pretrained.vocabulary
         self._data = args.out / "data" / self.name
         settings, grid = resolve(args, self.name, DEFAULTS)
-        length = max_length(args.max_length, pretrained, least=args.max_question_length + 8, default=WindowLimits.length)
+        length = max_length(args.max_length, pretrained, least=1, default=WindowLimits.length)
         self._limits = WindowLimits(length, args.doc_stride, args.max_question_length)
         self._maker = WindowMaker(pretrained.vocabulary, self._limits)
         self._answers = AnswerLimits(best=args.n_best, tokens=args.max_answer_length)
