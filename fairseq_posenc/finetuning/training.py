@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
-from fairseq import checkpoint_utils, metrics, options, tasks
+from fairseq import checkpoint_utils, options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.distributed import utils as distributed_utils
 from fairseq.models import BaseFairseqModel
@@ -58,12 +58,10 @@ def train(cfg: DictConfig, log: Path, progress: Progress) -> None:
     """
     from fairseq_cli import train as command
 
-    # fairseq keeps the best score so far in attributes of functions, where the run before would leave it, and what is being
-    # measured in a list, where a run that stopped with an error would.
+    # fairseq keeps the best score so far in attributes of functions, where the run before would leave it.
     for function in (checkpoint_utils.save_checkpoint, command.should_stop_early):
         for name in ("best", "num_runs"):
             vars(function).pop(name, None)
-    metrics.reset()
     try:
         with _logging_to(log, progress):
             distributed_utils.call_main(cfg, command.main)
