@@ -89,6 +89,7 @@ setup(
         "tabulate",
         "tensorboard",
         "tqdm",
+        "typing_extensions",
     ],
     extras_require=EXTRAS,
     entry_points={"console_scripts": ["fairseq-posenc = fairseq_posenc.cli:main"]},

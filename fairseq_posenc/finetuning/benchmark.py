@@ -9,9 +9,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
+from ..files import atomic_write
 from .grid import Cell, Progress, Result, run_grid
-from .records import differences
-from .report import Report, conditions, read_report, write_report
+from .records import differences, write_json
+from .report import Report, conditions, read_report, summarise
+from .table import divergences, table
 from .tuning import remove_starts
 
 
@@ -50,6 +52,16 @@ def fine_tune(tasks: Sequence[TaskRuns], args: argparse.Namespace) -> list[Resul
     remove_starts(args.out)
     print(write_report(results, args.out, baseline, notes))
     return results
+
+
+def write_report(results: Sequence[Result], out: Path, baseline: Report | None = None, notes: Sequence[str] = ()) -> str:
+    """Write results.json and results.md into ``out``; returns the table, and below it what must be known to read it."""
+    report = summarise(results)
+    text = "\n\n".join([table(report, baseline), *divergences(report), *notes])
+    write_json(out / "results.json", report)
+    with atomic_write(out / "results.md") as stream:
+        stream.write(f"{text}\n")
+    return text
 
 
 def _unequal(path: Path, baseline: Report, cells: Sequence[Cell], accepted: bool) -> list[str]:

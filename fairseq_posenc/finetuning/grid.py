@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from annotated_types import Len
 from pydantic import ConfigDict, Field, FiniteFloat, TypeAdapter
 from tqdm import tqdm
 from typing_extensions import TypedDict
@@ -17,7 +16,7 @@ from typing_extensions import TypedDict
 from .records import differences, read_record, versions, write_json
 
 Configuration = Mapping[str, Any]
-Scores = Annotated[dict[str, Annotated[dict[str, FiniteFloat], Len(1)]], Len(1)]
+Scores = Annotated[dict[str, Annotated[dict[str, FiniteFloat], Field(min_length=1)]], Field(min_length=1)]
 """Evaluation set -> metric -> per cent."""
 Progress = Callable[[str], None]
 """Is told, a few times a minute, how far a run is."""

@@ -32,7 +32,7 @@ def parse(arch: str, arguments: Sequence[str]) -> argparse.Namespace:
     """
     parser = options.get_training_parser()
     parser.error = _refuse  # rather than print all of fairseq's flags and exit
-    return options.parse_args_and_arch(parser, [*arguments, "--arch", arch])
+    return options.parse_args_and_arch(parser, ["--arch", arch, *arguments])
 
 
 def configure(arch: str, model: DictConfig, arguments: Sequence[str]) -> DictConfig:

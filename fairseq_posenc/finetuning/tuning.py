@@ -20,8 +20,8 @@ from .pretrained import Pretrained
 from .training import build, configure, parse, train
 
 START = "start"
-DECIDED = ("lr", "seed", "save_dir")
-"""fairseq's options in which the runs of a grid differ."""
+DECIDED = ("arch", "task", "criterion", "lr", "seed", "save_dir")
+"""fairseq's options that the task and the grid decide."""
 
 
 def remove_starts(out: Path) -> None:

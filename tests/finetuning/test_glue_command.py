@@ -170,6 +170,7 @@ def test_bad_rows_are_found_before_training(data, checkpoint, tmp_path, capsys, 
         ("--update-freq x", "--train-flags '--update-freq x': fairseq-train does not take them: "),
         ("--ddp-backend x", "--train-flags '--ddp-backend x': fairseq-train does not take them: "),
         ("--dropout 0.3", "--train-flags '--dropout 0.3' sets --dropout, which this command takes"),
+        ("--arch roberta_base", "sets --arch"),
         ("--seed 7", "sets --seed"),
     ],
 )

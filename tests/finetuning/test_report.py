@@ -5,7 +5,9 @@ import math
 
 import pytest
 
-from fairseq_posenc.finetuning.report import best_run, compare, median_runs, read_report, summarise, table, write_report
+from fairseq_posenc.finetuning.benchmark import write_report
+from fairseq_posenc.finetuning.report import best_run, median_runs, read_report, summarise
+from fairseq_posenc.finetuning.table import compare, table
 
 CONFIGURATION = {"model": {"arch": "roberta_tisa"}, "epochs": 3}
 

@@ -50,9 +50,10 @@ def find(tasks: Sequence[GlueTask] | None, data: Path, predict: bool) -> dict[st
     files = {task.name: TaskFiles.of(task, data, predict) for task in (TASKS.values() if tasks is None else tasks)}
     missing = {name: [str(path.relative_to(data)) for path in found.missing] for name, found in files.items() if found.missing}
     if len(missing) == len(files) or (missing and tasks is not None):
+        advice = "None of the tasks is complete." if tasks is None else "'--tasks available' takes the tasks that are complete."
         raise FileNotFoundError(
-            f"--data {data} lacks {', '.join(path for paths in missing.values() for path in paths)}: it is the folder that holds "
-            "the benchmark's folders. Add them, or name other --tasks; '--tasks available' takes those that are complete."
+            f"--data {data} lacks {', '.join(path for paths in missing.values() for path in paths)}. It is the folder that holds "
+            f"the benchmark's folders; test sets are needed for --predict alone. {advice}"
         )
     for name, paths in missing.items():
         print(f"{name} is left out, for --data lacks {', '.join(paths)}", file=sys.stderr)
