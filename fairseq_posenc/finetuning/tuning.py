@@ -112,36 +112,31 @@ class FineTuning:
         """For what does not depend on the schedule."""
         return self._settings.arguments(lr=1e-5, seed=1, examples=1)
 
-    @property
-    def _train_flags(self) -> list[str]:
-        try:
-            return shlex.split(self._args.train_flags)
-        except ValueError as error:
-            raise ValueError(f"--train-flags {self._args.train_flags!r}: {error}") from None
-
     def _check_train_flags(self) -> None:
-        """Parse them before hours of training."""
-        arguments = self._all_arguments(self._args.out, self._any_schedule)
-        without = vars(parse(self._pretrained.arch, arguments))
+        """Before hours of training."""
+        given = f"--train-flags {self._args.train_flags!r}"
         try:
-            given = vars(parse(self._pretrained.arch, [*arguments, *self._train_flags]))
+            flags = shlex.split(self._args.train_flags)
+            parse(self._pretrained.arch, self._complete(self._args.out, self._any_schedule))
         except Exception as error:  # anything may come: fairseq evaluates some values as Python
-            raise ValueError(f"--train-flags {self._args.train_flags!r}: fairseq-train does not take them: {error}") from None
-        for name in (*DECIDED, *self._model):
-            if given.get(name) != without.get(name):
+            raise ValueError(f"{given}: fairseq-train does not take them: {error}") from None
+        names = [flag.partition("=")[0].removeprefix("--").replace("-", "_") for flag in flags if flag.startswith("--")]
+        for name in names:
+            if name in (*DECIDED, *self._model):
                 raise ValueError(
-                    f"--train-flags {self._args.train_flags!r} sets --{name.replace('_', '-')}, which this command takes from "
-                    "the checkpoint or from a flag of its own. Leave it out there."
+                    f"{given} sets --{name.replace('_', '-')}, which this command takes from the checkpoint or from a flag of "
+                    "its own. Leave it out there."
                 )
 
     def _configure(self, save_dir: Path, arguments: list[str]) -> DictConfig:
-        complete = [*self._all_arguments(save_dir, arguments), *self._train_flags]
-        return configure(self._pretrained.arch, self._model, complete)
+        return configure(self._pretrained.arch, self._model, self._complete(save_dir, arguments))
 
-    def _all_arguments(self, save_dir: Path, arguments: list[str]) -> list[str]:
+    def _complete(self, save_dir: Path, arguments: list[str]) -> list[str]:
+        """All of fairseq-train's flags, the user's last."""
         return [
             *self._arguments,
             *("--save-dir", str(save_dir), "--no-epoch-checkpoints", "--max-positions", str(self._model.max_positions)),
             *("--log-format", "json", "--log-interval", "20", "--num-workers", "0"),
             *arguments,
+            *shlex.split(self._args.train_flags),
         ]

@@ -165,13 +165,14 @@ def test_bad_rows_are_found_before_training(data, checkpoint, tmp_path, capsys, 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ("--bf16 'x", '--train-flags "--bf16 \'x": No closing quotation'),
+        ("--bf16 'x", '--train-flags "--bf16 \'x": fairseq-train does not take them: No closing quotation'),
         ("--bf61", "--train-flags '--bf61': fairseq-train does not take them: unrecognized arguments: --bf61"),
         ("--update-freq x", "--train-flags '--update-freq x': fairseq-train does not take them: "),
         ("--ddp-backend x", "--train-flags '--ddp-backend x': fairseq-train does not take them: "),
         ("--dropout 0.3", "--train-flags '--dropout 0.3' sets --dropout, which this command takes"),
         ("--arch roberta_base", "sets --arch"),
-        ("--seed 7", "sets --seed"),
+        ("--seed 1", "sets --seed"),
+        ("--bf16 --encoder-layers=2", "sets --encoder-layers"),
     ],
 )
 def test_train_flags_are_checked_before_training(flags, message, data, checkpoint, tmp_path, capsys):
