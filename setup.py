@@ -84,7 +84,7 @@ setup(
         "fairseq==0.12.2",
         "backports.zstd; python_version < '3.14'",
         "numpy>=1.26",
-        "pydantic>=2",
+        "pydantic>=2.7",
         "sentencepiece",
         "tabulate",
         "tensorboard",

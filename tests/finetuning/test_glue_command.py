@@ -186,7 +186,7 @@ def test_sixty_four_rows_are_learned_perfectly(name, pretrain, tmp_path):
     """Training set and development set are the same 64 rows, so that data, model, selection and scoring must all agree."""
     write_task(tmp_path / "glue", name, rows=64)
     flags = ["--lrs", "2e-3", "--seeds", "1", "--epochs", "120", "--batch-size", "16"]
-    flags += ["--dropout", "0", "--attention-dropout", "0", "--weight-decay", "0"]
+    flags += ["--dropout", "0", "--attention-dropout", "0", "--weight-decay", "0", "--max-length", "512"]
     model = pretrain("roberta_tisa_tiny", "--encoder-embed-dim", "64", "--encoder-ffn-embed-dim", "256")
     assert glue(tmp_path / "glue", model, tmp_path / "out", "--tasks", name, *flags) == 0
     for metrics in result(tmp_path / "out", name, lr="0.002")["scores"].values():
