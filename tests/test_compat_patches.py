@@ -14,7 +14,7 @@ from fairseq import options
 from fairseq.data import Dictionary, TokenBlockDataset, data_utils
 from fairseq.file_io import PathManager
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
-from fairseq.trainer import Trainer
+from fairseq.trainer import NanDetector, Trainer
 
 
 def test_standard_library_and_torch_are_as_before():
@@ -47,6 +47,21 @@ def test_other_packages_dataclasses_stay_unhashable():
 
     assert Ours.__hash__ is None
     assert hash(Fairseqs()) != hash(Fairseqs())
+
+
+class Encoder(torch.nn.Module):
+    """Returns a dictionary without a tensor, as the encoders of RoBERTa do of their states."""
+
+    def forward(self, x):
+        return {"states": [x * float("nan")]}
+
+
+def test_a_batch_with_nan_is_looked_through():
+    """fairseq's hooks, by which it logs where the first NaN is, run on any model rather than end in StopIteration."""
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), Encoder())
+    with NanDetector(model) as detector:
+        model(torch.ones(1, 2))
+    assert detector.has_printed_f
 
 
 def parse(*flags):

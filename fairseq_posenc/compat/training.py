@@ -76,4 +76,16 @@ def pinned_memory_needs_gpu() -> None:
     iterators.torch = View(torch, utils=utils)
 
 
-PATCHES = (bf16_without_tpu, fp16_needs_gpu, current_amp, pinned_memory_needs_gpu)
+def nan_detector_forward_only() -> None:
+    """Let training end in fairseq's "gradients are Nan/Inf", where it ends in a bare StopIteration.
+
+    fairseq computes such a batch once more with hooks that log where the first NaN is. Its backward hooks are of a kind that
+    PyTorch refuses where a module returns a dictionary without a tensor, as encoders do; the forward hooks, and the norms of
+    the gradients that are logged after them, remain. Can go when fairseq uses full backward hooks.
+    """
+    from fairseq import trainer
+
+    trainer.NanDetector = functools.partial(trainer.NanDetector, backward=False)
+
+
+PATCHES = (bf16_without_tpu, fp16_needs_gpu, current_amp, pinned_memory_needs_gpu, nan_detector_forward_only)

@@ -5,16 +5,26 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from pydantic import ConfigDict, Field, FiniteFloat, TypeAdapter
 from tqdm import tqdm
+from typing_extensions import TypedDict
 
-from ..files import atomic_write
-from .training import Progress
+from .records import differences, read_record, versions, write_json
 
 Configuration = Mapping[str, Any]
+Scores = Annotated[dict[str, Annotated[dict[str, FiniteFloat], Field(min_length=1)]], Field(min_length=1)]
+"""Evaluation set -> metric -> per cent."""
+Progress = Callable[[str], None]
+"""Is told, a few times a minute, how far a run is."""
+FINISHED, DIVERGED = "finished", "diverged"
+
+
+class Diverged(Exception):
+    """Raised by a run whose numbers are finite no longer: the grid records it and goes on, where other errors stop it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,14 +49,43 @@ class Cell:
         return out / "runs" / self.task / f"lr-{self.lr:g}_seed-{self.seed}"
 
 
-RESULT = "result.json"
+class _Record(TypedDict):
+    __pydantic_config__ = ConfigDict(extra="allow")
+    task: str
+    lr: FiniteFloat
+    seed: int
+    configuration: dict[str, Any]
+    versions: dict[str, str]
+    folder: str
+    seconds: FiniteFloat
+
+
+class FinishedRun(_Record):
+    """A result: the cell, its folder below the grid's, and at least what it scored."""
+
+    status: Literal["finished"]
+    scores: Scores
+
+
+class DivergedRun(_Record):
+    """The result of a cell whose training diverged."""
+
+    status: Literal["diverged"]
+    reason: str
+
+
+Result = FinishedRun | DivergedRun
+RESULT, CONFIGURATION = "result.json", "configuration.json"
+RESULT_SHAPE = TypeAdapter(Annotated[Result, Field(discriminator="status")])
+CONFIGURATION_SHAPE = TypeAdapter(dict[str, Any])
+
 Run = Callable[[Cell, Path, Progress], dict[str, Any]]
-"""Does one run in a folder and returns what it scored."""
+"""Does one run in a folder and returns what goes into its result: ``scores`` at least. May raise :class:`Diverged`."""
 
 
 def run_grid(
     cells: Sequence[Cell], out: Path, run: Run, needs: Mapping[str, Sequence[str]], keep_checkpoints: bool = False
-) -> list[dict[str, Any]]:
+) -> list[Result]:
     """Do what is not done yet.
 
     Args:
@@ -57,11 +96,10 @@ def run_grid(
         keep_checkpoints: leave the trained models there.
 
     Returns:
-        The cells' results, in their order: task, lr, seed, folder (below ``out``), configuration, seconds and what ``run``
-        returned.
+        The cells' results, in their order.
 
     Raises:
-        ValueError: a finished or begun cell had another configuration; says what differs.
+        ValueError: a finished or begun cell had another configuration, or its files are damaged; says what is wrong.
     """
     results = {cell: _finished(cell, out, needs.get(cell.task, ())) for cell in cells}
     done = sum(result is not None for result in results.values())
@@ -75,21 +113,17 @@ def run_grid(
     return [result for result in results.values() if result is not None]
 
 
-def _do(cell: Cell, out: Path, run: Run, progress: Progress) -> dict[str, Any]:
+def _do(cell: Cell, out: Path, run: Run, progress: Progress) -> Result:
     folder = cell.folder(out)
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "configuration.json", cell.configuration)
+    write_json(folder / CONFIGURATION, cell.configuration)
     start = time.monotonic()
-    scored = run(cell, folder, progress)
-    result = {
-        "task": cell.task,
-        "lr": cell.lr,
-        "seed": cell.seed,
-        "folder": str(folder.relative_to(out)),
-        **scored,
-        "seconds": round(time.monotonic() - start, 1),
-        "configuration": cell.configuration,
-    }
+    try:
+        outcome = {"status": FINISHED, **run(cell, folder, progress)}
+    except Diverged as error:
+        outcome = {"status": DIVERGED, "reason": str(error)}
+    seconds = round(time.monotonic() - start, 1)
+    result = {**asdict(cell), "folder": str(folder.relative_to(out)), **outcome, "seconds": seconds, "versions": versions()}
     write_json(folder / RESULT, result)
     return result
 
@@ -99,43 +133,25 @@ def _remove_checkpoints(folder: Path) -> None:
         checkpoint.unlink()
 
 
-def _finished(cell: Cell, out: Path, needs: Sequence[str]) -> dict[str, Any] | None:
+def _finished(cell: Cell, out: Path, needs: Sequence[str]) -> Result | None:
     folder = cell.folder(out)
-    begun = read_json(folder / "configuration.json")
+    begun = read_record(folder / CONFIGURATION, CONFIGURATION_SHAPE)
     if begun is not None:
-        _require_same(cell, begun, folder)
-    if any(not (folder / name).exists() for name in needs):
+        _require_same(folder, begun, cell.configuration)
+    result = read_record(folder / RESULT, RESULT_SHAPE)
+    if result is None:
         return None
-    return read_json(folder / RESULT)
+    now = asdict(cell)
+    _require_same(folder, {key: result[key] for key in now}, now)
+    if result["status"] == FINISHED and any(not (folder / name).exists() for name in needs):
+        return None
+    return {**result, "folder": str(folder.relative_to(out))}  # wherever the grid has been moved
 
 
-def _require_same(cell: Cell, before: Configuration, folder: Path) -> None:
-    now = json.loads(json.dumps(cell.configuration))
-    different = [key for key in {**before, **now} if before.get(key) != now.get(key)]
-    changed = [f"{key} was {before.get(key)!r}, now {now.get(key)!r}" for key in different]
-    if different:
+def _require_same(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    changed = differences(before, json.loads(json.dumps(now)))
+    if changed:
         raise ValueError(
             f"{folder} is of another configuration: {'; '.join(changed)}. Name another --out, or remove that folder to run it "
             "anew."
         )
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write a file that is whole or not there."""
-    with atomic_write(path) as stream:
-        json.dump(content, stream, indent=1, ensure_ascii=False)
-        stream.write("\n")
-
-
-def read_json(path: Path) -> Any:
-    """What :func:`write_json` wrote; None where there is none.
-
-    Raises:
-        ValueError: it is not JSON.
-    """
-    if not path.exists():
-        return None
-    try:
-        return json.loads(path.read_text("utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON ({error}). Remove it to run that part anew.") from None

@@ -5,7 +5,11 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import difflib
-from collections.abc import Mapping, Sequence
+import math
+import re
+import reprlib
+import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +18,7 @@ import torch
 import yaml
 
 
-def _declare(default: Any, text: str, metavar: str, low: float = 0, high: float = float("inf")) -> Any:
+def _declare(default: Any, text: str, metavar: str, low: float = 0, high: float = sys.float_info.max) -> Any:
     return field(default=default, metadata={"help": text, "metavar": metavar, "low": low, "high": high})
 
 
@@ -26,8 +30,8 @@ class Hyperparameters:
         ValueError: a value of another type, or out of its range; names it.
     """
 
-    epochs: int = _declare(10, "passes over the training set", "N", low=1)
-    batch_size: int = _declare(32, "examples in a batch, over all devices", "B", low=1)
+    epochs: int = _declare(10, "passes over the training set", "N", low=1, high=100_000)
+    batch_size: int = _declare(32, "examples in a batch, over all devices", "B", low=1, high=1_000_000)
     warmup: float = _declare(0.06, "share of the updates in which the learning rate rises, to fall then", "SHARE", high=1)
     weight_decay: float = _declare(0.1, "decoupled weight decay", "W")
     dropout: float = _declare(0.1, "dropout probability", "P", high=1)
@@ -40,11 +44,10 @@ class Hyperparameters:
         for declared in dataclasses.fields(self):
             value, kind = getattr(self, declared.name), type(declared.default)
             if isinstance(value, bool) or not isinstance(value, (int, kind)):
-                raise ValueError(f"{declared.name} must be of the type {kind.__name__}, got {value!r}")
+                raise ValueError(f"{declared.name} must be of the type {kind.__name__}, got {reprlib.repr(value)}")
             low, high = declared.metadata["low"], declared.metadata["high"]
             if not low <= value <= high:
-                most = "" if high == float("inf") else f" and at most {high}"
-                raise ValueError(f"{declared.name} must be at least {low}{most}, got {value}")
+                raise ValueError(f"{declared.name} must be at least {low} and at most {high:g}, got {value}")
 
     def arguments(self, lr: float, seed: int, examples: int) -> list[str]:
         """fairseq-train's flags for ``examples`` training examples."""
@@ -60,80 +63,128 @@ class Hyperparameters:
         ]
 
 
+MOST_SEEDS = 1000
+
+
 @dataclass(frozen=True)
 class Grid:
-    """The learning rates and the seeds that are tried."""
+    """The learning rates and the seeds that are tried.
+
+    Raises:
+        ValueError: they are of other types, out of range or none; names the flag.
+    """
 
     lrs: tuple[float, ...]
     seeds: tuple[int, ...]
 
+    @classmethod
+    def of(cls, lrs: Any, seeds: Any) -> Grid:
+        """From a list of numbers and a number."""
+        try:
+            found = tuple(float(lr) for lr in lrs) if isinstance(lrs, (list, tuple)) else ()
+        except (TypeError, ValueError, OverflowError):
+            found = ()
+        if not found or not all(0 < lr < math.inf for lr in found):
+            raise ValueError(f"--lrs must be a list of finite numbers above 0, got {reprlib.repr(lrs)}")
+        if len({f"{lr:g}" for lr in found}) < len(found):
+            raise ValueError(f"--lrs must differ within their first six digits, got {reprlib.repr(lrs)}")
+        if not isinstance(seeds, int) or isinstance(seeds, bool) or not 1 <= seeds <= MOST_SEEDS:
+            raise ValueError(f"--seeds must be a whole number from 1 to {MOST_SEEDS}, got {reprlib.repr(seeds)}")
+        return cls(found, tuple(range(1, seeds + 1)))
 
-def add_flags(parser: argparse.ArgumentParser, defaults: Hyperparameters, lrs: Sequence[float], seeds: int) -> None:
+
+@dataclass(frozen=True)
+class Defaults:
+    """What a benchmark is fine-tuned with unless it is told otherwise.
+
+    Attributes:
+        tasks: the names that a file may have sections for.
+    """
+
+    hyperparameters: Hyperparameters
+    lrs: tuple[float, ...]
+    seeds: int
+    tasks: tuple[str, ...]
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """By the names that flags and files have."""
+        return {**dataclasses.asdict(self.hyperparameters), "lrs": self.lrs, "seeds": self.seeds}
+
+
+def add_flags(parser: argparse.ArgumentParser, defaults: Defaults) -> None:
     """Declare ``--config``, the grid's flags and one flag for each hyperparameter."""
     group = parser.add_argument_group("hyperparameters")
     group.add_argument("--config", type=Path, metavar="YAML", help="file of hyperparameters, by the names of the flags below "
                        "with _ for -; under 'tasks', by the name of a task, those that are its own")  # fmt: skip
     group.add_argument("--lrs", type=_floats, metavar="LR[,LR…]",
-                       help=f"learning rates to try (default: {','.join(map(str, lrs))})")  # fmt: skip
-    group.add_argument("--seeds", type=int, metavar="N", help=f"seeds 1 … N of each learning rate (default: {seeds})")
+                       help=f"learning rates to try (default: {','.join(map(str, defaults.lrs))})")  # fmt: skip
+    group.add_argument("--seeds", type=int, metavar="N", help=f"seeds 1 … N of each learning rate (default: {defaults.seeds})")
     for hyperparameter in dataclasses.fields(Hyperparameters):
-        default = getattr(defaults, hyperparameter.name)
+        default = getattr(defaults.hyperparameters, hyperparameter.name)
         group.add_argument(
             f"--{hyperparameter.name.replace('_', '-')}", type=type(default), metavar=hyperparameter.metadata["metavar"],
             help=f"{hyperparameter.metadata['help']} (default: {default})",
         )  # fmt: skip
 
 
-def resolve(
-    args: argparse.Namespace, task: str, defaults: Hyperparameters, lrs: Sequence[float], seeds: int
-) -> tuple[Hyperparameters, Grid]:
+def resolve(args: argparse.Namespace, task: str, defaults: Defaults) -> tuple[Hyperparameters, Grid]:
     """The hyperparameters and the grid of one task.
 
     Raises:
         ValueError: an unknown name or a bad value; the message names the file or the flag.
     """
-    names = [f.name for f in dataclasses.fields(Hyperparameters)]
-    values: dict[str, Any] = {**dataclasses.asdict(defaults), "lrs": lrs, "seeds": seeds}
+    values = defaults.values
     if args.config:
-        values |= _read(args.config, task, list(values))
+        values |= _read(args.config, task, defaults)
     values |= {name: value for name in values if (value := getattr(args, name)) is not None}
     try:
-        found_lrs = tuple(float(lr) for lr in values["lrs"])
-    except (TypeError, ValueError):
-        raise ValueError(f"{args.config}: lrs must be a list of numbers, got {values['lrs']!r}") from None
-    if not found_lrs or min(found_lrs) <= 0:
-        raise ValueError(f"--lrs must be numbers above 0, got {list(found_lrs)}")
-    if not isinstance(values["seeds"], int) or values["seeds"] < 1:
-        raise ValueError(f"--seeds must be a whole number from 1 on, got {values['seeds']!r}")
-    try:
-        hyperparameters = Hyperparameters(**{name: values[name] for name in names})
+        grid = Grid.of(values.pop("lrs"), values.pop("seeds"))
+        return Hyperparameters(**values), grid
     except ValueError as error:
-        raise ValueError(f"hyperparameters of {task}: {error}") from None
-    return hyperparameters, Grid(found_lrs, tuple(range(1, values["seeds"] + 1)))
+        raise ValueError(f"hyperparameters of {task}{f' ({args.config})' if args.config else ''}: {error}") from None
 
 
-def _read(path: Path, task: str, names: Sequence[str]) -> dict[str, Any]:
+class _Loader(yaml.SafeLoader):
+    """Takes 1e-5 for a number, as YAML 1.2 does, and PyYAML only where it has a point and a sign: 1.0e-5."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+)
+
+
+def _read(path: Path, task: str, defaults: Defaults) -> dict[str, Any]:
+    """What a file says of one task; all of its names are checked."""
     try:
-        content = yaml.safe_load(path.read_text("utf-8"))
-    except yaml.YAMLError as error:
+        content = yaml.load(path.read_text("utf-8"), _Loader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ValueError(f"--config {path} is not YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(content, dict) or not isinstance(content.get("tasks", {}), dict):
+    tasks = content.pop("tasks", {}) if isinstance(content, dict) else None
+    if not isinstance(tasks, dict):
         raise ValueError(f"--config {path} must map names of hyperparameters, and of tasks under 'tasks', to values")
-    own = content.pop("tasks", {}).get(task) or {}
-    for section in (content, own):
-        _refuse_unknown(path, section, names)
-    return {**content, **own}
-
-
-def _refuse_unknown(path: Path, section: Mapping[str, Any], names: Sequence[str]) -> None:
-    for name in section:
-        if name not in names:
-            near = difflib.get_close_matches(str(name), names, n=1)
+    _require_known(path, tasks, defaults.tasks, "task")
+    for name, section in {"": content, **tasks}.items():
+        if not isinstance(section, dict):
             raise ValueError(
-                f"--config {path} names {name!r}, which is no hyperparameter"
-                f"{f': did you mean {near[0]}?' if near else ''}. Known are {', '.join(names)}, and tasks."
+                f"--config {path} must map names of hyperparameters to values, and has {reprlib.repr(section)} for {name}"
+            )
+        _require_known(path, section, list(defaults.values), "hyperparameter")
+    return {**content, **tasks.get(task, {})}
+
+
+def _require_known(path: Path, found: Iterable[Any], known: Sequence[str], kind: str) -> None:
+    for name in found:
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, n=1)
+            raise ValueError(
+                f"--config {path} names {name!r}, which is no {kind}{f': did you mean {near[0]}?' if near else '.'} "
+                f"Known are {', '.join(known)}{', and tasks' if kind == 'hyperparameter' else ''}."
             )
 
 
 def _floats(text: str) -> tuple[float, ...]:
-    return tuple(float(part) for part in text.split(","))
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers such as 1e-5,2e-5") from None

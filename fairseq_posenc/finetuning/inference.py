@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from .grid import Diverged
+
 MAX_TOKENS = 8192  # of a batch, padding included
 
 
@@ -36,6 +38,9 @@ def infer(
         forward: (B, n) int64, padded on the right -> (B, …), or (B, n, …), of which each sequence gets its own n.
         pad: the padding symbol.
         advance: told how many sequences each batch had.
+
+    Raises:
+        Diverged: a number is infinite or none.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model.to(device)
@@ -48,5 +53,7 @@ def infer(
         output = forward(tokens.to(device)).float().cpu().numpy()
         for row, i in enumerate(batch):
             results[i] = output[row, : len(sequences[i])] if output.ndim == 3 else output[row]
+            if not np.isfinite(results[i]).all():
+                raise Diverged("the trained model's scores are not finite")
         advance(len(batch))
     return results

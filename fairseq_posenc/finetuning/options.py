@@ -24,7 +24,9 @@ def add_common_flags(parser: argparse.ArgumentParser) -> None:
                         "rather than refuse it")  # fmt: skip
     parser.add_argument("--keep-checkpoints", action="store_true", help="leave the fine-tuned models in OUT/runs")
     parser.add_argument("--baseline", type=Path, metavar="RESULTS", help="results.json of another grid to set this beside: adds "
-                        "Δ and Δ%%")  # fmt: skip
+                        "Δ and Δ%%; refused where settings, data or grid differ")  # fmt: skip
+    parser.add_argument("--any-baseline", action="store_true", help="take a baseline of other settings, and say below the table "
+                        "what differs")  # fmt: skip
     parser.add_argument("--train-flags", default="", metavar="FLAGS", help="more flags for fairseq-train, in one string, "
                         "such as '--bf16'")  # fmt: skip
 
@@ -35,22 +37,23 @@ def inputs(args: argparse.Namespace, pretrained: Pretrained) -> Inputs:
 
 
 def max_length(asked: int | None, pretrained: Pretrained, least: int, default: int = 512) -> int:
-    """Tokens of a sequence.
+    """Tokens of a sequence: what was asked for, or the length of pretraining, but ``default`` at most.
+
+    That default is the same whatever the scheme, though some would take more: runs of two schemes shall be comparable.
 
     Raises:
         ValueError: the model's positions do not reach so far, or there is no room for text; the message names the flag.
     """
     reach = pretrained.longest()
-    if asked is None:
-        return min(default, reach)
-    if asked > reach:
+    length = min(default, pretrained.length) if asked is None else asked
+    if length > reach:
         raise ValueError(
-            f"--max-length {asked}: {pretrained.path} learned {reach} positions and knows none beyond. Leave the flag out, or "
+            f"--max-length {length}: {pretrained.path} learned {reach} positions and knows none beyond. Name a lower one, or "
             "use a checkpoint with an inductive scheme, which takes any length."
         )
-    if asked < least:
-        raise ValueError(f"--max-length {asked}: at least {least} tokens are needed")
-    return asked
+    if length < least:
+        raise ValueError(f"--max-length {length}: at least {least} tokens are needed")
+    return length
 
 
 def model_changes(settings: Hyperparameters) -> dict[str, Any]:

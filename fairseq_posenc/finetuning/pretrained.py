@@ -90,6 +90,16 @@ class Pretrained:
         """The name of the architecture."""
         return self.trained.arch
 
+    @property
+    def positions(self) -> str:
+        """The expression of its positional encoding; stock RoBERTa, which has no such option, learns absolute positions."""
+        return self._encoder.config.positions
+
+    @property
+    def length(self) -> int:
+        """Tokens of the samples that it was pretrained on."""
+        return getattr(self.trained.cfg.task, "tokens_per_sample", None) or self._encoder.config.max_positions
+
     def model_options(self, **changes: Any) -> DictConfig:
         """The model's options with ``changes``, such as other dropout probabilities."""
         return self.trained.options(**changes)

@@ -1,89 +1,181 @@
-"""From the runs of a grid to a table, by two protocols, and beside a baseline.
+"""From the runs of a grid to its report, by two protocols.
 
 *Best*: the highest score of any learning rate (Huang et al. 2021). *Median*: of the seeds of one learning rate, the one whose
 median is highest (Ke et al. 2021; Wennberg & Henter 2021), with mean, standard deviation and range. All scores are of the
-development sets, in per cent.
+development sets, in per cent. A run that diverged counts as worse than any score where runs are ranked, so in the choice of the
+learning rate and in the median; mean, standard deviation and range are of the runs that finished.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..files import atomic_write
-from .grid import read_json, write_json
+from pydantic import FiniteFloat, TypeAdapter
+from typing_extensions import NotRequired, TypedDict
 
-Results = Sequence[Mapping[str, Any]]
-"""What :func:`.grid.run_grid` returned; each has ``scores``: evaluation set -> metric -> per cent."""
+from .grid import DIVERGED, FINISHED, Result, Scores
+from .records import read_json
 
 
-def overall(result: Mapping[str, Any]) -> float:
+class Spread(TypedDict):
+    """Of the seeds of one learning rate. ``median`` is None where it falls on a run that diverged, ``std`` for a single run."""
+
+    median: FiniteFloat | None
+    mean: FiniteFloat
+    std: FiniteFloat | None
+    min: FiniteFloat
+    max: FiniteFloat
+
+
+class Best(TypedDict):
+    """The best run."""
+
+    lr: FiniteFloat
+    seed: int
+    scores: Scores
+    overall: FiniteFloat
+
+
+class Median(TypedDict):
+    """The learning rate of the best median."""
+
+    lr: FiniteFloat
+    seeds: list[int]
+    scores: dict[str, dict[str, Spread]]
+    overall: Spread
+
+
+class TaskReport(TypedDict):
+    """One task. ``best`` and ``median`` are None where every run diverged; reports of earlier releases lack the rest."""
+
+    model: NotRequired[dict[str, Any]]
+    settings: NotRequired[dict[str, Any]]
+    runs: NotRequired[list[dict[str, Any]]]
+    best: Best | None
+    median: Median | None
+
+
+class Average(TypedDict):
+    """Over tasks; None where one of them has no score."""
+
+    best: FiniteFloat | None
+    median: FiniteFloat | None
+
+
+class Report(TypedDict):
+    """``results.json``. ``versions`` has each set of packages that runs were made with."""
+
+    versions: NotRequired[list[dict[str, str]]]
+    tasks: dict[str, TaskReport]
+    average: Average
+
+
+def overall(result: Result) -> float:
     """One number for a run, by which runs are compared: the mean over its evaluation sets of the mean of their metrics."""
+    if result["status"] == DIVERGED:
+        return -math.inf
     return statistics.fmean(statistics.fmean(metrics.values()) for metrics in result["scores"].values())
 
 
-def best_run(results: Results) -> Mapping[str, Any]:
-    """The run with the highest overall score; of equal ones the first."""
-    return max(results, key=overall)
+def best_run(results: Sequence[Result]) -> Result | None:
+    """The run with the highest overall score; of equal ones the first. None where all diverged."""
+    best = max(results, key=overall)
+    return best if best["status"] == FINISHED else None
 
 
-def median_runs(results: Results) -> list[Mapping[str, Any]]:
-    """The runs of the learning rate whose median overall score is highest; of equal ones the first."""
-    by_lr: dict[float, list[Mapping[str, Any]]] = {}
+def median_runs(results: Sequence[Result]) -> list[Result]:
+    """The runs of the learning rate whose median overall score is highest; of equal ones that of the best run, or the first."""
+    by_lr: dict[float, list[Result]] = {}
     for result in results:
         by_lr.setdefault(result["lr"], []).append(result)
-    return max(by_lr.values(), key=lambda runs: statistics.median(map(overall, runs)))
+    return max(by_lr.values(), key=lambda runs: (statistics.median(map(overall, runs)), max(map(overall, runs))))
 
 
-def spread(values: Sequence[float]) -> dict[str, float]:
-    """Median, mean, sample standard deviation, and range."""
+def spread(values: Sequence[float], diverged: int = 0) -> Spread:
+    """Of the scores of the runs that finished, and the number of those that did not."""
+    median = statistics.median([*[-math.inf] * diverged, *values])
     return {
-        "median": statistics.median(values),
+        "median": median if math.isfinite(median) else None,
         "mean": statistics.fmean(values),
-        "std": statistics.stdev(values) if len(values) > 1 else 0.0,
+        "std": statistics.stdev(values) if len(values) > 1 else None,
         "min": min(values),
         "max": max(values),
     }
 
 
-def summarise(results: Results) -> dict[str, Any]:
-    """The report of a grid in JSON's types: each task by both protocols, and the averages over tasks."""
-    tasks: dict[str, Any] = {}
-    for task in dict.fromkeys(result["task"] for result in results):
-        runs = [result for result in results if result["task"] == task]
-        best, chosen = best_run(runs), median_runs(runs)
-        tasks[task] = {
-            "best": {"lr": best["lr"], "seed": best["seed"], "scores": best["scores"], "overall": overall(best)},
-            "median": {
-                "lr": chosen[0]["lr"],
-                "seeds": [run["seed"] for run in chosen],
-                "scores": {
-                    evaluation: {metric: spread([run["scores"][evaluation][metric] for run in chosen]) for metric in metrics}
-                    for evaluation, metrics in best["scores"].items()
-                },
-                "overall": spread([overall(run) for run in chosen]),
+def conditions(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Which model the runs of one task fine-tune, and how: cells or results."""
+    settings = {name: value for name, value in runs[0]["configuration"].items() if name != "model"}
+    grid = {"lrs": list(dict.fromkeys(run["lr"] for run in runs)), "seeds": list(dict.fromkeys(run["seed"] for run in runs))}
+    return {"model": runs[0]["configuration"]["model"], "settings": {**settings, **grid}}
+
+
+def summarise(results: Sequence[Result]) -> Report:
+    """The report of a grid.
+
+    Raises:
+        ValueError: runs of one task have not the same scores, as only an edited result can.
+    """
+    by_task: dict[str, list[Result]] = {}
+    for result in results:
+        by_task.setdefault(result["task"], []).append(result)
+    tasks = {name: _task(runs) for name, runs in by_task.items()}
+    best = [task["best"] and task["best"]["overall"] for task in tasks.values()]
+    medians = [task["median"] and task["median"]["overall"]["median"] for task in tasks.values()]
+    versions = [dict(pairs) for pairs in dict.fromkeys(tuple(result["versions"].items()) for result in results)]
+    return {"versions": versions, "tasks": tasks, "average": {"best": _mean(best), "median": _mean(medians)}}
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    return None if None in values else statistics.fmean(values)
+
+
+def _task(runs: list[Result]) -> TaskReport:
+    kept = ("lr", "seed", "status", "scores", "reason", "seconds")
+    report = {**conditions(runs), "runs": [{key: run[key] for key in kept if key in run} for run in runs]}
+    best = best_run(runs)
+    if best is None:
+        return {**report, "best": None, "median": None}
+    _require_same_scores(best, runs)
+    chosen = median_runs(runs)
+    finished = [run for run in chosen if run["status"] == FINISHED]
+
+    def spread_of(value: Callable[[Result], float]) -> Spread:
+        return spread([value(run) for run in finished], diverged=len(chosen) - len(finished))
+
+    return {
+        **report,
+        "best": {"lr": best["lr"], "seed": best["seed"], "scores": best["scores"], "overall": overall(best)},
+        "median": {
+            "lr": chosen[0]["lr"],
+            "seeds": [run["seed"] for run in chosen],
+            "scores": {
+                name: {metric: spread_of(lambda run, name=name, metric=metric: run["scores"][name][metric]) for metric in metrics}
+                for name, metrics in best["scores"].items()
             },
-        }
-    average = {
-        "best": statistics.fmean(task["best"]["overall"] for task in tasks.values()),
-        "median": statistics.fmean(task["median"]["overall"]["median"] for task in tasks.values()),
+            "overall": spread_of(overall),
+        },
     }
-    return {"tasks": tasks, "average": average}
 
 
-def write_report(results: Results, out: Path, baseline: Mapping[str, Any] | None = None) -> str:
-    """Write results.json and results.md into ``out``; returns the table."""
-    report = summarise(results)
-    text = table(report, baseline)
-    write_json(out / "results.json", report)
-    with atomic_write(out / "results.md") as stream:
-        stream.write(f"{text}\n")
-    return text
+def _require_same_scores(best: Result, runs: Sequence[Result]) -> None:
+    for run in runs:
+        if run["status"] == FINISHED and _names(run) != _names(best):
+            raise ValueError(
+                f"{run['folder']} and {best['folder']} in the output folder have results of other scores: {_names(run)} and "
+                f"{_names(best)}. Remove the one that was edited, to have it done anew."
+            )
 
 
-def read_baseline(path: Path) -> dict[str, Any]:
+def _names(run: Result) -> list[str]:
+    return sorted(f"{evaluation} {metric}" for evaluation, metrics in run["scores"].items() for metric in metrics)
+
+
+def read_report(path: Path) -> Report:
     """The ``results.json`` of an earlier grid.
 
     Raises:
@@ -91,59 +183,4 @@ def read_baseline(path: Path) -> dict[str, Any]:
     """
     if not path.is_file():
         raise FileNotFoundError(f"--baseline {path} does not exist: name the results.json of another grid")
-    content = read_json(path)
-    if not isinstance(content, dict) or not {"tasks", "average"} <= content.keys():
-        raise ValueError(f"--baseline {path} is not the results.json of a grid")
-    return content
-
-
-def compare(score: float, baseline: float) -> tuple[float, float]:
-    """(Δ, Δ%): the difference, and the share of the baseline's error that is gone, in per cent (Wennberg & Henter, table 3).
-
-    Δ% = 100 (score - baseline) / (100 - baseline); not a number where the baseline is without error.
-    """
-    difference = score - baseline
-    return difference, 100 * difference / (100 - baseline) if baseline < 100 else float("nan")
-
-
-def table(report: Mapping[str, Any], baseline: Mapping[str, Any] | None = None) -> str:
-    """The report as a Markdown table, whose columns are aligned for the terminal."""
-    header = ["task", "metric", "best", "lr", "median", "mean", "std", "min", "max", "runs"]
-    rows = [header + (["Δ", "Δ%"] if baseline else [])]
-    for name, task in report["tasks"].items():
-        for evaluation, metrics in task["median"]["scores"].items():
-            for metric, seeds in metrics.items():
-                row = [evaluation, metric, _number(task["best"]["scores"][evaluation][metric]), f"{task['median']['lr']:g}"]
-                row += [_number(seeds[key]) for key in ("median", "mean", "std", "min", "max")]
-                row.append(str(len(task["median"]["seeds"])))
-                if baseline:
-                    before = baseline["tasks"].get(name, {}).get("median", {}).get("scores", {}).get(evaluation, {}).get(metric)
-                    row += _compared(seeds["median"], before and before["median"])
-                rows.append(row)
-    if len(report["tasks"]) > 1:
-        average = report["average"]
-        row = ["average", "", _number(average["best"]), "", _number(average["median"]), "", "", "", "", ""]
-        if baseline:
-            same = report["tasks"].keys() == baseline["tasks"].keys()
-            row += _compared(average["median"], baseline["average"]["median"] if same else None)
-        rows.append(row)
-    return _markdown(rows)
-
-
-def _compared(score: float, before: float | None) -> list[str]:
-    return ["–", "–"] if before is None else [f"{value:+.2f}" for value in compare(score, before)]
-
-
-def _number(value: float) -> str:
-    return f"{value:.2f}"
-
-
-def _markdown(rows: Sequence[Sequence[str]]) -> str:
-    names = 2  # the columns that are words, and stand on the left
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    aligned = [
-        [cell.ljust(width) if i < names else cell.rjust(width) for i, (cell, width) in enumerate(zip(row, widths, strict=True))]
-        for row in rows
-    ]
-    rule = ["-" * width if i < names else "-" * (width - 1) + ":" for i, width in enumerate(widths)]
-    return "\n".join(f"| {' | '.join(row)} |" for row in [aligned[0], rule, *aligned[1:]])
+    return read_json(path, TypeAdapter(Report), "--baseline takes the results.json of a grid.")

@@ -2,39 +2,44 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import logging
-import shlex
+import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from fairseq import checkpoint_utils, options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.distributed import utils as distributed_utils
 from fairseq.models import BaseFairseqModel
 from omegaconf import DictConfig, open_dict
+from torch.multiprocessing import ProcessRaisedException
 
 from ..models.checkpoint import Trained, explained
+from .grid import Diverged, Progress
 
-Progress = Callable[[str], None]
-"""Is told, a few times a minute, how far a run is."""
+DIVERGED = re.compile(r"gradients are Nan/Inf|Minimum loss scale reached \(.*?\)|rank +\d+ = -?(nan|inf)")
+"""What fairseq says, in an error, of gradients that are finite no longer."""
 
 
-def configure(arch: str, model: DictConfig, arguments: Sequence[str], extra: str = "") -> DictConfig:
-    """fairseq's configuration for ``fairseq-train ARGUMENTS EXTRA --arch ARCH`` with a model's complete options.
+def parse(arch: str, arguments: Sequence[str]) -> argparse.Namespace:
+    """The options that ``fairseq-train ARGUMENTS --arch ARCH`` runs with; flags are without a shell's quoting.
 
-    Args:
-        arch: the registered architecture.
-        model: the model's options; they replace what the architecture fills in.
-        arguments: flags of fairseq-train, without a shell's quoting.
-        extra: more of them, in one string, as a user gave them.
+    Raises:
+        ValueError: fairseq-train does not take the flags; says which.
     """
     parser = options.get_training_parser()
-    namespace = options.parse_args_and_arch(parser, [*arguments, *shlex.split(extra), "--arch", arch])
-    cfg = convert_namespace_to_omegaconf(namespace)
+    parser.error = _refuse  # rather than print all of fairseq's flags and exit
+    return options.parse_args_and_arch(parser, ["--arch", arch, *arguments])
+
+
+def configure(arch: str, model: DictConfig, arguments: Sequence[str]) -> DictConfig:
+    """fairseq's configuration for :func:`parse`'s flags and a model's complete options, in place of the architecture's."""
+    cfg = convert_namespace_to_omegaconf(parse(arch, arguments))
     with open_dict(cfg):
         cfg.model = model
     return cfg
@@ -50,16 +55,24 @@ def train(cfg: DictConfig, log: Path, progress: Progress) -> None:
     """Train; what fairseq logs goes to ``log``. A run that was killed goes on from its last epoch.
 
     Raises:
-        Whatever fairseq raises; the log then ends in the reason.
+        Diverged: the gradients are finite no longer.
+        Exception: whatever else fairseq raises. The log then ends in the reason.
     """
-    with _logging_to(log, progress):
-        from fairseq_cli import train as command
+    from fairseq_cli import train as command
 
-        # fairseq keeps the best score so far in attributes of functions, where the run before would leave it.
-        for function in (checkpoint_utils.save_checkpoint, command.should_stop_early):
-            for name in ("best", "num_runs"):
-                vars(function).pop(name, None)
-        distributed_utils.call_main(cfg, command.main)
+    # fairseq keeps the best score so far in attributes of functions, where the run before would leave it.
+    for function in (checkpoint_utils.save_checkpoint, command.should_stop_early):
+        for name in ("best", "num_runs"):
+            vars(function).pop(name, None)
+    try:
+        with _logging_to(log, progress):
+            distributed_utils.call_main(cfg, command.main)
+    except (FloatingPointError, ProcessRaisedException) as error:  # the latter where there is a process per GPU
+        reason = DIVERGED.search(str(error))
+        if reason is None:
+            raise
+        Path(cfg.checkpoint.save_dir, "crash.pt").unlink(missing_ok=True)  # fairseq's copy of the useless model
+        raise Diverged(f"{reason[0]}; see {log.name}") from error
 
 
 def load(checkpoint: Path) -> BaseFairseqModel:
@@ -72,6 +85,10 @@ def load(checkpoint: Path) -> BaseFairseqModel:
     with _quiet(), explained(checkpoint):
         (model,), _, _ = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], state=content)
     return model.eval()
+
+
+def _refuse(message: str) -> NoReturn:
+    raise ValueError(message)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import shlex
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
@@ -14,13 +15,15 @@ from typing import Any
 from omegaconf import DictConfig
 
 from ..models.checkpoint import explained
-from .grid import Cell
+from .grid import Cell, Progress
 from .hyperparameters import Grid, Hyperparameters
 from .options import model_changes
 from .pretrained import Pretrained
-from .training import Progress, build, configure, train
+from .training import build, configure, parse, train
 
 START = "start"
+DECIDED = ("arch", "task", "criterion", "lr", "seed", "save_dir")
+"""fairseq's options that the task and the grid decide."""
 
 
 def _start_of(out: Path, task: str) -> Path:
@@ -44,7 +47,9 @@ class FineTuning:
         pretrained: what is fine-tuned.
         settings: hyperparameters.
         arguments: fairseq-train's flags that the task decides: its data, task, criterion and how checkpoints are chosen.
-        examples: the number of training examples.
+
+    Raises:
+        ValueError: fairseq does not take --train-flags, or they set what is not theirs to set.
     """
 
     def __init__(
@@ -54,30 +59,36 @@ class FineTuning:
         pretrained: Pretrained,
         settings: Hyperparameters,
         arguments: list[str],
-        examples: int,
     ) -> None:
         self.name = name
         self._args = args
         self._pretrained = pretrained
         self._settings = settings
         self._arguments = arguments
-        self._examples = examples
+        self._check_train_flags()
 
     def cells(self, grid: Grid, **configuration: Any) -> list[Cell]:
-        """One run for each learning rate and seed; ``configuration`` is what else of the task decides the result."""
+        """One run for each learning rate and seed; ``configuration`` is what else of the task decides the result.
+
+        What is under ``model`` says what is fine-tuned, and all else how: two grids are compared where the latter is the same.
+        """
         complete = {
-            "checkpoint": None if self._args.from_scratch else self._pretrained.digest,
-            "arch": self._pretrained.arch,
+            "model": {
+                "checkpoint": None if self._args.from_scratch else self._pretrained.digest,
+                "arch": self._pretrained.arch,
+                "positions": self._pretrained.positions,
+            },
+            "vocabulary": self._pretrained.vocabulary.digests(),
             **configuration,
             "train_flags": self._args.train_flags,
             **dataclasses.asdict(self._settings),
         }
         return [Cell(self.name, lr, seed, complete) for lr in grid.lrs for seed in grid.seeds]
 
-    def train(self, cell: Cell, folder: Path, progress: Progress) -> None:
-        """Train one run; its checkpoints and its log come into ``folder``."""
+    def train(self, cell: Cell, examples: int, folder: Path, progress: Progress) -> None:
+        """Train one run on ``examples`` examples; its checkpoints and its log come into ``folder``."""
         start = [] if self._start is None else ["--finetune-from-model", str(self._start)]
-        schedule = self._settings.arguments(cell.lr, cell.seed, self._examples)
+        schedule = self._settings.arguments(cell.lr, cell.seed, examples)
         train(self._configure(folder, [*schedule, *start]), folder / "train.log", progress)
 
     @property
@@ -97,15 +108,45 @@ class FineTuning:
         path = _start_of(self._args.out, self.name)
         path.parent.mkdir(exist_ok=True)
         with explained(self._pretrained.path):
-            model = build(self._configure(path.parent, self._settings.arguments(lr=1e-5, seed=1, examples=self._examples)))
+            model = build(self._configure(path.parent, self._any_schedule))
         report = str(self._pretrained.save_for(model, path, self._args.allow_partial))
         print(f"{self.name}: {report}", file=sys.stderr)
         return path, report
 
+    @property
+    def _model(self) -> DictConfig:
+        return self._pretrained.model_options(**model_changes(self._settings))
+
+    @property
+    def _any_schedule(self) -> list[str]:
+        """For what does not depend on the schedule."""
+        return self._settings.arguments(lr=1e-5, seed=1, examples=1)
+
+    def _check_train_flags(self) -> None:
+        """Before hours of training."""
+        given = f"--train-flags {self._args.train_flags!r}"
+        try:
+            flags = shlex.split(self._args.train_flags)
+            parse(self._pretrained.arch, self._complete(self._args.out, self._any_schedule))
+        except Exception as error:  # anything may come: fairseq evaluates some values as Python
+            raise ValueError(f"{given}: fairseq-train does not take them: {error}") from None
+        names = [flag.partition("=")[0].removeprefix("--").replace("-", "_") for flag in flags if flag.startswith("--")]
+        for name in names:
+            if name in (*DECIDED, *self._model):
+                raise ValueError(
+                    f"{given} sets --{name.replace('_', '-')}, which this command takes from the checkpoint or from a flag of "
+                    "its own. Leave it out there."
+                )
+
     def _configure(self, save_dir: Path, arguments: list[str]) -> DictConfig:
-        model = self._pretrained.model_options(**model_changes(self._settings))
-        common = [
-            *("--save-dir", str(save_dir), "--no-epoch-checkpoints", "--max-positions", str(model.max_positions)),
+        return configure(self._pretrained.arch, self._model, self._complete(save_dir, arguments))
+
+    def _complete(self, save_dir: Path, arguments: list[str]) -> list[str]:
+        """All of fairseq-train's flags, the user's last."""
+        return [
+            *self._arguments,
+            *("--save-dir", str(save_dir), "--no-epoch-checkpoints", "--max-positions", str(self._model.max_positions)),
             *("--log-format", "json", "--log-interval", "20", "--num-workers", "0"),
+            *arguments,
+            *shlex.split(self._args.train_flags),
         ]
-        return configure(self._pretrained.arch, model, [*self._arguments, *common, *arguments], self._args.train_flags)

@@ -3,14 +3,14 @@
 import errno
 import json
 import re
-import shutil
 
 import pytest
-from fairseq_cli import train as command
+from fairseq_cli import train as fairseq_train
 
 from fairseq_posenc import cli
 from fairseq_posenc.data.databin import DatabinWriter
-from fairseq_posenc.finetuning import training
+from fairseq_posenc.finetuning import training, tuning
+from fairseq_posenc.finetuning.glue import command
 from fairseq_posenc.finetuning.glue.tasks import TASKS
 
 from .glue_files import write_task
@@ -47,15 +47,15 @@ def test_end_to_end(data, checkpoint, tmp_path, capsys, monkeypatch):
     assert len((out / "submission" / "SST-2.tsv").read_text().splitlines()) == 13
     assert not list(out.rglob("*.pt"))
 
-    monkeypatch.setattr(training, "train", None)  # nothing is trained again
+    monkeypatch.setattr(tuning, "train", None)  # nothing is trained again
     assert glue(data, checkpoint, out, *flags, "--baseline", str(out / "results.json")) == 0
     assert "+0.00" in capsys.readouterr().out
 
 
 def test_a_result_does_not_depend_on_the_runs_before_it(data, checkpoint, tmp_path):
-    """fairseq keeps state in attributes of functions: a run after another must be as if alone."""
+    """fairseq keeps state in attributes of functions: a run after another, or after one that diverged, must be as if alone."""
     flags = ["--tasks", "SST-2", *FAST]
-    assert glue(data, checkpoint, tmp_path / "both", *flags, "--lrs", "1e-2,1e-3") == 0
+    assert glue(data, checkpoint, tmp_path / "both", *flags, "--lrs", "1e-2,1e30,1e-3") == 0
     assert glue(data, checkpoint, tmp_path / "alone", *flags, "--lrs", "1e-3") == 0
     log = "runs/SST-2/lr-0.001_seed-1/train.log"
     losses = [re.findall(r'"valid_loss": "([0-9.]+)"', (tmp_path / run / log).read_text()) for run in ("both", "alone")]
@@ -70,14 +70,14 @@ def test_a_run_goes_on_from_its_last_epoch(data, checkpoint, tmp_path, monkeypat
     class Killed(BaseException):
         pass
 
-    validate = command.validate_and_save
+    validate = fairseq_train.validate_and_save
 
     def killed_in_the_second_epoch(cfg, trainer, task, epoch_itr, *rest):
         if epoch_itr.epoch == 2:
             raise Killed
         return validate(cfg, trainer, task, epoch_itr, *rest)
 
-    monkeypatch.setattr(command, "validate_and_save", killed_in_the_second_epoch)
+    monkeypatch.setattr(fairseq_train, "validate_and_save", killed_in_the_second_epoch)
     with pytest.raises(Killed):
         glue(data, checkpoint, tmp_path / "out", *flags)
     monkeypatch.undo()
@@ -92,6 +92,7 @@ def test_a_run_goes_on_from_its_last_epoch(data, checkpoint, tmp_path, monkeypat
 @pytest.mark.parametrize("arch", ["roberta_absolute_tiny", "roberta_shaw_tiny", "roberta_t5_tiny"])
 def test_other_schemes(arch, pretrain, data, tmp_path):
     assert glue(data, pretrain(arch), tmp_path / "out", "--tasks", "SST-2", "--lrs", "1e-3", "--seeds", "1", "--epochs", "1") == 0
+    assert result(tmp_path / "out", "SST-2")["configuration"]["max_length"] == 32  # as for an inductive one
 
 
 def test_from_scratch_takes_no_weights(data, checkpoint, tmp_path, capsys):
@@ -106,8 +107,6 @@ def test_errors_are_one_paragraph(data, checkpoint, tmp_path, capsys):
     (data / "SST-2" / "train.tsv").write_text("sentence\tlabel\nA box.\t2\n")
     assert glue(data, checkpoint, tmp_path / "out", "--tasks", "SST-2") == 2
     assert "train.tsv, line 2: the label is '2'" in " ".join(capsys.readouterr().err.split())
-    shutil.rmtree(data / "STS-B")
-    assert glue(data, checkpoint, tmp_path / "out", "--tasks", "STS-B") == 2
     with pytest.raises(SystemExit):
         glue(data, checkpoint, tmp_path / "out", "--tasks", "SST2")
     assert "'sst2' is no task of GLUE" in capsys.readouterr().err
@@ -173,6 +172,74 @@ def test_a_full_disk_is_named_and_the_same_command_goes_on(data, checkpoint, tmp
     assert glue(data, checkpoint, out, *flags, "--max-length", "16") == 2  # of another configuration, and yet ours
     assert "is of another configuration: max_length was" in " ".join(capsys.readouterr().err.split())
     assert (out / "start" / "notes.txt").read_text() == "mine"
+def test_runs_that_diverge(data, checkpoint, tmp_path, capsys, monkeypatch):
+    flags = ["--tasks", "SST-2", "--lrs", "1e30", *FAST, "--predict", "--keep-checkpoints"]
+    assert glue(data, checkpoint, tmp_path / "out", *flags) == 0
+    printed = capsys.readouterr()
+    assert "| diverged |" in printed.out
+    assert "SST-2: 1 of 1 runs diverged (1 of 1 at the learning rate 1e+30)." in printed.out
+    assert "SST-2.tsv is not written, since every run diverged" in printed.err
+    recorded = result(tmp_path / "out", "SST-2", lr="1e+30")
+    assert (recorded["status"], recorded["reason"]) == ("diverged", "gradients are Nan/Inf; see train.log")
+    assert not list(tmp_path.rglob("crash.pt"))
+    monkeypatch.setattr(tuning, "train", None)  # nothing is trained again
+    assert glue(data, checkpoint, tmp_path / "out", *flags) == 0
+    report = json.loads((tmp_path / "out" / "results.json").read_text(), parse_constant=pytest.fail)
+    assert report["tasks"]["SST-2"]["median"] is None
+
+
+def refused(capsys, *arguments):
+    """What the command says when it refuses to begin."""
+    assert glue(*arguments) == 2
+    return " ".join(capsys.readouterr().err.split())
+
+
+def test_missing_tasks_are_all_named_before_any_is_prepared(data, checkpoint, tmp_path, capsys, monkeypatch):
+    (data / "MNLI" / "dev_mismatched.tsv").unlink()
+    message = refused(capsys, data, checkpoint, tmp_path / "out", "--tasks", "SST-2,RTE,MNLI")
+    assert "lacks RTE/train.tsv, RTE/dev.tsv, MNLI/dev_mismatched.tsv" in message
+    assert "--tasks available" in message
+    assert not (tmp_path / "out").exists()
+    chosen = []
+    monkeypatch.setattr(command, "fine_tune", lambda runs, args: chosen.extend(run.name for run in runs))
+    assert glue(data, checkpoint, tmp_path / "out", "--tasks", "Available") == 0
+    assert chosen == ["SST-2", "STS-B"]
+    errors = capsys.readouterr().err
+    assert "MNLI is left out, for --data lacks MNLI/dev_mismatched.tsv" in errors
+    assert "WNLI is left out" in errors
+    assert "lacks CoLA/train.tsv" in refused(capsys, tmp_path, checkpoint, tmp_path / "out", "--tasks", "available")
+
+
+def test_bad_rows_are_found_before_training(data, checkpoint, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(tuning, "train", None)
+    path = data / "SST-2" / "test.tsv"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines, "12\ta\tb"]))
+    message = refused(capsys, data, checkpoint, tmp_path / "out", "--tasks", "SST-2", "--predict", "--skip-bad")
+    assert f"test.tsv, line {len(lines) + 1}: 3 columns where the header has 2. Correct the line: the leaderboard" in message
+    assert "--skip-bad" not in message
+    path = data / "MNLI" / "dev_mismatched.tsv"
+    path.write_text(path.read_text() + "cut\n")
+    message = refused(capsys, data, checkpoint, tmp_path / "out", "--tasks", "STS-B,MNLI")
+    assert "dev_mismatched.tsv, line 26: 1 columns where the header has 12" in message
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--bf16 'x", '--train-flags "--bf16 \'x": fairseq-train does not take them: No closing quotation'),
+        ("--bf61", "--train-flags '--bf61': fairseq-train does not take them: unrecognized arguments: --bf61"),
+        ("--update-freq x", "--train-flags '--update-freq x': fairseq-train does not take them: "),
+        ("--ddp-backend x", "--train-flags '--ddp-backend x': fairseq-train does not take them: "),
+        ("--dropout 0.3", "--train-flags '--dropout 0.3' sets --dropout, which this command takes"),
+        ("--arch roberta_base", "sets --arch"),
+        ("--seed 1", "sets --seed"),
+        ("--bf16 --encoder-layers=2", "sets --encoder-layers"),
+    ],
+)
+def test_train_flags_are_checked_before_training(flags, message, data, checkpoint, tmp_path, capsys):
+    assert message in refused(capsys, data, checkpoint, tmp_path / "out", "--tasks", "SST-2", f"--train-flags={flags}")
+    assert not (tmp_path / "out" / "data").exists()
 
 
 @pytest.mark.slow
@@ -181,7 +248,7 @@ def test_sixty_four_rows_are_learned_perfectly(name, pretrain, tmp_path):
     """Training set and development set are the same 64 rows, so that data, model, selection and scoring must all agree."""
     write_task(tmp_path / "glue", name, rows=64)
     flags = ["--lrs", "2e-3", "--seeds", "1", "--epochs", "120", "--batch-size", "16"]
-    flags += ["--dropout", "0", "--attention-dropout", "0", "--weight-decay", "0"]
+    flags += ["--dropout", "0", "--attention-dropout", "0", "--weight-decay", "0", "--max-length", "512"]
     model = pretrain("roberta_tisa_tiny", "--encoder-embed-dim", "64", "--encoder-ffn-embed-dim", "256")
     assert glue(tmp_path / "glue", model, tmp_path / "out", "--tasks", name, *flags) == 0
     for metrics in result(tmp_path / "out", name, lr="0.002")["scores"].values():

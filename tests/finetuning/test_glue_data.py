@@ -58,6 +58,12 @@ def test_bad_rows_stop_or_are_left_out(tmp_path, capsys, lines, message):
     assert "1 rows left out" in capsys.readouterr().err
 
 
+def test_rows_of_test_sets_are_never_left_out(tmp_path):
+    path = rte(tmp_path, "0\tA red box.\tA box.", "1\tonly one", header="index\tsentence1\tsentence2")
+    with pytest.raises(ValueError, match=r"line 3: 2 columns.*Correct the line: the leaderboard wants every row of a test set\."):
+        list(read(path, TASKS["RTE"], labelled=False, skip_bad=True))
+
+
 def test_bad_files_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="--data"):
         list(read(tmp_path / "none.tsv", TASKS["RTE"]))

@@ -4,7 +4,9 @@ import json
 
 import pytest
 
-from fairseq_posenc.finetuning.grid import Cell, run_grid
+from fairseq_posenc.finetuning.grid import Cell, Diverged, run_grid
+from fairseq_posenc.finetuning.prepared import read_prepared, write_prepared
+from fairseq_posenc.finetuning.records import differences, write_json
 
 
 def cells(lrs=(1.0, 2.0), **configuration):
@@ -14,9 +16,10 @@ def cells(lrs=(1.0, 2.0), **configuration):
 class Recorder:
     """Runs a cell by noting it; stops like a killed process at the one given."""
 
-    def __init__(self, stop_at=None):
+    def __init__(self, stop_at=None, diverges=()):
         self.done = []
         self.stop_at = stop_at
+        self.diverges = diverges
 
     def __call__(self, cell, folder, progress):
         if len(self.done) == self.stop_at:
@@ -24,6 +27,8 @@ class Recorder:
         self.done.append((cell.lr, cell.seed))
         progress("half done")
         (folder / "checkpoint_last.pt").write_text("model")
+        if cell.lr in self.diverges:
+            raise Diverged("gradients are Nan/Inf")
         return {"scores": {"RTE": {"accuracy": 10 * cell.lr + cell.seed}}}
 
 
@@ -62,9 +67,86 @@ def test_a_begun_cell_of_another_configuration_is_refused(tmp_path):
         run_grid(cells(epochs=4), tmp_path, Recorder(), {})
 
 
-def test_a_damaged_result_is_named(tmp_path):
+def test_a_diverged_cell_is_recorded_and_the_rest_goes_on(tmp_path):
+    results = run_grid(cells(), tmp_path, Recorder(diverges=[1.0]), {"RTE": ["RTE.tsv"]})
+    assert [result["status"] for result in results] == ["diverged", "diverged", "finished", "finished"]
+    assert results[0]["reason"] == "gradients are Nan/Inf"
+    assert not list(tmp_path.rglob("checkpoint*.pt"))
+    again = Recorder()
+    assert run_grid(cells(), tmp_path, again, {"RTE": ["RTE.tsv"]})[0] == results[0]
+    assert again.done == [(2.0, 1), (2.0, 2)]  # which lack the file that is needed, and a diverged one needs none
+
+
+def test_other_errors_stop_the_grid(tmp_path):
+    def run(cell, folder, progress):
+        raise FileNotFoundError("train.tsv")
+
+    with pytest.raises(FileNotFoundError):
+        run_grid(cells(), tmp_path, run, {})
+    assert not list(tmp_path.rglob("result.json"))
+
+
+@pytest.mark.parametrize("name", ["result.json", "configuration.json"])
+@pytest.mark.parametrize("content", ["{}", "[]", "", '{"task": "RTE"}', "[" * 5000, '"\\ud800"', None])
+def test_damaged_records_are_named(tmp_path, name, content):
+    run_grid(cells(), tmp_path, Recorder(), {})
+    path = cells()[0].folder(tmp_path) / name
+    path.write_text(path.read_text()[:-5] if content is None else content)
+    if name == "configuration.json" and content in ("{}", '{"task": "RTE"}'):
+        message = "is of another configuration"
+    else:
+        message = rf"{name} (is not JSON|has another shape than it must).*Remove it to have that part done anew"
+    with pytest.raises(ValueError, match=message):
+        run_grid(cells(), tmp_path, Recorder(), {})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"scores": {}}, r"\.finished\.scores: .*at least 1 item"),
+        ({"scores": {"RTE": {"accuracy": "high"}}}, r"\.finished\.scores\.RTE\.accuracy: .*, got 'high'"),
+        ({"scores": {"RTE": {"accuracy": float("nan")}}}, "should be a finite number, got nan"),
+        ({"status": "running"}, "'status'"),
+        ({"status": "diverged"}, r"\.diverged\.reason: Field required"),
+        ({"seed": "1"}, r"\.seed: Input should be a valid integer, got '1'"),
+        ({"lr": 3.0}, "another configuration: lr was 3.0, now 1.0"),
+        ({"configuration": {"epochs": 4}}, "another configuration: configuration.epochs was 4, now 3"),
+    ],
+)
+def test_edited_results_are_named(tmp_path, change, message):
     run_grid(cells(), tmp_path, Recorder(), {})
     path = cells()[0].folder(tmp_path) / "result.json"
-    path.write_text(json.dumps({})[:-1])
-    with pytest.raises(ValueError, match=r"result\.json is not JSON.*Remove it"):
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(ValueError, match=message):
         run_grid(cells(), tmp_path, Recorder(), {})
+
+
+def test_a_grid_may_be_moved(tmp_path):
+    run_grid(cells(), tmp_path, Recorder(), {})
+    path = cells()[0].folder(tmp_path) / "result.json"
+    path.write_text(path.read_text().replace("runs/RTE", "../../elsewhere"))
+    assert run_grid(cells(), tmp_path, Recorder(), {})[0]["folder"] == "runs/RTE/lr-1_seed-1"
+
+
+def test_json_has_no_form_of_infinity(tmp_path):
+    for number in (float("inf"), float("nan")):
+        with pytest.raises(ValueError, match="JSON"):
+            write_json(tmp_path / "x.json", {"a": [number]})
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("content", ['{"identity": {}}', '{"identity": {}, "examples": {"valid": 3}}', "3", "{"])
+def test_a_damaged_note_of_what_was_prepared_is_named(tmp_path, content):
+    write_prepared(tmp_path, {"length": 3}, {"train": 5, "valid": 2})
+    assert read_prepared(tmp_path, {"length": 3}) == 5
+    assert read_prepared(tmp_path, {"length": 4}) is None
+    (tmp_path / "prepared.json").write_text(content)
+    with pytest.raises(ValueError, match=r"prepared\.json .*Remove it"):
+        read_prepared(tmp_path, {"length": 3})
+
+
+def test_differences_are_named_by_their_place():
+    before = {"a": 1, "data": {"train": "x", "dev": "y"}, "gone": 2}
+    now = {"a": 1, "data": {"train": "z", "dev": "y"}, "new": [1]}
+    assert differences(before, now) == ["data.train was 'x', now 'z'", "gone was 2, now None", "new was None, now [1]"]
+    assert differences(before, before) == []

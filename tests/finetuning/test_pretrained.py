@@ -129,11 +129,27 @@ def test_what_is_no_checkpoint(tmp_path):
 def test_length_is_bound_by_tables_alone(pretrain, checkpoint):
     inductive, learned = Pretrained(checkpoint), Pretrained(pretrain("roberta_absolute_tiny"))
     assert learned.longest() == 32
-    assert max_length(None, learned, least=4) == 32
-    assert max_length(None, inductive, least=4) == 512
     assert max_length(2000, inductive, least=4) == 2000
     with pytest.raises(ValueError, match=r"--max-length 33.*32 positions"):
         max_length(33, learned, least=4)
+
+
+def test_length_is_that_of_pretraining_whatever_the_scheme(pretrain, checkpoint, data_bin, tmp_path):
+    for path in (checkpoint, pretrain("roberta_absolute_tiny"), pretrain("roberta_tisa_tiny", "--max-positions", "64")):
+        assert max_length(None, Pretrained(path), least=4) == 32
+        assert max_length(None, Pretrained(path), least=4, default=24) == 24
+    with pytest.raises(ValueError, match="--max-length 32: at least 40"):
+        max_length(None, Pretrained(checkpoint), least=40)
+    saved = torch.load(checkpoint, weights_only=False)  # of a task that has no such option
+    saved["cfg"]["task"] = {"_name": "squad", "data": str(data_bin), "max_positions": 32}
+    torch.save(saved, tmp_path / "squad.pt")
+    assert Pretrained(tmp_path / "squad.pt").length == 32
+
+
+def test_the_scheme_is_named(pretrain, checkpoint):
+    assert Pretrained(checkpoint).positions == "tisa"
+    assert Pretrained(pretrain("roberta_tisa_tiny", "--positions", "absolute+t5")).positions == "absolute+t5"
+    assert Pretrained(pretrain("roberta_base", "--encoder-layers", "2")).positions == "absolute"
 
 
 def test_span_head_keeps_its_own_weights_when_resumed():

@@ -1,14 +1,22 @@
 """Tables: the two protocols and the baseline, on numbers worked out by hand."""
 
+import json
 import math
 
 import pytest
 
-from fairseq_posenc.finetuning.report import best_run, compare, median_runs, read_baseline, summarise, table, write_report
+from fairseq_posenc.finetuning.benchmark import write_report
+from fairseq_posenc.finetuning.report import best_run, median_runs, read_report, summarise
+from fairseq_posenc.finetuning.table import compare, table
+
+CONFIGURATION = {"model": {"arch": "roberta_tisa"}, "epochs": 3}
 
 
 def run(task, lr, seed, **metrics):
-    return {"task": task, "lr": lr, "seed": seed, "scores": {task: metrics}}
+    """A result; without metrics, that of a run that diverged."""
+    outcome = {"status": "finished", "scores": {task: metrics}} if metrics else {"status": "diverged", "reason": "NaN"}
+    about = {"configuration": CONFIGURATION, "versions": {"torch": "2"}, "folder": f"{task}-{lr}-{seed}", "seconds": 1.0}
+    return {"task": task, "lr": lr, "seed": seed, **outcome, **about}
 
 
 # lr 1: 50, 60, 90 (median 60); lr 2: 70, 71, 72 (median 71). The best run is of lr 1, the best median of lr 2.
@@ -39,10 +47,15 @@ def test_error_reduction():
     assert math.isnan(compare(100.0, 100.0)[1])
 
 
+def cells(text):
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
+
+
 def test_table_beside_a_baseline(tmp_path):
     write_report([run("RTE", 1.0, 1, accuracy=60.0)], tmp_path)
-    text = table(summarise([*RUNS, *PAIR]), read_baseline(tmp_path / "results.json"))
-    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()]
+    assert json.loads((tmp_path / "results.json").read_text())["tasks"]["RTE"]["median"]["overall"]["std"] is None
+    text = table(summarise([*RUNS, *PAIR]), read_report(tmp_path / "results.json"))
+    lines = cells(text)
     assert lines[0][-2:] == ["Δ", "Δ%"]
     assert lines[2] == ["RTE", "accuracy", "90.00", "2", "71.00", "71.00", "1.00", "70.00", "72.00", "3", "+11.00", "+27.50"]
     assert lines[3][-2:] == ["–", "–"]  # the baseline has no MRPC
@@ -52,7 +65,110 @@ def test_table_beside_a_baseline(tmp_path):
 
 def test_what_is_no_baseline(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"results\.json"):
-        read_baseline(tmp_path / "none.json")
+        read_report(tmp_path / "none.json")
     (tmp_path / "other.json").write_text("{}")
     with pytest.raises(ValueError, match="--baseline"):
-        read_baseline(tmp_path / "other.json")
+        read_report(tmp_path / "other.json")
+
+
+MEDIAN = ("tasks", "RTE", "median")
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("tasks",), []),
+        (("tasks", "RTE"), None),
+        (MEDIAN, 3),
+        ((*MEDIAN, "scores"), None),
+        ((*MEDIAN, "scores", "RTE"), [1]),
+        ((*MEDIAN, "scores", "RTE", "accuracy"), 71.0),
+        ((*MEDIAN, "scores", "RTE", "accuracy", "median"), "71"),
+        ((*MEDIAN, "scores", "RTE", "accuracy", "median"), math.nan),
+        ((*MEDIAN, "scores", "RTE", "accuracy", "median"), math.inf),
+        (("tasks", "RTE", "settings"), "epochs"),
+        (("average",), 71.0),
+        (("average", "median"), True),
+    ],
+)
+def test_a_baseline_is_checked_down_to_what_the_table_reads(place, value, tmp_path):
+    write_report(RUNS, tmp_path)
+    report = json.loads((tmp_path / "results.json").read_text())
+    *way, last = place
+    inner = report
+    for key in way:
+        inner = inner[key]
+    inner[last] = value
+    (tmp_path / "changed.json").write_text(json.dumps(report))
+    with pytest.raises(
+        ValueError, match=rf"changed\.json has another shape than it must: \.{'.'.join(place)}: .*--baseline takes"
+    ):
+        read_report(tmp_path / "changed.json")
+
+
+def test_a_report_without_settings_can_be_read(tmp_path):
+    """As earlier releases wrote it."""
+    write_report(RUNS, tmp_path)
+    report = json.loads((tmp_path / "results.json").read_text())
+    task = {key: report["tasks"]["RTE"][key] for key in ("best", "median")}
+    (tmp_path / "old.json").write_text(json.dumps({"tasks": {"RTE": task}, "average": report["average"]}))
+    assert cells(table(summarise(RUNS), read_report(tmp_path / "old.json")))[2][-2:] == ["+0.00", "+0.00"]
+
+
+# lr 3: of four seeds one diverged; of lr 4 three; of lr 5 all.
+UNSTABLE = [
+    *(run("RTE", 3.0, seed, accuracy=value) for seed, value in enumerate((71.0, 73.0, 72.0), 1)),
+    run("RTE", 3.0, 4),
+    run("RTE", 4.0, 1, accuracy=99.0),
+    *(run("RTE", 4.0, seed) for seed in (2, 3, 4)),
+    *(run("RTE", 5.0, seed) for seed in (1, 2, 3, 4)),
+]
+
+
+def test_a_diverged_run_counts_as_the_worst(tmp_path):
+    """The median of -∞, 71, 72, 73 is 71.5; the other figures are of the three that finished."""
+    text = write_report(UNSTABLE, tmp_path)
+    row = cells(text)[2]
+    assert row == ["RTE", "accuracy", "99.00", "3", "71.50", "72.00", "1.00", "71.00", "73.00", "4 (1 diverged)"]
+    where = "1 of 4 at the learning rate 3, 3 of 4 at the learning rate 4, 4 of 4 at the learning rate 5"
+    assert text.splitlines()[-1] == f"RTE: 8 of 12 runs diverged ({where})."
+    assert (tmp_path / "results.md").read_text() == f"{text}\n"
+    report = json.loads((tmp_path / "results.json").read_text())
+    assert [run["status"] for run in report["tasks"]["RTE"]["runs"]].count("diverged") == 8
+    assert best_run(UNSTABLE)["lr"] == 4.0
+
+
+def test_a_median_that_falls_on_a_diverged_run(tmp_path):
+    """Of two learning rates without a median that with a run that finished, though it is named last."""
+    runs = [run("RTE", 5.0, 1), *[run for run in UNSTABLE if run["lr"] == 4.0]]
+    text = write_report([*runs, *PAIR], tmp_path)
+    assert cells(text)[2] == ["RTE", "accuracy", "99.00", "4", "diverged", "99.00", "–", "99.00", "99.00", "4 (3 diverged)"]
+    assert cells(text)[-1][:5] == ["average", "", "84.50", "", "–"]
+    beside = cells(table(summarise([*RUNS, *PAIR]), read_report(tmp_path / "results.json")))
+    assert [line[-2:] for line in beside[2:]] == [["–", "–"], ["+0.00", "+0.00"], ["+0.00", "+0.00"], ["–", "–"]]
+
+
+def test_every_run_diverged(tmp_path):
+    runs = [run("RTE", 5.0, seed) for seed in (1, 2)]
+    text = write_report(runs, tmp_path)
+    assert cells(text)[2] == ["RTE", "", "diverged", *["–"] * 6, "2 (2 diverged)"]
+    assert best_run(runs) is None
+    report = read_report(tmp_path / "results.json")
+    assert report["average"] == {"best": None, "median": None}
+    assert cells(table(summarise(RUNS), report))[2][-2:] == ["–", "–"]
+    assert len({len(line) for line in cells(table(report, report))}) == 1
+
+
+def test_a_report_says_what_it_is_of():
+    report = summarise([*RUNS, *PAIR])
+    task = report["tasks"]["RTE"]
+    assert task["model"] == {"arch": "roberta_tisa"}
+    assert task["settings"] == {"epochs": 3, "lrs": [1.0, 2.0], "seeds": [1, 2, 3]}
+    scores = [(run["lr"], run["seed"], run["scores"]["RTE"]["accuracy"]) for run in task["runs"]]
+    assert scores == [(1.0, 1, 50.0), (1.0, 2, 60.0), (1.0, 3, 90.0), (2.0, 1, 72.0), (2.0, 2, 70.0), (2.0, 3, 71.0)]
+    assert report["versions"] == [{"torch": "2"}]
+
+
+def test_edited_results_of_other_scores_are_named():
+    with pytest.raises(ValueError, match=r"RTE-1\.0-2 and RTE-1\.0-1 .* other scores: \['RTE f1'\] and \['RTE accuracy'\]"):
+        summarise([run("RTE", 1.0, 1, accuracy=60.0), run("RTE", 1.0, 2, f1=50.0)])

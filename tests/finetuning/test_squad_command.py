@@ -47,6 +47,7 @@ def test_end_to_end(version, checkpoint, tmp_path, capsys):
         assert all(official[name] == value for name, value in scored.items())
         assert set(files["null_odds.json"]) == set(predictions)
         threshold = files["metrics.json"]["threshold"]
+        assert files["metrics.json"]["f1"] == pytest.approx(files["metrics.json"]["best_f1"])
         assert all((odds > threshold) == (predictions[id_] == "") for id_, odds in files["null_odds.json"].items())
     for id_, best in files["nbest.json"].items():
         assert len(best) == 3 + (version == "2.0")
@@ -81,10 +82,14 @@ def test_plain_fairseq_train(checkpoint, tmp_path, run):
 
 def test_flags_that_make_no_sense(checkpoint, tmp_path, capsys):
     data = write_squad(tmp_path / "squad", "1.1", paragraphs=1)
+    (tmp_path / "squad.yaml").write_text("tasks: {SQuAD2.0: {epochs: 3}}")
     for flags, message in [
         (["--null-threshold", "1"], "--null-threshold is for --version 2.0"),
         (["--n-best", "0"], "--n-best 0: at least 1"),
         (["--max-length", "70"], "--max-length 70"),
+        (["--config", str(tmp_path / "squad.yaml")], "names 'SQuAD2.0', which is no task: did you mean SQuAD-2.0?"),
+        ([], "--max-length 32 leaves no room"),
+        ([*WINDOWS, "--train-flags=--bf61"], "--train-flags '--bf61'"),
     ]:
         assert squad(data, "1.1", checkpoint, tmp_path / "out", *flags) == 2
         assert message in " ".join(capsys.readouterr().err.split())
@@ -100,6 +105,20 @@ def test_the_data_set_is_not_removed(checkpoint, tmp_path, capsys, monkeypatch):
         assert f"train-v1.1.json lies in --out {out}, which is written over" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in data.iterdir()} == before
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["data"]
+def test_null_thresholds_are_numbers(checkpoint, tmp_path, capsys):
+    assert squad(tmp_path, "2.0", checkpoint, tmp_path / "out", "--null-threshold", "nan") == 2
+    assert "--null-threshold must be a finite number, got nan" in capsys.readouterr().err
+    assert squad(tmp_path, "2.0", checkpoint, tmp_path / "out", *WINDOWS) == 2
+    assert "train-v2.0.json and" in capsys.readouterr().err
+
+
+def test_a_run_that_diverges(checkpoint, tmp_path, capsys):
+    data = write_squad(tmp_path / "squad", "2.0", paragraphs=2)
+    flags = [*WINDOWS, "--lrs", "1e30,1e-3", "--epochs", "1", "--batch-size", "8"]
+    assert squad(data, "2.0", checkpoint, tmp_path / "out", *flags) == 0
+    assert "SQuAD-2.0: 1 of 2 runs diverged (1 of 1 at the learning rate 1e+30)." in capsys.readouterr().out
+    assert outputs(tmp_path / "out", "2.0", lr="1e+30")["result.json"]["status"] == "diverged"
+    assert outputs(tmp_path / "out", "2.0")["result.json"]["status"] == "finished"
 
 
 @pytest.mark.slow

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairseq_posenc.finetuning.squad.answers import AnswerLimits, predict
-from fairseq_posenc.finetuning.squad.reader import Question, read
+from fairseq_posenc.finetuning.squad.prepare import prepare
+from fairseq_posenc.finetuning.squad.reader import Question, find, read
 from fairseq_posenc.finetuning.squad.windows import (
     WindowLimits,
     WindowMaker,
@@ -59,12 +60,15 @@ def first_question(content):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda content: first_question(content).pop("question"), "'question'"),
+        (
+            lambda content: first_question(content).pop("question"),
+            r"data\[0\]\.paragraphs\[0\]\.qas\[0\]\.question: Field required",
+        ),
         (lambda content: first_question(content).update(id="q0-1"), "an earlier question has the same id"),
-        (lambda content: first_question(content)["answers"][0].pop("text"), "'text'"),
-        (lambda content: content["data"][0]["paragraphs"][0].pop("context"), "paragraph 1: 'context'"),
+        (lambda content: first_question(content)["answers"][0].pop("text"), r"qas\[0\]\.answers\[0\]\.text: Field required"),
+        (lambda content: content["data"][0]["paragraphs"][0].pop("context"), r"paragraphs\[0\]\.context: Field required"),
         (lambda content: content["data"][0]["paragraphs"][0].update(context=" "), "paragraph 1: 'context'"),
-        (lambda content: content.pop("data"), "no list 'data'"),
+        (lambda content: content.pop("data"), r"\.data: Field required.*must be a SQuAD file"),
         (lambda content: content["data"].clear(), "has no questions"),
     ],
 )
@@ -72,6 +76,107 @@ def test_bad_files_are_named(tmp_path, content, change, message):
     change(content)
     with pytest.raises(ValueError, match=message):
         reread(tmp_path, content)
+
+
+def paragraph(content):
+    return content["data"][0]["paragraphs"][0]
+
+
+def first_answer(content):
+    return first_question(content)["answers"][0]
+
+
+PLACES = [
+    (lambda content: content, "data", list),
+    (lambda content: content["data"], 0, dict),
+    (lambda content: content["data"][0], "title", str),
+    (lambda content: content["data"][0], "paragraphs", list),
+    (lambda content: content["data"][0]["paragraphs"], 0, dict),
+    (paragraph, "context", str),
+    (paragraph, "qas", list),
+    (lambda content: paragraph(content)["qas"], 0, dict),
+    (first_question, "id", str),
+    (first_question, "question", str),
+    (first_question, "is_impossible", bool),
+    (first_question, "answers", list),
+    (lambda content: first_question(content)["answers"], 0, dict),
+    (first_answer, "text", str),
+    (first_answer, "answer_start", int),
+]
+VALUES = [None, 3, 1.5, "text", True, [3], {}, {"x": 3}]
+
+
+@pytest.mark.parametrize(("holder", "key", "kind"), PLACES)
+def test_values_of_other_types_are_named(holder, key, kind, tmp_path, content):
+    own = holder(content)[key]
+    assert type(own) is kind
+    place = f"[{key}]" if key == 0 else f".{key}"
+    for value in VALUES:
+        if type(value) is kind and kind not in (list, dict):
+            continue
+        holder(content)[key] = value
+        with pytest.raises(ValueError, match=r"\.data\S*: .*must be a SQuAD file") as caught:
+            reread(tmp_path, content)
+        assert place in str(caught.value)
+        holder(content)[key] = own
+
+
+@pytest.mark.parametrize("start", [10**30, -1, -(10**30)])
+def test_answers_beyond_the_text_are_named(start, tmp_path, content):
+    first_answer(content)["answer_start"] = start
+    with pytest.raises(ValueError, match=f"is not at answer_start {start}, where the context has ''"):
+        reread(tmp_path, content)
+
+
+@pytest.mark.parametrize("text", ["\ud800", "a\udfff", "\ud800\ud800"])
+@pytest.mark.parametrize("change", [first_answer, first_question, paragraph])
+def test_halves_of_characters_are_named(text, change, tmp_path, content):
+    change(content).update({"text": text, "question": text, "context": text})
+    with pytest.raises(ValueError, match=r"changed\.json is not JSON \(.* at line 1 column \d+\)"):
+        reread(tmp_path, content)
+
+
+@pytest.mark.parametrize("text", ["[" * 100000, '{"data":' * 100000, '{"data": NaN}', "\x00", '{"data": [}', ""])
+def test_what_is_no_json(text, tmp_path):
+    (tmp_path / "bad.json").write_text(text)
+    with pytest.raises(ValueError, match=r"bad\.json (is not JSON|has another shape).*copy it again") as caught:
+        list(read(tmp_path / "bad.json", "2.0"))
+    assert len(str(caught.value)) < 500
+
+
+def test_a_byte_order_mark_is_passed_over(tmp_path, content):
+    (tmp_path / "bom.json").write_text(json.dumps(content), "utf-8-sig")
+    assert len(list(read(tmp_path / "bom.json", "2.0"))) == 10
+
+
+def test_both_missing_files_are_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"train-v2\.0\.json and .*dev-v2\.0\.json not found: --data"):
+        find(tmp_path, "2.0")
+
+
+def test_answers_without_tokens_are_left_out(tmp_path, data_bin, capsys):
+    """A character that the vocabulary's normalisation drops, as the last of a text or as all of it."""
+    qas = [{"id": id_, "question": "?", "answers": [{"text": text, "answer_start": at}]} for id_, text, at in
+           (("a", "\u200b", 8), ("b", "ball", 4))]  # fmt: skip
+    nothing = {"context": "\u200b", "qas": [{"id": "c", "question": "?", "answers": [{"text": "\u200b", "answer_start": 0}]}]}
+    vocabulary = Vocabulary(data_bin)
+
+    def prepared(*paragraphs):
+        (tmp_path / "train.json").write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
+        maker = WindowMaker(vocabulary, WindowLimits(length=48, stride=10, question=16))
+        return prepare({"train": tmp_path / "train.json"}, tmp_path / "out", vocabulary, maker, {}, "1.1", "stop")
+
+    assert prepared({"context": "red ball\u200b", "qas": qas}, nothing) == 1
+    assert "train: 2 questions left out" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="train: no question is left"):
+        prepared(nothing)
+
+
+def test_a_context_without_an_answer_has_odds_that_json_knows():
+    (nothing,) = windows(encoding(1), encoding(0), WindowLimits(length=9, stride=2, question=1), bos=0, eos=2)
+    prediction = predict(Question("q", "?", "\u200b", (), ()), encoding(0), [nothing], [np.zeros((5, 2))], AnswerLimits())
+    assert prediction.text == ""
+    assert 1e300 < prediction.null_odds < float("inf")
 
 
 def test_the_other_version_and_damaged_files(tmp_path, content):

@@ -1,14 +1,16 @@
-"""The leaderboard's files: one a test set, of the columns index and prediction."""
+"""The leaderboard's files: one per test set, of the columns index and prediction."""
 
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
 from ...files import atomic_write
+from ..grid import Result
 from .tasks import SCALE, GlueTask
 
 
@@ -26,8 +28,12 @@ def write_predictions(task: GlueTask, predictions: np.ndarray, path: Path) -> No
             stream.write(f"{index}\t{label}\n")
 
 
-def collect(tests: Iterable[str], run: Path, folder: Path) -> None:
-    """Copy a run's files to where they are handed in from."""
+def collect(tests: Iterable[str], run: Result | None, out: Path) -> None:
+    """Copy a run's files to where they are handed in from; where there is no such run, say that there are none."""
+    folder = out / "submission"
     folder.mkdir(parents=True, exist_ok=True)
-    for test in tests:
-        shutil.copyfile(run / prediction_file(test), folder / prediction_file(test))
+    for name in map(prediction_file, tests):
+        if run is None:
+            print(f"{folder / name} is not written, since every run diverged", file=sys.stderr)
+        else:
+            shutil.copyfile(out / run["folder"] / name, folder / name)

@@ -31,7 +31,8 @@ def read(path: Path, task: GlueTask, labelled: bool = True, skip_bad: bool = Fal
     Args:
         path: a train, dev or test file of ``task``.
         labelled: whether it has labels (test files have none).
-        skip_bad: leave out rows that cannot be read, and say how many, rather than stop at the first.
+        skip_bad: leave out rows that cannot be read, and say how many, rather than stop at the first. Not in test files: the
+            leaderboard wants an answer to every row.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -42,10 +43,11 @@ def read(path: Path, task: GlueTask, labelled: bool = True, skip_bad: bool = Fal
         try:
             example = _example(fields, columns, task, labelled, count)
         except ValueError as error:
-            if not skip_bad:
-                raise ValueError(
-                    f"{path}, line {line}: {error}. Correct the line, or leave such rows out with --skip-bad."
-                ) from None
+            if not (skip_bad and labelled):
+                advice = (
+                    ", or leave such rows out with --skip-bad" if labelled else ": the leaderboard wants every row of a test set"
+                )
+                raise ValueError(f"{path}, line {line}: {error}. Correct the line{advice}.") from None
             skipped += 1
             continue
         count += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -48,8 +49,8 @@ class Prediction:
 
     @property
     def null_odds(self) -> float:
-        """How much more having no answer scores than the best answer."""
-        return self.null - self.best[0].score if self.best else float("inf")
+        """How much more having no answer scores than the best answer; where there is none, more than any model could say."""
+        return self.null - self.best[0].score if self.best else sys.float_info.max  # JSON has no infinity
 
 
 def predict(

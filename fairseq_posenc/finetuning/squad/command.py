@@ -2,7 +2,7 @@
 
 DATA holds train-v1.1.json and dev-v1.1.json, or train-v2.0.json and dev-v2.0.json. Each learning rate and seed is one run of
 fairseq's trainer (--task squad --criterion squad); the same command again does only what is not done yet. OUT gets results.json,
-results.md, and a folder a run with predictions.json, nbest.json, metrics.json and, for 2.0, null_odds.json.
+results.md, and a folder per run with predictions.json, nbest.json, metrics.json and, for 2.0, null_odds.json.
 
     fairseq-posenc squad --data squad --version 2.0 --checkpoint checkpoints/checkpoint_best.pt --out squad-tisa
 """
@@ -10,18 +10,17 @@ results.md, and a folder a run with predictions.json, nbest.json, metrics.json a
 from __future__ import annotations
 
 import argparse
+import math
 from pathlib import Path
 
 from ... import ownership
 from .. import hyperparameters
-from ..grid import run_grid
+from ..benchmark import fine_tune
 from ..options import add_common_flags, inputs
 from ..pretrained import Pretrained
-from ..report import read_baseline, write_report
-from ..tuning import remove_starts
 from .prepare import PREPARATION
 from .reader import VERSIONS
-from .runs import DEFAULTS, LRS, SEEDS, SquadRuns
+from .runs import DEFAULTS, SquadRuns
 from .windows import WindowLimits
 
 
@@ -33,18 +32,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_common_flags(parser)
     group = parser.add_argument_group("windows and answers")
     group.add_argument("--max-length", type=int, metavar="N",
-                       help=f"tokens of a window (default: {limits.length}, or what the model's positions reach)")  # fmt: skip
+                       help=f"tokens of a window (default: as a sample in pretraining, {limits.length} at most)")  # fmt: skip
     group.add_argument("--doc-stride", type=int, default=limits.stride, metavar="N",
                        help=f"tokens from one window's part of the context to the next (default: {limits.stride})")  # fmt: skip
     group.add_argument("--max-question-length", type=int, default=limits.question, metavar="N",
                        help=f"tokens of a question, the rest is cut off (default: {limits.question})")  # fmt: skip
     group.add_argument("--max-answer-length", type=int, default=30, metavar="N", help="tokens of an answer (default: 30)")
-    group.add_argument("--n-best", type=int, default=20, metavar="N", help="answers a question in nbest.json (default: 20)")
+    group.add_argument("--n-best", type=int, default=20, metavar="N", help="answers per question in nbest.json (default: 20)")
     group.add_argument("--null-threshold", type=float, metavar="T", help="2.0: by how much having no answer must outscore the "
                        "best answer to be predicted (default: what gives the best F1 on the development set)")  # fmt: skip
     group.add_argument("--bad-answers", choices=("stop", "skip"), default="stop", help="what becomes of an answer that is not "
                        "where the file says (default: stop)")  # fmt: skip
-    hyperparameters.add_flags(parser, DEFAULTS, LRS, SEEDS)
+    hyperparameters.add_flags(parser, DEFAULTS)
 
 
 def main(args: argparse.Namespace) -> None:
@@ -58,11 +57,9 @@ def main(args: argparse.Namespace) -> None:
             raise ValueError(f"--{flag.replace('_', '-')} {getattr(args, flag)}: at least 1 is needed")
     if args.null_threshold is not None and args.version == "1.1":
         raise ValueError("--null-threshold is for --version 2.0: in 1.1 every question has an answer")
-    baseline = read_baseline(args.baseline) if args.baseline else None
+    if args.null_threshold is not None and not math.isfinite(args.null_threshold):
+        raise ValueError(f"--null-threshold must be a finite number, got {args.null_threshold}")
     pretrained = Pretrained(args.checkpoint, args.data_bin)
     read = [*inputs(args, pretrained), ("--data", args.data / f"train-v{args.version}.json")]
     with ownership.output(args.out, PREPARATION.command, read, PREPARATION.made_before):
-        runs = SquadRuns(args, pretrained)
-        results = run_grid(runs.cells, args.out, runs.run, {}, args.keep_checkpoints)
-        remove_starts(args.out, [runs.name])
-        print(write_report(results, args.out, baseline))
+        fine_tune([SquadRuns(args, pretrained)], args)

@@ -17,7 +17,7 @@ from ..vocabulary import Vocabulary
 from .reader import Question, read
 from .windows import WindowMaker, answer_text, answer_tokens, target
 
-PREPARATION = Preparation("squad", "windows")
+PREPARATION = Preparation("squad")
 
 
 def prepare(
@@ -48,7 +48,7 @@ def prepare(
 def _write(questions: Iterable[Question], prefix: Path, vocabulary: Vocabulary, maker: WindowMaker) -> int:
     symbols = len(vocabulary.dictionary)
     spans: list[np.ndarray] = []
-    inexact = answered = 0
+    inexact = answered = unseen = 0
     dtype = np.dtype(np.uint16 if symbols < 65500 else np.uint32)  # fairseq's own choice
     with DatabinWriter(prefix, dtype, symbols) as writer:
         for question, context, windows in maker(tqdm(questions, desc=f"encoding {prefix.name}", unit=" questions")):
@@ -56,12 +56,19 @@ def _write(questions: Iterable[Question], prefix: Path, vocabulary: Vocabulary, 
             if question.answers:
                 answer, start = question.answers[0], question.starts[0]
                 span = answer_tokens(context, start, start + len(answer))
+                if span[0] == len(context):
+                    unseen += 1
+                    continue
                 answered += 1
                 inexact += answer_text(question.context, context, *span) != answer.strip()
             for window in windows:
                 writer.add(window.tokens, np.array([len(window.tokens)]))
                 spans.append(np.array(target(window, span), dtype=np.int32))
         writer.finish()
+    if unseen:
+        print(f"{prefix.name}: {unseen} questions left out, whose answers have no token in this vocabulary", file=sys.stderr)
+    if not spans:
+        raise ValueError(f"{prefix.name}: no question is left. Is this the vocabulary of the text's language?")
     with atomic_write(f"{prefix}.spans.npy", "wb") as stream:
         np.save(stream, np.stack(spans))
     if inexact:

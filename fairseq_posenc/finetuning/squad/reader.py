@@ -2,14 +2,46 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from pydantic import TypeAdapter
+from typing_extensions import NotRequired, TypedDict
+
+from ..records import read_json
 
 VERSIONS = ("1.1", "2.0")
+
+
+class _Answer(TypedDict):
+    text: str
+    answer_start: int
+
+
+class _Entry(TypedDict):
+    id: str
+    question: str
+    answers: NotRequired[list[_Answer]]
+    is_impossible: NotRequired[bool]
+
+
+class _Paragraph(TypedDict):
+    context: str
+    qas: list[_Entry]
+
+
+class _Article(TypedDict):
+    title: NotRequired[str]
+    paragraphs: list[_Paragraph]
+
+
+class _File(TypedDict):
+    data: list[_Article]
+
+
+SHAPE = TypeAdapter(_File)
 
 
 @dataclass(frozen=True)
@@ -43,9 +75,9 @@ def read(path: Path, version: str, bad_answers: str = "stop", labelled: bool = T
     """
     seen: set[str] = set()
     skipped = 0
-    for title, number, paragraph in _paragraphs(path):
+    for place, paragraph in _paragraphs(path):
         for entry in paragraph["qas"]:
-            where = f"{path}, article {title!r}, paragraph {number}, question {entry.get('id')!r}"
+            where = f"{place}, question {entry['id']!r}"
             question = _question(entry, paragraph["context"], version, where, labelled)
             if question.id in seen:
                 raise ValueError(f"{where}: an earlier question has the same id; ids must differ")
@@ -60,41 +92,48 @@ def read(path: Path, version: str, bad_answers: str = "stop", labelled: bool = T
         print(f"{path}: {skipped} answers left out, since they are not where the file says", file=sys.stderr)
 
 
-def _paragraphs(path: Path) -> Iterator[tuple[str, int, dict[str, Any]]]:
-    """(title, number from 1, paragraph)"""
-    if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist: --data is the folder of train-v1.1.json, dev-v1.1.json and so on")
-    try:
-        content = json.loads(path.read_text("utf-8-sig"))
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON ({error}). It may be empty or cut short: copy it again.") from None
-    if not isinstance(content, dict) or not isinstance(content.get("data"), list):
-        raise ValueError(f"{path} has no list 'data', and so is not a SQuAD file")
-    for i, article in enumerate(content["data"], 1):
-        title = article.get("title", f"number {i}")
-        for number, paragraph in enumerate(article.get("paragraphs", []), 1):
-            if not str(paragraph.get("context", "")).strip() or not isinstance(paragraph.get("qas"), list):
-                raise ValueError(f"{path}, article {title!r}, paragraph {number}: 'context' or 'qas' is missing or empty")
-            yield title, number, paragraph
+def find(data: Path, version: str) -> dict[str, Path]:
+    """fairseq's names of the splits: SQuAD's files.
+
+    Raises:
+        FileNotFoundError: some are missing; names them all.
+    """
+    files = {split: data / f"{name}-v{version}.json" for split, name in (("train", "train"), ("valid", "dev"))}
+    _require(*files.values())
+    return files
 
 
-def _question(entry: dict[str, Any], context: str, version: str, where: str, labelled: bool) -> Question:
-    try:
-        answers = [] if entry.get("is_impossible") else entry.get("answers", [])
-        question = Question(
-            id=str(entry["id"]),
-            text=entry["question"],
-            context=context,
-            answers=tuple(answer["text"] for answer in answers),
-            starts=tuple(int(answer["answer_start"]) for answer in answers),
+def _require(*paths: Path) -> None:
+    missing = [str(path) for path in paths if not path.is_file()]
+    if missing:
+        raise FileNotFoundError(
+            f"{' and '.join(missing)} not found: --data is the folder of train-v1.1.json, dev-v1.1.json and so on"
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"{where}: 'id', 'question', 'text' or 'answer_start' is missing or wrong ({type(error).__name__}: {error})"
-        ) from None
+
+
+def _paragraphs(path: Path) -> Iterator[tuple[str, _Paragraph]]:
+    """(where it is, paragraph)"""
+    _require(path)
+    content = read_json(path, SHAPE, "It must be a SQuAD file, and may be cut short: copy it again.")
+    for i, article in enumerate(content["data"], 1):
+        for number, paragraph in enumerate(article["paragraphs"], 1):
+            where = f"{path}, article {article.get('title', f'number {i}')!r}, paragraph {number}"
+            if not paragraph["context"].strip():
+                raise ValueError(f"{where}: 'context' is empty")
+            yield where, paragraph
+
+
+def _question(entry: _Entry, context: str, version: str, where: str, labelled: bool) -> Question:
+    answers = [] if entry.get("is_impossible") else entry.get("answers", [])
     if labelled and not answers and version == "1.1":
         raise ValueError(f"{where} has no answer, which SQuAD 1.1 does not know: is this a file for --version 2.0?")
-    return question
+    return Question(
+        id=entry["id"],
+        text=entry["question"],
+        context=context,
+        answers=tuple(answer["text"] for answer in answers),
+        starts=tuple(answer["answer_start"] for answer in answers),
+    )
 
 
 def _checked(question: Question, bad_answers: str, where: str) -> Question:

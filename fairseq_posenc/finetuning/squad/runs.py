@@ -13,69 +13,81 @@ from torch import nn
 from tqdm import tqdm
 
 from ...files import sha256
-from ..grid import Cell, write_json
-from ..hyperparameters import Hyperparameters, resolve
+from ..grid import Cell, Progress
+from ..hyperparameters import Defaults, Hyperparameters, resolve
 from ..inference import infer
 from ..options import max_length
 from ..pretrained import Pretrained
-from ..training import Progress, load
+from ..records import write_json
+from ..training import load
 from ..tuning import FineTuning
 from .answers import AnswerLimits, Prediction, predict, softmax
 from .prepare import prepare
-from .reader import Question, read
-from .scorer import Scores, score_v1, score_v2
+from .reader import Question, find, read
+from .scorer import Scores, applied_threshold, score_v1, score_v2
 from .windows import WindowLimits, WindowMaker
 
-DEFAULTS, LRS, SEEDS = Hyperparameters(epochs=2, batch_size=48, weight_decay=0.01), (1.5e-5,), 1
+DEFAULTS = Defaults(
+    Hyperparameters(epochs=2, batch_size=48, weight_decay=0.01), lrs=(1.5e-5,), seeds=1, tasks=("SQuAD-1.1", "SQuAD-2.0")
+)
 """RoBERTa's (Liu et al. 2019, table 10)."""
 QUESTIONS = 512  # predicted at a time
 
 
 class SquadRuns:
-    """SQuAD's data, grid and hyperparameters, prepared for training.
+    """SQuAD's data, grid and hyperparameters.
 
     Args:
         args: the command's flags.
         pretrained: what is fine-tuned.
 
     Attributes:
+        name: with the version.
         cells: the grid.
+        needs: files that a finished run has beside its result: none.
 
     Raises:
         ValueError, OSError: the files, the flags, or the checkpoint's fit to them are wrong.
     """
 
     def __init__(self, args: argparse.Namespace, pretrained: Pretrained) -> None:
+        self.name = f"SQuAD-{args.version}"
         self._args = args
         self._vocabulary = pretrained.vocabulary
-        self.name = f"SQuAD-{args.version}"
-        settings, grid = resolve(args, self.name, DEFAULTS, LRS, SEEDS)
-        length = max_length(args.max_length, pretrained, least=args.max_question_length + 8, default=384)
-        limits = WindowLimits(length, args.doc_stride, args.max_question_length)
-        self._maker = WindowMaker(pretrained.vocabulary, limits)
-        self._dev = args.data / f"dev-v{args.version}.json"
-        splits = {"train": args.data / f"train-v{args.version}.json", "valid": self._dev}
-        cut = {"vocabulary": sha256(pretrained.vocabulary.folder / "dict.txt"), **dataclasses.asdict(limits)}
-        identity = {**cut, "vocabulary": pretrained.vocabulary.digests(), "bad_answers": args.bad_answers}
-        data = args.out / "data" / self.name
-        windows = prepare(splits, data, self._vocabulary, self._maker, identity, args.version, args.bad_answers)
-        arguments = [str(data), "--task", "squad", "--criterion", "squad"]
-        self._tuning = FineTuning(self.name, args, pretrained, settings, arguments, windows)
+        self._data = args.out / "data" / self.name
+        settings, grid = resolve(args, self.name, DEFAULTS)
+        length = max_length(args.max_length, pretrained, least=1, default=WindowLimits.length)
+        self._limits = WindowLimits(length, args.doc_stride, args.max_question_length)
+        self._maker = WindowMaker(pretrained.vocabulary, self._limits)
         self._answers = AnswerLimits(best=args.n_best, tokens=args.max_answer_length)
+        self._splits = find(args.data, args.version)
+        arguments = [str(self._data), "--task", "squad", "--criterion", "squad"]
+        self._tuning = FineTuning(self.name, args, pretrained, settings, arguments)
         self.cells = self._tuning.cells(
             grid,
-            data={name: sha256(path) for name, path in splits.items()},
-            windows=cut,
+            data={split: sha256(path) for split, path in self._splits.items()},
+            windows=dataclasses.asdict(self._limits),
             answers=dataclasses.asdict(self._answers),
             null_threshold=args.null_threshold,
         )
+        self.needs: list[str] = []
+
+    def prepare(self) -> None:
+        """Read both files and write what is trained on, before hours of training.
+
+        Raises:
+            ValueError: they cannot be read.
+        """
+        bad_answers = self._args.bad_answers
+        cut = {"vocabulary": self._vocabulary.digests(), **dataclasses.asdict(self._limits), "bad_answers": bad_answers}
+        self._windows = prepare(self._splits, self._data, self._vocabulary, self._maker, cut, self._args.version, bad_answers)
 
     def run(self, cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:
         """Train one cell, predict the development set into the run's folder, and score it."""
-        self._tuning.train(cell, folder, progress)
+        self._tuning.train(cell, self._windows, folder, progress)
         progress("predicting")
         model = load(folder / "checkpoint_last.pt")
-        questions = list(read(self._dev, self._args.version, self._args.bad_answers))
+        questions = list(read(self._splits["valid"], self._args.version, self._args.bad_answers))
         predictions = dict(self.predict(model, questions))
         scores, details = self._score(questions, predictions)
         write_predictions(predictions, details["threshold"], folder)
@@ -104,7 +116,7 @@ class SquadRuns:
         odds = {id_: prediction.null_odds for id_, prediction in predictions.items()}
         threshold = self._args.null_threshold
         if threshold is None:
-            threshold = score_v2(questions, texts, odds)["best_f1_thresh"]
+            threshold = applied_threshold(questions, texts, odds)
         details = score_v2(questions, texts, odds, threshold)
         names = ("exact", "f1", "HasAns_exact", "HasAns_f1", "NoAns_exact")
         return {name: details[name] for name in names if name in details}, {**details, "threshold": threshold}

@@ -8,6 +8,8 @@ annotators' answers out.
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
 import string
 from collections import Counter
@@ -99,9 +101,11 @@ def score_v2(
 def best_threshold(
     scores: Mapping[str, float], predictions: Mapping[str, str], null_odds: Mapping[str, float], answered: Mapping[str, bool]
 ) -> tuple[float, float]:
-    """(the best score that any threshold gives, that threshold), as evaluate-v2.0.py finds them.
+    """(the best score, its threshold), as evaluate-v2.0.py finds them.
 
     It lets one more question count as answered at a time, in the order of ``null_odds``, equal ones in the order of the file.
+    So it may name a threshold that does not give its score: 0 where it is best to answer nothing, whatever the odds, and
+    between questions of equal odds, which no threshold parts. :func:`applied_threshold` is what answers are chosen by.
     """
     current = best = float(sum(not has for has in answered.values()))
     threshold = 0.0
@@ -112,6 +116,27 @@ def best_threshold(
         if current > best:
             best, threshold = current, null_odds[id_]
     return 100.0 * best / len(scores), threshold
+
+
+def applied_threshold(questions: Iterable[Question], predictions: Mapping[str, str], null_odds: Mapping[str, float]) -> float:
+    """The threshold that gives the best F1 of all: of equally good ones the lowest, which is below all odds where it is best
+    to answer nothing.
+
+    Raises:
+        ValueError: a question has no prediction or no odds, or its odds are not finite.
+    """
+    questions = _predicted(_predicted(questions, predictions), null_odds)
+    unusable = [q.id for q in questions if not math.isfinite(null_odds[q.id])]
+    if unusable:
+        raise ValueError(f"the odds of {unusable[0]!r}, of having no answer, are {null_odds[unusable[0]]}: not finite")
+    gains = {q.id: _best(f1, q, predictions[q.id]) - (not any(map(normalise, q.answers))) for q in questions}
+    by_odds = sorted(gains, key=null_odds.__getitem__)
+    current, best, threshold = 0.0, 0.0, math.nextafter(null_odds[by_odds[0]], -math.inf)
+    for odds, ids in itertools.groupby(by_odds, key=null_odds.__getitem__):  # equal odds are answered together
+        current += sum(gains[id_] for id_ in ids)
+        if current > best:
+            best, threshold = current, odds
+    return threshold
 
 
 def _best(measure: Callable[[str, str], float], question: Question, predicted: str) -> float:

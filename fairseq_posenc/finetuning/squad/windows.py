@@ -71,7 +71,7 @@ def windows(question: Encoding, context: Encoding, limits: WindowLimits, bos: in
 
 
 def answer_tokens(context: Encoding, start: int, end: int) -> tuple[int, int]:
-    """The first and the last token that share a character with ``text[start:end]``."""
+    """The first and the last token that share a character with ``text[start:end]``; one past the last where none follows."""
     first = bisect_right(context.ends, start)
     last = bisect_left(context.begins, end) - 1
     return first, max(first, last)

@@ -1,0 +1,90 @@
+"""What the commands do once their tasks are known: hold them against a baseline, prepare, run the grid, and report."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..files import atomic_write
+from .grid import Cell, Progress, Result, run_grid
+from .records import differences, write_json
+from .report import Report, conditions, read_report, summarise
+from .table import divergences, table
+from .tuning import remove_starts
+
+
+class TaskRuns(Protocol):
+    """One task: its cells, and how they are run.
+
+    Attributes:
+        needs: files that a finished run has beside its result.
+    """
+
+    name: str
+    cells: list[Cell]
+    needs: list[str]
+
+    def prepare(self) -> None:
+        """Read all of the data, and write what is trained on."""
+
+    def run(self, cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:
+        """See :data:`.grid.Run`."""
+
+
+def fine_tune(tasks: Sequence[TaskRuns], args: argparse.Namespace) -> list[Result]:
+    """Do what is not done yet, write the report into ``args.out``, and print it. Whatever can be refused is, before training.
+
+    Raises:
+        ValueError, OSError: the baseline is none, or of other settings; data cannot be read; see :func:`.grid.run_grid`.
+    """
+    by_name = {task.name: task for task in tasks}
+    cells = [cell for task in tasks for cell in task.cells]
+    baseline = read_report(args.baseline) if args.baseline else None
+    notes = _unequal(args.baseline, baseline, cells, args.any_baseline) if baseline else []
+    for task in tasks:
+        task.prepare()
+    needs = {task.name: task.needs for task in tasks}
+    results = run_grid(cells, args.out, lambda cell, *rest: by_name[cell.task].run(cell, *rest), needs, args.keep_checkpoints)
+    remove_starts(args.out, by_name)
+    print(write_report(results, args.out, baseline, notes))
+    return results
+
+
+def write_report(results: Sequence[Result], out: Path, baseline: Report | None = None, notes: Sequence[str] = ()) -> str:
+    """Write results.json and results.md into ``out``; returns the table, and below it what must be known to read it."""
+    report = summarise(results)
+    text = "\n\n".join([table(report, baseline), *divergences(report), *notes])
+    write_json(out / "results.json", report)
+    with atomic_write(out / "results.md") as stream:
+        stream.write(f"{text}\n")
+    return text
+
+
+def _unequal(path: Path, baseline: Report, cells: Sequence[Cell], accepted: bool) -> list[str]:
+    """What, apart from the model, the baseline's runs do not have in common with these: nothing, or one sentence.
+
+    Raises:
+        ValueError: something, and it is not ``accepted``.
+    """
+    found: dict[str, list[str]] = {}
+    names = [name for name in dict.fromkeys(cell.task for cell in cells) if name in baseline["tasks"]]
+    for name in names:
+        there = baseline["tasks"][name].get("settings")
+        here = conditions([asdict(cell) for cell in cells if cell.task == name])["settings"]
+        for text in ["its settings are unknown"] if there is None else differences(there, here):
+            found.setdefault(text, []).append(name)
+    if names and not found:
+        return []
+    text = "; ".join(f"{text} ({', '.join(tasks)})" for text, tasks in found.items()) or "it has none of these tasks"
+    if not accepted:
+        raise ValueError(
+            f"--baseline {path} is not to be compared with this grid: {text}. Run both with the same flags and data, or add "
+            "--any-baseline, which says so below the table."
+        )
+    note = f"Δ is against {path}, which differs: {text}."
+    print(note, file=sys.stderr)
+    return [note]

@@ -1,0 +1,77 @@
+"""JSON files: written whole, read only in the shape that they must have, and compared."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import platform
+import reprlib
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from ..files import atomic_write
+from ..version import __version__
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write a file that is whole or not there.
+
+    Raises:
+        ValueError: a number is infinite or none, for which JSON has no form.
+    """
+    with atomic_write(path) as stream:
+        json.dump(content, stream, indent=1, ensure_ascii=False, allow_nan=False)
+        stream.write("\n")
+
+
+def read_json(path: Path, shape: TypeAdapter, advice: str) -> Any:
+    """What a file holds, in JSON's types.
+
+    Args:
+        shape: what it must be, down to the last value that is read from it.
+        advice: what to do where it is not: a sentence.
+
+    Raises:
+        ValueError: the file is not of this shape; the message names the place in it, as ``jq`` takes it.
+    """
+    try:
+        return shape.validate_json(path.read_bytes().removeprefix(codecs.BOM_UTF8), strict=True)
+    except ValidationError as error:
+        raise ValueError(f"{path} {_problem(error)}. {advice}") from None
+
+
+def read_record(path: Path, shape: TypeAdapter) -> Any:
+    """What :func:`write_json` left in a folder of output; None where there is no such file.
+
+    Raises:
+        ValueError: as :func:`read_json`.
+    """
+    return read_json(path, shape, "Remove it to have that part done anew.") if path.exists() else None
+
+
+def versions() -> dict[str, str]:
+    """Of this package and those that results rest on."""
+    others = {name: version(name) for name in ("fairseq", "torch", "numpy")}
+    return {"fairseq_posenc": __version__, **others, "python": platform.python_version()}
+
+
+def differences(before: Any, now: Any, name: str = "") -> list[str]:
+    """In words, each value that differs, in JSON's types; by its name within mappings."""
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+        return [text for key in keys for text in differences(before.get(key), now.get(key), f"{name}.{key}" if name else key)]
+    return [] if before == now else [f"{name} was {before!r}, now {now!r}"]
+
+
+def _problem(error: ValidationError) -> str:
+    first, *others = error.errors(include_url=False)
+    if first["type"] == "json_invalid":
+        return f"is not JSON ({first['ctx']['error']})"
+    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
+    value = "" if first["type"] == "missing" else f", got {reprlib.repr(first['input'])}"
+    more = f", and {len(others)} more such errors" if others else ""
+    return f"has another shape than it must: {place or 'all of it'}: {first['msg']}{value}{more}"
