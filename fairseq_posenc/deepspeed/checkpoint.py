@@ -28,9 +28,9 @@ import torch
 from torch import Tensor, distributed
 
 from ..compat import loading
+from ..errors import Refused
 from ..files import atomic_write
 from . import communication, partition
-from .config import Refused
 
 logger = logging.getLogger(__name__)
 

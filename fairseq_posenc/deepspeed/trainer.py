@@ -14,9 +14,9 @@ from fairseq.trainer import Trainer
 from pydantic import ValidationError
 from torch import Tensor, distributed, nn
 
+from ..errors import Refused
 from . import checkpoint
 from .checkpoint import Shards
-from .config import Refused
 from .optimizer import EngineOptimizer
 
 NO_STATE = "has no state of an optimizer, without which training cannot go on where it was. Start from its weights"
