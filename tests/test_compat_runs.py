@@ -19,9 +19,10 @@ from fairseq.logging import progress_bar
 
 from fairseq_posenc.compat import load_checkpoint, runs
 from fairseq_posenc.compat.leaving import LEFT_OFF
-from fairseq_posenc.errors import REFUSED, Refused
+from fairseq_posenc.errors import REFUSED
 from fairseq_posenc.files import sole_writer
 
+SCRIPTS = Path(sys.executable).parent
 FLAGS = """
     --cpu --num-workers 0 --no-progress-bar --task masked_lm --criterion masked_lm --tokens-per-sample 16 --batch-size 8
     --encoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim 16 --encoder-attention-heads 2 --no-epoch-checkpoints
@@ -181,3 +182,123 @@ def test_a_file_system_without_locks_is_said_and_a_folder_that_cannot_be_written
     (tmp_path / "file").touch()
     with ExitStack() as held:
         assert runs._lock(held, tmp_path / "file" / "folder").startswith(f"--save-dir {tmp_path / 'file' / 'folder'} cannot be")
+
+
+def test_a_training_asked_to_leave_off_goes_on_as_if_it_had_not(train, tmp_path, monkeypatch):
+    """Asked in the middle of an epoch; nothing but the time differs from a training that was not."""
+    from fairseq.trainer import Trainer
+
+    whole = train(tmp_path / "whole")
+    step = Trainer.train_step
+
+    def step_and_ask(self, *arguments):
+        if self.get_num_updates() == 4:
+            os.kill(os.getpid(), signal.SIGUSR1)
+        return step(self, *arguments)
+
+    with monkeypatch.context() as asking:
+        asking.setattr(Trainer, "train_step", step_and_ask)
+        with pytest.raises(SystemExit) as exited:
+            train(tmp_path / "asked")
+    assert exited.value.code == LEFT_OFF
+    assert updates(checkpoint(tmp_path / "asked")) == 5
+    assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
+    again = train(tmp_path / "asked")
+    assert updates(again) == 10
+    assert same_weights(whole, again)
+    assert again["extra_state"]["val_loss"] == whole["extra_state"]["val_loss"]
+
+
+def test_a_handler_of_somebody_else_stays(train, tmp_path):
+    heard = []
+    before = signal.signal(signal.SIGUSR1, lambda *_: heard.append("USR1"))
+    try:
+        train(tmp_path, updates=1)
+        os.kill(os.getpid(), signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert heard == ["USR1"]
+
+
+def test_two_processes_leave_off_together_when_one_is_asked(data_bin, tmp_path):
+    """The second is asked; both stop after the same update, or the first would wait for it, or save without it."""
+    import psutil
+
+    flags = [*FLAGS, "--arch", "roberta_tisa", "--lr", "1e-3", "--distributed-world-size", "2", "--log-interval", "1"]
+    command = [SCRIPTS / "fairseq-train", data_bin, *flags, "--max-update", "100000", "--save-dir", tmp_path]
+    output = tmp_path / "log"
+    with output.open("w") as log:
+        parent = subprocess.Popen([*map(str, command)], stdout=log, stderr=log, env=environment())
+    try:
+        wait_until(lambda: "num_updates" in output.read_text(), parent)
+        second = max(child.pid for child in psutil.Process(parent.pid).children() if "spawn_main" in " ".join(child.cmdline()))
+        os.kill(second, signal.SIGUSR1)
+        assert parent.wait(120) == LEFT_OFF, output.read_text()
+    finally:
+        parent.kill()
+    said = output.read_text()
+    assert said.count("asked by SIGUSR1 to leave off, after") == 2
+    assert f"after {updates(checkpoint(tmp_path))} updates" in said
+    assert "Traceback" not in said
+
+
+def wait_until(condition, process, seconds=120):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+WATCHED = """
+import os, time
+from fairseq_posenc.compat import launchers
+with launchers.ending_with_its_launcher():
+    print(os.getpid(), flush=True)
+    time.sleep(60)
+"""
+START = """
+import subprocess, sys
+subprocess.run([sys.executable, *sys.argv[1:]])
+"""
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("above", "variables", "ends"),
+    [
+        ([SCRIPTS / "torchrun", "--nproc-per-node", "1"], {}, True),
+        (["program"], {"TORCHELASTIC_RUN_ID": "none"}, True),
+        (["deepspeed.launcher.launch"], {}, True),
+        (["deepspeed", "deepspeed.launcher.launch"], {}, True),
+        (["program"], {}, False),
+        (["program", "program"], {}, False),
+    ],
+    ids=["torchrun", "elastic", "launch", "deepspeed", "shell", "shells"],
+)
+def test_a_process_ends_with_its_launcher_and_with_nothing_else(tmp_path, above, variables, ends):
+    """The first of ``above`` is killed; but for torchrun, all are a program that starts what its arguments say."""
+    (tmp_path / "watched.py").write_text(WATCHED)
+    for name in ("deepspeed", "deepspeed.launcher.launch", "program"):
+        (tmp_path / name).write_text(START)
+    command = [sys.executable, *above, "watched.py"]
+    first = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
+                             env=environment(**variables))  # fmt: skip
+    pid = int(first.stdout.readline())
+    try:
+        first.kill()
+        deadline = time.monotonic() + (10 if ends else 2)
+        while alive(pid) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert alive(pid) != ends
+    finally:
+        if alive(pid):
+            os.kill(pid, signal.SIGKILL)
+        first.wait()
+    assert (f"the launcher of this process (process {first.pid}) has ended" in first.stderr.read()) == ends

@@ -28,6 +28,9 @@ def ending_with_its_launcher() -> Iterator[None]:
         threading.Thread(target=_watch, args=(above, done), name="launchers", daemon=True).start()
     try:
         yield
+    except KeyboardInterrupt:  # which PyTorch sees to in the processes that it spawns
+        _say_who_is_gone(above)
+        raise
     finally:
         done.set()
 
@@ -44,18 +47,22 @@ def launchers() -> list[int]:
 
 
 def _watch(above: list[int], done: threading.Event) -> None:
-    """An orphan gets another parent, and so does a launcher whose own is gone; this cannot miss a process id used again."""
     while not done.wait(EVERY):
-        now = [os.getppid(), *map(_parent, above[:-1])]
-        if now != above:
-            gone = next(before for before, found in zip(above, now, strict=True) if before != found)
-            with suppress(Exception):  # whoever read the log may be gone as well
-                logger.error(
-                    f"the launcher of this process (process {gone}) has ended, and so does this one, lest it disturb a restart. "
-                    "The same command continues from the last checkpoint."
-                )
-                logging.shutdown()
+        if _say_who_is_gone(above):
             os._exit(1)  # not sys.exit: the main thread may be waiting for a process that will never answer
+
+
+def _say_who_is_gone(above: list[int]) -> bool:
+    """Whether any is. An orphan gets another parent, and so does a launcher whose own is gone; ids used again do not matter."""
+    now = [os.getppid(), *map(_parent, above[:-1])] if above else []
+    gone = [before for before, found in zip(above, now, strict=True) if before != found]
+    if gone:
+        with suppress(Exception):  # whoever read the log may be gone as well
+            logger.error(
+                f"the launcher of this process (process {gone[0]}) has ended, and so does this one, lest it disturb a restart. "
+                "The same command continues from the last checkpoint."
+            )
+    return bool(gone)
 
 
 def _parent(pid: int) -> int | None:

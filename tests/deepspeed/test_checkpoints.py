@@ -1,10 +1,8 @@
 """Sharded checkpoints: complete or not there, continued by any number of processes, put together into plain ones."""
 
 import shutil
-import subprocess
 import sys
 import time
-from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -13,9 +11,10 @@ from training_runs import (
     OPTIONS,
     UPDATES,
     assert_same_curve,
-    environment,
     launcher,
     needs_deepspeed,
+    running,
+    workers,
 )
 
 from fairseq_posenc.compat import load_checkpoint
@@ -251,38 +250,6 @@ def test_shards_that_nobody_has_written_are_not_looked_for(change):
     assert Shards.of(state) == Shards(NAME, processes=2, optimizer="adam")
     with pytest.raises(ValueError, match="names shards that this package has not written"):
         Shards.of({"shards": {**state["shards"], **change}})
-
-
-@contextmanager
-def running(data, save_dir, *flags):
-    """A run that saves every 5 updates and does not end; gives its process once there is a checkpoint."""
-    flags = ("--deepspeed-config", "zero2", "--save-interval-updates", 5, "--keep-interval-updates", 1, *flags)
-    command = [*launcher(), data, *OPTIONS, "--save-dir", save_dir, "--max-update", 10**6, *flags]
-    with (save_dir.parent / "log").open("w+") as log:
-        process = subprocess.Popen([*map(str, command)], stdout=log, stderr=log, env=environment(), start_new_session=True)
-        try:
-            deadline = time.monotonic() + 300
-            while not (save_dir / "checkpoint_last.pt").exists():
-                assert process.poll() is None and time.monotonic() < deadline, (save_dir.parent / "log").read_text()[-9000:]  # noqa: PT018
-                time.sleep(0.1)
-            yield process
-        finally:
-            for each in workers(process):
-                each.kill()
-            process.kill()
-            process.wait()
-
-
-def workers(process):
-    """The training processes below a launcher, by rank."""
-    import psutil
-
-    try:
-        children = psutil.Process(process.pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
-    ranks = [child for child in children if "fairseq_posenc.train" in child.cmdline()]
-    return sorted(ranks, key=lambda child: child.environ().get("RANK", ""))
 
 
 def test_a_killed_process_ends_the_others_and_a_rerun_continues(english_data_bin, train, tmp_path):
