@@ -86,7 +86,7 @@ def _settle(options: argparse.Namespace) -> None:
     from .deepspeed import config
 
     if options.distributed_timeout <= 0:
-        raise config.Refused(f"--distributed-timeout {options.distributed_timeout}: a positive number of seconds is needed")
+        raise Refused(f"--distributed-timeout {options.distributed_timeout}: a positive number of seconds is needed")
     source = options.deepspeed_config
     options.contents = None if source is None else config.read(source)
     options.stage = 0 if source is None else config.stage(options.contents, source)
@@ -222,7 +222,7 @@ def _consolidate(cfg: Any) -> None:
     if cfg.checkpoint.no_save_optimizer_state:
         logger.warning("no consolidated.pt: --no-save-optimizer-state leaves out the float32 weights; the checkpoints are plain")
     elif cfg.checkpoint.no_last_checkpoints or not last.is_file():
-        logger.warning(f"no consolidated.pt: there is no {last} of this run; for another: fairseq-posenc consolidate FILE OUT")
+        logger.warning(f"no consolidated.pt: there is no {last} of this run; of another file: fairseq-posenc consolidate")
     else:
         parameters = consolidate.write(last, last.with_name("consolidated.pt"))
         logger.info(f"wrote {last.with_name('consolidated.pt')}: {parameters:,} parameters in float32")

@@ -86,7 +86,7 @@ def test_the_end_of_training_writes_a_plain_checkpoint(sharded_run, stage, engli
 
 def test_the_command_consolidates_any_checkpoint(sharded_run, run, tmp_path):
     folder = sharded_run(3).save_dir
-    run("fairseq-posenc", "consolidate", folder / HALFWAY, tmp_path / "halfway.pt")
+    run("fairseq-posenc", "consolidate", folder / HALFWAY, "--out", tmp_path / "halfway.pt")
     halfway, end = load_checkpoint(str(tmp_path / "halfway.pt")), load_checkpoint(str(folder / "consolidated.pt"))
     assert halfway["optimizer_history"][-1]["num_updates"] == UPDATES // 2
     assert not torch.equal(
@@ -98,14 +98,14 @@ def test_the_command_consolidates_any_checkpoint(sharded_run, run, tmp_path):
 def test_consolidating_overwrites_no_sharded_checkpoint(sharded_run, run):
     last = sharded_run(3).save_dir / "checkpoint_last.pt"
     before = last.read_bytes()
-    done = run("fairseq-posenc", "consolidate", last.parent, last, check=False)
+    done = run("fairseq-posenc", "consolidate", last.parent, "--out", last, check=False)
     assert done.returncode == 2
-    assert f"OUT {last} is itself a sharded checkpoint" in done.stdout
+    assert f"--out {last} is itself a sharded checkpoint" in done.stdout
     assert last.read_bytes() == before
 
 
 def test_consolidating_says_where_it_cannot_write(sharded_run, run, tmp_path):
-    done = run("fairseq-posenc", "consolidate", sharded_run(3).save_dir, tmp_path / "missing" / "out.pt", check=False)
+    done = run("fairseq-posenc", "consolidate", sharded_run(3).save_dir, "--out", tmp_path / "missing" / "out.pt", check=False)
     assert done.returncode == 2
     assert f"there is no folder {tmp_path / 'missing'}" in done.stdout
 
@@ -116,7 +116,7 @@ def test_a_file_and_shards_of_two_models_are_not_put_together(sharded_run, run, 
     state = load_checkpoint(str(last))
     state["model"]["encoder.sentence_encoder.embed_tokens.weight"] = torch.zeros(3, 2)
     torch.save(state, last)
-    done = run("fairseq-posenc", "consolidate", last, tmp_path / "out.pt", check=False)
+    done = run("fairseq-posenc", "consolidate", last, "--out", tmp_path / "out.pt", check=False)
     assert done.returncode == 2
     assert (
         f"{last} and its shards are not of one model: encoder.sentence_encoder.embed_tokens.weight has 6 numbers" in done.stdout
@@ -177,7 +177,7 @@ def test_damage_is_named(sharded_run, run, tmp_path, damage, message):
     shutil.copytree(sharded_run(2).save_dir, tmp_path / "copy")
     last = tmp_path / "copy" / "checkpoint_last.pt"
     damage(last, shards_of(last))
-    done = run("fairseq-posenc", "consolidate", tmp_path / "copy", tmp_path / "out.pt", check=False)
+    done = run("fairseq-posenc", "consolidate", tmp_path / "copy", "--out", tmp_path / "out.pt", check=False)
     assert done.returncode == 2
     assert message in done.stdout
     assert "Traceback" not in done.stdout
