@@ -4,14 +4,18 @@ import errno
 import fcntl
 import hashlib
 import os
+import platform
 import re
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
 LOCK = ".lock"
+HOLDER = "process "
+"""How a lock's file begins, which says whose it is."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -92,23 +96,36 @@ def _no_room(error: BaseException | None) -> str | None:
 
 
 @contextmanager
-def sole_writer(folder: Path, name: str = LOCK, wait: bool = False) -> Iterator[int]:
+def sole_writer(folder: Path, name: str = LOCK, wait: bool = False, lock: Callable[..., None] = fcntl.flock) -> Iterator[int]:
     """Create ``folder`` and hold its lock ``name`` for this process.
 
-    The lock goes with the process, so a kill leaves none behind. Its file descriptor is given; a child process that
-    inherits it holds the lock as well.
+    The lock goes with the process, so a kill leaves none behind. Its file descriptor is given, and the file says whose it is.
 
     Args:
         wait: for another process that holds the lock, instead of BlockingIOError.
+        lock: ``fcntl.flock``, which a child process that inherits the file descriptor holds as well; or ``fcntl.lockf``, which
+            is this process's alone, and which NFS makes known to other hosts.
     """
     require_writable(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / name, "a") as lock:  # nothing is cut off, should the file be somebody else's
+    with open(folder / name, "a+", encoding="utf-8") as file:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if not wait:
-                raise BlockingIOError(f"another process is writing to {folder}. Wait for it, or name another folder.") from None
+                raise BlockingIOError(
+                    f"another process is writing to {folder} ({holder(folder / name)}). Wait for it, or name another folder."
+                ) from None
             print(f"{folder}: waiting for another process that works there …", file=sys.stderr, flush=True)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield lock.fileno()
+            lock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        if file.read(len(HOLDER)) in ("", HOLDER):  # else the file is somebody else's
+            file.truncate(0)
+            since = time.strftime("%Y-%m-%d %H:%M:%S")
+            print(f"{HOLDER}{os.getpid()} on {platform.node()}, since {since}", file=file, flush=True)
+        yield file.fileno()
+
+
+def holder(lock: Path) -> str:
+    """Who holds, or held last, the lock of :func:`sole_writer` whose file this is. Not for the process that holds it."""
+    return lock.read_text(encoding="utf-8").strip() or "just starting"

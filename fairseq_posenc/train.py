@@ -24,12 +24,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from .errors import LAST_WORDS, REFUSED, Refused
+
 logger = logging.getLogger("fairseq_posenc.train")
 
 HYDRA_FLAGS = ("--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp")
 TIMEOUT = 600.0  # seconds
-REFUSED = 2  # exit status
-LAST_WORDS = 10.0  # seconds; a launcher ends all processes of a host soon after the first has ended
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,11 +50,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     add_arguments(parser)
     options, rest = parser.parse_known_args(argv)
-    options.started_in = Path.cwd()
     if {"-h", "--help"} & set(rest):  # fairseq's follows
         print(f"{__doc__}\n{parser.format_help().partition(chr(10) * 2)[2]}")
     from .deepspeed import communication
-    from .deepspeed.config import Refused
 
     communication.rank_from_slurm(os.environ)  # before fairseq is imported, which then looks for LOCAL_RANK
     try:
@@ -87,7 +85,7 @@ def _settle(options: argparse.Namespace) -> None:
     from .deepspeed import config
 
     if options.distributed_timeout <= 0:
-        raise config.Refused(f"--distributed-timeout {options.distributed_timeout}: a positive number of seconds is needed")
+        raise Refused(f"--distributed-timeout {options.distributed_timeout}: a positive number of seconds is needed")
     source = options.deepspeed_config
     options.contents = None if source is None else config.read(source)
     options.stage = 0 if source is None else config.stage(options.contents, source)
@@ -113,19 +111,15 @@ def _train(cli: ModuleType, options: argparse.Namespace, arguments: list[str]) -
 
 def _call_main(options: argparse.Namespace, call_main: Callable, cfg: Any, main: Callable, **kwargs: Any) -> None:
     """fairseq's ``call_main``, which makes the processes that no launcher has made, with :func:`_run` around ``main``."""
-    from torch.multiprocessing import ProcessExitedException
-
+    from .compat import hydra_1_0
     from .deepspeed import communication
 
+    options.passing_folder = hydra_1_0.instead_of_passing_folder()
     communication.limit_waiting(options.distributed_timeout)
     if options.stage > 0 and "RANK" not in os.environ and cfg.distributed_training.distributed_world_size == 1:
         communication.world_of_one(os.environ)
     try:
         call_main(cfg, functools.partial(_run, options, main), **kwargs)
-    except ProcessExitedException as error:
-        if error.exit_code == REFUSED:  # the process has said why
-            sys.exit(REFUSED)
-        raise
     except RuntimeError as error:
         if _peer_is_gone(error):
             raise RuntimeError(_what_to_do(cfg, options, error)) from error
@@ -138,22 +132,18 @@ def _check_folder(options: argparse.Namespace, cfg: Any) -> None:
     Raises:
         Refused: no restart, and perhaps no other process, would find them.
     """
-    from .deepspeed.config import Refused
-
     save_dir = Path(cfg.checkpoint.save_dir)
-    if Path.cwd() != options.started_in and not save_dir.is_absolute() and not cfg.checkpoint.no_save:
+    if options.passing_folder and not save_dir.is_absolute() and not cfg.checkpoint.no_save:
         raise Refused(
             f"checkpoint.save_dir={save_dir} is relative, and Hydra has just made a folder for this start, {Path.cwd()}, where a "
-            "restart would not look. Add hydra.run.dir=. to the command, or give an absolute path."
+            f"restart would not look. Add {options.passing_folder} to the command, or give an absolute path."
         )
 
 
 def _run(options: argparse.Namespace, main: Callable, cfg: Any, **kwargs: Any) -> None:
     """Train in one process of an initialised world; where that is refused, say so and exit."""
-    from torch import distributed
-
+    from .compat import runs
     from .deepspeed import communication
-    from .deepspeed.config import Refused
 
     communication.limit_waiting(options.distributed_timeout)  # again, in a process that call_main made
     completed, refusal = None, None
@@ -171,9 +161,7 @@ def _run(options: argparse.Namespace, main: Callable, cfg: Any, **kwargs: Any) -
     if cfg.distributed_training.distributed_rank == 0:
         for said in sorted({each for each, _ in refusals if each is not None}):
             _say(said, sorted({host for each, host in refusals if each == said and host}))
-    if distributed.is_initialized():
-        distributed.barrier()  # a launcher ends all processes when one has ended: not before it is said
-    sys.exit(REFUSED)
+    runs.leave(REFUSED)
 
 
 def _say(refusal: str, hosts: Sequence[str] = ()) -> None:
@@ -195,10 +183,12 @@ def _prepare(options: argparse.Namespace, cfg: Any) -> dict[str, Any] | None:
 
 
 def _train_here(options: argparse.Namespace, completed: dict[str, Any] | None, main: Callable, cfg: Any, **kwargs: Any) -> None:
-    import torch
     from fairseq_cli import train
+    from torch import distributed
 
+    from .compat import hydra_1_0, runs
     from .compat.distributed import without_gpus
+    from .compat.leaving import LEFT_OFF
     from .deepspeed import checkpoint, communication
 
     if options.stage > 0:
@@ -209,12 +199,16 @@ def _train_here(options: argparse.Namespace, completed: dict[str, Any] | None, m
         from .deepspeed.trainer import DeepSpeedTrainer
 
         train.Trainer = functools.partial(DeepSpeedTrainer, deepspeed_config=completed)
-    main(cfg, **kwargs)
-    if options.stage > 0 and not options.no_consolidate and not cfg.checkpoint.no_save:
-        _consolidate(cfg)
-    if torch.distributed.is_initialized():
-        torch.distributed.barrier()
-        torch.distributed.destroy_process_group()
+    with runs.training(main, cfg) as request:
+        main(cfg, **kwargs)
+        if options.stage > 0 and not (request.granted or options.no_consolidate or cfg.checkpoint.no_save):
+            _consolidate(cfg)
+    if request.granted:
+        runs.leave(LEFT_OFF)
+    if distributed.is_initialized():
+        distributed.barrier()
+        if hydra_1_0.job_number() is None:  # the jobs of a multirun have it in common
+            distributed.destroy_process_group()
 
 
 def _consolidate(cfg: Any) -> None:
@@ -228,10 +222,10 @@ def _consolidate(cfg: Any) -> None:
     if cfg.checkpoint.no_save_optimizer_state:
         logger.warning("no consolidated.pt: --no-save-optimizer-state leaves out the float32 weights; the checkpoints are plain")
     elif cfg.checkpoint.no_last_checkpoints or not last.is_file():
-        logger.warning(f"no consolidated.pt: there is no {last} of this run; for another: fairseq-posenc consolidate FILE OUT")
+        logger.warning(f"no consolidated.pt: there is no {last} of this run; of another file: fairseq-posenc consolidate")
     elif out.exists() and (_started_from(out, cfg) or not consolidate.made(out)):
         logger.warning(f"{out} is left as it is: this run started from it, or another made it; for a new one: fairseq-posenc "
-                       f"consolidate {last} OUT")  # fmt: skip
+                       f"consolidate {last} --out FILE")  # fmt: skip
     else:
         parameters = consolidate.write(last, out, overwrite=True)
         logger.info(f"wrote {out}: {parameters:,} parameters in float32")

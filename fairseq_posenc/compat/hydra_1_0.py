@@ -1,9 +1,14 @@
 """Hydra 1.0 once it is imported."""
 
+import functools
+import os
 import pkgutil
+import sys
 import traceback
 from collections.abc import Iterator
 from importlib.machinery import FileFinder
+
+from omegaconf import OmegaConf
 
 from fairseq_posenc.compat.view import View
 
@@ -46,4 +51,48 @@ def report_errors() -> None:
     utils.print_exception = print_exception
 
 
-PATCHES = (find_plugins, report_errors)
+def one_save_dir_per_job() -> None:
+    """Refuse that two jobs of a multirun train in one folder, where the second would go on with the model of the first.
+
+    Can go when a checkpoint of another model or seed is not continued.
+    """
+    from fairseq.distributed import utils
+
+    call_main = utils.call_main
+    jobs: dict[str, int] = {}
+
+    @functools.wraps(call_main)
+    def call_main_of_job(cfg, main, **kwargs):
+        job = job_number()
+        if job is not None and not cfg.checkpoint.no_save:
+            before = jobs.setdefault(os.path.abspath(cfg.checkpoint.save_dir), job)
+            if before != job:
+                sys.exit(
+                    f"jobs {before} and {job} of this multirun have one checkpoint.save_dir, {cfg.checkpoint.save_dir}. Give a "
+                    "relative one, which is then in the folder of each job."
+                )
+        call_main(cfg, main, **kwargs)
+
+    utils.call_main = call_main_of_job
+
+
+def job_number() -> int | None:
+    """The number of the job of a multirun that this process runs now."""
+    from hydra.core.hydra_config import HydraConfig
+
+    job = HydraConfig.get().job if HydraConfig.initialized() else None
+    return None if job is None or OmegaConf.is_missing(job, "num") else job.num
+
+
+def instead_of_passing_folder() -> str | None:
+    """What to say to Hydra where the folder that it has made is named after the time, so that a restart gets another."""
+    from hydra.core.hydra_config import HydraConfig
+
+    if not HydraConfig.initialized():
+        return None
+    key = "run" if job_number() is None else "sweep"
+    folder = OmegaConf.to_container(HydraConfig.get()[key], resolve=False)["dir"]
+    return None if "${now:" not in folder else f"hydra.{key}.dir={'.' if key == 'run' else 'multirun'}"
+
+
+PATCHES = (find_plugins, report_errors, one_save_dir_per_job)

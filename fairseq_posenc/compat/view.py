@@ -1,6 +1,8 @@
 """A module as one other module shall see it."""
 
 import types
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -13,3 +15,14 @@ class View(types.ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._module, name)
+
+
+@contextmanager
+def replaced(module: dict[str, Any], **names: Any) -> Iterator[None]:
+    """While this is open, the module with these globals has other values for ``names``."""
+    before = {name: module[name] for name in names}
+    module.update(names)
+    try:
+        yield
+    finally:
+        module.update(before)

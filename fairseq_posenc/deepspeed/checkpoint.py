@@ -21,6 +21,7 @@ import os
 import platform
 import re
 import uuid
+from collections.abc import Set
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -30,9 +31,10 @@ from torch import Tensor, distributed
 
 from .. import ownership
 from ..compat import loading
+from ..errors import Refused
 from ..files import atomic_write
-from . import communication, partition
-from .config import Refused
+from . import communication, contents, partition
+from .contents import LABEL
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +53,7 @@ class Shards:
     folder: str  # within save_dir/shards
     processes: int
     optimizer: str  # fairseq's name
+    labelled: bool = False  # its files say that they are of this folder, which those of earlier versions do not
 
     @classmethod
     def of(cls, optimizer_state: Any) -> Shards | None:
@@ -63,9 +66,11 @@ class Shards:
             return None
         match optimizer_state["shards"]:
             case {"folder": str(folder), "processes": int(processes), "optimizer": str(optimizer), **rest} if (
-                not rest and FOLDER_NAME.fullmatch(folder) and 0 < processes < MOST_PROCESSES
+                rest in ({}, {"labelled": False}, {"labelled": True})
+                and FOLDER_NAME.fullmatch(folder)
+                and 0 < processes < MOST_PROCESSES
             ):
-                return cls(folder, processes, optimizer)
+                return cls(folder, processes, optimizer, **rest)
         raise Refused(
             f"the checkpoint names shards that this package has not written ({str(optimizer_state['shards'])[:200]}), so nothing "
             "was read. It is damaged or has been changed: use another."
@@ -78,6 +83,10 @@ class Shards:
     def files(self, save_dir: Path) -> list[Path]:
         """One a process."""
         return [save_dir / FOLDER / self.folder / _name(rank) for rank in range(self.processes)]
+
+    def label(self, rank: int) -> dict[str, Any]:
+        """What the file of a process says of where it belongs; the folder's name has the update, and was given once."""
+        return {"folder": self.folder, "processes": self.processes, "rank": rank}
 
 
 def is_sharded(optimizer_state: Any) -> bool:
@@ -132,10 +141,13 @@ def save(engine: Any, optimizer: str, save_dir: Path, updates: int) -> Shards:
         remove_unnamed(save_dir)
         ownership.claim(root / (name + PARTIAL), MAKER)  # before anything is in it
     name = _agreed(name)
+    shards = Shards(name, processes, optimizer, labelled=True)
+    part = partition.collect(engine)
+    contents.check(part)  # lest it be found out when it is needed
     partial = root / (name + PARTIAL)
     partial.mkdir(parents=True, exist_ok=True)
     with atomic_write(partial / _name(distributed.get_rank()), "wb") as stream:
-        torch.save(partition.collect(engine), stream)
+        torch.save({**part, LABEL: shards.label(distributed.get_rank())}, stream)
     distributed.barrier()
     written = len(list(partial.glob("*.pt")))
     if written != processes:
@@ -145,7 +157,7 @@ def save(engine: Any, optimizer: str, save_dir: Path, updates: int) -> Shards:
         ownership.finish(partial, MAKER)
         os.rename(partial, root / name)
     distributed.barrier()
-    return Shards(name, processes, optimizer)
+    return shards
 
 
 def load(engine: Any, shards: Shards, save_dir: Path) -> None:
@@ -165,19 +177,25 @@ def load(engine: Any, shards: Shards, save_dir: Path) -> None:
         ) from error
 
 
-def master_weights(shards: Shards, save_dir: Path) -> dict[str, Tensor]:
+def master_weights(shards: Shards, save_dir: Path, model: Set[str]) -> dict[str, Tensor]:
     """Every trained parameter in float32, flat, put together from a folder of shards; tied ones under each of their names.
 
+    Args:
+        model: the names that there may be.
+
     Raises:
-        FileNotFoundError, RuntimeError: the folder is missing or damaged.
+        FileNotFoundError, RuntimeError: the folder is missing, damaged, or of another model.
     """
     parts = _read(shards, save_dir)
-    names = dict.fromkeys(name for part in parts for name in part["parameters"])
+    names, shared = dict.fromkeys(name for part in parts for name in part["parameters"]), parts[0]["shared"]
     try:
+        others = sorted({*names, *shared, *shared.values()} - model)
+        if others:
+            raise RuntimeError(f"it has the parameter {others[0]}, which the model in the plain file has not")
         weights = {name: partition.whole(parts, name, partition.MASTER) for name in names}
     except RuntimeError as error:
         raise RuntimeError(f"{save_dir / FOLDER / shards.folder} is damaged: {error}. Use another checkpoint.") from error
-    return weights | {name: weights[first] for name, first in parts[0]["shared"].items() if first in weights}
+    return weights | {name: weights[first] for name, first in shared.items() if first in weights}
 
 
 def _read(shards: Shards, save_dir: Path) -> list[dict[str, Any]]:
@@ -191,17 +209,36 @@ def _read(shards: Shards, save_dir: Path) -> list[dict[str, Any]]:
     missing = [file for file in files if not file.is_file()]
     if missing:
         raise RuntimeError(f"{files[0].parent} is incomplete: {missing[0].name} is not there. Use another checkpoint.")
-    return [_read_one(file) for file in files]
+    parts = [_read_one(file) for file in files]
+    for rank, (file, part) in enumerate(zip(files, parts, strict=True)):
+        _check_label(file, part.get(LABEL), shards, rank)
+        if any(part[common] != parts[0][common] for common in ("groups", "scaler", "shared")):
+            raise RuntimeError(f"{file} and {files[0]} are not of one checkpoint, for their settings differ. Use another.")
+    if not all(LABEL in part for part in parts) and not (distributed.is_initialized() and distributed.get_rank()):
+        logger.warning(
+            f"{files[0].parent} is of an earlier version, whose files do not say whose they are, so that this was not checked"
+        )
+    return parts
 
 
 def _read_one(file: Path) -> dict[str, Any]:
     try:
         part = torch.load(str(file), map_location="cpu", mmap=True, weights_only=True)
-        partition.check(part)
+        contents.check(part)
     except Exception as error:  # a damaged file shows itself as almost any exception
         reason = str(error).partition("\n")[0].partition(". ")[0]
         raise RuntimeError(f"{file} is truncated, damaged or no shard ({reason}). Use another checkpoint.") from error
     return part
+
+
+def _check_label(file: Path, found: Any, shards: Shards, rank: int) -> None:
+    expected = shards.label(rank) if shards.labelled else None
+    if found not in (shards.label(rank), expected):
+        said = "does not say where it belongs" if found is None else f"says that it belongs elsewhere ({found!r:.200})"
+        raise RuntimeError(
+            f"{file} is not of this checkpoint, but another's that was put in its place: it {said}. Use another checkpoint, or "
+            "put the right file back."
+        )
 
 
 def optimizer_state_of(file: Path) -> Any:

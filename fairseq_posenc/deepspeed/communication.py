@@ -18,7 +18,7 @@ from torch import distributed
 from torch.distributed import distributed_c10d
 
 from ..compat.distributed import free_port
-from .config import Refused
+from ..errors import Refused
 
 logger = logging.getLogger(__name__)
 

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from ..errors import Refused
 from .settings import Setting, decided_by_fairseq
 
 PRESETS = Path(__file__).parent / "presets"
@@ -36,10 +37,6 @@ ELSEWHERE = {  # path: values that are fine, and why others are not
 OBJECTS = ("fp16", "bf16", "optimizer", "optimizer.params", "zero_optimization", "zero_optimization.offload_optimizer",
            "zero_optimization.offload_param")  # fmt: skip
 WITHOUT_EFFECT_AT_STAGE_0 = "nothing is sharded at stage 0, so fairseq's own data parallelism trains and only its options count"
-
-
-class Refused(ValueError):
-    """A configuration that cannot be meant. Every process of a run finds it alike, so that one need say it."""
 
 
 def require_deepspeed() -> None:

@@ -3,8 +3,8 @@
 fairseq-validate, fine-tuning (--restore-file, --finetune-from-model) and the export to Hugging Face read it. The optimizer's
 state is left out. DIR is a --save-dir, or one checkpoint in it:
 
-    fairseq-posenc consolidate checkpoints model.pt
-    fairseq-posenc consolidate checkpoints/checkpoint_best.pt best.pt
+    fairseq-posenc consolidate checkpoints --out model.pt
+    fairseq-posenc consolidate checkpoints/checkpoint_best.pt --out best.pt
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "source", type=Path, metavar="DIR", help="a --save-dir (then its checkpoint_last.pt), or a .pt file in it"
     )
-    parser.add_argument("out", type=Path, metavar="OUT", help="the .pt file to write")
+    parser.add_argument("--out", required=True, type=Path, metavar="FILE", help="the .pt file to write")
     parser.add_argument("--overwrite", action="store_true", help="replace a file that is there")
 
 
@@ -44,7 +44,7 @@ def main(args: argparse.Namespace) -> None:
             f"there is no checkpoint {source}; name a --save-dir that training has written, or a .pt file in it"
         )
     if not args.out.parent.is_dir():
-        raise FileNotFoundError(f"OUT {args.out}: there is no folder {args.out.parent}; make it first")
+        raise FileNotFoundError(f"--out {args.out}: there is no folder {args.out.parent}; make it first")
     try:
         parameters = write(source, args.out, args.overwrite)
     except (RuntimeError, pickle.UnpicklingError) as error:  # a damaged file
@@ -77,15 +77,16 @@ def write(source: Path, out: Path, overwrite: bool = False) -> int:
     from .checkpoint import Shards
 
     if checkpoint.names_shards(out):
-        raise ValueError(f"OUT {out} is itself a sharded checkpoint, from which training continues; name another file")
-    ownership.require_free(out, "OUT", overwrite)
-    ownership.require_apart(out, [("the folder of shards", source.parent / checkpoint.FOLDER)], "OUT")
+        raise ValueError(f"--out {out} is itself a sharded checkpoint, from which training continues; name another file")
+    ownership.require_free(out, "--out", overwrite)
+    ownership.require_apart(out, [("the folder of shards", source.parent / checkpoint.FOLDER)])
     state = load(source)
+    model = state["model"]
     shards = Shards.of(state.pop("last_optimizer_state", None))
     if shards is None:
         raise ValueError(f"{source} is a plain checkpoint already: nothing in it is sharded, and fairseq reads it as it is.")
-    master = checkpoint.master_weights(shards, source.parent)
-    state["model"] = {name: _float32(source, master, name, old) for name, old in state["model"].items()}
+    master = checkpoint.master_weights(shards, source.parent, model.keys())
+    state["model"] = {name: _float32(source, master, name, old) for name, old in model.items()}
     with atomic_write(out, "wb") as stream:
         torch.save({**state, MADE_BY: "consolidate"}, stream)
     return sum(tensor.numel() for tensor in {tensor.data_ptr(): tensor for tensor in master.values()}.values())

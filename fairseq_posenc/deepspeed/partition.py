@@ -8,12 +8,14 @@ stage and any number of processes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, distributed
 
-MASTER = "master"  # the float32 weights, beside the optimizer's own names: exp_avg, exp_avg_sq, step …
+from .contents import MASTER
+
 SCALER = ("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis")  # what changes of a dynamic loss scale
 
 State = dict[str, Any]
@@ -26,6 +28,7 @@ class Piece(NamedTuple):
     start: int
     numel: int
     offset: int
+    of: int  # elements that the parameter has
 
 
 class Group(NamedTuple):
@@ -53,7 +56,7 @@ def _parts_of_each(parameters: Iterable[Any], names: dict[Any, str], rank: int) 
     for parameter in parameters:
         size = parameter.partition_numel()
         start = min(rank * size, parameter.ds_numel)
-        yield Piece(names[parameter], start, min(size, parameter.ds_numel - start), offset)
+        yield Piece(names[parameter], start, min(size, parameter.ds_numel - start), offset, parameter.ds_numel)
         offset += size
 
 
@@ -62,10 +65,10 @@ def _parts_of_all(parameters: Iterable[Any], names: dict[Any, str]) -> Iterator[
     for parameter in parameters:
         found = parameter._hp_mapping
         if found is None:
-            yield Piece(names[parameter], 0, 0, 0)
+            yield Piece(names[parameter], 0, 0, 0, parameter.numel())
         else:
             here, flat = found.lp_fragment_address, found.hp_fragment_address
-            yield Piece(names[parameter], here.start, here.numel, flat.start)
+            yield Piece(names[parameter], here.start, here.numel, flat.start, parameter.numel())
 
 
 def collect(engine: Any) -> dict[str, Any]:
@@ -102,50 +105,38 @@ def restore(engine: Any, parts: list[dict[str, Any]]) -> None:
     Raises:
         RuntimeError: ``parts`` lack something or are of another model or optimizer; says of which parameter.
     """
-    for master, pieces in groups(engine):
-        found = [_found(parts, piece.name) for piece in pieces]
+    updated = groups(engine)
+    _require_no_others(parts, updated)
+    for master, pieces in updated:
+        found = [_found(parts, piece) for piece in pieces]
         with torch.no_grad():
             _fill(master, pieces, found, MASTER)
-        state = engine.optimizer.optimizer.state[master]
-        everything = {key: value for states in found for part in states for key, value in part.items()}
-        for key, value in everything.items():
-            if key in ("start", MASTER):
-                continue
-            if isinstance(value, Tensor) and value.dim() > 0:
-                state[key] = torch.zeros_like(master, dtype=value.dtype, requires_grad=False)
-                _fill(state[key], pieces, found, key)
-            else:
-                state[key] = _agreed(key, pieces, found)
+            _restore_state(engine.optimizer.optimizer.state[master], master, pieces, found)
     settings, saved = _settings(engine), parts[0]["groups"]
     if len(settings) != len(saved):
         raise RuntimeError(f"the optimizer has {len(settings)} groups of parameters, and the checkpoint's had {len(saved)}")
     for group, values in zip(settings, saved, strict=True):
-        group.update({key: value for key, value in values.items() if key in group and key != "params"})
+        _update(group, values, group.keys() - {"params"})
     scaler = engine.optimizer.loss_scaler
     if scaler.dynamic:
-        vars(scaler).update({key: parts[0]["scaler"][key] for key in SCALER if key in parts[0]["scaler"]})
+        _update(vars(scaler), parts[0]["scaler"], SCALER)
 
 
-def check(part: Any) -> None:
-    """Refuse what :func:`collect` has not made.
-
-    Raises:
-        TypeError: it lacks something or has something of another type.
-    """
-    match part:
-        case {"parameters": dict(parameters), "groups": list(groups), "scaler": dict(), "shared": dict()}:
-            states_fit = all(map(_is_state, parameters.values())) and all(isinstance(group, dict) for group in groups)
-        case _:
-            states_fit = False
-    if not states_fit:
-        raise TypeError("it does not hold what a process writes")
-
-
-def _is_state(state: Any) -> bool:
-    match state:
-        case {"start": int(start), "master": Tensor()}:
-            return start >= 0 and all(value.dim() < 2 for value in state.values() if isinstance(value, Tensor))
-    return False
+def _restore_state(state: State, master: Tensor, pieces: list[Piece], found: list[list[State]]) -> None:
+    """What the optimizer keeps of a group beside its weights."""
+    everything = [item for states in found for part in states for item in part.items()]
+    keys = dict(everything).keys() - {"start", MASTER}
+    missing = sorted(state.keys() - keys)
+    if missing:
+        raise RuntimeError(f"{missing[0]} of the parameter {pieces[0].name} is not in the checkpoint")
+    for key in keys:
+        flat = {value.dtype for name, value in everything if name == key and isinstance(value, Tensor) and value.dim() > 0}
+        if flat:
+            state[key] = torch.zeros_like(master, dtype=_dtype(key, flat, state.get(key)), requires_grad=False)
+            _fill(state[key], pieces, found, key)
+        else:
+            value = _agreed(key, pieces, found)
+            state[key] = _fitting(key, value, state.get(key, value))
 
 
 def whole(parts: list[dict[str, Any]], name: str, key: str) -> Tensor:
@@ -154,9 +145,8 @@ def whole(parts: list[dict[str, Any]], name: str, key: str) -> Tensor:
     Raises:
         RuntimeError: some are missing.
     """
-    found = sorted(_found(parts, name), key=lambda state: state["start"])
-    end = max(state["start"] + state[key].numel() for state in found)
-    return _range(found, name, key, 0, end)
+    found = _states(parts, name)
+    return _range(found, name, key, 0, _end(found[-1]))
 
 
 def _settings(engine: Any) -> list[dict[str, Any]]:
@@ -185,11 +175,36 @@ def _shared(model: Any) -> dict[str, str]:
     return {name: first[id(parameter)] for name, parameter in every if first[id(parameter)] != name}
 
 
-def _found(parts: list[dict[str, Any]], name: str) -> list[State]:
+def _require_no_others(parts: list[dict[str, Any]], updated: list[Group]) -> None:
+    known = {piece.name for group in updated for piece in group.pieces}
+    others = sorted({name for part in parts for name in part["parameters"]} - known)
+    if others:
+        raise RuntimeError(f"it has the parameter {others[0]}, which this run does not train")
+
+
+def _found(parts: list[dict[str, Any]], piece: Piece) -> list[State]:
+    found = _states(parts, piece.name)
+    if _end(found[-1]) > piece.of:
+        raise RuntimeError(
+            f"the parameter {piece.name} has {piece.of:,} numbers, and the checkpoint's at least {_end(found[-1]):,}"
+        )
+    return found
+
+
+def _states(parts: list[dict[str, Any]], name: str) -> list[State]:
+    """What each part has of a parameter, in the order of its elements."""
     found = [part["parameters"][name] for part in parts if name in part["parameters"]]
     if not found:
         raise RuntimeError(f"nothing of the parameter {name} is in the checkpoint")
+    found.sort(key=lambda state: (state["start"], _end(state)))
+    filled = [state for state in found if state[MASTER].numel()]
+    if any(_end(before) > state["start"] for before, state in pairwise(filled)):
+        raise RuntimeError(f"elements of the parameter {name} are in the checkpoint twice")
     return found
+
+
+def _end(state: State) -> int:
+    return state["start"] + state[MASTER].numel()
 
 
 def _fill(flat: Tensor, pieces: list[Piece], found: list[list[State]], key: str) -> None:
@@ -200,10 +215,10 @@ def _fill(flat: Tensor, pieces: list[Piece], found: list[list[State]], key: str)
 def _range(states: list[State], name: str, key: str, start: int, numel: int) -> Tensor:
     """Elements ``start … start + numel``, from the parts that have them."""
     taken, at = [], start
-    for state in sorted(states, key=lambda state: state["start"]):
-        if key not in state:
+    for state in states:
+        if not isinstance(state.get(key), Tensor) or state[key].dim() == 0:
             raise RuntimeError(f"{key} of the parameter {name} is not in the checkpoint")
-        end = min(start + numel, state["start"] + state[key].numel())
+        end = min(start + numel, _end(state))
         if state["start"] <= at < end:
             taken.append(state[key][at - state["start"] : end - state["start"]])
             at = end
@@ -219,3 +234,22 @@ def _agreed(key: str, pieces: list[Piece], found: list[list[State]]) -> Any:
         names = ", ".join(piece.name for piece in pieces[:3])
         raise RuntimeError(f"the optimizer's {key} differs between the parameters {names} …, which are updated together now")
     return values[0].clone() if isinstance(values[0], Tensor) else values[0]
+
+
+def _dtype(key: str, found: set[torch.dtype], now: Tensor | None) -> torch.dtype:
+    expected = found if now is None else {now.dtype}
+    if len(found | expected) > 1:
+        raise RuntimeError(f"the optimizer's {key} is {' and '.join(map(str, found))} in the checkpoint")
+    return found.pop()
+
+
+def _update(settings: dict[str, Any], saved: dict[str, Any], keys: Iterable[str]) -> None:
+    settings.update({key: _fitting(key, saved[key], settings[key]) for key in keys if key in saved})
+
+
+def _fitting(key: str, value: Any, now: Any) -> Any:
+    """A value of the checkpoint, in place of one of the same type."""
+    numbers = (int, float)
+    if type(value) is type(now) or (type(value) in numbers and type(now) in numbers):
+        return value
+    raise RuntimeError(f"the optimizer's {key} is {now!r} here and {value!r:.60} in the checkpoint")

@@ -14,9 +14,9 @@ from fairseq.trainer import Trainer
 from pydantic import ValidationError
 from torch import Tensor, distributed, nn
 
-from . import checkpoint
+from ..errors import Refused
+from . import checkpoint, communication
 from .checkpoint import Shards
-from .config import Refused
 from .optimizer import EngineOptimizer
 
 NO_STATE = "has no state of an optimizer, without which training cannot go on where it was. Start from its weights"
@@ -150,7 +150,13 @@ class DeepSpeedTrainer(Trainer):
                 f"--optimizer {self.cfg.optimizer._name} cannot go on with the state of {shards.optimizer} that the checkpoint "
                 "has. Start from its weights: --finetune-from-model, or --restore-file with --reset-optimizer."
             )
-        checkpoint.load(self._engine, shards, self._restored_from)
+        failure = None
+        try:
+            checkpoint.load(self._engine, shards, self._restored_from)
+        except (RuntimeError, OSError) as error:
+            failure = str(error)
+        for found in filter(None, communication.gather(failure)):
+            raise Refused(found)
 
 
 def _reposition(iterator: dict[str, Any], before: int, now: int) -> None:

@@ -60,10 +60,6 @@ def train(cfg: DictConfig, log: Path, progress: Progress) -> None:
     """
     from fairseq_cli import train as command
 
-    # fairseq keeps the best score so far in attributes of functions, where the run before would leave it.
-    for function in (checkpoint_utils.save_checkpoint, command.should_stop_early):
-        for name in ("best", "num_runs"):
-            vars(function).pop(name, None)
     try:
         with _logging_to(log, progress):
             distributed_utils.call_main(cfg, command.main)

@@ -1,10 +1,8 @@
 """Sharded checkpoints: complete or not there, continued by any number of processes, put together into plain ones."""
 
 import shutil
-import subprocess
 import sys
 import time
-from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -13,9 +11,10 @@ from training_runs import (
     OPTIONS,
     UPDATES,
     assert_same_curve,
-    environment,
     launcher,
     needs_deepspeed,
+    running,
+    workers,
 )
 
 from fairseq_posenc import ownership
@@ -88,7 +87,7 @@ def test_the_end_of_training_writes_a_plain_checkpoint(sharded_run, stage, engli
 
 def test_the_command_consolidates_any_checkpoint(sharded_run, run, tmp_path):
     folder = sharded_run(3).save_dir
-    run("fairseq-posenc", "consolidate", folder / HALFWAY, tmp_path / "halfway.pt")
+    run("fairseq-posenc", "consolidate", folder / HALFWAY, "--out", tmp_path / "halfway.pt")
     halfway, end = load_checkpoint(str(tmp_path / "halfway.pt")), load_checkpoint(str(folder / "consolidated.pt"))
     assert halfway["optimizer_history"][-1]["num_updates"] == UPDATES // 2
     assert not torch.equal(
@@ -100,9 +99,9 @@ def test_the_command_consolidates_any_checkpoint(sharded_run, run, tmp_path):
 def test_consolidating_overwrites_no_sharded_checkpoint(sharded_run, run):
     last = sharded_run(3).save_dir / "checkpoint_last.pt"
     before = last.read_bytes()
-    done = run("fairseq-posenc", "consolidate", last.parent, last, check=False)
+    done = run("fairseq-posenc", "consolidate", last.parent, "--out", last, check=False)
     assert done.returncode == 2
-    assert f"OUT {last} is itself a sharded checkpoint" in done.stdout
+    assert f"--out {last} is itself a sharded checkpoint" in done.stdout
     assert last.read_bytes() == before
 
 
@@ -153,7 +152,7 @@ def test_the_end_of_training_replaces_its_own_file_only(tmp_path, monkeypatch, c
 
 
 def test_consolidating_says_where_it_cannot_write(sharded_run, run, tmp_path):
-    done = run("fairseq-posenc", "consolidate", sharded_run(3).save_dir, tmp_path / "missing" / "out.pt", check=False)
+    done = run("fairseq-posenc", "consolidate", sharded_run(3).save_dir, "--out", tmp_path / "missing" / "out.pt", check=False)
     assert done.returncode == 2
     assert f"there is no folder {tmp_path / 'missing'}" in done.stdout
 
@@ -164,7 +163,7 @@ def test_a_file_and_shards_of_two_models_are_not_put_together(sharded_run, run, 
     state = load_checkpoint(str(last))
     state["model"]["encoder.sentence_encoder.embed_tokens.weight"] = torch.zeros(3, 2)
     torch.save(state, last)
-    done = run("fairseq-posenc", "consolidate", last, tmp_path / "out.pt", check=False)
+    done = run("fairseq-posenc", "consolidate", last, "--out", tmp_path / "out.pt", check=False)
     assert done.returncode == 2
     assert (
         f"{last} and its shards are not of one model: encoder.sentence_encoder.embed_tokens.weight has 6 numbers" in done.stdout
@@ -226,7 +225,7 @@ def test_damage_is_named(sharded_run, run, tmp_path, damage, message):
     shutil.copytree(sharded_run(2).save_dir, tmp_path / "copy")
     last = tmp_path / "copy" / "checkpoint_last.pt"
     damage(last, shards_of(last))
-    done = run("fairseq-posenc", "consolidate", tmp_path / "copy", tmp_path / "out.pt", check=False)
+    done = run("fairseq-posenc", "consolidate", tmp_path / "copy", "--out", tmp_path / "out.pt", check=False)
     assert done.returncode == 2
     assert message in done.stdout
     assert "Traceback" not in done.stdout
@@ -299,38 +298,6 @@ def test_shards_that_nobody_has_written_are_not_looked_for(change):
     assert Shards.of(state) == Shards(NAME, processes=2, optimizer="adam")
     with pytest.raises(ValueError, match="names shards that this package has not written"):
         Shards.of({"shards": {**state["shards"], **change}})
-
-
-@contextmanager
-def running(data, save_dir, *flags):
-    """A run that saves every 5 updates and does not end; gives its process once there is a checkpoint."""
-    flags = ("--deepspeed-config", "zero2", "--save-interval-updates", 5, "--keep-interval-updates", 1, *flags)
-    command = [*launcher(), data, *OPTIONS, "--save-dir", save_dir, "--max-update", 10**6, *flags]
-    with (save_dir.parent / "log").open("w+") as log:
-        process = subprocess.Popen([*map(str, command)], stdout=log, stderr=log, env=environment(), start_new_session=True)
-        try:
-            deadline = time.monotonic() + 300
-            while not (save_dir / "checkpoint_last.pt").exists():
-                assert process.poll() is None and time.monotonic() < deadline, (save_dir.parent / "log").read_text()[-9000:]  # noqa: PT018
-                time.sleep(0.1)
-            yield process
-        finally:
-            for each in workers(process):
-                each.kill()
-            process.kill()
-            process.wait()
-
-
-def workers(process):
-    """The training processes below a launcher, by rank."""
-    import psutil
-
-    try:
-        children = psutil.Process(process.pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
-    ranks = [child for child in children if "fairseq_posenc.train" in child.cmdline()]
-    return sorted(ranks, key=lambda child: child.environ().get("RANK", ""))
 
 
 def test_a_killed_process_ends_the_others_and_a_rerun_continues(english_data_bin, train, tmp_path):

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from fairseq_posenc.deepspeed import partition
+from fairseq_posenc.deepspeed import contents, partition
 
 NUMELS = {"wide": 11, "narrow": 1, "square": 9}
 
@@ -147,12 +147,57 @@ def test_only_what_changes_of_the_loss_scale_and_the_groups_is_taken(engines):
     assert engine.optimizer.optimizer.param_groups[0]["params"] == []
 
 
+def every(key, value):
+    """A change of all parameters of a part; ``value`` may say how."""
+
+    def change(part):
+        for state in part["parameters"].values():
+            state[key] = value(state[key]) if callable(value) else value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda part: part["parameters"].update(other=part["parameters"]["wide"]), "the parameter other, which this run"),
+        (
+            lambda part: part["parameters"].update(square=part["parameters"]["wide"]),
+            "square has 9 numbers, and",
+        ),
+        (lambda part: [each.pop("exp_avg") for each in part["parameters"].values()], "exp_avg of the parameter wide is not in"),
+        (every("exp_avg", torch.Tensor.double), "exp_avg is torch.float64 in the checkpoint"),
+        (every("step", "7"), "step is 7 here and '7' in the checkpoint"),
+        (every("step", torch.tensor(7.0)), "step is 7 here and tensor"),
+        (lambda part: part["groups"][0].update(lr="0.1"), "lr is 0.0 here and '0.1' in the checkpoint"),
+        (lambda part: part["groups"].append({}), "1 groups of parameters, and the checkpoint's had 2"),
+        (lambda part: part["scaler"].update(cur_scale=[8.0]), "cur_scale is 1.0 here and"),
+    ],
+    ids=["unknown", "larger", "no state", "float64", "text", "tensor", "setting", "groups", "scale"],
+)
+def test_what_does_not_fit_is_named(engines, change, message):
+    (part,) = [partition.collect(engine) for engine in engines(2, 1)]
+    (engine,) = engines(2, 1, filled=False)
+    (master,) = engine.optimizer.single_partition_of_fp32_groups
+    engine.optimizer.optimizer.state[master] |= {"exp_avg": torch.zeros_like(master), "step": 7}  # as DeepSpeed makes it
+    change(part)
+    with pytest.raises(RuntimeError, match=message):
+        partition.restore(engine, [part])
+
+
+def test_elements_that_come_twice_are_refused(engines):
+    parts = [partition.collect(engine) for engine in engines(2, 2)]
+    (engine,) = engines(2, 1, filled=False)
+    with pytest.raises(RuntimeError, match="of the parameter wide are in the checkpoint twice"):
+        partition.restore(engine, [*parts, parts[0]])
+
+
 @pytest.mark.parametrize("damage", [{"groups": None}, {"parameters": {"wide": 1}}, {"parameters": {"wide": {"start": -1}}}])
 def test_a_part_of_another_kind_is_refused(engines, damage):
     (part,) = [partition.collect(engine) for engine in engines(2, 1)]
-    partition.check(part)
+    contents.check(part)
     with pytest.raises(TypeError):
-        partition.check({**part, **damage})
+        contents.check({**part, **damage})
 
 
 def test_an_optimizer_that_cannot_be_divided_is_refused(engines):

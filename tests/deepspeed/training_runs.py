@@ -7,6 +7,8 @@ import re
 import shlex
 import subprocess
 import sys
+import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -45,6 +47,38 @@ def call(*command, timeout: float = 400, cwd: Path | None = None) -> subprocess.
         [*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout, cwd=cwd,
         env=environment(), start_new_session=True,
     )  # fmt: skip
+
+
+@contextmanager
+def running(data, save_dir, *flags, launch=None):
+    """A run that saves every 5 updates and does not end; gives its process once there is a checkpoint."""
+    flags = ("--deepspeed-config", "zero2", "--save-interval-updates", 5, "--keep-interval-updates", 1, *flags)
+    command = [*(launch or launcher()), data, *OPTIONS, "--save-dir", save_dir, "--max-update", 10**6, *flags]
+    with (save_dir.parent / "log").open("w+") as log:
+        process = subprocess.Popen([*map(str, command)], stdout=log, stderr=log, env=environment(), start_new_session=True)
+        try:
+            deadline = time.monotonic() + 300
+            while not (save_dir / "checkpoint_last.pt").exists():
+                assert process.poll() is None and time.monotonic() < deadline, (save_dir.parent / "log").read_text()[-9000:]  # noqa: PT018
+                time.sleep(0.1)
+            yield process
+        finally:
+            for each in workers(process):
+                each.kill()
+            process.kill()
+            process.wait()
+
+
+def workers(process):
+    """The training processes below a launcher, by rank."""
+    import psutil
+
+    try:
+        children = psutil.Process(process.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+    ranks = [child for child in children if "fairseq_posenc.train" in child.cmdline()]
+    return sorted(ranks, key=lambda child: child.environ().get("RANK", ""))
 
 
 def make_english(folder: Path, words: int) -> Path:

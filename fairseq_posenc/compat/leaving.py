@@ -1,0 +1,100 @@
+"""Leaving off: a training that gets SIGUSR1 saves a checkpoint after the current update, in all processes, and ends."""
+
+import functools
+import logging
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+SIGNAL = signal.SIGUSR1  # what Slurm sends before the time limit where it is asked to; SIGTERM ends a training at once, as ever
+LEFT_OFF = 75  # exit status: EX_TEMPFAIL, try again
+
+
+class Request:
+    """Whether the training of this process shall leave off."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin anew, with another training."""
+        self.here = False  # asked of this process
+        self.everywhere: Any = 0.0  # of how many processes it was asked, as all of them know; a tensor, perhaps on a GPU
+        self.granted = False  # saved
+
+    def of(self, trainer: Any) -> bool:
+        """Whether any process was asked; all give the same answer after the same update."""
+        return bool(self.everywhere > 0) if trainer.data_parallel_world_size > 1 else self.here
+
+
+request = Request()
+
+
+def tell_all_processes() -> None:
+    """Let every process know of a request to any, by one more number in the sums that fairseq takes at every update."""
+    from fairseq.trainer import Trainer
+
+    aggregate = Trainer._aggregate_logging_outputs
+
+    @functools.wraps(aggregate)
+    def aggregate_with_request(self, logging_outputs, *extra_stats_to_sum, ignore=False):
+        outputs, sums = aggregate(self, logging_outputs, *extra_stats_to_sum, float(request.here), ignore=ignore)
+        *sums, request.everywhere = sums
+        return outputs, sums
+
+    Trainer._aggregate_logging_outputs = aggregate_with_request
+
+
+def save_and_leave(validate_and_save: Callable) -> Callable:
+    """fairseq's end of an update; then a checkpoint out of turn and a stop, where that was asked for."""
+    from fairseq import checkpoint_utils
+
+    @functools.wraps(validate_and_save)
+    def validate_save_and_leave(cfg, trainer, task, epoch_itr, *rest):
+        valid_losses, should_stop = validate_and_save(cfg, trainer, task, epoch_itr, *rest)
+        if not should_stop and request.of(trainer):
+            logger.warning(f"asked by {SIGNAL.name} to leave off, after {trainer.get_num_updates()} updates; saving a checkpoint")
+            checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, valid_losses[0])
+            request.granted = should_stop = True
+        return valid_losses, should_stop
+
+    return validate_save_and_leave
+
+
+@contextmanager
+def listening() -> Iterator[Request]:
+    """While this is open, the signal is a request to this process."""
+    request.clear()
+    with handling(_note, instead_of=(signal.SIG_DFL, pass_on)):
+        yield request
+
+
+@contextmanager
+def handling(handler: Callable, instead_of: tuple = (signal.SIG_DFL,)) -> Iterator[None]:
+    """Handle the signal, unless that is arranged otherwise (``instead_of`` says what counts as not arranged)."""
+    before = signal.getsignal(SIGNAL)
+    free = before in instead_of and threading.current_thread() is threading.main_thread()
+    if free:
+        signal.signal(SIGNAL, handler)
+        signal.siginterrupt(SIGNAL, False)  # a wait for other processes goes on
+    try:
+        yield
+    finally:
+        if free:
+            signal.signal(SIGNAL, before)
+
+
+def _note(*_: Any) -> None:
+    request.here = True
+
+
+def pass_on(number: int, *_: Any) -> None:
+    """A handler for the parent of spawned processes: they get the signal."""
+    for child in multiprocessing.active_children():
+        os.kill(child.pid, number)

@@ -1,0 +1,304 @@
+"""Trainings in sequence, at once, without their launcher, and asked to leave off."""
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+from commands import environment
+from fairseq import options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.distributed import utils as distributed_utils
+from fairseq.logging import progress_bar
+
+from fairseq_posenc.compat import load_checkpoint, runs
+from fairseq_posenc.compat.leaving import LEFT_OFF
+from fairseq_posenc.errors import REFUSED
+from fairseq_posenc.files import sole_writer
+
+SCRIPTS = Path(sys.executable).parent
+FLAGS = """
+    --cpu --num-workers 0 --no-progress-bar --task masked_lm --criterion masked_lm --tokens-per-sample 16 --batch-size 8
+    --encoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim 16 --encoder-attention-heads 2 --no-epoch-checkpoints
+    --optimizer adam
+""".split()  # noqa: SIM905
+
+
+@pytest.fixture
+def train(data_bin):
+    """``train(save_dir, *flags)`` runs fairseq's own training in this process."""
+    from fairseq_cli import train as command
+
+    def train(save_dir, *flags, arch="roberta_tisa", lr=1e-3, updates=10):
+        arguments = [data_bin, *FLAGS, "--arch", arch, "--lr", lr, "--max-update", updates, "--save-dir", save_dir, *flags]
+        arguments = options.parse_args_and_arch(options.get_training_parser(), [*map(str, arguments)])
+        distributed_utils.call_main(convert_namespace_to_omegaconf(arguments), command.main)
+        return checkpoint(save_dir)
+
+    return train
+
+
+def checkpoint(save_dir):
+    return load_checkpoint(str(save_dir / "checkpoint_last.pt"))
+
+
+def updates(state):
+    return state["optimizer_history"][-1]["num_updates"]
+
+
+def same_weights(first, second):
+    return first["model"].keys() == second["model"].keys() and all(
+        torch.equal(first["model"][name], second["model"][name]) for name in first["model"]
+    )
+
+
+def files(folder):
+    """Relative paths, but for the time and the host in the names of TensorBoard's."""
+    return {str(path.relative_to(folder)).partition("tfevents")[0] for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_second_training_of_a_process_is_as_in_a_fresh_one(train, tmp_path, caplog):
+    """Two, in either order: what one comes second to must not show. The one that learns nothing has no better score."""
+    caplog.set_level("INFO")
+    ways = {"learns": ("roberta_tisa", 1e-2), "learns nothing": ("roberta_rope", 1e-9)}
+    ends = {}
+    for order in (list(ways), list(reversed(ways))):
+        for name in order:
+            arch, lr = ways[name]
+            folder = tmp_path / f"{name}, {'first' if name == order[0] else 'second'}"
+            logs = ("--tensorboard-logdir", folder / "tensorboard", "--log-file", tmp_path / f"{folder.name}.log")
+            ends[folder.name] = train(folder, *logs, "--log-interval", 5, "--log-format", "json", arch=arch, lr=lr), files(folder)
+    for name in ways:
+        (first, there), (second, here) = ends[f"{name}, first"], ends[f"{name}, second"]
+        assert {"checkpoint_best.pt", "checkpoint_last.pt"} < there
+        assert any(file.startswith("tensorboard/valid/") for file in there)
+        assert there == here
+        assert first["extra_state"]["val_loss"] == second["extra_state"]["val_loss"]
+        assert first["extra_state"]["best"] == second["extra_state"]["best"] == first["extra_state"]["val_loss"]
+        assert same_weights(first, second)
+        logged = [(tmp_path / f"{name}, {place}.log").read_text().count('num_updates": "10"') for place in ("first", "second")]
+        assert logged[0] == logged[1] > 0
+
+
+def test_runs_of_wandb_and_aim_end_with_the_training(train, tmp_path, monkeypatch):
+    from types import SimpleNamespace
+
+    ended = []
+    monkeypatch.setattr(progress_bar, "wandb", SimpleNamespace(run=None, finish=lambda: ended.append("wandb")))
+    forget = SimpleNamespace(cache_clear=lambda: ended.append("aim"))
+    monkeypatch.setattr(progress_bar, "get_aim_run", forget)
+    train(tmp_path, updates=1)
+    assert ended == ["wandb", "aim"]
+
+
+def test_a_finished_training_started_again_stays_as_it_is(train, tmp_path):
+    whole = train(tmp_path, updates=3)
+    again = train(tmp_path, updates=3)
+    assert updates(again) == 3
+    assert same_weights(whole, again)
+    assert updates(train(tmp_path, updates=5)) == 5
+
+
+HOLD = """
+import fcntl, sys, time
+from pathlib import Path
+from fairseq_posenc.files import sole_writer
+with sole_writer(Path(sys.argv[1]), sys.argv[2], lock=fcntl.lockf):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+@contextmanager
+def in_use(save_dir):
+    """Another process trains there, as far as its lock can tell."""
+    with subprocess.Popen([sys.executable, "-c", HOLD, save_dir, runs.LOCK], stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"held\n"
+        try:
+            yield other
+        finally:
+            other.kill()
+
+
+def test_a_second_training_in_one_folder_is_refused(train, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(runs, "PATIENCE", 0)
+    with in_use(tmp_path) as other, pytest.raises(SystemExit) as exited:
+        train(tmp_path)
+    assert exited.value.code == REFUSED
+    said = capsys.readouterr().err
+    assert f"another training (process {other.pid} on " in said
+    assert f"writes to --save-dir {tmp_path}; name another" in said
+    assert not list(tmp_path.glob("*.pt"))
+
+
+def test_a_training_waits_for_one_that_is_about_to_end(train, tmp_path):
+    """A kill of the launcher is noticed by its processes a moment later; a restart may come first."""
+    with in_use(tmp_path) as other:
+        subprocess.Popen(["sh", "-c", f"sleep 1; kill -9 {other.pid}"])
+        assert updates(train(tmp_path, updates=1)) == 1
+
+
+def test_the_lock_ends_with_each_training_and_is_not_taken_without_saving(train, tmp_path):
+    train(tmp_path, updates=1)
+    with in_use(tmp_path):
+        from fairseq_cli import train as command
+
+        with pytest.raises(FileNotFoundError):
+            train(tmp_path / "elsewhere", "--no-save", updates=1)
+        assert "validate_and_save" in vars(command)
+
+
+def test_children_of_a_training_do_not_hold_its_lock(tmp_path):
+    """As a worker that loads data would, a moment longer than the training that was killed."""
+    with sole_writer(tmp_path, runs.LOCK, lock=fcntl.lockf):
+        child = os.fork()
+        if child == 0:
+            time.sleep(60)
+            os._exit(0)
+    try:
+        with in_use(tmp_path):
+            pass
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_a_file_system_without_locks_is_said_and_a_folder_that_cannot_be_written_is_refused(tmp_path, monkeypatch, caplog):
+    from contextlib import ExitStack
+
+    def none(*_):
+        raise OSError(runs.NO_LOCKS[0], "Function not implemented")
+
+    monkeypatch.setattr(runs.fcntl, "lockf", none)
+    with ExitStack() as held:
+        assert runs._lock(held, tmp_path) is None
+    assert "has no locks" in caplog.text
+    (tmp_path / "file").touch()
+    with ExitStack() as held:
+        assert runs._lock(held, tmp_path / "file" / "folder").startswith(f"--save-dir {tmp_path / 'file' / 'folder'} cannot be")
+
+
+def test_a_training_asked_to_leave_off_goes_on_as_if_it_had_not(train, tmp_path, monkeypatch):
+    """Asked in the middle of an epoch; nothing but the time differs from a training that was not."""
+    from fairseq.trainer import Trainer
+
+    whole = train(tmp_path / "whole")
+    step = Trainer.train_step
+
+    def step_and_ask(self, *arguments):
+        if self.get_num_updates() == 4:
+            os.kill(os.getpid(), signal.SIGUSR1)
+        return step(self, *arguments)
+
+    with monkeypatch.context() as asking:
+        asking.setattr(Trainer, "train_step", step_and_ask)
+        with pytest.raises(SystemExit) as exited:
+            train(tmp_path / "asked")
+    assert exited.value.code == LEFT_OFF
+    assert updates(checkpoint(tmp_path / "asked")) == 5
+    assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
+    again = train(tmp_path / "asked")
+    assert updates(again) == 10
+    assert same_weights(whole, again)
+    assert again["extra_state"]["val_loss"] == whole["extra_state"]["val_loss"]
+
+
+def test_a_handler_of_somebody_else_stays(train, tmp_path):
+    heard = []
+    before = signal.signal(signal.SIGUSR1, lambda *_: heard.append("USR1"))
+    try:
+        train(tmp_path, updates=1)
+        os.kill(os.getpid(), signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert heard == ["USR1"]
+
+
+def test_two_processes_leave_off_together_when_one_is_asked(data_bin, tmp_path):
+    """The second is asked; both stop after the same update, or the first would wait for it, or save without it."""
+    import psutil
+
+    flags = [*FLAGS, "--arch", "roberta_tisa", "--lr", "1e-3", "--distributed-world-size", "2", "--log-interval", "1"]
+    command = [SCRIPTS / "fairseq-train", data_bin, *flags, "--max-update", "100000", "--save-dir", tmp_path]
+    output = tmp_path / "log"
+    with output.open("w") as log:
+        parent = subprocess.Popen([*map(str, command)], stdout=log, stderr=log, env=environment())
+    try:
+        wait_until(lambda: "num_updates" in output.read_text(), parent)
+        second = max(child.pid for child in psutil.Process(parent.pid).children() if "spawn_main" in " ".join(child.cmdline()))
+        os.kill(second, signal.SIGUSR1)
+        assert parent.wait(120) == LEFT_OFF, output.read_text()
+    finally:
+        parent.kill()
+    said = output.read_text()
+    assert said.count("asked by SIGUSR1 to leave off, after") == 2
+    assert f"after {updates(checkpoint(tmp_path))} updates" in said
+    assert "Traceback" not in said
+
+
+def wait_until(condition, process, seconds=120):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+WATCHED = """
+import os, time
+from fairseq_posenc.compat import launchers
+with launchers.ending_with_its_launcher():
+    print(os.getpid(), flush=True)
+    time.sleep(60)
+"""
+START = """
+import subprocess, sys
+subprocess.run([sys.executable, *sys.argv[1:]])
+"""
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("above", "variables", "ends"),
+    [
+        ([SCRIPTS / "torchrun", "--nproc-per-node", "1"], {}, True),
+        (["program"], {"TORCHELASTIC_RUN_ID": "none"}, True),
+        (["deepspeed.launcher.launch"], {}, True),
+        (["deepspeed", "deepspeed.launcher.launch"], {}, True),
+        (["program"], {}, False),
+        (["program", "program"], {}, False),
+    ],
+    ids=["torchrun", "elastic", "launch", "deepspeed", "shell", "shells"],
+)
+def test_a_process_ends_with_its_launcher_and_with_nothing_else(tmp_path, above, variables, ends):
+    """The first of ``above`` is killed; but for torchrun, all are a program that starts what its arguments say."""
+    (tmp_path / "watched.py").write_text(WATCHED)
+    for name in ("deepspeed", "deepspeed.launcher.launch", "program"):
+        (tmp_path / name).write_text(START)
+    command = [sys.executable, *above, "watched.py"]
+    first = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
+                             env=environment(**variables))  # fmt: skip
+    pid = int(first.stdout.readline())
+    try:
+        first.kill()
+        deadline = time.monotonic() + (10 if ends else 2)
+        while alive(pid) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert alive(pid) != ends
+    finally:
+        if alive(pid):
+            os.kill(pid, signal.SIGKILL)
+        first.wait()
+    assert (f"the launcher of this process (process {first.pid}) has ended" in first.stderr.read()) == ends
