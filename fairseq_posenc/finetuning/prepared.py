@@ -4,39 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from pydantic import AliasChoices, Field, PositiveInt, TypeAdapter
+from pydantic import PositiveInt, TypeAdapter
 from typing_extensions import TypedDict
 
 from .. import ownership
 from ..files import sha256
 from .records import read_record, write_json
 
-PREPARED = "prepared.json"
-COUNTED = ("examples", "windows")  # the second is what SQuAD's were called
+DONE = "prepared.json"
 
 
 class _Counts(TypedDict):
     train: PositiveInt
 
 
-class _Prepared(TypedDict):
-    identity: dict[str, Any]
-    examples: Annotated[_Counts, Field(validation_alias=AliasChoices(*COUNTED))]
-
-
-SHAPE = TypeAdapter(_Prepared)
-
-
 class Preparation(NamedTuple):
-    """The folders of data that a ``command`` makes."""
+    """What tells the folders of one command from others.
+
+    Attributes:
+        command: its name.
+        unit: what it counts.
+    """
 
     command: str
+    unit: str
 
     def made(self, folder: Path) -> bool:
         """Whether a data set stands there, whole."""
-        return any(ownership.has_keys(folder / PREPARED, "identity", counted) for counted in COUNTED)
+        return ownership.has_keys(folder / DONE, "identity", self.unit)
 
     def made_before(self, out: Path) -> bool:
         """Whether an output folder without a record is one that an earlier release left."""
@@ -51,31 +48,17 @@ class Preparation(NamedTuple):
             write: writes all splits into the folder, and counts.
 
         Returns:
-            The number of training examples.
+            The count of the training set.
 
         Raises:
-            ValueError: the folder holds what the command has not made, or one of the files, or its note is damaged.
+            ValueError: the folder holds what the command has not made, or one of the files; or its note has been edited.
         """
         wanted = {**identity, "files": {split: sha256(path) for split, path in files.items()}}
-        if done := read_prepared(folder, wanted):
-            return done
+        shape = TypedDict("_Done", {"identity": dict[str, Any], self.unit: _Counts})
+        if self.made(folder) and (done := read_record(folder / DONE, TypeAdapter(shape)))["identity"] == wanted:
+            return done[self.unit]["train"]
         ownership.renew(folder, self.command, [("--data", path) for path in files.values()], self.made)
         counts = write()
-        write_prepared(folder, wanted, counts)
+        write_json(folder / DONE, {"identity": wanted, self.unit: counts})
         ownership.finish(folder, self.command)
         return counts["train"]
-
-
-def write_prepared(folder: Path, identity: Mapping[str, Any], examples: Mapping[str, int]) -> None:
-    """Note what a folder of data was made from, and how many examples each of its splits has."""
-    write_json(folder / PREPARED, {"identity": identity, "examples": examples})
-
-
-def read_prepared(folder: Path, identity: Mapping[str, Any]) -> int | None:
-    """The number of training examples in a folder that was made from just this; None where there is none.
-
-    Raises:
-        ValueError: the note is damaged.
-    """
-    found = read_record(folder / PREPARED, SHAPE)
-    return found["examples"]["train"] if found is not None and found["identity"] == identity else None

@@ -92,13 +92,20 @@ class Pretrained:
 
     @property
     def positions(self) -> str:
-        """The expression of its positional encoding; stock RoBERTa, which has no such option, learns absolute positions."""
-        return self._encoder.config.positions
+        """The expression of its positional encoding."""
+        return self._encoder.positions.expression
 
     @property
     def length(self) -> int:
-        """Tokens of the samples that it was pretrained on."""
-        return getattr(self.trained.cfg.task, "tokens_per_sample", None) or self._encoder.config.max_positions
+        """Tokens of the samples that it was pretrained on.
+
+        Raises:
+            ValueError: no samples have such a length.
+        """
+        length = getattr(self.trained.cfg.task, "tokens_per_sample", None) or self._encoder.config.max_positions
+        if not isinstance(length, int) or length < 1:
+            raise ValueError(f"{self.path}: its configuration has tokens_per_sample = {length!r}. It is damaged: use another.")
+        return length
 
     def model_options(self, **changes: Any) -> DictConfig:
         """The model's options with ``changes``, such as other dropout probabilities."""

@@ -9,7 +9,7 @@ from fairseq_cli import train as fairseq_train
 
 from fairseq_posenc import cli
 from fairseq_posenc.data.databin import DatabinWriter
-from fairseq_posenc.finetuning import training, tuning
+from fairseq_posenc.finetuning import tuning
 from fairseq_posenc.finetuning.glue import command
 from fairseq_posenc.finetuning.glue.tasks import TASKS
 
@@ -112,68 +112,6 @@ def test_errors_are_one_paragraph(data, checkpoint, tmp_path, capsys):
     assert "'sst2' is no task of GLUE" in capsys.readouterr().err
 
 
-def contents(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
-
-
-@pytest.mark.parametrize(
-    ("out", "message"),
-    [
-        (".", "--data glue/SST-2 lies in --out ."),
-        ("glue", "--data glue/SST-2 lies in --out glue"),
-        ("glue/SST-2", "--data glue/SST-2 lies in --out glue/SST-2"),
-        ("link", "--data glue/SST-2 lies in --out link"),
-        ("mine", "--out mine is not empty, and glue has not made it (data is there): name another folder"),
-        ("theirs", "--out theirs was made by squad, not by glue: name another folder"),
-        ("mine/notes.txt", "--out mine/notes.txt cannot be a folder: mine/notes.txt is a file"),
-    ],
-)
-def test_nothing_of_others_is_removed_or_written_over(data, checkpoint, tmp_path, capsys, monkeypatch, out, message):
-    """OUT/data/TASK, OUT/start and results.json are names that the command uses, and others too."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(training, "train", None)
-    for name in ("data/SST-2/train.tsv", "start/SST-2.pt", "results.json", "notes.txt"):
-        path = tmp_path / "mine" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("mine")
-    (tmp_path / "theirs").mkdir()
-    (tmp_path / "theirs" / "fairseq_posenc.json").write_text('{"made_by": "squad", "format": 1}')
-    (tmp_path / "link").symlink_to(data)
-    before = contents(tmp_path)
-    assert glue("glue", checkpoint, out, "--tasks", "SST-2", "--lrs", "1e-3", *FAST) == 2
-    assert message in " ".join(capsys.readouterr().err.split())
-    assert contents(tmp_path) == before
-
-
-class Stop(KeyboardInterrupt):
-    """Comes where the training would begin."""
-
-
-def test_a_full_disk_is_named_and_the_same_command_goes_on(data, checkpoint, tmp_path, capsys, monkeypatch):
-    def full(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    out, flags = tmp_path / "out", ["--tasks", "SST-2", "--lrs", "1e-3", *FAST]
-    with monkeypatch.context() as patch:
-        patch.setattr(DatabinWriter, "finish", full)
-        assert glue(data, checkpoint, out, *flags) == 2
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert said.startswith(f"fairseq-posenc glue: {out}: No space left on device. Nothing that was there before is lost")
-
-    def stop(*_):
-        raise Stop
-
-    monkeypatch.setattr(training, "train", stop)
-    monkeypatch.setattr("fairseq_posenc.finetuning.tuning.train", stop)
-    assert glue(data, checkpoint, out, *flags) == 130
-    (out / "data" / "SST-2" / "fairseq_posenc.json").unlink()  # as an earlier release left it
-    (out / "fairseq_posenc.json").unlink()
-    (out / "start" / "notes.txt").write_text("mine")
-    assert glue(data, checkpoint, out, *flags, "--max-length", "16") == 2  # of another configuration, and yet ours
-    assert "is of another configuration: max_length was" in " ".join(capsys.readouterr().err.split())
-    assert (out / "start" / "notes.txt").read_text() == "mine"
-
-
 def test_runs_that_diverge(data, checkpoint, tmp_path, capsys, monkeypatch):
     flags = ["--tasks", "SST-2", "--lrs", "1e30", *FAST, "--predict", "--keep-checkpoints"]
     assert glue(data, checkpoint, tmp_path / "out", *flags) == 0
@@ -242,6 +180,67 @@ def test_bad_rows_are_found_before_training(data, checkpoint, tmp_path, capsys, 
 def test_train_flags_are_checked_before_training(flags, message, data, checkpoint, tmp_path, capsys):
     assert message in refused(capsys, data, checkpoint, tmp_path / "out", "--tasks", "SST-2", f"--train-flags={flags}")
     assert not (tmp_path / "out" / "data").exists()
+
+
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        (".", "--data glue/SST-2 lies in --out ."),
+        ("glue", "--data glue/SST-2 lies in --out glue"),
+        ("glue/SST-2", "--data glue/SST-2 lies in --out glue/SST-2"),
+        ("link", "--data glue/SST-2 lies in --out link"),
+        ("mine", "--out mine is not empty, and glue has not made it (data is there): name another folder"),
+        ("theirs", "--out theirs was made by squad, not by glue: name another folder"),
+        ("mine/notes.txt", "--out mine/notes.txt cannot be a folder: mine/notes.txt is a file"),
+    ],
+)
+def test_nothing_of_others_is_removed_or_written_over(data, checkpoint, tmp_path, capsys, monkeypatch, out, message):
+    """OUT/data/TASK, OUT/start and results.json are names that the command uses, and others too."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tuning, "train", None)
+    for name in ("data/SST-2/train.tsv", "start/SST-2.pt", "results.json", "notes.txt"):
+        path = tmp_path / "mine" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("mine")
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "fairseq_posenc.json").write_text('{"made_by": "squad", "format": 1}')
+    (tmp_path / "link").symlink_to(data)
+    before = contents(tmp_path)
+    assert glue("glue", checkpoint, out, "--tasks", "SST-2", "--lrs", "1e-3", *FAST) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert contents(tmp_path) == before
+
+
+class Stop(KeyboardInterrupt):
+    """Comes where the training would begin."""
+
+
+def test_a_full_disk_is_named_and_the_same_command_goes_on(data, checkpoint, tmp_path, capsys, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    out, flags = tmp_path / "out", ["--tasks", "SST-2", "--lrs", "1e-3", *FAST]
+    with monkeypatch.context() as patch:
+        patch.setattr(DatabinWriter, "finish", full)
+        assert glue(data, checkpoint, out, *flags) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith(f"fairseq-posenc glue: {out}: No space left on device. Nothing that was there before is lost")
+
+    def stop(*_):
+        raise Stop
+
+    monkeypatch.setattr(tuning, "train", stop)
+    assert glue(data, checkpoint, out, *flags) == 130
+    (out / "data" / "SST-2" / "fairseq_posenc.json").unlink()  # as an earlier release left it
+    (out / "fairseq_posenc.json").unlink()
+    (out / "start" / "notes.txt").write_text("mine")
+    assert glue(data, checkpoint, out, *flags, "--max-length", "16") == 2  # of another configuration, and yet ours
+    assert "is of another configuration: max_length was" in " ".join(capsys.readouterr().err.split())
+    assert (out / "start" / "notes.txt").read_text() == "mine"
 
 
 @pytest.mark.slow

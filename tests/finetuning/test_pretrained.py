@@ -144,6 +144,10 @@ def test_length_is_that_of_pretraining_whatever_the_scheme(pretrain, checkpoint,
     saved["cfg"]["task"] = {"_name": "squad", "data": str(data_bin), "max_positions": 32}
     torch.save(saved, tmp_path / "squad.pt")
     assert Pretrained(tmp_path / "squad.pt").length == 32
+    saved["cfg"]["task"]["tokens_per_sample"] = -3
+    torch.save(saved, tmp_path / "damaged.pt")
+    with pytest.raises(ValueError, match=r"damaged\.pt: its configuration has tokens_per_sample = -3"):
+        max_length(None, Pretrained(tmp_path / "damaged.pt"), least=4)
 
 
 def test_the_scheme_is_named(pretrain, checkpoint):

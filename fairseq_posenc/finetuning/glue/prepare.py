@@ -22,7 +22,7 @@ from ..vocabulary import Vocabulary
 from .tasks import GlueTask
 from .tsv import Example, read
 
-PREPARATION = Preparation("glue")
+PREPARATION = Preparation("glue", "examples")
 
 
 class Encoder:

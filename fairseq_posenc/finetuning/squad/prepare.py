@@ -17,7 +17,7 @@ from ..vocabulary import Vocabulary
 from .reader import Question, read
 from .windows import WindowMaker, answer_text, answer_tokens, target
 
-PREPARATION = Preparation("squad")
+PREPARATION = Preparation("squad", "windows")
 
 
 def prepare(
