@@ -33,8 +33,7 @@ def _never(folder: Path) -> bool:
 
 def made_by(folder: Path) -> str | None:
     """The command that made a folder; None where it has no record."""
-    record = _read(folder / RECORD)
-    return record["made_by"] if record.get("format") == FORMAT and isinstance(record.get("made_by"), str) else None
+    return _record(folder).get("made_by")
 
 
 def has_keys(path: Path, *keys: str) -> bool:
@@ -58,7 +57,8 @@ def require_own(folder: Path, by: str, earlier: Earlier = _never, flag: str = ""
         raise ValueError(f"{called} is not empty, and {by} has not made it ({found[0]} is there): name another folder")
     if owner not in (None, by):
         raise ValueError(f"{called} was made by {owner}, not by {by}: name another folder")
-    others = sorted(set(found) - set(_read(folder / RECORD).get("contents", found)))
+    known = _record(folder).get("contents", found)
+    others = [name for name in found if name not in known]
     if others:
         raise ValueError(f"{folder / others[0]} was not made by {by}: move it away, or name another folder")
 
@@ -157,6 +157,14 @@ def _write(folder: Path, by: str, **more: Any) -> None:
     with atomic_write(folder / RECORD) as stream:
         json.dump({"made_by": by, "format": FORMAT, **more}, stream, indent=1)
         stream.write("\n")
+
+
+def _record(folder: Path) -> dict[str, Any]:
+    """What is sure to be our record; anything else is as good as none."""
+    match _read(folder / RECORD):
+        case {"made_by": str(), "format": int(number), **rest} as record if number == FORMAT:
+            return record if isinstance(rest.get("contents", []), list) else {}
+    return {}
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -57,6 +57,8 @@ class TestClaim:
             ('{"made_by": "squad", "format": 1}', "was made by squad, not by glue"),
             ('{"made_by": "glue", "format": 2}', "has not made it"),
             ('{"made_by": ["glue"], "format": 1}', "has not made it"),
+            ('{"made_by": "glue", "format": 1, "contents": "precious.txt"}', "has not made it"),
+            ('{"made_by": "glue", "format": 1, "contents": [{}]}', "precious.txt was not made by glue"),
             ("[" * 100_000, "has not made it"),
             ("\xff", "has not made it"),
         ],
