@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from fairseq.models import ARCH_MODEL_REGISTRY
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from ..files import atomic_write, sha256
 from ..models.checkpoint import StateDict, Trained
-from ..models.roberta import reach
+from ..models.options import complete
+from ..models.roberta import PosencRobertaModel, reach
 from .vocabulary import Vocabulary
 
 HEADS = ("classification_heads.", "encoder.lm_head.")
@@ -108,8 +110,10 @@ class Pretrained:
         return length
 
     def model_options(self, **changes: Any) -> DictConfig:
-        """The model's options with ``changes``, such as other dropout probabilities."""
-        return self.trained.options(**changes)
+        """The model's options with ``changes``, such as other dropout probabilities; those of this package's models complete."""
+        options = self.trained.options(**changes)
+        is_ours = ARCH_MODEL_REGISTRY[self.arch] is PosencRobertaModel
+        return complete(options, self.trained.cfg.task) if is_ours else options
 
     def longest(self) -> int:
         """Tokens of the longest sequence that the model takes: what its table reaches, or almost any number."""

@@ -126,6 +126,15 @@ def test_what_is_no_checkpoint(tmp_path):
         Pretrained(tmp_path / "text.pt")
 
 
+def test_options_of_schemes_that_are_not_in_use_are_left_out(checkpoint, data_bin, tmp_path):
+    """Older releases took them for training, where they had no effect; now they would be refused."""
+    content = torch.load(checkpoint, weights_only=True)
+    content["cfg"]["model"] |= {"shaw_terms": "keys", "tisa_kernels": None}
+    torch.save(content, tmp_path / "old.pt")
+    options = Pretrained(tmp_path / "old.pt", data_bin).model_options()
+    assert (options.shaw_terms, options.tisa_kernels) == (None, 5)
+
+
 def test_length_is_bound_by_tables_alone(pretrain, checkpoint):
     inductive, learned = Pretrained(checkpoint), Pretrained(pretrain("roberta_absolute_tiny"))
     assert learned.longest() == 32

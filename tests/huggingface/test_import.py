@@ -253,6 +253,8 @@ def test_bad_input(toy_text, tmp_path, capsys):
     roberta = tmp_path / "roberta"
     write_roberta(roberta, toy_text / "train.txt")
     assert "did you mean tisa" in refusal(capsys, roberta, "--out", out, "--positions", "tsia")
+    idle = ("--positions", "absolute+tisa", "--shaw-terms", "keys")
+    assert "--shaw-terms keys means nothing to --positions absolute+tisa" in refusal(capsys, roberta, "--out", out, *idle)
     assert "--max-positions cannot exceed" in refusal(capsys, roberta, "--out", out, "--max-positions", "500")
     assert not out.exists()
 
