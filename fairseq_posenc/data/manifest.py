@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fairseq_posenc.data.databin import are_totals
 from fairseq_posenc.data.sources import Source
@@ -34,18 +34,13 @@ class Manifest:
         self._sources = sources
         self._inputs = {role: [source.fingerprint() for source in of_role] for role, of_role in sources.items()}
         self.stages: dict[str, dict[str, Any]] = {}
-        if not self._path.exists():
-            return
-        try:
-            stages, options, inputs = _read(self._path)
-        except (ValueError, AttributeError, KeyError, TypeError) as error:
-            raise ValueError(f"{self._path} is not a manifest ({error}). Name another --out, or add --overwrite.") from None
-        if stages and (changed := self._changes(options, inputs)):
+        earlier = read(folder)
+        if earlier.stages and (changed := self._changes(earlier.options, earlier.inputs)):
             raise ValueError(
                 f"{folder} was prepared from something else: {'; '.join(changed)}. "
                 "Name another --out, or add --overwrite to make it anew."
             )
-        self.stages = stages
+        self.stages = earlier.stages
 
     def _changes(self, options: dict[str, Any], inputs: dict[str, list[dict[str, Any]]]) -> list[str]:
         changes = [
@@ -61,7 +56,7 @@ class Manifest:
                 if source.is_same(old):
                     new["sha256"] = old["sha256"]
                 else:
-                    changes.append(f"{source.name} is not what {old.get('path', old.get('dataset'))} was")
+                    changes.append(f"{source.name} is not what {_name(old)} was")
         return changes
 
     def is_whole(self, stage: str) -> bool:
@@ -73,6 +68,11 @@ class Manifest:
     def hashed(self, role: str, index: int, digest: str) -> None:
         """Record the SHA-256 of an input, known once it has been read."""
         self._inputs[role][index]["sha256"] = digest
+
+    def same_texts(self) -> list[tuple[str, str]]:
+        """Training and validation inputs that hold the same, under different names."""
+        train, valid = self._inputs["train"], self._inputs[VALID]
+        return [(_name(one), _name(other)) for other in valid for one in train if one["sha256"] == other["sha256"] is not None]
 
     def finish(self, stage: str, report: dict[str, Any]) -> None:
         """Mark a stage as done."""
@@ -87,18 +87,44 @@ class Manifest:
             stream.write("\n")
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """Stages, options and inputs, of the shape that ``save`` gives them."""
-    content = json.loads(path.read_text("utf-8"))
-    stages, options, inputs = content["stages"], content["options"], content["inputs"]
-    fingerprints = [fingerprint for of_role in inputs.values() for fingerprint in of_role]
-    data = stages.get("data", {})
-    if not (
-        isinstance(options, dict)
+def _name(fingerprint: dict[str, Any]) -> str:
+    return fingerprint.get("path", fingerprint.get("dataset"))
+
+
+class Record(NamedTuple):
+    """What a manifest says."""
+
+    stages: dict[str, dict[str, Any]]
+    options: dict[str, Any]
+    inputs: dict[str, list[dict[str, Any]]]
+
+
+def read(folder: Path) -> Record:
+    """The record of a folder, which is empty where nothing was prepared there.
+
+    Raises:
+        ValueError: the file has not the shape that ``Manifest.save`` gives it.
+    """
+    path = folder / NAME
+    if not path.exists():
+        return Record({}, {}, {})
+    try:
+        content = json.loads(path.read_text("utf-8"))
+        record = Record(content["stages"], content["options"], content["inputs"])
+        if not _is_sound(record):
+            raise ValueError("not what was written")
+    except (ValueError, AttributeError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"{path} is not a manifest ({error}). Name another --out, or add --overwrite.") from None
+    return record
+
+
+def _is_sound(record: Record) -> bool:
+    fingerprints = [fingerprint for of_role in record.inputs.values() for fingerprint in of_role]
+    data = record.stages.get("data", {})
+    return (
+        isinstance(record.options, dict)
         and all(isinstance(fingerprint, dict) and "sha256" in fingerprint for fingerprint in fingerprints)
-        and all(isinstance(stage["files"], dict) for stage in stages.values())
+        and all(isinstance(stage["files"], dict) for stage in record.stages.values())
         and all(are_totals(data[role]) and "unknown" in data[role] for role in ("train", VALID) if data)
-        and ("tokenizer" not in stages or isinstance(stages["tokenizer"]["symbols"], int))
-    ):
-        raise ValueError("not what was written")
-    return stages, options, inputs
+        and ("tokenizer" not in record.stages or isinstance(record.stages["tokenizer"]["symbols"], int))
+    )
