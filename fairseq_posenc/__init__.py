@@ -5,11 +5,13 @@ Importing this package is light: neither PyTorch nor fairseq is imported. Where 
 """
 
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from fairseq_posenc.version import __version__
 
+FAIRSEQ_VERSION = "0.12.2"
 __all__ = ["__version__", "importing", "register"]
 
 
@@ -38,5 +40,8 @@ def register() -> None:
     import_user_module.memo = getattr(import_user_module, "memo", set()) | set(__path__)
 
 
-if sys.modules.get("fairseq"):
+_found = getattr(sys.modules.get("fairseq"), "__version__", None)
+if _found == FAIRSEQ_VERSION:
     register()
+elif _found is not None:
+    warnings.warn(f"fairseq_posenc registers with fairseq {FAIRSEQ_VERSION}, and {_found} is imported", stacklevel=2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
 import torch
@@ -12,36 +12,53 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from .attention import BACKENDS, Backend, SelfAttention, choose
+from .bounds import MOST_POSITIONS, check_value
 from .schemes import Positions, Settings
 from .terms import Sample, Terms, Window
 
 ACTIVATIONS = {"gelu": F.gelu, "relu": F.relu, "tanh": torch.tanh, "silu": F.silu}
 
 
+def _bounded(name: str, minimum: float, maximum: float, default: Any = MISSING) -> Any:
+    """A field with the name that messages use: the flag's, where there is one."""
+    return field(default=default, metadata={"name": name, "minimum": minimum, "maximum": maximum})
+
+
 @dataclass(frozen=True)
 class EncoderConfig:
-    """Everything that determines an encoder; plain values only, so that it can be written to a file."""
+    """Everything that determines an encoder; plain values only, so that it can be written to a file.
 
-    vocab_size: int
-    padding_idx: int = 1
-    separator_idx: int | None = 2
-    layers: int = 12
-    dim: int = 768
-    ffn_dim: int = 3072
-    heads: int = 12
-    max_positions: int = 512
+    Raises:
+        ValueError: a value without meaning, or beyond all sizes that are built; the message names the flag.
+    """
+
+    vocab_size: int = _bounded("vocab_size", 1, 1 << 24)
+    padding_idx: int = _bounded("padding_idx", 0, 1 << 24, default=1)
+    separator_idx: int | None = _bounded("separator_idx", 0, 1 << 24, default=2)
+    layers: int = _bounded("--encoder-layers", 1, 10_000, default=12)
+    dim: int = _bounded("--encoder-embed-dim", 1, 1 << 17, default=768)
+    ffn_dim: int = _bounded("--encoder-ffn-embed-dim", 1, 1 << 20, default=3072)
+    heads: int = _bounded("--encoder-attention-heads", 1, 1 << 17, default=12)
+    max_positions: int = _bounded("--max-positions", 1, MOST_POSITIONS, default=512)
     positions: str = "absolute"
     position_options: Mapping[str, Any] = field(default_factory=dict)
     attention_backend: str = "auto"
-    activation: str = "gelu"
-    dropout: float = 0.1
-    attention_dropout: float = 0.1
-    activation_dropout: float = 0.0
-    layerdrop: float = 0.0
+    activation: str = field(default="gelu", metadata={"name": "--activation-fn", "choices": tuple(ACTIVATIONS)})
+    dropout: float = _bounded("--dropout", 0, 1, default=0.1)
+    attention_dropout: float = _bounded("--attention-dropout", 0, 1, default=0.1)
+    activation_dropout: float = _bounded("--activation-dropout", 0, 1, default=0.0)
+    layerdrop: float = _bounded("--encoder-layerdrop", 0, 1, default=0.0)
     normalize_before: bool = False
     layernorm_embedding: bool = True
-    layer_norm_eps: float = 1e-5
+    layer_norm_eps: float = _bounded("--layer-norm-eps", 1e-20, 1, default=1e-5)
     checkpoint_activations: bool = False
+
+    def __post_init__(self) -> None:
+        for declared in fields(self):
+            check_value(declared.metadata.get("name", declared.name), declared, getattr(self, declared.name))
+        for name, index in (("padding_idx", self.padding_idx), ("separator_idx", self.separator_idx)):
+            if index is not None and index >= self.vocab_size:
+                raise ValueError(f"{name} must be below vocab_size {self.vocab_size}, got {index}")
 
 
 @dataclass(frozen=True)
@@ -104,8 +121,6 @@ class Encoder(nn.Module):
 
     def __init__(self, config: EncoderConfig, embed_tokens: nn.Embedding | None = None) -> None:
         super().__init__()
-        if config.activation not in ACTIVATIONS:
-            raise ValueError(f"--activation-fn {config.activation!r} is not one of {', '.join(ACTIVATIONS)}")
         self.config = config
         self.embed_tokens = embed_tokens or nn.Embedding(config.vocab_size, config.dim, config.padding_idx)
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.layers))

@@ -1,21 +1,27 @@
 """Makes ``import fairseq`` apply fairseq_posenc's compatibility patches first and register the plugin afterwards.
 
 ``fairseq_posenc_hook.pth`` imports this module whenever Python starts, so it does next to nothing: it puts a finder in front
-of ``sys.meta_path`` that answers to two names only. ``FAIRSEQ_POSENC_DISABLE=1`` switches it off.
+of ``sys.meta_path`` that answers to two names only, and there to the releases that the patches are for: what else is called
+so is somebody else's. ``FAIRSEQ_POSENC_DISABLE=1`` switches it off.
 """
 
 import os
 import sys
+
+SAYS_SO = {  # a line that begins so, in the first of these files beside __init__.py that there is
+    "fairseq": {"version.py": '__version__ = "0.12.2"', "version.txt": "0.12.2\n"},
+    "hydra": {"__init__.py": '__version__ = "1.0.'},
+}
 
 
 class Finder:
     """Leaves finding fairseq and Hydra to the other finders, and wraps the execution of their ``__init__``."""
 
     def find_spec(self, name, path=None, target=None):
-        if name != "fairseq" and name != "hydra":
+        if name not in SAYS_SO:
             return None
         spec = self._find_elsewhere(name, path, target)
-        if spec is None or spec.origin is None:  # not installed, or a mere folder of that name
+        if spec is None or not is_known_release(spec):
             return spec
         try:
             from fairseq_posenc import importing
@@ -42,6 +48,21 @@ class Finder:
                 if spec is not None:
                     return spec
         return None
+
+
+def is_known_release(spec):
+    """Whether a package is of the version that the patches are for, as a file of its own says."""
+    if not (spec.origin and spec.submodule_search_locations):  # a plain module, or a mere folder of that name
+        return False
+    for file, beginning in SAYS_SO[spec.name].items():
+        try:
+            with open(os.path.join(os.path.dirname(spec.origin), file), encoding="utf-8") as stream:
+                return any(f"{line.rstrip()}\n".startswith(beginning) for line in stream)
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError):  # within a zip, or not text
+            return False
+    return False
 
 
 if os.environ.get("FAIRSEQ_POSENC_DISABLE", "0") in ("", "0"):

@@ -147,3 +147,13 @@ def test_bad_input_ends_with_a_paragraph(damage, trained, data_bin, tmp_path, ru
     failed = run("fairseq-train", data_bin, *flags, check=False)
     assert failed.returncode != 0
     assert failed.stdout.splitlines()[-1].startswith(expected)
+
+
+@pytest.mark.slow
+def test_training_that_ends_within_an_epoch_never_aborts(data_bin, tmp_path):
+    """Two hundred times, the thread that reads ahead being within PyTorch each time."""
+    flags = [*MASKED_LM, "--arch", "roberta_t5", *TINY, "--batch-size", "1", "--max-update", "1", "--disable-validation"]
+    script = Path(__file__).with_name("training_ends.py")
+    command = [sys.executable, script, "200", data_bin, *flags, "--no-save", "--save-dir", tmp_path]
+    ended = subprocess.run(command, env=environment(), capture_output=True, text=True)
+    assert ended.stdout.splitlines()[-1] == "{0: 200}", ended.stdout[-3000:] + ended.stderr[-3000:]

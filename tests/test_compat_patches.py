@@ -1,17 +1,22 @@
 """Each patch mends what it says, and only within fairseq and Hydra."""
 
 import argparse
+import contextlib
 import dataclasses
 import shutil
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
 import torch
 from commands import environment
 from fairseq import options
-from fairseq.data import Dictionary, TokenBlockDataset, data_utils
+from fairseq.data import Dictionary, ListDataset, TokenBlockDataset, data_utils
+from fairseq.data.iterators import BackgroundConsumer, EpochBatchIterator
+from fairseq.dataclass.configs import FairseqConfig
+from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from fairseq.trainer import NanDetector, Trainer
@@ -107,6 +112,60 @@ def test_span_masks():
         mask = data_utils.compute_mask_indices((2, 40), None, 0.3, 3, no_overlap=True, min_masks=1)
     assert mask.dtype == np.bool_
     assert mask.any()
+
+
+def read_ahead(number_of_workers: int = 0):
+    """The first of forty batches, of which two are read ahead and the others wait for room."""
+    batches = EpochBatchIterator(
+        ListDataset(list(torch.arange(40))),
+        torch.stack,
+        [[number] for number in range(40)],
+        num_workers=number_of_workers,
+        buffer_size=2,
+    )
+    iterator = batches.next_epoch_itr(shuffle=False)
+    assert next(iterator) == 0
+    return iterator
+
+
+def readers() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if isinstance(thread, BackgroundConsumer)}
+
+
+@pytest.mark.parametrize(("error", "workers"), [(None, 0), (None, 1), (ValueError, 0), (KeyboardInterrupt, 0)])
+def test_no_thread_reads_on_when_training_has_ended(error, workers):
+    """However it ended; and an iterator of somebody else is not touched."""
+    left, others = [], read_ahead()
+    before = readers()
+
+    def main(cfg):
+        left.extend(read_ahead(workers) for _ in range(2))
+        assert len(readers() - before) == 2
+        if error:
+            raise error
+
+    config = FairseqConfig()
+    config.common.cpu = True
+    with pytest.raises(error) if error else contextlib.nullcontext():
+        distributed_utils.call_main(config, main)
+    assert readers() == before
+    assert [int(batch) for batch in others] == list(range(1, 40))
+
+
+def test_the_interpreter_does_not_end_under_a_reading_thread():
+    """Where no training was called, but an iterator used."""
+    code = (
+        "import torch\n"
+        "from fairseq.data import ListDataset\n"
+        "from fairseq.data.iterators import EpochBatchIterator\n"
+        "def collate(samples):\n"
+        "    for _ in range(100): torch.ones(200_000).cumsum(0)\n"
+        "    return samples\n"
+        "batches = EpochBatchIterator(ListDataset([0] * 99), collate, [[n] for n in range(99)], buffer_size=9)\n"
+        "next(batches.next_epoch_itr())"
+    )
+    ended = subprocess.run([sys.executable, "-W", "ignore", "-c", code], env=environment(), capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 @pytest.fixture

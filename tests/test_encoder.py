@@ -157,10 +157,40 @@ def test_layerdrop_leaves_layers_out_of_training_only() -> None:
     assert len(encoder.eval()(tokens, with_hidden=True).hidden) == 4
 
 
+def test_a_config_at_its_bounds() -> None:
+    config = dataclasses.replace(CONFIG, layers=1, heads=16, dropout=0, attention_dropout=1, separator_idx=None)
+    assert Encoder(config)(sequence(5)).last.isfinite().all()
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"activation": "swoosh"}, "--activation-fn 'swoosh' is not one of gelu"),
+        ({"activation": "swoosh"}, "--activation-fn must be one of gelu, .*, got 'swoosh'"),
+        ({"layers": 0}, "--encoder-layers must be at least 1, got 0"),
+        ({"layers": -1}, "--encoder-layers must be at least 1, got -1"),
+        ({"layers": 10**9}, "--encoder-layers must be at most 10000"),
+        ({"layers": "3"}, "--encoder-layers must be a whole number, got '3'"),
+        ({"layers": True}, "--encoder-layers must be a whole number, got True"),
+        ({"layers": None}, "--encoder-layers must be a whole number, got None"),
+        ({"dim": 0}, "--encoder-embed-dim must be at least 1"),
+        ({"dim": 16.0}, "--encoder-embed-dim must be a whole number, got 16.0"),
+        ({"ffn_dim": 0}, "--encoder-ffn-embed-dim must be at least 1"),
+        ({"heads": 0}, "--encoder-attention-heads must be at least 1"),
+        ({"max_positions": 0}, "--max-positions must be at least 1"),
+        ({"max_positions": 10**12}, "--max-positions must be at most 1048576"),
+        ({"vocab_size": 0}, "vocab_size must be at least 1"),
+        ({"vocab_size": 10**12}, "vocab_size must be at most 16777216"),
+        ({"padding_idx": 20}, "padding_idx must be below vocab_size 20, got 20"),
+        ({"separator_idx": -1}, "separator_idx must be at least 0"),
+        ({"dropout": -0.1}, "--dropout must be at least 0, got -0.1"),
+        ({"dropout": float("nan")}, "--dropout must be a number, and finite, got nan"),
+        ({"attention_dropout": 1.1}, "--attention-dropout must be at most 1, got 1.1"),
+        ({"activation_dropout": float("-inf")}, "--activation-dropout must be a number, and finite, got -inf"),
+        ({"layerdrop": 2}, "--encoder-layerdrop must be at most 1, got 2"),
+        ({"layer_norm_eps": 0}, "--layer-norm-eps must be at least 1e-20, got 0"),
+        ({"layernorm_embedding": "yes"}, "layernorm_embedding must be true or false, got 'yes'"),
+        ({"positions": None}, "positions must be a string, got None"),
+        ({"position_options": []}, "position_options must be names with values"),
         ({"heads": 3}, "--encoder-embed-dim 16 does not divide into --encoder-attention-heads 3"),
         ({"attention_backend": "flash"}, "--attention-backend is one of"),
         ({"attention_backend": "sdpa", "positions": "m4"}, "--attention-backend sdpa cannot run these positions"),

@@ -64,6 +64,9 @@ def test_looking_for_fairseq_does_not_use_the_hook_up():
     assert output(code) == "True"
 
 
+RELEASE = {"version.py": '__version__ = "0.12.2"\n'}
+
+
 def isolated(tmp_path, code, **variables):
     """Run ``code`` with the hook, and only what lies in ``tmp_path``, as its site-packages."""
     for file in STARTUP.iterdir():
@@ -73,31 +76,84 @@ def isolated(tmp_path, code, **variables):
     return python(start + code, "-I", "-S", **variables)
 
 
-def package(folder, name, content):
+def package(folder, name, content, **files):
     (folder / name).mkdir()
-    (folder / name / "__init__.py").write_text(content)
+    for file, text in {"__init__.py": content, **files}.items():
+        (folder / name / file).write_text(text)
 
 
 def test_hook_left_behind_does_nothing(tmp_path):
-    package(tmp_path, "fairseq", "loaded = True")
+    package(tmp_path, "fairseq", "loaded = True", **RELEASE)
     completed = isolated(tmp_path, "import fairseq; print(fairseq.loaded)")
     assert (completed.stdout.strip(), completed.stderr) == ("True", "")
 
 
 def test_folder_left_behind_does_nothing(tmp_path):
-    package(tmp_path, "fairseq", "loaded = True")
+    package(tmp_path, "fairseq", "loaded = True", **RELEASE)
     (tmp_path / "fairseq_posenc").mkdir()
     completed = isolated(tmp_path, "import fairseq; print(fairseq.loaded)")
     assert (completed.stdout.strip(), completed.stderr) == ("True", "")
 
 
 def test_broken_package_fails_with_fairseq_and_not_before(tmp_path):
-    package(tmp_path, "fairseq", "")
+    package(tmp_path, "fairseq", "", **RELEASE)
     package(tmp_path, "fairseq_posenc", "import no_such_module")
     assert isolated(tmp_path, "print('started')").stdout.strip() == "started"
     completed = isolated(tmp_path, "import fairseq")
     assert completed.returncode != 0
     assert "No module named 'no_such_module'" in completed.stderr
+
+
+@pytest.mark.parametrize("files", [RELEASE, {"version.txt": "0.12.2\n"}, {"version.txt": "0.12.2"}], ids=str)
+def test_the_release_is_known_installed_and_checked_out(tmp_path, files):
+    package(tmp_path, "fairseq", "print('fairseq')", **files)
+    importing = (
+        "import contextlib\n@contextlib.contextmanager\ndef importing(name):\n    print('before', name); yield; print('after')"
+    )
+    package(tmp_path, "fairseq_posenc", importing)
+    assert isolated(tmp_path, "import fairseq").stdout.split() == ["before", "fairseq", "fairseq", "after"]
+
+
+@pytest.mark.parametrize(
+    ("name", "files"),
+    [
+        ("fairseq", {"fairseq.py": ""}),
+        ("fairseq", {"fairseq/__init__.py": ""}),
+        ("fairseq", {"fairseq/__init__.py": "", "fairseq/version.txt": "0.12.20"}),
+        ("fairseq", {"fairseq/__init__.py": "", "fairseq/version.py": "__version__ = '3'", "fairseq/version.txt": "0.12.2"}),
+        ("fairseq", {"fairseq/__init__.py": "", "fairseq/version.py": "\udcff"}),
+        ("fairseq", {"fairseq/__init__.py": "", "fairseq/version.txt/0.12.2": ""}),
+        ("fairseq", {"fairseq/fairseq/__init__.py": "", "fairseq/version.txt": "0.12.2"}),
+        ("hydra", {"hydra.py": "__version__ = '1.0.7'"}),
+        ("hydra", {"hydra/__init__.py": '__version__ = "1.3.2"'}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("packed", [False, True], ids=["folder", "zip"])
+def test_what_else_has_the_name_is_left_alone(tmp_path, name, files, packed):
+    """Not even this package is imported, which would fail here."""
+    package(tmp_path, "fairseq_posenc", "raise SystemError")
+    place = tmp_path / "place"
+    for file, text in files.items():
+        (place / file).parent.mkdir(parents=True, exist_ok=True)
+        (place / file).write_bytes(text.encode(errors="surrogateescape"))
+    if packed:
+        place = shutil.make_archive(place, "zip", place)
+    code = f"import sys; sys.path.append({str(place)!r}); import {name}; print({name}.__name__)"
+    completed = isolated(tmp_path, code)
+    assert (completed.stdout, completed.stderr) == (f"{name}\n", "")
+
+
+@pytest.mark.parametrize(("version", "warned"), [(None, False), ("0.10.2", True)])
+def test_importing_the_package_beside_another_fairseq(version, warned):
+    code = (
+        "import sys, types; fairseq = sys.modules['fairseq'] = types.ModuleType('fairseq')\n"
+        f"fairseq.__dict__.update({{'__version__': {version!r}}} if {version!r} else {{}})\n"
+        "import fairseq_posenc.encoder"
+    )
+    completed = python(code)
+    assert completed.returncode == 0, completed.stderr
+    assert ("registers with fairseq 0.12.2, and 0.10.2 is imported" in completed.stderr) == warned
 
 
 def test_failing_registration_is_an_error():

@@ -14,9 +14,10 @@ from fairseq_posenc.schemes import REGISTRY
 PACKAGE = Path(fairseq_posenc.__file__).parent
 MAY_IMPORT = {  # besides its own room
     "terms": set(),
-    "schemes": {"terms"},
+    "bounds": set(),
+    "schemes": {"terms", "bounds"},
     "attention": {"terms"},
-    "encoder": {"terms", "schemes", "attention"},
+    "encoder": {"terms", "bounds", "schemes", "attention"},
 }
 
 

@@ -1,7 +1,18 @@
 """Data directories and what reads them."""
 
+import atexit
 import functools
+import queue
+import threading
 import types
+import weakref
+from collections.abc import Iterable
+from contextlib import suppress
+
+from fairseq_posenc.compat.view import View
+
+LAST_BATCH = 10.0
+"""Seconds that are waited for the batch that is being read when training ends."""
 
 
 def numpy_names() -> None:
@@ -12,8 +23,6 @@ def numpy_names() -> None:
     import numpy as np
     from fairseq.data import data_utils, language_pair_dataset, token_block_dataset
     from fairseq.modules import dynamic_crf_layer
-
-    from fairseq_posenc.compat.view import View
 
     view = View(np, int=int, float=float, compat=types.SimpleNamespace(long=int))
     for module in (data_utils, language_pair_dataset, token_block_dataset, dynamic_crf_layer):
@@ -54,4 +63,54 @@ def explain_dictionaries() -> None:
     Dictionary.add_from_file = explained
 
 
-PATCHES = (numpy_names, explain_dictionaries)
+class ClosableQueue(queue.Queue):
+    """Once ``closed``, drops what is put in rather than wait for room."""
+
+    closed = False
+
+    def put(self, item, block=True, timeout=None):
+        while not self.closed:
+            with suppress(queue.Full):
+                return super().put(item, timeout=0.1)
+
+
+def end_reading_ahead() -> None:
+    """End the threads that read batches ahead when training ends, and at the latest at exit.
+
+    fairseq leaves it to Python, which ends a daemon thread wherever it is: inside PyTorch that is "terminate called without
+    an active exception" and status -6, of a training that ended within an epoch and had saved everything. Can go when
+    fairseq ends them.
+    """
+    from fairseq.data import iterators
+    from fairseq.distributed import utils
+
+    create_consumer, call_main = iterators.BufferedIterator._create_consumer, utils.call_main
+    readers: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+
+    @functools.wraps(create_consumer)
+    def create_and_remember(self):
+        create_consumer(self)
+        readers.add(self._consumer)
+
+    def end(ending: Iterable[threading.Thread]) -> None:
+        for reader in ending:
+            reader._max_len = 0  # it stops after the batch that it is at
+            reader._queue.closed = True
+        for reader in ending:
+            reader.join(LAST_BATCH)
+
+    @functools.wraps(call_main)
+    def call_and_end(*args, **kwargs):
+        others = set(readers)
+        try:
+            return call_main(*args, **kwargs)
+        finally:
+            end(set(readers) - others)
+
+    iterators.queue = View(queue, Queue=ClosableQueue)
+    iterators.BufferedIterator._create_consumer = create_and_remember
+    utils.call_main = call_and_end
+    atexit.register(lambda: end(set(readers)))
+
+
+PATCHES = (numpy_names, explain_dictionaries, end_reading_ahead)

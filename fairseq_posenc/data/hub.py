@@ -4,8 +4,9 @@
 """
 
 import hashlib
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +27,12 @@ class HubShard:
     """Where the builder reads and a hash of what it finds there: of the commit where it is the hub."""
     name: str
     layout: Layout
+    identity: tuple[Hashable, ...]
+    """Data set, configuration, split and number of the file, however it is named and of whatever revision."""
     size: None = None
+
+    def identities(self) -> tuple[Hashable, ...]:
+        return (self.identity,)
 
     def fingerprint(self) -> dict[str, Any]:
         return {"dataset": self.name, "origin": self.origin, "sha256": None}
@@ -81,4 +87,9 @@ def shards(name: str, layout: Layout) -> list[HubShard]:
             f"hf:{name}: its rows have no field {layout.text_field!r} among {', '.join(fields)}; name another with --text-field"
         )
     number, origin = data.num_shards, f"{builder.base_path} {builder.hash}"
-    return [HubShard(data.shard(number, index), origin, f"hf:{name}:{split}#{index}/{number}", layout) for index in range(number)]
+    place = os.path.realpath(parts["name"]) if os.path.isdir(parts["name"]) else parts["name"]
+    identity = place, builder.config.name, split
+    return [
+        HubShard(data.shard(number, index), origin, f"hf:{name}:{split}#{index}/{number}", layout, (*identity, index))
+        for index in range(number)
+    ]

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fairseq_posenc.data.databin import are_totals
 from fairseq_posenc.data.sources import Source
@@ -35,15 +35,13 @@ class Manifest:
         self._sources = sources
         self._inputs = {role: [source.fingerprint() for source in of_role] for role, of_role in sources.items()}
         self.stages: dict[str, dict[str, Any]] = {}
-        if not self._path.exists():
-            return
-        stages, options, inputs = _read(self._path)
-        if stages and (changed := self._changes(options, inputs)):
+        earlier = read(folder)
+        if earlier.stages and (changed := self._changes(earlier.options, earlier.inputs)):
             raise ValueError(
                 f"{folder} was prepared from something else: {'; '.join(changed)}. "
                 "Name another --out, or add --overwrite to make it anew."
             )
-        self.stages = stages
+        self.stages = earlier.stages
 
     def _changes(self, options: dict[str, Any], inputs: dict[str, list[dict[str, Any]]]) -> list[str]:
         changes = [
@@ -59,7 +57,7 @@ class Manifest:
                 if source.is_same(old):
                     new["sha256"] = old["sha256"]
                 else:
-                    changes.append(f"{source.name} is not what {old.get('path', old.get('dataset'))} was")
+                    changes.append(f"{source.name} is not what {_name(old)} was")
         return changes
 
     def is_whole(self, stage: str) -> bool:
@@ -71,6 +69,11 @@ class Manifest:
     def hashed(self, role: str, index: int, digest: str) -> None:
         """Record the SHA-256 of an input, known once it has been read."""
         self._inputs[role][index]["sha256"] = digest
+
+    def same_texts(self) -> list[tuple[str, str]]:
+        """Training and validation inputs that hold the same, under different names."""
+        train, valid = self._inputs["train"], self._inputs[VALID]
+        return [(_name(one), _name(other)) for other in valid for one in train if one["sha256"] == other["sha256"] is not None]
 
     def finish(self, stage: str, report: dict[str, Any]) -> None:
         """Mark a stage as done."""
@@ -85,37 +88,55 @@ class Manifest:
             stream.write("\n")
 
 
+def _name(fingerprint: dict[str, Any]) -> str:
+    return fingerprint.get("path", fingerprint.get("dataset"))
+
+
+class Record(NamedTuple):
+    """What a manifest says."""
+
+    stages: dict[str, dict[str, Any]]
+    options: dict[str, Any]
+    inputs: dict[str, list[dict[str, Any]]]
+
+
+def read(folder: Path) -> Record:
+    """The record of a folder, which is empty where nothing was prepared there.
+
+    Raises:
+        ValueError: the file has not the shape that ``Manifest.save`` gives it.
+    """
+    path = folder / NAME
+    if not path.exists():
+        return Record({}, {}, {})
+    try:
+        content = json.loads(path.read_text("utf-8"))
+        record = Record(content["stages"], content["options"], content["inputs"])
+        if not _is_sound(record):
+            raise ValueError("not what was written")
+    except (ValueError, AttributeError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"{path} is not a manifest ({error}). Name another --out, or move it away.") from None
+    return record
+
+
 def shards_of(folder: Path) -> int | None:
     """How many shards were begun in a folder; None where it has no manifest.
 
     Raises:
-        ValueError: as :class:`Manifest`, where it has one of another kind.
+        ValueError: as :func:`read`.
     """
-    return _read(folder / NAME)[1].get("shards", 1) if (folder / NAME).exists() else None
+    return read(folder).options.get("shards", 1) if (folder / NAME).exists() else None
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """Stages, options and inputs."""
-    try:
-        return _parse(path)
-    except (ValueError, AttributeError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is not a manifest ({error}). Name another --out, or move it away.") from None
-
-
-def _parse(path: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """What a file has of the shape that ``save`` gives it."""
-    content = json.loads(path.read_text("utf-8"))
-    stages, options, inputs = content["stages"], content["options"], content["inputs"]
-    fingerprints = [fingerprint for of_role in inputs.values() for fingerprint in of_role]
-    data = stages.get("data", {})
-    if not (
-        isinstance(options, dict)
-        and isinstance(options.get("shards", 1), int)
-        and 0 < options.get("shards", 1) < MOST_SHARDS
+def _is_sound(record: Record) -> bool:
+    fingerprints = [fingerprint for of_role in record.inputs.values() for fingerprint in of_role]
+    data = record.stages.get("data", {})
+    return (
+        isinstance(record.options, dict)
+        and isinstance(record.options.get("shards", 1), int)
+        and 0 < record.options.get("shards", 1) < MOST_SHARDS
         and all(isinstance(fingerprint, dict) and "sha256" in fingerprint for fingerprint in fingerprints)
-        and all(isinstance(stage["files"], dict) for stage in stages.values())
+        and all(isinstance(stage["files"], dict) for stage in record.stages.values())
         and all(are_totals(data[role]) and "unknown" in data[role] for role in ("train", VALID) if data)
-        and ("tokenizer" not in stages or isinstance(stages["tokenizer"]["symbols"], int))
-    ):
-        raise ValueError("not what was written")
-    return stages, options, inputs
+        and ("tokenizer" not in record.stages or isinstance(record.stages["tokenizer"]["symbols"], int))
+    )

@@ -24,8 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", required=True, metavar="DIR", type=Path, help="the folder to write")
     held = parser.add_mutually_exclusive_group()
     held.add_argument("--valid", nargs="+", metavar="TEXT", default=[], help="validation text")
-    add(held, "--valid-fraction", type=float, default=0.01, metavar="F",
-        help="without --valid: hold out one of every 1/F documents")  # fmt: skip
+    held.add_argument("--valid-fraction", type=float, metavar="F",
+                      help="without --valid: hold out one of every 1/F documents (default: 0.01, and more of less than 2 MB of "
+                      "text, up to 0.1)")  # fmt: skip
     add(parser, "--text-field", default=Layout().text_field, metavar="NAME", help="of JSON lines and hub data sets")
     parser.add_argument("--document-per-line", action="store_true", help="of text: every line is a document of its own")
     parser.add_argument("--skip-bad", action="store_true",
@@ -56,7 +57,7 @@ def check_options(args: argparse.Namespace) -> None:
     Raises:
         ValueError, FileNotFoundError: which has not.
     """
-    if not 0 < args.valid_fraction < 1:
+    if args.valid_fraction is not None and not 0 < args.valid_fraction < 1:
         raise ValueError(f"--valid-fraction {args.valid_fraction}: give a share between 0 and 1, such as 0.01")
     if not 0 < args.character_coverage <= 1:
         raise ValueError(f"--character-coverage {args.character_coverage}: give a share above 0, at most 1")

@@ -45,16 +45,19 @@ from fairseq_posenc.data.assembly import (
 from fairseq_posenc.data.checks import check_output
 from fairseq_posenc.data.manifest import NAME as MANIFEST
 from fairseq_posenc.data.manifest import Manifest, shards_of
+from fairseq_posenc.data.manifest import read as read_manifest
 from fairseq_posenc.data.options import add_arguments, check_options
 from fairseq_posenc.data.parts import Job, Part, encode_part
-from fairseq_posenc.data.sources import Source, find
-from fairseq_posenc.data.split import VALID, Split, require_documents
+from fairseq_posenc.data.sources import Source, estimated_text, find
+from fairseq_posenc.data.split import VALID, Split, default_fraction, require_documents
 from fairseq_posenc.data.text import Layout, Skipped, refuse
 from fairseq_posenc.data.tokenizer import SENTENCEPIECE, Tokenizer, read_files
 from fairseq_posenc.files import atomic_write, sole_writer
 
 __all__ = ["add_arguments", "main"]
 Sources = dict[str, list[Source]]
+FORMER_FRACTION = 0.01
+"""Held out of every text, small ones too, where folders were prepared by earlier versions; they stay as they are."""
 
 
 def main(args: argparse.Namespace) -> None:
@@ -65,16 +68,26 @@ def main(args: argparse.Namespace) -> None:
     """
     check_options(args)
     layout = Layout(args.text_field, args.document_per_line, Skipped() if args.skip_bad else refuse)
-    sources: Sources = {"train": find(args.text, layout), VALID: find(args.valid, layout)}
+    sources: Sources = find({"train": args.text, VALID: args.valid}, layout)
     if args.part.of > len(sources["train"]):
         raise ValueError(f"--part {args.part}: more parts than files ({len(sources['train'])}). Take fewer, or cut the files.")
     check_output(args, [*sources["train"], *sources[VALID]])
+    args.valid_fraction = _valid_fraction(args, sources)
     try:
         _prepare(args, sources)
     except OSError as error:
         if error.errno is None or error.filename is not None:
             raise
         raise OSError(f"{args.out}: {error.strerror}. When that is mended, the same command goes on from here.") from error
+
+
+def _valid_fraction(args: argparse.Namespace, sources: Sources) -> float | None:
+    """What is held out of the training text."""
+    if args.valid or args.valid_fraction:
+        return args.valid_fraction
+    if not args.overwrite and (earlier := read_manifest(args.out).options.get("valid_fraction")) == FORMER_FRACTION:
+        return earlier
+    return default_fraction(estimated_text(sources["train"]))
 
 
 def _prepare(args: argparse.Namespace, sources: Sources) -> None:
@@ -126,7 +139,7 @@ def _open(args: argparse.Namespace, sources: Sources) -> Manifest:
 def _options(args: argparse.Namespace) -> dict[str, Any]:
     """Those that decide the result."""
     names = ["seed", "shards", "text_field", "document_per_line"]
-    options: dict[str, Any] = {"parts": args.part.of, "valid_fraction": None if args.valid else args.valid_fraction}
+    options: dict[str, Any] = {"parts": args.part.of, "valid_fraction": args.valid_fraction}
     if args.vocabulary:
         options["vocabulary"] = _digests(read_files(args.vocabulary))
     else:
@@ -144,7 +157,7 @@ def _has_tokenizer(out: Path, manifest: Manifest) -> bool:
 
 
 def _split(args: argparse.Namespace, shards: Sequence[str]) -> Split:
-    return Split(shards, 0 if args.valid else args.valid_fraction, args.seed)
+    return Split(shards, args.valid_fraction or 0, args.seed)
 
 
 def _make_tokenizer(args: argparse.Namespace, sources: Sources, manifest: Manifest) -> None:
@@ -204,6 +217,10 @@ def _report(args: argparse.Namespace, manifest: Manifest) -> None:
             f"{split}: {totals['documents']:,} documents, {totals['items']:,} lines, {totals['tokens']:,} tokens, "
             f"{totals['unknown'] / totals['tokens']:.3%} of them <unk>"
         )
+    if args.valid_fraction:
+        _say(f"held out one of every {1 / args.valid_fraction:,.3g} documents, by chance (--valid-fraction)")
+    for train, valid in manifest.same_texts():
+        _say(f"WARNING: {valid} holds the same text as {train}, so validation sees what was trained on. Leave one of them out.")
     symbols = f"{manifest.stages['tokenizer']['symbols']:,} symbols"
     if args.shards == 1:
         _say(f"{args.out}: {symbols}. Next: fairseq-train {shlex.quote(str(args.out))} …")

@@ -3,15 +3,17 @@
 import glob
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from fairseq_posenc.data.split import VALID
 from fairseq_posenc.data.text import READERS, TEXT_SUFFIXES, Layout, MeteredFile, Passage, read_passages, suffix
 from fairseq_posenc.files import sha256
 
 HUB = "hf:"
+PACKED = 3
 OnRead, OnEnd = Callable[[int], object], Callable[[str], object]
 
 
@@ -25,6 +27,9 @@ class Source(Protocol):
     name: str
     size: int | None
     """Bytes to read, where they are known before."""
+
+    def identities(self) -> tuple[Hashable, ...]:
+        """Two sources are one and the same, under whatever names, where they have any of these in common."""
 
     def fingerprint(self) -> dict[str, Any]:
         """What a later run compares to tell whether this is still the same text; its ``sha256`` is filled in once read."""
@@ -47,6 +52,10 @@ class TextFile:
     def size(self) -> int:
         return os.path.getsize(self.name)
 
+    def identities(self) -> tuple[Hashable, ...]:
+        status = os.stat(self.name)
+        return os.path.realpath(self.name), (status.st_dev, status.st_ino)
+
     def fingerprint(self) -> dict[str, Any]:
         status = os.stat(self.name)
         return {"path": os.path.abspath(self.name), "bytes": status.st_size, "modified_ns": status.st_mtime_ns, "sha256": None}
@@ -64,26 +73,50 @@ class TextFile:
             on_end(raw.sha256())
 
 
-def find(names: Sequence[str], layout: Layout) -> list[Source]:
-    """Every source that the names stand for, in their order; what a folder or pattern stands for is sorted.
+def find(named: Mapping[str, Sequence[str]], layout: Layout) -> dict[str, list[Source]]:
+    """Every source that the names of each role stand for, in their order; what a folder or pattern stands for is sorted.
 
     Raises:
         FileNotFoundError: a name stands for nothing.
-        ValueError: a file is named twice, or is a pipe or a device.
+        ValueError: two names stand for the same text, or one for a pipe or a device.
     """
-    sources: list[Source] = []
-    for name in names:
-        if name.startswith(HUB):
-            sources += _in_hub(name, layout)
-        else:
-            sources += [TextFile(_regular(path), layout) for path in _paths(name)]
-    seen: set[str] = set()
-    for source in sources:
-        identity = os.path.realpath(source.name) if isinstance(source, TextFile) else source.name
-        if identity in seen:
-            raise ValueError(f"{source.name} is named twice; held-out documents would be trained on.")
-        seen.add(identity)
-    return sources
+    found: dict[str, list[Source]] = {role: [] for role in named}
+    known: dict[Hashable, tuple[str, str]] = {}
+    for role, names in named.items():
+        for name in names:
+            for source in _named(name, layout):
+                mention = role, _mention(role, name, source)
+                for identity in source.identities():
+                    if known.setdefault(identity, mention) is not mention:
+                        raise _twice(known[identity], mention)
+                found[role].append(source)
+    return found
+
+
+def estimated_text(sources: Sequence[Source]) -> int | None:
+    """Bytes of text in all of them together, or None where some are not known before they are read.
+
+    Packed text is taken for ``PACKED`` times its size, about what the packers reach on prose.
+    """
+    sizes = [source.size for source in sources]
+    if None in sizes:
+        return None
+    packed = [os.path.splitext(source.name)[1] in READERS for source in sources]
+    return sum(size * PACKED if is_packed else size for size, is_packed in zip(sizes, packed, strict=True))
+
+
+def _named(name: str, layout: Layout) -> Sequence[Source]:
+    return _in_hub(name, layout) if name.startswith(HUB) else [TextFile(_regular(path), layout) for path in _paths(name)]
+
+
+def _mention(role: str, name: str, source: Source) -> str:
+    given = f"--valid {name}" if role == VALID else name
+    return given if source.name == name else f"{source.name} (of {given})"
+
+
+def _twice(first: tuple[str, str], second: tuple[str, str]) -> ValueError:
+    consequence = "count twice" if first[0] == second[0] else "be trained on, and validate nothing"
+    return ValueError(f"{second[1]} is the same text as {first[1]}, and would {consequence}. Name it once.")
 
 
 def _in_hub(name: str, layout: Layout) -> Sequence[Source]:

@@ -17,6 +17,19 @@ Routed = tuple[str, Passage]
 """A passage with the name of where it goes: a shard's, or ``VALID``."""
 
 
+ENOUGH_BYTES = 20_000
+"""Of text, which make about 5,000 tokens: with fewer, the loss on them says little."""
+
+
+def default_fraction(text_bytes: int | None) -> float:
+    """What is held out where nothing is asked for: a hundredth, of little text as much as is enough, at most a tenth.
+
+    Args:
+        text_bytes: of the whole training text, where it is known.
+    """
+    return 1 / (100 if text_bytes is None else max(10, min(100, text_bytes // ENOUGH_BYTES)))
+
+
 def held_out(fraction: float, seed: int) -> Iterator[bool]:
     """For each document in turn whether it is held out: one, by chance, of every ``1 / fraction`` documents.
 

@@ -29,6 +29,8 @@ TEXT_SUFFIXES = (".txt", ".text", *JSON_SUFFIXES)
 
 MAX_LINE_BYTES = 16 << 20
 MAX_ROW_BYTES = 512 << 20
+MAX_BLANK_BYTES = 64 << 20
+"""In a row. Blank lines pack a thousand to one: a small file can hold hours of them, in which nothing would be seen to happen."""
 PASSAGE_BYTES = 1 << 20
 BOM = b"\xef\xbb\xbf"
 
@@ -128,8 +130,8 @@ def read_passages(raw: MeteredFile, path: str, layout: Layout) -> Iterator[Passa
     Line ends are LF or CR LF; a byte order mark is dropped; lines of nothing but white space are dropped.
 
     Raises:
-        ValueError: the file is not what its name says it is packed with, or ends early, or a line is absurdly long; and
-            what ``layout.on_bad`` raises.
+        ValueError: the file is not what its name says it is packed with, or ends early, or a line is absurdly long, or so is
+            a stretch without text; and what ``layout.on_bad`` raises.
     """
     unpack = READERS.get(os.path.splitext(path)[1], lambda stream: stream)
     stream = io.BufferedReader(unpack(io.BufferedReader(raw, 1 << 20)), 1 << 20)
@@ -173,7 +175,8 @@ def document_lines(number: int, text: str) -> list[NumberedLine]:
 
 
 def _lines(stream: BinaryIO, path: str, longest: int) -> Iterator[tuple[int, bytes]]:
-    number = 0
+    """Every line with its number; one of nothing but white space is empty."""
+    number = blank = 0
     try:
         while line := stream.readline(longest + 1):
             number += 1
@@ -182,7 +185,15 @@ def _lines(stream: BinaryIO, path: str, longest: int) -> Iterator[tuple[int, byt
                     f"{path}, line {number}: longer than {longest >> 20} MiB. Break the text into lines of a sentence or "
                     "paragraph first, or into more rows."
                 )
-            yield number, line.removeprefix(BOM) if number == 1 else line
+            line = line.removeprefix(BOM) if number == 1 else line
+            content = b"" if line.isspace() else line
+            blank = 0 if content else blank + len(line)
+            if blank > MAX_BLANK_BYTES:
+                raise ValueError(
+                    f"{path}, line {number}: after {MAX_BLANK_BYTES >> 20} MiB of nothing but blank lines. Remove them, if this "
+                    "is text at all."
+                )
+            yield number, content
     except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error, zstd.ZstdError) as error:
         raise ValueError(
             f"{path}: cannot be unpacked after line {number} ({error}). The file is damaged or cut short."
@@ -191,7 +202,7 @@ def _lines(stream: BinaryIO, path: str, longest: int) -> Iterator[tuple[int, byt
 
 def _text_documents(lines: Iterable[tuple[int, bytes]], path: str, layout: Layout) -> Iterator[NumberedLine]:
     for number, line in lines:
-        if line.isspace() or not line:
+        if not line:
             yield number, None
             continue
         try:
@@ -211,7 +222,7 @@ def _text_documents(lines: Iterable[tuple[int, bytes]], path: str, layout: Layou
 
 def _json_documents(rows: Iterable[tuple[int, bytes]], path: str, layout: Layout) -> Iterator[NumberedLine]:
     for number, row in rows:
-        if row.isspace() or not row:
+        if not row:
             continue
         try:
             lines = document_lines(number, _text_of(json.loads(row), layout.text_field))

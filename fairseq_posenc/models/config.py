@@ -34,6 +34,8 @@ DEFAULTS = dict(
     encoder_layerdrop=0.0,
     layer_norm_eps=1e-5,
     max_positions=512,
+    encoder_normalize_before=False,
+    checkpoint_activations=False,
 )
 
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from ..bounds import MOST_POSITIONS, check_value
 from ..terms import Sample, Terms, Window
 
 REGISTRY: dict[str, type[Scheme]] = {}
@@ -23,9 +24,12 @@ class GeneralOptions:
 
     position_share_heads: bool | None = field(default=None, metadata={"help": "one set of position parameters for all heads"})
     position_share_layers: bool | None = field(default=None, metadata={"help": "one set of position parameters for all layers"})
-    max_relative_position: int | None = field(default=None, metadata={"help": "clip offsets at ±k", "minimum": 1, "metavar": "k"})
+    max_relative_position: int | None = field(
+        default=None, metadata={"help": "clip offsets at ±k", "minimum": 1, "maximum": MOST_POSITIONS, "metavar": "k"}
+    )
     position_scale_factor: float | None = field(
-        default=None, metadata={"help": "f of the scale 1/sqrt(f·d) of the attention scores", "minimum": 1e-6, "metavar": "f"}
+        default=None,
+        metadata={"help": "f of the scale 1/sqrt(f·d) of the attention scores", "minimum": 1e-6, "maximum": 1e6, "metavar": "f"},
     )
 
 
@@ -338,10 +342,5 @@ def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in given.items():
         if name not in known:
             raise ValueError(f"unknown position option {name!r}: {suggestion(name, known)}fairseq-train --help lists all")
-        flag = flag_of(name)
-        minimum, choices = known[name].metadata.get("minimum"), known[name].metadata.get("choices")
-        if minimum is not None and value < minimum:
-            raise ValueError(f"{flag} must be at least {minimum}, got {value}")
-        if choices is not None and value not in choices:
-            raise ValueError(f"{flag} must be one of {', '.join(choices)}, got {value!r}")
+        check_value(flag_of(name), known[name], value)
     return given

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from ..bounds import MOST_POSITIONS
 from ..terms import Terms, Window, precise
 from .base import Scheme, Settings, register
 
@@ -32,8 +33,10 @@ class Fire(Scheme):
 
     @dataclass(frozen=True)
     class Options:
-        hidden: int = field(default=32, metadata={"help": "hidden width of the network", "minimum": 1})
-        threshold: float = field(default=512.0, metadata={"help": "initial L, in tokens", "minimum": 1.0})
+        hidden: int = field(default=32, metadata={"help": "hidden width of the network", "minimum": 1, "maximum": 1 << 16})
+        threshold: float = field(
+            default=512.0, metadata={"help": "initial L, in tokens", "minimum": 1.0, "maximum": MOST_POSITIONS}
+        )
 
     def __init__(self, settings: Settings, options: Options) -> None:
         super().__init__(settings, options)

@@ -33,8 +33,10 @@ class Floater(Scheme):
 
     @dataclass(frozen=True)
     class Options:
-        hidden: int | None = field(default=None, metadata={"help": "hidden width of the dynamics (D/4 by default)", "minimum": 1})
-        stride: int = field(default=8, metadata={"help": "tokens a solver's step", "minimum": 1})
+        hidden: int | None = field(
+            default=None, metadata={"help": "hidden width of the dynamics (D/4 by default)", "minimum": 1, "maximum": 1 << 17}
+        )
+        stride: int = field(default=8, metadata={"help": "tokens a solver's step", "minimum": 1, "maximum": 1024})
 
     def __init__(self, settings: Settings, options: Options) -> None:
         super().__init__(settings, replace(options, hidden=options.hidden or max(1, settings.dim // 4)))

@@ -43,7 +43,7 @@ class Rope(Scheme):
         layout: str = field(
             default="interleaved", metadata={"help": "which features make a pair", "choices": ("interleaved", "half")}
         )
-        base: float = field(default=10000.0, metadata={"help": "base of the frequencies", "minimum": 1.0})
+        base: float = field(default=10000.0, metadata={"help": "base of the frequencies", "minimum": 1.0, "maximum": 1e12})
 
     def __init__(self, settings: Settings, options: Options) -> None:
         super().__init__(settings, options)

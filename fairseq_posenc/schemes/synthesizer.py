@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..bounds import MOST_POSITIONS
 from ..terms import Terms, Window
 from .base import Scheme, Settings, register
 
@@ -59,7 +60,7 @@ class SynthesizerFactorizedRandom(Synthesizer):
 
     @dataclass(frozen=True)
     class Options:
-        rank: int = field(default=8, metadata={"help": "rank k of the factorized scores", "minimum": 1})
+        rank: int = field(default=8, metadata={"help": "rank k of the factorized scores", "minimum": 1, "maximum": 1 << 12})
 
     def __init__(self, settings: Settings, options: Options) -> None:
         super().__init__(settings, options)
@@ -137,11 +138,15 @@ class SynthesizerFactorizedDense(InputSynthesizer):
 
     @dataclass(frozen=True)
     class Options:
-        a: int | None = field(default=None, metadata={"help": "width a of the tiled factor", "minimum": 1})
+        a: int | None = field(
+            default=None, metadata={"help": "width a of the tiled factor", "minimum": 1, "maximum": MOST_POSITIONS}
+        )
 
     def __init__(self, settings: Settings, options: Options) -> None:
         super().__init__(settings, replace(options, a=options.a or math.isqrt(settings.max_positions)))
         self.a = self.options.a
+        if self.a > self.n:
+            raise ValueError(f"--synthesizer-factorized-dense-a {self.a} is beyond the {self.n} positions")
         self.tiled_weight, self.tiled_bias = self.output(self.a)
         self.stretched_weight, self.stretched_bias = self.output(math.ceil(self.n / self.a))
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from ..bounds import MOST_POSITIONS
 from ..terms import Relative, RelativeIndex, Terms, Window
 from .base import Scheme, Settings, register
 
@@ -42,8 +43,12 @@ class T5(Scheme):
 
     @dataclass(frozen=True)
     class Options:
-        buckets: int = field(default=32, metadata={"help": "number of buckets (both directions)", "minimum": 4})
-        max_distance: int = field(default=128, metadata={"help": "distance beyond which all share a bucket", "minimum": 2})
+        buckets: int = field(
+            default=32, metadata={"help": "number of buckets (both directions)", "minimum": 4, "maximum": 1 << 16}
+        )
+        max_distance: int = field(
+            default=128, metadata={"help": "distance beyond which all share a bucket", "minimum": 2, "maximum": MOST_POSITIONS}
+        )
 
     def __init__(self, settings: Settings, options: Options) -> None:
         super().__init__(settings, options)

@@ -41,7 +41,9 @@ class Tisa(Scheme):
 
     @dataclass(frozen=True)
     class Options:
-        kernels: int = field(default=5, metadata={"help": "number S of kernels a head", "minimum": 1, "metavar": "S"})
+        kernels: int = field(
+            default=5, metadata={"help": "number S of kernels a head", "minimum": 1, "maximum": 1024, "metavar": "S"}
+        )
 
     def __init__(self, settings: Settings, options: Options) -> None:
         super().__init__(settings, options)

@@ -1,10 +1,13 @@
 """Small texts, and what prepare makes of them."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
 
 from fairseq_posenc import cli
+from fairseq_posenc.data.sources import Source, find
+from fairseq_posenc.data.text import Layout
 
 WORDS = [
     "the", "cat", "sat", "on", "a", "mat", "while", "dogs", "ran", "far", "over",
@@ -21,6 +24,16 @@ def make_text(documents: int, seed: int = 0) -> str:
 
 def prepare(*arguments) -> int:
     return cli.main(["prepare", *map(str, arguments)])
+
+
+def sources(*names) -> list[Source]:
+    """What prepare takes these names for."""
+    return find({"train": [str(name) for name in names]}, Layout())["train"]
+
+
+def copy(text: Path) -> Path:
+    """The same text under another name."""
+    return Path(shutil.copyfile(text, text.with_name("copy.txt")))
 
 
 def load(out: Path, split: str):

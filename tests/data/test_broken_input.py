@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -9,12 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from corpora import SMALL, documents, files, make_text, prepare
+from corpora import SMALL, copy, documents, files, make_text, prepare, sources
 
 from fairseq_posenc.data import assembly, binarize, parts
 from fairseq_posenc.data.databin import DatabinWriter
-from fairseq_posenc.data.sources import find
-from fairseq_posenc.data.text import Layout
 from fairseq_posenc.data.tokenizer import GIVEN, LIBRARY, SENTENCEPIECE, Tokenizer
 
 PAIR = (*SMALL, "--shards", 2)
@@ -148,11 +147,34 @@ class TestSources:
         (folder / "below").mkdir(parents=True)
         (folder / "below" / "a.txt").touch()
         (folder / "loop").symlink_to(folder)
-        assert [source.name for source in find([str(folder)], Layout())] == [str(folder / "below" / "a.txt")]
+        assert [source.name for source in sources(folder)] == [str(folder / "below" / "a.txt")]
         assert f"{folder / 'loop'}: a link to a folder is not followed" in capsys.readouterr().err
         (folder / "broken.txt").symlink_to("nowhere")
         assert prepare(folder, "--out", tmp_path / "out") == 2
         assert "broken.txt: No such file" in capsys.readouterr().err
+
+    @pytest.mark.parametrize("name", ["./text.txt", "sub/../text.txt", "link.txt", "hard.txt", ".", "*.txt"])
+    def test_text_that_is_named_twice(self, tmp_path, monkeypatch, capsys, text, name):
+        """Whether it would be trained on and validated with, or only count twice; and both mentions are told."""
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "sub").mkdir()
+        if name in ("link.txt", "hard.txt"):
+            (os.symlink if name == "link.txt" else os.link)(text, name)
+        for flags, consequence in (((name, "--valid", "text.txt"), "be trained on"), (("text.txt", name), "count twice")):
+            assert prepare(*flags, "--out", "out") == 2
+            told = capsys.readouterr().err
+            assert re.search(rf"is the same text as .*, and would {consequence}", told)
+            assert name in told
+            assert "text.txt" in told
+        assert not (tmp_path / "out").exists()
+
+    def test_the_same_text_in_two_files(self, tmp_path, capsys, text):
+        """Made all the same, and said each time."""
+        for _ in range(2):
+            assert prepare(text, "--valid", copy(text), "--out", tmp_path / "out", "--vocab-size", 40) == 0
+            assert f"WARNING: {tmp_path}/copy.txt holds the same text as {text}" in capsys.readouterr().err
+        assert prepare(text, "--out", tmp_path / "held", *SMALL) == 0
+        assert "WARNING" not in capsys.readouterr().err
 
     def test_a_folder_that_cannot_be_read(self, tmp_path, monkeypatch, capsys):
         (tmp_path / "a.txt").touch()
@@ -185,7 +207,7 @@ class TestSources:
 
     def test_validation_text_of_several_parts(self, tmp_path, pair, text):
         """Only the first part reads it."""
-        flags = ("--valid", text, text.parent / "a.txt", "--vocab-size", 40, "--workers", 1, "--shards", 2)
+        flags = ("--valid", text, copy(pair[0]), "--vocab-size", 40, "--workers", 1, "--shards", 2)
         for part in (1, 0):
             assert prepare(*pair, "--out", tmp_path / "out", *flags, "--part", f"{part}/2") == 0
         assert len(documents(tmp_path / "out" / "shard-00000", "valid")) == 60 + 40

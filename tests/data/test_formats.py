@@ -6,9 +6,8 @@ import lzma
 from pathlib import Path
 
 import pytest
-from corpora import SMALL, documents, files, make_text, prepare
+from corpora import SMALL, documents, files, make_text, prepare, sources
 
-from fairseq_posenc.data.sources import find
 from fairseq_posenc.data.text import Layout, zstd
 
 PACK = {".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstd.compress}
@@ -64,12 +63,12 @@ def test_folders_and_patterns(tmp_path, capsys):
         (folder / name).touch()
 
     def names(*given):
-        return [str(Path(source.name).relative_to(folder)) for source in find([str(name) for name in given], Layout())]
+        return [str(Path(source.name).relative_to(folder)) for source in sources(*given)]
 
     assert names(folder) == ["b.txt", "below/a.jsonl.zst", "c.json.gz"]
     assert "3 files of text; 2 others are left out" in capsys.readouterr().err
     assert names(folder / "*.txt", folder / "**" / "*.zst") == ["b.txt", "below/a.jsonl.zst"]
-    with pytest.raises(ValueError, match=r"b\.txt is named twice"):
+    with pytest.raises(ValueError, match=r"/b\.txt is the same text as .*/b\.txt \(of .*corpus\), and would count twice"):
         names(folder, folder / "b.txt")
     with pytest.raises(FileNotFoundError, match=r"\*\.xz: no file matches"):
         names(folder / "*.xz")
@@ -130,7 +129,7 @@ def test_bad_lines_and_rows_can_be_skipped(tmp_path, text, expected, capsys):
 def test_empty_rows_are_no_documents(tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in ["", " \n ", "the cat\r\n\n\nthe mat", "a dog"]))
-    (source,) = find([str(path)], Layout())
+    (source,) = sources(path)
     passages = [(passage.line, passage.lines(), passage.opens_document) for passage in source.passages()]
     assert passages == [(3, ["the cat", "the mat"], True), (4, ["a dog"], True)]
 
@@ -162,7 +161,7 @@ class TestHub:
 
         rows = [{"text": "the cat"}, {"text": "\ud83d"}, {"text": None}, {"text": "a dog"}]
         told = []
-        shard = HubShard(rows, "", "hf:odd", Layout(on_bad=told.append))
+        shard = HubShard(rows, "", "hf:odd", Layout(on_bad=told.append), ())
         assert [passage.lines() for passage in shard.passages()] == [["the cat"], ["a dog"]]
         assert [str(error).split(": ")[0] for error in told] == ["hf:odd, row 2", "hf:odd, row 3"]
 
@@ -170,9 +169,10 @@ class TestHub:
         for name, flags, message in [
             (f"hf:{folder}:default:test", (), "Bad split: test"),
             (f"hf:{folder}:other", (), "'other' not found"),
+            (f"hf:{folder}", ("--valid", f"hf:{folder}/:default:train"), "is the same text as hf:"),
             (f"hf:{folder}", ("--text-field", "body"), "no field 'body' among url, text"),
             (f"hf:{tmp_path / 'nothing'}", (), "hf:"),
             ("hf:", (), "write hf:NAME"),
         ]:
-            assert prepare(name, "--out", tmp_path / "out", *SMALL, *flags) == 2
+            assert prepare(name, "--out", tmp_path / "out", *flags) == 2
             assert message in capsys.readouterr().err

@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sentencepiece
-from corpora import SMALL, documents, files, load, make_text, prepare
+from corpora import SMALL, copy, documents, files, load, make_text, prepare
 
 
 def test_equals_fairseq_preprocess(tmp_path, text):
     """Byte for byte what fairseq-preprocess makes of the same pieces, dictionary included."""
-    assert prepare(text, "--valid", text, "--out", tmp_path / "ours", "--vocab-size", 40, "--workers", 2) == 0
+    assert prepare(text, "--valid", copy(text), "--out", tmp_path / "ours", "--vocab-size", 40, "--workers", 2) == 0
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "ours" / "sentencepiece.model"))
     lines = text.read_text("utf-8").splitlines()
     (tmp_path / "pieces").write_text("".join(" ".join(pieces.encode(line, out_type=str)) + "\n" for line in lines), "utf-8")
@@ -92,8 +92,45 @@ def test_held_out_documents_are_whole_and_not_in_training(tmp_path, text):
 
     train, valid = documents(out, "train"), documents(out, "valid")
     assert (len(train), len(valid)) == (54, 6)
-    assert prepare(text, "--valid", text, "--out", tmp_path / "all", "--vocabulary", out / "sentencepiece.model") == 0
+    assert prepare(text, "--valid", copy(text), "--out", tmp_path / "all", "--vocabulary", out / "sentencepiece.model") == 0
     assert sorted(train + valid) == sorted(documents(tmp_path / "all", "train"))
+
+
+def test_enough_is_held_out_of_little_text(tmp_path, capsys):
+    """By default; and told, recorded, and the same of packed text, processes and parts, which only see some of the files."""
+    for number in range(2):
+        (tmp_path / f"{number}.txt").write_text(make_text(1500, seed=number), "utf-8")
+    texts, flags = [tmp_path / "0.txt", tmp_path / "1.txt"], ("--vocab-size", 40, "--shards", 2)
+    size = sum(path.stat().st_size for path in texts)
+    one_of = size // 20_000
+    assert 10 < one_of < 100
+    assert prepare(*texts, "--out", tmp_path / "one", *flags, "--workers", 1) == 0
+    assert f"held out one of every {one_of} documents" in capsys.readouterr().err
+    record = json.loads((tmp_path / "one" / "manifest.json").read_text())
+    assert record["options"]["valid_fraction"] == 1 / one_of
+    valid = record["stages"]["data"]["valid"]
+    assert valid["documents"] == 3000 // one_of
+    for part in (1, 0):
+        assert prepare(*texts, "--out", tmp_path / "two", *flags, "--workers", 2, "--part", f"{part}/2") == 0
+    held = [documents(tmp_path / out / "shard-00000", "valid") for out in ("one", "two")]
+    assert sorted(held[0]) == sorted(held[1])
+
+
+def test_folders_of_earlier_versions_stay_as_they_are(tmp_path, capsys):
+    """Which held out a hundredth of every text."""
+    text, out = tmp_path / "text.txt", tmp_path / "out"
+    text.write_text(make_text(400), "utf-8")
+    assert prepare(text, "--out", out, "--vocab-size", 40, "--valid-fraction", 0.01) == 0
+    before = files(out)
+    capsys.readouterr()
+    assert prepare(text, "--out", out, "--vocab-size", 40) == 0
+    assert f"{out}: done before" in (told := capsys.readouterr().err)
+    assert "held out one of every 100 documents" in told
+    assert files(out) == before
+    assert prepare(text, "--out", out, "--vocab-size", 40, "--overwrite") == 0
+    assert "held out one of every 10 documents" in capsys.readouterr().err
+    assert prepare(text, "--out", out, "--vocab-size", 40, "--valid-fraction", 0.01) == 2
+    assert "--valid-fraction was 0.1, now 0.01" in capsys.readouterr().err
 
 
 def test_rerun_does_nothing_and_changed_options_or_text_are_refused(tmp_path, text, capsys):

@@ -1,12 +1,13 @@
 """Reading, holding out and sampling."""
 
+import gzip
 import random
 
 import numpy as np
 import pytest
 
 from fairseq_posenc.data import text
-from fairseq_posenc.data.split import held_out, sample_lines
+from fairseq_posenc.data.split import default_fraction, held_out, sample_lines
 from fairseq_posenc.data.tokenizer import SENTENCEPIECE, Tokenizer
 from fairseq_posenc.data.vocabulary import train
 
@@ -43,6 +44,18 @@ def test_absurdly_long_line_is_refused(tmp_path, monkeypatch):
         read(path)
 
 
+@pytest.mark.parametrize("name", ["text.txt.gz", "rows.jsonl.gz"])
+def test_no_end_of_blank_lines_is_refused(tmp_path, name):
+    """A small file that unpacks to 70 MiB of them; as many with text between are read."""
+    stretch = (b" " * (1 << 20) + b"\n") * 35
+    (tmp_path / name).write_bytes(gzip.compress(stretch * 2, 1))
+    with pytest.raises(ValueError, match=rf"{name}, line 64: after 64 MiB of nothing but blank lines"):
+        read(tmp_path / name)
+    row = b'{"text": "end"}\n'
+    (tmp_path / name).write_bytes(gzip.compress(stretch + row + stretch + row, 1))
+    assert [passage.line for passage in read(tmp_path / name)] == [36, 72]
+
+
 def test_no_character_breaks_the_dictionary(tmp_path):
     """Whatever Python calls white space, no piece holds any: fairseq would split the piece there."""
     spaces = [chr(code) for code in range(0x110000) if chr(code).isspace() and chr(code) not in "\r\n"]
@@ -55,6 +68,13 @@ def test_no_character_breaks_the_dictionary(tmp_path):
     words, rest = np.split(ids, sizes[:1])
     assert "".join(tokenizer.symbols[i] for i in words) == "▁one▁two</s>"
     assert [tokenizer.symbols[i] for i in rest] == ["</s>", "▁", "<unk>", "</s>"]
+
+
+@pytest.mark.parametrize(
+    ("size", "one_of"), [(None, 100), (0, 10), (150_000, 10), (600_000, 30), (1_999_999, 99), (2_000_000, 100), (10**12, 100)]
+)
+def test_more_is_held_out_of_little_text(size, one_of):
+    assert default_fraction(size) == 1 / one_of
 
 
 @pytest.mark.parametrize("fraction", [0.01, 0.05, 0.3, 0.7])

@@ -117,8 +117,9 @@ def test_prepared_text_has_the_same_ids(kind, request, tmp_path):
     folder = request.getfixturevalue(kind)
     lines = ["red ball", "The red, ball is round 42.", "Über dem “café”", "x² 𝔘 €"]
     (tmp_path / "text.txt").write_text("\n\n".join(lines), "utf-8")
-    text, out = str(tmp_path / "text.txt"), tmp_path / "out"
-    assert main(["prepare", text, "--valid", text, "--vocabulary", str(folder), "--out", str(out), "--workers", "1"]) == 0
+    (tmp_path / "valid.txt").write_text("red ball", "utf-8")
+    text, valid, out = str(tmp_path / "text.txt"), str(tmp_path / "valid.txt"), tmp_path / "out"
+    assert main(["prepare", text, "--valid", valid, "--vocabulary", str(folder), "--out", str(out), "--workers", "1"]) == 0
     items = indexed_dataset.MMapIndexedDataset(str(out / "train"))
     for vocabulary in (Vocabulary(folder), Vocabulary(out)):
         assert [items[2 * i][:-1].tolist() for i in range(4)] == [vocabulary.encode(line).ids.tolist() for line in lines]
