@@ -11,7 +11,6 @@ from fairseq_posenc.schemes.tisa import scoring_function
 
 PREFIX = "positions.tisa."
 PARAMETERS = ("amplitude", "sharpness", "offset")
-REACH = 128  # tokens; how far the functions are looked at where nothing else is asked for
 
 
 def tisa_parameters(checkpoint: str | os.PathLike) -> tuple[Tensor, Tensor, Tensor]:

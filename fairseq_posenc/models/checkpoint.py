@@ -33,7 +33,7 @@ from torch import Tensor, nn
 
 from ..compat import loading, trust
 from ..encoder import Encoder
-from .config import DEFAULTS, ENCODER_FIELDS, POSITION_FIELDS
+from .config import DEFAULTS, fields
 from .options import complete, encoder_config
 from .roberta import PosencRobertaModel
 from .stock import from_stock, our_options
@@ -258,7 +258,7 @@ class Trained:
 
     def _check_sizes(self, values: Mapping[str, Any]) -> None:
         """Refuse values that no model has, and sizes that are not those of the file's tensors."""
-        for name, (declared, _) in {**ENCODER_FIELDS, **POSITION_FIELDS}.items():
+        for name, (declared, _) in fields().items():
             value = values.get(name)
             if value is not None and not _can_be(value, declared):
                 raise ValueError(f"{self.path}: its configuration has {name} = {value!r}, which no model has. It is damaged: use "

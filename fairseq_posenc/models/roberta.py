@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import logging
 from typing import Any
 
 from fairseq.dataclass.utils import gen_parser_from_dataclass
-from fairseq.models import register_model, register_model_architecture
+from fairseq.models import MODEL_DATACLASS_REGISTRY, register_model, register_model_architecture
 from fairseq.models.roberta import RobertaModel
 from fairseq.models.roberta.model import RobertaEncoder, RobertaLMHead
 from fairseq.tasks import FairseqTask
@@ -17,12 +18,14 @@ from torch import Tensor, nn
 
 from ..architectures import EXPRESSIONS, SIZES
 from ..encoder import Encoder
-from .config import EncoderModelConfig
+from ..schemes.base import LISTENERS
+from .config import encoder_model_config
 from .options import complete, encoder_config, fill
 from .stock import from_stock, let_stock_load_ours
 
 logger = logging.getLogger(__name__)
 
+NAME = "roberta_posenc"  # of the model; the architectures' are in ..architectures
 UNLIMITED = 10**6  # tokens; what fairseq is told of every model, so that it leaves out no sample for the scheme's sake
 
 
@@ -61,14 +64,14 @@ class PosencRobertaEncoder(RobertaEncoder):
         return UNLIMITED
 
 
-@register_model("roberta_posenc", dataclass=EncoderModelConfig)
+@register_model(NAME, dataclass=encoder_model_config())
 class PosencRobertaModel(RobertaModel):
     """RoBERTa (Liu et al. 2019) whose positions are ``--positions EXPRESSION``."""
 
     @staticmethod
     def add_args(parser: argparse.ArgumentParser) -> None:
         """Our flags in place of the stock model's, without defaults: those are the architecture's."""
-        gen_parser_from_dataclass(parser, EncoderModelConfig(), delete_default=True)
+        gen_parser_from_dataclass(parser, MODEL_DATACLASS_REGISTRY[NAME](), delete_default=True)
 
     @classmethod
     def build_model(cls, args: DictConfig | argparse.Namespace, task: FairseqTask) -> PosencRobertaModel:
@@ -111,16 +114,25 @@ def _summary(model: PosencRobertaModel, tokens_per_sample: int | None) -> str:
     )
 
 
-def _register(name: str, values: dict[str, Any]) -> None:
-    """Make an architecture known to ``--arch``, and to Hydra as a choice of ``model``."""
-    register_model_architecture("roberta_posenc", name)(lambda args: fill(args, values))
-    config = EncoderModelConfig()
-    config._name = name
-    ConfigStore.instance().store(name=name, group="model", node=config, provider="fairseq_posenc")
+def _register_config() -> None:
+    """Let fairseq and Hydra have the flags of the schemes that are registered now, in every architecture."""
+    config = encoder_model_config()
+    PosencRobertaModel.__dataclass = config
+    MODEL_DATACLASS_REGISTRY[NAME] = config
+    for name in (NAME, *ARCHITECTURES):
+        node = config()
+        node._name = name
+        ConfigStore.instance().store(name=name, group="model", node=node, provider="fairseq_posenc")
 
 
-for _name, _expression in EXPRESSIONS.items():
-    for _suffix, _size in SIZES.items():
-        _register(f"roberta_{_name}{_suffix}", {**_size, "positions": _expression})
+ARCHITECTURES = {
+    f"roberta_{name}{suffix}": {**size, "positions": expression}
+    for name, expression in EXPRESSIONS.items()
+    for suffix, size in SIZES.items()
+}
+for _name, _values in ARCHITECTURES.items():
+    register_model_architecture(NAME, _name)(functools.partial(fill, values=_values))
+_register_config()
+LISTENERS.append(_register_config)
 
 let_stock_load_ours()

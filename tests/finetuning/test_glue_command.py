@@ -172,6 +172,8 @@ def test_a_full_disk_is_named_and_the_same_command_goes_on(data, checkpoint, tmp
     assert glue(data, checkpoint, out, *flags, "--max-length", "16") == 2  # of another configuration, and yet ours
     assert "is of another configuration: max_length was" in " ".join(capsys.readouterr().err.split())
     assert (out / "start" / "notes.txt").read_text() == "mine"
+
+
 def test_runs_that_diverge(data, checkpoint, tmp_path, capsys, monkeypatch):
     flags = ["--tasks", "SST-2", "--lrs", "1e30", *FAST, "--predict", "--keep-checkpoints"]
     assert glue(data, checkpoint, tmp_path / "out", *flags) == 0

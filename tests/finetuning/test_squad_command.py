@@ -105,6 +105,8 @@ def test_the_data_set_is_not_removed(checkpoint, tmp_path, capsys, monkeypatch):
         assert f"train-v1.1.json lies in --out {out}, which is written over" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in data.iterdir()} == before
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["data"]
+
+
 def test_null_thresholds_are_numbers(checkpoint, tmp_path, capsys):
     assert squad(tmp_path, "2.0", checkpoint, tmp_path / "out", "--null-threshold", "nan") == 2
     assert "--null-threshold must be a finite number, got nan" in capsys.readouterr().err

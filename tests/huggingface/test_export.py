@@ -5,11 +5,13 @@ import os
 import re
 import shutil
 import subprocess
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 import torch
 import transformers
+from fairseq.utils import import_user_module
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from small_models import make_model, save, train, with_spans
@@ -158,6 +160,32 @@ def test_a_model_that_differs_is_refused(checkpoint, prepared, tmp_path, monkeyp
     (partial,) = tmp_path.glob("out.partial-*")
     assert (partial / "model.safetensors").exists()
     assert not (partial / "README.md").exists()
+
+
+def test_a_scheme_of_the_users_own(my_schemes, prepared, tmp_path):
+    """Its code travels, and the command holds what was written, run from that code alone, against the checkpoint."""
+    import_user_module(Namespace(user_dir=str(my_schemes)))
+    path = save(
+        make_model("roberta_tisa_tiny", prepared, positions="absolute+decay", decay_power=0.5), tmp_path / "own.pt", prepared
+    )
+    out = tmp_path / "out"
+    arguments = [
+        "export-hf",
+        str(path),
+        "--data",
+        str(prepared),
+        "--out",
+        str(out),
+        "--head",
+        "lm",
+        "--tolerance",
+        str(TOLERANCE),
+    ]
+    assert main(["--user-dir", str(my_schemes), *arguments]) == 0
+    code = (out / "modeling_posenc.py").read_text()
+    assert "class Decay(Scheme)" in code
+    assert "my_schemes import" not in code
+    assert json.loads((out / "config.json").read_text())["position_options"]["decay_power"] == 0.5
 
 
 def refusal(capsys, *arguments):
