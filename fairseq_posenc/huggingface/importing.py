@@ -30,6 +30,10 @@ from .sources import Source, read
 
 DICTIONARY = "dict.txt"
 LANGUAGE_MODEL_HEAD = "encoder.lm_head."
+TRAINING = shlex.split(
+    "--sample-break-mode complete --batch-size 8 --optimizer adam --adam-betas '(0.9,0.98)' --adam-eps 1e-6 --weight-decay 0.01 "
+    "--clip-norm 1.0 --lr-scheduler polynomial_decay --lr 5e-5 --warmup-updates 1000 --total-num-update 50000 --max-update 50000"
+)
 
 
 def import_model(
@@ -83,10 +87,25 @@ def import_model(
         show("The positions differ from the source's, and so do the outputs until it is trained.")
     with full_disk_named(out):
         save(out, cfg, model)
-    show(f"{out}: train on from it with")
-    if set(source.vocabulary.files) & {*TOKENIZER_FILES}:
-        show(f"  fairseq-posenc prepare TEXT --vocabulary {out.parent} --out DATA-BIN")
-    show(f"  fairseq-train DATA-BIN --finetune-from-model {out} --task masked_lm --criterion masked_lm {shlex.join(flags)} …")
+    show(f"{out}: go on from it with")
+    for command in _commands(source, out, flags, converted.config.max_positions):
+        show(f"  {shlex.join(command)}")
+
+
+def _commands(source: Source, out: Path, flags: list[str], tokens: int) -> list[list[str]]:
+    """How to go on from the checkpoint: complete but for the name of the data."""
+    folder, data = str(out.parent), str(out.parent / "data-bin")
+    if source.kind == "QuestionAnswering":
+        files = ["--checkpoint", str(out), "--data-bin", folder, "--out", str(out.parent / "squad")]
+        return [["fairseq-posenc", "squad", "--data", "SQUAD", "--version", "1.1", *files]]
+    if source.vocabulary.files:
+        prepare = ["fairseq-posenc", "prepare", "TEXT", "--vocabulary", folder, "--out", data]
+    else:  # nothing is known that cuts text into its symbols
+        names = ["--trainpref", "TRAIN", "--validpref", "VALID", "--srcdict", str(out.parent / DICTIONARY)]
+        prepare = ["fairseq-preprocess", "--only-source", *names, "--destdir", data]
+    start = ["--finetune-from-model", str(out), "--save-dir", str(out.parent / "checkpoints")]
+    task = ["--task", "masked_lm", "--criterion", "masked_lm", "--tokens-per-sample", str(tokens)]
+    return [prepare, ["fairseq-train", data, *start, *task, *flags, *TRAINING]]
 
 
 def model_flags(config: EncoderConfig, others: dict[str, Any]) -> list[str]:
