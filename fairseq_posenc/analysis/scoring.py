@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from fairseq_posenc.analysis import REACH
 from fairseq_posenc.models.checkpoint import load
 from fairseq_posenc.schemes.tisa import scoring_function
 
