@@ -40,7 +40,8 @@ from .stock import from_stock, our_options
 
 StateDict = dict[str, Tensor]
 
-WORDS = "encoder.sentence_encoder.embed_tokens.weight"
+ENCODER = "encoder.sentence_encoder."
+WORDS = f"{ENCODER}embed_tokens.weight"
 LAYER = re.compile(r"\.layers?\.(\d+)\.")
 MOST = 10**6  # of any size
 
@@ -224,6 +225,20 @@ class Trained:
                 "damaged: use another checkpoint."
             )
         return encoder
+
+    def encoder(self) -> Encoder:
+        """The encoder alone, with the checkpoint's parameters, in float32 and for evaluation.
+
+        Raises:
+            ValueError: as :meth:`describe`, or the parameters are not those of the encoder.
+        """
+        dictionary = Dictionary()
+        for number in range(len(dictionary), self.symbols):
+            dictionary.add_symbol(f"madeupword{number:04d}")
+        encoder = Encoder(self.describe(dictionary).config)
+        state = {name.removeprefix(ENCODER): value for name, value in self._ours.items() if name.startswith(ENCODER)}
+        load_into(encoder, state, f"{self.path} does not fit the encoder that its own configuration describes")
+        return encoder.float().eval()
 
     def build(self, dictionary: Dictionary) -> PosencRobertaModel:
         """The model with this package's encoder and the checkpoint's classification heads, not loaded yet.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import functools
 import logging
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import MODEL_DATACLASS_REGISTRY, register_model, register_model_architecture
@@ -22,6 +23,9 @@ from ..schemes.base import LISTENERS
 from .config import encoder_model_config
 from .options import complete, encoder_config, fill
 from .stock import from_stock, let_stock_load_ours
+
+if TYPE_CHECKING:
+    from fairseq.models.roberta.hub_interface import RobertaHubInterface
 
 logger = logging.getLogger(__name__)
 
@@ -87,6 +91,36 @@ class PosencRobertaModel(RobertaModel):
             model = cls(args, PosencRobertaEncoder(args, task.source_dictionary))
         logger.info(_summary(model, getattr(task.cfg, "tokens_per_sample", None)))
         return model
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        model_name_or_path: str,
+        checkpoint_file: str = "model.pt",
+        data_name_or_path: str = ".",
+        bpe: str | None = None,
+        **overrides: Any,
+    ) -> RobertaHubInterface:
+        """fairseq's hub interface to a checkpoint in a folder, with the tokenizer that stands beside its dict.txt.
+
+        Args:
+            model_name_or_path: the folder.
+            checkpoint_file: the file in it.
+            data_name_or_path: the folder of the dictionary and the tokenizer, relative to that folder where it begins with a dot;
+                by default that folder, or the data-bin that the checkpoint was trained on where there is no dict.txt in it.
+            bpe, overrides: where given, all is fairseq's own way.
+
+        Raises:
+            ValueError, OSError: not such a checkpoint, or not its vocabulary.
+        """
+        if bpe is not None or overrides:
+            return super().from_pretrained(model_name_or_path, checkpoint_file, data_name_or_path, bpe or "gpt2", **overrides)
+        from ..hub import load_hub_interface
+
+        folder = Path(model_name_or_path)
+        data = folder / data_name_or_path if data_name_or_path.startswith(".") else Path(data_name_or_path)
+        anywhere = data_name_or_path == "." and not (data / "dict.txt").exists()
+        return load_hub_interface(folder / checkpoint_file, None if anywhere else data)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         ours = from_stock(state_dict, self.encoder.dictionary.pad())
