@@ -16,7 +16,8 @@ from tabulate import tabulate
 
 from ..architectures import EXPRESSIONS
 from ..attention import BACKENDS
-from ..schemes import REGISTRY, GeneralOptions, Positions, parse, scheme_options
+from ..schemes import REGISTRY, Positions, option_fields
+from ..schemes.base import flag_of
 from .build import count, positions_of
 from .schemes import PROPERTIES
 
@@ -123,16 +124,14 @@ def as_json(rows: Sequence[Row]) -> str:
 def card(row: Row) -> str:
     """All about one row, and the options of its schemes, as wide as the terminal."""
     facts = [(name, _text(row[name])) for name in COLUMNS[2:]]
-    options = [option for scheme in parse(row["positions"]) for option in scheme_options(scheme).items()]
-    general = ", ".join(f"--{_flag(field.name)}" for field in dataclasses.fields(GeneralOptions))
+    known, positions = option_fields(), positions_of(row["positions"])
     return "\n".join(
         [
             f"{row['architecture'] or 'no architecture of its own'}: --positions {row['positions']}",
             "",
             *(_entry(*fact) for fact in facts),
             "",
-            *(_entry(f"--{_flag(name)}", _help(declared)) for name, declared in options),
-            _entry("options of all schemes", f"{general}, where they have a meaning"),
+            *(_entry(flag_of(name), _help(known[name], value)) for name, value in positions.effective_options.items()),
         ]
     )
 
@@ -142,13 +141,15 @@ def _entry(name: str, text: str) -> str:
     return textwrap.fill(f"  {name:{MARGIN - 2}}{text}", width, subsequent_indent=" " * MARGIN, break_on_hyphens=False)
 
 
-def _help(declared: dataclasses.Field) -> str:
+def _help(declared: dataclasses.Field, default: Any) -> str:
     choices = f" ({'|'.join(declared.metadata['choices'])})" if "choices" in declared.metadata else ""
-    return f"{declared.metadata['help']}{choices} (default: {declared.default})"
+    return f"{declared.metadata['help']}{choices} (default: {_default(default)})"
 
 
-def _flag(name: str) -> str:
-    return name.replace("_", "-")
+def _default(value: Any) -> str:
+    if isinstance(value, dict):  # schemes that choose differently
+        return ", ".join(f"{_default(own)} for {scheme}" for scheme, own in value.items())
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _text(value: Any) -> str:

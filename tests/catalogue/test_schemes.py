@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import sys
 
 import pytest
 
@@ -53,10 +54,22 @@ def test_one_in_full(schemes, monkeypatch, name):
     for expected in ("Ke et al. 2021, §3.1", "--t5-buckets", "--untied-form", "(default: 32)", "1,573,272", *PROPERTIES):
         assert expected in card
     assert "--tisa-kernels" not in card
+    assert "--max-relative-position" not in card  # means nothing to these
 
 
 def test_a_sum_without_an_architecture(schemes):
     assert schemes("absolute+kerple").startswith("no architecture of its own: --positions absolute+kerple\n")
+
+
+def test_defaults_that_differ_by_scheme(schemes, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert "for all layers (default: false for deberta, true for t5)" in schemes("deberta+t5")
+
+
+def test_without_the_package_that_a_scheme_needs(schemes, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchdiffeq", None)
+    assert len(rows(schemes)) == len(EXPRESSIONS)
+    assert "305,280" in schemes("floater")
 
 
 def test_filters(schemes):

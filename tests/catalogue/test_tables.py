@@ -1,5 +1,6 @@
 """The papers' numbers come out of the live modules, and the README's table is the command's."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,19 @@ def test_bench_compares_with_stock(capsys, monkeypatch):
     assert title.startswith("1 layers, D = 24")
     assert header.startswith("architecture")
     assert [line.split()[0] for line in rows] == ["roberta_base", "roberta_tisa", "roberta_shaw"]
+
+
+def test_bench_leaves_out_what_cannot_be_built_here(capsys, monkeypatch):
+    monkeypatch.setitem(step.SIZE, "encoder_embed_dim", 24)
+    monkeypatch.setitem(step.SIZE, "encoder_ffn_embed_dim", 24)
+    monkeypatch.setitem(sys.modules, "torchdiffeq", None)
+    monkeypatch.setattr("fairseq_posenc.catalogue.bench.EXPRESSIONS", {"floater": "floater", "tisa": "tisa"})
+    arguments = ["bench", "--layers", "1", "--tokens", "9", "--repeats", "1", "--device", "cpu"]
+    assert main(arguments) == 0
+    out, err = capsys.readouterr()
+    assert [line.split()[0] for line in out.splitlines()[-2:]] == ["roberta_base", "roberta_tisa"]
+    assert "left out: --positions 'floater': floater solves" in err
+    assert main([*arguments, "--schemes", "floater"]) == 2
 
 
 def test_bench_refuses_an_unknown_architecture(capsys):
