@@ -46,7 +46,7 @@ class build_with_startup(build):
 
 EXTRAS = {
     "deepspeed": ["deepspeed>=0.19.8,<0.20"],  # its engine's internals are relied on; see fairseq_posenc/deepspeed
-    "hf": ["transformers>=4.57,<6", "safetensors"],
+    "hf": ["transformers>=4.57,<6", "safetensors", "accelerate"],  # the last for its Trainer
     "hub": ["datasets>=4"],  # which no longer runs a data set's own code
     "floater": ["torchdiffeq"],
     "plots": ["matplotlib"],

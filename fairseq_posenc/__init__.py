@@ -1,18 +1,37 @@
 """Positional-encoding schemes for transformers, as a fairseq plugin.
 
-Importing this package is light: neither PyTorch nor fairseq is imported. Where fairseq is imported already (as it is for
-``--user-dir``), the package registers with it; where it is not yet, the start-up hook sees to it when it is.
+Importing this package is light: neither PyTorch nor fairseq is imported before something is asked for that needs them. Where
+fairseq is imported already (as it is for ``--user-dir``), the package registers with it; where it is not yet, the start-up hook
+sees to it when it is.
 """
 
 import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
 
 from fairseq_posenc.version import __version__
 
 FAIRSEQ_VERSION = "0.12.2"
-__all__ = ["__version__", "importing", "register"]
+EXPORTS = {  # name -> module, imported when the name is asked for
+    "Encoder": "encoder",
+    "EncoderConfig": "encoder",
+    "EncoderOutput": "encoder",
+    "build_positions": "encoder",
+    "Positions": "schemes",
+    "load_encoder": "hub",
+    "load_vocabulary": "hub",
+    "PosencRobertaModel": "hub",
+}
+__all__ = ["__version__", "importing", "register", *EXPORTS]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in EXPORTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{EXPORTS[name]}"), name)
 
 
 @contextmanager

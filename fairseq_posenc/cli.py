@@ -1,23 +1,41 @@
 """``fairseq-posenc COMMAND …``: everything beside training, which is ``fairseq-train``'s own.
 
-A command is a module with ``add_arguments(parser)`` and ``main(args)``, imported only when it is called. Bad input
-raises ValueError or OSError with a message that says what to do; it is printed without a traceback, and the exit status
-is 2.
+A command is a module with ``add_arguments(parser)`` and ``main(args)``, imported only when it is called. It imports nothing
+that takes seconds before ``main``, so that ``--help`` is there at once; flags that only such an import knows are declared in
+``add_scheme_arguments(parser)``, which ``--help`` does not call. Results are printed by :func:`.output.show` and are all that
+stdout gets. Bad input raises ValueError or OSError with a message that says what to do; it is printed without a traceback,
+and the exit status is 2.
 """
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import NamedTuple
 
+from fairseq_posenc.output import only_results
 from fairseq_posenc.version import __version__
+
+HELP = {"-h", "--help"}
+
+
+EXTRAS = {  # package -> the extra of setup.py that brings it
+    "transformers": "hf",
+    "tokenizers": "hf",
+    "safetensors": "hf",
+    "accelerate": "hf",
+    "datasets": "hub",
+    "torchdiffeq": "floater",
+    "matplotlib": "plots",
+    "sklearn": "glue",
+    "scipy": "glue",
+    "deepspeed": "deepspeed",
+}
 
 
 class Command(NamedTuple):
     module: str
     help: str
-    extra: str | None = None  # of setup.py, without which the module cannot be imported
 
 
 COMMANDS = {
@@ -28,12 +46,8 @@ COMMANDS = {
     "bench": Command("fairseq_posenc.catalogue.bench", "time a training step of each scheme against stock RoBERTa"),
     "glue": Command("fairseq_posenc.finetuning.glue.command", "fine-tune a checkpoint on GLUE and score it"),
     "squad": Command("fairseq_posenc.finetuning.squad.command", "fine-tune a checkpoint on SQuAD 1.1 or 2.0 and score it"),
-    "export-hf": Command(
-        "fairseq_posenc.huggingface.export", "turn a checkpoint into a Hugging Face model, checked to agree", "hf"
-    ),
-    "import-hf": Command(
-        "fairseq_posenc.huggingface.importing", "turn RoBERTa or BERT into a checkpoint with any positions", "hf"
-    ),
+    "export-hf": Command("fairseq_posenc.export_hf", "turn a checkpoint into a Hugging Face model, checked to agree"),
+    "import-hf": Command("fairseq_posenc.import_hf", "turn RoBERTa or BERT into a checkpoint with any positions"),
     "consolidate": Command("fairseq_posenc.deepspeed.consolidate", "put a sharded checkpoint together into a plain one"),
     "plan": Command("fairseq_posenc.deepspeed.plan", "estimate memory, communication and time of a run on many GPUs"),
     "preflight": Command("fairseq_posenc.deepspeed.preflight", "check every host before a run on several"),
@@ -45,36 +59,48 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
     argv = sys.argv[1:] if argv is None else argv
     options = _parser().parse_args(argv or ["--help"])
-    command = COMMANDS[options.command]
+    name = f"fairseq-posenc {options.command}"
     try:
-        module = import_module(command.module)
+        run, args = _prepare(name, options)
+        with only_results():
+            run(args)
+    except BrokenPipeError:  # whoever reads the results has had enough, as head
+        return 1
     except ModuleNotFoundError as error:
-        if command.extra is None or not error.name:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS or options.traceback:
             raise
-        package = error.name.partition(".")[0]
-        print(
-            f"fairseq-posenc {options.command}: needs {package}, which is not installed: pip install -e '.[{command.extra}]'",
-            file=sys.stderr,
-        )
+        print(f"{name}: needs {package}, which is not installed: pip install -e '.[{EXTRAS[package]}]'", file=sys.stderr)
         return 2
-    parser = argparse.ArgumentParser(
-        prog=f"fairseq-posenc {options.command}",
-        description=module.__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    module.add_arguments(parser)
-    args = parser.parse_args(options.arguments)
-    try:
-        module.main(args)
     except (ValueError, OSError) as error:
         if options.traceback:
             raise
-        print(f"fairseq-posenc {options.command}: {_message(error)}", file=sys.stderr)
+        print(f"{name}: {_message(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(f"\nfairseq-posenc {options.command}: interrupted. The same command goes on from here.", file=sys.stderr)
+        print(f"\n{name}: interrupted. The same command goes on from here.", file=sys.stderr)
         return 130
     return 0
+
+
+def _prepare(name: str, options: argparse.Namespace) -> tuple[Callable, argparse.Namespace]:
+    """The command's ``main``, and its flags."""
+    module = import_module(COMMANDS[options.command].module)
+    parser = argparse.ArgumentParser(prog=name, description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    module.add_arguments(parser)
+    if not HELP & {*options.arguments}:
+        with only_results():
+            if options.user_dir is not None:
+                _import_user_dir(options.user_dir)
+            if hasattr(module, "add_scheme_arguments"):
+                module.add_scheme_arguments(parser)
+    return module.main, parser.parse_args(options.arguments)
+
+
+def _import_user_dir(path: str) -> None:
+    from fairseq.utils import import_user_module
+
+    import_user_module(argparse.Namespace(user_dir=path))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -88,6 +114,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"fairseq-posenc {__version__}")
     parser.add_argument("--traceback", action="store_true", help="show where in the code an error arose")
+    parser.add_argument(
+        "--user-dir", metavar="DIR", help="import this package first, as fairseq-train does: for schemes of your own"
+    )
     parser.add_argument("command", metavar="COMMAND", choices=COMMANDS, help="one of those below")
     parser.add_argument("arguments", metavar="…", nargs=argparse.REMAINDER, help="the command's own")
     return parser

@@ -3,10 +3,11 @@
 import random
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import readme
 from commands import environment
 
 Run = Callable[..., subprocess.CompletedProcess]
@@ -66,3 +67,24 @@ def data_bin(toy_text, tmp_path_factory, run) -> Path:
     texts = ["--trainpref", toy_text / "train.txt", "--validpref", toy_text / "valid.txt"]
     run("fairseq-preprocess", "--only-source", *texts, "--destdir", folder)
     return folder
+
+
+@pytest.fixture
+def my_schemes(tmp_path, monkeypatch) -> Iterator[Path]:
+    """The README's scheme as a package of its own, for ``--user-dir``; what a test imports of it is forgotten afterwards."""
+    from fairseq.utils import import_user_module
+
+    from fairseq_posenc.schemes.base import LISTENERS, REGISTRY
+
+    code = readme.blocks("### Add a scheme", "python")[0]
+    code = code.replace("from ..terms", "from fairseq_posenc.terms").replace("from .base", "from fairseq_posenc.schemes")
+    folder = tmp_path / "my_schemes"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(code, encoding="utf-8")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(import_user_module, "memo", {*import_user_module.memo})
+    yield folder
+    REGISTRY.pop("decay", None)
+    sys.modules.pop("my_schemes", None)
+    for listener in LISTENERS:
+        listener()

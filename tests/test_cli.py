@@ -48,21 +48,64 @@ def test_bad_input_is_one_line_unless_the_traceback_is_asked_for(capsys, tmp_pat
         cli.main(["--traceback", *command])
 
 
-def test_help_imports_nothing_heavy():
-    """Neither a command's module nor what it needs, so that the list is there at once."""
+HEAVY = {"torch", "fairseq", "transformers", "deepspeed", "datasets", "tokenizers", "matplotlib", "sklearn", "scipy"}
+
+
+@pytest.mark.parametrize("arguments", [["--help"], *([name, "--help"] for name in cli.COMMANDS)], ids=lambda words: words[0])
+def test_help_imports_nothing_heavy(arguments):
+    """So that it is there at once."""
     code = (
-        "import sys; from fairseq_posenc import cli\n"
-        "try: cli.main(['--help'])\n"
-        "except SystemExit: pass\n"
-        "print(sorted({'torch', 'fairseq', 'numpy', 'sentencepiece', 'matplotlib'} & sys.modules.keys()))"
+        f"import sys; from fairseq_posenc import cli\n"
+        f"try: cli.main({arguments})\n"
+        f"except SystemExit: pass\n"
+        f"print(sorted({HEAVY} & sys.modules.keys()))"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.startswith("usage: fairseq-posenc")
     assert ran.stdout.splitlines()[-1] == "[]"
+
+
+COMMAND = """
+import logging, os, subprocess, sys, types
+from fairseq_posenc import cli, output
+
+def main(args):
+{body}
+sys.modules["made_up"] = types.SimpleNamespace(add_arguments=lambda parser: None, main=main, __doc__="")
+cli.COMMANDS["bench"] = cli.Command("made_up", "")
+status = cli.main(["bench"])
+{afterwards}
+sys.exit(status)
+"""
+NOISE = """
+    print("a print")
+    logging.StreamHandler(sys.stdout).emit(logging.makeLogRecord({"msg": "a log"}))
+    os.write(1, b"a library in C\\n")
+    subprocess.run([sys.executable, "-c", "print('a child')"], check=True)
+    output.show("the résumé")
+    print("another print")
+"""
+
+
+def test_stdout_gets_results_and_nothing_else():
+    """Whatever libraries print there, in this process or a child, is on stderr; afterwards all is as it was."""
+    code = COMMAND.format(body=NOISE, afterwards='print("afterwards")')
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True)
+    assert ran.stdout == "the résumé\nafterwards\n"
+    assert sorted(ran.stderr.splitlines()) == ["a child", "a library in C", "a log", "a print", "another print"]
+
+
+def test_results_that_nobody_reads_any_more_are_no_error():
+    code = COMMAND.format(body="    while True: output.show('a result')", afterwards="")
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stdout.readline() == "a result\n"
+        running.stdout.close()
+        assert running.stderr.read() == ""
 
 
 def test_a_missing_extra_is_named(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "transformers", None)
     for name in [name for name in sys.modules if name.startswith("fairseq_posenc.huggingface")]:
         monkeypatch.delitem(sys.modules, name)
-    assert cli.main(["import-hf", "--help"]) == 2
+    assert cli.main(["import-hf", "roberta", "--out", "model.pt"]) == 2
     assert "needs transformers, which is not installed: pip install -e '.[hf]'" in capsys.readouterr().err

@@ -63,3 +63,10 @@ def test_nothing_else_is_installed(wheel):
     tops = {name.split("/")[0] for name in wheel.files}
     other = {name for name in tops - HOOK if not name.startswith(("fairseq_posenc", "__editable__"))}
     assert other == set()
+
+
+def test_torchaudio_is_not_in_the_way_of_transformers():
+    """fairseq requires it, nothing uses it, and transformers imports it wherever it is installed."""
+    ran = subprocess.run([sys.executable, "-c", "import torchaudio"], capture_output=True, text=True, check=False)
+    gone = "No module named 'torchaudio'" in ran.stderr
+    assert ran.returncode == 0 or gone, f"{ran.stderr.splitlines()[-1]}: pip uninstall torchaudio"

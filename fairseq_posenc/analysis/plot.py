@@ -7,21 +7,11 @@ to key, one panel a layer. Needs matplotlib (pip install -e '.[plots]').
 """
 
 import argparse
-import math
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import torch
-from torch import Tensor
 
 from fairseq_posenc import ownership
-from fairseq_posenc.analysis.scoring import REACH, reach, scoring_curves, tisa_parameters
-from fairseq_posenc.files import atomic_write
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-COLUMNS = 4
+from fairseq_posenc.analysis import REACH
+from fairseq_posenc.output import show
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,69 +30,11 @@ def main(args: argparse.Namespace) -> None:
     Raises:
         ValueError, OSError: the checkpoint has no such functions or cannot be read, or the picture cannot be written.
     """
+    from fairseq_posenc.analysis.figure import save, scoring_figure
+    from fairseq_posenc.analysis.scoring import tisa_parameters
+
     if args.max_offset is not None and args.max_offset < 1:
         raise ValueError(f"--max-offset {args.max_offset}: at least 1 is needed")
     ownership.require_free(args.out, "--out", args.overwrite, [("CHECKPOINT", args.checkpoint)])
     save(scoring_figure(tisa_parameters(args.checkpoint), args.max_offset, args.title), args.out)
-    print(args.out)
-
-
-def scoring_figure(
-    parameters: tuple[Tensor, Tensor, Tensor], max_offset: int | None = None, title: str | None = None
-) -> "Figure":
-    """One panel a layer, one line a head: f_θ(k) against k at whole offsets from ``-max_offset`` to ``max_offset``."""
-    figure_class = require_matplotlib()
-    max_offset = max_offset or reach(parameters, limit=REACH)
-    offsets = torch.arange(-max_offset, max_offset + 1)
-    curves = scoring_curves(parameters, offsets)
-    layers, heads, _ = curves.shape
-    columns = min(layers, COLUMNS)
-    rows = math.ceil(layers / columns)
-    figure = figure_class(figsize=(0.8 + 4.2 * columns, 0.9 + 2.9 * rows), layout="constrained")
-    panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
-    marker = "o" if max_offset <= 40 else ""
-    for layer, panel in enumerate(panels.flat):
-        if layer >= layers:
-            panel.set_visible(False)
-            continue
-        panel.axhline(0, color="0.7", linewidth=0.8, zorder=0)
-        panel.axvline(0, color="0.7", linewidth=0.8, zorder=0)
-        for head in range(heads):
-            panel.plot(offsets, curves[layer, head], marker=marker, markersize=2.5, linewidth=1.5, color=f"C{head}",
-                       label=f"head {head + 1}")  # fmt: skip
-        panel.set_title(f"layer {layer + 1}", fontsize=11)
-        panel.spines[["top", "right"]].set_visible(False)
-        panel.label_outer()
-    figure.supxlabel("offset k from query to key, in tokens", fontsize=11)
-    figure.supylabel("f$_θ$(k), added to the attention score", fontsize=11)
-    handles, labels = panels.flat[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right center", frameon=False, ncols=math.ceil(heads / 16))
-    if title:
-        figure.suptitle(title, fontsize=12)
-    return figure
-
-
-def save(figure: "Figure", path: Path) -> None:
-    """Write the picture in the format that its name asks for.
-
-    Raises:
-        ValueError: matplotlib does not write such files.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path, "wb") as stream:
-        figure.savefig(stream, dpi=110, format=path.suffix.removeprefix(".") or None)
-
-
-def require_matplotlib() -> "type[Figure]":
-    """matplotlib's figure without pyplot, which would ask for a window system.
-
-    Raises:
-        ValueError: matplotlib is not installed.
-    """
-    try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise ValueError(
-            "matplotlib draws the picture and is not installed: pip install -e '.[plots]' (or matplotlib)."
-        ) from error
-    return Figure
+    show(args.out)

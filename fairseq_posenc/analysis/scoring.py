@@ -6,12 +6,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from fairseq_posenc.analysis import REACH
 from fairseq_posenc.models.checkpoint import load
 from fairseq_posenc.schemes.tisa import scoring_function
 
 PREFIX = "positions.tisa."
 PARAMETERS = ("amplitude", "sharpness", "offset")
-REACH = 128  # tokens; how far the functions are looked at where nothing else is asked for
 
 
 def tisa_parameters(checkpoint: str | os.PathLike) -> tuple[Tensor, Tensor, Tensor]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch import nn
+if TYPE_CHECKING:
+    from torch import nn
 
-from ..schemes import Positions, Settings
+    from ..schemes import Positions
 
 
 def positions_of(
@@ -17,8 +18,13 @@ def positions_of(
     heads: int = 12,
     options: Mapping[str, Any] | None = None,
 ) -> Positions:
-    """The positions of a 12-layer model for sequences of ``n`` tokens, as the encoder would make them."""
-    return Positions(expression, Settings(layers=12, heads=heads, dim=dim, max_positions=n, separator=2), options)
+    """The positions of a 12-layer model for sequences of ``n`` tokens, as the encoder would make them, without memory."""
+    import torch
+
+    from ..schemes import Positions, Settings
+
+    with torch.device("meta"):
+        return Positions(expression, Settings(layers=12, heads=heads, dim=dim, max_positions=n, separator=2), options)
 
 
 def count(module: nn.Module) -> int:

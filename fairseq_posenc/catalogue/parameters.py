@@ -7,6 +7,7 @@ import math
 
 from tabulate import tabulate
 
+from ..output import show
 from .build import count, positions_of
 
 # Huang et al. 2021, Table 1: n = 512, D = 768, 12 layers, 12 heads. (name, expression, options, the paper's number)
@@ -36,14 +37,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> None:
     format_ = "github" if args.markdown else "simple"
-    print("Huang et al. 2021, Table 1 (n = 512, D = 768, 12 layers of 12 heads; tables shared by the heads, one a layer)\n")
-    print(tabulate(huang(), ("scheme", "positions", "paper", "here", "counting one projection"), format_, intfmt=","))
-    print(
+    show("Huang et al. 2021, Table 1 (n = 512, D = 768, 12 layers of 12 heads; tables shared by the heads, one a layer)\n")
+    show(tabulate(huang(), ("scheme", "positions", "paper", "here", "counting one projection"), format_, intfmt=","))
+    show(
         "\nThe paper counts one (D/H)² projection a layer for DeBERTa and TUPE; its equations 13 and 14, and so the modules\n"
         "here, have two. The last column leaves out the second.\n"
     )
-    print("Wennberg & Henter 2021, Table 2 (paper / here)\n")
-    print(tabulate(wennberg(), ("scheme", "positions", *WENNBERG_MODELS), format_))
+    show("Wennberg & Henter 2021, Table 2 (paper / here)\n")
+    show(tabulate(wennberg(), ("scheme", "positions", *WENNBERG_MODELS), format_))
 
 
 def huang() -> list[tuple[str, str, int, int, int]]:

@@ -1,4 +1,10 @@
-"""Every architecture with its equation, source, properties, backends and number of position parameters.
+"""Every architecture with its equation, source, properties, backends and number of position parameters. Where an architecture is
+not called as its positions are, these follow after '='.
+
+    fairseq-posenc schemes                         a table as wide as the terminal
+    fairseq-posenc schemes tisa                    all about one: an architecture, a scheme, or a sum such as absolute+tisa
+    fairseq-posenc schemes synth                   those with synth in their name
+    fairseq-posenc schemes --inductive --property translation-invariant --csv
 
 The properties are those of Wennberg & Henter 2021, Table 1, asked of the live modules at base size (12 layers, 12 heads,
 D = 768, n = 512). Parameter-efficient means fewer parameters than the n·D of learned absolute positions.
@@ -8,49 +14,33 @@ from __future__ import annotations
 
 import argparse
 
-from tabulate import tabulate
-
-from ..architectures import EXPRESSIONS
-from ..attention import BACKENDS
-from ..schemes import Positions
-from .build import count, positions_of
+from ..output import show
 
 PROPERTIES = ("inductive", "data-driven", "parameter-efficient", "translation-invariant", "parallelisable", "interpretable")
-COLUMNS = ("architecture", "positions", "equation", "source", *PROPERTIES, "backends", "parameters")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--markdown", action="store_true", help="as a table for a Markdown file")
+    """Declare the command's flags."""
+    parser.add_argument("name", nargs="?", metavar="NAME", help="all about this one, or those that have it in their name")
+    parser.add_argument("--property", dest="properties", action="append", default=[], choices=PROPERTIES, metavar="PROPERTY",
+                        help=f"only those that are so: {', '.join(PROPERTIES)}; may be given again")  # fmt: skip
+    parser.add_argument("--inductive", dest="properties", action="append_const", const="inductive",
+                        help="only those that take any length: --property inductive")  # fmt: skip
+    form = parser.add_mutually_exclusive_group()
+    for name, what in (("markdown", "as a table for a Markdown file"), ("csv", "as comma-separated values"), ("json", "as JSON")):
+        form.add_argument(f"--{name}", dest="form", action="store_const", const=name, help=f"{what}, with all columns")
 
 
 def main(args: argparse.Namespace) -> None:
-    print(table("github" if args.markdown else "simple"))
+    """Run the command.
 
+    Raises:
+        ValueError: there is none of that name, or none with those properties.
+    """
+    from . import listing
 
-def table(format_: str) -> str:
-    """The whole table in one of tabulate's formats."""
-    rows = [describe(f"roberta_{name}", positions_of(expression)) for name, expression in EXPRESSIONS.items()]
-    return tabulate([[row[column] for column in COLUMNS] for row in rows], COLUMNS, format_, disable_numparse=True)
-
-
-def describe(architecture: str, positions: Positions) -> dict[str, str]:
-    """One row: column -> text."""
-    schemes, settings = positions.schemes, positions.settings
-    parameters = count(positions)
-    holds = {
-        "inductive": positions.inductive,
-        "data-driven": any(scheme.data_driven for scheme in schemes),
-        "parameter-efficient": parameters < settings.max_positions * settings.dim,
-        "translation-invariant": all(scheme.translation_invariant for scheme in schemes),
-        "parallelisable": all(scheme.parallelisable for scheme in schemes),
-        "interpretable": all(scheme.interpretable for scheme in schemes),
-    }
-    return {
-        "architecture": architecture,
-        "positions": positions.expression,
-        "equation": "; ".join(scheme.equation for scheme in schemes).replace("|", "∣"),
-        "source": "; ".join(dict.fromkeys(scheme.source for scheme in schemes)),
-        **{name: "✓" if value else "–" for name, value in holds.items()},
-        "backends": " ".join(name for name, backend in BACKENDS.items() if backend.unsupported(positions.probe()) is None),
-        "parameters": f"{parameters:,}",
-    }
+    found = listing.find(args.name, args.properties)
+    if args.form is None and len(found) == 1:
+        show(listing.card(found[0]))
+    else:
+        show(listing.FORMS[args.form](found))

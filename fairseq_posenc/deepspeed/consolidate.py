@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from .. import ownership
 from ..files import atomic_write
+from ..output import show
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,7 +50,7 @@ def main(args: argparse.Namespace) -> None:
         parameters = write(source, args.out, args.overwrite)
     except (RuntimeError, pickle.UnpicklingError) as error:  # a damaged file
         raise ValueError(str(error)) from error
-    print(f"{args.out}: {parameters:,} parameters in float32")
+    show(f"{args.out}: {parameters:,} parameters in float32")
 
 
 def made(path: Path) -> bool:

@@ -97,14 +97,14 @@ def _arguments(arch: str, overrides: Sequence[str], tokens: int) -> DictConfig:
     """The architecture's complete options."""
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 
-    from ..models.config import EncoderModelConfig
+    from ..models.config import encoder_model_config
     from ..models.options import complete_new
 
     ours = sorted(name for name, model in ARCH_MODEL_NAME_REGISTRY.items() if model == "roberta_posenc")
     if arch not in ours:
         near = difflib.get_close_matches(arch, ours, n=3, cutoff=0.4)
         raise ValueError(f"--arch {arch}: plan knows this package's RoBERTa architectures. Near are {', '.join(near) or ours}")
-    args = OmegaConf.create({name: getattr(EncoderModelConfig, name) for name in EncoderModelConfig.__dataclass_fields__})
+    args = OmegaConf.create(vars(encoder_model_config()()))
     for override in overrides:
         name, equals, value = override.partition("=")
         if not equals or name not in args:

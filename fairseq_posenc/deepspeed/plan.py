@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..output import show
 from . import config
 from .footprint import OF, PREDICTED, Footprint, footprint
 
@@ -63,7 +64,7 @@ def main(args: argparse.Namespace) -> None:
     zero = Sharding.read(args.deepspeed_config, args.nodes * args.gpus_per_node)
     os.environ.setdefault("DS_ACCELERATOR", "cpu")  # for DeepSpeed, which fairseq imports; without it, it warns where no GPU is
     model = footprint(args.arch, args.model, args.vocab_size, args.tokens_per_sample, args.precision)
-    print(report(args, model, zero))
+    show(report(args, model, zero))
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,8 @@ from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
+from ..output import show
+
 SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
 SAME = {"python": "Python", "torch": "PyTorch", "deepspeed": "DeepSpeed", "fairseq": "fairseq", "package": "fairseq_posenc",
         "gpu": "GPUs", "data": "data"}  # fmt: skip
@@ -77,13 +79,13 @@ def main(args: argparse.Namespace) -> None:
         timed = _ask(args, hosts, [["all-reduce", str(rank), *meet] for rank in range(len(hosts))], "averaging over all hosts")
         for answer, result in zip(answers, timed, strict=True):
             answer.update(result)
-    print(table(hosts, answers))
+    show(table(hosts, answers))
     found = problems(hosts, answers, args)
     if found:
         raise ValueError("a run cannot start yet:\n" + "\n".join(f"  {problem}" for problem in found))
     if not args.cpu and not any(answer["gpus"] for answer in answers):
-        print("\nwarning: no host has a GPU, so that slots are processes on CPUs, and training needs --cpu")
-    print(f"\nready; hosts: {len(hosts)}, processes: {sum(host.slots for host in hosts)}")
+        show("\nwarning: no host has a GPU, so that slots are processes on CPUs, and training needs --cpu")
+    show(f"\nready; hosts: {len(hosts)}, processes: {sum(host.slots for host in hosts)}")
 
 
 def read_hostfile(path: Path) -> list[Host]:

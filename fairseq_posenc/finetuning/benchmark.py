@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..files import atomic_write
+from ..output import show
 from .grid import Cell, Progress, Result, run_grid
 from .records import differences, write_json
 from .report import Report, conditions, read_report, summarise
@@ -50,7 +51,7 @@ def fine_tune(tasks: Sequence[TaskRuns], args: argparse.Namespace) -> list[Resul
     needs = {task.name: task.needs for task in tasks}
     results = run_grid(cells, args.out, lambda cell, *rest: by_name[cell.task].run(cell, *rest), needs, args.keep_checkpoints)
     remove_starts(args.out, by_name)
-    print(write_report(results, args.out, baseline, notes))
+    show(write_report(results, args.out, baseline, notes))
     return results
 
 

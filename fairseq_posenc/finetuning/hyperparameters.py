@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
 
 
@@ -51,6 +50,8 @@ class Hyperparameters:
 
     def arguments(self, lr: float, seed: int, examples: int) -> list[str]:
         """fairseq-train's flags for ``examples`` training examples."""
+        import torch
+
         devices = max(1, torch.cuda.device_count())
         per_device = max(1, self.batch_size // devices)
         updates = self.epochs * -(-examples // (per_device * devices))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..ownership import Inputs
 from .hyperparameters import Hyperparameters
-from .pretrained import Pretrained
+
+if TYPE_CHECKING:
+    from .pretrained import Pretrained
 
 
 def add_common_flags(parser: argparse.ArgumentParser) -> None:

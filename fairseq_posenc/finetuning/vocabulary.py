@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,6 +51,10 @@ class Pieces(ABC):
         """Each piece's symbol in the dictionary, and where it begins and ends in the UTF-8 bytes of ``text``."""
 
     @abstractmethod
+    def join(self, symbols: Sequence[str]) -> str:
+        """The text that has been cut into these symbols, as far as they tell."""
+
+    @abstractmethod
     def knows(self, symbol: str) -> bool:
         """Whether ``cut`` can give this symbol."""
 
@@ -70,6 +75,9 @@ class SentencepiecePieces(Pieces):
         begins = np.fromiter((piece.begin for piece in pieces), np.int64, len(pieces))
         ends = np.fromiter((piece.end for piece in pieces), np.int64, len(pieces))
         return [piece.piece for piece in pieces], begins, ends
+
+    def join(self, symbols: Sequence[str]) -> str:
+        return self._processor.decode_pieces(list(symbols))
 
     def knows(self, symbol: str) -> bool:
         number = self._processor.piece_to_id(symbol)
@@ -102,6 +110,9 @@ class GPT2Pieces(Pieces):
         ends = np.cumsum(np.array(lengths, dtype=np.int64))
         return symbols, ends - lengths, ends
 
+    def join(self, symbols: Sequence[str]) -> str:
+        return self._encoder.decode([int(symbol) if symbol.isdecimal() else symbol for symbol in symbols])
+
     def knows(self, symbol: str) -> bool:
         return symbol.isdecimal() and int(symbol) in self._encoder.decoder
 
@@ -122,6 +133,10 @@ class LibraryPieces(Pieces):
         offsets = np.array(encoded.offsets, dtype=np.int64).reshape(-1, 2)  # in characters
         bytes_before = np.cumsum([0, *(len(character.encode("utf-8")) for character in text)])
         return encoded.tokens, bytes_before[offsets[:, 0]], bytes_before[offsets[:, 1]]
+
+    def join(self, symbols: Sequence[str]) -> str:
+        decoder = self._tokenizer.decoder
+        return " ".join(symbols) if decoder is None else decoder.decode(list(symbols))
 
     def knows(self, symbol: str) -> bool:
         return self._tokenizer.token_to_id(symbol) is not None
@@ -164,6 +179,22 @@ class Vocabulary:
             begins = np.searchsorted(starts, begins, side="right") - 1
             ends = np.searchsorted(starts, ends, side="left")
         return Encoding(ids, _after_space(text, begins, ends), ends)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of these ids, as far as they tell; ``<s>``, ``<pad>`` and ``</s>`` are left out."""
+        dictionary = self.dictionary
+        outside = (dictionary.bos(), dictionary.pad(), dictionary.eos())
+        return self._pieces.join([dictionary[number] for number in map(int, ids) if number not in outside])
+
+    def sequence(self, *texts: str) -> np.ndarray:
+        """(n,) what a model reads of one text or two: ``<s> a </s>`` or ``<s> a </s> </s> b </s>``."""
+        return self.join(*(self.encode(text).ids for text in texts))
+
+    def join(self, *pieces: np.ndarray) -> np.ndarray:
+        """As :meth:`sequence`, of texts that are ids already."""
+        bos, eos = self.dictionary.bos(), self.dictionary.eos()
+        first, *others = (np.append(ids, eos) for ids in pieces)
+        return np.concatenate([[bos], first, *(np.insert(ids, 0, eos) for ids in others)])
 
     def save(self, folder: Path) -> None:
         """Write the dictionary into ``folder`` as dict.txt."""

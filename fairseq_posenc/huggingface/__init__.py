@@ -28,33 +28,27 @@ def _hide_broken_torchaudio() -> None:
 
 _hide_broken_torchaudio()
 
-from transformers import (  # noqa: E402
-    AutoConfig,
-    AutoModel,
-    AutoModelForMaskedLM,
-    AutoModelForQuestionAnswering,
-    AutoModelForSequenceClassification,
-)
+import transformers  # noqa: E402
 
-from . import assemble  # noqa: E402
-from .configuration import PosencConfig  # noqa: E402
+from . import assemble, modeling  # noqa: E402
+from .configuration import HEADS, PosencConfig  # noqa: E402
 from .modeling import (  # noqa: E402
     PosencForMaskedLM,
+    PosencForMultipleChoice,
     PosencForQuestionAnswering,
     PosencForSequenceClassification,
+    PosencForTokenClassification,
     PosencModel,
     PosencPreTrainedModel,
 )
 
 AUTO_CLASSES = {
-    AutoModel: PosencModel,
-    AutoModelForMaskedLM: PosencForMaskedLM,
-    AutoModelForSequenceClassification: PosencForSequenceClassification,
-    AutoModelForQuestionAnswering: PosencForQuestionAnswering,
+    transformers.AutoModel: PosencModel,
+    **{getattr(transformers, f"AutoModelFor{head}"): getattr(modeling, f"PosencFor{head}") for head in HEADS},
 }
 
 PosencPreTrainedModel.write_code = staticmethod(assemble.write)
-AutoConfig.register(PosencConfig.model_type, PosencConfig, exist_ok=True)
+transformers.AutoConfig.register(PosencConfig.model_type, PosencConfig, exist_ok=True)
 for _auto, _model in AUTO_CLASSES.items():
     _auto.register(PosencConfig, _model, exist_ok=True)
 
@@ -62,7 +56,9 @@ __all__ = [
     "AUTO_CLASSES",
     "PosencConfig",
     "PosencForMaskedLM",
+    "PosencForMultipleChoice",
     "PosencForQuestionAnswering",
     "PosencForSequenceClassification",
+    "PosencForTokenClassification",
     "PosencModel",
 ]

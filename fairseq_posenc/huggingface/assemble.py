@@ -2,12 +2,14 @@
 
 transformers copies one file and those that it imports itself, from one folder. So the modules that a positional encoding
 needs are put into one, in the order in which they import each other: their text as it is, without the imports among them.
+A scheme may be defined elsewhere: the modules of its own package are put in too.
 """
 
 from __future__ import annotations
 
 import ast
 import os
+import sys
 from pathlib import Path
 
 from .. import schemes
@@ -32,10 +34,11 @@ def assemble(expression: str) -> str:
     and transformers only (and what a scheme itself imports).
 
     Raises:
-        ValueError: an unknown scheme, or a composition without meaning.
+        ValueError: an unknown scheme, a composition without meaning, or a scheme whose code cannot be put into one module.
     """
-    modules = _Modules([scheme.__module__.removeprefix(f"{PACKAGE}.") for scheme in schemes.parse(expression)])
-    modules.visit("huggingface.modeling")
+    modules = _Modules([scheme.__module__ for scheme in schemes.parse(expression)])
+    modules.visit(f"{PACKAGE}.huggingface.modeling")
+    modules.check()
     return HEADER.format(expression=expression) + modules.imports() + "".join(modules.bodies)
 
 
@@ -52,35 +55,53 @@ def write(expression: str, folder: str | os.PathLike) -> None:
 class _Modules:
     """The modules visited so far, each after those that it imports.
 
-    Packages hold no code of their own: ``attention`` imports its backends, and ``schemes`` those in ``scheme_modules``.
+    Packages of ours hold no code of their own: ``attention`` imports its backends, and ``schemes`` those in ``scheme_modules``.
     """
 
     def __init__(self, scheme_modules: list[str]) -> None:
         self.scheme_modules = scheme_modules
         self.bodies: list[str] = []
+        self._packages = {PACKAGE, *(module.partition(".")[0] for module in scheme_modules)}
         self._visited: set[str] = set()
         self._imports: dict[str, str | tuple[str, str]] = {}  # name -> what it is imported as, or (from where, as what)
         self._defined: dict[str, str] = {}  # name -> module
+        self._wanted: dict[str, str] = {}  # name -> a module that imports it from another that is put in
 
     def visit(self, module: str) -> None:
-        """Add a module, named as below the package, after what it imports."""
+        """Add a module after what it imports."""
         if module in self._visited:
             return
         self._visited.add(module)
-        if module == "schemes":
-            for scheme_module in ["schemes.base", *self.scheme_modules]:
+        if module == f"{PACKAGE}.schemes":
+            for scheme_module in [f"{PACKAGE}.schemes.base", *self.scheme_modules]:
                 self.visit(scheme_module)
             return
-        path = ROOT.joinpath(*module.split("."))
-        package = path.is_dir()
-        source = (path / "__init__.py" if package else path.with_suffix(".py")).read_text("utf-8")
+        path = _source_file(module)
+        package = path.name == "__init__.py"
+        source = path.read_text("utf-8")
         tree = ast.parse(source)
+        belongs = not package or module in self.scheme_modules
+        if belongs:
+            self._check_imports(module, tree)
         for statement in tree.body:
-            if isinstance(statement, ast.ImportFrom) and statement.level:
+            if isinstance(statement, ast.ImportFrom) and self._is_within(statement):
                 for imported in _imported_modules(statement, module, package):
                     self.visit(imported)
-        if not package:
+        if belongs:
             self._add(module, tree, source)
+
+    def check(self) -> None:
+        """Make sure that every name is there that one module imports from another.
+
+        Raises:
+            ValueError: one is not, such as a module that is imported as a whole.
+        """
+        for name, module in self._wanted.items():
+            if name not in self._defined and name not in self._imports:
+                raise ValueError(
+                    f"{module} imports {name}, which is no class, function or variable at the top of a module: the code of an "
+                    "export is one file, so import such names and no modules"
+                )
 
     def imports(self) -> str:
         """The imports of all modules, each name once; plain ones first."""
@@ -105,30 +126,58 @@ class _Modules:
             if removed:
                 lines[statement.lineno - 1 : statement.end_lineno] = [""] * (statement.end_lineno - statement.lineno + 1)
         docstring = (ast.get_docstring(tree) or "").partition("\n")[0]
-        self.bodies.append(f"\n\n# {PACKAGE}.{module}: {docstring}\n\n{''.join(lines).strip()}\n")
+        self.bodies.append(f"\n\n# {module}: {docstring}\n\n{''.join(lines).strip()}\n")
+
+    def _check_imports(self, module: str, tree: ast.Module) -> None:
+        for node in filter(self._is_within, ast.walk(tree)):
+            plain = isinstance(node, ast.ImportFrom) and not any(alias.asname for alias in node.names)
+            if not plain or node not in tree.body:
+                raise ValueError(
+                    f"{module}: the code of an export is one file, into which {ast.unparse(node)!r} cannot be followed: write "
+                    "from … import … at the top of the module, and rename nothing"
+                )
 
     def _add_import(self, module: str, statement: ast.Import | ast.ImportFrom) -> None:
-        if isinstance(statement, ast.ImportFrom) and (statement.level or statement.module == "__future__"):
-            if statement.level and any(alias.asname for alias in statement.names):
-                raise RuntimeError(f"{module} renames what it imports from the package, which the assembly does not follow")
+        if self._is_within(statement):
+            self._wanted |= {alias.name: module for alias in statement.names}
+            return
+        if isinstance(statement, ast.ImportFrom) and statement.module == "__future__":
             return
         for alias in statement.names:
             imported = f"{alias.name} as {alias.asname}" if alias.asname else alias.name
             meaning = (statement.module, imported) if isinstance(statement, ast.ImportFrom) else imported
             name = alias.asname or alias.name.partition(".")[0]
             if self._imports.setdefault(name, meaning) != meaning:
-                raise RuntimeError(f"{module}: {name} means {meaning} here and {self._imports[name]} in another module")
+                raise ValueError(f"{module}: {name} means {meaning} here and {self._imports[name]} in another module")
+
+    def _is_within(self, node: ast.AST) -> bool:
+        """Whether it imports from the packages that are put together."""
+        if isinstance(node, ast.ImportFrom):
+            return bool(node.level) or node.module.partition(".")[0] in self._packages
+        return isinstance(node, ast.Import) and any(alias.name.partition(".")[0] in self._packages for alias in node.names)
 
     def _claim(self, name: str, module: str) -> None:
         other = self._defined.setdefault(name, module)
         if other != module:
-            raise RuntimeError(f"{other} and {module} both define {name}, and the assembly has one name space: rename one")
+            raise ValueError(f"{other} and {module} both define {name}, and the assembly has one name space: rename one")
+
+
+def _source_file(module: str) -> Path:
+    """Where a module stands: one of ours in this package, a scheme's own where it was imported from."""
+    package, _, rest = module.partition(".")
+    if package != PACKAGE:
+        file = getattr(sys.modules[module], "__file__", None)
+        if file is None:
+            raise ValueError(f"the scheme of {module} cannot be exported, because it has no file: define it in a module")
+        return Path(file)
+    path = ROOT.joinpath(*rest.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
 def _imported_modules(statement: ast.ImportFrom, module: str, package: bool) -> list[str]:
-    """``from ..schemes import x`` in ``huggingface.modeling`` -> ``["schemes"]``; ``from . import a, b`` -> both."""
+    """``from ..schemes import x`` in ``p.huggingface.modeling`` -> ``["p.schemes"]``; ``from . import a, b`` -> both."""
     parents = module.split(".")
-    base = parents[: len(parents) - statement.level + package]
+    base = parents[: len(parents) - statement.level + package] if statement.level else []
     if statement.module:
         return [".".join([*base, statement.module])]
     return [".".join([*base, alias.name]) for alias in statement.names]

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from ..encoder import EncoderConfig
 from ..finetuning.pretrained import Pretrained
-from ..models.checkpoint import StateDict, explained, load_into
-from ..tasks.squad import SpanHead
-from .names import SPANS, head_names
+from ..hub import load_model
+from ..models.checkpoint import StateDict
+from ..tasks.squad import SPANS
+from .names import head_names
 
 LANGUAGE_MODEL = "lm"
 
@@ -50,12 +51,7 @@ class Checkpoint:
         self.pretrained = Pretrained(path, data)
         saved: StateDict = self.pretrained.trained.state
         self.head = _choose_head(saved, head, path)
-        self.model = self.pretrained.trained.build(self.pretrained.vocabulary.dictionary)
-        if f"{SPANS}weight" in saved:
-            self.model.encoder.lm_head = SpanHead(self.model.args.encoder_embed_dim)
-        with explained(path):
-            load_into(self.model, saved, f"{path} does not fit the model that its own configuration describes")
-        self.model.float().eval()
+        self.model = load_model(self.pretrained)
         encoder = self.model.encoder.sentence_encoder
         self.config: EncoderConfig = dataclasses.replace(
             encoder.config,

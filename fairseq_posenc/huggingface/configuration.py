@@ -10,12 +10,12 @@ from transformers import PretrainedConfig
 
 from ..encoder import EncoderConfig, build_positions
 
+HEADS = ("MaskedLM", "SequenceClassification", "TokenClassification", "MultipleChoice", "QuestionAnswering")
+"""The heads there are, as transformers' classes end."""
 AUTO_MAP = {
     "AutoConfig": "modeling_posenc.PosencConfig",
     "AutoModel": "modeling_posenc.PosencModel",
-    "AutoModelForMaskedLM": "modeling_posenc.PosencForMaskedLM",
-    "AutoModelForSequenceClassification": "modeling_posenc.PosencForSequenceClassification",
-    "AutoModelForQuestionAnswering": "modeling_posenc.PosencForQuestionAnswering",
+    **{f"AutoModelFor{head}": f"modeling_posenc.PosencFor{head}" for head in HEADS},
 }
 """Where transformers finds the classes in a saved folder: this module travels as modeling_posenc.py."""
 

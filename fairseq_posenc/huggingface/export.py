@@ -1,18 +1,7 @@
-"""Export a checkpoint to Hugging Face: config, safetensors weights, tokenizer, modelling code and model card.
-
-The folder loads with transformers 4.57 and later, 5 included, where neither fairseq nor this package is installed:
-
-    fairseq-posenc export-hf checkpoints/checkpoint_best.pt --data data-bin --out my-model
-    python -c 'from transformers import pipeline
-    print(pipeline("fill-mask", "my-model", trust_remote_code=True)("The <mask> is blue."))'
-
-Models with absolute positions become transformers' own RoBERTa, which needs no modelling code. Before the folder takes its
-name, both models are run on text of the data-bin; where they differ by more than --tolerance, nothing is exported.
-"""
+"""A checkpoint as a folder that transformers loads: config, safetensors weights, tokenizer, modelling code and model card."""
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import os
 import shutil
@@ -30,10 +19,11 @@ from transformers import PreTrainedModel, RobertaConfig
 from .. import ownership
 from ..data.tokenizer import TOKENIZER_FILES
 from ..files import full_disk_named
+from ..output import show
 from . import tokenizer as tokenizers
 from .assemble import FILE_NAME
 from .card import TAG, card
-from .checkpoint import LANGUAGE_MODEL, Checkpoint
+from .checkpoint import Checkpoint
 from .conversion import to_transformers
 from .parity import Parity, compare, token_batches
 from .vocabularies import FAIRSEQ_FOLDER
@@ -45,29 +35,6 @@ MAKER = "export-hf"  # in the folders' record
 
 class Differs(ValueError):
     """The exported model is not the checkpoint's."""
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's flags."""
-    parser.add_argument("checkpoint", metavar="CHECKPOINT", type=Path, help="a fairseq checkpoint (.pt)")
-    parser.add_argument("--data", "--data-bin", required=True, metavar="DATA_BIN", type=Path,
-                        help="the data-bin it was pretrained on, with its dictionary and tokenizer")  # fmt: skip
-    parser.add_argument("--out", required=True, metavar="DIR", type=Path, help="the folder to write")
-    parser.add_argument("--head", metavar="NAME", help=f"the classification head to export, or {LANGUAGE_MODEL} for the "
-                        "language model's (default: the only one there is, classification first)")  # fmt: skip
-    parser.add_argument("--tolerance", type=float, default=1e-4, metavar="D",
-                        help="greatest difference of an output (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--no-tokenizer", action="store_true", help="export no tokenizer")
-    parser.add_argument("--overwrite", action="store_true", help="replace an export that is there")
-
-
-def main(args: argparse.Namespace) -> None:
-    """Run the command.
-
-    Raises:
-        ValueError, OSError: what is wrong with the checkpoint, the data-bin or the output folder, or that the two models differ.
-    """
-    export(args.checkpoint, args.data, args.out, args.head, args.tolerance, not args.no_tokenizer, args.overwrite)
 
 
 def export(
@@ -85,7 +52,7 @@ def export(
         The comparison's result for each implementation of attention.
 
     Raises:
-        ValueError, OSError: as :func:`main`.
+        ValueError, OSError: what is wrong with the checkpoint, the data-bin or the output folder, or that the two models differ.
     """
     ownership.require_apart(out, [("CHECKPOINT", path), ("--data", data / "dict.txt")])
     ownership.require_own(out, MAKER, _made_before, "--out")
@@ -101,9 +68,9 @@ def export(
         remark = _export_tokenizer(checkpoint, batches, partial) if with_tokenizer else "No tokenizer was exported."
         _copy_fairseq_files(checkpoint, partial)
         results = _check(checkpoint, partial, batches)
-        for implementation, result in results.items():
-            print(f"{implementation}: outputs differ by {result}")
-        worst = max(result.difference for result in results.values())
+        for implementation, parity in results.items():
+            show(f"{implementation}: outputs differ by {parity}")
+        worst = max(parity.difference for parity in results.values())
         if not worst <= tolerance:
             raise Differs(
                 f"the exported model is not the checkpoint's: outputs differ by {worst:.3g}, and --tolerance is {tolerance:g}. "
@@ -112,8 +79,8 @@ def export(
         text = card(out.resolve().name, checkpoint, data, results, tolerance, plain, remark)
         (partial / "README.md").write_text(text, "utf-8")
     if left_out:
-        print(f"left out: {', '.join(left_out)}")
-    print(f"{out}: {type(model).__name__}, {checkpoint.config.positions}; {remark}")
+        show(f"left out: {', '.join(left_out)}")
+    show(f"{out}: {type(model).__name__}, {checkpoint.config.positions}; {remark}")
     return results
 
 

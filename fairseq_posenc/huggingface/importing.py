@@ -1,27 +1,17 @@
-"""Turn RoBERTa or BERT into a fairseq checkpoint, with its own positions or others, to train on from there.
-
-The source is a folder or name of a transformers model (RoBERTa, BERT, an export of this project), or a folder with the
-model.pt and dict.txt that fairseq released. dict.txt and the tokenizer's files are written beside the checkpoint.
-
-    fairseq-posenc import-hf FacebookAI/roberta-base --positions absolute+tisa --out roberta-tisa/model.pt
-    fairseq-posenc import-hf roberta.base --positions tisa --tisa-kernels 3 --out roberta-tisa/model.pt
-
-With the source's own positions both models are run, and must agree.
-"""
+"""A model of transformers, or fairseq's released RoBERTa, as a fairseq checkpoint with its own positions or others."""
 
 from __future__ import annotations
 
-import argparse
 import io
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from fairseq import options as fairseq_options
 from fairseq import tasks
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf, gen_parser_from_dataclass
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import BaseFairseqModel
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
@@ -31,7 +21,8 @@ from ..data.tokenizer import TOKENIZER_FILES
 from ..encoder import EncoderConfig
 from ..files import atomic_write, full_disk_named
 from ..models.checkpoint import load_into
-from ..models.config import DEFAULTS, POSITION_FIELDS, EncoderModelConfig, position_options
+from ..models.config import DEFAULTS
+from ..output import show
 from .names import HEAD, WORDS, StateDict, head_names
 from .parity import compare
 from .positions import convert
@@ -39,62 +30,82 @@ from .sources import Source, read
 
 DICTIONARY = "dict.txt"
 LANGUAGE_MODEL_HEAD = "encoder.lm_head."
+TRAINING = shlex.split(
+    "--sample-break-mode complete --batch-size 8 --optimizer adam --adam-betas '(0.9,0.98)' --adam-eps 1e-6 --weight-decay 0.01 "
+    "--clip-norm 1.0 --lr-scheduler polynomial_decay --lr 5e-5 --warmup-updates 1000 --total-num-update 50000 --max-update 50000"
+)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's flags."""
-    parser.add_argument("source", metavar="SOURCE", help="a folder, or the name of a transformers model")
-    parser.add_argument("--out", required=True, metavar="CHECKPOINT", type=Path, help="the file to write (.pt)")
-    parser.add_argument("--seed", type=int, default=1, metavar="S", help="of new parameters (default: %(default)s)")
-    parser.add_argument("--tolerance", type=float, default=1e-4, metavar="D",
-                        help="greatest difference of an output where the positions stay (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--overwrite", action="store_true", help="replace a checkpoint that is there")
-    flags = argparse.ArgumentParser(add_help=False)
-    gen_parser_from_dataclass(flags, EncoderModelConfig(), delete_default=True)
-    group = parser.add_argument_group("positions", "the source's own, with its options, where nothing is given")
-    for action in flags._actions:
-        if action.dest in POSITION_FIELDS and action.dest != "attention_backend":
-            group._add_action(action)
+def import_model(
+    name: str,
+    out: Path,
+    positions: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    max_positions: int | None = None,
+    seed: int = 1,
+    tolerance: float = 1e-4,
+    overwrite: bool = False,
+) -> None:
+    """Write a checkpoint, its dictionary and its tokenizer's files, and print what became of the source.
 
-
-def main(args: argparse.Namespace) -> None:
-    """Run the command.
+    Args:
+        name: of the source; see :func:`.sources.read`.
+        out: the checkpoint.
+        positions: the expression; the source's own by default.
+        options: of its schemes, by full name.
+        max_positions: of schemes that learn each position; the source's by default.
+        seed: of new parameters.
+        tolerance: greatest difference of an output where the positions stay.
+        overwrite: replace a checkpoint that is there.
 
     Raises:
         ValueError, OSError: what is wrong with the source, the positions or the output, or that the two models differ.
     """
-    ownership.require_free(args.out, "--out", args.overwrite, [("SOURCE's", path) for path in Path(args.source).glob("*")])
-    source = read(args.source)
+    ownership.require_free(out, "--out", overwrite, [("SOURCE's", path) for path in Path(name).glob("*")])
+    source = read(name)
     vocabulary = _vocabulary(source)
-    _require_free_for(vocabulary, args.out.parent)
-    expression = args.positions or source.config.positions
-    converted = convert(source.config, source.state, expression, position_options(vars(args)), args.max_positions, args.seed)
+    _require_free_for(vocabulary, out.parent)
+    expression = positions or source.config.positions
+    converted = convert(source.config, source.state, expression, options or {}, max_positions, seed)
     flags = model_flags(converted.config, source.model_flags)
-    with full_disk_named(args.out):
-        _write(vocabulary, args.out.parent)
-    cfg, model = build(converted.config, flags, args.out.parent, source.kind, converted.state, args.seed)
+    with full_disk_named(out):
+        _write(vocabulary, out.parent)
+    cfg, model = build(converted.config, flags, out.parent, source.kind, converted.state, seed)
 
-    print(f"{args.source}: {source.kind}, {source.config.positions} -> {expression}")
+    show(f"{name}: {source.kind}, {source.config.positions} -> {expression}")
     for remark in converted.remarks:
-        print(remark)
+        show(remark)
     own = model.state_dict()
     new_head = [name for name in own if name not in converted.state]
     if new_head:
-        print(f"new, at random (seed {args.seed}): the language model's head, which the source does not have")
+        show(f"new, at random (seed {seed}): the language model's head, which the source does not have")
     if source.left_out:
-        print(f"left out: {', '.join(source.left_out)}")
+        show(f"left out: {', '.join(source.left_out)}")
     if converted.same_function:
-        _check(source, model, args.tolerance)
+        _check(source, model, tolerance)
     else:
-        print("The positions differ from the source's, and so do the outputs until it is trained.")
-    with full_disk_named(args.out):
-        save(args.out, cfg, model)
-    print(f"{args.out}: train on from it with")
-    if set(source.vocabulary.files) & {*TOKENIZER_FILES}:
-        print(f"  fairseq-posenc prepare TEXT --vocabulary {args.out.parent} --out DATA-BIN")
-    print(
-        f"  fairseq-train DATA-BIN --finetune-from-model {args.out} --task masked_lm --criterion masked_lm {shlex.join(flags)} …"
-    )
+        show("The positions differ from the source's, and so do the outputs until it is trained.")
+    with full_disk_named(out):
+        save(out, cfg, model)
+    show(f"{out}: go on from it with")
+    for command in _commands(source, out, flags, converted.config.max_positions):
+        show(f"  {shlex.join(command)}")
+
+
+def _commands(source: Source, out: Path, flags: list[str], tokens: int) -> list[list[str]]:
+    """How to go on from the checkpoint: complete but for the name of the data."""
+    folder, data = str(out.parent), str(out.parent / "data-bin")
+    if source.kind == "QuestionAnswering":
+        files = ["--checkpoint", str(out), "--data-bin", folder, "--out", str(out.parent / "squad")]
+        return [["fairseq-posenc", "squad", "--data", "SQUAD", "--version", "1.1", *files]]
+    if source.vocabulary.files:
+        prepare = ["fairseq-posenc", "prepare", "TEXT", "--vocabulary", folder, "--out", data]
+    else:  # nothing is known that cuts text into its symbols
+        names = ["--trainpref", "TRAIN", "--validpref", "VALID", "--srcdict", str(out.parent / DICTIONARY)]
+        prepare = ["fairseq-preprocess", "--only-source", *names, "--destdir", data]
+    start = ["--finetune-from-model", str(out), "--save-dir", str(out.parent / "checkpoints")]
+    task = ["--task", "masked_lm", "--criterion", "masked_lm", "--tokens-per-sample", str(tokens)]
+    return [prepare, ["fairseq-train", data, *start, *task, *flags, *TRAINING]]
 
 
 def model_flags(config: EncoderConfig, others: dict[str, Any]) -> list[str]:
@@ -199,11 +210,11 @@ def _write(files: dict[str, bytes], folder: Path) -> None:
 
 def _check(source: Source, model: BaseFairseqModel, tolerance: float) -> None:
     dictionary = source.vocabulary.dictionary
-    result = compare(source.outputs, _outputs(source.kind, model), _made_up(source), dictionary.pad())
-    print(f"outputs differ from the source's by {result}")
-    if not result.difference <= tolerance:
+    parity = compare(source.outputs, _outputs(source.kind, model), _made_up(source), dictionary.pad())
+    show(f"outputs differ from the source's by {parity}")
+    if not parity.difference <= tolerance:
         raise ValueError(
-            f"the imported model is not the source's: outputs differ by {result.difference:.3g}, and --tolerance is "
+            f"the imported model is not the source's: outputs differ by {parity.difference:.3g}, and --tolerance is "
             f"{tolerance:g}. No checkpoint was written."
         )
 

@@ -12,8 +12,10 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import (
     BaseModelOutput,
     MaskedLMOutput,
+    MultipleChoiceModelOutput,
     QuestionAnsweringModelOutput,
     SequenceClassifierOutput,
+    TokenClassifierOutput,
 )
 from transformers.utils import can_return_tuple
 
@@ -173,13 +175,13 @@ class PosencForMaskedLM(PosencPreTrainedModel):
 class ClassificationHead(nn.Module):
     """fairseq's head of sentence classification: a layer and scores of every class, from the first token."""
 
-    def __init__(self, config: PosencConfig) -> None:
+    def __init__(self, config: PosencConfig, classes: int) -> None:
         super().__init__()
         width = config.pooler_dim or config.dim
         self.p = config.pooler_dropout
         self.activation = ACTIVATIONS[config.pooler_activation]
         self.dense = nn.Linear(config.dim, width)
-        self.out_proj = nn.Linear(width, config.num_labels)
+        self.out_proj = nn.Linear(width, classes)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, n, D) -> (B, classes)"""
@@ -194,7 +196,7 @@ class PosencForSequenceClassification(PosencPreTrainedModel):
     def __init__(self, config: PosencConfig) -> None:
         super().__init__(config)
         self.model = PosencModel(config)
-        self.classifier = ClassificationHead(config)
+        self.classifier = ClassificationHead(config, config.num_labels)
         self.post_init()
 
     @can_return_tuple
@@ -209,6 +211,52 @@ class PosencForSequenceClassification(PosencPreTrainedModel):
         if labels is not None:
             loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config, **loss_options)
         return SequenceClassifierOutput(loss, logits, output.hidden_states, output.attentions)
+
+
+class PosencForTokenClassification(PosencPreTrainedModel):
+    """The encoder with a head for classes of tokens."""
+
+    def __init__(self, config: PosencConfig) -> None:
+        super().__init__(config)
+        self.model = PosencModel(config)
+        self.dropout = nn.Dropout(config.dropout)
+        self.classifier = nn.Linear(config.dim, config.num_labels)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None, labels: Tensor | None = None, **options: Any
+    ) -> TokenClassifierOutput:
+        """Scores of every class, and the loss where ``labels`` (B, n) are given, -100 where a token has none."""
+        options, loss_options = _split(options)
+        output = self.model(input_ids, attention_mask, **options)
+        logits = self.classifier(self.dropout(output.last_hidden_state))
+        loss = None if labels is None else self.loss_function(logits, labels, self.config, **loss_options)
+        return TokenClassifierOutput(loss, logits, output.hidden_states, output.attentions)
+
+
+class PosencForMultipleChoice(PosencPreTrainedModel):
+    """The encoder with a head that scores each of several sequences, one of which is to be chosen."""
+
+    def __init__(self, config: PosencConfig) -> None:
+        super().__init__(config)
+        self.model = PosencModel(config)
+        self.classifier = ClassificationHead(config, 1)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None, labels: Tensor | None = None, **options: Any
+    ) -> MultipleChoiceModelOutput:
+        """Scores (B, choices) of sequences (B, choices, n), and the loss where ``labels`` (B,), the right choices, are given."""
+        options, _ = _split(options)
+        given = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": options.pop("inputs_embeds", None)}
+        given = {name: value for name, value in given.items() if value is not None}
+        output = self.model(**{name: value.flatten(0, 1) for name, value in given.items()}, **options)
+        choices = next(iter(given.values())).shape[1]
+        logits = self.classifier(output.last_hidden_state).view(-1, choices)
+        loss = None if labels is None else F.cross_entropy(logits.float(), labels)
+        return MultipleChoiceModelOutput(loss, logits, output.hidden_states, output.attentions)
 
 
 class PosencForQuestionAnswering(PosencPreTrainedModel):

@@ -13,13 +13,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ..tasks.squad import SPANS
+
 StateDict = dict[str, Tensor]
 Pairs = Sequence[tuple[str, str]]  # beginnings of names, fairseq's and transformers'; # stands for a number
 
 POSITIONS = "encoder.sentence_encoder.positions.absolute.weight"
 WORDS = "encoder.sentence_encoder.embed_tokens.weight"
 HEAD = "classification_heads."
-SPANS = "encoder.lm_head.span."
 
 LANGUAGE_MODEL = (
     ("encoder.lm_head.dense.", "lm_head.dense."),

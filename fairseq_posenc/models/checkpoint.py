@@ -33,14 +33,15 @@ from torch import Tensor, nn
 
 from ..compat import loading, trust
 from ..encoder import Encoder
-from .config import DEFAULTS, ENCODER_FIELDS, POSITION_FIELDS
+from .config import DEFAULTS, fields
 from .options import complete, encoder_config
 from .roberta import PosencRobertaModel
 from .stock import from_stock, our_options
 
 StateDict = dict[str, Tensor]
 
-WORDS = "encoder.sentence_encoder.embed_tokens.weight"
+ENCODER = "encoder.sentence_encoder."
+WORDS = f"{ENCODER}embed_tokens.weight"
 LAYER = re.compile(r"\.layers?\.(\d+)\.")
 MOST = 10**6  # of any size
 
@@ -225,6 +226,20 @@ class Trained:
             )
         return encoder
 
+    def encoder(self) -> Encoder:
+        """The encoder alone, with the checkpoint's parameters, in float32 and for evaluation.
+
+        Raises:
+            ValueError: as :meth:`describe`, or the parameters are not those of the encoder.
+        """
+        dictionary = Dictionary()
+        for number in range(len(dictionary), self.symbols):
+            dictionary.add_symbol(f"madeupword{number:04d}")
+        encoder = Encoder(self.describe(dictionary).config)
+        state = {name.removeprefix(ENCODER): value for name, value in self._ours.items() if name.startswith(ENCODER)}
+        load_into(encoder, state, f"{self.path} does not fit the encoder that its own configuration describes")
+        return encoder.float().eval()
+
     def build(self, dictionary: Dictionary) -> PosencRobertaModel:
         """The model with this package's encoder and the checkpoint's classification heads, not loaded yet.
 
@@ -258,7 +273,7 @@ class Trained:
 
     def _check_sizes(self, values: Mapping[str, Any]) -> None:
         """Refuse values that no model has, and sizes that are not those of the file's tensors."""
-        for name, (declared, _) in {**ENCODER_FIELDS, **POSITION_FIELDS}.items():
+        for name, (declared, _) in fields().items():
             value = values.get(name)
             if value is not None and not _can_be(value, declared):
                 raise ValueError(f"{self.path}: its configuration has {name} = {value!r}, which no model has. It is damaged: use "

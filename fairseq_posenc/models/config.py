@@ -74,32 +74,33 @@ def _scheme_field(declared: dataclasses.Field) -> Any:
 
     Whether it decides depends on the schemes in use, which know: :attr:`Positions.effective_options`.
     """
-    kind = {"int": int, "float": float, "str": str, "bool": str}[_plain_type(declared)]
-    choices = declared.metadata.get("choices") or (("true", "false") if kind is str else None)
+    truth = declared.type is bool
+    kind = str if truth else declared.type  # true and false are written out, since None is neither
+    choices = ("true", "false") if truth else declared.metadata.get("choices")
     default = "as the scheme's source has it" if declared.default is None else declared.default
     listed = f" ({'|'.join(choices)})" if choices else ""
     return _optional(kind, f"{declared.metadata['help']}{listed} (default: {default})", decides=False)
 
 
-def _plain_type(declared: dataclasses.Field) -> str:
-    return str(declared.type).split(" ")[0]
+def position_fields() -> dict[str, Any]:
+    """The fields that the schemes registered so far make: name -> type and dataclass field."""
+    return dict(
+        positions=_optional(str, f"positional encoding: a sum (+) of {', '.join(sorted(REGISTRY))}"),
+        attention_backend=_optional(BACKEND, "how attention is computed; what cannot run the scheme is refused", decides=False),
+        max_positions=_optional(int, "number n of positions that schemes with tables learn; the task's length by default"),
+        **{name: _scheme_field(declared) for name, declared in option_fields().items()},
+    )
 
 
-POSITION_FIELDS: dict[str, Any] = dict(
-    positions=_optional(str, f"positional encoding: a sum (+) of {', '.join(sorted(REGISTRY))}"),
-    attention_backend=_optional(BACKEND, "how attention is computed; what cannot run the scheme is refused", decides=False),
-    max_positions=_optional(int, "number n of positions that schemes with tables learn; the task's length by default"),
-    **{name: _scheme_field(declared) for name, declared in option_fields().items()},
-)
+def fields() -> dict[str, Any]:
+    """All of them."""
+    return {**position_fields(), **ENCODER_FIELDS}
 
-FIELDS = {**POSITION_FIELDS, **ENCODER_FIELDS}
 
-EncoderModelConfig = make_dataclass(
-    "EncoderModelConfig",
-    [(name, *declared) for name, declared in FIELDS.items()],
-    bases=(FairseqDataclass,),
-)
-EncoderModelConfig.__doc__ = "Flags and config of the encoder models; see ENCODER_FIELDS and POSITION_FIELDS."
+def encoder_model_config() -> type[FairseqDataclass]:
+    """Flags and config of the encoder models, for the schemes registered so far."""
+    declared = [(name, *field) for name, field in fields().items()]
+    return make_dataclass("EncoderModelConfig", declared, bases=(FairseqDataclass,))
 
 
 def position_options(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,7 +114,7 @@ def position_options(values: Mapping[str, Any]) -> dict[str, Any]:
         value = values.get(name)
         if value is None:
             continue
-        if _plain_type(declared) == "bool":
+        if declared.type is bool:
             if str(value).lower() not in ("true", "false"):
                 raise ValueError(f"{flag_of(name)} must be true or false, got {value!r}")
             value = str(value).lower() == "true"

@@ -14,21 +14,20 @@ from fairseq import options
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 
 from ..errors import leave
-from .config import DEFAULTS, ENCODER_FIELDS, POSITION_FIELDS, EncoderModelConfig
+from .config import DEFAULTS, ENCODER_FIELDS, encoder_model_config, position_fields
 from .start import require_architecture
-
-GROUPS = {
-    "Positional encoding (architectures of fairseq_posenc)": POSITION_FIELDS,
-    "Encoder (architectures of fairseq_posenc; defaults of the base size)": ENCODER_FIELDS,
-}
 
 
 def add_groups(parser: argparse.ArgumentParser) -> None:
     """Add the encoder models' flags, grouped, each with its default in the help."""
+    groups = {
+        "Positional encoding (architectures of fairseq_posenc)": position_fields(),
+        "Encoder (architectures of fairseq_posenc; defaults of the base size)": ENCODER_FIELDS,
+    }
     flags = argparse.ArgumentParser(add_help=False)
-    gen_parser_from_dataclass(flags, EncoderModelConfig(), delete_default=True)
+    gen_parser_from_dataclass(flags, encoder_model_config()(), delete_default=True)
     by_name = {action.dest: action for action in flags._actions}
-    for title, names in GROUPS.items():
+    for title, names in groups.items():
         group = parser.add_argument_group(title)
         for name in names:
             action = by_name[name]

@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ..encoder import Encoder, EncoderConfig, build_positions
 from ..schemes import Positions, option_fields
-from .config import DEFAULTS, FIELDS, EncoderModelConfig, position_options
+from .config import DEFAULTS, encoder_model_config, fields, position_options
 
 
 def fill(args: Any, values: dict[str, Any]) -> None:
@@ -36,7 +36,9 @@ def complete(args: DictConfig | Namespace, task: Any) -> DictConfig:
         ValueError: an unknown scheme, a bad value, or a composition without meaning.
     """
     if isinstance(args, Namespace):
-        args = OmegaConf.structured(EncoderModelConfig(**{f: v for f, v in vars(args).items() if f in FIELDS}))
+        known = fields()
+        config = encoder_model_config()(**{name: value for name, value in vars(args).items() if name in known})
+        args = OmegaConf.structured(config)
     with open_dict(args):
         _fill_defaults(args, task)
         values = _positions(args).complete_options
@@ -72,7 +74,7 @@ def differences(first: Any, second: Any) -> dict[str, tuple[Any, Any]]:
     Args:
         first, second: complete options.
     """
-    decisive = [name for name, (_, declared) in FIELDS.items() if declared.metadata["decides"] and name != "max_positions"]
+    decisive = [name for name, (_, declared) in fields().items() if declared.metadata["decides"] and name != "max_positions"]
     found = _unequal(*({name: _plain(getattr(args, name)) for name in decisive} for args in (first, second)))
     if not found:  # of the schemes' options, those count that have an effect, and only the same schemes have the same
         both = (_positions(first), _positions(second))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import logging
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from fairseq.dataclass.utils import gen_parser_from_dataclass
-from fairseq.models import register_model, register_model_architecture
+from fairseq.models import MODEL_DATACLASS_REGISTRY, register_model, register_model_architecture
 from fairseq.models.roberta import RobertaModel
 from fairseq.models.roberta.model import RobertaEncoder, RobertaLMHead
 from fairseq.tasks import FairseqTask
@@ -17,12 +19,17 @@ from torch import Tensor, nn
 
 from ..architectures import EXPRESSIONS, SIZES
 from ..encoder import Encoder
-from .config import EncoderModelConfig
+from ..schemes.base import LISTENERS
+from .config import encoder_model_config
 from .options import complete, encoder_config, fill
 from .stock import from_stock, let_stock_load_ours
 
+if TYPE_CHECKING:
+    from fairseq.models.roberta.hub_interface import RobertaHubInterface
+
 logger = logging.getLogger(__name__)
 
+NAME = "roberta_posenc"  # of the model; the architectures' are in ..architectures
 UNLIMITED = 10**6  # tokens; what fairseq is told of every model, so that it leaves out no sample for the scheme's sake
 
 
@@ -61,14 +68,14 @@ class PosencRobertaEncoder(RobertaEncoder):
         return UNLIMITED
 
 
-@register_model("roberta_posenc", dataclass=EncoderModelConfig)
+@register_model(NAME, dataclass=encoder_model_config())
 class PosencRobertaModel(RobertaModel):
     """RoBERTa (Liu et al. 2019) whose positions are ``--positions EXPRESSION``."""
 
     @staticmethod
     def add_args(parser: argparse.ArgumentParser) -> None:
         """Our flags in place of the stock model's, without defaults: those are the architecture's."""
-        gen_parser_from_dataclass(parser, EncoderModelConfig(), delete_default=True)
+        gen_parser_from_dataclass(parser, MODEL_DATACLASS_REGISTRY[NAME](), delete_default=True)
 
     @classmethod
     def build_model(cls, args: DictConfig | argparse.Namespace, task: FairseqTask) -> PosencRobertaModel:
@@ -84,6 +91,36 @@ class PosencRobertaModel(RobertaModel):
             model = cls(args, PosencRobertaEncoder(args, task.source_dictionary))
         logger.info(_summary(model, getattr(task.cfg, "tokens_per_sample", None)))
         return model
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        model_name_or_path: str,
+        checkpoint_file: str = "model.pt",
+        data_name_or_path: str = ".",
+        bpe: str | None = None,
+        **overrides: Any,
+    ) -> RobertaHubInterface:
+        """fairseq's hub interface to a checkpoint in a folder, with the tokenizer that stands beside its dict.txt.
+
+        Args:
+            model_name_or_path: the folder.
+            checkpoint_file: the file in it.
+            data_name_or_path: the folder of the dictionary and the tokenizer, relative to that folder where it begins with a dot;
+                by default that folder, or the data-bin that the checkpoint was trained on where there is no dict.txt in it.
+            bpe, overrides: where given, all is fairseq's own way.
+
+        Raises:
+            ValueError, OSError: not such a checkpoint, or not its vocabulary.
+        """
+        if bpe is not None or overrides:
+            return super().from_pretrained(model_name_or_path, checkpoint_file, data_name_or_path, bpe or "gpt2", **overrides)
+        from ..hub import load_hub_interface
+
+        folder = Path(model_name_or_path)
+        data = folder / data_name_or_path if data_name_or_path.startswith(".") else Path(data_name_or_path)
+        anywhere = data_name_or_path == "." and not (data / "dict.txt").exists()
+        return load_hub_interface(folder / checkpoint_file, None if anywhere else data)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         ours = from_stock(state_dict, self.encoder.dictionary.pad())
@@ -111,16 +148,25 @@ def _summary(model: PosencRobertaModel, tokens_per_sample: int | None) -> str:
     )
 
 
-def _register(name: str, values: dict[str, Any]) -> None:
-    """Make an architecture known to ``--arch``, and to Hydra as a choice of ``model``."""
-    register_model_architecture("roberta_posenc", name)(lambda args: fill(args, values))
-    config = EncoderModelConfig()
-    config._name = name
-    ConfigStore.instance().store(name=name, group="model", node=config, provider="fairseq_posenc")
+def _register_config() -> None:
+    """Let fairseq and Hydra have the flags of the schemes that are registered now, in every architecture."""
+    config = encoder_model_config()
+    PosencRobertaModel.__dataclass = config
+    MODEL_DATACLASS_REGISTRY[NAME] = config
+    for name in (NAME, *ARCHITECTURES):
+        node = config()
+        node._name = name
+        ConfigStore.instance().store(name=name, group="model", node=node, provider="fairseq_posenc")
 
 
-for _name, _expression in EXPRESSIONS.items():
-    for _suffix, _size in SIZES.items():
-        _register(f"roberta_{_name}{_suffix}", {**_size, "positions": _expression})
+ARCHITECTURES = {
+    f"roberta_{name}{suffix}": {**size, "positions": expression}
+    for name, expression in EXPRESSIONS.items()
+    for suffix, size in SIZES.items()
+}
+for _name, _values in ARCHITECTURES.items():
+    register_model_architecture(NAME, _name)(functools.partial(fill, values=_values))
+_register_config()
+LISTENERS.append(_register_config)
 
 let_stock_load_ours()

@@ -13,12 +13,10 @@ import sys
 from pathlib import Path
 
 from fairseq_posenc import ownership
-from fairseq_posenc.analysis.plot import require_matplotlib, save, scoring_figure
-from fairseq_posenc.analysis.scoring import reach, tisa_parameters
 from fairseq_posenc.data import prepare
 from fairseq_posenc.files import atomic_write
+from fairseq_posenc.output import show
 from fairseq_posenc.quickstart.corpus import write_python_documentation
-from fairseq_posenc.quickstart.report import markdown_table, unigram_loss
 from fairseq_posenc.quickstart.training import RUN, Recipe, pretrain
 
 POSITIONS = ("absolute", "tisa")
@@ -43,6 +41,8 @@ def main(args: argparse.Namespace) -> None:
     Raises:
         ValueError, OSError: bad text or flags, a folder with other results, or training that failed; says what to do.
     """
+    from fairseq_posenc.analysis.figure import require_matplotlib
+
     if args.updates < 10:
         raise ValueError(f"--updates {args.updates}: at least 10 are needed")
     require_matplotlib()  # now, not after minutes of training
@@ -95,6 +95,10 @@ def _prepare(args: argparse.Namespace) -> Path:
 
 
 def _write_results(out: Path, recipe: Recipe, rows: list[dict]) -> None:
+    from fairseq_posenc.analysis.figure import save, scoring_figure
+    from fairseq_posenc.analysis.scoring import reach, tisa_parameters
+    from fairseq_posenc.quickstart.report import markdown_table, unigram_loss
+
     unigram = unigram_loss(recipe.data, recipe.tokens_per_sample)
     table = markdown_table(rows, unigram)
     with atomic_write(out / "results.md") as stream:
@@ -105,7 +109,7 @@ def _write_results(out: Path, recipe: Recipe, rows: list[dict]) -> None:
     title = f"TISA's scoring functions after {recipe.updates:,} updates"
     furthest = reach(parameters, limit=recipe.tokens_per_sample - 1)
     save(scoring_figure(parameters, furthest, title), out / "tisa_heads.png")
-    print(f"\n{table}", flush=True)
+    show(f"\n{table}")
 
 
 def _say_what_next(out: Path, recipe: Recipe) -> None:

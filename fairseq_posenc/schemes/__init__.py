@@ -3,9 +3,19 @@
 import importlib
 import pkgutil
 
-from .base import REGISTRY, GeneralOptions, Positions, Scheme, Settings, option_fields, parse, register
+from .base import REGISTRY, GeneralOptions, Positions, Scheme, Settings, option_fields, parse, register, scheme_options
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
 
-__all__ = ["REGISTRY", "GeneralOptions", "Positions", "Scheme", "Settings", "option_fields", "parse", "register"]
+__all__ = [
+    "REGISTRY",
+    "GeneralOptions",
+    "Positions",
+    "Scheme",
+    "Settings",
+    "option_fields",
+    "parse",
+    "register",
+    "scheme_options",
+]

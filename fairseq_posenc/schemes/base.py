@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import difflib
+import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args, get_type_hints
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +18,9 @@ from ..bounds import MOST_POSITIONS, check_value
 from ..terms import Sample, Terms, Window
 
 REGISTRY: dict[str, type[Scheme]] = {}
+LISTENERS: list[Callable[[], None]] = []
+"""Called when a scheme has been registered, by whatever is made from all schemes, such as command-line flags."""
+OPTION_TYPES = (int, float, str, bool)
 
 
 @dataclass(frozen=True)
@@ -135,7 +140,7 @@ class Scheme(nn.Module):
     @property
     def own_options(self) -> dict[str, Any]:
         """The values of the scheme's own options by full name, given or default."""
-        return {name: getattr(self.options, field.name) for name, field in _own_fields(type(self)).items()}
+        return {name: getattr(self.options, field.name) for name, field in scheme_options(type(self)).items()}
 
     @property
     def general_options(self) -> dict[str, Any]:
@@ -160,23 +165,49 @@ class Scheme(nn.Module):
 
 
 def register(scheme: type[Scheme]) -> type[Scheme]:
-    """Class decorator: makes a scheme known under its name."""
+    """Class decorator: makes a scheme known under its name.
+
+    Raises:
+        ValueError: another has its name, or an option cannot become a flag.
+    """
     if scheme.name in REGISTRY:
         raise ValueError(f"two schemes are called {scheme.name!r}: {REGISTRY[scheme.name]} and {scheme}")
+    scheme_options(scheme)
     REGISTRY[scheme.name] = scheme
+    for listener in LISTENERS:
+        listener()
     return scheme
 
 
 def option_fields() -> dict[str, dataclasses.Field]:
-    """Every option of every scheme and the general ones: full name -> dataclass field (default, metadata)."""
-    found = {f.name: f for f in dataclasses.fields(GeneralOptions)}
-    for _, scheme in sorted(REGISTRY.items()):
-        found |= _own_fields(scheme)
+    """Every option of every scheme and the general ones: full name -> dataclass field (default, metadata, plain type)."""
+    found = [_plain_fields(GeneralOptions, ""), *(scheme_options(scheme) for _, scheme in sorted(REGISTRY.items()))]
+    return {name: declared for fields in found for name, declared in fields.items()}
+
+
+def scheme_options(scheme: type[Scheme]) -> dict[str, dataclasses.Field]:
+    """The options of one scheme, as :func:`option_fields` has them.
+
+    Raises:
+        ValueError: an option has no help, or is not of a type that a flag can have.
+    """
+    return _plain_fields(scheme.Options, f"{scheme.name}_")
+
+
+@functools.cache
+def _plain_fields(options: type, prefix: str) -> dict[str, dataclasses.Field]:
+    """A dataclass's fields with the types that their values have: ``int`` for an option declared as ``int | None``."""
+    found, hints = {}, get_type_hints(options)  # types, where a module's annotations are text
+    for declared in dataclasses.fields(options):
+        name = prefix + declared.name
+        types = [kind for kind in get_args(hints[declared.name]) or [hints[declared.name]] if kind is not type(None)]
+        if len(types) != 1 or types[0] not in OPTION_TYPES:
+            raise ValueError(f"the option {name} must be one of int, float, str or bool (or None): {hints[declared.name]}")
+        if "help" not in declared.metadata:
+            raise ValueError(f'the option {name} has no help: declare it as field(default=…, metadata={{"help": "…"}})')
+        found[name] = copy.copy(declared)
+        found[name].type = types[0]
     return found
-
-
-def _own_fields(scheme: type[Scheme]) -> dict[str, dataclasses.Field]:
-    return {f"{scheme.name}_{f.name}": f for f in dataclasses.fields(scheme.Options)}
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
@@ -233,7 +264,7 @@ class Positions(nn.Module):
             settings, options=general, factor=factor, reset="reset" in (scheme.name for scheme in classes)
         )
         for scheme in classes:
-            own_values = {f.name: values[full] for full, f in _own_fields(scheme).items() if full in values}
+            own_values = {f.name: values[full] for full, f in scheme_options(scheme).items() if full in values}
             self.add_module(scheme.name, scheme(self.settings, scheme.Options(**own_values)))
         self._has_content = self._join().content
         if not ignore_idle:
@@ -320,7 +351,7 @@ class Positions(nn.Module):
 
 def _knowing(option: str) -> list[str]:
     """The schemes that an option means something to."""
-    owners = [name for name, scheme in sorted(REGISTRY.items()) if option in _own_fields(scheme)]
+    owners = [name for name, scheme in sorted(REGISTRY.items()) if option in scheme_options(scheme)]
     return owners or [name for name in sorted(REGISTRY) if _honours(name, option)]
 
 

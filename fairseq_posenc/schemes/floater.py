@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
 
 import torch
 from torch import Tensor, nn
@@ -40,8 +39,6 @@ class Floater(Scheme):
 
     def __init__(self, settings: Settings, options: Options) -> None:
         super().__init__(settings, replace(options, hidden=options.hidden or max(1, settings.dim // 4)))
-        if find_spec("torchdiffeq") is None:
-            raise ValueError("floater solves a differential equation with the package torchdiffeq: pip install torchdiffeq")
         dim, hidden = settings.dim, self.options.hidden
         self.initial = nn.Parameter(torch.empty(self.layer_sets, dim))
         self.weight1 = nn.Parameter(torch.empty(dim, hidden))
@@ -67,12 +64,16 @@ class Floater(Scheme):
 
     def _solve(self, n: int) -> Tensor:
         """(n, layers, D)"""
-        from torchdiffeq import odeint
-
         steps = -(-max(n - 1, 1) // self.options.stride)  # whole strides, so that the grid does not depend on n
         initial = precise(self.initial)
         if initial.is_meta:  # the solver looks at values, and there are none yet while a model is built to be loaded
             return initial.new_empty(n, *initial.shape)
+        try:
+            from torchdiffeq import odeint
+        except ModuleNotFoundError:
+            raise ValueError(
+                "floater solves a differential equation with the package torchdiffeq: pip install torchdiffeq"
+            ) from None
         tokens = torch.arange(steps * self.options.stride + 1, device=initial.device, dtype=initial.dtype)
         options = {"step_size": self.options.stride * TOKEN, "interp": "cubic"}
         return odeint(self.dynamics, initial, tokens * TOKEN, method="rk4", options=options)[:n]

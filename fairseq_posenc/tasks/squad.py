@@ -44,6 +44,10 @@ class SquadConfig(FairseqDataclass):
     seed: int = II("common.seed")
 
 
+SPANS = "encoder.lm_head.span."
+"""How the names of the head's parameters begin in a checkpoint."""
+
+
 class SpanHead(nn.Module):
     """Scores of each token as the first and as the last of the answer: one linear layer (Devlin et al. 2019, section 4.2).
 

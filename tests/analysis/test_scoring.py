@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fairseq_posenc import cli
-from fairseq_posenc.analysis.plot import scoring_figure
+from fairseq_posenc.analysis.figure import scoring_figure
 from fairseq_posenc.analysis.scoring import reach, scoring_curves, tisa_parameters
 
 LAYERS, HEADS, KERNELS = 2, 3, 2

@@ -1,11 +1,12 @@
 """The papers' numbers come out of the live modules, and the README's table is the command's."""
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from fairseq_posenc.architectures import EXPRESSIONS
-from fairseq_posenc.catalogue import bench, parameters, schemes
+from fairseq_posenc.catalogue import listing, parameters, step
 from fairseq_posenc.catalogue.build import count, positions_of
 from fairseq_posenc.cli import main
 from fairseq_posenc.schemes import REGISTRY
@@ -34,7 +35,7 @@ def test_tisa_has_three_parameters_a_kernel_head_and_layer(kernels, expected):
 
 def test_readme_has_the_table_that_the_command_prints():
     text = README.read_text(encoding="utf-8")
-    assert text[text.index(START) + len(START) : text.index(END)].strip() == schemes.table("github").strip(), (
+    assert text[text.index(START) + len(START) : text.index(END)].strip() == listing.as_markdown(listing.find()).strip(), (
         "the schemes have changed: put the output of `fairseq-posenc schemes --markdown` between the README's two markers"
     )
 
@@ -46,16 +47,31 @@ def test_every_scheme_has_an_architecture():
 def test_commands_print(capsys):
     assert main(["parameters"]) == 0
     assert "834,816" in capsys.readouterr().out
-    assert main(["schemes"]) == 0
+    assert main(["schemes", "--markdown"]) == 0
     assert "roberta_tisa" in capsys.readouterr().out
 
 
 def test_bench_compares_with_stock(capsys, monkeypatch):
-    monkeypatch.setitem(bench.SIZE, "encoder_embed_dim", 24)
-    monkeypatch.setitem(bench.SIZE, "encoder_ffn_embed_dim", 24)
+    monkeypatch.setitem(step.SIZE, "encoder_embed_dim", 24)
+    monkeypatch.setitem(step.SIZE, "encoder_ffn_embed_dim", 24)
     assert main(["bench", "--schemes", "tisa,shaw", "--layers", "1", "--tokens", "9", "--repeats", "1", "--device", "cpu"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines[-3:]] == ["roberta_base", "roberta_tisa", "roberta_shaw"]
+    title, header, _, *rows = capsys.readouterr().out.splitlines()
+    assert title.startswith("1 layers, D = 24")
+    assert header.startswith("architecture")
+    assert [line.split()[0] for line in rows] == ["roberta_base", "roberta_tisa", "roberta_shaw"]
+
+
+def test_bench_leaves_out_what_cannot_be_built_here(capsys, monkeypatch):
+    monkeypatch.setitem(step.SIZE, "encoder_embed_dim", 24)
+    monkeypatch.setitem(step.SIZE, "encoder_ffn_embed_dim", 24)
+    monkeypatch.setitem(sys.modules, "torchdiffeq", None)
+    monkeypatch.setattr("fairseq_posenc.catalogue.bench.EXPRESSIONS", {"floater": "floater", "tisa": "tisa"})
+    arguments = ["bench", "--layers", "1", "--tokens", "9", "--repeats", "1", "--device", "cpu"]
+    assert main(arguments) == 0
+    out, err = capsys.readouterr()
+    assert [line.split()[0] for line in out.splitlines()[-2:]] == ["roberta_base", "roberta_tisa"]
+    assert "left out: --positions 'floater': floater solves" in err
+    assert main([*arguments, "--schemes", "floater"]) == 2
 
 
 def test_bench_refuses_an_unknown_architecture(capsys):

@@ -1,11 +1,10 @@
 """Pieces and the characters they stand for."""
 
-import json
 import shutil
 from unicodedata import combining
 
 import pytest
-from fairseq.data import Dictionary, indexed_dataset
+from fairseq.data import indexed_dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,22 +19,6 @@ TRICKY = "  Über  the “café”,\tｆｕｌｌ ﬁne 1,250 €\u00a0now 𝔘 
 @pytest.fixture(scope="module")
 def vocabulary(data_bin):
     return Vocabulary(data_bin)
-
-
-@pytest.fixture(scope="module")
-def gpt2_bin(tmp_path_factory):
-    """A byte-level vocabulary with the two merges that make ``red`` and `` ball`` partly one piece."""
-    from fairseq.data.encoders.gpt2_bpe_utils import bytes_to_unicode
-
-    folder = tmp_path_factory.mktemp("gpt2")
-    pieces = [*bytes_to_unicode().values(), "re", "red"]
-    (folder / "encoder.json").write_text(json.dumps({piece: i for i, piece in enumerate(pieces)}))
-    (folder / "vocab.bpe").write_text("#version: 0.2\nr e\nre d\n", encoding="utf-8")
-    dictionary = Dictionary()
-    for number in range(len(pieces)):
-        dictionary.add_symbol(str(number))
-    dictionary.save(str(folder / "dict.txt"))
-    return folder
 
 
 def assert_covers(text, encoding):
@@ -56,26 +39,6 @@ def test_words_have_their_characters(vocabulary):
     assert [vocabulary.dictionary[i].replace("▁", "") for i in encoding.ids if i != vocabulary.dictionary.unk()] == [
         piece for piece, i in zip(pieces, encoding.ids, strict=True) if i != vocabulary.dictionary.unk()
     ]
-
-
-@pytest.fixture(scope="module")
-def wordpiece_bin(tmp_path_factory):
-    """BERT's cutting of words: letters, and letters inside a word, in lower case and without accents."""
-    tokenizers = pytest.importorskip("tokenizers", reason="tokenizers is not installed: pip install -e '.[hf]'")
-    letters = "abcdefghijklmnopqrstuvwxyz0123456789"
-    pieces = ["red", "ball", *letters, *(f"##{letter}" for letter in letters), *"“”,.€𝔘²"]
-    model = tokenizers.models.WordPiece({piece: i for i, piece in enumerate(["[UNK]", *pieces])}, unk_token="[UNK]")
-    tokenizer = tokenizers.Tokenizer(model)
-    tokenizer.normalizer = tokenizers.normalizers.BertNormalizer()
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
-    tokenizer.enable_truncation(4)
-    folder = tmp_path_factory.mktemp("wordpiece")
-    tokenizer.save(str(folder / "tokenizer.json"))
-    dictionary = Dictionary()
-    for piece in reversed(pieces):
-        dictionary.add_symbol(piece)
-    dictionary.save(str(folder / "dict.txt"))
-    return folder
 
 
 @pytest.mark.parametrize("kind", ["data_bin", "gpt2_bin", "wordpiece_bin"])

@@ -110,6 +110,9 @@ def check_new_heads(folder, tokens):
     loss = model(tokens, labels=torch.tensor([0, 1, 4])).loss
     assert torch.isfinite(loss)
     assert model(tokens).logits.shape == (3, 5)
+    labels = tokens.masked_fill(tokens.eq(1), -100).clamp(max=4)
+    assert torch.isfinite(load("ForTokenClassification", folder, num_labels=5)(tokens, labels=labels).loss)
+    assert load("ForMultipleChoice", folder)(tokens[None], labels=torch.tensor([2])).logits.shape == (1, 3)
     start, end = torch.tensor([1, 2, 3]), torch.tensor([2, 3, 4])
     assert torch.isfinite(load("ForQuestionAnswering", folder)(tokens, start_positions=start, end_positions=end).loss)
     fresh = transformers.AutoModelForMaskedLM.from_config(model.config, trust_remote_code=True)

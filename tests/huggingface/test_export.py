@@ -5,14 +5,17 @@ import os
 import re
 import shutil
 import subprocess
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 import torch
 import transformers
+from fairseq.utils import import_user_module
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from small_models import make_model, save, train, with_spans
+from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
 from fairseq_posenc.architectures import EXPRESSIONS
 from fairseq_posenc.cli import main
@@ -158,6 +161,77 @@ def test_a_model_that_differs_is_refused(checkpoint, prepared, tmp_path, monkeyp
     (partial,) = tmp_path.glob("out.partial-*")
     assert (partial / "model.safetensors").exists()
     assert not (partial / "README.md").exists()
+
+
+def installed(folder, head):
+    """The Auto class, which has the package's own models."""
+    return getattr(transformers, f"AutoModelFor{head}")
+
+
+def travelled(folder, head):
+    """The class in the folder that its configuration names, as where the package is not installed."""
+    return get_class_from_dynamic_module(
+        json.loads((folder / "config.json").read_text())["auto_map"][f"AutoModelFor{head}"], folder
+    )
+
+
+@pytest.mark.parametrize("model_class", [installed, travelled])
+def test_an_exported_encoder_takes_every_new_head(checkpoint, prepared, tmp_path, model_class, monkeypatch):
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    export(checkpoint, prepared, tmp_path / "export", "lm", TOLERANCE)
+    choices, rows = TOKENS.view(2, 2, -1), TOKENS.ne(1)
+    spans = {"start_positions": torch.tensor([1, 2, 3, 0]), "end_positions": torch.tensor([2, 2, 4, 0])}
+    cases = {  # inputs, what goes with them, the shape of the scores
+        "SequenceClassification": (TOKENS, {"labels": torch.tensor([0, 1, 4, 2])}, (4, 5)),
+        "TokenClassification": (TOKENS, {"labels": (TOKENS % 5).masked_fill(~rows, -100)}, (4, 30, 5)),
+        "MultipleChoice": (choices, {"labels": torch.tensor([0, 1]), "attention_mask": choices.ne(1).long()}, (2, 2)),
+        "QuestionAnswering": (TOKENS, spans, (4, 30)),
+    }
+    encoder = transformers.AutoModel.from_pretrained(tmp_path / "export").encoder
+    for head, (tokens, others, shape) in cases.items():
+        model = model_class(tmp_path / "export", head).from_pretrained(tmp_path / "export", num_labels=5).eval()
+        assert isinstance(model, PosencPreTrainedModel) == (model_class is installed)
+        assert torch.equal(model.model.encoder.embed_tokens.weight, encoder.embed_tokens.weight)
+        output = model(tokens, **others)
+        assert output.get("logits", output.get("start_logits")).shape == shape, head
+        output.loss.backward()
+        assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters()), head
+        others["attention_mask"] = tokens.ne(1).long()
+        embedded = model(inputs_embeds=model.get_input_embeddings()(tokens), **others)
+        torch.testing.assert_close(embedded.loss, output.loss)
+
+
+def test_multiple_choice_scores_each_sequence_alone(checkpoint, prepared, tmp_path):
+    export(checkpoint, prepared, tmp_path / "export", "lm", TOLERANCE)
+    model = transformers.AutoModelForMultipleChoice.from_pretrained(tmp_path / "export").eval()
+    together = model(TOKENS.view(2, 2, -1)).logits.flatten()
+    torch.testing.assert_close(torch.stack([model(row[None, None]).logits[0, 0] for row in TOKENS]), together)
+
+
+def test_a_scheme_of_the_users_own(my_schemes, prepared, tmp_path):
+    """Its code travels, and the command holds what was written, run from that code alone, against the checkpoint."""
+    import_user_module(Namespace(user_dir=str(my_schemes)))
+    path = save(
+        make_model("roberta_tisa_tiny", prepared, positions="absolute+decay", decay_power=0.5), tmp_path / "own.pt", prepared
+    )
+    out = tmp_path / "out"
+    arguments = [
+        "export-hf",
+        str(path),
+        "--data",
+        str(prepared),
+        "--out",
+        str(out),
+        "--head",
+        "lm",
+        "--tolerance",
+        str(TOLERANCE),
+    ]
+    assert main(["--user-dir", str(my_schemes), *arguments]) == 0
+    code = (out / "modeling_posenc.py").read_text()
+    assert "class Decay(Scheme)" in code
+    assert "my_schemes import" not in code
+    assert json.loads((out / "config.json").read_text())["position_options"]["decay_power"] == 0.5
 
 
 def refusal(capsys, *arguments):

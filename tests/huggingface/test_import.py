@@ -3,6 +3,7 @@
 import errno
 import importlib.util
 import json
+import shlex
 from argparse import Namespace
 from pathlib import Path
 
@@ -152,6 +153,9 @@ def test_bert(kind, tmp_path, capsys):
     for symbol, index in (("<s>", 23), ("<pad>", 0), ("</s>", 24), ("<unk>", 22), ("<mask>", 25), ("w7", 9), ("##2", 27)):
         assert torch.equal(state[WORDS][dictionary.index(symbol)], words[index]), symbol
     assert ("the language model's head" in printed) == (kind in ("Model", "ForSequenceClassification"))
+    assert printed.splitlines()[-1].split()[1] == (
+        "squad" if kind == "ForQuestionAnswering" else str(tmp_path / "out" / "data-bin")
+    )
 
 
 def test_bert_goes_on_with_its_vocabulary_and_back(toy_text, tmp_path, capsys, run):
@@ -214,22 +218,23 @@ def test_removed_positions_leave_their_average(toy_text, tmp_path, capsys):
         torch.testing.assert_close(ours(tokens)[0].log_softmax(-1), expected, atol=1e-5, rtol=1e-4)
 
 
-def test_training_goes_on_with_another_scheme(prepared, tmp_path, capsys, run):
+def test_the_printed_commands_train_on_with_another_scheme(toy_text, prepared, tmp_path, capsys, run):
+    """As they are printed, but for the text's name and with fewer updates; the folder's name needs quoting."""
     path = save(make_model("roberta_absolute_tiny", prepared), tmp_path / "checkpoint.pt", prepared)
     export(path, prepared, tmp_path / "exported", "lm")
-    out = tmp_path / "out" / "model.pt"
+    out = tmp_path / "a folder" / "model.pt"
     _, printed = import_hf(capsys, tmp_path / "exported", out, "--positions", "absolute+tisa", "--tisa-kernels", "2")
     assert "kept: absolute.weight" in printed
     assert "new, initialised as their scheme does it (seed 1): tisa.amplitude, tisa.sharpness, tisa.offset" in printed
-    command = printed.splitlines()[-1].split()
-    assert command[0] == "fairseq-train"
-    arguments = [prepared if word == "DATA-BIN" else word for word in command[1:-1]]
-    arguments += ["--cpu", "--optimizer", "adam", "--lr", "1e-3", "--max-update", "2", "--batch-size", "8"]
-    arguments += ["--tokens-per-sample", "48", "--save-dir", tmp_path / "run", "--disable-validation"]
-    log = run("fairseq-train", *arguments).stdout
+    to_data, to_model = (shlex.split(line) for line in printed.splitlines()[-2:])
+    assert to_data[:3] == ["fairseq-posenc", "prepare", "TEXT"]
+    assert main(["prepare", str(toy_text / "train.txt"), *to_data[3:], "--document-per-line", "--workers", "1"]) == 0
+    assert to_model[0] == "fairseq-train"
+    log = run(*to_model, "--max-update", "2", "--disable-validation").stdout
     assert "done training" in log
-    trained = load_checkpoint(tmp_path / "run" / "checkpoint_last.pt")["model"]
+    trained = load_checkpoint(out.parent / "checkpoints" / "checkpoint_last.pt")["model"]
     start = load_checkpoint(out)["model"]
+    assert trained["encoder.sentence_encoder.positions.tisa.amplitude"].shape[2] == 2
     assert (trained[TABLE] - start[TABLE]).abs().max() < 0.01  # two steps of Adam away, and not somewhere else
 
 

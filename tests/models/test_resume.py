@@ -11,7 +11,7 @@ from lines import write_databin
 
 from fairseq_posenc.architectures import EXPRESSIONS
 from fairseq_posenc.errors import Refused
-from fairseq_posenc.models.config import FIELDS
+from fairseq_posenc.models.config import fields
 from fairseq_posenc.models.options import complete, differences
 from fairseq_posenc.schemes import option_fields
 
@@ -135,12 +135,12 @@ def another(name, value):
     return OTHER_VALUES[name]
 
 
-@pytest.mark.parametrize("name", [name for name in FIELDS if name not in option_fields()])
+@pytest.mark.parametrize("name", [name for name in fields() if name not in option_fields()])
 def test_each_option_decides_what_it_is_declared_to(name):
     model = complete(Namespace(positions="absolute", encoder_embed_dim=24), None)
     other = copy.deepcopy(model)
     other[name] = another(name, model[name])
-    _, declared = FIELDS[name]
+    _, declared = fields()[name]
     assert (name in differences(model, other)) == declared.metadata["decides"]
 
 

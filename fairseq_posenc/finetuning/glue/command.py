@@ -14,17 +14,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ... import ownership
 from .. import hyperparameters
-from ..benchmark import fine_tune
-from ..options import add_common_flags, inputs
-from ..pretrained import Pretrained
-from ..report import best_run
-from .files import find
-from .metrics import measures
-from .prepare import PREPARATION
-from .runs import DEFAULTS, TaskRuns
-from .submission import collect
+from ..options import add_common_flags
+from .defaults import DEFAULTS
 from .tasks import TASKS, GlueTask
 
 AVAILABLE = "available"
@@ -55,6 +47,17 @@ def main(args: argparse.Namespace) -> None:
     Raises:
         ValueError, OSError: what is wrong with a flag, a file or the checkpoint, and what to do.
     """
+    from ... import ownership
+    from ..benchmark import fine_tune
+    from ..options import inputs
+    from ..pretrained import Pretrained
+    from ..report import best_run
+    from .files import find
+    from .metrics import measures
+    from .prepare import PREPARATION
+    from .runs import TaskRuns
+    from .submission import collect
+
     measures()  # rather than find out after training that they are not installed
     files = find(args.tasks, args.data, args.predict)
     pretrained = Pretrained(args.checkpoint, args.data_bin)

@@ -43,20 +43,19 @@ class Encoder:
 
     def parts(self, texts: tuple[str, ...]) -> list[np.ndarray]:
         """Each sentence's ids, closed by ``</s>``; the longer one is cut first."""
-        eos = self.vocabulary.dictionary.eos()
-        pieces = [self.vocabulary.encode(text).ids for text in texts]
-        room = self._max_length - 2 * len(texts)  # <s> a </s>, <s> a </s> </s> b </s>
-        if sum(map(len, pieces)) > room:
-            self.cut += 1
-            pieces = [ids[:length] for ids, length in zip(pieces, shares([len(ids) for ids in pieces], room), strict=True)]
-        return [np.append(ids, eos) for ids in pieces]
+        return [np.append(ids, self.vocabulary.dictionary.eos()) for ids in self._pieces(texts)]
 
     def sequence(self, texts: tuple[str, ...]) -> np.ndarray:
         """The whole sequence as a model reads it: ``<s> a </s>`` or ``<s> a </s> </s> b </s>``."""
-        dictionary = self.vocabulary.dictionary
-        parts = self.parts(texts)
-        separated = [parts[0], *(np.insert(part, 0, dictionary.eos()) for part in parts[1:])]
-        return np.concatenate([[dictionary.bos()], *separated])
+        return self.vocabulary.join(*self._pieces(texts))
+
+    def _pieces(self, texts: tuple[str, ...]) -> list[np.ndarray]:
+        pieces = [self.vocabulary.encode(text).ids for text in texts]
+        room = self._max_length - 2 * len(texts)  # <s> a </s>, <s> a </s> </s> b </s>
+        if sum(map(len, pieces)) <= room:
+            return pieces
+        self.cut += 1
+        return [ids[:length] for ids, length in zip(pieces, shares([len(ids) for ids in pieces], room), strict=True)]
 
 
 def shares(lengths: list[int], room: int) -> list[int]:

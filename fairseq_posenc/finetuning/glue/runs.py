@@ -13,20 +13,20 @@ from torch import Tensor, nn
 
 from ...files import sha256
 from ..grid import Cell, Progress
-from ..hyperparameters import Defaults, Hyperparameters, resolve
+from ..hyperparameters import resolve
 from ..inference import infer
 from ..options import max_length
 from ..pretrained import Pretrained
 from ..training import load
 from ..tuning import FineTuning
+from .defaults import DEFAULTS
 from .files import TaskFiles
 from .metrics import score
 from .prepare import Encoder, prepare
 from .submission import prediction_file, write_predictions
-from .tasks import TASKS, GlueTask
+from .tasks import GlueTask
 from .tsv import Example, read
 
-DEFAULTS = Defaults(Hyperparameters(), lrs=(2e-5, 3e-5, 4e-5), seeds=5, tasks=tuple(TASKS))
 HEAD = "sentence_classification_head"
 
 

@@ -13,15 +13,10 @@ import argparse
 import math
 from pathlib import Path
 
-from ... import ownership
 from .. import hyperparameters
-from ..benchmark import fine_tune
-from ..options import add_common_flags, inputs
-from ..pretrained import Pretrained
-from .prepare import PREPARATION
+from ..options import add_common_flags
+from .defaults import DEFAULTS, WindowLimits
 from .reader import VERSIONS
-from .runs import DEFAULTS, SquadRuns
-from .windows import WindowLimits
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,6 +47,13 @@ def main(args: argparse.Namespace) -> None:
     Raises:
         ValueError, OSError: what is wrong with a flag, a file or the checkpoint, and what to do.
     """
+    from ... import ownership
+    from ..benchmark import fine_tune
+    from ..options import inputs
+    from ..pretrained import Pretrained
+    from .prepare import PREPARATION
+    from .runs import SquadRuns
+
     for flag in ("n_best", "max_answer_length"):
         if getattr(args, flag) < 1:
             raise ValueError(f"--{flag.replace('_', '-')} {getattr(args, flag)}: at least 1 is needed")

@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from ...files import sha256
 from ..grid import Cell, Progress
-from ..hyperparameters import Defaults, Hyperparameters, resolve
+from ..hyperparameters import resolve
 from ..inference import infer
 from ..options import max_length
 from ..pretrained import Pretrained
@@ -22,15 +22,12 @@ from ..records import write_json
 from ..training import load
 from ..tuning import FineTuning
 from .answers import AnswerLimits, Prediction, predict, softmax
+from .defaults import DEFAULTS, WindowLimits
 from .prepare import prepare
 from .reader import Question, find, read
 from .scorer import Scores, applied_threshold, score_v1, score_v2
-from .windows import WindowLimits, WindowMaker
+from .windows import WindowMaker
 
-DEFAULTS = Defaults(
-    Hyperparameters(epochs=2, batch_size=48, weight_decay=0.01), lrs=(1.5e-5,), seeds=1, tasks=("SQuAD-1.1", "SQuAD-2.0")
-)
-"""RoBERTa's (Liu et al. 2019, table 10)."""
 QUESTIONS = 512  # predicted at a time
 
 

@@ -9,31 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..vocabulary import Encoding, Vocabulary
+from .defaults import WindowLimits
 from .reader import Question
-
-
-@dataclass(frozen=True)
-class WindowLimits:
-    """How contexts are cut.
-
-    Attributes:
-        length: tokens of a window, ``<s>`` and ``</s>`` included.
-        stride: tokens of the context by which one window's stretch begins after the one before.
-        question: tokens of a question; the rest is cut off.
-    """
-
-    length: int = 384
-    stride: int = 128
-    question: int = 64
-
-    def __post_init__(self) -> None:
-        if self.question < 1 or self.stride < 1:
-            raise ValueError("--max-question-length and --doc-stride must be at least 1")
-        if self.length < self.question + 8:
-            raise ValueError(
-                f"--max-length {self.length} leaves no room for a context beside a question of {self.question} tokens: lower "
-                "--max-question-length, or raise --max-length where the model's positions reach further"
-            )
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,168 @@
+"""The architectures as rows made from the live modules, and the forms in which they are shown."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import difflib
+import io
+import json
+import shutil
+import textwrap
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tabulate import tabulate
+
+from ..architectures import EXPRESSIONS
+from ..attention import BACKENDS
+from ..schemes import REGISTRY, Positions, option_fields
+from ..schemes.base import flag_of
+from .build import count, positions_of
+from .schemes import PROPERTIES
+
+PREFIX = "roberta_"
+COLUMNS = ("architecture", "positions", "equation", "source", *PROPERTIES, "backends", "parameters")
+NARROWEST = 16  # an equation's column, however narrow the terminal
+MARGIN = 26  # where the right-hand side of a card begins
+Row = dict[str, Any]
+
+
+def find(name: str | None = None, properties: Sequence[str] = ()) -> list[Row]:
+    """The architecture or positions of that name, or else all that have it in their name, if they have the properties.
+
+    Raises:
+        ValueError: there is none; the message names the nearest.
+    """
+    known = {PREFIX + key: expression for key, expression in EXPRESSIONS.items()}
+    named = {part for expression in known.values() for part in expression.split("+")}
+    pairs = [*known.items(), *(("", scheme) for scheme in REGISTRY if scheme not in named)]
+    if name is not None:
+        pairs = _exact(name, pairs) or [pair for pair in pairs if name in f"{pair[0]} {pair[1]}"]
+        if not pairs:
+            names = [*EXPRESSIONS, *REGISTRY]
+            near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+            raise ValueError(f"there is no {name}. Near are {', '.join(dict.fromkeys(near)) or ', '.join(EXPRESSIONS)}")
+    rows = [describe(architecture, positions_of(expression)) for architecture, expression in pairs]
+    rows = [row for row in rows if all(row[property_] for property_ in properties)]
+    if not rows:
+        raise ValueError(f"none is {' and '.join(properties)}" + (f" of those with {name} in their name" if name else ""))
+    return rows
+
+
+def _exact(name: str, pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    for architecture, expression in pairs:
+        if name in (architecture, architecture.removeprefix(PREFIX)):
+            return [(architecture, expression)]
+    if not set(name.split("+")) <= REGISTRY.keys():
+        return []
+    architectures = [architecture for architecture, expression in pairs if expression == name]
+    return [((architectures or [""])[0], name)]
+
+
+def describe(architecture: str, positions: Positions) -> Row:
+    """One row: column -> value."""
+    schemes, settings = positions.schemes, positions.settings
+    parameters = count(positions)
+    return {
+        "architecture": architecture,
+        "positions": positions.expression,
+        "equation": "; ".join(scheme.equation for scheme in schemes),
+        "source": "; ".join(dict.fromkeys(scheme.source for scheme in schemes)),
+        "inductive": positions.inductive,
+        "data-driven": any(scheme.data_driven for scheme in schemes),
+        "parameter-efficient": parameters < settings.max_positions * settings.dim,
+        "translation-invariant": all(scheme.translation_invariant for scheme in schemes),
+        "parallelisable": all(scheme.parallelisable for scheme in schemes),
+        "interpretable": all(scheme.interpretable for scheme in schemes),
+        "backends": [name for name, backend in BACKENDS.items() if backend.unsupported(positions.probe()) is None],
+        "parameters": parameters,
+    }
+
+
+def as_table(rows: Sequence[Row]) -> str:
+    """Names, equations and parameters, as wide as the terminal. Positions are told where the name does not tell them."""
+    names = [row["architecture"].removeprefix(PREFIX) or "–" for row in rows]
+    for i, row in enumerate(rows):
+        if names[i] != row["positions"]:
+            names[i] += f"\n= {row['positions']}"
+    counts = [_text(row["parameters"]) for row in rows]
+    header = [f"{PREFIX}…", "parameters"]
+    others = tabulate([*zip(names, counts, strict=True)], header, "simple", disable_numparse=True)
+    width = max(NARROWEST, shutil.get_terminal_size().columns - len(others.splitlines()[1]) - 2)  # the rule's; 2 for the gap
+    equations = ["\n".join(line for part in row["equation"].split("; ") for line in textwrap.wrap(part, width)) for row in rows]
+    cells = [*zip(names, equations, counts, strict=True)]
+    return tabulate(
+        cells, [header[0], "equation", header[1]], "simple", disable_numparse=True, colalign=("left", "left", "right")
+    )
+
+
+def as_markdown(rows: Sequence[Row]) -> str:
+    """A table for a Markdown file, where | ends a cell."""
+    cells = [[_text(row[column]).replace("|", "∣") for column in COLUMNS] for row in rows]
+    return tabulate(cells, COLUMNS, "github", disable_numparse=True)
+
+
+def as_csv(rows: Sequence[Row]) -> str:
+    """A header and a line for each; truth values are true and false, backends are parted by spaces."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for row in rows:
+        writer.writerow(
+            str(value).lower() if isinstance(value, bool) else " ".join(value) if isinstance(value, list) else value
+            for value in row.values()
+        )
+    return stream.getvalue().rstrip("\n")
+
+
+def as_json(rows: Sequence[Row]) -> str:
+    """A list of objects."""
+    return json.dumps(rows, indent=1, ensure_ascii=False)
+
+
+def card(row: Row) -> str:
+    """All about one row, and the options of its schemes, as wide as the terminal."""
+    facts = [(name, _text(row[name])) for name in COLUMNS[2:]]
+    known, positions = option_fields(), positions_of(row["positions"])
+    return "\n".join(
+        [
+            f"{row['architecture'] or 'no architecture of its own'}: --positions {row['positions']}",
+            "",
+            *(_entry(*fact) for fact in facts),
+            "",
+            *(_entry(flag_of(name), _help(known[name], value)) for name, value in positions.effective_options.items()),
+        ]
+    )
+
+
+def _entry(name: str, text: str) -> str:
+    width = max(2 * MARGIN, shutil.get_terminal_size().columns)
+    return textwrap.fill(f"  {name:{MARGIN - 2}}{text}", width, subsequent_indent=" " * MARGIN, break_on_hyphens=False)
+
+
+def _help(declared: dataclasses.Field, default: Any) -> str:
+    choices = f" ({'|'.join(declared.metadata['choices'])})" if "choices" in declared.metadata else ""
+    return f"{declared.metadata['help']}{choices} (default: {_default(default)})"
+
+
+def _default(value: Any) -> str:
+    if isinstance(value, dict):  # schemes that choose differently
+        return ", ".join(f"{_default(own)} for {scheme}" for scheme, own in value.items())
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "✓" if value else "–"
+    if isinstance(value, list):
+        return " ".join(value)
+    return f"{value:,}" if isinstance(value, int) else value
+
+
+FORMS: dict[str | None, Callable[[Sequence[Row]], str]] = {
+    None: as_table,
+    "markdown": as_markdown,
+    "csv": as_csv,
+    "json": as_json,
+}

@@ -1,0 +1,80 @@
+"""Checkpoints from Python: the encoder alone, the vocabulary, and fairseq's hub interface with both."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import fairseq  # noqa: F401 - first, so that the models are registered before any is asked for
+from fairseq.models.roberta.hub_interface import RobertaHubInterface
+from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
+from omegaconf import open_dict
+
+from .encoder import Encoder
+from .finetuning.pretrained import Pretrained
+from .finetuning.vocabulary import Vocabulary
+from .models.checkpoint import Trained, explained, load_into
+from .models.roberta import PosencRobertaModel
+from .tasks.squad import SPANS, SpanHead
+
+
+def load_encoder(path: str | os.PathLike) -> Encoder:
+    """The encoder of a checkpoint as a plain PyTorch module, in float32 and for evaluation.
+
+    Raises:
+        ValueError, OSError: not a checkpoint of one of this package's models or of fairseq's RoBERTa.
+    """
+    return Trained(Path(path)).encoder()
+
+
+def load_vocabulary(folder: str | os.PathLike) -> Vocabulary:
+    """The dictionary and the tokenizer of a data-bin, or of a folder that import-hf has written.
+
+    Raises:
+        ValueError, OSError: the folder has none, or parts that do not belong together.
+    """
+    return Vocabulary(Path(folder))
+
+
+def load_model(pretrained: Pretrained) -> PosencRobertaModel:
+    """fairseq's model of a checkpoint, heads included, in float32 and for evaluation.
+
+    Raises:
+        ValueError: the parameters do not fit the model that the checkpoint describes.
+    """
+    path, state = pretrained.path, pretrained.trained.state
+    model = pretrained.trained.build(pretrained.vocabulary.dictionary)
+    if f"{SPANS}weight" in state:
+        model.encoder.lm_head = SpanHead(model.args.encoder_embed_dim)
+    with explained(path):
+        load_into(model, state, f"{path} does not fit the model that its own configuration describes")
+    return model.float().eval()
+
+
+def load_hub_interface(path: Path, data: Path | None = None) -> RobertaHubInterface:
+    """What :meth:`PosencRobertaModel.from_pretrained` returns.
+
+    Raises:
+        ValueError, OSError: as :class:`Pretrained`, or as :func:`load_model`.
+    """
+    pretrained = Pretrained(path, data)
+    vocabulary, cfg = pretrained.vocabulary, pretrained.trained.cfg
+    with open_dict(cfg):
+        cfg.bpe = None  # it would be downloaded
+    task = MaskedLMTask(MaskedLMConfig(data=str(vocabulary.folder)), vocabulary.dictionary)
+    interface = RobertaHubInterface(cfg, task, load_model(pretrained))
+    interface.bpe = Subwords(vocabulary)
+    return interface.eval()
+
+
+class Subwords:
+    """A vocabulary as fairseq's hub interface asks for it: text to symbols, parted by spaces, and back."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+
+    def encode(self, text: str) -> str:
+        return " ".join(self._vocabulary.dictionary[number] for number in self._vocabulary.encode(text).ids.tolist())
+
+    def decode(self, symbols: str) -> str:
+        return self._vocabulary.decode(map(self._vocabulary.dictionary.index, symbols.split()))

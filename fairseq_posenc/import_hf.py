@@ -1,0 +1,58 @@
+"""Turn RoBERTa or BERT into a fairseq checkpoint, with its own positions or others, to train on from there.
+
+The source is a folder or name of a transformers model (RoBERTa, BERT, an export of this project), or a folder with the
+model.pt and dict.txt that fairseq released. dict.txt and the tokenizer's files are written beside the checkpoint.
+
+    fairseq-posenc import-hf FacebookAI/roberta-base --positions absolute+tisa --out roberta-tisa/model.pt
+    fairseq-posenc import-hf roberta.base --positions tisa --tisa-kernels 3 --out roberta-tisa/model.pt
+
+With the source's own positions both models are run, and must agree. The options of schemes are flags too, as for fairseq-train:
+'fairseq-posenc schemes tisa' lists those of TISA.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's flags."""
+    parser.add_argument("source", metavar="SOURCE", help="a folder, or the name of a transformers model")
+    parser.add_argument("--out", required=True, metavar="CHECKPOINT", type=Path, help="the file to write (.pt)")
+    parser.add_argument("--seed", type=int, default=1, metavar="S", help="of new parameters (default: %(default)s)")
+    parser.add_argument("--tolerance", type=float, default=1e-4, metavar="D",
+                        help="greatest difference of an output where the positions stay (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--overwrite", action="store_true", help="replace a checkpoint that is there")
+    group = parser.add_argument_group("positions", "the source's own, with its options, where nothing is given")
+    group.add_argument("--positions", metavar="EXPRESSION", help="a scheme, or a sum of them such as absolute+tisa")
+    group.add_argument(
+        "--max-positions", type=int, metavar="N", help="of schemes that learn each position (default: the source's)"
+    )
+
+
+def add_scheme_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of all schemes."""
+    from fairseq.dataclass.utils import gen_parser_from_dataclass
+
+    from .models.config import encoder_model_config
+    from .schemes import option_fields
+
+    flags = argparse.ArgumentParser(add_help=False)
+    gen_parser_from_dataclass(flags, encoder_model_config()(), delete_default=True)
+    for action in flags._actions:
+        if action.dest in option_fields():
+            parser._add_action(action)
+
+
+def main(args: argparse.Namespace) -> None:
+    """Run the command.
+
+    Raises:
+        ValueError, OSError: what is wrong with the source, the positions or the output, or that the two models differ.
+    """
+    from .huggingface.importing import import_model
+    from .models.config import position_options
+
+    options = position_options(vars(args))
+    import_model(args.source, args.out, args.positions, options, args.max_positions, args.seed, args.tolerance, args.overwrite)

@@ -1,0 +1,100 @@
+"""``fairseq-posenc schemes``: it fits the terminal, filters, shows one scheme, and gives data to programs."""
+
+import csv
+import io
+import json
+import sys
+
+import pytest
+
+from fairseq_posenc.architectures import EXPRESSIONS
+from fairseq_posenc.catalogue.listing import COLUMNS
+from fairseq_posenc.catalogue.schemes import PROPERTIES
+from fairseq_posenc.cli import main
+
+
+@pytest.fixture
+def schemes(capsys):
+    """``schemes(*arguments)``: what the command prints."""
+
+    def schemes(*arguments: str, status: int = 0) -> str:
+        assert main(["schemes", *arguments]) == status
+        out, err = capsys.readouterr()
+        return err if status else out
+
+    return schemes
+
+
+def rows(schemes, *arguments):
+    return json.loads(schemes(*arguments, "--json"))
+
+
+@pytest.mark.parametrize("columns", [64, 80, 120, 400])
+def test_fits_the_terminal(schemes, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    table = schemes()
+    assert max(map(len, table.splitlines())) <= columns
+    assert {*EXPRESSIONS} <= {line.split()[0] for line in table.splitlines()}
+    assert max(map(len, schemes("tupe_r").splitlines())) <= columns
+
+
+def test_nothing_is_cut(schemes, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "64")
+    words = set(schemes().split())
+    for row in rows(schemes):
+        assert {word.rstrip(";") for word in row["equation"].split()} <= words
+        assert row["positions"] in words
+
+
+@pytest.mark.parametrize("name", ["tupe_r", "roberta_tupe_r", "untied+t5+reset"])
+def test_one_in_full(schemes, monkeypatch, name):
+    monkeypatch.setenv("COLUMNS", "200")
+    card = schemes(name)
+    assert card.startswith("roberta_tupe_r: --positions untied+t5+reset\n")
+    for expected in ("Ke et al. 2021, §3.1", "--t5-buckets", "--untied-form", "(default: 32)", "1,573,272", *PROPERTIES):
+        assert expected in card
+    assert "--tisa-kernels" not in card
+    assert "--max-relative-position" not in card  # means nothing to these
+
+
+def test_a_sum_without_an_architecture(schemes):
+    assert schemes("absolute+kerple").startswith("no architecture of its own: --positions absolute+kerple\n")
+
+
+def test_defaults_that_differ_by_scheme(schemes, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert "for all layers (default: false for deberta, true for t5)" in schemes("deberta+t5")
+
+
+def test_without_the_package_that_a_scheme_needs(schemes, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchdiffeq", None)
+    assert len(rows(schemes)) == len(EXPRESSIONS)
+    assert "305,280" in schemes("floater")
+
+
+def test_filters(schemes):
+    assert [row["architecture"] for row in rows(schemes, "synth")] == [
+        f"roberta_{name}" for name in EXPRESSIONS if "synth" in name
+    ]
+    everything = rows(schemes)
+    for name in PROPERTIES:
+        assert rows(schemes, "--property", name) == [row for row in everything if row[name]]
+    both = rows(schemes, "--inductive", "--property", "translation-invariant")
+    assert both == [row for row in everything if row["inductive"] and row["translation-invariant"]]
+    assert 0 < len(both) < len(everything)
+
+
+def test_csv_and_json_say_the_same(schemes):
+    table = list(csv.DictReader(io.StringIO(schemes("--csv"))))
+    assert len(table) == len(EXPRESSIONS)
+    for row, again in zip(table, rows(schemes), strict=True):
+        assert list(row) == list(again) == [*COLUMNS]
+        assert row["equation"] == again["equation"]
+        assert int(row["parameters"]) == again["parameters"]
+        assert row["backends"].split() == again["backends"]
+        assert [row[name] == "true" for name in PROPERTIES] == [again[name] for name in PROPERTIES]
+
+
+def test_what_there_is_not(schemes):
+    assert "there is no tysa. Near are tisa" in schemes("tysa", status=2)
+    assert "none is inductive of those with synth in their name" in schemes("synth", "--inductive", status=2)
