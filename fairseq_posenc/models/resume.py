@@ -60,7 +60,8 @@ def refusal(filename: str, here: DictConfig) -> str | None:
         there = saved_options(content)
         found = differences(there, here)
     except Exception as error:  # a file's configuration may hold anything
-        return f"{filename} does not say which model it holds ({type(error).__name__}: {error}). {NEW_MODEL} {filename}"
+        reason = str(error).partition("\n")[0]
+        return f"{filename} does not say which model it holds ({type(error).__name__}: {reason}). {NEW_MODEL} {filename}"
     if not found:
         return None
     listed = "; ".join(f"{flag_of(name)} {saved} there, {asked} here" for name, (saved, asked) in found.items())

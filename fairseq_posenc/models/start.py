@@ -21,6 +21,7 @@ def let_training_start_here() -> None:
 
     @functools.wraps(call_main)
     def checked(cfg: Any, main: Any, **kwargs: Any) -> Any:
+        utils.import_user_module(cfg.common)  # which may have architectures
         try:
             look_at(cfg)
         except ValueError as error:
@@ -36,7 +37,6 @@ def look_at(cfg: Any) -> None:
     Raises:
         ValueError: an unknown architecture, or as :func:`complete_new`.
     """
-    utils.import_user_module(cfg.common)
     model = cfg.model
     arch = model if isinstance(model, str) else getattr(model, "_name", None)
     if arch is None:
