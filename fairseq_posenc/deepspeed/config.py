@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import Refused
+from . import keys
 from .settings import Setting, decided_by_fairseq
 
+LARGEST = 2.0**63
 PRESETS = Path(__file__).parent / "presets"
 AUTO = "auto"  # in a file, as for Hugging Face's trainer: left to the options
 FAIRSEQ_DECIDES = {
@@ -34,8 +36,6 @@ ELSEWHERE = {  # path: values that are fine, and why others are not
     "zero_optimization.zenflow": ((), NOT_SAVED),
     "zero_force_ds_cpu_optimizer": ((False,), "which refuses --optimizer: fairseq builds the optimizer, offloaded or not"),
 }
-OBJECTS = ("fp16", "bf16", "optimizer", "optimizer.params", "zero_optimization", "zero_optimization.offload_optimizer",
-           "zero_optimization.offload_param")  # fmt: skip
 WITHOUT_EFFECT_AT_STAGE_0 = "nothing is sharded at stage 0, so fairseq's own data parallelism trains and only its options count"
 
 
@@ -68,7 +68,8 @@ def read(source: str) -> dict[str, Any]:
                 f"--deepspeed-config {source}: neither a preset ({', '.join(preset_names())}) nor the path of a .json file"
             )
     try:
-        config = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_without_duplicates)
+        config = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_without_duplicates,
+                            parse_constant=_number, parse_float=_number, parse_int=_number)  # fmt: skip
     except FileNotFoundError:
         raise Refused(f"--deepspeed-config {source}: there is no such file. Presets are {', '.join(preset_names())}") from None
     except OSError as error:
@@ -110,7 +111,7 @@ def complete(contents: dict[str, Any], source: str, cfg: Any, world_size: int) -
         raise Refused(f"--deepspeed-config {source} is nested deeper than anything that DeepSpeed takes.") from None
     zero = stage(config, source)
     decided = decided_by_fairseq(cfg, world_size)
-    _refuse_other_shapes(config, source)
+    keys.refuse_others(config, [*FAIRSEQ_DECIDES, *(setting.path.partition(".")[0] for setting in decided)], source)
     _refuse_foreign(config, source)
     _refuse_unknown_optimizer_settings(config, decided, source)
     for setting in decided:
@@ -150,13 +151,6 @@ def _equal(found: Any, value: Any) -> bool:
         return found is value
     numbers = (int, float)
     return isinstance(found, numbers) and isinstance(value, numbers) and math.isclose(found, value, rel_tol=1e-9)
-
-
-def _refuse_other_shapes(config: dict[str, Any], source: str) -> None:
-    for path in OBJECTS:
-        found = _get(config, path)
-        if found is not None and not isinstance(found, dict):
-            raise Refused(f"--deepspeed-config {source} has {path} = {json.dumps(found)}; expected a JSON object, {{…}}.")
 
 
 def _refuse_unknown_optimizer_settings(config: dict[str, Any], decided: list[Setting], source: str) -> None:
@@ -253,3 +247,11 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             raise ValueError(f'the key "{key}" appears twice')
         found[key] = value
     return found
+
+
+def _number(digits: str) -> int | float:
+    """JSON's, which has no NaN and no Infinity, of a size that DeepSpeed can mean."""
+    number = float(digits)
+    if not abs(number) < LARGEST:
+        raise ValueError(f"{digits:.30} is no number, or too large a one")
+    return int(digits) if digits.lstrip("-").isdigit() else number

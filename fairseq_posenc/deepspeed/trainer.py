@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext, suppress
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import deepspeed
+from deepspeed.accelerator import get_accelerator
+from deepspeed.runtime.config import DeepSpeedConfig
 from fairseq import optim, utils
 from fairseq.file_io import PathManager
 from fairseq.optim import lr_scheduler
@@ -63,16 +67,14 @@ class DeepSpeedTrainer(Trainer):
     def _build_optimizer(self) -> None:
         parameters = [p for p in self._model.parameters() if p.requires_grad]
         fairseq_optimizer = optim.build_optimizer(self.cfg.optimizer, parameters)
-        try:
+        config = self._deepspeed_config
+        deepspeed.init_distributed(get_accelerator().communication_backend_name(), dist_init_required=False)
+        with _refusing(Exception):  # it says in several ways what it does not take
+            DeepSpeedConfig(copy.deepcopy(config))
+        with _refusing(AssertionError):
             self._engine, *_ = deepspeed.initialize(
-                model=self._model,
-                optimizer=fairseq_optimizer.optimizer,
-                config=self._deepspeed_config,
-                dist_init_required=False,
+                model=self._model, optimizer=fairseq_optimizer.optimizer, config=config, dist_init_required=False
             )
-        except ValidationError as error:
-            wrong = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-            raise Refused(f"--deepspeed-config has what DeepSpeed does not take: {wrong}") from error
         self._engine.no_sync = nullcontext  # the engine decides when to communicate; its own refuses stages 2 and 3
         self._optimizer = EngineOptimizer(self.cfg.optimizer, self._engine, self._load_shards)
         self._lr_scheduler = lr_scheduler.build_lr_scheduler(self.cfg.lr_scheduler, self._optimizer)
@@ -157,6 +159,19 @@ class DeepSpeedTrainer(Trainer):
             failure = str(error)
         for found in filter(None, communication.gather(failure)):
             raise Refused(found)
+
+
+@contextmanager
+def _refusing(errors: type[Exception]) -> Iterator[None]:
+    """Let what DeepSpeed finds wrong with its configuration be one line."""
+    try:
+        yield
+    except ValidationError as error:
+        wrong = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+        raise Refused(f"--deepspeed-config has what DeepSpeed does not take: {wrong}") from error
+    except errors as error:
+        wrong = str(error).partition("\n")[0]
+        raise Refused(f"--deepspeed-config has what DeepSpeed does not take: {wrong} ({type(error).__name__})") from error
 
 
 def _reposition(iterator: dict[str, Any], before: int, now: int) -> None:

@@ -129,6 +129,21 @@ def test_a_contradiction_is_refused_and_both_values_are_named(complete, contradi
         ({"zero_optimization": {"stage": 2}, "optimizer": {"params": {"adam_w_mode": True}}}, "optimizer.params.adam_w_mode"),
         ({"zero_optimization": {"stage": 2}, "optimizer": {"legacy_fusion": True}}, "optimizer.legacy_fusion"),
         ({"zero_optimization": {"stage": 2}, "zero_force_ds_cpu_optimizer": True}, "zero_force_ds_cpu_optimizer"),
+        ('{"zero_optimization": {"stage": 2, "reduce_bucket_size": NaN}}', "NaN is no number"),
+        ('{"zero_optimization": {"stage": 2}, "gradient_clipping": -Infinity}', "-Infinity is no number"),
+        ('{"zero_optimization": {"stage": 2, "reduce_bucket_size": 1e999}}', "1e999 is no number, or too large"),
+        ('{"zero_optimization": {"stage": 2, "reduce_bucket_size": 1' + "0" * 5000 + "}}", "too large"),
+        ({"zero_optimization": {"stage": 2}, "gradient_cliping": 1.0}, '"gradient_cliping", which does nothing here'),
+        ({"zero_optimization": {"stage": 2}, "elasticity": {"enabled": True}}, '"elasticity", which does nothing here'),
+        ({"zero_optimization": {"stage": 2}, "steps_per_print": 0}, "steps_per_print = 0; expected a whole number above 0"),
+        ({"zero_optimization": {"stage": 2}, "steps_per_print": "10"}, 'steps_per_print = "10"; expected a whole number'),
+        (
+            {"zero_optimization": {"stage": 2}, "wall_clock_breakdown": None},
+            "wall_clock_breakdown = null; expected true",
+        ),
+        ({"zero_optimization": {"stage": 2}, "comms_logger": [[1, [2]]]}, "comms_logger = [[1, [2]]]; expected a JSON object"),
+        ({"zero_optimization": {"stage": 2}, "communication_data_type": []}, "communication_data_type = []; expected"),
+        ({"zero_optimization": {"stage": 2}, "gradient_predivide_factor": True}, "gradient_predivide_factor = true; expected"),
     ],
 )
 def test_files_that_cannot_be_meant_are_refused(complete, contents, message):

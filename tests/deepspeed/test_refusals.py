@@ -7,11 +7,13 @@ import pytest
 from training_runs import OPTIONS, SCRIPTS, call, needs_deepspeed
 
 from fairseq_posenc import train
+from fairseq_posenc.errors import Refused
 
 ONLY_THE_SECOND = """
 import os, sys
 from pathlib import Path
 from fairseq_posenc import train
+from fairseq_posenc.errors import Refused
 from fairseq_posenc.deepspeed import checkpoint, config
 if os.environ["RANK"] == "1":
     {change}
@@ -61,6 +63,16 @@ def test_what_deepspeed_itself_does_not_take_is_one_line(english_data_bin, tmp_p
     assert done.returncode == train.REFUSED, done.stdout
     assert done.stdout.count("--deepspeed-config has what DeepSpeed does not take: reduce_bucket_size: ") == 1
     assert "Traceback" not in done.stdout
+
+
+@needs_deepspeed
+@pytest.mark.parametrize("zero", [{"mics_shard_size": 1}, {"leaf_module": 1}, {"reduce_bucket_size": []}], ids=str)
+def test_however_deepspeed_says_it_it_is_a_refusal(zero):
+    from fairseq_posenc.deepspeed import trainer
+
+    config = {"train_batch_size": 1, "zero_optimization": {"stage": 2, **zero}}
+    with pytest.raises(Refused, match=f"does not take: .*{next(iter(zero))}"), trainer._refusing(Exception):
+        trainer.DeepSpeedConfig(config)
 
 
 @pytest.mark.parametrize(
