@@ -19,7 +19,9 @@ from fairseq.dataclass.configs import FairseqConfig
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
+from fairseq.tasks.masked_lm import MaskedLMConfig
 from fairseq.trainer import NanDetector, Trainer
+from omegaconf import OmegaConf
 
 
 def test_standard_library_and_torch_are_as_before():
@@ -132,6 +134,29 @@ def readers() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if isinstance(thread, BackgroundConsumer)}
 
 
+def configuration():
+    """A training's, with nothing but defaults."""
+    config = OmegaConf.structured(FairseqConfig())
+    config.common.cpu = True
+    return config
+
+
+@pytest.mark.parametrize("size", [0, -1])
+@pytest.mark.parametrize(
+    "name",
+    ["dataset.batch_size", "dataset.batch_size_valid", "dataset.max_tokens", "dataset.max_tokens_valid",
+     "dataset.required_batch_size_multiple", "optimization.update_freq", "task.tokens_per_sample"],
+)  # fmt: skip
+def test_sizes_below_one_are_refused(name, size):
+    """Before anything starts."""
+    config = configuration()
+    config.task = MaskedLMConfig(data="data-bin")
+    OmegaConf.update(config, name, [4, size] if name.endswith("freq") else size, merge=True)
+    flag = "--" + name.partition(".")[2].replace("_", "-")
+    with pytest.raises(ValueError, match=f"{flag} {size}: at least 1 is needed"):
+        distributed_utils.call_main(config, lambda cfg: pytest.fail("training has started"))
+
+
 @pytest.mark.parametrize(("error", "workers"), [(None, 0), (None, 1), (ValueError, 0), (KeyboardInterrupt, 0)])
 def test_no_thread_reads_on_when_training_has_ended(error, workers):
     """However it ended; and an iterator of somebody else is not touched."""
@@ -144,10 +169,8 @@ def test_no_thread_reads_on_when_training_has_ended(error, workers):
         if error:
             raise error
 
-    config = FairseqConfig()
-    config.common.cpu = True
     with pytest.raises(error) if error else contextlib.nullcontext():
-        distributed_utils.call_main(config, main)
+        distributed_utils.call_main(configuration(), main)
     assert readers() == before
     assert [int(batch) for batch in others] == list(range(1, 40))
 

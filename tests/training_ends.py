@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 
 import torch
+import torch._dynamo  # every optimizer imports it: once here, rather than in each process
 from fairseq import options
 from fairseq.data import data_utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf

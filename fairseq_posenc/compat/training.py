@@ -28,6 +28,30 @@ def bf16_without_tpu() -> None:
     options.parse_args_and_arch = parse_without_tpu
 
 
+def sizes_above_zero() -> None:
+    """Refuse batches, samples and groups of batches of no size at all, before anything is started.
+
+    ``--batch-size 0`` makes the whole data set one batch, and others end in errors about something else. Can go when fairseq
+    refuses them.
+    """
+    from fairseq.distributed import utils
+
+    call_main = utils.call_main
+
+    @functools.wraps(call_main)
+    def call_checked(cfg, main, **kwargs):
+        dataset = ("batch_size", "batch_size_valid", "max_tokens", "max_tokens_valid", "required_batch_size_multiple")
+        sizes = {name: getattr(cfg.dataset, name) for name in dataset}
+        sizes["tokens_per_sample"] = getattr(cfg.task, "tokens_per_sample", None)
+        sizes["update_freq"] = min(cfg.optimization.update_freq)
+        for name, size in sizes.items():
+            if size is not None and size < 1:
+                raise ValueError(f"--{name.replace('_', '-')} {size}: at least 1 is needed")
+        return call_main(cfg, main, **kwargs)
+
+    utils.call_main = call_checked
+
+
 def fp16_needs_gpu() -> None:
     """Say that ``--fp16`` needs a GPU, where fairseq fails when it asks for the current CUDA device.
 
@@ -88,4 +112,4 @@ def nan_detector_forward_only() -> None:
     trainer.NanDetector = functools.partial(trainer.NanDetector, backward=False)
 
 
-PATCHES = (bf16_without_tpu, fp16_needs_gpu, current_amp, pinned_memory_needs_gpu, nan_detector_forward_only)
+PATCHES = (bf16_without_tpu, sizes_above_zero, fp16_needs_gpu, current_amp, pinned_memory_needs_gpu, nan_detector_forward_only)
