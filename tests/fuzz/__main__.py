@@ -10,12 +10,14 @@ The exit status is 1 if any did. ``--try N`` does one try again and keeps its fo
 from __future__ import annotations
 
 import argparse
+import pkgutil
 import random
 import shutil
 import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 import fairseq  # noqa: F401 - registers the plugin, before tries are forked
@@ -23,6 +25,10 @@ import mutations
 import torch
 from jobs import JOBS, Job, make_inputs
 from tries import Outcome, faults, run, snapshot
+
+import fairseq_posenc
+
+LIBRARIES = ("deepspeed", "matplotlib.figure", "sklearn.metrics", "scipy.stats", "transformers.models.roberta.modeling_roberta")
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,7 @@ def main() -> int:
     parser.add_argument("--try", type=int, dest="one", metavar="N", help="only this one, and keep its folder")
     args = parser.parse_args()
     torch.set_num_threads(1)
+    _import_everything()
     folder = Path(tempfile.mkdtemp(prefix="fuzz-"))
     print(f"making inputs in {folder} …", file=sys.stderr)
     try:
@@ -52,6 +59,21 @@ def main() -> int:
     finally:
         if args.one is None:
             shutil.rmtree(folder)
+
+
+def _import_everything() -> None:
+    """What the commands import, so that the tries, forked from here, need not."""
+    for module in pkgutil.walk_packages(fairseq_posenc.__path__, "fairseq_posenc."):
+        if not module.name.endswith("__main__"):
+            import_module(module.name)
+    for name in (
+        "deepspeed",
+        "matplotlib.figure",
+        "sklearn.metrics",
+        "scipy.stats",
+        "transformers.models.roberta.modeling_roberta",
+    ):
+        import_module(name)
 
 
 def _fuzz(args: argparse.Namespace, folder: Path, left: dict[str, Path]) -> int:
@@ -76,11 +98,11 @@ def _try(job: Job, rng: random.Random, folder: Path, left: dict[str, Path], keep
     shutil.rmtree(here, ignore_errors=True)
     shutil.copytree(folder / "inputs", here, symlinks=True)
     argv, out = list(job.argv), here / job.out
-    if out.exists():  # what this job has made, and another reads
-        shutil.rmtree(out) if rng.random() < 0.5 else None
     kind = rng.choices(("flags", "file", "state", "kill"), (4, 4, 2, 1))[0]
     if kind == "state" and left[job.name].is_dir():
-        shutil.copytree(left[job.name], out, symlinks=True, dirs_exist_ok=True)
+        shutil.copytree(left[job.name], out, symlinks=True)
+    elif kind != "state":  # else what this job has made, and another reads, is there
+        shutil.rmtree(out, ignore_errors=True)
     if kind == "flags":
         argv, what = mutations.flags(argv, rng)
     elif kind == "kill":
@@ -88,21 +110,23 @@ def _try(job: Job, rng: random.Random, folder: Path, left: dict[str, Path], keep
         run(job.action(), here, job.seconds, kill_after=after)
         what = f"killed after {after:.1f} s and started again"
     else:
-        files = _files(out) if kind == "state" else [path for path in _files(here) if out not in path.parents]
+        read = {here / word.split("/")[0] for word in argv} - {out}
+        files = _files(out) if kind == "state" else [path for place in sorted(read) for path in _files(place)]
         what = mutations.file(rng.choice(files), files, rng) if files else "nothing changed"
     own = [path for path in here.iterdir() if path != out and not path.name.startswith(f"{out.name}.")]
     before = snapshot(own)
     outcome = run(job.action(argv), here, job.seconds)
     found = faults(outcome, here, before, snapshot(own), job.shows_tracebacks)
-    if kind == "kill" and outcome.status:
+    if kind == "kill" and outcome.status and job.goes_on:
         found.append("it does not go on after a kill")
     if not keep:
         shutil.rmtree(here)
     return Try(f"{' '.join(map(repr, argv)) if kind == 'flags' else job.name}: {what}", outcome, found)
 
 
-def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()) if folder.is_dir() else []
+def _files(place: Path) -> list[Path]:
+    found = place.rglob("*") if place.is_dir() else [place]
+    return sorted(path for path in found if path.is_file() and not path.is_symlink())
 
 
 if __name__ == "__main__":

@@ -50,6 +50,7 @@ class Job:
         entry: what runs it.
         seconds: in which it must end, on a busy machine.
         shows_tracebacks: whether it does so of bad input too, which fairseq's own commands do.
+        goes_on: whether the same command again goes on or does nothing, rather than refuse to write over what is there.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Job:
     entry: Callable[[list[str]], int]
     seconds: float = 60
     shows_tracebacks: bool = False
+    goes_on: bool = True
 
     def action(self, argv: list[str] | None = None) -> Callable[[], int]:
         """What :func:`tries.run` is given."""
@@ -81,16 +83,16 @@ def sharded_train(argv: list[str]) -> int:
     return train.main() or 0
 
 
-def _command(line: str, out: str, seconds: float = 60) -> Job:
+def _command(line: str, out: str, seconds: float = 60, name: str | None = None) -> Job:
     words = line.split()
-    return Job(words[0], tuple(words), out, cli.main, seconds)
+    return Job(name or words[0], tuple(words), out, cli.main, seconds, goes_on=words[0] in ("prepare", "glue", "squad"))
 
 
 def _training(name: str, line: str, out: str, entry: Callable[[list[str]], int], seconds: float) -> Job:
     return Job(name, tuple(line.split()), out, entry, seconds, shows_tracebacks=True)
 
 
-PREPARE = _command("prepare text.txt --valid more.txt --out bin --vocab-size 80 --workers 1", "bin")
+PREPARE = _command("prepare text.txt --valid more.txt --out bin --vocab-size 60 --workers 1", "bin")
 TRAIN = _training("fairseq-train", f"bin --arch roberta_tisa {TRAINING} --save-dir tisa", "tisa", fairseq_train, 120)
 TRAIN_ABSOLUTE = _training(
     "fairseq-train-absolute", f"bin --arch roberta_absolute {TRAINING} --save-dir absolute", "absolute", fairseq_train, 120
@@ -99,11 +101,11 @@ TRAIN_SHARDED = _training(
     "fairseq_posenc.train", f"bin --arch roberta_tisa {TRAINING} --save-dir sharded --deepspeed-config zero.json", "sharded",
     sharded_train, 240,
 )  # fmt: skip
-EXPORT_ABSOLUTE = _command("export-hf absolute/checkpoint_last.pt --data bin --out roberta", "roberta", 120)
+EXPORT_ABSOLUTE = _command("export-hf absolute/checkpoint_last.pt --data bin --out roberta", "roberta", 120, "export-hf-absolute")
 SHARDS = (TRAIN_SHARDED, _command("consolidate sharded whole.pt", "whole.pt")) if find_spec("deepspeed") else ()
 JOBS = (
     PREPARE,
-    _command("prepare rows.jsonl --out bin-rows --vocab-size 80 --valid-fraction 0.1 --shards 2 --workers 1", "bin-rows"),
+    _command("prepare rows.jsonl --out rows --vocab-size 60 --valid-fraction 0.1 --shards 2 --workers 1", "rows", name="prepare-rows"),
     TRAIN,
     TRAIN_ABSOLUTE,
     *SHARDS,

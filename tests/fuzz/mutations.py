@@ -151,8 +151,9 @@ def _checkpoint(path: Path, rng: random.Random) -> str:
     except Exception:  # it was damaged before
         return _flip(path, rng)
     if rng.random() < 0.1 and isinstance(content, dict) and "cfg" in content:
-        where, value = "cfg/model", EVALUATED
-        content["cfg"] = {**OmegaConf.to_container(content["cfg"], enum_to_str=True), "model": EVALUATED}
+        where, value = "model", EVALUATED
+        cfg = content["cfg"]
+        content["cfg"] = {**(OmegaConf.to_container(cfg, enum_to_str=True) if OmegaConf.is_config(cfg) else cfg), where: value}
     else:
         content, where, value = _replace(content, rng, (*SCALARS, *_objects(path)))
     with warnings.catch_warnings(action="ignore"):
