@@ -5,12 +5,13 @@ from __future__ import annotations
 import difflib
 from argparse import Namespace
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 DTYPES = {"bf16": "bfloat16", "fp16": "bfloat16", "fp32": "float32"}  # fp16 is as wide, and CPUs lack some of its operations
+FEW = 64  # symbols
 PREDICTED, OF = 3, 20  # tokens: masked language modelling predicts 15%
 
 
@@ -35,6 +36,8 @@ class Footprint:
 def footprint(arch: str, overrides: Sequence[str], vocabulary: int, tokens: int, precision: str) -> Footprint:
     """Measure an architecture with one and two layers on one and two samples; all further ones are copies of the second.
 
+    So are further symbols: with two small vocabularies, what each symbol takes is known.
+
     Args:
         arch: name of a registered RoBERTa architecture.
         overrides: options of the model, ``name=value``.
@@ -43,19 +46,34 @@ def footprint(arch: str, overrides: Sequence[str], vocabulary: int, tokens: int,
         precision: bf16, fp16 or fp32.
 
     Raises:
-        ValueError: no such architecture or option.
+        ValueError: no such architecture or option, a value without meaning, or a layer too large to be tried here.
     """
     args = _arguments(arch, overrides, tokens)
-    models = [_build(OmegaConf.merge(args, {"encoder_layers": layers}), vocabulary, precision) for layers in (1, 2)]
-    one, two = (sum(parameter.numel() for parameter in model.parameters()) for model in models)
+
+    def measure(layers: int, symbols: int) -> tuple[int, int, int]:
+        """Parameters, and bytes kept for one sample and for two."""
+        model = _build(OmegaConf.merge(args, {"encoder_layers": layers}), symbols, precision)
+        replace(model.encoder.sentence_encoder.config, layers=args.encoder_layers, vocab_size=vocabulary)  # checks both
+        one, two = (saved_bytes(model, *_samples(number, symbols, tokens)) for number in (1, 2))
+        return sum(parameter.numel() for parameter in model.parameters()), one, two
+
+    try:
+        least, deeper, wider = measure(1, FEW), measure(2, FEW), measure(1, 2 * FEW)
+    except RuntimeError as error:
+        if not any(sign in str(error) for sign in ("allocate", "overflow")):  # a tensor beyond memory, or beyond all numbers
+            raise
+        raise ValueError(
+            f"--arch {arch} at --tokens-per-sample {tokens}: two of its layers do not fit into this host's memory, where they "
+            "are tried. Plan a smaller one."
+        ) from error
     layers = args.encoder_layers
-    for_one_sample, for_two_samples = (
-        first + (layers - 1) * (second - first)
-        for first, second in ([saved_bytes(model, *_samples(n, vocabulary, tokens)) for model in models] for n in (1, 2))
+    parameters, for_one_sample, for_two_samples = (
+        first + (layers - 1) * (second - first) + (vocabulary - FEW) * (more - first) // FEW
+        for first, second, more in zip(least, deeper, wider, strict=True)
     )
     return Footprint(
-        parameters=one + (layers - 1) * (two - one),
-        layer_parameters=layers * (two - one),
+        parameters=parameters,
+        layer_parameters=layers * (deeper[0] - least[0]),
         layers=layers,
         dim=args.encoder_embed_dim,
         tokens=tokens,

@@ -27,6 +27,7 @@ GB = 1e9
 BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
 DEFAULT_BUCKET = 5e8  # DeepSpeed's reduce_bucket_size, allgather_bucket_size
 DEFAULT_LIVE = 1e9  # DeepSpeed's stage3_max_live_parameters
+MOST = 1e12  # of anything that is asked for
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,8 +58,8 @@ def main(args: argparse.Namespace) -> None:
     """
     for name in ("nodes", "gpus_per_node", "batch_size", "update_freq", "tokens_per_sample", "vocab_size", "gpu_memory",
                  "peak_tflops", "mfu", "intra_node_gb_s", "inter_node_gb_s"):  # fmt: skip
-        if getattr(args, name) <= 0:
-            raise ValueError(f"--{name.replace('_', '-')} {getattr(args, name)}: must be positive")
+        if not 0 < getattr(args, name) <= MOST:
+            raise ValueError(f"--{name.replace('_', '-')} {getattr(args, name)}: must be positive, and at most {MOST:.0e}")
     if args.mfu > 1:
         raise ValueError(f"--mfu {args.mfu}: a share of the peak, at most 1")
     zero = Sharding.read(args.deepspeed_config, args.nodes * args.gpus_per_node)

@@ -37,6 +37,34 @@ def test_activations_of_more_layers_and_samples_follow_from_one_and_two(small):
     assert kept == pytest.approx(small.activations(5), rel=1e-3)
 
 
+def test_more_symbols_follow_from_few():
+    """Counted by hand: a row of the embeddings and a bias each, and nothing is built for them."""
+    few, many = (footprint("roberta_t5", SMALL, vocabulary, tokens=64, precision="bf16") for vocabulary in (1000, 1 << 24))
+    symbols = (1 << 24) - 1000
+    assert many.parameters == few.parameters + symbols * (128 + 1)
+    predicted = 12  # of 64 tokens, the first 3 of every 20, each with a float32 for every symbol
+    assert many.activations_per_sample == few.activations_per_sample + symbols * predicted * 4
+    assert many.layer_parameters == few.layer_parameters
+
+
+@pytest.mark.parametrize(
+    ("options", "vocabulary", "tokens", "message"),
+    [
+        ([], 10**12, 64, "vocab_size must be at most 16777216, got 1000000000000"),
+        (["encoder_layers=-1"], 1000, 64, "--encoder-layers must be at least 1, got -1"),
+        (["encoder_layers=1000000000"], 1000, 64, "--encoder-layers must be at most"),
+        (["encoder_layers=deep"], 1000, 64, "--encoder-layers must be a whole number, got 'deep'"),
+        (["encoder_embed_dim=0"], 1000, 64, "--encoder-embed-dim must be at least 1, got 0"),
+        (["dropout=nan"], 1000, 64, "--dropout must be a number, and finite, got nan"),
+        (["max_positions=512"], 1000, 10**12, "at --tokens-per-sample 1000000000000: two of its layers do not fit"),
+        ([], 1000, 10**12, "--max-positions must be at most"),
+    ],
+)
+def test_what_is_never_built_is_refused(options, vocabulary, tokens, message):
+    with pytest.raises(ValueError, match=message):
+        footprint("roberta_t5", options, vocabulary, tokens, precision="fp32")
+
+
 BUCKET = 300000
 MEASURED = """
 import gc, json, os, sys, torch
@@ -190,6 +218,8 @@ def test_the_command_prints_a_plan_and_refuses_nonsense(run):
         (["--arch", "roberta_tiza"], "Near are roberta_tisa"),
         (["--arch", "roberta_tisa", "--mfu", "1.5"], "--mfu 1.5"),
         (["--arch", "roberta_tisa", "--nodes", "0"], "--nodes 0"),
+        (["--arch", "roberta_tisa", "--gpu-memory", "nan"], "--gpu-memory nan: must be positive"),
+        (["--arch", "roberta_tisa", "--batch-size", "1" + "0" * 400], "--batch-size 1000"),
         (["--arch", "roberta_tisa", "--model", "width=3"], "--model width=3"),
     ):
         done = run("fairseq-posenc", "plan", *wrong, check=False)
