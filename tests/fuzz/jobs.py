@@ -102,10 +102,11 @@ TRAIN_SHARDED = _training(
     sharded_train, 240,
 )  # fmt: skip
 EXPORT_ABSOLUTE = _command("export-hf absolute/checkpoint_last.pt --data bin --out roberta", "roberta", 120, "export-hf-absolute")
-SHARDS = (TRAIN_SHARDED, _command("consolidate sharded whole.pt", "whole.pt")) if find_spec("deepspeed") else ()
+SHARDS = (TRAIN_SHARDED, _command("consolidate sharded --out whole.pt", "whole.pt")) if find_spec("deepspeed") else ()
 JOBS = (
     PREPARE,
-    _command("prepare rows.jsonl --out rows --vocab-size 60 --valid-fraction 0.1 --shards 2 --workers 1", "rows", name="prepare-rows"),
+    _command("prepare rows.jsonl --out rows --vocab-size 60 --valid-fraction 0.1 --shards 2 --workers 1", "rows",
+             name="prepare-rows"),
     TRAIN,
     TRAIN_ABSOLUTE,
     *SHARDS,
