@@ -24,7 +24,7 @@ class HubShard:
 
     data: datasets.IterableDataset
     origin: str
-    """Where the builder reads and a hash of what it finds there: of the commit where it is the hub."""
+    """A hash of what the builder finds, of the commit where that is the hub, and where it reads if it is no local folder."""
     name: str
     layout: Layout
     identity: tuple[Hashable, ...]
@@ -38,8 +38,8 @@ class HubShard:
         return {"dataset": self.name, "origin": self.origin, "sha256": None}
 
     def is_same(self, earlier: dict[str, Any]) -> bool:
-        now = self.fingerprint()
-        return all(earlier.get(key) == now[key] for key in ("dataset", "origin"))
+        # Earlier releases noted the folder of a local data set as well, before the hash.
+        return earlier.get("dataset") == self.name and str(earlier.get("origin")).endswith(self.origin)
 
     def passages(self, on_read: OnRead = ignore, on_end: OnEnd = ignore) -> Iterator[Passage]:
         digest = hashlib.sha256()
@@ -86,7 +86,8 @@ def shards(name: str, layout: Layout) -> list[HubShard]:
         raise ValueError(
             f"hf:{name}: its rows have no field {layout.text_field!r} among {', '.join(fields)}; name another with --text-field"
         )
-    number, origin = data.num_shards, f"{builder.base_path} {builder.hash}"
+    number, remote = data.num_shards, "://" in str(builder.base_path)
+    origin = f"{builder.base_path} {builder.hash}" if remote else builder.hash
     place = os.path.realpath(parts["name"]) if os.path.isdir(parts["name"]) else parts["name"]
     identity = place, builder.config.name, split
     return [

@@ -58,7 +58,7 @@ class TextFile:
 
     def fingerprint(self) -> dict[str, Any]:
         status = os.stat(self.name)
-        return {"path": os.path.abspath(self.name), "bytes": status.st_size, "modified_ns": status.st_mtime_ns, "sha256": None}
+        return {"path": os.path.basename(self.name), "bytes": status.st_size, "modified_ns": status.st_mtime_ns, "sha256": None}
 
     def is_same(self, earlier: dict[str, Any]) -> bool:
         """As for every source; the file is read only where its time alone has changed."""

@@ -17,8 +17,8 @@ Routed = tuple[str, Passage]
 """A passage with the name of where it goes: a shard's, or ``VALID``."""
 
 
-ENOUGH_BYTES = 20_000
-"""Of text, which make about 5,000 tokens: with fewer, the loss on them says little."""
+ENOUGH_BYTES = 100_000
+"""Of text, which make about 25,000 tokens: some thousands at least, however much the documents' lengths differ."""
 
 
 def default_fraction(text_bytes: int | None) -> float:

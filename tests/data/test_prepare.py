@@ -99,17 +99,17 @@ def test_held_out_documents_are_whole_and_not_in_training(tmp_path, text):
 def test_enough_is_held_out_of_little_text(tmp_path, capsys):
     """By default; and told, recorded, and the same of packed text, processes and parts, which only see some of the files."""
     for number in range(2):
-        (tmp_path / f"{number}.txt").write_text(make_text(1500, seed=number), "utf-8")
+        (tmp_path / f"{number}.txt").write_text(make_text(8000, seed=number), "utf-8")
     texts, flags = [tmp_path / "0.txt", tmp_path / "1.txt"], ("--vocab-size", 40, "--shards", 2)
     size = sum(path.stat().st_size for path in texts)
-    one_of = size // 20_000
+    one_of = size // 100_000
     assert 10 < one_of < 100
     assert prepare(*texts, "--out", tmp_path / "one", *flags, "--workers", 1) == 0
     assert f"held out one of every {one_of} documents" in capsys.readouterr().err
     record = json.loads((tmp_path / "one" / "manifest.json").read_text())
     assert record["options"]["valid_fraction"] == 1 / one_of
     valid = record["stages"]["data"]["valid"]
-    assert valid["documents"] == 3000 // one_of
+    assert valid["documents"] == 16_000 // one_of
     for part in (1, 0):
         assert prepare(*texts, "--out", tmp_path / "two", *flags, "--workers", 2, "--part", f"{part}/2") == 0
     held = [documents(tmp_path / out / "shard-00000", "valid") for out in ("one", "two")]

@@ -71,7 +71,7 @@ def test_no_character_breaks_the_dictionary(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("size", "one_of"), [(None, 100), (0, 10), (150_000, 10), (600_000, 30), (1_999_999, 99), (2_000_000, 100), (10**12, 100)]
+    ("size", "one_of"), [(None, 100), (0, 10), (600_000, 10), (1_500_000, 15), (9_999_999, 99), (10**7, 100), (10**12, 100)]
 )
 def test_more_is_held_out_of_little_text(size, one_of):
     assert default_fraction(size) == 1 / one_of
