@@ -108,16 +108,16 @@ def test_consolidating_overwrites_no_sharded_checkpoint(sharded_run, run):
 def test_consolidating_overwrites_only_what_it_is_told_to(sharded_run, run, tmp_path):
     folder, out = sharded_run(3).save_dir, tmp_path / "out.pt"
     out.write_text("mine")
-    done = run("fairseq-posenc", "consolidate", folder, out, check=False)
+    done = run("fairseq-posenc", "consolidate", folder, "--out", out, check=False)
     assert done.returncode == 2
-    assert f"OUT {out} exists: name another file, or add --overwrite to replace it" in done.stdout
+    assert f"--out {out} exists: name another file, or add --overwrite to replace it" in done.stdout
     assert out.read_text() == "mine"
     shard = next(shards_of(folder / "checkpoint_last.pt").glob("*.pt"))
     before = shard.read_bytes()
-    done = run("fairseq-posenc", "consolidate", folder, shard, "--overwrite", check=False)
+    done = run("fairseq-posenc", "consolidate", folder, "--out", shard, "--overwrite", check=False)
     assert "lies in the folder of shards" in done.stdout
     assert shard.read_bytes() == before
-    run("fairseq-posenc", "consolidate", folder, out, "--overwrite")
+    run("fairseq-posenc", "consolidate", folder, "--out", out, "--overwrite")
     assert consolidate.made(out)
 
 

@@ -11,6 +11,7 @@ import torch
 from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from finetuning.conftest import make_data_bin
+from finetuning.glue_files import write_task
 
 from fairseq_posenc.cli import main
 from fairseq_posenc.finetuning import training
@@ -48,6 +49,7 @@ def contents(data_bin) -> Callable[[str], dict[str, Any]]:
 def commands(data_bin, tmp_path) -> dict[str, Callable[[Path], list[str]]]:
     """By name, what follows a command that reads the given checkpoint."""
     out = str(tmp_path / "out")
+    write_task(tmp_path, "RTE", rows=2)
     finetuning = ["--data", str(tmp_path), "--data-bin", str(data_bin), "--out", out, "--checkpoint"]
 
     def released(path: Path) -> list[str]:
@@ -59,11 +61,11 @@ def commands(data_bin, tmp_path) -> dict[str, Callable[[Path], list[str]]]:
         return [str(folder), "--out", f"{out}/model.pt"]
 
     return {
-        "glue": lambda path: [*finetuning, str(path)],
+        "glue": lambda path: ["--tasks", "RTE", *finetuning, str(path)],
         "squad": lambda path: ["--version", "1.1", *finetuning, str(path)],
         "export-hf": lambda path: [str(path), "--data", str(data_bin), "--out", out],
         "plot": lambda path: [str(path), "--out", f"{out}.png"],
-        "consolidate": lambda path: [str(path), f"{out}.pt"],
+        "consolidate": lambda path: [str(path), "--out", f"{out}.pt"],
         "import-hf": released,
     }
 

@@ -96,9 +96,10 @@ def test_sentencepiece_for_prepare(case, damaged_bin, refusal, tmp_path):
 
 def preparation(vocabulary, tmp_path) -> list[str]:
     """What follows ``prepare``, to prepare a little text with a vocabulary."""
-    (tmp_path / "text.txt").write_text("red ball\n\n" * 9)
-    text = str(tmp_path / "text.txt")
-    return [text, "--valid", text, "--vocabulary", str(vocabulary), "--out", str(tmp_path / "out"), "--workers", "1"]
+    text, valid = tmp_path / "text.txt", tmp_path / "valid.txt"
+    for path in (text, valid):
+        path.write_text("red ball\n\n" * 9)
+    return [str(text), "--valid", str(valid), "--vocabulary", str(vocabulary), "--out", str(tmp_path / "out"), "--workers", "1"]
 
 
 def prepare(vocabulary, refusal, tmp_path) -> str:
