@@ -9,8 +9,7 @@ from fairseq_cli import train as fairseq_train
 
 from fairseq_posenc import cli
 from fairseq_posenc.data.databin import DatabinWriter
-from fairseq_posenc.finetuning import tuning
-from fairseq_posenc.finetuning.glue import command
+from fairseq_posenc.finetuning import benchmark, tuning
 from fairseq_posenc.finetuning.glue.tasks import TASKS
 
 from .glue_files import write_task
@@ -141,7 +140,7 @@ def test_missing_tasks_are_all_named_before_any_is_prepared(data, checkpoint, tm
     assert "--tasks available" in message
     assert not (tmp_path / "out").exists()
     chosen = []
-    monkeypatch.setattr(command, "fine_tune", lambda runs, args: chosen.extend(run.name for run in runs))
+    monkeypatch.setattr(benchmark, "fine_tune", lambda runs, args: chosen.extend(run.name for run in runs))
     assert glue(data, checkpoint, tmp_path / "out", "--tasks", "Available") == 0
     assert chosen == ["SST-2", "STS-B"]
     errors = capsys.readouterr().err
