@@ -187,7 +187,9 @@ def _change(value: Any, leaf: Callable[[Any], Any], done: dict[int, Any] | None 
     if id(value) in done:
         return done[id(value)][0]
     if isinstance(value, tuple):
-        changed = tuple(_change(item, leaf, done) for item in value)
+        items = tuple(_change(item, leaf, done) for item in value)
+        # One in which nothing changes stays what it is: a torch.Size, for instance, of which fairseq asks more than of a tuple.
+        changed = value if all(new is old for new, old in zip(items, value, strict=True)) else items
     elif isinstance(value, (list, dict, *_plain_objects())):
         done[id(value)] = value, value  # before its content, which may hold it
         content = value if isinstance(value, (list, dict)) else vars(value)

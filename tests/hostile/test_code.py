@@ -284,6 +284,12 @@ def test_numpy_s_data_does_not_crash(tmp_path):
         assert "so nothing was loaded" in said, (case, said)
 
 
+def test_the_shape_of_a_tensor_comes_back_as_one(tmp_path):
+    """One process of fairseq tells the others how large its tensors are, by way of the same reader."""
+    found = load_checkpoint(save({"sizes": [torch.Size([2, 3])]}, tmp_path / "sizes.pt"))
+    assert type(found["sizes"][0]) is torch.Size
+
+
 @pytest.mark.parametrize(
     "value",
     [np.float64(1.5), np.float32(0.1), np.int64(7), np.bool_(True), np.array(3.0), np.zeros((0, 3)), np.arange(6).reshape(2, 3).T,
