@@ -36,7 +36,7 @@ def go_on_with_the_same_model() -> None:
 
     @functools.wraps(load_checkpoint)
     def checked(self: Trainer, filename: str, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(self._model, PosencRobertaModel) and filename != self.cfg.checkpoint.finetune_from_model:
+        if isinstance(getattr(self, "_model", None), PosencRobertaModel) and filename != self.cfg.checkpoint.finetune_from_model:
             refusals = [None]
             if self.data_parallel_rank == 0 and PathManager.isfile(filename):  # which only this process may see
                 refusals = [refusal(filename, self._model.args)]

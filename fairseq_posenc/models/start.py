@@ -8,6 +8,7 @@ from typing import Any
 from fairseq import utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.models import ARCH_MODEL_REGISTRY
+from omegaconf import OmegaConf
 
 from ..errors import leave
 from ..schemes.base import suggestion
@@ -37,7 +38,7 @@ def look_at(cfg: Any) -> None:
     Raises:
         ValueError: an unknown architecture, or as :func:`complete_new`.
     """
-    model = cfg.model
+    model = None if OmegaConf.is_missing(cfg, "model") else cfg.model  # it is of other programs that fairseq starts
     arch = model if isinstance(model, str) else getattr(model, "_name", None)
     if arch is None:
         return
