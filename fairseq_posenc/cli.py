@@ -57,6 +57,9 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        if getattr(stream, "errors", None) == "strict":  # equations have √ and Δ, whatever the terminal has
+            stream.reconfigure(errors="backslashreplace")
     argv = sys.argv[1:] if argv is None else argv
     options = _parser().parse_args(argv or ["--help"])
     name = f"fairseq-posenc {options.command}"

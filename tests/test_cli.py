@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from commands import environment
 
 from fairseq_posenc import __version__, cli
 
@@ -93,6 +94,14 @@ def test_stdout_gets_results_and_nothing_else():
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True)
     assert ran.stdout == "the résumé\nafterwards\n"
     assert sorted(ran.stderr.splitlines()) == ["a child", "a library in C", "a log", "a print", "another print"]
+
+
+@pytest.mark.parametrize(("arguments", "escape"), [(["schemes", "tisa"], rb"\u221a"), (["prepare", "--help"], rb"\u2026")])
+def test_a_terminal_of_few_characters_gets_escapes(arguments, escape):
+    command = [sys.executable, "-m", "fairseq_posenc.cli", *arguments]
+    ran = subprocess.run(command, env=environment(PYTHONIOENCODING="ascii"), capture_output=True, check=True)
+    assert escape in ran.stdout
+    assert ran.stdout.isascii()
 
 
 def test_results_that_nobody_reads_any_more_are_no_error():

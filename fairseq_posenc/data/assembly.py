@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_posenc import ownership
-from fairseq_posenc.data.databin import DatabinWriter, is_whole
+from fairseq_posenc.data.databin import FINAL_TOTALS, DatabinWriter, is_whole
 from fairseq_posenc.data.manifest import Manifest
 from fairseq_posenc.data.parts import MAKER, PARTS, Part, Progress, dictionary_of, made_before
 from fairseq_posenc.data.split import VALID
@@ -56,6 +56,10 @@ def assemble(out: Path, parts: list[Part], shards: dict[str, Path], manifest: Ma
     tokenizer = Tokenizer(files)
     done = {part: Progress.load(part.folder(out)) for part in parts}
     for part, progress in done.items():
+        if not manifest.has_inputs(progress.hashes):
+            raise ValueError(
+                f"{part.folder(out)} is of more text than there is. Remove it, and give the command of part {part} again."
+            )
         own = {name: shards[name] / "train" for name in part.share(list(shards))}
         for name, prefix in {**own, VALID: part.folder(out) / VALID}.items():
             if name not in progress.totals or not is_whole(prefix, progress.totals[name]):
@@ -70,7 +74,7 @@ def assemble(out: Path, parts: list[Part], shards: dict[str, Path], manifest: Ma
             raise ValueError("no document for valid: none of the parts held out any. Give --valid FILES.")
         report: dict[str, Any] = {VALID: writer.finish()}
     totals = {name: progress.totals[name] for progress in done.values() for name in progress.totals if name != VALID}
-    report["train"] = {key: sum(shard[key] for shard in totals.values()) for key in next(iter(totals.values()))}
+    report["train"] = {key: sum(shard[key] for shard in totals.values()) for key in FINAL_TOTALS}
     report["seconds"] = round(sum(progress.seconds for progress in done.values()), 2)
     for part in parts:
         for name in part.share(list(shards)):

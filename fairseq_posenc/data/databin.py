@@ -20,7 +20,7 @@ time.
 import os
 import struct
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -35,11 +35,18 @@ _BLOCK = 1 << 16
 
 TOTALS = ("items", "tokens", "documents", "text_bytes")
 """What a writer counts."""
+FINAL_TOTALS = (*TOTALS, "unknown", "bytes")
+"""And what it knows in the end."""
 
 
-def are_totals(value: object) -> bool:
-    """Whether this has the shape of what ``DatabinWriter.finish`` gives, where it was read from a file."""
-    return isinstance(value, dict) and all(isinstance(value.get(key), int) and value[key] >= 0 for key in TOTALS)
+def are_totals(value: object, names: Sequence[str] = TOTALS) -> bool:
+    """Whether this, read from a file, has the shape of what ``DatabinWriter.saved`` gives, or ``finish``."""
+    return isinstance(value, dict) and all(is_count(value.get(name)) for name in names)
+
+
+def is_count(value: object) -> bool:
+    """Whether it can be a number of things in files, where it was read from one."""
+    return type(value) is int and 0 <= value < 1 << 63
 
 
 def is_whole(prefix: Path, totals: dict[str, int]) -> bool:

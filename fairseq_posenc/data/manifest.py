@@ -1,10 +1,11 @@
 """``manifest.json``: what a prepared folder was made from and which stages are done."""
 
 import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fairseq_posenc.data.databin import are_totals
+from fairseq_posenc.data.databin import FINAL_TOTALS, are_totals, is_count
 from fairseq_posenc.data.sources import Source
 from fairseq_posenc.data.split import VALID
 from fairseq_posenc.files import atomic_write
@@ -57,7 +58,7 @@ class Manifest:
                 if source.is_same(old):
                     new["sha256"] = old["sha256"]
                 else:
-                    changes.append(f"{source.name} is not what {_name(old)} was")
+                    changes.append(f"{source.name} is not what {old.get('path', old.get('dataset'))} was")
         return changes
 
     def is_whole(self, stage: str) -> bool:
@@ -66,6 +67,10 @@ class Manifest:
         paths = [path for name in files if (path := self._path.parent / name).exists()]
         return bool(files) and [path.stat().st_size for path in paths] == list(files.values())
 
+    def has_inputs(self, numbers: Mapping[str, Iterable[str]]) -> bool:
+        """Whether there are inputs of these numbers, by role."""
+        return all(int(number) < len(self._inputs[role]) for role, of_role in numbers.items() for number in of_role)
+
     def hashed(self, role: str, index: int, digest: str) -> None:
         """Record the SHA-256 of an input, known once it has been read."""
         self._inputs[role][index]["sha256"] = digest
@@ -73,7 +78,12 @@ class Manifest:
     def same_texts(self) -> list[tuple[str, str]]:
         """Training and validation inputs that hold the same, under different names."""
         train, valid = self._inputs["train"], self._inputs[VALID]
-        return [(_name(one), _name(other)) for other in valid for one in train if one["sha256"] == other["sha256"] is not None]
+        return [
+            (self._sources["train"][i].name, self._sources[VALID][j].name)
+            for j, other in enumerate(valid)
+            for i, one in enumerate(train)
+            if one["sha256"] == other["sha256"] is not None
+        ]
 
     def finish(self, stage: str, report: dict[str, Any]) -> None:
         """Mark a stage as done."""
@@ -86,10 +96,6 @@ class Manifest:
         with atomic_write(self._path) as stream:
             json.dump(content, stream, indent=2)  # in ASCII, as the name of a file need not be UTF-8
             stream.write("\n")
-
-
-def _name(fingerprint: dict[str, Any]) -> str:
-    return fingerprint.get("path", fingerprint.get("dataset"))
 
 
 class Record(NamedTuple):
@@ -137,6 +143,6 @@ def _is_sound(record: Record) -> bool:
         and 0 < record.options.get("shards", 1) < MOST_SHARDS
         and all(isinstance(fingerprint, dict) and "sha256" in fingerprint for fingerprint in fingerprints)
         and all(isinstance(stage["files"], dict) for stage in record.stages.values())
-        and all(are_totals(data[role]) and "unknown" in data[role] for role in ("train", VALID) if data)
-        and ("tokenizer" not in record.stages or isinstance(record.stages["tokenizer"]["symbols"], int))
+        and all(are_totals(data[role], FINAL_TOTALS) and data[role]["tokens"] for role in ("train", VALID) if data)
+        and ("tokenizer" not in record.stages or is_count(record.stages["tokenizer"]["symbols"]))
     )

@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     held = parser.add_mutually_exclusive_group()
     held.add_argument("--valid", nargs="+", metavar="TEXT", default=[], help="validation text")
     held.add_argument("--valid-fraction", type=float, metavar="F",
-                      help="without --valid: hold out one of every 1/F documents (default: 0.01, and more of less than 2 MB of "
+                      help="without --valid: hold out one of every 1/F documents (default: 0.01, and more of less than 10 MB of "
                       "text, up to 0.1)")  # fmt: skip
     add(parser, "--text-field", default=Layout().text_field, metavar="NAME", help="of JSON lines and hub data sets")
     parser.add_argument("--document-per-line", action="store_true", help="of text: every line is a document of its own")

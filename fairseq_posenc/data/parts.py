@@ -6,6 +6,7 @@ on the disk and recorded in ``progress.json`` there, from where a restart goes o
 """
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -18,7 +19,7 @@ from tqdm import tqdm
 from fairseq_posenc import ownership
 from fairseq_posenc.data import binarize, text
 from fairseq_posenc.data.binarize import Chunk, Place, encode, in_chunks
-from fairseq_posenc.data.databin import DatabinWriter, are_totals
+from fairseq_posenc.data.databin import FINAL_TOTALS, TOTALS, DatabinWriter, are_totals, is_count
 from fairseq_posenc.data.sources import Source
 from fairseq_posenc.data.split import VALID, Routed, Split
 from fairseq_posenc.data.tokenizer import Tokenizer
@@ -85,19 +86,22 @@ class Progress:
             progress = cls(**{**content, "place": Place(*content["place"])})
             if not progress._is_sound():
                 raise ValueError("not what was written")
-        except (ValueError, AttributeError, KeyError, TypeError) as error:
+        except (ValueError, AttributeError, KeyError, TypeError, RecursionError) as error:
             raise ValueError(f"{path} cannot be read ({error}). Remove {folder} to do this part anew.") from None
         if progress.cut != cls().cut:
             raise ValueError(f"{path} was left by another version of this package. Remove {folder} to do this part anew.")
         return progress
 
     def _is_sound(self) -> bool:
-        counts = [*self.place, *(int(index) for of_role in self.hashes.values() for index in of_role)]
+        hashes = [item for of_role in self.hashes.values() for item in of_role.items()]
         return (
-            all(isinstance(count, int) and count >= 0 for count in counts)
+            all(is_count(count) for count in [*self.place, *(int(index) for index, _ in hashes)])
+            and all(isinstance(digest, str) for _, digest in hashes)
             and self.hashes.keys() == {"train", VALID}
-            and all(are_totals(totals) for totals in self.totals.values())
+            and isinstance(self.done, bool)
+            and all(are_totals(totals, FINAL_TOTALS if self.done else TOTALS) for totals in self.totals.values())
             and isinstance(self.seconds, float)
+            and 0 <= self.seconds < math.inf
         )
 
     def save(self, folder: Path) -> None:

@@ -220,6 +220,7 @@ class TestLeftovers:
             b"\xff", b"[]", b'{"stages": [], "options": {}, "inputs": {}}', b'{"stages": {}, "options": {}, "inputs": []}',
             b'{"stages": {}, "options": {}, "inputs": {"train": [3]}}', b'{"stages": {"data": []}, "options": {}, "inputs": {}}',
             b'{"stages": {"data": {"files": {}, "train": {}, "valid": {}}}, "options": {}, "inputs": {}}',
+            b"[" * 100_000, b'{"stages":' * 100_000,
         ],
     )  # fmt: skip
     def test_damaged_manifest(self, tmp_path, capsys, text, content):
@@ -231,11 +232,23 @@ class TestLeftovers:
         assert f"{out / 'manifest.json'} is not a manifest" in capsys.readouterr().err
         assert (out / "dict.txt").exists()
 
+    @pytest.mark.parametrize("changes", [{"unknown": "3"}, {"unknown": 10**400}, {"tokens": 0}, {"items": True}, {"bytes": None}])
+    def test_damaged_totals(self, tmp_path, capsys, text, changes):
+        assert prepare(text, "--out", tmp_path / "out", *SMALL) == 0
+        path = tmp_path / "out" / "manifest.json"
+        record = json.loads(path.read_text())
+        record["stages"]["data"]["train"] |= changes
+        path.write_text(json.dumps(record))
+        assert prepare(text, "--out", tmp_path / "out", *SMALL) == 2
+        assert f"{path} is not a manifest" in capsys.readouterr().err
+
     @pytest.mark.parametrize(
         "changes",
         [
             {"place": ["a", 0]}, {"place": [-1, 0]}, {"totals": []}, {"totals": {"valid": {"documents": 1}}}, {"hashes": {}},
             {"hashes": {"train": {"x": ""}, "valid": {}}}, {"seconds": "long"}, {"unknown": 1},
+            {"hashes": {"train": {"0": 5}, "valid": {}}}, {"seconds": float("nan")}, {"place": [10**400, 0]}, {"done": "yes"},
+            {"totals": {"valid": {"items": 0, "tokens": 0, "documents": 0, "text_bytes": 0}}}, {"place": [True, 0]},
         ],
     )  # fmt: skip
     def test_damaged_progress(self, pair, half, capsys, changes):
@@ -247,6 +260,18 @@ class TestLeftovers:
             assert f"Remove {path.parent} to do this part anew" in told
         shutil.rmtree(path.parent)
         assert prepare(*pair, "--out", half, *PAIR, "--part", "0/2") == 0
+
+    def test_progress_that_is_nested_without_end(self, pair, half, capsys):
+        path = half / "parts" / "0-of-2" / "progress.json"
+        path.write_text('{"place":' * 100_000)
+        assert prepare(*pair, "--out", half, *PAIR, "--part", "1/2") == 2
+        assert f"{path} cannot be read" in capsys.readouterr().err
+
+    def test_progress_of_more_text_than_there_is(self, pair, half, capsys):
+        path = half / "parts" / "0-of-2" / "progress.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "hashes": {"train": {"7": "ab"}, "valid": {}}}))
+        assert prepare(*pair, "--out", half, *PAIR, "--part", "1/2") == 2
+        assert f"{path.parent} is of more text than there is. Remove it" in capsys.readouterr().err
 
     @pytest.mark.parametrize("name", ["shard-00000/train.bin", "shard-00000/train.idx", "parts/0-of-2/valid.bin"])
     @pytest.mark.parametrize("damage", [Path.unlink, lambda path: os.truncate(path, 10)])
