@@ -108,7 +108,7 @@ def sole_writer(folder: Path, name: str = LOCK, wait: bool = False, lock: Callab
     """
     require_writable(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / name, "a+", encoding="utf-8") as file:
+    with open(folder / name, "a+", encoding="utf-8", errors="replace") as file:
         try:
             lock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -128,4 +128,4 @@ def sole_writer(folder: Path, name: str = LOCK, wait: bool = False, lock: Callab
 
 def holder(lock: Path) -> str:
     """Who holds, or held last, the lock of :func:`sole_writer` whose file this is. Not for the process that holds it."""
-    return lock.read_text(encoding="utf-8").strip() or "just starting"
+    return lock.read_text("utf-8", "replace").strip() or "just starting"

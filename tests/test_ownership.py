@@ -213,10 +213,11 @@ class TestOutput:
             assert made_by(tmp_path / "out") == "glue"
 
     def test_a_lock_of_somebody_elses_is_not_cut_off(self, tmp_path):
-        (tmp_path / ".lock").write_text("mine")
-        with files.sole_writer(tmp_path):
-            pass
-        assert (tmp_path / ".lock").read_text() == "mine"
+        for content in (b"mine", b"\xff"):
+            (tmp_path / ".lock").write_bytes(content)
+            with files.sole_writer(tmp_path), pytest.raises(BlockingIOError), files.sole_writer(tmp_path):
+                pass
+            assert (tmp_path / ".lock").read_bytes() == content
 
 
 def caused(error: Exception, cause: Exception) -> Exception:
