@@ -1,6 +1,7 @@
 """Trainings in sequence, at once, without their launcher, and asked to leave off."""
 
 import fcntl
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -17,8 +18,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.distributed import utils as distributed_utils
 from fairseq.logging import progress_bar
 
-from fairseq_posenc.compat import load_checkpoint, runs
-from fairseq_posenc.compat.leaving import LEFT_OFF
+from fairseq_posenc.compat import leaving, load_checkpoint, runs
 from fairseq_posenc.errors import REFUSED
 from fairseq_posenc.files import sole_writer
 
@@ -200,7 +200,7 @@ def test_a_training_asked_to_leave_off_goes_on_as_if_it_had_not(train, tmp_path,
         asking.setattr(Trainer, "train_step", step_and_ask)
         with pytest.raises(SystemExit) as exited:
             train(tmp_path / "asked")
-    assert exited.value.code == LEFT_OFF
+    assert exited.value.code == leaving.LEFT_OFF
     assert updates(checkpoint(tmp_path / "asked")) == 5
     assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
     again = train(tmp_path / "asked")
@@ -220,6 +220,14 @@ def test_a_handler_of_somebody_else_stays(train, tmp_path):
     assert heard == ["USR1"]
 
 
+def test_the_parent_of_spawned_processes_passes_the_signal_on():
+    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+    child.start()
+    leaving.pass_on(signal.SIGUSR1)
+    child.join(10)
+    assert child.exitcode == -signal.SIGUSR1
+
+
 def test_two_processes_leave_off_together_when_one_is_asked(data_bin, tmp_path):
     """The second is asked; both stop after the same update, or the first would wait for it, or save without it."""
     import psutil
@@ -233,7 +241,7 @@ def test_two_processes_leave_off_together_when_one_is_asked(data_bin, tmp_path):
         wait_until(lambda: "num_updates" in output.read_text(), parent)
         second = max(child.pid for child in psutil.Process(parent.pid).children() if "spawn_main" in " ".join(child.cmdline()))
         os.kill(second, signal.SIGUSR1)
-        assert parent.wait(120) == LEFT_OFF, output.read_text()
+        assert parent.wait(120) == leaving.LEFT_OFF, output.read_text()
     finally:
         parent.kill()
     said = output.read_text()
