@@ -45,12 +45,19 @@ def contents(data_bin) -> Callable[[str], dict[str, Any]]:
     return contents
 
 
+@pytest.fixture(scope="session")
+def rte(tmp_path_factory) -> Path:
+    """GLUE's folder with one task."""
+    folder = tmp_path_factory.mktemp("glue")
+    write_task(folder, "RTE", 4)
+    return folder
+
+
 @pytest.fixture
-def commands(data_bin, tmp_path) -> dict[str, Callable[[Path], list[str]]]:
+def commands(data_bin, rte, tmp_path) -> dict[str, Callable[[Path], list[str]]]:
     """By name, what follows a command that reads the given checkpoint."""
     out = str(tmp_path / "out")
-    write_task(tmp_path, "RTE", rows=2)
-    finetuning = ["--data", str(tmp_path), "--data-bin", str(data_bin), "--out", out, "--checkpoint"]
+    finetuning = ["--data-bin", str(data_bin), "--out", out, "--checkpoint"]
 
     def released(path: Path) -> list[str]:
         """A folder as fairseq releases its models."""
@@ -61,8 +68,8 @@ def commands(data_bin, tmp_path) -> dict[str, Callable[[Path], list[str]]]:
         return [str(folder), "--out", f"{out}/model.pt"]
 
     return {
-        "glue": lambda path: ["--tasks", "RTE", *finetuning, str(path)],
-        "squad": lambda path: ["--version", "1.1", *finetuning, str(path)],
+        "glue": lambda path: ["--data", str(rte), "--tasks", "RTE", *finetuning, str(path)],
+        "squad": lambda path: ["--data", str(tmp_path), "--version", "1.1", *finetuning, str(path)],
         "export-hf": lambda path: [str(path), "--data", str(data_bin), "--out", out],
         "plot": lambda path: [str(path), "--out", f"{out}.png"],
         "consolidate": lambda path: [str(path), "--out", f"{out}.pt"],
