@@ -19,7 +19,8 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -118,12 +119,8 @@ def _call_main(options: argparse.Namespace, call_main: Callable, cfg: Any, main:
     communication.limit_waiting(options.distributed_timeout)
     if options.stage > 0 and "RANK" not in os.environ and cfg.distributed_training.distributed_world_size == 1:
         communication.world_of_one(os.environ)
-    try:
+    with _lost_peers_named(options, cfg):
         call_main(cfg, functools.partial(_run, options, main), **kwargs)
-    except RuntimeError as error:
-        if _peer_is_gone(error):
-            raise RuntimeError(_what_to_do(cfg, options, error)) from error
-        raise
 
 
 def _check_folder(options: argparse.Namespace, cfg: Any) -> None:
@@ -199,7 +196,7 @@ def _train_here(options: argparse.Namespace, completed: dict[str, Any] | None, m
         from .deepspeed.trainer import DeepSpeedTrainer
 
         train.Trainer = functools.partial(DeepSpeedTrainer, deepspeed_config=completed)
-    with runs.training(main, cfg) as request:
+    with runs.training(main, cfg) as request, _lost_peers_named(options, cfg):
         main(cfg, **kwargs)
         if options.stage > 0 and not (request.granted or options.no_consolidate or cfg.checkpoint.no_save):
             _consolidate(cfg)
@@ -234,6 +231,29 @@ def _consolidate(cfg: Any) -> None:
 def _started_from(file: Path, cfg: Any) -> bool:
     sources = (cfg.checkpoint.restore_file, cfg.checkpoint.finetune_from_model)
     return any(source is not None and os.path.exists(source) and file.samefile(source) for source in sources)
+
+
+class PeerIsGone(RuntimeError):
+    """Another process of the run is gone; the message says what to do."""
+
+
+@contextmanager
+def _lost_peers_named(options: argparse.Namespace, cfg: Any) -> Iterator[None]:
+    """Say at once what the error of a lost peer means: a launcher soon ends this process, too.
+
+    Raises:
+        PeerIsGone: where that is what the error means.
+    """
+    try:
+        yield
+    except PeerIsGone:
+        raise
+    except RuntimeError as error:
+        if not _peer_is_gone(error):
+            raise
+        gone = PeerIsGone(_what_to_do(cfg, options, error))
+        logger.error(str(gone))
+        raise gone from error
 
 
 def _peer_is_gone(error: RuntimeError) -> bool:
