@@ -131,7 +131,7 @@ def _describe_data(data: Path) -> str:
     sizes = [
         f"{splits[split]['tokens']:,} tokens of {split}" for split in ("train", "valid") if "tokens" in splits.get(split, {})
     ]
-    texts = [Path(text["path"]).name for text in record.get("inputs", {}).get("train", [])]
+    texts = [Path(text.get("path") or text["dataset"]).name for text in record.get("inputs", {}).get("train", [])]
     named = ", ".join(texts[:5]) + (f" and {len(texts) - 5} more" if len(texts) > 5 else "")
     return f"`{data.resolve().name}` ({'; '.join([*sizes, f'from {named}'])})"
 
