@@ -12,6 +12,7 @@ from argparse import Namespace
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
 
 Listed = Mapping[str, frozenset[str]]
 
@@ -65,7 +66,7 @@ DOES_MORE = {
 }
 """Options with which classes on the list do more than compute, where they are set; dataset_impl only to fasta."""
 
-FETCHED = ("http:", "https:", "s3:")
+FETCHED = ("http", "https", "s3")  # schemes of addresses; fairseq looks for them as below
 
 
 class Untrusted(ValueError):
@@ -99,7 +100,7 @@ def require_stock(cfg: Any, file: str | os.PathLike, given: Collection[str] = ()
     """
     if trusts(file):
         return
-    for kind in STOCK.keys() - set(given):
+    for kind in (kind for kind in STOCK if kind not in given):
         if reason := _objection(kind, getattr(cfg, kind, None), STOCK[kind]):
             raise Untrusted(
                 f"{file} {reason}, so nothing was built: that could run code from the file. If you trust the file, allow it by "
@@ -124,9 +125,16 @@ def _objection(kind: str, section: Any, listed: frozenset[str]) -> str | None:
     for name, value in _values(section):
         if name in DOES_MORE and value and (name != "dataset_impl" or value == "fasta"):
             return f"sets {name} of the {kind}, with which fairseq {DOES_MORE[name]}"
-        if isinstance(value, str) and value.startswith(FETCHED) and value not in _usual_addresses():
+        if isinstance(value, str) and _scheme(value) in FETCHED and value not in _usual_addresses():
             return f"has the {kind} fetch {value}"
     return None
+
+
+def _scheme(value: str) -> str | None:
+    try:
+        return urlparse(value).scheme
+    except ValueError:  # which fairseq would raise as well
+        return None
 
 
 def _names(kind: str, section: Any) -> list[str]:
@@ -165,7 +173,7 @@ def _values(section: Any) -> Iterator[tuple[str, Any]]:
         for name, value in section.items():
             yield name, value
             yield from _values(value)
-    elif isinstance(section, list):
+    elif isinstance(section, (list, tuple)):
         for value in section:
             yield "", value
             yield from _values(value)

@@ -116,6 +116,7 @@ def test_who_trusts_a_file_can_allow_it(contents, tmp_path, monkeypatch):
         ("model", {"encoder": {"embed_path": "/dev/zero"}}, "loads a further file"),
         ("model", {"_name": "roberta_base", "arch": "wav2vec2"}, "names the model 'wav2vec2'"),
         ("bpe", {"_name": "gpt2", "gpt2_encoder_json": "http://example.org/x"}, "fetch http://example.org/x"),
+        ("bpe", {"_name": "gpt2", "gpt2_encoder_json": " HTTPS://example.org/x"}, "fetch  HTTPS://example.org/x"),
         ("tokenizer", {"_name": "unheard"}, "names the tokenizer 'unheard'"),
     ],
 )
