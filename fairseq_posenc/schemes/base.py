@@ -30,11 +30,11 @@ class GeneralOptions:
     position_share_heads: bool | None = field(default=None, metadata={"help": "one set of position parameters for all heads"})
     position_share_layers: bool | None = field(default=None, metadata={"help": "one set of position parameters for all layers"})
     max_relative_position: int | None = field(
-        default=None, metadata={"help": "clip offsets at ±k", "minimum": 1, "maximum": MOST_POSITIONS, "metavar": "k"}
+        default=None, metadata={"help": "clip offsets at -k and k", "minimum": 1, "maximum": MOST_POSITIONS, "metavar": "k"}
     )
     position_scale_factor: float | None = field(
         default=None,
-        metadata={"help": "f of the scale 1/sqrt(f·d) of the attention scores", "minimum": 1e-6, "maximum": 1e6, "metavar": "f"},
+        metadata={"help": "f of the scale 1/sqrt(f d) of the attention scores", "minimum": 1e-6, "maximum": 1e6, "metavar": "f"},
     )
 
 

@@ -153,6 +153,7 @@ def test_help_shows_flags_grouped_with_defaults(capsys, monkeypatch):
     with pytest.raises(SystemExit):
         options.parse_args_and_arch(options.get_training_parser())
     text = " ".join(capsys.readouterr().out.split())
+    assert text.isascii(), "a terminal of few characters could not show it"
     group = text[text.index("Positional encoding (architectures of fairseq_posenc)") :]
     assert "--tisa-kernels" in group
     assert "number S of kernels a head (default: 5)" in group
