@@ -11,7 +11,14 @@ import pytest
 import readme
 from commands import environment
 
-CONCERNED = ("test_training_step.py", "conformance", "schemes", "catalogue", "models", "huggingface/test_assemble.py")
+CONCERNED = (
+    "test_training_step.py",
+    "conformance",
+    "schemes",
+    "catalogue",
+    "models/test_roberta.py",
+    "huggingface/test_assemble.py",
+)
 TRAINING = """
 import pytest
 

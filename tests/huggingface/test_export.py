@@ -175,6 +175,23 @@ def travelled(folder, head):
     )
 
 
+def test_an_export_names_its_data_and_no_folder_of_the_machine(checkpoint, prepared, tmp_path):
+    """Data of the hub, and text in a manifest of an earlier release, which had whole paths."""
+    data, out = tmp_path / "a-corpus", tmp_path / "export"
+    shutil.copytree(prepared, data)
+    record = json.loads((data / "manifest.json").read_text())
+    (text,) = record["inputs"]["train"]
+    earlier = {**text, "path": f"{tmp_path}/books/moby.txt"}
+    record["inputs"]["train"] = [{"dataset": "allenai/c4:en", "origin": "0", "sha256": None}, earlier]
+    (data / "manifest.json").write_text(json.dumps(record))
+    export(checkpoint, data, out, "lm", TOLERANCE)
+    written = {path.name: path.read_text("utf-8") for path in out.iterdir() if path.suffix in (".md", ".json", ".py")}
+    assert {"README.md", "config.json", "modeling_posenc.py", "tokenizer_config.json"} <= written.keys()
+    assert [name for name, content in written.items() if str(tmp_path) in content or str(prepared.parent) in content] == []
+    assert "`a-corpus` (" in written["README.md"]
+    assert "from c4:en, moby.txt)" in written["README.md"]
+
+
 @pytest.mark.parametrize("model_class", [installed, travelled])
 def test_an_exported_encoder_takes_every_new_head(checkpoint, prepared, tmp_path, model_class, monkeypatch):
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
