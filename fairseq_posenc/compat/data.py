@@ -2,7 +2,9 @@
 
 import atexit
 import functools
+import os
 import queue
+import struct
 import threading
 import time
 import types
@@ -13,6 +15,11 @@ from contextlib import suppress
 from fairseq_posenc.compat.view import View
 from fairseq_posenc.errors import InputError
 
+INDEX_HEADER = struct.Struct("<9sQBQ")
+"""Of an .idx file that is mapped into memory: magic, version, code of the ids' type, number of items N.
+
+The items' sizes, N of int32, and their offsets in bytes, N of int64, follow.
+"""
 LAST_BATCH = 10.0
 """Seconds to wait for the batch that is being read when training ends."""
 
@@ -63,6 +70,55 @@ def explain_dictionaries() -> None:
             ) from error
 
     Dictionary.add_from_file = explained
+
+
+def refuse_damaged_data() -> None:
+    """Compare a .bin file with its .idx when they are opened, and name the one that was cut.
+
+    fairseq opens them, and fails at the first item that is not there, hours later, with "buffer is smaller than requested size".
+    Can go when fairseq compares their sizes.
+    """
+    from fairseq.data import indexed_dataset
+
+    make_dataset = indexed_dataset.make_dataset
+
+    @functools.wraps(make_dataset)
+    def checked(path, *args, **kwargs):
+        if indexed_dataset.MMapIndexedDataset.exists(path):
+            kind = indexed_dataset.infer_dataset_impl(path)
+            if kind is None:
+                raise InputError(f"{path}.idx is no index of fairseq's: prepare the data again, or copy the file again")
+            if kind == "mmap":
+                _require_whole(path)
+        return make_dataset(path, *args, **kwargs)
+
+    indexed_dataset.make_dataset = checked
+
+
+def _require_whole(prefix: str) -> None:
+    """The sizes of both files are those of the items."""
+    from fairseq.data.indexed_dataset import _code_to_dtype
+
+    index = f"{prefix}.idx"
+    with open(index, "rb") as file:
+        header = file.read(INDEX_HEADER.size)
+        _, _, code, items = INDEX_HEADER.unpack(header.ljust(INDEX_HEADER.size, b"\0"))
+        if code not in _code_to_dtype or os.path.getsize(index) != INDEX_HEADER.size + 12 * items:
+            raise InputError(
+                f"{index} is damaged: it is not as long as its items make it. Prepare the data again, or copy it again."
+            )
+        if not items:
+            raise InputError(f"{prefix}.bin and .idx hold nothing: prepare them of some text, or remove them")
+        file.seek(4 * (items - 1), os.SEEK_CUR)
+        (size,) = struct.unpack("<i", file.read(4))
+        file.seek(-8, os.SEEK_END)
+        wanted = struct.unpack("<q", file.read(8))[0] + size * _code_to_dtype[code]().itemsize
+    found = os.path.getsize(f"{prefix}.bin")
+    if wanted != found:
+        raise InputError(
+            f"{prefix}.bin has {found:,} bytes, and its .idx is of {wanted:,}: one was cut, or they are not of one preparation. "
+            "Prepare the data again, or copy both files again."
+        )
 
 
 class ClosableQueue(queue.Queue):
@@ -134,4 +190,4 @@ def log_waiting_for_data() -> None:
     iterators.GroupedIterator = TimedIterator
 
 
-PATCHES = (numpy_names, explain_dictionaries, end_reading_ahead, log_waiting_for_data)
+PATCHES = (numpy_names, explain_dictionaries, refuse_damaged_data, end_reading_ahead, log_waiting_for_data)

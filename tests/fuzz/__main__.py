@@ -63,17 +63,13 @@ def main() -> int:
 
 def _import_everything() -> None:
     """What the commands import, so that the tries, forked from here, need not."""
-    for module in pkgutil.walk_packages(fairseq_posenc.__path__, "fairseq_posenc."):
-        if not module.name.endswith("__main__"):
-            import_module(module.name)
-    for name in (
-        "deepspeed",
-        "matplotlib.figure",
-        "sklearn.metrics",
-        "scipy.stats",
-        "transformers.models.roberta.modeling_roberta",
-    ):
-        import_module(name)
+    names = (module.name for module in pkgutil.walk_packages(fairseq_posenc.__path__, "fairseq_posenc."))
+    for name in (*(name for name in names if not name.endswith("__main__")), *LIBRARIES):
+        try:
+            import_module(name)
+        except ModuleNotFoundError as missing:
+            if missing.name != "triton":  # which only the kernels need, and is there for GPUs alone
+                raise
 
 
 def _fuzz(args: argparse.Namespace, folder: Path, left: dict[str, Path]) -> int:

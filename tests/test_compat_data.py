@@ -1,0 +1,55 @@
+"""A data-bin whose files were cut is refused where it is opened, whoever opens it."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from fairseq.data import data_utils, indexed_dataset
+
+from fairseq_posenc.errors import InputError
+
+
+@pytest.fixture(params=["mmap", "cached"])
+def prefix(request, tmp_path):
+    """Three lines, as fairseq-preprocess writes them."""
+    builder = indexed_dataset.make_builder(f"{tmp_path / 'train'}.bin", request.param, vocab_size=100)
+    for size in (3, 1, 5):
+        builder.add_item(torch.arange(4, 4 + size))
+    builder.finalize(f"{tmp_path / 'train'}.idx")
+    return tmp_path / "train"
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size - 1)
+
+
+def test_whole_files_open(prefix):
+    lines = data_utils.load_indexed_dataset(str(prefix), None)
+    if lines.supports_prefetch:
+        lines.prefetch(range(3))
+    assert [len(lines[i]) for i in range(3)] == [3, 1, 5]
+
+
+@pytest.mark.parametrize("prefix", ["mmap"], indirect=True)
+@pytest.mark.parametrize(
+    ("suffix", "damage", "message"),
+    [
+        (".bin", cut, r"train\.bin has 17 bytes, and its \.idx is of 18"),
+        (".bin", lambda path: os.truncate(path, 0), r"train\.bin has 0 bytes, and its \.idx is of 18"),
+        (".idx", lambda path: path.write_bytes(path.read_bytes()[:18] + bytes(8)), r"train\.bin and \.idx hold nothing"),
+        (".idx", cut, r"train\.idx is damaged"),
+        (".idx", lambda path: os.truncate(path, 12), r"train\.idx is damaged"),
+        (".idx", lambda path: os.truncate(path, 0), r"train\.idx is no index"),
+        (".idx", lambda path: path.write_bytes(b"\x00" + path.read_bytes()[1:]), r"train\.idx is no index"),
+        (
+            ".idx",
+            lambda path: path.write_bytes(path.read_bytes()[:17] + b"\xff" + path.read_bytes()[18:]),
+            r"train\.idx is damaged",
+        ),
+    ],
+)
+def test_damaged_files_are_named(prefix, suffix, damage, message):
+    damage(prefix.with_suffix(suffix))
+    with pytest.raises(InputError, match=message):
+        data_utils.load_indexed_dataset(str(prefix), None)
