@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from fairseq.data import data_utils, indexed_dataset
+from fairseq.data import Dictionary, data_utils, indexed_dataset
 
 from fairseq_posenc.errors import InputError
 
@@ -53,3 +53,13 @@ def test_damaged_files_are_named(prefix, suffix, damage, message):
     damage(prefix.with_suffix(suffix))
     with pytest.raises(InputError, match=message):
         data_utils.load_indexed_dataset(str(prefix), None)
+
+
+@pytest.mark.parametrize("prefix", ["mmap"], indirect=True)
+def test_ids_beyond_the_dictionary_are_named(prefix):
+    dictionary = Dictionary()  # of 4 symbols, where the greatest id is 8
+    with pytest.raises(InputError, match=r"train\.bin has the id 8, and its dictionary has 4 symbols.*dict\.txt"):
+        data_utils.load_indexed_dataset(str(prefix), dictionary)
+    for number in range(5):
+        dictionary.add_symbol(f"word{number}")
+    assert len(data_utils.load_indexed_dataset(str(prefix), dictionary)) == 3

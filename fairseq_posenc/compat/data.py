@@ -12,6 +12,8 @@ import weakref
 from collections.abc import Iterable
 from contextlib import suppress
 
+import numpy as np
+
 from fairseq_posenc.compat.view import View
 from fairseq_posenc.errors import InputError
 
@@ -20,6 +22,8 @@ INDEX_HEADER = struct.Struct("<9sQBQ")
 
 The items' sizes, N of int32, and their offsets in bytes, N of int64, follow.
 """
+LOOKED_AT = 1 << 20
+"""Ids at the beginning of a .bin file that are looked for in the dictionary; all of a corpus would take too long."""
 LAST_BATCH = 10.0
 """Seconds to wait for the batch that is being read when training ends."""
 
@@ -29,7 +33,6 @@ def numpy_names() -> None:
 
     Without the last, ``--sample-break-mode eos`` and ``translation`` do not run. Can go when fairseq says ``int``.
     """
-    import numpy as np
     from fairseq.data import data_utils, language_pair_dataset, token_block_dataset
     from fairseq.modules import dynamic_crf_layer
 
@@ -73,30 +76,32 @@ def explain_dictionaries() -> None:
 
 
 def refuse_damaged_data() -> None:
-    """Compare a .bin file with its .idx when they are opened, and name the one that was cut.
+    """Compare a .bin file with its .idx and with the dictionary when it is opened, and name what does not fit.
 
-    fairseq opens them, and fails at the first item that is not there, hours later, with "buffer is smaller than requested size".
-    Can go when fairseq compares their sizes.
+    fairseq opens them, and fails at the first item that is not there, hours later, with "buffer is smaller than requested size";
+    an id that the dictionary has not is an IndexError, and on a GPU "device-side assert triggered". Can go when fairseq looks.
     """
     from fairseq.data import indexed_dataset
 
     make_dataset = indexed_dataset.make_dataset
 
     @functools.wraps(make_dataset)
-    def checked(path, *args, **kwargs):
+    def checked(path, impl, fix_lua_indexing=False, dictionary=None):
         if indexed_dataset.MMapIndexedDataset.exists(path):
             kind = indexed_dataset.infer_dataset_impl(path)
             if kind is None:
                 raise InputError(f"{path}.idx is no index of fairseq's: prepare the data again, or copy the file again")
             if kind == "mmap":
-                _require_whole(path)
-        return make_dataset(path, *args, **kwargs)
+                dtype = _require_whole(path)
+                if dictionary is not None:
+                    _require_known(path, dtype, len(dictionary))
+        return make_dataset(path, impl, fix_lua_indexing, dictionary)
 
     indexed_dataset.make_dataset = checked
 
 
-def _require_whole(prefix: str) -> None:
-    """The sizes of both files are those of the items."""
+def _require_whole(prefix: str) -> np.dtype:
+    """The sizes of both files are those of the items; returns the ids' type."""
     from fairseq.data.indexed_dataset import _code_to_dtype
 
     index = f"{prefix}.idx"
@@ -112,12 +117,24 @@ def _require_whole(prefix: str) -> None:
         file.seek(4 * (items - 1), os.SEEK_CUR)
         (size,) = struct.unpack("<i", file.read(4))
         file.seek(-8, os.SEEK_END)
-        wanted = struct.unpack("<q", file.read(8))[0] + size * _code_to_dtype[code]().itemsize
+        dtype = np.dtype(_code_to_dtype[code])
+        wanted = struct.unpack("<q", file.read(8))[0] + size * dtype.itemsize
     found = os.path.getsize(f"{prefix}.bin")
     if wanted != found:
         raise InputError(
             f"{prefix}.bin has {found:,} bytes, and its .idx is of {wanted:,}: one was cut, or they are not of one preparation. "
             "Prepare the data again, or copy both files again."
+        )
+    return dtype
+
+
+def _require_known(prefix: str, dtype: np.dtype, symbols: int) -> None:
+    """The first ids are the dictionary's."""
+    most = int(np.fromfile(f"{prefix}.bin", dtype, count=LOOKED_AT).max(initial=0))
+    if most >= symbols:
+        raise InputError(
+            f"{prefix}.bin has the id {most:,}, and its dictionary has {symbols:,} symbols: it is damaged, or dict.txt is of "
+            "another vocabulary. Prepare the data again, or copy dict.txt again from where it was prepared."
         )
 
 

@@ -65,8 +65,6 @@ def read(data: Path, dictionary: Dictionary, most: int, longest: int) -> MaskedT
         what = f"{data / SPLIT} has {size:,} tokens" if size < most else f"--tokens is {most}"
         raise InputError(f"--lengths {longest}: {what}, fewer than one sequence needs. Name shorter lengths, or more text.")
     tokens = torch.cat(found)[:whole]
-    if int(tokens.max()) >= len(dictionary):
-        raise InputError(f"{data / SPLIT} has symbols that its dictionary has not: prepare the data anew")
     generator = torch.Generator().manual_seed(SEED)
     asked, kind = (torch.rand(whole, generator=generator) for _ in range(2))
     others = torch.randint(dictionary.nspecial, len(dictionary), (whole,), generator=generator)

@@ -352,6 +352,12 @@ def test_bad_input(checkpoint, prepared, tmp_path, capsys):
     message = refusal(capsys, checkpoint, "--data", bare, "--out", tmp_path / "a")
     assert "neither valid.bin and .idx nor train.bin and .idx" in message
 
+    for name in ("valid.bin", "valid.idx"):
+        shutil.copy(prepared / name, bare)
+    (bare / "valid.bin").write_bytes(b"\xff" * (bare / "valid.bin").stat().st_size)
+    message = refusal(capsys, checkpoint, "--data", bare, "--out", tmp_path / "a")
+    assert f"{bare / 'valid.bin'} has the id 65,535, and its dictionary has" in message
+
     saved = torch.load(checkpoint, weights_only=True)
     del saved["model"]["encoder.sentence_encoder.positions.tisa.offset"]
     torch.save(saved, tmp_path / "incomplete.pt")
