@@ -1,4 +1,4 @@
-"""What is being trained, in one line of the log."""
+"""What is being trained, in one line of the log; which attention backend trains it is logged with the first update."""
 
 from __future__ import annotations
 
@@ -16,6 +16,5 @@ def summary(model: nn.Module, core: Stack, tokens_per_sample: int | None = None)
     positional = {p for part in model.modules() if isinstance(part, Stack) for p in part.positions.parameters()}
     counts = [sum(parameter.numel() for parameter in part) for part in (positional, model.parameters())]
     return (
-        f"positions {positions.expression} ({options}); attention backend {core.backend.name}; {samples}{length}; "
-        f"{counts[0]:,} positional of {counts[1]:,} parameters"
+        f"positions {positions.expression} ({options}); {samples}{length}; {counts[0]:,} positional of {counts[1]:,} parameters"
     )

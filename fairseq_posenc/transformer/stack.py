@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..attention import Attend, Backend, Call, Mask, choose
+from ..attention import Attend, Call, Mask, choose
 from ..terms import Sample, Terms, Window
 from .config import EncoderConfig, build_positions
 from .layers import Layer, init_as_bert, init_as_vaswani
+
+logger = logging.getLogger(__name__)
 
 
 class Stack(nn.Module):
@@ -35,11 +39,7 @@ class Stack(nn.Module):
         self.checkpoint_activations = config.checkpoint_activations
         self.attention_backend = config.attention_backend
         choose(self.attention_backend, self.positions.probe())  # one that can never run is refused here, not at the first call
-
-    @property
-    def backend(self) -> Backend:
-        """What runs the terms where nothing else about a call decides."""
-        return choose(self.attention_backend, self.positions.probe())
+        self._trained_with: set[str] = set()  # names of backends, each of which is logged once
 
     @property
     def layers_in_order(self) -> list[Layer]:
@@ -52,13 +52,21 @@ class Stack(nn.Module):
         return self.training and self.config.layerdrop > 0 and torch.rand(()).item() < self.config.layerdrop
 
     def bind(self, terms: Terms, mask: Mask, x: Tensor, keys: int, weights: bool = False) -> Attend:
-        """Attention of the queries ``x`` (B, Q, D) over so many keys, by the backend that is asked for or suits the call."""
+        """Attention of the queries ``x`` (B, Q, D) over so many keys, by the backend that is asked for or suits the call.
+
+        Logs which it is when training first runs it: device and precision, on which the choice depends, are known no earlier.
+        """
         config, device = self.config, x.device
         autocast = torch.is_autocast_enabled(device.type)
         dtype = torch.get_autocast_dtype(device.type) if autocast else x.dtype
         dropout = config.attention_dropout if self.training else 0.0
         call = Call(device, dtype, config.dim // config.heads, x.shape[1], keys, dropout, weights)
-        return choose("auto" if weights else self.attention_backend, terms, call).bind(terms, mask, call)
+        backend = choose("auto" if weights else self.attention_backend, terms, call)
+        if self.training and backend.name not in self._trained_with:
+            self._trained_with.add(backend.name)
+            of = f"{type(self).__name__}, {device.type}, {str(dtype).removeprefix('torch.')}, attention dropout {dropout}"
+            logger.info(f"attention backend {backend.name} ({of})")
+        return backend.bind(terms, mask, call)
 
     def embed(self, words: Tensor, window: Window, sample: Sample) -> Tensor:
         """Word embeddings (B, Q, D) with what the positions add to them."""
