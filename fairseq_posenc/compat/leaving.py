@@ -25,12 +25,12 @@ class Request:
     def clear(self) -> None:
         """Start over, for another training."""
         self.here = False  # asked of this process
-        self.everywhere: Any = 0.0  # number of processes asked, known to all of them; may be a tensor on a GPU
+        self.everywhere = 0.0  # number of processes asked, known to all of them
         self.granted = False  # the checkpoint has been saved
 
     def of(self, trainer: Any) -> bool:
         """Whether any process was asked; all give the same answer after the same update."""
-        return bool(self.everywhere > 0) if trainer.data_parallel_world_size > 1 else self.here
+        return self.everywhere > 0 if trainer.data_parallel_world_size > 1 else self.here
 
 
 request = Request()
@@ -45,7 +45,8 @@ def tell_all_processes() -> None:
     @functools.wraps(aggregate)
     def aggregate_with_request(self, logging_outputs, *extra_stats_to_sum, ignore=False):
         outputs, sums = aggregate(self, logging_outputs, *extra_stats_to_sum, float(request.here), ignore=ignore)
-        *sums, request.everywhere = sums
+        *sums, asked = sums
+        request.everywhere = float(asked)  # here, where fairseq waits for these sums itself, and not once more in each update
         return outputs, sums
 
     Trainer._aggregate_logging_outputs = aggregate_with_request

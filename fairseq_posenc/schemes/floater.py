@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -20,7 +20,7 @@ class Floater(Scheme):
     """``p(t) = p(0) + ∫_0^t h(τ, p(τ)) dτ``, added to every layer's attention input: ``x_i + p(0.1·i)`` (eq. 4, 10).
 
     ``h(τ, p) = W_2 tanh(W_1 p + w_τ τ + b_1) + b_2`` is one network for all layers; ``initial`` p(0), (layers, D), is each
-    layer's own. Solved by torchdiffeq's Runge-Kutta method of order 4, ``--floater-stride`` tokens per step, with cubic
+    layer's own. Solved by torchdiffeq's Runge-Kutta method of order 4, ``--floater-stride`` tokens per step, with Hermite's cubic
     interpolation between; a fixed grid, so that a longer sequence has the same positions where a shorter one has any.
 
     h starts near 0, and so all tokens at nearly the same p, which makes it slow in the order task of FIDELITY.md.
@@ -54,8 +54,8 @@ class Floater(Scheme):
         nn.init.xavier_normal_(self.weight1)
         nn.init.xavier_normal_(self.weight2, gain=0.1)
 
-    def dynamics(self, time: Tensor, p: Tensor) -> Tensor:
-        """h: (), (layers, D) -> (layers, D)"""
+    def dynamics(self, time: Tensor | float, p: Tensor) -> Tensor:
+        """h: () or (…, 1, 1), (…, layers, D) -> (…, layers, D)"""
         weight1, time_weight, bias1, weight2, bias2 = map(
             precise, (self.weight1, self.time_weight, self.bias1, self.weight2, self.bias2)
         )
@@ -67,16 +67,33 @@ class Floater(Scheme):
 
     def _solve(self, n: int) -> Tensor:
         """(n, layers, D)"""
-        steps = -(-max(n - 1, 1) // self.options.stride)  # whole strides, so that the grid does not depend on n
-        initial = precise(self.initial)
-        if initial.is_meta:  # the solver looks at values, and there are none yet while a model is built to be loaded
+        stride, initial = self.options.stride, precise(self.initial)
+        if initial.is_meta:  # there are no values yet while a model is built to be loaded
             return initial.new_empty(n, *initial.shape)
-        try:
-            from torchdiffeq import odeint
-        except ModuleNotFoundError:
-            raise InputError(
-                "floater solves a differential equation with the package torchdiffeq: pip install torchdiffeq"
-            ) from None
-        tokens = torch.arange(steps * self.options.stride + 1, device=initial.device, dtype=initial.dtype)
-        options = {"step_size": self.options.stride * TOKEN, "interp": "cubic"}
-        return odeint(self.dynamics, initial, tokens * TOKEN, method="rk4", options=options)[:n]
+        step = stride * TOKEN
+        grid = [i * step for i in range(-(-max(n - 1, 1) // stride) + 1)]  # whole strides, so that it does not depend on n
+        p = _integrate(self.dynamics, initial, grid)  # (grid, layers, D)
+        count = torch.arange(max(stride + 1, len(grid)), device=p.device, dtype=p.dtype)[:, None, None]
+        slope, u = self.dynamics(count[: len(grid)] * step, p) * step, count[1 : stride + 1] / stride
+        p0, p1, slope0, slope1 = (x[:, None] for x in (p[:-1], p[1:], slope[:-1], slope[1:]))
+        weights = (1 + 2 * u) * (1 - u) ** 2, u**2 * (3 - 2 * u), u * (1 - u) ** 2, u**2 * (u - 1)  # Hermite's cubic
+        between = weights[0] * p0 + weights[1] * p1 + weights[2] * slope0 + weights[3] * slope1  # (grid - 1, stride, layers, D)
+        return torch.cat([initial[None], between.flatten(0, 1)])[:n]
+
+
+def _integrate(dynamics: Callable[[float, Tensor], Tensor], initial: Tensor, times: list[float]) -> Tensor:
+    """p at these times, (times, …), by one step of Runge and Kutta between each two.
+
+    ``torchdiffeq.odeint`` takes the times as a tensor on the device of p, which its loop reads at every step, so that the host
+    would wait for a GPU. Its solver takes plain numbers.
+    """
+    try:
+        import torchdiffeq
+    except ModuleNotFoundError:
+        raise InputError("floater solves a differential equation with the package torchdiffeq: pip install torchdiffeq") from None
+
+    def derivative(time: float, p: Tensor, perturb: object = None) -> Tensor:
+        return dynamics(time, p)
+
+    derivative.callback_step = lambda *_: None  # type: ignore[attr-defined]
+    return torchdiffeq._impl.fixed_grid.RK4(derivative, initial, atol=0.0).integrate(times)

@@ -8,9 +8,12 @@ import threading
 
 import pytest
 import torch
+from fairseq.distributed import utils as distributed_utils
+from fairseq.trainer import Trainer
 from torch.ops import aten
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fairseq_posenc.compat.leaving import request
 from fairseq_posenc.families import expressions
 from fairseq_posenc.transformer import Encoder, EncoderConfig, Layout
 
@@ -85,8 +88,37 @@ def test_others_do_wait(step, train, values):
         train(step, step, values)
 
 
-@pytest.mark.parametrize("name", [name for name in expressions() if name != "floater"])  # whose solver looks at its steps
+def test_to_know_who_was_asked_to_leave_off_nothing_waits(monkeypatch):
+    """An update of fairseq's own trainer on two GPUs, where what processes sum up is on the device."""
+
+    class Task:
+        logging_outputs_can_be_summed = staticmethod(lambda criterion: True)
+
+    class OneOfTwo(Trainer):
+        data_parallel_world_size, data_parallel_process_group, device, task = 2, None, torch.device("cpu"), Task()
+
+        def __init__(self):
+            pass
+
+        def get_criterion(self):
+            return None
+
+    monkeypatch.setattr(
+        distributed_utils, "all_reduce_dict", lambda data, **_: {name: torch.tensor(2.0 * value) for name, value in data.items()}
+    )
+    monkeypatch.setattr(request, "everywhere", 0.0)
+    trainer = OneOfTwo()
+    for asked in (False, True):
+        monkeypatch.setattr(request, "here", asked)
+        trainer._aggregate_logging_outputs([{"loss": 1.0}], 8)
+        with NothingWaits():
+            assert request.of(trainer) == asked
+
+
+@pytest.mark.parametrize("name", expressions())
 def test_no_scheme_waits(name):
+    if name == "floater":
+        pytest.importorskip("torchdiffeq")
     sizes = {"layers": 2, "dim": 8, "ffn_dim": 8, "heads": 2, "max_positions": 12}
     encoder = Encoder(EncoderConfig(vocab_size=20, positions=expressions()[name], **sizes))
     tokens = torch.randint(4, 20, (2, 12))
