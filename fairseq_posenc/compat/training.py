@@ -22,7 +22,8 @@ BOUNDS: dict[str, tuple[str, Callable[[float], bool]]] = {  # of fairseq's optio
         ("at least 1 is needed", lambda number: number >= 1),
     ),
     **dict.fromkeys(
-        ("dataset.num_workers", "optimization.lr"), ("at least 0 is needed, and finite", lambda number: 0 <= number < math.inf)
+        ("dataset.num_workers", "optimization.lr", "task.pack_examples"),
+        ("at least 0 is needed, and finite", lambda number: 0 <= number < math.inf),
     ),
     "common.seed": ("a number from 0 to 2^32 - 1 is needed, as NumPy takes it", lambda number: 0 <= number < 1 << 32),
     "task.mask_prob": ("a number between 0 and 1 is needed", lambda number: 0 < number < 1),

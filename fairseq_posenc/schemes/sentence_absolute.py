@@ -15,19 +15,22 @@ from .absolute import Absolute
 from .base import register
 
 
-def within_sentences(tokens: Tensor, separator: int, first: int) -> Tensor:
-    """(B, n) tokens -> (B, n) positions from 0, restarting at ``first`` after every separator, which ends its sentence."""
+def within_sentences(tokens: Tensor, positions: Tensor, separator: int, first: int) -> Tensor:
+    """(B, n) tokens and their positions in the document -> (B, n) positions from 0, restarting after every separator, which ends
+    its sentence: at ``first``, or at 0 where a document begins with the symbol that the row begins with, ``<s>``."""
     index = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
     after_separator = F.pad(tokens[:, :-1] == separator, (1, 0))
     starts = torch.where(after_separator, index, 0).cummax(dim=1).values
-    return index - starts + first * (starts > 0)
+    from_zero = (positions == 0) & (tokens == tokens[:, :1])
+    return index - starts + first * ~from_zero.gather(1, starts)
 
 
 @register
 class SentenceAbsolute(Absolute):
     """``x_i = w_i + p_t`` where t is the position within the sentence. ``weight`` is (n, D).
 
-    The first word of every sentence is at 1: in the first sentence of a sample, ``<s>`` is at 0.
+    The first word of every sentence is at 1: in the first sentence of a sample, or of an example in a row of several, ``<s>`` is
+    at 0.
     """
 
     name = "sentence_absolute"
@@ -44,4 +47,5 @@ class SentenceAbsolute(Absolute):
         if sample.tokens is None or self.settings.separator is None:
             raise InputError("sentence_absolute finds sentences by their separator token, so it needs tokens, not embeddings")
         self.require_length(window.keys)
-        return F.embedding(within_sentences(sample.tokens, self.settings.separator, self.options.first), self.weight)
+        places = within_sentences(sample.tokens, sample.positions, self.settings.separator, self.options.first)
+        return F.embedding(places, self.weight)

@@ -18,10 +18,10 @@ from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..errors import FieldError, Refused
-from ..models.flags import flag
+from ..errors import Refused
 from ..models.options import ONE_SHAPE
 from ..models.roberta import PosencRobertaModel
+from .reach import require_restart
 
 WIDTH = 8  # positions; what tensor cores take at once
 
@@ -121,10 +121,7 @@ class StaticMaskedLMTask(MaskedLMTask):
         if not isinstance(model, PosencRobertaModel):
             raise Refused(f"--task {ONE_SHAPE} trains the architectures of fairseq_posenc: name one, as in --arch roberta_tisa")
         if self.cfg.document_mask:
-            try:
-                model.encoder.sentence_encoder.positions.require_restart()
-            except FieldError as error:
-                raise Refused(f"--document-mask: {error.named(flag)}") from error
+            require_restart(model, "--document-mask")
         return model
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""Rows that are longer than the model takes."""
+"""What a model's positions take: how long rows may be, and whether positions can be counted anew within one."""
 
 from typing import Any
 
@@ -6,7 +6,8 @@ import numpy as np
 from fairseq.models import BaseFairseqModel
 from fairseq.tasks import FairseqTask
 
-from ..errors import Refused
+from ..errors import FieldError, Refused
+from ..models.flags import flag
 from ..models.options import reach
 from ..models.roberta import PosencRobertaModel
 
@@ -40,3 +41,15 @@ class ReachTask(FairseqTask):
 
     def max_positions(self) -> None:
         return None
+
+
+def require_restart(model: PosencRobertaModel, asked: str) -> None:
+    """Refuse to count positions anew within a row where the model cannot.
+
+    Raises:
+        Refused: a scheme depends on where in the row a token stands; names the flag ``asked`` that needs it.
+    """
+    try:
+        model.encoder.sentence_encoder.positions.require_restart()
+    except FieldError as error:
+        raise Refused(f"{asked}: {error.named(flag)}") from error

@@ -4,12 +4,14 @@ fairseq's own draws batches at random, so that most of a batch is padding. Rows 
 this task imposes no limit of its own; rows beyond the model's are refused.
 """
 
+from dataclasses import dataclass, field
+
 import numpy as np
-from fairseq.data import SortDataset, data_utils
+from fairseq.data import FairseqDataset, SortDataset, data_utils
 from fairseq.tasks import register_task
 from fairseq.tasks.sentence_prediction import SentencePredictionConfig, SentencePredictionTask
 
-from .reach import ReachTask
+from .packing import HELP, PackingTask
 
 WIDTH = 8  # tokens; lengths within one stretch of this count as like, which keeps some chance in the batches
 
@@ -21,14 +23,19 @@ def order_by_length(sizes: np.ndarray, seed: int) -> list[np.ndarray]:
     return [permutation, sizes // WIDTH]
 
 
-@register_task("sentence_prediction_by_length", dataclass=SentencePredictionConfig)
-class SentencePredictionByLength(ReachTask, SentencePredictionTask):
+@dataclass
+class SentencePredictionByLengthConfig(SentencePredictionConfig):
+    pack_examples: int = field(default=0, metadata={"help": HELP})
+
+
+@register_task("sentence_prediction_by_length", dataclass=SentencePredictionByLengthConfig)
+class SentencePredictionByLength(PackingTask, SentencePredictionTask):
     """Classification of, or regression on, sentences and pairs of sentences."""
 
-    def load_dataset(self, split: str, combine: bool = False, **kwargs) -> SortDataset:
+    def load_dataset(self, split: str, combine: bool = False, **kwargs) -> FairseqDataset:
         dataset = super().load_dataset(split, combine, **kwargs)
         self.require_reach(dataset.sizes[0], split)
         if not self.cfg.no_shuffle:
             dataset = SortDataset(dataset, sort_order=order_by_length(dataset.sizes[0], self.cfg.seed))
-        self.datasets[split] = dataset
-        return dataset
+        self.datasets[split] = self.packed(dataset)
+        return self.datasets[split]

@@ -16,6 +16,7 @@ import torch
 from fairseq.data import (
     BaseWrapperDataset,
     Dictionary,
+    FairseqDataset,
     IdDataset,
     NestedDictionaryDataset,
     NumelDataset,
@@ -33,7 +34,7 @@ from torch import Tensor
 from ..errors import InputError
 from ..models.heads import SpanHead
 from ..vocabulary import load_dictionary
-from .reach import ReachTask
+from .packing import HELP, PackingTask
 from .sentence_prediction import order_by_length
 
 
@@ -43,6 +44,7 @@ class SquadConfig(FairseqDataclass):
     max_positions: int = field(
         default=512, metadata={"help": "positions that the model learns where its scheme learns each (as in pretraining)"}
     )
+    pack_examples: int = field(default=0, metadata={"help": HELP})
     seed: int = II("common.seed")
 
 
@@ -54,7 +56,7 @@ class SpanTargets(BaseWrapperDataset):
 
 
 @register_task("squad", dataclass=SquadConfig)
-class SquadTask(ReachTask):
+class SquadTask(PackingTask):
     """Trains a model to point at answers. Goes with the criterion ``squad``."""
 
     def __init__(self, cfg: SquadConfig, dictionary: Dictionary) -> None:
@@ -65,7 +67,7 @@ class SquadTask(ReachTask):
     def setup_task(cls, cfg: SquadConfig, **kwargs: Any) -> "SquadTask":
         return cls(cfg, load_dictionary(Path(cfg.data)))
 
-    def load_dataset(self, split: str, combine: bool = False, **kwargs: Any) -> SortDataset:
+    def load_dataset(self, split: str, combine: bool = False, **kwargs: Any) -> FairseqDataset:
         """Load one split.
 
         Raises:
@@ -99,7 +101,7 @@ class SquadTask(ReachTask):
             },
             sizes=[windows.sizes],
         )
-        self.datasets[split] = SortDataset(nested, sort_order=order_by_length(windows.sizes, self.cfg.seed))
+        self.datasets[split] = self.packed(SortDataset(nested, sort_order=order_by_length(windows.sizes, self.cfg.seed)))
         return self.datasets[split]
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> BaseFairseqModel:
@@ -118,19 +120,18 @@ class SquadTask(ReachTask):
         return self.dictionary
 
 
-def mask_scores(scores: Tensor, tokens: Tensor, context: Tensor, pad: int) -> Tensor:
+def mask_scores(scores: Tensor, lengths: Tensor, context: Tensor) -> Tensor:
     """Leave only ``<s>`` and the context as places of an answer.
 
     Args:
         scores: (B, n, 2), of the span head.
-        tokens: (B, n), the windows, padded on the right.
+        lengths: (B,), the tokens of each window; what is beyond them is padding.
         context: (B,), the first token of each window's context.
-        pad: the padding symbol.
 
     Returns:
         (B, n, 2) float32, minus infinity at the question and the separators.
     """
-    place = torch.arange(tokens.shape[1], device=tokens.device)
-    last = tokens.ne(pad).sum(1) - 1  # the closing </s>
-    allowed = (place == 0) | ((place >= context[:, None]) & (place < last[:, None]))
+    place = torch.arange(scores.shape[1], device=scores.device)
+    last = lengths[:, None] - 1  # the closing </s>
+    allowed = (place == 0) | ((place >= context[:, None]) & (place < last))
     return scores.float().masked_fill(~allowed[..., None], float("-inf"))

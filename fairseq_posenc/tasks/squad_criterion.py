@@ -18,13 +18,12 @@ class SquadCriterion(FairseqCriterion):
     """Cross-entropy of the answer's first and of its last token, the mean of both, over ``<s>`` and the context."""
 
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Any, int, dict[str, Any]]:
-        tokens = sample["net_input"]["src_tokens"]
         context, start, end = sample["target"].unbind(1)
         scores, _ = model(**sample["net_input"])
-        starts, ends = mask_scores(scores, tokens, context, self.padding_idx).unbind(-1)
+        starts, ends = mask_scores(scores, sample["net_input"]["src_lengths"], context).unbind(-1)
         loss = (F.cross_entropy(starts, start, reduction="sum") + F.cross_entropy(ends, end, reduction="sum")) / 2
         correct = (starts.argmax(1) == start) & (ends.argmax(1) == end)
-        count = len(tokens)
+        count = len(context)
         logged = {
             "loss": loss.data,
             "ncorrect": correct.sum(),

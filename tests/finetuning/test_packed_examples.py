@@ -1,0 +1,55 @@
+"""``--train-flags '--pack-examples N'`` of ``glue`` and ``squad``: the same results from fuller rows."""
+
+import json
+import re
+
+import pytest
+
+from fairseq_posenc import cli
+
+from .glue_files import write_task
+from .squad_files import write_squad
+
+SAME = ["--lrs", "1e-3", "--seeds", "1", "--epochs", "1", "--batch-size", "8", "--dropout", "0", "--attention-dropout", "0"]
+WINDOWS = ["--version", "2.0", "--max-length", "40", "--doc-stride", "12", "--max-question-length", "16"]
+FILLED = re.compile(r"--pack-examples 60: tokens fill ([\d.]+)% of the rows of (\w+), ([\d.]+)% without it")
+LOSS = re.compile(r'"(?:train|valid)_loss": "([\d.]+)"')
+
+
+def run(command, out, *flags):
+    """The scores of the one run, the losses that fairseq logged, and what it said of rows."""
+    assert cli.main([*command, "--out", str(out), *SAME, *flags]) == 0
+    (result,) = out.glob("runs/*/*/result.json")
+    log = (result.parent / "train.log").read_text()
+    losses = [float(loss) for loss in LOSS.findall(log)]
+    assert len(losses) == 2
+    return json.loads(result.read_text())["scores"], losses, FILLED.findall(log)
+
+
+@pytest.mark.parametrize("name", ["SST-2", *(pytest.param(name, marks=pytest.mark.slow) for name in ("STS-B", "SQuAD"))])
+def test_the_same_losses_and_scores(name, checkpoint, tmp_path):
+    data, source = tmp_path / "data", ["--data", str(tmp_path / "data"), "--checkpoint", str(checkpoint)]
+    if name == "SQuAD":
+        write_squad(data, "2.0", paragraphs=3)
+        command = ["squad", *source, *WINDOWS]
+    else:
+        write_task(data, name, rows=24)
+        command = ["glue", *source, "--tasks", name]
+    scores, losses, said = run(command, tmp_path / "padded")
+    assert not said
+    packed_scores, packed_losses, said = run(command, tmp_path / "packed", "--train-flags", "--pack-examples 60")
+    assert packed_losses == pytest.approx(losses, abs=2e-3)  # they are logged with three decimals
+    for key, expected in scores.items():
+        assert packed_scores[key] == pytest.approx(expected, abs=1e-3)
+    assert {split for _, split, _ in said} == {"train", "valid"}
+    assert len(said) == 2
+    for now, _, before in said:
+        assert 50 < float(before) <= float(now) <= 100
+
+
+@pytest.mark.slow
+def test_positions_that_count_from_the_row_are_refused_before_training(pretrain, tmp_path, capsys):
+    write_task(tmp_path / "data", "SST-2", rows=8)
+    command = ["glue", "--data", str(tmp_path / "data"), "--tasks", "SST-2", "--checkpoint", str(pretrain("roberta_tupe_a_tiny"))]
+    assert cli.main([*command, "--out", str(tmp_path / "out"), *SAME, "--train-flags", "--pack-examples 60"]) != 0
+    assert "--pack-examples: the scheme 'untied' of --positions untied+reset counts positions from" in capsys.readouterr().err
