@@ -85,7 +85,7 @@ def sharded_train(argv: list[str]) -> int:
 
 def _command(line: str, out: str, seconds: float = 60, name: str | None = None) -> Job:
     words = line.split()
-    goes_on = words[0] in ("prepare", "glue", "squad", "analyze", "extrapolate")
+    goes_on = words[0] in ("prepare", "glue", "squad", "analyze", "extrapolate", "bench")
     return Job(name or words[0], tuple(words), out, cli.main, seconds, goes_on=goes_on)
 
 
@@ -124,6 +124,8 @@ JOBS = (
     _command("init-tisa absolute/checkpoint_last.pt --kernels 2 --replace --out fitted/model.pt", "fitted", 120),
     _command("plan --arch roberta_m4m_tiny --nodes 2 --gpus-per-node 2 --deepspeed-config zero.json --batch-size 2 "
              "--tokens-per-sample 64 --vocab-size 500", "plan", 120),
+    _command("bench --schemes tisa,m4 --baseline absolute --attention-backend auto,eager --size tiny --layers 1 --vocab-size 50 "
+             "--tokens 9,16 --batch-size 1 --repeats 1 --device cpu --out bench-out", "bench-out", 240),
     _command("schemes", "none"),
     _command("parameters", "none"),
 )  # fmt: skip
