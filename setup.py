@@ -49,7 +49,6 @@ EXTRAS = {
     "deepspeed": ["deepspeed>=0.19.8,<0.20"],  # its engine's internals are relied on; see fairseq_posenc/deepspeed
     "hf": ["transformers>=4.57,<6", "safetensors", "accelerate"],  # the last for its Trainer
     "hub": ["datasets>=4"],  # which no longer runs a data set's own code
-    "floater": ["torchdiffeq>=0.2.3,<0.3"],  # whose solver is used without the function around it; see schemes/floater.py
     "plots": ["matplotlib"],
     "glue": ["scikit-learn", "scipy"],
     # setuptools 70.1 builds wheels by itself; a test of the packaging uses it.
@@ -59,7 +58,7 @@ EXTRAS = {
         "pytest-xdist",
         "hypothesis",
         "mypy>=2,<3",
-        "torchdiffeq>=0.2.3,<0.3",
+        "torchdiffeq",
         "ruff",
         "pre-commit",
         "safetensors",

@@ -27,7 +27,6 @@ EXTRAS = {  # package -> the extra of setup.py that brings it
     "safetensors": "hf",
     "accelerate": "hf",
     "datasets": "hub",
-    "torchdiffeq": "floater",
     "matplotlib": "plots",
     "sklearn": "glue",
     "scipy": "glue",

@@ -4,7 +4,7 @@
 #   bash scripts/every_architecture.sh                 or, on other data: bash scripts/every_architecture.sh DATA-BIN
 set -euo pipefail
 project=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-bash "$project/scripts/setup_venv.sh" floater
+bash "$project/scripts/setup_venv.sh"
 . "$project/.venv/bin/activate"
 data=${1:-quickstart/data}
 [ -e "$data/dict.txt" ] || { echo "$data is not a data-bin: run scripts/quickstart.sh first, or name one" >&2; exit 1; }

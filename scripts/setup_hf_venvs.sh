@@ -21,8 +21,8 @@ setup() { # folder, requirement
     fi
     "$python" -m venv --clear "$1"
   fi
-  # accelerate is what Trainer needs, torchdiffeq what models with floater do.
-  "$1/bin/python" -m pip install --quiet 'torch>=2.6,<2.14' "$2" accelerate torchdiffeq
+  # accelerate is what Trainer needs.
+  "$1/bin/python" -m pip install --quiet 'torch>=2.6,<2.14' "$2" accelerate
   touch "$stamp"
 }
 setup .venv-hf4 'transformers==4.57.*'

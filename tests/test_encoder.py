@@ -151,8 +151,6 @@ def test_narrow_embeddings_meet_their_positions_before_the_projection(positions:
 
 @pytest.mark.parametrize("positions", sorted({*expressions().values(), EVERY_TERM, "sinusoidal+rope"}))
 def test_positions_count_the_tokens_wherever_the_padding_stands(positions: str) -> None:
-    if "floater" in positions:
-        pytest.importorskip("torchdiffeq")
     encoder, tokens = make(positions), sequence(6)
     right = torch.nn.functional.pad(tokens, (0, 3), value=PAD)
     left, around = right.roll(3, 1), right.roll(1, 1)

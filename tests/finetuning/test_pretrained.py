@@ -55,8 +55,6 @@ SLOW = [name for name in TINY if name.startswith("albert_") and name != "albert_
 
 @pytest.mark.parametrize("arch", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in TINY])
 def test_every_architecture_is_taken_over_whole(arch, checkpoint, data_bin, tmp_path):
-    if "floater" in arch:
-        pytest.importorskip("torchdiffeq")
     parser = options.get_training_parser()
     flags = ["--task", "masked_lm", "--tokens-per-sample", "32", "--batch-size", "1", "--arch", arch]
     cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, [str(data_bin), *flags]))

@@ -171,8 +171,6 @@ def test_the_tokenizer_is_transformers_own(saved, toy_text, tmp_path):
 @pytest.mark.parametrize("name", expressions())
 def test_every_scheme_is_exported(name, prepared, tmp_path):
     """As this project's own class, but with absolute positions, which transformers' ALBERT has too."""
-    if name == "floater":
-        pytest.importorskip("torchdiffeq")
     path = save(make_model(f"albert_{name}_tiny", prepared, embedding_size=8), tmp_path / "checkpoint.pt", prepared)
     checkpoint = Checkpoint(path, prepared, "lm")
     model, left_out = to_transformers(checkpoint)

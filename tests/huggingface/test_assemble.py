@@ -23,8 +23,7 @@ def imported(source):
 @pytest.mark.parametrize("expression", sorted(set(expressions().values())))
 def test_needs_pytorch_and_transformers_only(expression):
     source = assemble.assemble(expression)
-    extra = {"torchdiffeq"} if expression == "floater" else set()
-    assert set(imported(source)) - set(sys.stdlib_module_names) == {"torch", "transformers"} | extra
+    assert set(imported(source)) - set(sys.stdlib_module_names) == {"torch", "transformers"}
     assert source == assemble.assemble(expression)
 
 

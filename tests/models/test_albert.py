@@ -52,8 +52,6 @@ def test_sizes_are_the_published_models(size, parameters):
 
 @pytest.mark.parametrize("name", expressions())
 def test_every_scheme_trains(name):
-    if name == "floater":
-        pytest.importorskip("torchdiffeq")
     for size in ALBERT.sizes:
         assert ARCH_MODEL_REGISTRY[ALBERT.architecture(name, size)] is PosencAlbertModel
     model = build(ALBERT.architecture(name, "_tiny"), Task(), **TINY)

@@ -55,8 +55,6 @@ def expected(stock_configuration):
 
 @pytest.mark.parametrize("name", expressions())
 def test_every_architecture_gets_the_same_batches(name, stock_configuration, expected):
-    if name == "floater":
-        pytest.importorskip("torchdiffeq")
     found = list(batches(stock_configuration, f"roberta_{name}_tiny"))
     assert len(found) == len(expected)
     assert all(torch.equal(mine, theirs) for mine, theirs in zip(found, expected, strict=True))

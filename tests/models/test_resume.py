@@ -165,7 +165,6 @@ def neighbour(value, limits):
 
 @pytest.mark.parametrize("name", expressions())
 def test_the_options_of_the_schemes_in_use_decide(name):
-    pytest.importorskip("torchdiffeq")
     model = complete(Namespace(positions=expressions()[name], encoder_embed_dim=24), None)
     for option, declared in option_fields().items():
         other = copy.deepcopy(model)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import sys
 from typing import Any
 
 import pytest
@@ -128,11 +127,6 @@ def test_t5_needs_distances_beyond_its_exact_buckets() -> None:
     refused("t5", "t5_max_distance 16 must be greater than half of t5_buckets 32", t5_max_distance=16)
 
 
-def test_floater_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torchdiffeq", None)
-    refused("floater", "pip install .*torchdiffeq")
-
-
 @pytest.mark.parametrize("expression", ["reset", "absolute+reset", "rope+reset"])
 def test_reset_needs_something_to_replace(expression: str) -> None:
     refused(expression, f"positions '{expression}'".replace("+", r"\+"))
@@ -205,6 +199,4 @@ def test_every_sum_of_two_runs_or_is_refused(name: str) -> None:
 
 
 def make(expression: str) -> Positions:
-    if "floater" in expression:
-        pytest.importorskip("torchdiffeq")
     return Positions(expression, SETTINGS)

@@ -80,8 +80,6 @@ def example(length):
 
 @pytest.mark.parametrize("name", expressions())
 def test_scores_and_gradients_are_those_of_the_padded_batch(name):
-    if name == "floater":
-        pytest.importorskip("torchdiffeq")
     if name in FROM_THE_ROW or name.startswith(("tupe", "bert_ad")):
         with pytest.raises(
             Refused, match=r"^--pack-examples: the scheme '\w+' of --positions \S+ counts positions from the start"
