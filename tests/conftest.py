@@ -20,13 +20,13 @@ Run = Callable[..., subprocess.CompletedProcess]
 
 @pytest.fixture(scope="session")
 def run() -> Run:
-    """``run(command, *arguments, cwd=..., check=..., **environment variables)`` for the commands of this environment.
+    """``run(command, *arguments, cwd=..., check=..., limit=..., **environment variables)`` for the commands of this environment.
 
-    What they write, to either stream, is in ``stdout``.
+    What they write, to either stream, is in ``stdout``. ``limit`` is in seconds.
     """
     scripts = Path(sys.executable).parent
 
-    def run(command, *arguments, cwd=None, check=True, **variables):
+    def run(command, *arguments, cwd=None, check=True, limit=300, **variables):
         completed = subprocess.run(
             [scripts / command, *map(str, arguments)],
             cwd=cwd,
@@ -34,7 +34,7 @@ def run() -> Run:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=300,
+            timeout=limit,
         )
         if check:
             assert completed.returncode == 0, completed.stdout

@@ -45,7 +45,9 @@ def accuracy(output: str) -> float:
 
 
 def train(run, data: Path, save_dir: Path, arch: str, updates: int, *flags: str) -> Path:
-    run("fairseq-train", data, "--arch", arch, *TRAINING, "--max-update", updates, "--save-dir", save_dir, *flags)
+    """The last checkpoint of a training of about a minute, which on a busy machine may take many."""
+    flags = (*flags, "--max-update", updates, "--save-dir", save_dir)
+    run("fairseq-train", data, "--arch", arch, *TRAINING, *flags, limit=1800)
     return save_dir / "checkpoint_last.pt"
 
 
