@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import NamedTuple
 
-from fairseq_posenc.errors import InputError
+from fairseq_posenc.errors import InputError, sentence
 from fairseq_posenc.output import only_results
 from fairseq_posenc.version import __version__
 
@@ -85,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (InputError, OSError) as error:
         if options.traceback:
             raise
-        print(f"{name}: {_message(error)}", file=sys.stderr)
+        print(f"{name}: {sentence(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"\n{name}: interrupted. The same command resumes from here.", file=sys.stderr)
@@ -126,13 +126,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("command", metavar="COMMAND", choices=COMMANDS, help="one of those below")
     parser.add_argument("arguments", metavar="…", nargs=argparse.REMAINDER, help="the command's own")
     return parser
-
-
-def _message(error: InputError | OSError) -> str:
-    """The error as a sentence: what the operating system reports comes as a number, a phrase and a file."""
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return str(error)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,13 @@ class Refused(InputError):
     """A run that cannot work. Every process of it finds the same, so that only one reports it."""
 
 
+def sentence(error: Exception) -> str:
+    """What an interface says of an error: what the operating system reports comes as a number, a phrase and a file."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)
+
+
 def nearest(name: str, known: Iterable[str], most: int = 3) -> list[str]:
     """The known names that are most like this one; none where none is."""
     return difflib.get_close_matches(name, list(known), n=most, cutoff=0.5)

@@ -16,9 +16,10 @@ import torch
 from torch import distributed
 
 from fairseq_posenc.compat import launchers, leaving
-from fairseq_posenc.compat.exits import REFUSED, leave_together, refuse
+from fairseq_posenc.compat.exits import REFUSED, leave_together
+from fairseq_posenc.compat.using import use
 from fairseq_posenc.compat.view import replaced
-from fairseq_posenc.errors import InputError, Refused
+from fairseq_posenc.errors import Refused
 from fairseq_posenc.files import holder, sole_writer
 
 logger = logging.getLogger(__name__)
@@ -43,7 +44,7 @@ def surround_trainings() -> None:
 
     @functools.wraps(call_main)
     def call_main_around(cfg, main, **kwargs):
-        main = functools.partial(_train if _is_training(main) else _use, main)
+        main = functools.partial(_train if _is_training(main) else use, main)
         with leaving.handling(leaving.pass_on):
             try:
                 call_main(cfg, main, **kwargs)
@@ -71,14 +72,6 @@ def _train(main: Callable, cfg: Any, **kwargs: Any) -> None:
         leave_together(REFUSED)
     if request.granted:
         leave_together(leaving.LEFT_OFF)
-
-
-def _use(main: Callable, cfg: Any, **kwargs: Any) -> None:
-    """``main`` of a program that runs a trained model."""
-    try:
-        main(cfg, **kwargs)
-    except InputError as error:
-        refuse(str(error))
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fairseq.models.roberta import RobertaModel
 from fairseq.models.roberta.model import RobertaEncoder, RobertaLMHead
 from fairseq.tasks import FairseqTask
+from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
 from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor, nn
@@ -120,9 +121,10 @@ class PosencRobertaModel(RobertaModel):
         Raises:
             InputError: a configuration without meaning, or a task that needs a decoder; the message names the flag.
         """
-        if isinstance(task, TranslationTask):
+        if isinstance(task, (TranslationTask, LanguageModelingTask)):
+            name = "translation" if isinstance(task, TranslationTask) else "language_modeling"
             raise Refused(
-                "--task translation generates text, and this model is an encoder, without a decoder: train one of --arch "
+                f"--task {name} generates text, and this model is an encoder, without a decoder: train one of --arch "
                 "transformer_… (fairseq-posenc schemes lists the schemes), or name its checkpoint"
             )
         args = complete(args, task.cfg)

@@ -61,5 +61,10 @@ def load_into(model: nn.Module, state: StateDict, fault: str) -> None:
     except KeyError as error:
         raise InputError(f"{fault}: it lacks {error}") from error
     except RuntimeError as error:
-        reason = " ".join(str(error).partition(":")[2].split())  # a line for each parameter
-        raise InputError(f"{fault}: {reason[:500]}{' …' if len(reason) > 500 else ''}") from error
+        raise InputError(f"{fault}: {misfit(error)}") from error
+
+
+def misfit(error: RuntimeError) -> str:
+    """What PyTorch found that does not fit, without its first line, and not all where that is long."""
+    reason = " ".join(str(error).partition(":")[2].split())  # a line for each parameter
+    return f"{reason[:500]}{' …' if len(reason) > 500 else ''}"

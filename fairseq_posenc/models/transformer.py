@@ -10,6 +10,7 @@ from typing import Any
 from fairseq.data import Dictionary
 from fairseq.models import FairseqEncoder, FairseqEncoderDecoderModel
 from fairseq.tasks import FairseqTask
+from fairseq.tasks.language_modeling import LanguageModelingTask
 from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor, nn
 
@@ -73,6 +74,11 @@ class PosencTransformerModel(FairseqEncoderDecoderModel):
         Raises:
             InputError: a configuration without meaning; the message names the flag.
         """
+        if isinstance(task, LanguageModelingTask):
+            raise Refused(
+                "--task language_modeling is for a decoder alone, and this model translates: give --task translation, or name a "
+                "model of --arch transformer_lm_…"
+            )
         source, target = task.source_dictionary, task.target_dictionary
         args = complete(args, task.cfg, TRANSLATION_OPTIONS)
         if args.share_all_embeddings and source != target:

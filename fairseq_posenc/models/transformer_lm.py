@@ -9,6 +9,7 @@ from typing import Any
 from fairseq.data import Dictionary
 from fairseq.models import FairseqLanguageModel
 from fairseq.tasks import FairseqTask
+from fairseq.tasks.translation import TranslationTask
 from omegaconf import DictConfig
 
 from ..errors import Refused
@@ -49,6 +50,11 @@ class PosencLanguageModel(FairseqLanguageModel):
         Raises:
             InputError: a configuration without meaning; the message names the flag.
         """
+        if isinstance(task, TranslationTask):
+            raise Refused(
+                "--task translation is for an encoder and a decoder, and this model is a decoder alone: give --task "
+                "language_modeling, or name a model of --arch transformer_…"
+            )
         if len(task.target_dictionary) != len(task.source_dictionary):
             raise Refused("--output-dictionary-size is for models with another output than this one's: leave it out")
         args = complete(args, task.args, LANGUAGE_MODEL_OPTIONS)
