@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
+import io
 import json
+import os
+import re
+import shutil
 import subprocess
 import sys
+import tarfile
 from argparse import Namespace
 from pathlib import Path
 
 import pytest
 import torch
+from commands import environment
 from fairseq.data import data_utils
 from fairseq.tasks.translation import TranslationTask
 
 from fairseq_posenc.errors import InputError
+from fairseq_posenc.files import sha256
 from fairseq_posenc.runs.grid import RESULT
 from fairseq_posenc.vocabulary.learning import train
 
@@ -125,6 +133,98 @@ def test_a_finished_run_is_not_repeated_and_other_flags_are_refused(tmp_path, mo
     monkeypatch.setattr(sys, "argv", [*command, "--", "--max-update", "6"])
     with pytest.raises(SystemExit, match=r"^ablations\.py: .*is of another configuration"):
         module.main()
+
+
+PIECES, LINES = 40, 300  # of the vocabulary, and of each archive
+CURL = """#!/bin/bash
+while [[ $# -gt 1 ]]; do [[ $1 == -o ]] && out=$2; shift; done
+echo "$1" >> fetched
+cp "served/${1##*/}" "$out" 2> /dev/null || exit 22
+"""
+SACREBLEU = """#!/bin/bash
+printf 'one two\\nthree\\n'
+"""
+
+
+@pytest.fixture
+def wmt14(tmp_path):
+    """``wmt14(language, sums_of_ours)`` runs the script where small archives of the right layout are served.
+
+    With ``sums_of_ours`` it is a copy that knows their checksums, and wants fewer pieces.
+    """
+    served, bin_folder = tmp_path / "served", tmp_path / "bin"
+    served.mkdir()
+    bin_folder.mkdir()
+    for name, program in (("curl", CURL), ("sacrebleu", SACREBLEU)):
+        (bin_folder / name).write_text(program)
+        (bin_folder / name).chmod(0o755)
+    code, sums = (FOLDER / "wmt14.sh").read_text(), {}
+    for path, published in re.findall(r"^(wmt\S+) (\S+) ", code, re.M):
+        archive = served / path.rpartition("/")[2]
+        with tarfile.open(archive, "w:gz" if archive.suffix == ".tgz" else "w") as tar:
+            for language in ("de", "fr"):
+                for side in ("en", language):
+                    name, content = f"training/{archive.stem}.{language}-en.{side}", text_of(side, archive.stem)
+                    if "giga" in path:
+                        name, content = f"giga-fren.release2.fixed.{side}.gz", gzip.compress(content)
+                    entry = tarfile.TarInfo(name)
+                    entry.size = len(content)
+                    tar.addfile(entry, io.BytesIO(content))
+        sums[published] = sha256(archive)
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    shutil.copy(FOLDER / "prepare.py", copy)
+    for published, ours in sums.items():
+        code = code if published == "-" else code.replace(published, ours)
+    (copy / "wmt14.sh").write_text(code.replace("32768", str(PIECES)))
+
+    def run(language, sums_of_ours):
+        script = (copy if sums_of_ours else FOLDER) / "wmt14.sh"
+        variables = environment(PATH=f"{bin_folder}:{Path(sys.executable).parent}:{os.environ['PATH']}")
+        command = ["bash", script, language, "data"]
+        return subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True)
+
+    return run
+
+
+def text_of(language: str, seed: str) -> bytes:
+    words = [f"{word}{language}" for word in WORDS]
+    return "".join(f"{words[i % 6]} {words[i // 6 % 6]} {seed}\n" for i in range(LINES)).encode()
+
+
+def test_an_archive_of_another_checksum_is_refused(wmt14, tmp_path):
+    done = wmt14("de", sums_of_ours=False)
+    assert done.returncode == 1
+    refusal = "wmt14.sh: data/archives/training-parallel-europarl-v7.tgz is damaged: remove it and start again"
+    assert done.stderr.splitlines()[-1] == refusal
+    assert not (tmp_path / "data/data-bin").exists()
+
+
+def test_an_archive_that_is_not_served_is_named(wmt14, tmp_path):
+    (tmp_path / "served/training-parallel-commoncrawl.tgz").unlink()
+    done = wmt14("de", sums_of_ours=True)
+    assert done.returncode == 1
+    address = "https://www.statmt.org/wmt13/training-parallel-commoncrawl.tgz"
+    assert done.stderr.splitlines()[-1] == f"wmt14.sh: {address} cannot be downloaded"
+    assert not (tmp_path / "data/archives/training-parallel-commoncrawl.tgz").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("language", "archives"), [("de", 3), ("fr", 5)])
+def test_wmt14_becomes_a_data_bin(language, archives, wmt14, tmp_path):
+    """And started again, it downloads nothing and changes nothing; what a killed start has left is no obstacle."""
+    (tmp_path / "data/data-bin.partial").mkdir(parents=True)
+    (tmp_path / "data/data-bin.partial/train").write_text("")
+    for _ in range(2):
+        done = wmt14(language, sums_of_ours=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert len((tmp_path / "fetched").read_text().splitlines()) == archives
+    task = TranslationTask.setup_task(Namespace(data=str(tmp_path / "data/data-bin"), source_lang="en", target_lang=language))
+    assert len(task.src_dict) == PIECES
+    for split, count in (("train", LINES * archives), ("valid", 2), ("test", 2)):
+        for side in ("en", language):
+            prefix = tmp_path / f"data/data-bin/{split}.en-{language}.{side}"
+            assert len(data_utils.load_indexed_dataset(str(prefix), task.src_dict)) == count
 
 
 def test_a_download_needs_a_language():

@@ -3,8 +3,9 @@
 #
 #     bash examples/translation/wmt14.sh de DIR
 #
-# Downloads about 1.7 GB (de) or 6 GB (fr) into DIR/archives, and goes on there when it is started again. Validation is
-# newstest2013, the test set newstest2014 in full; sacreBLEU downloads both and checks them itself.
+# Downloads about 1.7 GB (de) or 6 GB (fr) into DIR/archives, and goes on where it was when it is started again. An archive that is
+# there already, perhaps a copy of your own, is checked and not downloaded. Validation is newstest2013, the test set newstest2014
+# in full; sacreBLEU downloads both and checks them itself.
 set -euo pipefail
 TARGET=${1:?de or fr} DIR=${2:?a folder}
 HERE=$(cd "$(dirname "$0")" && pwd)
@@ -24,7 +25,10 @@ wmt10/training-giga-fren.tar - fr
 
 fetch() { # PATH SUM
     local file=$DIR/archives/${1##*/} sums=$DIR/archives/SHA256SUMS sum=$2
-    [[ -f $file ]] || { curl -fL -C - -o "$file.part" "$STATMT/$1" && mv "$file.part" "$file"; }
+    if [[ ! -f $file ]]; then
+        curl -fL -C - -o "$file.part" "$STATMT/$1" || { echo "wmt14.sh: $STATMT/$1 cannot be downloaded" >&2; exit 1; }
+        mv "$file.part" "$file"
+    fi
     if [[ $sum == - ]]; then
         grep -qs " ${1##*/}\$" "$sums" || (cd "$DIR/archives" && sha256sum "${1##*/}" >> SHA256SUMS)
         sum=$(awk -v name="${1##*/}" '$2 == name {print $1}' "$sums")
@@ -37,8 +41,8 @@ while read -r path sum languages; do
     [[ ,$languages, == *,$TARGET,* ]] || continue
     fetch "$path" "$sum"
     done_mark=$DIR/raw/.${path##*/}.$TARGET
-    [[ -f $done_mark ]] || { tar -xf "$DIR/archives/${path##*/}" -C "$DIR/raw" --wildcards "*.$TARGET-en.*" "*release2.fixed*" \
-        2> "$DIR/raw/tar.log" || grep -q "Not found in archive" "$DIR/raw/tar.log"; touch "$done_mark"; }
+    if [[ $path == *giga* ]]; then wanted="*release2.fixed*"; else wanted="*.$TARGET-en.*"; fi
+    [[ -f $done_mark ]] || { tar -xf "$DIR/archives/${path##*/}" -C "$DIR/raw" --wildcards "$wanted"; touch "$done_mark"; }
 done <<< "$(echo "$ARCHIVES" | sed '/^$/d')"
 
 for language in en "$TARGET"; do
@@ -50,4 +54,8 @@ for part in valid:wmt13:src:en "valid:wmt13:ref:$TARGET" test:wmt14/full:src:en 
     sacrebleu -t "$name" -l "en-$TARGET" --echo "$side" > "$DIR/text/$split.$language"
 done
 fairseq-posenc prepare "$DIR/text/train.en" "$DIR/text/train.$TARGET" --document-per-line --out "$DIR/vocabulary" --vocab-size 32768
-python "$HERE/prepare.py" "$DIR/text" --vocabulary "$DIR/vocabulary" -s en -t "$TARGET" --out "$DIR/data-bin"
+[[ -d $DIR/data-bin ]] || {
+    rm -rf "$DIR/data-bin.partial" # of a start that was killed
+    python "$HERE/prepare.py" "$DIR/text" --vocabulary "$DIR/vocabulary" -s en -t "$TARGET" --out "$DIR/data-bin.partial"
+    mv "$DIR/data-bin.partial" "$DIR/data-bin"
+}
