@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from attending import parameters
 from torch import Tensor
 
-from fairseq_posenc.attention import BACKENDS
+from fairseq_posenc.attention import BACKENDS, Backend
 from fairseq_posenc.families import expressions
 from fairseq_posenc.schemes import parse
 from fairseq_posenc.terms import Window
@@ -60,6 +61,26 @@ def states(batch: int, n: int = 5) -> tuple[Tensor, Tensor]:
     """An encoder's, of rows of different lengths."""
     padding = torch.arange(n) >= torch.tensor([n - row % 2 for row in range(batch)])[:, None]
     return torch.randn(batch, n, CONFIG.dim, dtype=torch.float64), padding
+
+
+@pytest.mark.parametrize("backend", parameters("band", "sdpa", "chunked"))
+def test_backends_agree_on_a_whole_decoder(backend: Backend) -> None:
+    """Forward and backward, over padding on both sides, and step by step."""
+    positions = "absolute+t5" if backend.name == "sdpa" else EVERY_TERM
+    decoder = make(positions)
+    trained = [*decoder.layers.parameters(), *decoder.positions.parameters()]
+    tokens, (memory, padding) = sequence(6, batch=2), states(2)
+    tokens[1, 4:] = PAD
+    results = []
+    for name in ("eager", backend.name):
+        decoder.attention_backend = name
+        found = decoder(tokens, memory, padding)
+        gradients = torch.autograd.grad(found[tokens.ne(PAD)].sin().sum(), trained)
+        cache = Cache()
+        steps = [decoder(tokens[:1, :n], memory[:1], padding[:1], cache) for n in (1, 2, 6)]
+        results.append([found[tokens.ne(PAD)], *gradients, torch.cat(steps, dim=1)])
+    for expected, got in zip(*results, strict=True):
+        torch.testing.assert_close(got, expected)
 
 
 @every_scheme

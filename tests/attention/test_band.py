@@ -76,12 +76,13 @@ def padding(keys: int) -> Tensor:
     return torch.arange(keys) >= torch.tensor([[keys], [keys // 2]])
 
 
-LONG, FULL, CACHED = Window(33), Window(23), Window(27, 18, causal=True)
+LONG, FULL, CACHED, STEP = Window(33), Window(23), Window(27, 18, causal=True), Window(27, 1, causal=True)
 CASES = {  # terms, window, mask
     "plain": (Terms(), FULL, Mask(padding(23))),
     "plain, documents": (Terms(), FULL, Mask(causal=True, documents=torch.tensor([0] * 14 + [14] * 2 + [16] * 7).expand(B, -1))),
     "everything, [CLS]": (everything(LONG, cls=True), LONG, Mask(padding(33))),
     "everything, clip, queries of a cache": (everything(CACHED, clip=4), CACHED, Mask(causal=True)),
+    "everything, the one query of a step": (everything(STEP, clip=4), STEP, Mask(causal=True)),
     "product": (
         Terms(multiply=True, query_tables=table(FULL, DIM, heads=1, cls=True), key_tables=table(FULL, DIM, clip=3)),
         FULL,
@@ -115,6 +116,14 @@ CASES = {  # terms, window, mask
 def test_every_kind_of_term_over_several_tiles(case: str) -> None:
     terms, window, mask = CASES[case]
     assert_agrees(terms, window.queries, window.keys, mask)
+
+
+@interpreted
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize(("queries", "keys"), [(33, 20), (5, 33), (1, 33)])
+def test_a_decoders_attention_to_an_encoders_states(queries: int, keys: int) -> None:
+    """It has no positions, and any number of queries; without this backend, ``auto`` has the others agree as well."""
+    assert_agrees(Terms(), queries, keys, Mask(padding(keys)))
 
 
 @interpreted
