@@ -22,18 +22,29 @@ communication.prepare_engine(on_cpu=True)
 torch.distributed.init_process_group("gloo")
 world = torch.distributed.group.WORLD
 import deepspeed
-from fairseq_posenc.transformer import Encoder, EncoderConfig
+from fairseq_posenc.transformer import Decoder, DecoderConfig, Encoder, EncoderConfig
 
 class TensorEncoder(Encoder):  # DeepSpeed looks for tensors in plain containers, which is what the faces return
     def forward(self, tokens):
         return super().forward(tokens).last
 
+class TensorDecoder(Decoder):
+    def forward(self, tokens):
+        memory = torch.linspace(-1, 1, 3 * 7 * 16).sin().view(3, 7, 16)  # an encoder's states
+        return self.output_projection(super().forward(tokens, memory))
+
+FAMILIES = {
+    "": (TensorEncoder, EncoderConfig, dict(layers=2)),
+    "albert": (TensorEncoder, EncoderConfig, dict(layers=3, layer_groups=1, embed_dim=8)),
+    "decoder": (TensorDecoder, DecoderConfig, dict(layers=2)),
+}
+
 def losses(expression, sharded):
     torch.manual_seed(0)
     family, _, expression = expression.rpartition(" ")
-    own = dict(layers=3, layer_groups=1, embed_dim=8) if family else dict(layers=2)
-    model = TensorEncoder(EncoderConfig(vocab_size=50, dim=16, ffn_dim=32, heads=2, max_positions=12, positions=expression,
-                                        dropout=0.0, attention_dropout=0.0, **own))
+    model, options, own = FAMILIES[family]
+    model = model(options(vocab_size=50, dim=16, ffn_dim=32, heads=2, max_positions=12, positions=expression, dropout=0.0,
+                          attention_dropout=0.0, **own))
     tokens = torch.randint(4, 50, (3, 12), generator=torch.manual_seed(1))
     tokens[:, 0], tokens[:, 6], tokens[0, 9:] = 0, 2, 1
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)  # Adam would blow up rounding where gradients vanish
@@ -66,7 +77,8 @@ for expression in sys.argv[1:]:
         print(json.dumps(found), flush=True)
 """
 SHARED = ["albert absolute+shaw", "albert deberta+tisa"]  # one layer's weights for all layers, each with its own positions
-EXPRESSIONS = [*sorted(set(REGISTRY) - {"reset"}), "untied+t5+reset", "absolute+m4m", *SHARED]
+DECODERS = ["decoder absolute+shaw", "decoder alibi"]  # whose word embeddings are the output projection, too
+EXPRESSIONS = [*sorted(set(REGISTRY) - {"reset"}), "untied+t5+reset", "absolute+m4m", *SHARED, *DECODERS]
 
 
 @pytest.fixture(scope="module", params=[1, pytest.param(2, marks=pytest.mark.slow)])
