@@ -2,7 +2,8 @@
 
     python examples/translation/speed.py --size _iwslt --schemes sinusoidal shaw rope
 
-Parameters and sentences are random, and every translation is --length tokens long. Times are the best of --rounds.
+Parameters and sentences are random, and every translation is --length tokens long. Times are the best of --rounds. Memory is the
+peak of an update on CUDA, and elsewhere what the forward pass keeps for the backward pass.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks.translation import TranslationConfig
 
+from fairseq_posenc.deepspeed.footprint import kept_bytes
 from fairseq_posenc.models.options import dictionary_of
 
 STOCK = {"": "transformer", "_big": "transformer_wmt_en_de_big", "_iwslt": "transformer_iwslt_de_en", "_tiny": "transformer_tiny"}
@@ -35,10 +37,14 @@ def build(arch: str, symbols: int, device: torch.device, options: dict[str, Any]
     return ARCH_MODEL_REGISTRY[arch].build_model(args, task).to(device)
 
 
+def loss(model: Any, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    scores, _ = model.train()(**batch)
+    return scores.float().logsumexp(-1).mean()
+
+
 def train(model: Any, batch: dict[str, torch.Tensor]) -> None:
     """A forward and a backward pass."""
-    scores, _ = model.train()(**batch)
-    scores.float().logsumexp(-1).mean().backward()
+    loss(model, batch).backward()
     model.zero_grad(set_to_none=True)
 
 
@@ -49,17 +55,22 @@ def translate(model: Any, sentences: torch.Tensor, length: int, symbols: int) ->
     generator.generate([model], {"net_input": {"src_tokens": sentences, "src_lengths": lengths}})
 
 
-def measure(run: Callable[[], None], device: torch.device) -> tuple[float, float]:
-    """Seconds, and GB of memory at most, which only CUDA knows."""
-    cuda = device.type == "cuda"
-    if cuda:
-        torch.cuda.synchronize()
-        torch.cuda.reset_peak_memory_stats()
+def seconds(run: Callable[[], None], device: torch.device) -> float:
     start = time.perf_counter()
     run()
-    if cuda:
+    if device.type == "cuda":
         torch.cuda.synchronize()
-    return time.perf_counter() - start, torch.cuda.max_memory_allocated() / 1e9 if cuda else float("nan")
+    return time.perf_counter() - start
+
+
+def memory(model: Any, batch: dict[str, torch.Tensor], device: torch.device) -> float:
+    """MB of an update."""
+    if device.type != "cuda":
+        return kept_bytes(model, lambda: loss(model, batch)) / 1e6
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()  # all models' parameters
+    train(model, batch)
+    return (torch.cuda.max_memory_allocated() - before) / 1e6
 
 
 def main() -> None:
@@ -72,27 +83,28 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    stock = TINY if args.size == "_tiny" else {}
-    models = {"fairseq": build(STOCK[args.size], args.symbols, device, stock)}
+    models = {"fairseq": build(STOCK[args.size], args.symbols, device, TINY if args.size == "_tiny" else {})}
     for scheme in args.schemes:
         models[scheme] = build(f"transformer_{scheme}{args.size}", args.symbols, device, FLAGS.get(scheme, {}))
     tokens = torch.randint(4, args.symbols, (args.sentences, args.length), device=device)
     batch = {"src_tokens": tokens, "src_lengths": torch.full((args.sentences,), args.length), "prev_output_tokens": tokens}
-    found: dict[str, list[list[tuple[float, float]]]] = {name: [] for name in models}
+    taken = {name: memory(model, batch, device) for name, model in models.items()}
+    found: dict[str, list[list[float]]] = {name: [] for name in models}
     for _ in range(args.rounds + 1):  # the first warms up
         for name, model in models.items():
             runs = [lambda m=model: train(m, batch)]
             runs += [lambda m=model, n=n: translate(m.eval(), tokens[:n], args.length, args.symbols) for n in (1, args.sentences)]
-            found[name].append([measure(run, device) for run in runs])
+            found[name].append([seconds(run, device) for run in runs])
     print(f"{device.type}, {torch.get_num_threads()} threads, PyTorch {torch.__version__}; ms, and the ratio to fairseq's own\n")
-    print(f"| | training, batch of {tokens.numel()} tokens | GB | sentence, alone | sentence, {args.sentences} at once |")
+    print(f"| | training, batch of {tokens.numel()} tokens | MB | sentence, alone | sentence, {args.sentences} at once |")
     print("|---|---|---|---|---|")
     best = {name: [min(times) for times in zip(*rounds[1:], strict=True)] for name, rounds in found.items()}
     for name, measured in best.items():
         shown = []
-        for (seconds, _), (own, _), sentences in zip(measured, best["fairseq"], (1, 1, args.sentences), strict=True):
-            shown.append(f"{1000 * seconds / sentences:.1f} ({seconds / own:.2f})")
-        print(f"| {name} | {shown[0]} | {measured[0][1]:.2f} | {shown[1]} | {shown[2]} |")
+        for time_taken, stock_time, sentences in zip(measured, best["fairseq"], (1, 1, args.sentences), strict=True):
+            shown.append(f"{1000 * time_taken / sentences:.1f} ({time_taken / stock_time:.2f})")
+        kept = f"{taken[name]:.0f} ({taken[name] / taken['fairseq']:.2f})"
+        print(f"| {name} | {shown[0]} | {kept} | {shown[1]} | {shown[2]} |")
 
 
 if __name__ == "__main__":

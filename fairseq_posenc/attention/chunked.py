@@ -54,8 +54,8 @@ class Chunked(Backend):
         return None
 
     def suits(self, terms: Terms, call: Call | None = None) -> bool:
-        """On a CPU: a GPU has more to do at once than a few heads."""
-        return call is not None and call.device.type == "cpu" and super().suits(terms, call)
+        """On a CPU: a GPU has more to do at once than a few heads. The scores of one query are in its caches anyway."""
+        return call is not None and call.queries > 1 and call.device.type == "cpu" and super().suits(terms, call)
 
     def bind(self, terms: Terms, mask: Mask, call: Call) -> Attend:
         tables = Tables.of(terms, call)
@@ -150,7 +150,7 @@ class _Attention(torch.autograd.Function):
                 w = torch.empty_like(p).copy_(kept[part].flatten(0, 1).view(torch.uint8)).mul_(p)
             gradients.v.copy_(torch.bmm(w.transpose(1, 2), dsums).unflatten(0, chunk.shape))
             if gradients.values is not None:
-                chunk.add(gradients.values, sum_gradients(dsums, w))
+                chunk.add(gradients.values, sum_gradients(dsums, w, chunk.values))
             de = torch.bmm(dsums, chunk.v.transpose(1, 2))
             if chunk.values is not None:
                 add_products(de, dsums, chunk.values)
@@ -213,9 +213,9 @@ class _Chunk:
         gradients.k.copy_(dk.unflatten(0, self.shape))
 
     def add(self, gradient: Tensor | None, found: Tensor) -> None:
-        """Add (G, …) to (1 or H, …), where that is needed."""
+        """Add (1 or G, …) to (1 or H, …), where that is needed."""
         if gradient is not None:
-            gradient += self._by_head(found).sum_to_size(1, *gradient.shape)[0]
+            gradient += found if len(found) == 1 else self._by_head(found).sum_to_size(1, *gradient.shape)[0]
 
     def _products(self) -> tuple[Tensor, Tensor, Tensor]:
         """s q·k, q·A and k·B; where they add up, three times their sum, scaled."""

@@ -77,12 +77,12 @@ def toeplitz(vector: Tensor, keys: int) -> Tensor:
 
 def skew(scores: Tensor, keys: int) -> Tensor:
     """(…, Q, R) -> (…, Q, K): ``out[i, j] = scores[i, j - i + Q - 1]``, as a view of contiguous scores."""
-    return _Skew.apply(scores, keys)
+    return scores if scores.shape[-2] == 1 else _Skew.apply(scores, keys)
 
 
 def unskew(weights: Tensor) -> Tensor:
     """(…, Q, K) -> (…, Q, R), the adjoint of :func:`skew`: ``out[i, r] = weights[i, r + i - Q + 1]``, else 0."""
-    return _Unskew.apply(weights)
+    return weights if weights.shape[-2] == 1 else _Unskew.apply(weights)
 
 
 def skewed_view(rows: Tensor, keys: int) -> Tensor:

@@ -18,32 +18,30 @@ BLOCK = 64
 
 def add_products(e: Tensor, x: Tensor, rows: Tensor) -> None:
     """``e_ij += x_i · rows[j - i + N - 1]``: e (G, N, M), x (G, N, d), rows (1 or G, R, d)."""
-    rows = rows.expand(len(x), -1, -1)
     for at, met in _blocks(*e.shape[1:]):
-        e[:, at] += skewed_view(torch.bmm(x[:, at], rows[:, met].transpose(1, 2)), e.shape[2])
+        e[:, at] += skewed_view(_times(x[:, at], rows[:, met].transpose(1, 2)), e.shape[2])
 
 
 def add_product_gradients(dx: Tensor, de: Tensor, x: Tensor, rows: Tensor, scale: float) -> Tensor:
-    """The gradients of :func:`add_products` of ``scale · x``: x's is added to dx, and that of the rows returned, (G, R, d)."""
-    found, rows = _no_rows(de, x), rows.expand(len(x), -1, -1)
+    """The gradients of :func:`add_products` of ``scale · x``: x's is added to dx, and that of the rows returned, like rows."""
+    found = torch.zeros_like(rows)
     for at, met, by_offset in _unskewed(de):
-        dx[:, at].baddbmm_(by_offset, rows[:, met], alpha=scale)
-        found[:, met].baddbmm_(by_offset.transpose(1, 2), x[:, at], alpha=scale)
+        dx[:, at].add_(_times(by_offset, rows[:, met]), alpha=scale)
+        _add_transposed_times(found[:, met], by_offset, x[:, at], scale)
     return found
 
 
 def add_sums(z: Tensor, w: Tensor, rows: Tensor) -> None:
     """``z_i += Σ_j w_ij rows[j - i + N - 1]``: z (G, N, d), w (G, N, M), rows (1 or G, R, d)."""
-    rows = rows.expand(len(z), -1, -1)
     for at, met, by_offset in _unskewed(w):
-        z[:, at].baddbmm_(by_offset, rows[:, met])
+        z[:, at] += _times(by_offset, rows[:, met])
 
 
-def sum_gradients(dz: Tensor, w: Tensor) -> Tensor:
-    """Of the gradients of :func:`add_sums` that of the rows, (G, R, d); that of w are products of dz."""
-    found = _no_rows(w, dz)
+def sum_gradients(dz: Tensor, w: Tensor, rows: Tensor) -> Tensor:
+    """Of the gradients of :func:`add_sums` that of the rows, like rows; that of w are products of dz."""
+    found = torch.zeros_like(rows)
     for at, met, by_offset in _unskewed(w):
-        found[:, met].baddbmm_(by_offset.transpose(1, 2), dz[:, at])
+        _add_transposed_times(found[:, met], by_offset, dz[:, at])
     return found
 
 
@@ -88,5 +86,14 @@ def _unskewed(w: Tensor) -> Iterator[tuple[slice, slice, Tensor]]:
         yield at, met, buffer
 
 
-def _no_rows(w: Tensor, x: Tensor) -> Tensor:
-    return x.new_zeros(len(x), w.shape[1] + w.shape[2] - 1, x.shape[2])
+def _times(x: Tensor, y: Tensor) -> Tensor:
+    """(G, N, M), (1 or G, M, L) -> (G, N, L). What all share makes one plain matrix product."""
+    return x @ y[0] if len(y) == 1 else torch.bmm(x, y)
+
+
+def _add_transposed_times(found: Tensor, x: Tensor, y: Tensor, scale: float = 1.0) -> None:
+    """``found += scale · xᵀ y``: (G, N, M), (G, N, L) to (G, M, L), or to the (1, M, L) that all share."""
+    if len(found) == 1:
+        found[0].addmm_(x.flatten(0, 1).T, y.flatten(0, 1), alpha=scale)
+    else:
+        found.baddbmm_(x.transpose(1, 2), y, alpha=scale)

@@ -49,6 +49,7 @@ SQUARE, LOW_RANK = Window(N), (LowRank(random(1, H, N, 2), random(1, 1, N, 2)),)
         (vectors(SQUARE), {}, "chunked"),
         (vectors(SQUARE), {"device": torch.device("cuda")}, "eager"),
         (vectors(SQUARE), {"weights": True}, "eager"),
+        (vectors(SQUARE), {"queries": 1}, "eager"),
         (Terms(biases=table(SQUARE)), {"dropout": 0.1}, "chunked"),
         (Terms(biases=table(SQUARE)), {"dropout": 0.1, "device": torch.device("cuda")}, "sdpa"),
         (Terms(biases=table(SQUARE)), {}, "sdpa"),
