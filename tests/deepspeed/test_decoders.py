@@ -9,16 +9,15 @@ pytestmark = [needs_deepspeed, pytest.mark.slow]
 STAGES = [1, 2, 3]
 COMMON = (*OPTIONS[: OPTIONS.index("--task")], *OPTIONS[OPTIONS.index("--dropout") :])
 SIZE = {"layers": 2, "embed-dim": 32, "ffn-embed-dim": 64, "attention-heads": 2}
-ENCODER, DECODER = (
-    [word for name, size in SIZE.items() for word in (f"--{side}-{name}", size)] for side in ("encoder", "decoder")
-)
+ENCODER, DECODER = ([f"--{side}-{name}={size}" for name, size in SIZE.items()] for side in ("encoder", "decoder"))
 TRANSLATION = (
-    *[*COMMON, "--task", "translation", "--arch", "transformer_shaw_tiny", "--max-relative-position", 4, *ENCODER, *DECODER],
-    *["--share-all-embeddings", "--criterion", "label_smoothed_cross_entropy", "--label-smoothing", 0.1, "--max-tokens", 120],
+    *(*COMMON, "--task", "translation", "--arch", "transformer_shaw_tiny", "--max-relative-position", 4),
+    *(*ENCODER, "--decoder-layers", 2, "--share-all-embeddings", "--max-tokens", 120),
+    *("--criterion", "label_smoothed_cross_entropy", "--label-smoothing", 0.1),
 )
 LANGUAGE_MODEL = (
-    *[*COMMON, "--task", "language_modeling", "--arch", "transformer_lm_alibi_tiny", *DECODER],
-    *["--tokens-per-sample", 32, "--batch-size", 4],
+    *(*COMMON, "--task", "language_modeling", "--arch", "transformer_lm_alibi_tiny", *DECODER),
+    *("--tokens-per-sample", 32, "--batch-size", 4),
 )
 
 
