@@ -149,7 +149,7 @@ class _Attention(torch.autograd.Function):
             if setup.dropout:
                 w = torch.empty_like(p).copy_(kept[part].flatten(0, 1).view(torch.uint8)).mul_(p)
             gradients.v.copy_(torch.bmm(w.transpose(1, 2), dsums).unflatten(0, chunk.shape))
-            if gradients.values is not None:
+            if chunk.values is not None and gradients.values is not None:
                 chunk.add(gradients.values, sum_gradients(dsums, w, chunk.values))
             de = torch.bmm(dsums, chunk.v.transpose(1, 2))
             if chunk.values is not None:
