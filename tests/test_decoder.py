@@ -43,8 +43,6 @@ def _seed() -> Iterator[None]:
 
 def make(positions: str = EVERY_TERM, options: dict[str, Any] | None = None, **changes: Any) -> Decoder:
     """In float64, for evaluation, positions away from their initial values."""
-    if "floater" in positions:
-        pytest.importorskip("torchdiffeq")
     config = dataclasses.replace(CONFIG, positions=positions, position_options=options or {}, **changes)
     decoder = Decoder(config).double().eval()
     with torch.no_grad():

@@ -43,8 +43,6 @@ def test_names_that_are_written_down_are_those_that_cannot_be_derived():
 
 @pytest.mark.parametrize("name", sorted(REGISTRY))
 def test_a_scheme_says_whether_it_stands_alone(name):
-    if name == "floater":
-        pytest.importorskip("torchdiffeq")
     if REGISTRY[name].alone:
         positions_of(name)
     else:

@@ -108,7 +108,7 @@ def _rows(
             except InputError as error:
                 if args.schemes is not None and len(args.attention_backend) == 1:
                     raise
-                left_out.append(f"left out: {error}")  # because of a missing package, or of the backend
+                left_out.append(f"left out: {error}")  # because of the backend, or of what a user's own scheme needs
                 continue
             rows.append((Contender(ROBERTA.architecture(name), known[name], backend), shape))
     for reason in dict.fromkeys(left_out):

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import pytest
 import torch
 from attending import attend as attend_by
 from torch import Tensor
@@ -34,8 +33,6 @@ def make_positions(
     head_dim: int = HEAD_DIM,
 ) -> Positions:
     """The row's scheme in float64, every parameter moved away from its initial value, so that no term is left unseen."""
-    if row.requires is not None:
-        pytest.importorskip(row.requires)
     settings = Settings(LAYERS, heads, heads * head_dim, max_positions, SEPARATOR)
     with torch.random.fork_rng():
         torch.manual_seed(seed)

@@ -30,7 +30,6 @@ class Row:
     tolerance: float = 1e-9  # in float64
     rate: float = 1.0  # of learning in the training tests, relative to the model's; Adam takes long to move lone scalars far
     spread: float = 0.5  # standard deviation of the noise that the tests add to parameters
-    requires: str | None = None  # a package beyond the package's own dependencies
 
     @property
     def general_options(self) -> set[str]:
@@ -48,7 +47,7 @@ CLIP = {"max_relative_position": 5}
 BUCKETS = {"deberta_buckets": 8, "max_relative_position": 14}  # the offsets of 20 tokens go beyond
 POSITIONS = {"inductive": False, "translation_invariant": False}  # learns each position
 YARN = {"rope_type": "yarn", "rope_factor": 4.0, "rope_original_positions": 300, "rope_base": 100.0, "rope_layout": "half"}
-FLOATER = {"translation_invariant": False, "own": ("layers",), "rate": 4.0, "spread": 0.2, "requires": "torchdiffeq"}
+FLOATER = {"translation_invariant": False, "own": ("layers",), "rate": 4.0, "spread": 0.2}
 SYNTHESIZED = POSITIONS | {"own": BOTH, "content": False}
 
 

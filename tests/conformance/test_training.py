@@ -40,8 +40,6 @@ def sequences() -> Tensor:
 
 def best_loss(row: Row, batch: tuple[Tensor, Tensor], autocast: bool = False) -> float:
     """The lowest loss of a short training, which ends where the batch is known by heart."""
-    if row.requires is not None:
-        pytest.importorskip(row.requires)
     torch.manual_seed(0)
     config = EncoderConfig(
         VOCABULARY,

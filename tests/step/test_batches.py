@@ -111,8 +111,6 @@ RESTARTING = {
 
 @pytest.mark.parametrize("name", expressions())
 def test_a_document_in_a_row_is_a_document_alone(name):
-    if name == "floater":
-        pytest.importorskip("torchdiffeq")
     encoder = make_encoder(expressions()[name], mask_decoder_steps=2 if name == "deberta" else 0)
     ends = [0, 5, 12, 14]
     tokens = torch.randint(4, 20, (1, 14))

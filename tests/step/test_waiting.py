@@ -117,8 +117,6 @@ def test_to_know_who_was_asked_to_leave_off_nothing_waits(monkeypatch):
 
 @pytest.mark.parametrize("name", expressions())
 def test_no_scheme_waits(name):
-    if name == "floater":
-        pytest.importorskip("torchdiffeq")
     sizes = {"layers": 2, "dim": 8, "ffn_dim": 8, "heads": 2, "max_positions": 12}
     encoder = Encoder(EncoderConfig(vocab_size=20, positions=expressions()[name], **sizes))
     tokens = torch.randint(4, 20, (2, 12))
