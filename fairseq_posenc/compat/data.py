@@ -22,7 +22,7 @@ INDEX_HEADER = struct.Struct("<9sQBQ")
 
 The items' sizes, N of int32, and their offsets in bytes, N of int64, follow.
 """
-LOOKED_AT = 1 << 20
+LOOKED_AT = 1 << 24
 """Ids at the beginning of a .bin file that are looked for in the dictionary; all of a corpus would take too long."""
 LAST_BATCH = 10.0
 """Seconds to wait for the batch that is being read when training ends."""

@@ -54,8 +54,8 @@ class Floater(Scheme):
         nn.init.xavier_normal_(self.weight1)
         nn.init.xavier_normal_(self.weight2, gain=0.1)
 
-    def dynamics(self, time: Tensor | float, p: Tensor) -> Tensor:
-        """h: () or (…, 1, 1), (…, layers, D) -> (…, layers, D)"""
+    def dynamics(self, time: float, p: Tensor) -> Tensor:
+        """h: a time, (layers, D) -> (layers, D)"""
         weight1, time_weight, bias1, weight2, bias2 = map(
             precise, (self.weight1, self.time_weight, self.bias1, self.weight2, self.bias2)
         )
@@ -72,27 +72,26 @@ class Floater(Scheme):
             return initial.new_empty(n, *initial.shape)
         step = stride * TOKEN
         grid = [i * step for i in range(-(-max(n - 1, 1) // stride) + 1)]  # whole strides, so that it does not depend on n
-        p = _integrate(self.dynamics, initial, grid)  # (grid, layers, D)
-        count = torch.arange(max(stride + 1, len(grid)), device=p.device, dtype=p.dtype)[:, None, None]
-        slope, u = self.dynamics(count[: len(grid)] * step, p) * step, count[1 : stride + 1] / stride
-        p0, p1, slope0, slope1 = (x[:, None] for x in (p[:-1], p[1:], slope[:-1], slope[1:]))
+        p, slope = _integrate(self.dynamics, initial, grid)  # (grid, layers, D)
+        p0, p1, slope0, slope1 = (x[:, None] for x in (p[:-1], p[1:], step * slope[:-1], step * slope[1:]))
+        u = torch.arange(1, stride + 1, device=p.device, dtype=p.dtype)[:, None, None] / stride
         weights = (1 + 2 * u) * (1 - u) ** 2, u**2 * (3 - 2 * u), u * (1 - u) ** 2, u**2 * (u - 1)  # Hermite's cubic
         between = weights[0] * p0 + weights[1] * p1 + weights[2] * slope0 + weights[3] * slope1  # (grid - 1, stride, layers, D)
         return torch.cat([initial[None], between.flatten(0, 1)])[:n]
 
 
-def _integrate(h: Callable[[float, Tensor], Tensor], p: Tensor, times: list[float]) -> Tensor:
-    """p at these times, (times, …), by a step of Kutta's 3/8 rule between each two.
+def _integrate(h: Callable[[float, Tensor], Tensor], p: Tensor, times: list[float]) -> tuple[Tensor, Tensor]:
+    """p and its slope h at these times, each (times, …), by a step of Kutta's 3/8 rule between each two.
 
     The times are plain numbers: a solver that takes them as a tensor reads it at every step, and the host waits for the device.
     """
-    found = [p]
+    found, slopes = [p], [h(times[0], p)]
     for start, end in pairwise(times):
-        step = end - start
-        slope1 = h(start, p)
+        step, slope1 = end - start, slopes[-1]
         slope2 = h(start + step / 3, p + step / 3 * slope1)
         slope3 = h(start + step * 2 / 3, p + step * (slope2 - slope1 / 3))
         slope4 = h(end, p + step * (slope1 - slope2 + slope3))
         p = p + step / 8 * (slope1 + 3 * (slope2 + slope3) + slope4)
         found.append(p)
-    return torch.stack(found)
+        slopes.append(h(end, p))
+    return torch.stack(found), torch.stack(slopes)
