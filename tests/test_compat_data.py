@@ -7,6 +7,7 @@ import pytest
 import torch
 from fairseq.data import Dictionary, data_utils, indexed_dataset
 
+from fairseq_posenc import mmap_index
 from fairseq_posenc.errors import InputError
 
 
@@ -29,6 +30,14 @@ def test_whole_files_open(prefix):
     if lines.supports_prefetch:
         lines.prefetch(range(3))
     assert [len(lines[i]) for i in range(3)] == [3, 1, 5]
+
+
+@pytest.mark.parametrize("prefix", ["mmap"], indirect=True)
+def test_an_index_is_as_it_is_described(prefix):
+    content = prefix.with_suffix(".idx").read_bytes()
+    header = mmap_index.HEADER.unpack(content[: mmap_index.HEADER.size])
+    assert header == (mmap_index.MAGIC, mmap_index.VERSION, 8, 3)
+    assert len(content) == mmap_index.length(3)
 
 
 @pytest.mark.parametrize("prefix", ["mmap"], indirect=True)

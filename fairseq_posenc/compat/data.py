@@ -14,14 +14,10 @@ from contextlib import suppress
 
 import numpy as np
 
+from fairseq_posenc import mmap_index
 from fairseq_posenc.compat.view import View
 from fairseq_posenc.errors import InputError
 
-INDEX_HEADER = struct.Struct("<9sQBQ")
-"""Of an .idx file that is mapped into memory: magic, version, code of the ids' type, number of items N.
-
-The items' sizes, N of int32, and their offsets in bytes, N of int64, follow.
-"""
 LOOKED_AT = 1 << 24
 """Ids at the beginning of a .bin file that are looked for in the dictionary; all of a corpus would take too long."""
 LAST_BATCH = 10.0
@@ -106,9 +102,9 @@ def _require_whole(prefix: str) -> np.dtype:
 
     index = f"{prefix}.idx"
     with open(index, "rb") as file:
-        header = file.read(INDEX_HEADER.size)
-        _, _, code, items = INDEX_HEADER.unpack(header.ljust(INDEX_HEADER.size, b"\0"))
-        if code not in _code_to_dtype or os.path.getsize(index) != INDEX_HEADER.size + 12 * items:
+        header = file.read(mmap_index.HEADER.size)
+        _, _, code, items = mmap_index.HEADER.unpack(header.ljust(mmap_index.HEADER.size, b"\0"))
+        if code not in _code_to_dtype or os.path.getsize(index) != mmap_index.length(items):
             raise InputError(
                 f"{index} is damaged: it is not as long as its items make it. Prepare the data again, or copy it again."
             )

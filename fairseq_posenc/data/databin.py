@@ -1,24 +1,11 @@
 """fairseq's memory-mapped data set, written as a stream.
 
-``PREFIX.bin`` holds the ids of all items in a row; ``PREFIX.idx`` the size of each and where it begins:
-
-    ========== =============== ====================================================
-    bytes      type            content
-    ========== =============== ====================================================
-    9          bytes           ``MMIDIDX\\0\\0``
-    8          little uint64   version, 1
-    1          uint8           code of the ids' type: 8 for uint16, 9 for uint32
-    8          little uint64   number of items, N
-    4 N        int32           size of each item, in ids
-    8 N        int64           offset of each item in ``PREFIX.bin``, in bytes
-    ========== =============== ====================================================
-
+``PREFIX.bin`` holds the ids of all items in a row, and ``PREFIX.idx`` says where each is (:mod:`..mmap_index`).
 This is what ``fairseq-preprocess`` writes; fairseq's own builder keeps every size in memory and takes one item at a
 time.
 """
 
 import os
-import struct
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,12 +15,12 @@ import numpy as np
 from pydantic import ConfigDict, Field
 from typing_extensions import TypedDict
 
+from fairseq_posenc import mmap_index
 from fairseq_posenc.errors import InputError
 from fairseq_posenc.files import atomic_write
 from fairseq_posenc.vocabulary import EOS_ID, UNK_ID
 
 _TYPE_CODES = {np.dtype(np.uint16): 8, np.dtype(np.uint32): 9}
-_HEADER = struct.Struct("<9sQBQ")
 _BLOCK = 1 << 16
 
 Count = Annotated[int, Field(ge=0, lt=1 << 63)]
@@ -64,7 +51,7 @@ FINAL_TOTALS = tuple(FinalTotals.__annotations__)
 
 def is_whole(prefix: Path, totals: dict[str, int]) -> bool:
     """Whether both files have the sizes that they had when ``finish`` gave these totals."""
-    expected = {".bin": totals.get("bytes"), ".idx": _HEADER.size + 12 * totals["items"]}
+    expected = {".bin": totals.get("bytes"), ".idx": mmap_index.length(totals["items"])}
     paths = [Path(f"{prefix}{suffix}") for suffix in expected]
     return [path.stat().st_size for path in paths if path.exists()] == list(expected.values())
 
@@ -118,7 +105,7 @@ class DatabinWriter:
         if self.totals["documents"]:
             self.add(np.array([EOS_ID]), np.array([1]))
         with open(f"{prefix}.idx", "rb") as index, open(f"{prefix}.bin", "rb") as data:
-            items = _HEADER.unpack(index.read(_HEADER.size))[3]
+            items = mmap_index.HEADER.unpack(index.read(mmap_index.HEADER.size))[3]
             for sizes in _blocks(index, np.dtype(np.int32), items):
                 self.add(np.fromfile(data, self._dtype, int(sizes.sum())), sizes)
         self.totals.update({key: totals[key] for key in ("documents", "text_bytes")})
@@ -158,7 +145,7 @@ class DatabinWriter:
 
     def _write_index(self, index: IO[bytes]) -> None:
         items = self.totals["items"]
-        index.write(_HEADER.pack(b"MMIDIDX\x00\x00", 1, _TYPE_CODES[self._dtype], items))
+        index.write(mmap_index.HEADER.pack(mmap_index.MAGIC, mmap_index.VERSION, _TYPE_CODES[self._dtype], items))
         with open(self._sizes.name, "rb") as stream:
             for sizes in _blocks(stream, np.dtype(np.int32), items):
                 index.write(sizes.tobytes())
