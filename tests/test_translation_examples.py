@@ -22,7 +22,7 @@ from fairseq.data import data_utils
 from fairseq.tasks.translation import TranslationTask
 
 from fairseq_posenc.errors import InputError
-from fairseq_posenc.files import sha256
+from fairseq_posenc.files import LOCK, sha256
 from fairseq_posenc.runs.grid import RESULT
 from fairseq_posenc.vocabulary.learning import train
 
@@ -116,13 +116,19 @@ def test_tables_show_what_was_run_beside_the_papers(tmp_path):
     assert lines[-1] == "sacreBLEU: version:2"
 
 
-def test_a_finished_run_is_not_repeated_and_other_flags_are_refused(tmp_path, monkeypatch, capsys):
-    module, out = script("ablations"), tmp_path / "out"
+@pytest.fixture
+def ablation(tmp_path):
+    """A command for one run, in ``tmp_path/out/runs/k16/seed-1``, and what it asks of its data."""
     for split in ("train", "valid"):
         (tmp_path / f"{split}.en-de.de.idx").write_text(split)
         (tmp_path / f"{split}.en-de.en.idx").write_text(split)
+    out = str(tmp_path / "out")
+    return ["ablations.py", str(tmp_path), "--text", str(tmp_path), "--out", out, "--seeds", "1", "--only", "k16"]
+
+
+def test_a_finished_run_is_not_repeated_and_other_flags_are_refused(ablation, tmp_path, monkeypatch, capsys):
+    module, out, command = script("ablations"), tmp_path / "out", ablation
     monkeypatch.setattr(module.Experiment, "run", lambda self, cell, folder, progress: {"bleu": 20.0, "signature": "version:2"})
-    command = ["ablations.py", str(tmp_path), "--text", str(tmp_path), "--out", str(out), "--seeds", "1", "--only", "k16"]
     monkeypatch.setattr(sys, "argv", [*command, "--", "--max-update", "5"])
     module.main()
     assert "| both | 20.00 (1 of 1 runs) | 25.8 |" in capsys.readouterr().out
@@ -133,6 +139,25 @@ def test_a_finished_run_is_not_repeated_and_other_flags_are_refused(tmp_path, mo
     monkeypatch.setattr(sys, "argv", [*command, "--", "--max-update", "6"])
     with pytest.raises(SystemExit, match=r"^ablations\.py: .*is of another configuration"):
         module.main()
+
+
+def test_a_run_that_another_command_is_at_is_left_to_it(ablation, tmp_path, monkeypatch):
+    module, folder = script("ablations"), tmp_path / "out/runs/k16/seed-1"
+
+    def another(command: list[str], pass_fds: list[int], **flags) -> None:
+        """The second command, where the first one starts fairseq-train, which holds the lock as well."""
+        assert [os.path.samestat(os.fstat(file), (folder / LOCK).stat()) for file in pass_fds] == [True]
+        (folder / "train.log").write_text("epoch 1")
+        monkeypatch.setattr(module.subprocess, "run", None)
+        with pytest.raises(SystemExit, match=rf"^ablations\.py: another process is writing to {folder}"):
+            module.main()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module.subprocess, "run", another)
+    monkeypatch.setattr(sys, "argv", ablation)
+    with pytest.raises(KeyboardInterrupt):
+        module.main()
+    assert (folder / "train.log").read_text() == "epoch 1"
 
 
 PIECES, LINES = 40, 300  # of the vocabulary, and of each archive

@@ -3,8 +3,9 @@
     python examples/translation/ablations.py data-bin --text text --out ablations --size _tiny --seeds 1 2 -- --max-update 8000
 
 A run that was killed goes on from its last checkpoint, and a finished one is not repeated, so the same command again completes
-the tables. What follows -- is for fairseq-train, after the paper's optimizer and loss; the results of other flags need another
---out. Scores are sacreBLEU's, of the text against TEXT/SPLIT.LANGUAGE.
+the tables. Two commands at once need runs of their own: --only, --seeds. What follows -- is for fairseq-train, after the paper's
+optimizer and loss; the results of other flags need another --out. Scores are sacreBLEU's, of the text against
+TEXT/SPLIT.LANGUAGE.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from sacrebleu.metrics import BLEU
 from typing_extensions import TypedDict
 
 from fairseq_posenc.errors import InputError
+from fairseq_posenc.files import sole_writer
 from fairseq_posenc.runs.grid import Cell, Diverged, DivergedRun, FinishedRun, Progress, ResultFiles, run_grid
 from fairseq_posenc.runs.record import digests
 from fairseq_posenc.runs.statistics import spread
@@ -117,14 +119,20 @@ class Experiment:
         return Cell({"name": name, "seed": seed}, configuration)
 
     def run(self, cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:
-        """Train, translate, score."""
+        """Train, translate, score.
+
+        Raises:
+            InputError, BlockingIOError: a command failed, the text is another's, or another process is at this run.
+        """
         data, cpu = str(self._args.data), ["--cpu"] if "--cpu" in self._args.flags else []
         place = ["--save-dir", str(folder), "--seed", str(cell.key["seed"])]
-        progress("training")
-        execute("train", [data, *cell.configuration["flags"], *place], folder)
-        progress("translating")
         best = ["--path", str(folder / "checkpoint_best.pt"), "--gen-subset", self._args.split, "--max-tokens", "4096"]
-        found = dict(re.findall(r"^H-(\d+)\t\S+\t(.*)$", execute("generate", [data, *best, *SEARCH, *cpu], folder), re.M))
+        with sole_writer(folder) as lock:  # others of the grid may be run at the same time
+            progress("training")
+            execute("train", [data, *cell.configuration["flags"], *place], folder, lock)
+            progress("translating")
+            said = execute("generate", [data, *best, *SEARCH, *cpu], folder, lock)
+        found = dict(re.findall(r"^H-(\d+)\t\S+\t(.*)$", said, re.M))
         references = self.references.read_text("utf-8").splitlines()
         if sorted(map(int, found)) != list(range(len(references))):
             raise InputError(
@@ -136,8 +144,12 @@ class Experiment:
         return {"bleu": round(bleu, 2), "signature": str(metric.get_signature())}
 
 
-def execute(command: str, arguments: list[str], folder: Path) -> str:
+def execute(command: str, arguments: list[str], folder: Path, lock: int) -> str:
     """Run fairseq's command; what it says goes to a log, and is returned.
+
+    Args:
+        lock: a file descriptor that it holds open, so that nothing else starts in the folder while it runs, even if this
+            process is killed.
 
     Raises:
         Diverged: the gradients are no longer finite.
@@ -145,9 +157,8 @@ def execute(command: str, arguments: list[str], folder: Path) -> str:
     """
     log = folder / f"{command}.log"
     with log.open("w", encoding="utf-8") as stream:
-        done = subprocess.run(
-            [sys.executable, "-m", f"fairseq_cli.{command}", *arguments], stdout=stream, stderr=subprocess.STDOUT
-        )
+        program = [sys.executable, "-m", f"fairseq_cli.{command}"]
+        done = subprocess.run([*program, *arguments], stdout=stream, stderr=subprocess.STDOUT, pass_fds=[lock])
     said = log.read_text("utf-8", errors="replace")
     if done.returncode and (reason := DIVERGED.search(said)):
         raise Diverged(f"{reason[0]}; see {log.name}")
