@@ -28,7 +28,7 @@ from typing import Any
 import torch
 from torch import distributed
 
-from .compat import exits, hydra_1_0, runs
+from .compat import exits, hydra_1_0, runs, sentences
 from .compat.distributed import without_gpus
 from .compat.leaving import LEFT_OFF
 from .compat.view import View
@@ -155,6 +155,10 @@ def _run(run: Run, main: Callable, refusal: str | None, cfg: Any, **kwargs: Any)
             return
         except Refused as error:  # all processes find the same
             refusals = [(str(error), "")]
+        except Exception:
+            local_rank = cfg.distributed_training.device_id
+            with sentences.in_sentences(main.__globals__, local_rank=local_rank, name="fairseq_posenc.train"):
+                raise
     if cfg.distributed_training.distributed_rank == 0:
         for said in sorted({each for each, _ in refusals if each is not None}):
             _say(said, sorted({host for each, host in refusals if each == said and host}))

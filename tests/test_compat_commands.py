@@ -85,8 +85,8 @@ def test_hydra_with_user_dir_beside_the_hook(data_bin, tmp_path, run):
     run("fairseq-hydra-train", *flags, "checkpoint.no_epoch_checkpoints=true", cwd=tmp_path)
     assert (tmp_path / "checkpoints" / "checkpoint_last.pt").exists()
     failed = run("fairseq-hydra-train", *flags, "checkpoint.restore_file=none.pt", cwd=tmp_path, check=False)
-    assert failed.returncode != 0
-    assert "--restore-file none.pt does not exist" in failed.stdout
+    assert failed.returncode == 2
+    assert "fairseq-hydra-train: --restore-file none.pt does not exist" in failed.stdout
     refused = run("fairseq-hydra-train", *flags, "dataset.batch_size=0", cwd=tmp_path, check=False)
     assert refused.returncode == 2
     assert "fairseq-hydra-train: --batch-size 0: at least 1 is needed" in refused.stdout
@@ -148,18 +148,19 @@ def test_killed_training_resumes_to_the_same_parameters(data, request, tmp_path,
 
 
 @pytest.mark.parametrize("damage", ["truncated", "missing dictionary"])
-def test_bad_input_ends_with_a_paragraph(damage, trained, data_bin, tmp_path, run):
+def test_bad_input_ends_with_a_sentence(damage, trained, data_bin, tmp_path, run):
     flags = [*MASKED_LM, "--arch", "roberta_base", *TINY, "--save-dir", tmp_path]
     if damage == "truncated":
         whole = (trained[0] / "checkpoint_last.pt").read_bytes()
         (tmp_path / "checkpoint_last.pt").write_bytes(whole[: len(whole) // 2])
-        expected = f"RuntimeError: {tmp_path / 'checkpoint_last.pt'} cannot be read as a checkpoint"
+        expected = f"fairseq-train: {tmp_path / 'checkpoint_last.pt'} cannot be read as a checkpoint"
     else:
         data_bin = tmp_path
-        expected = f"FileNotFoundError: There is no dictionary {tmp_path / 'dict.txt'}."
+        expected = f"fairseq-train: There is no dictionary {tmp_path / 'dict.txt'}."
     failed = run("fairseq-train", data_bin, *flags, check=False)
-    assert failed.returncode != 0
+    assert failed.returncode == 2
     assert failed.stdout.splitlines()[-1].startswith(expected)
+    assert "Traceback" not in failed.stdout
 
 
 @pytest.mark.slow

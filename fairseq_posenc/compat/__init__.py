@@ -15,9 +15,21 @@ __all__ = ["apply", "importable", "load_checkpoint"]
 @cache
 def apply() -> None:
     """Apply every patch that needs fairseq to be imported. Later calls do nothing."""
-    from fairseq_posenc.compat import blocks, checkpoints, data, distributed, hydra_1_0, layers, runs, training, user_dir, using
+    from fairseq_posenc.compat import (
+        blocks,
+        checkpoints,
+        data,
+        distributed,
+        hydra_1_0,
+        layers,
+        runs,
+        texts,
+        training,
+        user_dir,
+        using,
+    )
 
-    for room in (hydra_1_0, checkpoints, data, blocks, distributed, layers, training, runs, using, user_dir):
+    for room in (hydra_1_0, checkpoints, data, blocks, distributed, layers, training, runs, using, texts, user_dir):
         for patch in room.PATCHES:
             patch()
 

@@ -14,11 +14,17 @@ GRACE_SECONDS = 10.0  # seconds; a launcher ends all processes of a host soon af
 
 def refuse(refusal: str, program: str | None = None) -> NoReturn:
     """End a process before the processes have met: the first process on each host says why, as ``program``."""
-    if int(os.environ.get("LOCAL_RANK", "0")) == 0:
+    if not left_to_the_first(int(os.environ.get("LOCAL_RANK", "0"))):
         print(f"{program or Path(sys.argv[0]).name}: {refusal}", file=sys.stderr, flush=True)
-    else:
-        time.sleep(GRACE_SECONDS)
     sys.exit(REFUSED)
+
+
+def left_to_the_first(local_rank: int) -> bool:
+    """Whether the first process on this host is another, after leaving it the time to speak: a launcher then ends all."""
+    if local_rank == 0:
+        return False
+    time.sleep(GRACE_SECONDS)
+    return True
 
 
 def leave_together(status: int) -> NoReturn:

@@ -31,6 +31,15 @@ from fairseq_posenc.compat.stand_ins import (
     scalar,
     settle,
 )
+from fairseq_posenc.errors import InputError
+
+
+class Unreadable(InputError, RuntimeError):
+    """A file that is no checkpoint, or a damaged one; RuntimeError is what ``torch.load`` raises."""
+
+
+class Unsafe(InputError, pickle.UnpicklingError):
+    """A file that asks for what could run code; UnpicklingError is what ``torch.load`` raises."""
 
 
 def load(file: Any, map_location: Any = "cpu", **options: Any) -> Any:
@@ -43,8 +52,8 @@ def load(file: Any, map_location: Any = "cpu", **options: Any) -> Any:
         map_location, options: as for ``torch.load``; ``weights_only`` is always true.
 
     Raises:
-        pickle.UnpicklingError: the file asks for a type that is neither built in nor one of :func:`allowed_types`.
-        RuntimeError: the file is truncated or no checkpoint.
+        Unsafe: the file asks for a type that is neither built in nor one of :func:`allowed_types`.
+        Unreadable: it is truncated or no checkpoint.
         OSError: the file cannot be opened.
     """
     if isinstance(file, (str, os.PathLike)):
@@ -58,7 +67,7 @@ def load(file: Any, map_location: Any = "cpu", **options: Any) -> Any:
     except MemoryError:
         raise
     except Refused as error:
-        raise pickle.UnpicklingError(
+        raise Unsafe(
             f"{name} {error}, unlike any checkpoint of fairseq, so nothing was loaded. It is damaged, or made to do harm: use "
             "another."
         ) from None
@@ -66,14 +75,14 @@ def load(file: Any, map_location: Any = "cpu", **options: Any) -> Any:
         message = str(error)
         refused = refused_type(message) if isinstance(error, pickle.UnpicklingError) else None
         if refused:
-            raise pickle.UnpicklingError(
+            raise Unsafe(
                 f"{name} asks for {refused}, which is not a type that fairseq's checkpoints hold, so nothing was loaded: "
                 "building it could run code from the file. If you trust the file and know that the type is plain data, "
                 "allow it in Python before loading (a package given as --user-dir is a good place) with "
                 f"torch.serialization.add_safe_globals([{refused}])."
             ) from None
         reason = message.partition("\n")[0].partition(". ")[0] or "it ends early"
-        raise RuntimeError(
+        raise Unreadable(
             f"{name} cannot be read as a checkpoint: it is truncated, damaged or another kind of file "
             f"({type(error).__name__}: {reason}). Restore from another file, for example --restore-file with the "
             "newest other .pt file beside it, or copy it again; to train from the start, move it away."

@@ -15,9 +15,8 @@ from typing import Any
 import torch
 from torch import distributed
 
-from fairseq_posenc.compat import launchers, leaving
+from fairseq_posenc.compat import launchers, leaving, sentences, using
 from fairseq_posenc.compat.exits import REFUSED, leave_together
-from fairseq_posenc.compat.using import use
 from fairseq_posenc.compat.view import replaced
 from fairseq_posenc.errors import Refused
 from fairseq_posenc.files import holder, sole_writer
@@ -44,7 +43,8 @@ def surround_trainings() -> None:
 
     @functools.wraps(call_main)
     def call_main_around(cfg, main, **kwargs):
-        main = functools.partial(_train if _is_training(main) else use, main)
+        start = _train_as_program if sentences.is_program() else _train
+        main = functools.partial(start if _is_training(main) else using.use, main)
         with leaving.handling(leaving.pass_on):
             try:
                 call_main(cfg, main, **kwargs)
@@ -72,6 +72,12 @@ def _train(main: Callable, cfg: Any, **kwargs: Any) -> None:
         leave_together(REFUSED)
     if request.granted:
         leave_together(leaving.LEFT_OFF)
+
+
+def _train_as_program(main: Callable, cfg: Any, **kwargs: Any) -> None:
+    """:func:`_train` of fairseq-train; other commands that train show errors themselves."""
+    with sentences.in_sentences(main.__globals__, local_rank=cfg.distributed_training.device_id):
+        _train(main, cfg, **kwargs)
 
 
 @contextmanager

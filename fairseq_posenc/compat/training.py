@@ -18,7 +18,7 @@ BOUNDS: dict[str, tuple[str, Callable[[float], bool]]] = {  # of fairseq's optio
         ("dataset.batch_size", "dataset.batch_size_valid", "dataset.max_tokens", "dataset.max_tokens_valid",
          "dataset.required_batch_size_multiple", "dataset.validate_interval", "task.tokens_per_sample", "common.log_interval",
          "checkpoint.save_interval", "optimization.update_freq", "lr_scheduler.total_num_update",
-         "distributed_training.distributed_world_size"),
+         "distributed_training.distributed_world_size", "generation.beam", "generation.nbest"),
         ("at least 1 is needed", lambda number: number >= 1),
     ),
     **dict.fromkeys(

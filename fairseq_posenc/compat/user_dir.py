@@ -1,10 +1,14 @@
-"""``common.user_dir`` of Hydra's configurations."""
+"""``--user-dir``, and ``common.user_dir`` of Hydra's configurations."""
 
 import argparse
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from omegaconf import DictConfig
+
+from fairseq_posenc.compat.exits import refuse
+from fairseq_posenc.errors import InputError
 
 
 def imported_first() -> None:
@@ -20,10 +24,46 @@ def imported_first() -> None:
     initialize.add_defaults = _after(_import_configured, initialize.add_defaults)
 
 
+def named_where_missing() -> None:
+    """Say that there is no such ``--user-dir``, where fairseq raises FileNotFoundError with a bare path before it reads flags.
+
+    Can go when fairseq says it.
+    """
+    from fairseq import options
+
+    get_parser = options.get_parser
+
+    @functools.wraps(get_parser)
+    def get_parser_or_refuse(*args, **kwargs):
+        with _refusing(), _missing_named():
+            return get_parser(*args, **kwargs)
+
+    options.get_parser = get_parser_or_refuse
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    try:
+        yield
+    except InputError as error:
+        refuse(str(error))
+
+
+@contextmanager
+def _missing_named() -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        if error.strerror:  # it is of what the package opens
+            raise
+        raise InputError(f"--user-dir {error}: there is no such folder") from error
+
+
 def _after(first: Callable[..., None], then: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(then)
     def both(*args, **kwargs):
-        first(*args, **kwargs)
+        with _refusing():
+            first(*args, **kwargs)
         return then(*args, **kwargs)
 
     return both
@@ -46,11 +86,12 @@ def import_user_dir(path: str | None) -> None:
     """Import the package at ``path``, if any, as fairseq does for ``--user-dir``.
 
     Raises:
-        FileNotFoundError: there is none.
+        InputError: there is none.
     """
     from fairseq.utils import import_user_module
 
-    import_user_module(argparse.Namespace(user_dir=path))
+    with _missing_named():
+        import_user_module(argparse.Namespace(user_dir=path))
 
 
-PATCHES = (imported_first,)
+PATCHES = (imported_first, named_where_missing)

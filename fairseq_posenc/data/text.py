@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import PurePath
 from typing import BinaryIO, NamedTuple
 
-from ..errors import InputError
+from ..errors import InputError, not_utf8
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -216,12 +216,7 @@ def _text_documents(lines: Iterable[tuple[int, bytes]], path: str, layout: Layou
         try:
             line.decode("utf-8")
         except UnicodeDecodeError as error:
-            layout.on_bad(
-                InputError(
-                    f"{path}, line {number}, byte {error.start + 1}: not UTF-8 ({error.reason}, 0x{line[error.start]:02x}). "
-                    f"Convert the file first, for instance with: iconv -f WINDOWS-1252 -t UTF-8 {path}"
-                )
-            )
+            layout.on_bad(not_utf8(path, number, error))
             continue
         yield number, line
         if layout.document_per_line:

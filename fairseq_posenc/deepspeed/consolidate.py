@@ -10,7 +10,6 @@ state is left out. DIR is a --save-dir, or one checkpoint in it:
 from __future__ import annotations
 
 import argparse
-import pickle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,7 +47,7 @@ def main(args: argparse.Namespace) -> None:
         raise FileNotFoundError(f"--out {args.out}: there is no folder {args.out.parent}; make it first")
     try:
         parameters = write(source, args.out, args.overwrite)
-    except (RuntimeError, pickle.UnpicklingError) as error:  # a damaged file
+    except RuntimeError as error:  # a damaged file
         raise InputError(str(error)) from error
     show(f"{args.out}: {parameters:,} parameters in float32")
 

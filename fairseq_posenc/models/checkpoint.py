@@ -10,7 +10,6 @@ import copy
 import dataclasses
 import logging
 import os
-import pickle
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -51,10 +50,7 @@ def load(path: Path) -> dict[str, Any]:
         InputError: the file is no such checkpoint, or damaged; says how that shows.
         OSError: it cannot be opened.
     """
-    try:
-        content = loading.load(path)
-    except (RuntimeError, pickle.UnpicklingError) as error:
-        raise InputError(str(error)) from error
+    content = loading.load(path)
     if fault := _fault(content):
         raise _no_checkpoint(path, fault)
     return content

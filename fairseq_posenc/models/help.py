@@ -1,4 +1,4 @@
-"""``fairseq-train --help`` with the models' flags, and the error for a misspelt ``--arch``.
+"""``fairseq-train --help`` with the models' flags, and the error for a misspelt or missing ``--arch``.
 
 fairseq prints its help while it parses for the first time, before it adds the flags of the chosen architecture, so that
 they never show. If help is asked for, they are added at once, in two groups. For an unknown architecture it prints all 300
@@ -59,7 +59,8 @@ def show_in_help() -> None:
 
     def add_model_args(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
         group = original(parser)
-        next(action for action in group._group_actions if action.dest == "arch").type = architecture
+        arch = next(action for action in group._group_actions if action.dest == "arch")
+        arch.type, arch.required = architecture, True  # fairseq ends in a RuntimeError without a word where it is missing
         if {"-h", "--help"} & set(sys.argv[1:]):
             add_groups(parser)
         return group

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import pickle
 from typing import Any
 
 from fairseq import checkpoint_utils
@@ -25,12 +24,10 @@ def explain_models() -> None:
         with explained(files):
             try:
                 return load_ensemble(filenames, *args, **kwargs)
-            except (RuntimeError, pickle.UnpicklingError) as error:
-                if str(error).startswith(MISFIT):
-                    fault = f"{files} does not fit the model that its own configuration describes"
-                    raise InputError(f"{fault}: {misfit(error)}") from error
-                if str(error).startswith(tuple(map(str, filenames))):  # a sentence of what reads files
-                    raise InputError(str(error)) from error
-                raise
+            except RuntimeError as error:
+                if not str(error).startswith(MISFIT):
+                    raise
+                fault = f"{files} does not fit the model that its own configuration describes"
+                raise InputError(f"{fault}: {misfit(error)}") from error
 
     checkpoint_utils.load_model_ensemble_and_task = load_explained
