@@ -9,11 +9,13 @@ from typing import Any
 
 from fairseq.trainer import Trainer
 
-from ..transformer import Encoder
+from ..transformer import EncoderConfig
 from .roberta import PosencRobertaModel
+from .state import ENCODER, StateDict
 
-PLOTTERS: list[Callable[[Encoder, Path, int], None]] = []
-"""Called with the encoder, the folder of TensorBoard's files and the number of updates, where ``--position-plots`` is given."""
+PLOTTERS: list[Callable[[EncoderConfig, StateDict, Path, int], None]] = []
+"""Called with the encoder's configuration and parameters, the folder of TensorBoard's files and the number of updates, where
+``--position-plots`` is given."""
 
 
 def plot_at_validation() -> None:
@@ -23,10 +25,13 @@ def plot_at_validation() -> None:
     @functools.wraps(begin)
     def begin_and_plot(self: Trainer, epoch: int) -> Any:
         model = self.get_model()
-        wanted = isinstance(model, PosencRobertaModel) and getattr(model.args, "position_plots", False)
-        if wanted and self.is_data_parallel_master:
-            for plot in PLOTTERS:
-                plot(model.encoder.sentence_encoder, Path(self.cfg.common.tensorboard_logdir), self.get_num_updates())
+        if isinstance(model, PosencRobertaModel) and getattr(model.args, "position_plots", False):
+            weights = getattr(self, "whole_weights", model.state_dict)()  # for which ZeRO needs all processes
+            if self.is_data_parallel_master:
+                state = {name.removeprefix(ENCODER): value for name, value in weights.items() if name.startswith(ENCODER)}
+                config, folder = model.encoder.sentence_encoder.config, Path(self.cfg.common.tensorboard_logdir)
+                for plot in PLOTTERS:
+                    plot(config, state, folder, self.get_num_updates())
         return begin(self, epoch)
 
     Trainer.begin_valid_epoch = begin_and_plot
