@@ -85,7 +85,7 @@ MEASURED = """
 import gc, json, os, sys, torch
 from fairseq_posenc.deepspeed import communication, config
 os.environ["DS_ACCELERATOR"] = "cpu"
-communication.prepare_engine(on_cpu=True)
+communication.without_inference_kernels()
 torch.distributed.init_process_group("gloo")
 import deepspeed
 from torch import nn
