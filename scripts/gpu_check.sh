@@ -79,9 +79,12 @@ part() { # NAME SECONDS COMMAND...: reports the last line of what it printed; th
     124 | 137) word=LATE last="stopped after $left s: $last" ;;
     *) word=FAILED ;;
   esac
-  printf '%-8s%-24s%5d s  %s\n' "$word" "$name" $((SECONDS - start)) "${last:0:150}"
-  [ $status -eq 0 ] || failed=1
-  [ $status -eq 0 ] || grep -E '^(FAILED|ERROR|E  )' "$log" | head -5 | cut -c1-200 | sed 's/^/        /'
+  printf -v word '%-8s%-24s%5d s  %s' "$word" "$name" $((SECONDS - start)) "${last:0:150}"
+  if [ $status -ne 0 ]; then
+    word+=$'\n'$(grep -E '^(FAILED|ERROR|E  )' "$log" | head -5 | cut -c1-200 | sed 's/^/        /')
+  fi
+  echo "$word" # at once, as others report meanwhile
+  return $status
 }
 
 tests() { "$python" -m pytest -q -p no:cacheprovider -m gpu --rootdir "$project" -c "$project/pyproject.toml" "$@"; }
@@ -91,7 +94,14 @@ bench() { # NAME FLAG...
   [ "$GPU_TESTS_ON" = cuda ] || model=(--size tiny --layers 1 --tokens 16 --repeats 2)
   "$python" -m fairseq_posenc.cli bench --device "$GPU_TESTS_ON" "${model[@]}" --out "$out/$1" "${@:2}"
 }
-export -f tests bench
+
+compile() { # SCHEME...: the kernels, for this GPU; what is timed finds them compiled
+  local architecture
+  architecture=$("$python" -c 'import torch; print("%d%d" % torch.cuda.get_device_capability())') &&
+    "$python" "$project/tests/attention/compile_band.py" "$architecture" "$@" --jobs "$(($(nproc) / 2 + 1))"
+}
+
+export -f tests bench compile
 export python project out
 
 "$python" - <<'EOF'
@@ -101,13 +111,29 @@ gpu = torch.cuda.get_device_name() + f", {torch.cuda.get_device_properties(0).to
     if torch.cuda.is_available() else "no GPU: a rehearsal on the CPU"
 print(f"{gpu}; Python {platform.python_version()}, PyTorch {torch.__version__}, CUDA {torch.version.cuda}")
 EOF
+
+# On a GPU the tests run side by side, as they wait for Python and for compilers more than for it; what is timed runs alone.
+timed=(tisa t5 tupe_r shaw m4 m4m) parts=()
+if [ -z "$on_cpu" ]; then
+  part kernels 240 bash -c 'compile "$@"' - "${timed[@]}" &
+  parts+=($!)
+fi
 for file in "$project"/tests/gpu/test_*.py; do
   name=$(basename "$file" _on_gpu.py)
-  part "${name#test_}" 150 bash -c "tests '$file'"
+  if [ -n "$on_cpu" ]; then
+    part "${name#test_}" 240 bash -c "tests '$file'" || failed=1
+  else
+    part "${name#test_}" 240 bash -c "tests '$file'" &
+    parts+=($!)
+  fi
 done
-part bench-against-stock 60 bash -c 'bench bench-against-stock --schemes absolute,tisa'
-part bench-fairseq-train 100 bash -c 'bench bench-fairseq-train --schemes absolute --train --repeats 1'
-part bench 200 bash -c 'bench bench --schemes tisa,t5,tupe_r,shaw,m4,m4m --baseline absolute --attention-backend auto,band'
+for process in "${parts[@]}"; do
+  wait "$process" || failed=1
+done
+part bench-against-stock 60 bash -c 'bench bench-against-stock --schemes absolute,tisa' || failed=1
+part bench-fairseq-train 100 bash -c 'bench bench-fairseq-train --schemes absolute --train --repeats 1' || failed=1
+schemes=$(IFS=, && echo "${timed[*]}")
+part bench 200 bash -c "bench bench --schemes $schemes --baseline absolute --attention-backend auto,band" || failed=1
 for results in "$out"/bench*/results.md; do
   [ ! -e "$results" ] || { echo && cat "$results"; }
 done

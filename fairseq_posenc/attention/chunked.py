@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -23,7 +23,7 @@ from torch.autograd.function import once_differentiable
 
 from ..terms import LowRank, Terms, precise
 from .base import Attend, Backend, opaque, register_backend
-from .bias import before_scale
+from .bias import additive_bias, before_scale
 from .call import Call, Mask
 from .dropout import draw, kept_scale
 from .shifted import add_product_gradients, add_products, add_sums, matrix, matrix_gradient, sum_gradients
@@ -58,6 +58,8 @@ class Chunked(Backend):
         return call is not None and call.queries > 1 and call.device.type == "cpu" and super().suits(terms, call)
 
     def bind(self, terms: Terms, mask: Mask, call: Call) -> Attend:
+        if _shared_product(terms):
+            terms = replace(terms, biases=(additive_bias(terms, call),), cls_bias=None)
         tables = Tables.of(terms, call)
         scale = 1 / math.sqrt(terms.factor * call.head_dim)
         folded = None if tables.low_rank is None else before_scale(tables.low_rank, scale)
@@ -70,6 +72,13 @@ class Chunked(Backend):
                 return opaque(_Attention.apply)(setup, torch.is_grad_enabled(), q, k, precise(v), *given).to(v.dtype), None
 
         return attend
+
+
+def _shared_product(terms: Terms) -> bool:
+    """Whether biases of low rank are the same for all sequences. To add their matrix, made once where layers share it, takes a
+    third of the time of a wider product in every head of every sequence."""
+    products = [bias for bias in terms.biases if isinstance(bias, LowRank)]
+    return bool(products) and terms.content and all(len(bias.left) == len(bias.right) == 1 for bias in products)
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,6 +18,11 @@ def by_offset(relative: Relative) -> Tensor:
     return table if rows is None else table.index_select(1, rows)
 
 
+def of_cls(relative: Relative, rows: tuple[int, int]) -> Tensor:
+    """(1 or H, 2) or (1 or H, 2, d): these rows, those of [CLS]. An index of two numbers would wait for the device."""
+    return torch.stack([relative.table[:, row] for row in rows], dim=1)
+
+
 def dense(scalars: Relative) -> Tensor:
     """A table of scalars (1 or H, T) -> (1 or H, Q, K): ``table[row(i, j)]``."""
     index = scalars.index
@@ -53,7 +58,7 @@ def weighted_sum(p: Tensor, vectors: Relative) -> Tensor:
     from_cls = replace_cls(torch.zeros_like(p), start, one, zero) * p
     to_cls = p - ordinary - from_cls
     for_cls = torch.stack([from_cls.sum(-1), to_cls.sum(-1)], dim=-1)  # (B, H, Q, 2)
-    return unskew(ordinary) @ by_offset(vectors) + for_cls @ vectors.table[:, index.cls_rows]
+    return unskew(ordinary) @ by_offset(vectors) + for_cls @ of_cls(vectors, index.cls_rows)
 
 
 def replace_cls(scores: Tensor, start: int, from_cls: Tensor, to_cls: Tensor) -> Tensor:
@@ -124,9 +129,10 @@ def _products(x: Tensor, vectors: Relative, descending: bool = False) -> tuple[T
     """(B, H, N, d) -> (B, H, N, R) with the vector of every offset; two (B, H, N, 1) with those of [CLS] where it has any."""
     rows = by_offset(vectors)  # few: cheaper before a product than after
     products = _product(x, rows.flip(-2) if descending else rows)
-    if vectors.index.cls_rows is None:
+    cls_rows = vectors.index.cls_rows
+    if cls_rows is None:
         return (products,)
-    return products, *_product(x, vectors.table[:, vectors.index.cls_rows]).split(1, dim=-1)
+    return products, *_product(x, of_cls(vectors, cls_rows)).split(1, dim=-1)
 
 
 def _product(x: Tensor, vectors: Tensor) -> Tensor:

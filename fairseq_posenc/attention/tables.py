@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from ..terms import LowRank, Relative, Terms, precise
 from .bias import joined
 from .call import Call
-from .relative import by_offset
+from .relative import by_offset, of_cls
 
 
 def relative_tables(terms: Terms) -> dict[str, tuple[Relative, ...]]:
@@ -77,5 +77,5 @@ def _rows(relative: Relative) -> Tensor:
     """(1 or H, R or R + 2, …): the row of every offset, ascending, and those of [CLS] where it has any."""
     rows, cls_rows = by_offset(relative), relative.index.cls_rows
     if cls_rows is not None:
-        rows = torch.cat([rows, relative.table[:, cls_rows]], dim=1)
+        rows = torch.cat([rows, of_cls(relative, cls_rows)], dim=1)
     return precise(rows) if rows.dim() == 2 else rows

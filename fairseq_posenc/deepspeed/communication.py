@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
-import logging
-import os
-import platform
-import sys
 from collections.abc import MutableMapping
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,8 +12,6 @@ from torch.distributed import distributed_c10d
 
 from ..compat.distributed import free_port
 from ..errors import Refused
-
-logger = logging.getLogger(__name__)
 
 SLURM = {"RANK": "SLURM_PROCID", "WORLD_SIZE": "SLURM_NTASKS", "LOCAL_RANK": "SLURM_LOCALID"}
 
@@ -78,44 +69,9 @@ def require_one_device(on_cpu: bool) -> None:
         )
 
 
-def prepare_engine(on_cpu: bool) -> None:
-    """On a CPU, compile DeepSpeed's communication extension (half a minute, once per host).
-
-    It is compiled in a folder of its own, by one process at a time. PyTorch guards a compilation by a file that a killed
-    process leaves behind, and every later start would silently wait for it. The lock here goes with its process, and whoever
-    holds it removes such a file, for this extension only.
-
-    Raises:
-        RuntimeError: the extension cannot be compiled; says what is needed.
-    """
-    if not on_cpu:
-        return
-    folder = Path(os.environ.setdefault("TORCH_EXTENSIONS_DIR", str(extensions_folder())))
-    folder.mkdir(parents=True, exist_ok=True)
-    # Where ssh has started this process, ninja beside Python is not on the path, and another ninja would compile anew.
-    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-    from deepspeed.accelerator import get_accelerator
-
-    builder = get_accelerator().create_op_builder("ShareMemCommBuilder")
-    with open(folder / ".fairseq_posenc.lock", "a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        (folder / builder.name / "lock").unlink(missing_ok=True)
-        if not any(folder.glob("*/*.so")):
-            logger.warning(f"compiling DeepSpeed's communication extension in {folder}; this takes about half a minute")
-        try:
-            builder.load(verbose=False)
-        except Exception as error:
-            raise RuntimeError(
-                f"DeepSpeed's communication extension for CPUs could not be compiled in {folder}: {error}. It needs a C++ "
-                "compiler (Debian: apt-get install g++) and ninja (pip install ninja)."
-            ) from error
-
-
-def extensions_folder() -> Path:
-    """The folder of compiled extensions: one per host (home folders are shared, processors differ) and environment."""
+def without_inference_kernels() -> None:
+    """Keep DeepSpeed on a CPU from compiling what adds numbers in shared memory: half a minute and a C++ compiler on each host,
+    for inference only. Training adds by gloo."""
     import deepspeed
 
-    version = f"py{sys.version_info[0]}.{sys.version_info[1]}-torch{torch.__version__}-deepspeed{deepspeed.__version__}"
-    environment = hashlib.sha256(sys.prefix.encode()).hexdigest()[:8]  # its headers
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "fairseq_posenc" / f"{platform.node()}-{version}-{environment}"
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False

@@ -21,6 +21,7 @@ from fairseq.models import (
     register_model_architecture,
 )
 from hydra.core.config_store import ConfigStore
+from omegaconf import DictConfig
 
 from ..errors import InputError, suggestion
 from ..families import FAMILIES, Family, architectures, is_acausal
@@ -55,10 +56,8 @@ def register_family(
             store.store(name=family.model, group="model", node=config(), provider="fairseq_posenc")
             known = store.repo["model"]
             first = known[f"{family.model}.yaml"]
-            for name in own:  # copies, as making one anew takes three times as long, and there are hundreds
-                node = copy.deepcopy(first.node)
-                node._name = name
-                known[f"{name}.yaml"] = dataclasses.replace(first, name=f"{name}.yaml", node=node)
+            for name in own:
+                known[f"{name}.yaml"] = dataclasses.replace(first, name=f"{name}.yaml", node=Named(first.node, name))
 
         model.add_args = staticmethod(add_args)  # without defaults: those are the architecture's
         register_model(family.model, dataclass=make_config())(model)
@@ -72,6 +71,20 @@ def register_family(
         return model
 
     return register
+
+
+@dataclasses.dataclass(frozen=True)
+class Named:
+    """The options of a model under an architecture's name. Hydra copies what it looks up, and only then there are any: to make
+    them for hundreds of architectures would take a second of every start."""
+
+    options: DictConfig
+    name: str
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> DictConfig:
+        options = copy.deepcopy(self.options, memo)
+        options._name = self.name
+        return options
 
 
 def fill(args: Any, values: dict[str, Any]) -> None:

@@ -6,17 +6,19 @@ import math
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from ..terms import Relative, RelativeIndex, Terms, Window
 from .base import Scheme, register
 
 
-def slopes(heads: int) -> list[float]:
-    """The authors' slopes: ``2^(-8h/H)`` for h = 1 … H where H is a power of two P; else those of the greatest P below H,
-    followed by every other slope of 2P, starting with its first."""
+def slopes(heads: int, device: torch.device | str | None = None) -> Tensor:
+    """(H,) the authors', in float64: ``2^(-8h/H)`` for h = 1 … H where H is a power of two P; else those of the greatest P below
+    H, followed by every other slope of 2P, starting with its first. Made on the device, whose copy of a list would be waited for.
+    """
     power = 2 ** math.floor(math.log2(heads))
-    own = [2 ** (-8 * h / power) for h in range(1, power + 1)]
-    return own if power == heads else own + slopes(2 * power)[0::2][: heads - power]
+    own = torch.arange(1, power + 1, dtype=torch.float64, device=device)
+    return torch.exp2(-8 / power * torch.cat([own, own[: heads - power] - 0.5]))
 
 
 @register
@@ -32,5 +34,5 @@ class Alibi(Scheme):
     data_driven = False
 
     def layer_terms(self, window: Window) -> Sequence[Terms]:
-        m = torch.tensor(slopes(self.settings.heads), device=window.device)
+        m = slopes(self.settings.heads, window.device).to(torch.get_default_dtype())
         return [Terms(biases=(Relative(-m[:, None] * window.offsets.abs(), RelativeIndex(window)),))]

@@ -6,6 +6,7 @@ import dataclasses
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -192,6 +193,28 @@ def test_dropout_draws_the_same_mask_in_backward_and_under_checkpointing() -> No
     torch.testing.assert_close((ends[0] - ends[1]) / (2 * step), slope, rtol=1e-6, atol=1e-6)
 
 
+@interpreted
+@pytest.mark.usefixtures("small_tiles")
+def test_dropout_draws_each_pair_by_itself() -> None:
+    """Of weights that are all alike, and values that say which key they are of."""
+    n = 32
+    zeros, values = torch.zeros(B, H, n, n), torch.eye(n).expand(B, H, n, n).contiguous()
+    torch.manual_seed(0)
+    z, _ = attend(BAND, Terms(), zeros, zeros, values, dropout=0.5)
+    kept = z.flatten(0, 2) > 0
+    assert abs(kept.double().mean() - 0.5) < 4 * (0.25 / kept.numel()) ** 0.5
+    for lines in (kept, kept.T):
+        assert len(lines.unique(dim=0)) == len(lines)
+
+
+@interpreted
+def test_kernels_start_on_the_device_of_their_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    entered: list[Tensor] = []
+    monkeypatch.setattr(torch.cuda, "device_of", lambda tensor: entered.append(tensor) or nullcontext())
+    attend(BAND, Terms(), *(random(1, 1, 7, DIM) for _ in range(3)))
+    assert [tensor.shape for tensor in entered] == [(1, 7, 1, DIM)]
+
+
 class Largest(TorchDispatchMode):
     """Remembers the bytes of the largest tensor made."""
 
@@ -248,6 +271,7 @@ def test_it_says_what_it_does_not_run(
 
 @pytest.mark.skipif(BAND.missing is not None, reason=str(BAND.missing))
 def test_kernels_compile_without_a_gpu() -> None:
-    """For the GPUs of a data centre, in a process of its own, where nothing is interpreted."""
+    """For the GPUs of a data centre, in a process of its own, where nothing is interpreted; one program for all lengths."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    subprocess.run([sys.executable, Path(__file__).with_name("compile_band.py"), "80"], check=True, env=environment)
+    command = [sys.executable, Path(__file__).with_name("compile_band.py"), "80", "--cases", "packed"]
+    subprocess.run(command, check=True, env=environment)

@@ -209,7 +209,7 @@ def test_vaswani_sinusoids() -> None:
 def test_alibi(heads: int) -> None:
     """12 heads: the authors take every other slope of 16 for those beyond 8."""
     peer = golden("alibi")
-    assert_close(torch.tensor(slopes(heads), dtype=torch.float64), peer[f"H{heads}.slopes64"], 1e-15)
+    assert_close(slopes(heads), peer[f"H{heads}.slopes64"], 1e-15)
     positions = make("alibi", {}, heads=heads)
     for n in LENGTHS:
         assert_close(bias(positions, n), peer[f"xt.H{heads}.n{n}.bias_symmetric"], 1e-6)

@@ -167,7 +167,7 @@ def test_transformer_xl(peer: Peer) -> None:
 
 @pytest.mark.parametrize("heads", [4, 8, 12, 16])
 def test_alibi(peer: Peer, heads: int) -> None:
-    assert_close(torch.tensor(slopes(heads), dtype=torch.float64), peer("bloom")[f"slopes{heads}"], 1e-7)  # in float32
+    assert_close(slopes(heads), peer("bloom")[f"slopes{heads}"], 1e-7)  # in float32
 
 
 def test_fairseq_sinusoids(peer: Peer) -> None:

@@ -29,9 +29,9 @@ NAME, UNNAMED = "update00000001-0123abcd", "update00000002-0123abcd"
 
 
 def test_a_save_that_writes_no_file_takes_no_process_away(fairseq_run, train):
-    """At the end of an epoch; only the first process finds out that nothing is due."""
+    """At the end of an epoch; only the first process finds out that nothing is due. The curve is that of stage 1."""
     flags = ("--no-last-checkpoints", "--no-epoch-checkpoints", "--save-interval-updates", 40, "--distributed-timeout", 60)
-    run = train("--deepspeed-config", "zero3", *flags, launch=launcher())
+    run = train("--deepspeed-config", "zero1", *flags, launch=launcher())
     assert_same_curve(run, fairseq_run)
     assert [path.name for path in run.save_dir.glob("*.pt")] == ["checkpoint_2_40.pt"]
     assert not list(run.save_dir.glob(".shared*"))
@@ -74,16 +74,19 @@ def test_master_weights_go_on_beside_16_bits(sharded_run, train, stage):
 
 
 @pytest.mark.parametrize("stage", [2, 3])
-def test_the_end_of_training_writes_a_plain_checkpoint(sharded_run, stage, english_data_bin, run):
+def test_the_end_of_training_writes_a_plain_checkpoint(sharded_run, stage):
     folder = sharded_run(stage).save_dir
     last, plain = load_checkpoint(str(folder / "checkpoint_last.pt")), load_checkpoint(str(folder / "consolidated.pt"))
     assert "last_optimizer_state" not in plain
     assert plain["model"].keys() == last["model"].keys()
     for name, tensor in plain["model"].items():
         torch.testing.assert_close(tensor, last["model"][name], rtol=0, atol=0)  # in float32, both are the master weights
-    model = run("fairseq-validate", english_data_bin, "--path", folder / "consolidated.pt", "--task", "masked_lm",
-                "--tokens-per-sample", "32", "--max-sentences", "8", "--cpu")  # fmt: skip
-    assert "valid on 'valid' subset | loss" in model.stdout
+
+
+def test_fairseq_reads_the_plain_checkpoint(sharded_run, english_data_bin, run):
+    flags = ["--task", "masked_lm", "--tokens-per-sample", "32", "--max-sentences", "8", "--cpu"]
+    done = run("fairseq-validate", english_data_bin, "--path", sharded_run(3).save_dir / "consolidated.pt", *flags)
+    assert "valid on 'valid' subset | loss" in done.stdout
 
 
 def test_the_command_consolidates_any_checkpoint(sharded_run, run, tmp_path):

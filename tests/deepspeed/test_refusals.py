@@ -39,10 +39,16 @@ def test_every_host_says_what_it_finds_before_it_meets_the_others(monkeypatch, c
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("config.complete = lambda *_: config.read('missing.json')", f"train on {platform.node()}: "),
-        ("checkpoint.os.path.exists = lambda path: '.shared' not in str(path)", "is not shared by all hosts"),
+        pytest.param(
+            "config.complete = lambda *_: config.read('missing.json')", f"train on {platform.node()}: ", id="configuration"
+        ),
+        pytest.param(
+            "checkpoint.os.path.exists = lambda path: '.shared' not in str(path)",
+            "is not shared by all hosts",
+            marks=pytest.mark.slow,
+            id="save-dir",
+        ),
     ],
-    ids=["configuration", "save-dir"],
 )
 def test_what_one_process_finds_ends_all(english_data_bin, tmp_path, change, message):
     program = tmp_path / "program.py"

@@ -18,7 +18,7 @@ PROGRAM = """
 import json, os, sys, torch
 from fairseq_posenc.deepspeed import communication, config
 os.environ["DS_ACCELERATOR"] = "cpu"
-communication.prepare_engine(on_cpu=True)
+communication.without_inference_kernels()
 torch.distributed.init_process_group("gloo")
 world = torch.distributed.group.WORLD
 import deepspeed

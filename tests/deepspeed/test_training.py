@@ -9,7 +9,7 @@ from training_runs import UPDATES, Training, assert_same_curve, call, deepspeed_
 pytestmark = needs_deepspeed
 
 
-@pytest.mark.parametrize("stage", [1, 2, 3])
+@pytest.mark.parametrize("stage", [2, 3])  # 1 does so in test_checkpoints.py, in a run with other saves
 def test_sharding_gives_the_curve_of_fairseqs_own_data_parallelism(fairseq_run, sharded_run, stage):
     assert_same_curve(sharded_run(stage), fairseq_run)
 

@@ -34,13 +34,6 @@ def ip(*arguments):
     subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True, timeout=30)
 
 
-def extensions():
-    """Where this machine compiles for itself, since both hosts are the same machine."""
-    from fairseq_posenc.deepspeed import communication
-
-    return communication.extensions_folder()
-
-
 class Hosts:
     """The two hosts; commands run on the first, as a user at its prompt."""
 
@@ -49,7 +42,7 @@ class Hosts:
         self.hostfile = folder / "hosts"
         self.hostfile.write_text("# for the tests\n" + "".join(f"{name} slots=1\n" for name in HOSTS))
         # What pdsh does not pass on.
-        passed_on = f"OMP_NUM_THREADS=1\nGLOO_SOCKET_IFNAME=eth0\nTORCH_EXTENSIONS_DIR={extensions()}\n"
+        passed_on = "OMP_NUM_THREADS=1\nGLOO_SOCKET_IFNAME=eth0\n"
         (folder / ".deepspeed_env").write_text(passed_on)
         key = folder / "key"
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True, timeout=30)

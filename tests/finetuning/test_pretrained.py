@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from fairseq import checkpoint_utils, options
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq import checkpoint_utils
 from fairseq.models import ARCH_MODEL_REGISTRY
 from omegaconf import OmegaConf
 from torch import nn
@@ -12,6 +11,7 @@ from fairseq_posenc.finetuning.options import max_length
 from fairseq_posenc.finetuning.start import write_start
 from fairseq_posenc.finetuning.training import build, configure
 from fairseq_posenc.models.heads import SpanHead
+from fairseq_posenc.models.options import build as build_model
 from fairseq_posenc.models.pretrained import Pretrained
 
 from .conftest import make_data_bin
@@ -54,13 +54,11 @@ SLOW = [name for name in TINY if name.startswith("albert_") and name != "albert_
 
 
 @pytest.mark.parametrize("arch", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in TINY])
-def test_every_architecture_is_taken_over_whole(arch, checkpoint, data_bin, tmp_path):
-    parser = options.get_training_parser()
-    flags = ["--task", "masked_lm", "--tokens-per-sample", "32", "--batch-size", "1", "--arch", arch]
-    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, [str(data_bin), *flags]))
-    state = build(cfg).state_dict()
+def test_every_architecture_is_taken_over_whole(arch, checkpoint, tmp_path):
     saved = torch.load(checkpoint, weights_only=False)
-    cfg = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
+    given = OmegaConf.create({"_name": arch, "max_positions": 32})
+    state = build_model(arch, given, Pretrained(checkpoint).vocabulary.dictionary).state_dict()
+    cfg = {**saved["cfg"], "model": OmegaConf.to_container(given)}
     torch.save({**saved, "cfg": cfg, "model": state}, tmp_path / "checkpoint.pt")
     pretrained = Pretrained(tmp_path / "checkpoint.pt")
     report = write_start(pretrained.trained, question_answering_model(pretrained), tmp_path / "start.pt")

@@ -5,6 +5,9 @@ import torch
 from step.conftest import configure, lines, train, watched  # noqa: F401 - fixtures
 from step.test_waiting import CASES
 
+from fairseq_posenc.families import expressions
+from fairseq_posenc.transformer import Encoder, EncoderConfig, Layout
+
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 ON_GPU = {"common.cpu": False, "distributed_training.distributed_world_size": 1}
 
@@ -28,6 +31,22 @@ def test_the_fast_step_waits_for_nothing(case, precision, train, values):  # noq
 def test_others_do_wait(step, train, values):  # noqa: F811
     with pytest.raises(RuntimeError, match="synchroniz"):
         train(step, step, values)
+
+
+@pytest.mark.parametrize("backend", ["auto", "eager"])
+@pytest.mark.parametrize("name", expressions())
+def test_no_scheme_waits(name, backend):
+    sizes = {"layers": 2, "dim": 64, "ffn_dim": 64, "heads": 2, "max_positions": 16}
+    config = EncoderConfig(vocab_size=20, positions=expressions()[name], attention_backend=backend, **sizes)
+    encoder = Encoder(config).to("cuda", torch.bfloat16)
+    tokens = torch.randint(4, 20, (2, 16), device="cuda")
+    layout = Layout(torch.arange(16, device="cuda") >= torch.tensor([[16], [9]], device="cuda"))
+    for mode in ("default", "error"):  # the first time, libraries are loaded
+        torch.cuda.set_sync_debug_mode(mode)
+        try:
+            encoder(tokens, layout=layout).last.sum().backward()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
 
 
 @pytest.mark.parametrize("case", ["whole blocks", "padding and micro-batches"])

@@ -25,6 +25,7 @@ from fairseq_posenc.huggingface.export import export
 
 CHECK = Path(__file__).with_name("isolated_check.py")
 TOLERANCE = 2e-5
+WITH_HEADS = ("absolute", "shaw", "tisa", "tupe_r", "floater", "synthesizer_dense")  # heads know no scheme
 TOKENS = torch.randint(4, 40, (4, 30), generator=torch.Generator().manual_seed(5))
 TOKENS[:, 0] = 0
 TOKENS[1, 18:] = 1
@@ -41,17 +42,17 @@ def export_case(path, data, folder, name, head=None):
 
 @pytest.fixture(scope="session")
 def exports(prepared, tmp_path_factory):
-    """A folder of exports: each architecture with random parameters, and briefly trained with each head."""
+    """A folder of exports: each architecture, briefly trained, and for some of them every head."""
     work = tmp_path_factory.mktemp("checkpoints")
     folder = tmp_path_factory.mktemp("exports")
     for name in expressions():
         model = make_model(f"roberta_{name}_tiny", prepared)
-        export_case(save(model, work / "random.pt", prepared), prepared, folder, f"{name}-random", "lm")
         train(model)
         path = save(model, work / f"{name}.pt", prepared)
         export_case(path, prepared, folder, f"{name}-trained", "lm")
-        export_case(path, prepared, folder, f"{name}-classes", "topic")
-        export_case(save(with_spans(model), work / "spans.pt", prepared), prepared, folder, f"{name}-spans")
+        if name in WITH_HEADS:
+            export_case(path, prepared, folder, f"{name}-classes", "topic")
+            export_case(save(with_spans(model), work / "spans.pt", prepared), prepared, folder, f"{name}-spans")
     return folder
 
 
@@ -78,7 +79,7 @@ def isolated(python, *arguments):
 def test_every_export_is_the_same_function_without_fairseq(exports, isolated_python):
     found = isolated(isolated_python, "logits", exports)
     assert found["transformers"].split(".")[0] == isolated_python.parent.parent.name[-1]
-    assert len(found["result"]) == 4 * len(expressions())
+    assert len(found["result"]) == len(expressions()) + 2 * len(WITH_HEADS)
     assert {name: d for name, d in found["result"].items() if not d <= TOLERANCE} == {}
 
 

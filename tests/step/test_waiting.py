@@ -5,12 +5,14 @@ On a CPU every read is at once; so what would wait on a GPU is forbidden: number
 """
 
 import threading
+from contextlib import contextmanager
 
 import pytest
 import torch
 from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
 from torch.ops import aten
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_posenc.compat.leaving import request
@@ -22,6 +24,10 @@ WAITING = {
     aten.repeat_interleave.Tensor, aten.bincount.default,
 }  # fmt: skip
 BY_INDEX = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default, aten._index_put_impl_.default}
+
+
+FROM_HOST = {torch.tensor, torch.as_tensor, torch.from_numpy, torch.Tensor.new_tensor}
+INDEXING = {torch.Tensor.__getitem__, torch.Tensor.__setitem__}
 
 
 class Waits(Exception):
@@ -42,15 +48,37 @@ class NothingWaits(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+class NothingComes(TorchFunctionMode):
+    """While this is open, tensors of Python's numbers are forbidden, also as indices: their copy to a GPU is waited for.
+
+    Raises:
+        Waits: where one is made.
+    """
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func in FROM_HOST:
+            raise Waits(func.__name__)
+        indices = () if func not in INDEXING else args[1] if isinstance(args[1], tuple) else args[1:2]
+        if any(isinstance(index, (list, tuple)) for index in indices):
+            raise Waits("an index of numbers")
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def nothing_waits():
+    """Both of these."""
+    with NothingWaits(), NothingComes():
+        yield
+
+
 @pytest.fixture
 def values(watched, monkeypatch):
     """Nothing may wait in the updates between log lines."""
-    guard, main = NothingWaits(), threading.main_thread()
-    open_guards = []
+    main, open_guards = threading.main_thread(), []
 
     def begin():
-        guard.__enter__()
-        open_guards.append(guard)
+        open_guards.append(nothing_waits())
+        open_guards[-1].__enter__()
 
     def end():
         open_guards.pop().__exit__(None, None, None)
@@ -115,12 +143,13 @@ def test_to_know_who_was_asked_to_leave_off_nothing_waits(monkeypatch):
             assert request.of(trainer) == asked
 
 
-@pytest.mark.parametrize("name", expressions())
-def test_no_scheme_waits(name):
+@pytest.mark.parametrize("backend", ["auto", "eager"])  # on a GPU it is often the latter
+@pytest.mark.parametrize("name", [*expressions(), "shaw+m4+reset"])
+def test_no_scheme_waits(name, backend):
     sizes = {"layers": 2, "dim": 8, "ffn_dim": 8, "heads": 2, "max_positions": 12}
-    encoder = Encoder(EncoderConfig(vocab_size=20, positions=expressions()[name], **sizes))
+    encoder = Encoder(EncoderConfig(vocab_size=20, positions=expressions().get(name, name), attention_backend=backend, **sizes))
     tokens = torch.randint(4, 20, (2, 12))
     padding = torch.zeros(2, 12, dtype=torch.bool)
     padding[0, 9:] = True
-    with NothingWaits():
+    with nothing_waits():
         encoder(tokens, layout=Layout(padding)).last.sum().backward()

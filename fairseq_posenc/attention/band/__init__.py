@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import os
+from collections.abc import Collection
 
 import torch
 from torch import Tensor
@@ -23,6 +24,8 @@ from ..transform import fold, of_one_width, transform
 
 WIDEST = 128
 DTYPES = {torch.float32, torch.bfloat16, torch.float16}
+VECTORS = {"a", "b", "v"}
+"""Tables that queries, keys and weights are multiplied by."""
 
 
 def interpreted() -> bool:
@@ -30,14 +33,20 @@ def interpreted() -> bool:
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
-def block_size(call: Call, width: int, plain: bool) -> int:
+def block_size(call: Call, width: int, kinds: Collection[str]) -> int:
     """Queries and keys of a tile: so many that what a program holds fits into the registers and the shared memory of an A100.
 
-    By what the compiler says it takes; none was timed.
+    By what the compiler says it takes (``tests/attention/compile_band.py``); none was timed. Products of float32 hold whole rows
+    of both factors in registers.
+
+    Args:
+        call: its precision counts.
+        width: features of a query and a key.
+        kinds: the tables that there are, as :func:`relative_tables` calls them.
     """
-    if call.dtype.itemsize > 2 and width > 64:
-        return 16
-    return 64 if plain and call.dtype.itemsize == 2 and width <= 64 else 32
+    if call.dtype.itemsize > 2:
+        return 16 if width > 64 or VECTORS & set(kinds) else 32
+    return 32 if kinds or width > 64 else 64
 
 
 @register_backend
@@ -80,7 +89,8 @@ class Band(Backend):
             multiply=terms.multiply,
             causal=mask.causal,
             dropout=call.dropout,
-            block=block_size(call, width, plain=not any(relative_tables(terms).values())),
+            block=block_size(call, width, [name for name, found in relative_tables(terms).items() if found]),
+            interpreted=interpreted(),
             cls=tables.cls,
             padding=None if mask.padding is None else mask.padding.contiguous().view(torch.uint8),
             documents=None if mask.documents is None else mask.documents.to(torch.int32).contiguous(),

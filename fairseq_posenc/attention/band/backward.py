@@ -16,7 +16,7 @@ along a diagonal (the tables), and keeps its sums. None writes where another doe
 import triton
 import triton.language as tl
 
-from .forward import key_range
+from .forward import VARYING, key_range
 from .scores import combine, factors
 from .tiles import (
     dot,
@@ -116,7 +116,7 @@ def store_scalars(pointer, place, low, high, from_cls, to_cls, KIND: tl.constexp
         tl.store(pointer + 2 * BLOCK + 1, to_cls)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=[*VARYING, "batches"])
 def backward_kernel(
     q, k, v, A, B, V, g, bias, dense, padding, documents, seed, dz, lse, delta, dq, dk, dv, dA, dB, dV, dg, dbias, ddense,
     a_head, b_head, v_head, g_head, bias_head, dense_batch, dense_head, documents_stride,
@@ -194,7 +194,7 @@ def backward_kernel(
                 dp += times_queries(dz_tile, V, base, offsets, i, j, V_KIND, PRECISION, HEAD, WIDTH, BLOCK)
             dropped = p
             if DROPOUT > 0:
-                keep = kept(seed, b, h, i, j, DROPOUT)
+                keep = kept(seed, b, h, m, n, DROPOUT, BLOCK)
                 dropped, dp = tl.where(keep, p / (1 - DROPOUT), 0.0), tl.where(keep, dp / (1 - DROPOUT), 0.0)
             de = p * (dp - mean)
             dx = de * gain * SCALE

@@ -13,6 +13,9 @@ import triton.language as tl
 from .scores import combine, factors
 from .tiles import kept, load_rows, over_keys, store_rows, visible, weigh
 
+VARYING = ["g_head", "bias_head", "dense_batch", "dense_head", "documents_stride", "queries", "keys", "offsets"]
+"""Numbers that differ from batch to batch: Triton would compile again for those that 16 divides, and for 1."""
+
 
 @triton.jit
 def key_range(
@@ -28,7 +31,7 @@ def key_range(
     return first, last
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 def forward_kernel(
     q, k, v, A, B, V, g, bias, dense, padding, documents, seed, z, lse,
     a_head, b_head, v_head, g_head, bias_head, dense_batch, dense_head, documents_stride, heads, queries, keys, offsets,
@@ -79,7 +82,7 @@ def forward_kernel(
         correction = tl.exp(greatest - level)
         total = total * correction + tl.sum(p, 1)
         if DROPOUT > 0:
-            p = tl.where(kept(seed, b, h, i, j, DROPOUT), p / (1 - DROPOUT), 0.0)
+            p = tl.where(kept(seed, b, h, m, n, DROPOUT, BLOCK), p / (1 - DROPOUT), 0.0)
         sums = sums * correction[:, None] + weigh(p, v_tile, False, PRECISION)
         if V_KIND:
             sums += over_keys(p, V, base, offsets, i, j, V_KIND, False, PRECISION, HEAD, WIDTH, BLOCK)

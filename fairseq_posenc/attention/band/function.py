@@ -27,6 +27,7 @@ class Setup:
     causal: bool
     dropout: float
     block: int  # queries and keys of a tile
+    interpreted: bool  # by Triton, on a CPU
     cls: frozenset[str]
     padding: Tensor | None  # (B, K) uint8
     documents: Tensor | None  # (B or 1, K) int32
@@ -44,7 +45,8 @@ class BandAttention(torch.autograd.Function):
         z = torch.empty_like(q, dtype=_sum_type(q) if setup.multiply else q.dtype)
         lse = q.new_empty(batches, heads, queries, dtype=_sum_type(q))
         inputs, sizes, options = _arguments(q, k, v, setup, seed, tables)
-        forward_kernel[triton.cdiv(queries, setup.block), heads, batches](*inputs, z, lse, *sizes, **options)
+        with torch.cuda.device_of(q):  # Triton starts kernels on the current device; autograd sets it for the backward pass
+            forward_kernel[triton.cdiv(queries, setup.block), heads, batches](*inputs, z, lse, *sizes, **options)
         ctx.setup = setup
         ctx.save_for_backward(q, k, v, z, lse, seed, *tables)
         return z.to(q.dtype)
@@ -116,23 +118,23 @@ def _arguments(
         "CAUSAL": setup.causal,
         "PADDING": setup.padding is not None,
         "DOCUMENTS": setup.documents is not None,
-        "PRECISION": _precision(q),
+        "PRECISION": _precision(q, setup),
         "SUM": tl.float64 if q.dtype == torch.float64 else tl.float32,
         "HEAD": head,
         "WIDTH": max(16, triton.next_power_of_2(head)),
         "BLOCK": setup.block,
-        "num_warps": 4 if setup.block < 64 else 8,
+        "num_warps": 8 if setup.block == 64 or any(table is not None for table in tables[:3]) else 4,  # with 4, registers spill
         "num_stages": 1 if q.dtype == torch.float32 else 2,
     }
     tensors = (q, k, v, *tables, setup.padding, setup.documents, seed)
     return tensors, (*strides, heads, queries, keys, queries + keys - 1), options
 
 
-def _precision(q: Tensor) -> str:
+def _precision(q: Tensor, setup: Setup) -> str:
     """How products are taken."""
-    if q.dtype == torch.bfloat16 and not q.is_cuda:
+    if q.dtype == torch.bfloat16 and setup.interpreted:
         return "unpacked"
-    return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
+    return "tf32" if q.dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32 else "ieee"
 
 
 def _stride(tensor: Tensor | None, dim: int) -> int:

@@ -29,9 +29,12 @@ def dot(x, y, PRECISION: tl.constexpr):
 
 @triton.jit
 def weigh(w, x, WIDE: tl.constexpr, PRECISION: tl.constexpr):
-    """w x for weights or gradients ``w``, which are as precise as sums are: rounded to x's type, or not where ``WIDE``."""
+    """w x for weights or gradients ``w``, which are as precise as sums are: rounded to x's type, or not where ``WIDE``.
+
+    A half x fits into TensorFloat-32, and two of these hold w, so that three products on tensor cores are exact enough.
+    """
     if WIDE:
-        z = dot(w, x.to(w.dtype), PRECISION)
+        z = dot(w, x.to(w.dtype), "tf32x3" if PRECISION == "ieee" and x.dtype != w.dtype else PRECISION)
     else:
         z = dot(w.to(x.dtype), x, PRECISION)
     return z
@@ -195,8 +198,13 @@ def visible(
 
 
 @triton.jit
-def kept(seed, b, h, i, j, dropout):
-    """(query, key): whether dropout keeps the pair, by Philox counters, so that the backward pass draws the same."""
-    zero = i * 0 + j * 0
-    bits, _, _, _ = tl.philox(tl.load(seed).to(tl.uint64), zero + j, zero + i, zero + h, zero + b)
-    return tl.uint_to_uniform_float(bits) >= dropout
+def kept(seed, b, h, m, n, DROPOUT: tl.constexpr, BLOCK: tl.constexpr):
+    """(query, key): whether dropout keeps the pair, by Philox counters, so that the backward pass draws the same.
+
+    A counter gives four numbers, for four keys: one number each would take more instructions than all the rest of a tile.
+    """
+    query, four = (m + tl.arange(0, BLOCK))[:, None], (n // 4 + tl.arange(0, BLOCK // 4))[None, :]
+    zero = query * 0 + four * 0
+    first, second, third, fourth = tl.philox(tl.load(seed).to(tl.uint64), zero + four, zero + query, zero + h, zero + b)
+    bits = tl.join(tl.join(first, third), tl.join(second, fourth)).reshape(BLOCK, BLOCK)
+    return tl.uint_to_uniform_float(bits) >= DROPOUT

@@ -1,0 +1,20 @@
+"""What fairseq and Hydra find under an architecture's name."""
+
+from fairseq.models import ARCH_MODEL_NAME_REGISTRY
+from hydra.core.config_store import ConfigStore
+
+from fairseq_posenc.families import architectures
+
+
+def options(name):
+    return ConfigStore.instance().load(f"model/{name}.yaml").node
+
+
+def test_hydra_finds_the_options_of_the_model_under_every_name():
+    for name in architectures():
+        assert options(name) == {**options(ARCH_MODEL_NAME_REGISTRY[name]), "_name": name}
+
+
+def test_what_one_job_changes_another_does_not_see():
+    options("roberta_tisa").encoder_layers = 3
+    assert options("roberta_tisa").encoder_layers is options("roberta_t5").encoder_layers is None
