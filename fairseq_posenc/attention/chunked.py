@@ -58,8 +58,7 @@ class Chunked(Backend):
         return call is not None and call.queries > 1 and call.device.type == "cpu" and super().suits(terms, call)
 
     def bind(self, terms: Terms, mask: Mask, call: Call) -> Attend:
-        if _shared_product(terms):
-            terms = replace(terms, biases=(additive_bias(terms, call),), cls_bias=None)
+        terms = _with_matrix(terms, call)
         tables = Tables.of(terms, call)
         scale = 1 / math.sqrt(terms.factor * call.head_dim)
         folded = None if tables.low_rank is None else before_scale(tables.low_rank, scale)
@@ -74,11 +73,15 @@ class Chunked(Backend):
         return attend
 
 
-def _shared_product(terms: Terms) -> bool:
-    """Whether biases of low rank are the same for all sequences. To add their matrix, made once where layers share it, takes a
-    third of the time of a wider product in every head of every sequence."""
+def _with_matrix(terms: Terms, call: Call) -> Terms:
+    """Terms whose biases of low rank, where all sequences share them, are one matrix with the other biases: made once where
+    layers share it, it is added in less time than a wider product takes in every head of every sequence."""
     products = [bias for bias in terms.biases if isinstance(bias, LowRank)]
-    return bool(products) and terms.content and all(len(bias.left) == len(bias.right) == 1 for bias in products)
+    if not (products and terms.content and all(len(bias.left) == len(bias.right) == 1 for bias in products)):
+        return terms
+    matrix = additive_bias(terms, call)
+    assert matrix is not None
+    return replace(terms, biases=(matrix,), cls_bias=None)
 
 
 @dataclass(frozen=True, eq=False)
