@@ -7,6 +7,8 @@ or a Hugging Face model with learned absolute positions, by name or folder. LABE
 
 Without --text, what the parameters say is shown: position vectors, their effect on the first layer's attention, and functions of
 the offset. With it, also the kinds of heads, correlations of words and positions, and probes of attention and hidden states.
+Each model takes minutes with a text. What was found out about it is kept in DIR/findings, and the same command, with other
+models too, goes on from there, also after a kill.
 Needs matplotlib and, for the probes, scikit-learn: pip install -e '.[plots,glue]'.
 """
 
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
 
 MAKER = "analyze"  # in the folders' record
 CHARACTERS = 2_000_000  # of the text that are read
-PAGE, JSON, FIGURES = "index.html", "analysis.json", "figures"
+PAGE, JSON, FIGURES, FINDINGS = "index.html", "analysis.json", "figures", "findings"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,9 +57,8 @@ def main(args: argparse.Namespace) -> None:
         InputError, OSError: a model, the text or the scores cannot be used, or the folder cannot be written; says what to do.
     """
     from .figure import require_matplotlib
-    from .findings import examine
     from .scores import read_scores
-    from .subjects import SHORTEST, label_of, name_of, read
+    from .subjects import SHORTEST, label_of, name_of
 
     require_matplotlib()
     if args.text is not None:
@@ -71,8 +73,36 @@ def main(args: argparse.Namespace) -> None:
     scores = [] if args.scores is None else read_scores(args.scores, labels)
     inputs = [("MODEL", Path(name_of(model))) for model in args.models] + [("--text", args.text), ("--scores", args.scores)]
     with ownership.output(args.out, MAKER, [(flag, path) for flag, path in inputs if path is not None and path.exists()]):
-        found = [examine(read(model, args.data_bin, text is not None), args.length, text, args.windows) for model in args.models]
+        found = _look_at(args, text)
         _write(args.out, found, scores)
+
+
+def _look_at(args: argparse.Namespace, text: str | None) -> list[Findings]:
+    """What there is to find out about each model, or was found out from the same files: a name on the Hub does not say which."""
+    from .findings import examine
+    from .kept import file_of, kept
+    from .subjects import label_of, name_of, read
+
+    folder, found, files = args.out / FINDINGS, [], set()
+    ownership.claim(folder, MAKER)
+    for model in args.models:
+
+        def find(model: str = model) -> Findings:
+            return examine(read(model, args.data_bin, text is not None), args.length, text, args.windows)
+
+        path = Path(name_of(model))
+        if not path.exists():
+            found.append(find())
+            continue
+        digest = None if text is None else hashlib.sha256(text.encode()).hexdigest()
+        settings = {"label": label_of(model), "text": digest, "length": args.length, "windows": args.windows}
+        file = file_of(folder, [path] if args.data_bin is None else [path, args.data_bin], settings)
+        found.append(kept(file, find))
+        files.add(file)
+    for file in set(folder.glob("*.pt")) - files:
+        file.unlink()
+    ownership.finish(folder, MAKER)
+    return found
 
 
 def _read_text(path: Path) -> str:

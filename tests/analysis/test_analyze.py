@@ -2,7 +2,9 @@
 
 import csv
 import json
+import os
 import re
+from contextlib import suppress
 from html.parser import HTMLParser
 
 import pytest
@@ -10,6 +12,8 @@ import torch
 from finetuning.conftest import make_data_bin, sentences
 from omegaconf import OmegaConf
 
+from fairseq_posenc.analysis import findings
+from fairseq_posenc.analysis.findings import examine
 from fairseq_posenc.analysis.scores import read_scores
 from fairseq_posenc.analysis.subjects import read
 from fairseq_posenc.analysis.toeplitz import r_squared
@@ -115,6 +119,35 @@ def test_a_page_with_all_its_parts(save, text, tmp_path, capsys):
     assert {row["kind"] for row in heads} <= {"previous", "next", "local", "global", "flat", "[CLS]"}
     assert [row["offset"] for row in rows_of(out / "functions.csv")[:21]] == [str(r) for r in range(-10, 11)]  # without [CLS]
     assert [row["state"] for row in rows_of(out / "probes.csv")] == ["0", "1", "2"] * 2
+
+
+def test_what_was_found_before_a_kill_is_not_looked_for_again(save, text, tmp_path, monkeypatch, capsys):
+    tisa, absolute = save("first", "roberta_tisa_tiny"), save("second", "roberta_absolute_tiny")
+    labels = []
+
+    def look(subject, *rest):
+        labels.append(subject.label)
+        if labels == ["a", "b"]:
+            raise KeyboardInterrupt
+        return examine(subject, *rest)
+
+    monkeypatch.setattr(findings, "examine", look)
+    command = ["analyze", f"a={tisa}", f"b={absolute}", "--text", str(text), "--length", "12", "--windows", "8", "--out"]
+    with suppress(KeyboardInterrupt):
+        main([*command, str(tmp_path / "killed")])
+    assert main([*command, str(tmp_path / "killed")]) == 0
+    assert labels == ["a", "b", "b"]
+    assert main([*command, str(tmp_path / "whole")]) == 0
+    assert (tmp_path / "killed" / "index.html").read_bytes() == (tmp_path / "whole" / "index.html").read_bytes()
+
+    labels.clear()
+    os.utime(absolute)  # another state of the file
+    assert main([*command, str(tmp_path / "killed")]) == 0
+    assert labels == ["b"]
+    (kept, _) = sorted((tmp_path / "killed" / "findings").glob("*.pt"))
+    kept.write_bytes(kept.read_bytes()[:100])
+    assert main([*command, str(tmp_path / "killed")]) == 2
+    assert f"{kept} is damaged" in " ".join(capsys.readouterr().err.split())
 
 
 def test_without_a_text_it_says_so(save, tmp_path):
