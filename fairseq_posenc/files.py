@@ -19,6 +19,12 @@ HOLDER = "process "
 DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
+def real(path: str | os.PathLike) -> Path:
+    """The file or folder that a name stands for, links followed; a link to itself stands for itself, where ``Path.resolve``
+    raises RuntimeError before Python 3.13."""
+    return Path(os.path.realpath(path))
+
+
 def partial_of(path: str | os.PathLike) -> Path:
     """Where a file is written until it is complete. The name marks it as ours, so that it is no other program's."""
     return Path(f"{os.fspath(path)}.fairseq_posenc.partial")

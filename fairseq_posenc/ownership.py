@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import InputError
-from .files import LOCK, atomic_write, full_disk_named, partial_of, require_writable, sole_writer
+from .files import LOCK, atomic_write, full_disk_named, partial_of, real, require_writable, sole_writer
 
 RECORD = "fairseq_posenc.json"
 FORMAT = 1
@@ -188,7 +188,7 @@ def _contents(folder: Path) -> list[str]:
 
 def _lies_in(path: Path, folder: Path) -> bool:
     """Whether ``path`` is the folder or below it, by its name or by what a link stands for."""
-    places = (path.parent.resolve() / path.name, path.resolve())
+    places = (real(path.parent) / path.name, real(path))
     return any(_same(above, folder) for place in places for above in (place, *place.parents))
 
 
@@ -196,4 +196,4 @@ def _same(a: Path, b: Path) -> bool:
     try:
         return os.path.samefile(a, b)
     except OSError:  # one of them is not there
-        return a.resolve() == b.resolve()
+        return real(a) == real(b)

@@ -56,6 +56,11 @@ def test_an_index_is_as_it_is_described(prefix):
             lambda path: path.write_bytes(path.read_bytes()[:17] + b"\xff" + path.read_bytes()[18:]),
             r"train\.idx is damaged",
         ),
+        (
+            ".idx",
+            lambda path: path.write_bytes(path.read_bytes()[:26] + b"\x01" + path.read_bytes()[27:]),
+            r"train\.idx is damaged: its item \d does not begin where the one before ends",
+        ),
     ],
 )
 def test_damaged_files_are_named(prefix, suffix, damage, message):

@@ -80,6 +80,12 @@ def test_a_command_of_ours_shows_errors_itself():
         distributed_utils.call_main(convert_namespace_to_omegaconf(args), train.main)
 
 
+def test_divergence_says_what_to_change(capsys):
+    with pytest.raises(SystemExit), in_sentences({}):
+        raise FloatingPointError("gradients are Nan/Inf")
+    assert "training has diverged (gradients are Nan/Inf): lower --lr" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("error", [KeyError("x"), ValueError("x y"), AssertionError("x y"), RuntimeError("--flag is wrong")])
 def test_faults_of_the_program_keep_their_traceback(error):
     with pytest.raises(type(error)), in_sentences({}):

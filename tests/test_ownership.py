@@ -133,7 +133,8 @@ class TestRemove:
 
     def test_inputs_elsewhere_are_in_nobodys_way(self, made, tmp_path):
         (tmp_path / "made2").mkdir()
-        require_apart(made, [("--data", tmp_path / "made2"), ("--data", tmp_path / "outside"), ("--data", tmp_path / "new")])
+        (tmp_path / "loop").symlink_to(tmp_path / "loop")
+        require_apart(made, [("--data", tmp_path / name) for name in ("made2", "outside", "new", "loop")])
 
     @pytest.mark.parametrize("survivors", range(5))
     def test_a_kill_leaves_nothing_that_is_in_the_way(self, made, monkeypatch, survivors):

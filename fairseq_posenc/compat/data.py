@@ -4,7 +4,6 @@ import atexit
 import functools
 import os
 import queue
-import struct
 import threading
 import time
 import types
@@ -110,11 +109,8 @@ def _require_whole(prefix: str) -> np.dtype:
             )
         if not items:
             raise InputError(f"{prefix}.bin and .idx hold nothing: prepare them of some text, or remove them")
-        file.seek(4 * (items - 1), os.SEEK_CUR)
-        (size,) = struct.unpack("<i", file.read(4))
-        file.seek(-8, os.SEEK_END)
-        dtype = np.dtype(_code_to_dtype[code])
-        wanted = struct.unpack("<q", file.read(8))[0] + size * dtype.itemsize
+    dtype = np.dtype(_code_to_dtype[code])
+    wanted = _require_contiguous(index, items, dtype.itemsize)
     found = os.path.getsize(f"{prefix}.bin")
     if wanted != found:
         raise InputError(
@@ -122,6 +118,24 @@ def _require_whole(prefix: str) -> np.dtype:
             "Prepare the data again, or copy both files again."
         )
     return dtype
+
+
+def _require_contiguous(index: str, items: int, bytes_per_id: int) -> int:
+    """Each item begins where the one before it ends; returns where the last one ends."""
+    sizes = np.memmap(index, "<i4", "r", mmap_index.HEADER.size, (items,))
+    offsets = np.memmap(index, "<i8", "r", mmap_index.HEADER.size + 4 * items, (items,))
+    end = 0
+    for first in range(0, items, LOOKED_AT):
+        size = sizes[first : first + LOOKED_AT].astype(np.int64) * bytes_per_id
+        ends = end + np.cumsum(size)
+        wrong = (offsets[first : first + LOOKED_AT] != ends - size) | (size < 0)
+        if wrong.any():
+            raise InputError(
+                f"{index} is damaged: its item {first + int(wrong.argmax()) + 1:,} does not begin where the one before ends. "
+                "Prepare the data again, or copy it again."
+            )
+        end = int(ends[-1])
+    return end
 
 
 def _require_known(prefix: str, dtype: np.dtype, symbols: int) -> None:

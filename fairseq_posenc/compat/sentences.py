@@ -46,6 +46,8 @@ def _reason(error: Exception, program: dict[str, Any], texts: Iterable[str]) -> 
         return next(filter(None, map(fault_of_text, texts)), None)
     if isinstance(error, MissingMandatoryValue):
         return f"{flag_of(error.key)} ({error.full_key}) is missing"
+    if isinstance(error, FloatingPointError):
+        return f"training has diverged ({error}): lower --lr, warm up for longer (--warmup-updates), or clip (--clip-norm)"
     if type(error) in OF_USERS:
         return str(error) if OF_USERS[type(error)].search(str(error)) and _is_fairseqs(error, program) else None
     # Where a text, a data-bin or a flag cannot be used, fairseq raises Exception itself, as nothing else does; where a package

@@ -14,7 +14,7 @@ from fairseq_posenc.data.options import Options
 from fairseq_posenc.data.sources import VALID, Source, TextFile
 from fairseq_posenc.data.split import ONLY_PART, Part
 from fairseq_posenc.errors import InputError
-from fairseq_posenc.files import atomic_write, partial_of, sole_writer
+from fairseq_posenc.files import atomic_write, partial_of, real, sole_writer
 from fairseq_posenc.vocabulary import DICTIONARY, GIVEN_DICTIONARY, TOKENIZER_FILES
 
 SHARDS = "shards.txt"
@@ -77,8 +77,8 @@ class Folder(NamedTuple):
             raise InputError(
                 f"--out {read_by_fairseq!r}: fairseq takes ':' for the end of a path. Name a folder of plain characters."
             )
-        out = self.out.resolve()
-        for folder in (Path(name).resolve() for name in (*options.text, *options.valid) if os.path.isdir(name)):
+        out = real(self.out)
+        for folder in (real(name) for name in (*options.text, *options.valid) if os.path.isdir(name)):
             if folder in (out, *out.parents):
                 raise InputError(
                     f"--out {self.out} lies in {folder}, and what it holds would be read as text. Name a folder elsewhere."
@@ -87,7 +87,7 @@ class Folder(NamedTuple):
             if isinstance(source, TextFile) and _is_written(Path(source.name), out):
                 raise InputError(f"{source.name} has the name of a file that is written to --out {self.out}. Name another --out.")
         vocabulary = options.vocabulary
-        if options.overwrite and vocabulary and out in (vocabulary.resolve(), *vocabulary.resolve().parents):
+        if options.overwrite and vocabulary and out in (real(vocabulary), *real(vocabulary).parents):
             raise InputError(f"--vocabulary {vocabulary} lies in {self.out}, which --overwrite empties. Copy it elsewhere first.")
         ownership.require_own(self.of_part(options.part), MAKER, made_before)
         own = [] if before is None else Folder(self.out, before)._written()
@@ -161,7 +161,7 @@ def _lock(part: Part) -> str:
 
 
 def _is_written(text: Path, out: Path) -> bool:
-    path = text.parent.resolve() / text.name
+    path = real(text.parent) / text.name
     if out not in path.parents:
         return False
     first, *below = path.relative_to(out).parts

@@ -147,7 +147,10 @@ with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], pr
         F.cross_entropy(logits, tokens[masked]).backward()
         optimizer.step()
     del logits
-    time.sleep(2)  # gloo's thread lets go of what it sent only after those who wait have been told
+    # gloo's threads let go of what they sent when they have told those who wait, at the latest when they take up the next.
+    for work in [torch.distributed.all_reduce(torch.zeros(1), async_op=True) for _ in range(64)]:
+        work.wait()
+    time.sleep(2)
 parameters = sum(p.numel() for p in model.parameters())
 live = sum(event.nbytes() for event in profile.profiler.kineto_results.events() if event.name() == "[memory]")
 if torch.distributed.get_rank() == 0:

@@ -112,7 +112,7 @@ def _try(job: Job, rng: random.Random, folder: Path, left: dict[str, Path], keep
     own = [path for path in here.iterdir() if path != out and not path.name.startswith(f"{out.name}.")]
     before = snapshot(own)
     outcome = run(job.action(argv), here, job.seconds)
-    found = faults(outcome, here, before, snapshot(own), job.shows_tracebacks)
+    found = faults(outcome, here, before, snapshot(own))
     if kind == "kill" and outcome.status and job.goes_on:
         found.append("it does not go on after a kill")
     if not keep:

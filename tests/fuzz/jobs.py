@@ -49,7 +49,6 @@ class Job:
         out: the folder or file that it writes; everything else there is the user's.
         entry: what runs it.
         seconds: in which it must end, on a busy machine.
-        shows_tracebacks: whether it does so of bad input too, which fairseq's own commands do.
         goes_on: whether the same command again goes on or does nothing, rather than refuse to write over what is there.
     """
 
@@ -58,7 +57,6 @@ class Job:
     out: str
     entry: Callable[[list[str]], int]
     seconds: float = 60
-    shows_tracebacks: bool = False
     goes_on: bool = True
 
     def action(self, argv: list[str] | None = None) -> Callable[[], int]:
@@ -90,7 +88,7 @@ def _command(line: str, out: str, seconds: float = 60, name: str | None = None) 
 
 
 def _training(name: str, line: str, out: str, entry: Callable[[list[str]], int], seconds: float) -> Job:
-    return Job(name, tuple(line.split()), out, entry, seconds, shows_tracebacks=True)
+    return Job(name, tuple(line.split()), out, entry, seconds)
 
 
 PREPARE = _command("prepare text.txt --valid more.txt --out bin --vocab-size 60 --workers 1", "bin")

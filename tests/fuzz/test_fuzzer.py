@@ -71,11 +71,6 @@ def test_a_fault_is_seen(case, folder):
     assert faults(outcome, folder, before, snapshot([folder / "mine.txt"])) == expected
 
 
-def test_the_front_ends_of_fairseq_may_show_tracebacks_and_nothing_else(folder):
-    assert faults(run(lambda: 1 // 0, folder, limit=5), folder, {}, {}, shows_tracebacks=True) == []
-    assert faults(run(crash, folder, limit=5), folder, {}, {}, shows_tracebacks=True) == ["it was ended by SIGSEGV"]
-
-
 def test_the_seed_decides_what_is_done(folder):
     def made(seed):
         rng, path = random.Random(seed), folder / f"rows-{next(numbers)}.json"

@@ -109,26 +109,23 @@ def snapshot(paths: Iterable[Path]) -> dict[Path, str]:
     return found
 
 
-def faults(
-    outcome: Outcome, folder: Path, before: dict[Path, str], after: dict[Path, str], shows_tracebacks: bool = False
-) -> list[str]:
+def faults(outcome: Outcome, folder: Path, before: dict[Path, str], after: dict[Path, str]) -> list[str]:
     """What a command must never do, in words; nothing where it ended as it should.
 
     Args:
         folder: where the try has happened.
         before, after: snapshots of what is the user's.
-        shows_tracebacks: whether the command may, whose exit status is then 1.
     """
     found = []
     if outcome.seconds is None:
         found.append("it did not end")
     elif outcome.status < 0:
         found.append(f"it was ended by {signal.Signals(-outcome.status).name}")
-    elif outcome.status not in (0, REFUSED) and not shows_tracebacks:
+    elif outcome.status not in (0, REFUSED):
         found.append(f"its exit status is {outcome.status}")
     elif outcome.status and not outcome.output.strip():
         found.append("it refused without a word")
-    if "Traceback (most recent call last)" in outcome.output and not shows_tracebacks:
+    if "Traceback (most recent call last)" in outcome.output:
         found.append("it showed a traceback")
     if any(folder.rglob(SENTINEL)):
         found.append("it ran code from a file")
