@@ -182,7 +182,8 @@ def _train_here(run: Run, completed: dict[str, Any], main: Callable, cfg: Any, *
     if sharded:
         if not cfg.checkpoint.no_save:
             checkpoint.require_shared(Path(cfg.checkpoint.save_dir))
-        communication.without_inference_kernels()
+        if without_gpus(cfg):
+            communication.without_inference_kernels()
         os.environ.setdefault("LOCAL_RANK", str(cfg.distributed_training.device_id))
         from fairseq_cli import train
 

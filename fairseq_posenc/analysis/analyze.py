@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,9 +93,8 @@ def _look_at(args: argparse.Namespace, text: str | None) -> list[Findings]:
         if not path.exists():
             found.append(find())
             continue
-        digest = None if text is None else hashlib.sha256(text.encode()).hexdigest()
-        settings = {"label": label_of(model), "text": digest, "length": args.length, "windows": args.windows}
-        file = file_of(folder, [path] if args.data_bin is None else [path, args.data_bin], settings)
+        settings = {"label": label_of(model), "length": args.length, "windows": args.windows}
+        file = file_of(folder, [source for source in (path, args.data_bin, args.text) if source is not None], settings)
         found.append(kept(file, find))
         files.add(file)
     for file in set(folder.glob("*.pt")) - files:

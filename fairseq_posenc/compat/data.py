@@ -19,6 +19,8 @@ from fairseq_posenc.errors import InputError
 
 LOOKED_AT = 1 << 24
 """Ids at the beginning of a .bin file that are looked for in the dictionary; all of a corpus would take too long."""
+AT_ONCE = 1 << 20
+"""Items of an .idx file that are compared at once."""
 LAST_BATCH = 10.0
 """Seconds to wait for the batch that is being read when training ends."""
 
@@ -125,10 +127,10 @@ def _require_contiguous(index: str, items: int, bytes_per_id: int) -> int:
     sizes = np.memmap(index, "<i4", "r", mmap_index.HEADER.size, (items,))
     offsets = np.memmap(index, "<i8", "r", mmap_index.HEADER.size + 4 * items, (items,))
     end = 0
-    for first in range(0, items, LOOKED_AT):
-        size = sizes[first : first + LOOKED_AT].astype(np.int64) * bytes_per_id
+    for first in range(0, items, AT_ONCE):
+        size = sizes[first : first + AT_ONCE].astype(np.int64) * bytes_per_id
         ends = end + np.cumsum(size)
-        wrong = (offsets[first : first + LOOKED_AT] != ends - size) | (size < 0)
+        wrong = (offsets[first : first + AT_ONCE] != ends - size) | (size < 0)
         if wrong.any():
             raise InputError(
                 f"{index} is damaged: its item {first + int(wrong.argmax()) + 1:,} does not begin where the one before ends. "
