@@ -75,7 +75,7 @@ setup(
     long_description_content_type="text/markdown",
     author="fairseq_posenc contributors",
     license="MIT",
-    python_requires=">=3.10",
+    python_requires=">=3.10,<3.14",
     # So that an editable install is a plain path entry, which a folder that happens to be called fairseq_posenc cannot hide.
     package_dir={"": "."},
     packages=find_packages(include=["fairseq_posenc", "fairseq_posenc.*"]),
@@ -83,8 +83,13 @@ setup(
     cmdclass={"build": build_with_startup, "build_startup": build_startup},
     install_requires=[
         "torch>=2.6,<2.14",  # before, weights_only could be made to run code: CVE-2025-32434
-        "fairseq==0.12.2",
-        "backports.zstd; python_version < '3.14'",
+        # What fairseq 0.12.2 needs, in its place: it also requires torchaudio, which it imports for speech only and which often
+        # does not load beside the installed PyTorch; then transformers cannot be imported either. See README.md.
+        "bitarray",
+        "hydra-core>=1.0.7,<1.1",
+        "regex",
+        "sacrebleu>=1.4.12",
+        "backports.zstd",
         "numpy>=1.26",
         "pydantic>=2.7",
         "sentencepiece",

@@ -50,18 +50,17 @@ def importing(package: str) -> Iterator[None]:
 
 def register() -> None:
     """Patch fairseq for current libraries and register the models and tasks with it. Repeating it does nothing more."""
-    from fairseq.utils import import_user_module
+    from fairseq import utils
 
     from fairseq_posenc import compat
 
     compat.apply()
-    import fairseq_posenc.analysis.training
     import fairseq_posenc.models
-    import fairseq_posenc.step
+    import fairseq_posenc.pipeline
     import fairseq_posenc.tasks  # noqa: F401 - importing registers
 
     # fairseq refuses to import a --user-dir whose package is imported already, unless it remembers to have done so itself.
-    import_user_module.memo = getattr(import_user_module, "memo", set()) | set(__path__)
+    utils.import_user_module.memo = getattr(utils.import_user_module, "memo", set()) | set(__path__)
 
 
 _found = getattr(sys.modules.get("fairseq"), "__version__", None)

@@ -21,16 +21,13 @@ from fairseq_posenc.version import __version__
 HELP = {"-h", "--help"}
 
 
-EXTRAS = {  # package -> the extra of setup.py that brings it
-    "transformers": "hf",
-    "tokenizers": "hf",
-    "safetensors": "hf",
-    "accelerate": "hf",
-    "datasets": "hub",
-    "matplotlib": "plots",
-    "sklearn": "glue",
-    "scipy": "glue",
-    "deepspeed": "deepspeed",
+INSTALLED_BY = {  # package -> what pip install is given
+    "fairseq": "--no-deps fairseq==0.12.2",
+    **dict.fromkeys(("transformers", "tokenizers", "safetensors", "accelerate"), "-e '.[hf]'"),
+    "datasets": "-e '.[hub]'",
+    "matplotlib": "-e '.[plots]'",
+    **dict.fromkeys(("sklearn", "scipy"), "-e '.[glue]'"),
+    "deepspeed": "-e '.[deepspeed]'",
 }
 
 
@@ -41,23 +38,21 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "prepare": Command("fairseq_posenc.data.prepare", "turn raw text into a data-bin for fairseq-train"),
-    "quickstart": Command("fairseq_posenc.quickstart", "pretrain two tiny models and compare them; minutes on a CPU"),
     "schemes": Command("fairseq_posenc.catalogue.schemes", "list every architecture: equation, source, properties, parameters"),
     "parameters": Command("fairseq_posenc.catalogue.parameters", "the papers' parameter counts beside the live modules'"),
     "bench": Command("fairseq_posenc.bench.command", "time attention and training of each scheme against stock RoBERTa"),
-    "glue": Command("fairseq_posenc.finetuning.glue.command", "fine-tune a checkpoint on GLUE and score it"),
-    "squad": Command("fairseq_posenc.finetuning.squad.command", "fine-tune a checkpoint on SQuAD 1.1 or 2.0 and score it"),
-    "report": Command("fairseq_posenc.finetuning.compare", "results of several grids of fine-tuning side by side"),
-    "export-hf": Command("fairseq_posenc.export_hf", "turn a checkpoint into a Hugging Face model, checked to agree"),
-    "import-hf": Command("fairseq_posenc.import_hf", "turn RoBERTa or BERT into a checkpoint with any positions"),
-    "init-tisa": Command("fairseq_posenc.initialisation.command", "fit TISA to a pretrained model's positions"),
+    "glue": Command("fairseq_posenc.finetuning.glue", "fine-tune a checkpoint on GLUE and score it"),
+    "squad": Command("fairseq_posenc.finetuning.squad", "fine-tune a checkpoint on SQuAD 1.1 or 2.0 and score it"),
+    "report": Command("fairseq_posenc.finetuning.report", "results of several grids of fine-tuning side by side"),
+    "export-hf": Command("fairseq_posenc.huggingface.export_command", "turn a checkpoint into a Hugging Face model"),
+    "import-hf": Command("fairseq_posenc.huggingface.import_command", "turn RoBERTa or BERT into a checkpoint"),
+    "init-tisa": Command("fairseq_posenc.analysis.init_tisa", "fit TISA to a pretrained model's positions"),
     "consolidate": Command("fairseq_posenc.deepspeed.consolidate", "merge a sharded checkpoint into a plain one"),
     "plan": Command("fairseq_posenc.deepspeed.plan", "estimate memory, communication and time of a run on many GPUs"),
     "preflight": Command("fairseq_posenc.deepspeed.preflight", "check every host before a run on several"),
     "analyze": Command("fairseq_posenc.analysis.analyze", "show what models learned about position, on one page"),
-    "extrapolate": Command("fairseq_posenc.length.extrapolate", "measure the loss on sequences longer than those of training"),
-    "grow": Command("fairseq_posenc.length.grow", "make a checkpoint's table of learned positions longer"),
-    "plot": Command("fairseq_posenc.analysis.plot", "draw what the positional scheme of a checkpoint has learned"),
+    "extrapolate": Command("fairseq_posenc.analysis.extrapolate", "measure the loss on sequences longer than those of training"),
+    "grow": Command("fairseq_posenc.analysis.grow", "make a checkpoint's table of learned positions longer"),
 }
 
 
@@ -73,14 +68,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         run, args = _prepare(name, options)
         with only_results():
+            args.command = argv
             run(args)
     except BrokenPipeError:  # the reader of the results has stopped, as head does
         return 1
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
-        if package not in EXTRAS or options.traceback:
+        if package not in INSTALLED_BY or options.traceback:
             raise
-        print(f"{name}: needs {package}, which is not installed: pip install -e '.[{EXTRAS[package]}]'", file=sys.stderr)
+        print(f"{name}: needs {package}, which is not installed: pip install {INSTALLED_BY[package]}", file=sys.stderr)
         return 2
     except (InputError, OSError) as error:
         if options.traceback:

@@ -36,14 +36,6 @@ def sentence(error: Exception) -> str:
     return str(error)
 
 
-def not_utf8(path: str, number: int, error: UnicodeDecodeError) -> InputError:
-    """That line ``number`` of a file, which is the object of ``error``, is not UTF-8."""
-    return InputError(
-        f"{path}, line {number}, byte {error.start + 1}: not UTF-8 ({error.reason}, 0x{error.object[error.start]:02x}). "
-        f"Convert the file first, for instance with: iconv -f WINDOWS-1252 -t UTF-8 {path}"
-    )
-
-
 def nearest(name: str, known: Iterable[str], most: int = 3) -> list[str]:
     """The known names that are most like this one; none where none is."""
     return difflib.get_close_matches(name, list(known), n=most, cutoff=0.5)

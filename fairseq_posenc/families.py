@@ -188,12 +188,3 @@ def is_causal(scheme: str) -> bool:
     from .schemes import parse  # here, as it imports PyTorch
 
     return all(part.decoder for part in parse(expressions()[scheme]))
-
-
-def true_name(architecture: str, positions: Any) -> str:
-    """The name of a trained model: the saved one, unless that is the name of other positions.
-
-    Earlier releases accepted any positions with any architecture.
-    """
-    known = architectures().get(architecture)
-    return architecture if known is None or positions is None or known.agrees(str(positions)) else known.neutral.name

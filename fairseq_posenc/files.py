@@ -30,16 +30,35 @@ def partial_of(path: str | os.PathLike) -> Path:
     return Path(f"{os.fspath(path)}.fairseq_posenc.partial")
 
 
+def create(path: str | os.PathLike, mode: str = "w") -> IO:
+    """Open a temporary file for writing. What a killed attempt left is removed first; a link is removed and not followed."""
+    Path(path).unlink(missing_ok=True)
+    return open(path, mode.replace("w", "x"), encoding=None if "b" in mode else "utf-8")
+
+
+def _open_without_links(path: str, flags: int) -> int:
+    """The ``opener`` of :func:`open` for a file that may exist, but not be a link, symbolic or hard.
+
+    Raises:
+        OSError: it is.
+    """
+    file = os.open(path, flags | os.O_NOFOLLOW, 0o666)
+    if os.fstat(file).st_nlink > 1:
+        os.close(file)
+        raise OSError(errno.EMLINK, "has another name too (a hard link): remove it", path)
+    return file
+
+
 @contextmanager
 def atomic_write(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
     """Open ``path`` for writing so that it appears under its name only when the block has ended without an error.
 
-    The content goes to :func:`partial_of` beside it, is flushed to the disk, and takes the name by ``os.replace``; an
-    exception removes it, and what a kill leaves behind is overwritten by the next attempt.
+    The content goes to :func:`partial_of` in the same folder, is flushed to the disk, and takes the name by ``os.replace``; an
+    exception removes it, and what a kill leaves behind is replaced by the next attempt.
     """
     partial = partial_of(path)
     try:
-        with open(partial, mode, encoding=None if "b" in mode else "utf-8") as stream:
+        with create(partial, mode) as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
@@ -73,7 +92,7 @@ def require_writable(folder: Path, called: str = "") -> None:
 
 
 @contextmanager
-def full_disk_named(place: Path) -> Iterator[None]:
+def full_disk_named(place: str | os.PathLike) -> Iterator[None]:
     """Report in one sentence that there is no room for ``place``, however the library that wrote to it reports it.
 
     Raises:
@@ -114,7 +133,7 @@ def sole_writer(folder: Path, name: str = LOCK, wait: bool = False, lock: Callab
     """
     require_writable(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / name, "a+", encoding="utf-8", errors="replace") as file:
+    with open(folder / name, "a+", encoding="utf-8", errors="replace", opener=_open_without_links) as file:
         try:
             lock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

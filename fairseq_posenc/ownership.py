@@ -1,76 +1,66 @@
-"""Who made a folder, and what may therefore be removed.
+"""What a command may write over or remove: the files that its record lists, and nothing else.
 
-A command removes only a folder with a record that it made it, and never one that holds one of its inputs.
-
-The record is ``fairseq_posenc.json``. It is the first thing in a folder and the last to go, so that what a kill leaves behind
-carries it too. A finished folder's record lists what is in it: everything else there is somebody else's.
+The record of an output folder, ``fairseq_posenc.json``, names the command that made the folder and every file that it wrote, by
+its path relative to the folder. A file is listed before it is written, and only if no file of that name exists. So the record
+covers what a killed command leaves behind, and never a file of somebody else. Only listed files are unlinked, none of them
+through a link, and a folder is removed only when it is empty. The :func:`.files.partial_of` a listed file counts as listed.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
-import shutil
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from .errors import InputError
 from .files import LOCK, atomic_write, full_disk_named, partial_of, real, require_writable, sole_writer
 
 RECORD = "fairseq_posenc.json"
-FORMAT = 1
+FORMAT = 2
 
 Inputs = Iterable[tuple[str, Path]]
 """What a command reads: the flag, and the file or folder."""
-Earlier = Callable[[Path], bool]
-"""Whether a folder without a record is one that an earlier release of the command made, by what that left in it."""
 
 
-def _never(folder: Path) -> bool:
-    return False
+class Record(NamedTuple):
+    """The content of a record.
+
+    Attributes:
+        made_by: the command.
+        files: the files that it wrote, relative to the folder.
+    """
+
+    made_by: str
+    files: list[str]
 
 
 def made_by(folder: Path) -> str | None:
-    """The command that made a folder; None where it has no record."""
-    return _record(folder).get("made_by")
+    """The command that made a folder; None if the folder has no valid record."""
+    record = _read(folder)
+    return record and record.made_by
 
 
-def has_keys(path: Path, *keys: str) -> bool:
-    """Whether a file is a JSON object with these keys, as a record of an earlier release is."""
-    return set(keys) <= _read(path).keys()
-
-
-def left(pattern: str, *keys: str) -> Earlier:
-    """Folders in which an earlier release left a JSON object with these keys; where, ``pattern`` says as for ``glob``."""
-    return lambda folder: any(has_keys(path, *keys) for path in folder.glob(pattern))
-
-
-def require_own(folder: Path, by: str, earlier: Earlier = _never, flag: str = "") -> None:
-    """Check that there is no such folder, that it is empty, or that ``by`` made everything in it.
+def require_own(folder: Path, by: str, flag: str = "") -> None:
+    """Check that a folder does not exist, is empty, or was made by the command ``by``.
 
     Raises:
-        InputError, OSError: it holds something else, is a file, or cannot be written.
+        InputError, OSError: another command or nobody known made it, it is a file, or it cannot be written.
     """
-    called = f"{flag} {folder}".lstrip()
-    require_writable(folder, called)
-    if not folder.is_dir():
-        return
-    found = sorted(_contents(folder))
-    owner = made_by(folder)
-    if found and owner is None and not earlier(folder):
-        raise InputError(f"{called} is not empty, and {by} has not made it ({found[0]} is there): name another folder")
-    if owner not in (None, by):
-        raise InputError(f"{called} was made by {owner}, not by {by}: name another folder")
-    known = _record(folder).get("contents", found)
-    others = [name for name in found if name not in known]
-    if others:
-        raise InputError(f"{folder / others[0]} was not made by {by}: move it away, or name another folder")
+    name = f"{flag} {folder}".lstrip()
+    require_writable(folder, name)
+    record = _read(folder)
+    if record is None and folder.is_dir() and (others := sorted(filter(_is_content, os.listdir(folder)))):
+        raise InputError(f"{name} is not empty, and {by} has not made it ({others[0]} is there): name another folder")
+    if record is not None and record.made_by != by:
+        raise InputError(f"{name} was made by {record.made_by}, not by {by}: name another folder")
 
 
 def require_apart(folder: Path, inputs: Inputs, flag: str = "--out") -> None:
-    """Check that no input is ``folder``, in it or around it, whatever links lead there.
+    """Check that no input is ``folder``, in it or around it, links followed.
 
     Raises:
         InputError: one is; names it.
@@ -83,10 +73,10 @@ def require_apart(folder: Path, inputs: Inputs, flag: str = "--out") -> None:
 
 
 def require_free(path: Path, flag: str, overwrite: bool = False, inputs: Inputs = ()) -> None:
-    """Check that a command may write the file that ``flag`` names.
+    """Check that a command may write the single file that ``flag`` names.
 
     Raises:
-        InputError, OSError: it is a folder, cannot be written, is an input, or is there and ``overwrite`` is false.
+        InputError, OSError: it is a folder, cannot be written, is an input, or exists and ``overwrite`` is false.
     """
     if path.is_dir():
         raise IsADirectoryError(f"{flag} {path} is a folder: name a file")
@@ -98,96 +88,147 @@ def require_free(path: Path, flag: str, overwrite: bool = False, inputs: Inputs 
         raise FileExistsError(f"{flag} {path} exists: name another file, or add --overwrite to replace it")
 
 
-def claim(folder: Path, by: str, earlier: Earlier = _never) -> None:
-    """Make a folder for ``by`` to write to, or take one that is empty or that it made before.
+def claim(folder: Path, by: str) -> None:
+    """Make a folder with a record, unless ``by`` made it before.
 
     Raises:
         InputError, OSError: as :func:`require_own`.
     """
-    require_own(folder, by, earlier)
+    require_own(folder, by)
     folder.mkdir(parents=True, exist_ok=True)
     if made_by(folder) is None:
-        _write(folder, by)
+        _write(folder, Record(by, []))
 
 
-def finish(folder: Path, by: str) -> None:
-    """Mark the folder as finished: whatever is added from now on is somebody else's."""
-    _write(folder, by, contents=sorted(_contents(folder)))
-
-
-def remove(folder: Path, by: str, inputs: Inputs = (), earlier: Earlier = _never) -> None:
-    """Remove a folder that ``by`` made, if it is there. Links are unlinked and never followed.
+def own(*paths: Path) -> Path:
+    """List files in the record of the nearest folder above that has one, before they are written; returns the first path.
 
     Raises:
-        InputError: it has no record of that, or holds something else, or an input.
+        InputError: a file that is not listed exists, or a link leads to its folder.
     """
-    if not os.path.lexists(folder):
-        return
-    require_apart(folder, inputs, "the folder")
-    claim(folder, by, earlier)  # a folder of an earlier release gets its record, in case of a kill during the removal
-    if folder.is_symlink():
-        folder.unlink()
-        return
-    for entry in folder.iterdir():
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        elif entry.name != RECORD:
-            entry.unlink(missing_ok=True)
-    (folder / RECORD).unlink()
-    folder.rmdir()
+    with _record_of(paths[0].parent) as (root, record):
+        listed = dict.fromkeys(record.files)
+        for path in paths:
+            if not _is_direct(path, root):
+                raise InputError(f"{path.parent}, where {record.made_by} writes, is or follows a link: name another folder")
+            name = str(path.relative_to(root))
+            if name not in listed and os.path.lexists(path):
+                raise InputError(f"{path} was not made by {record.made_by}: move it away, or name another folder")
+            listed[name] = None
+        if len(listed) > len(record.files):
+            _write(root, record._replace(files=list(listed)))
+    return paths[0]
 
 
-def renew(folder: Path, by: str, inputs: Inputs = (), earlier: Earlier = _never) -> None:
-    """:func:`remove` and :func:`claim`: an empty folder in place of what ``by`` made before."""
-    remove(folder, by, inputs, earlier)
-    claim(folder, by)
+def remove(path: Path, keep: Collection[Path] = ()) -> None:
+    """Unlink the listed files in a folder, except ``keep``, or one listed file; remove the folders that are then empty.
+
+    The record is that of the folder, or of the nearest folder above that has one; it goes with the last file in its folder.
+
+    Raises:
+        OSError: a file cannot be removed.
+    """
+    with _record_of(path) as (root, record):
+        removed = [name for name in record.files if (root / name).is_relative_to(path) and root / name not in keep]
+        emptied = set()
+        for file in (root / name for name in removed):
+            if _is_direct(file, root):
+                for each in (file, partial_of(file)):
+                    with suppress(IsADirectoryError, NotADirectoryError):
+                        each.unlink(missing_ok=True)
+                emptied |= {above for above in file.parents if above.is_relative_to(path) and above != root}
+        for folder in sorted(emptied, reverse=True):  # those below come first
+            _remove_if_empty(folder)
+        left = [name for name in record.files if name not in set(removed)]
+        if removed:
+            _write(root, record._replace(files=left))
+        if path == root and not left and not any(map(_is_content, os.listdir(root))):
+            for name in (RECORD, LOCK):
+                (root / name).unlink(missing_ok=True)
+            _remove_if_empty(root)
 
 
 @contextmanager
-def output(out: Path, by: str, inputs: Inputs = (), earlier: Earlier = _never) -> Iterator[int]:
+def output(out: Path, by: str, inputs: Inputs = ()) -> Iterator[int]:
     """Hold ``--out`` for one command: checked before anything is written, then locked and claimed.
 
-    Gives the lock's file descriptor. A full disk is reported as such.
+    Gives the lock's file descriptor. A full disk is reported as such. In the end the record lists only files that exist.
 
     Raises:
         InputError, OSError: as :func:`require_apart`, :func:`require_own` and :func:`.files.sole_writer`.
     """
     require_apart(out, inputs)
-    require_own(out, by, earlier, "--out")
+    require_own(out, by, "--out")
     with full_disk_named(out), sole_writer(out) as lock:
-        claim(out, by, earlier)
-        yield lock
+        claim(out, by)
+        try:
+            yield lock
+        finally:
+            finish(out)
 
 
-def _write(folder: Path, by: str, **more: Any) -> None:
+def finish(folder: Path) -> None:
+    """Take files that were listed and not written off the record of a folder: whoever makes them later, they are his."""
+    record = _read(folder)
+    if record is not None:
+        exist = [name for name in record.files if any(map(os.path.lexists, (folder / name, partial_of(folder / name))))]
+        if exist != record.files:
+            _write(folder, record._replace(files=exist))
+
+
+def _write(folder: Path, record: Record) -> None:
     with atomic_write(folder / RECORD) as stream:
-        json.dump({"made_by": by, "format": FORMAT, **more}, stream, indent=1)
+        json.dump({"made_by": record.made_by, "format": FORMAT, "files": record.files}, stream, indent=1)
         stream.write("\n")
 
 
-def _record(folder: Path) -> dict[str, Any]:
-    """Our record, if it is valid; anything else counts as none."""
-    match _read(folder / RECORD):
-        case {"made_by": str(), "format": int(number), **rest} as record if number == FORMAT:
-            return record if isinstance(rest.get("contents", []), list) else {}
-    return {}
-
-
-def _read(path: Path) -> dict[str, Any]:
+def _read(folder: Path) -> Record | None:
+    """The record of a folder, if it is valid; anything else counts as none."""
     try:
-        content = json.loads(path.read_text("utf-8"))
+        content = json.loads((folder / RECORD).read_text("utf-8"))
     except (OSError, ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}
+        return None
+    match content:
+        case {"made_by": str(by), "format": int(number), "files": list(files)} if number == FORMAT:
+            if all(isinstance(name, str) and not {"/", ".."} & {*Path(name).parts} for name in files):
+                return Record(by, files)
+    return None
 
 
-def _contents(folder: Path) -> list[str]:
-    """Names in a folder, without what stands there before or beside the record, or what Python leaves."""
-    return [name for name in os.listdir(folder) if name not in (RECORD, partial_of(RECORD).name, LOCK, "__pycache__")]
+@contextmanager
+def _record_of(path: Path) -> Iterator[tuple[Path, Record]]:
+    """The nearest folder, this one or above it, that has a record; no other thread or process changes the record meanwhile."""
+    root = next((folder for folder in (path, *path.parents) if _read(folder) is not None), None)
+    if root is None:
+        raise LookupError(f"{path} lies in no folder with a record ({RECORD})")
+    descriptor = os.open(root, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a network file system without such locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        record = _read(root)
+        assert record is not None
+        yield root, record
+    finally:
+        os.close(descriptor)
+
+
+def _is_content(name: str) -> bool:
+    """Whether a file in a folder is more than a record, a lock or what Python leaves behind."""
+    return name not in (RECORD, partial_of(RECORD).name, "__pycache__") and not name.startswith(LOCK)
+
+
+def _is_direct(path: Path, root: Path) -> bool:
+    """Whether no link lies between a folder and the folder of a file below it."""
+    return real(path.parent) == real(root) / path.parent.relative_to(root)
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def _lies_in(path: Path, folder: Path) -> bool:
-    """Whether ``path`` is the folder or below it, by its name or by what a link stands for."""
+    """Whether ``path`` is the folder or below it, by its name or by what a link leads to."""
     places = (real(path.parent) / path.name, real(path))
     return any(_same(above, folder) for place in places for above in (place, *place.parents))
 
@@ -195,5 +236,5 @@ def _lies_in(path: Path, folder: Path) -> bool:
 def _same(a: Path, b: Path) -> bool:
     try:
         return os.path.samefile(a, b)
-    except OSError:  # one of them is not there
+    except OSError:  # one of them does not exist
         return real(a) == real(b)

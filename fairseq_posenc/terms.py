@@ -27,18 +27,26 @@ class Window:
     """Which queries meet which keys in one forward pass.
 
     Keys stand at positions ``0 … keys-1`` and queries at the last ``queries`` of them, so that an encoder has
-    ``queries == keys`` and a decoder with a cache of keys has fewer queries.
+    ``queries == keys`` and a decoder with a cache of keys has fewer queries. Tables that schemes compute rather than learn are
+    of ``dtype``, or of float32 where that is less.
     """
 
     def __init__(
-        self, keys: int, queries: int | None = None, *, causal: bool = False, device: torch.device | str | None = None
+        self,
+        keys: int,
+        queries: int | None = None,
+        *,
+        causal: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype = torch.float64,
     ) -> None:
         self.keys = keys
         self.queries = keys if queries is None else queries
         if not 1 <= self.queries <= keys:
             raise ValueError(f"a window needs 1 <= queries <= keys, got {self.queries} queries and {keys} keys")
         self.causal = causal
-        self.device = device
+        self.device = torch.get_default_device() if device is None else torch.device(device)
+        self.dtype = torch.promote_types(dtype, torch.float32)
 
     @property
     def start(self) -> int:

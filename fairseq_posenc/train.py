@@ -18,23 +18,24 @@ import logging
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import distributed
 
-from .compat import exits, hydra_1_0, runs, sentences
+from .compat import exits, hydra_1_0
 from .compat.distributed import without_gpus
-from .compat.leaving import LEFT_OFF
 from .compat.view import View
 from .deepspeed import checkpoint, communication, config, consolidate
 from .deepspeed.config import ZeroConfig
 from .errors import Refused
+
+if TYPE_CHECKING:
+    from .pipeline import Run
 
 # What imports fairseq or DeepSpeed is imported within functions: they look at the environment, which main completes first.
 
@@ -46,15 +47,17 @@ LONGEST_TIMEOUT = 1e9  # seconds
 
 
 @dataclass(frozen=True)
-class Run:
-    """A command's own options, besides fairseq's."""
+class Engine:
+    """What this command adds to :mod:`.pipeline`: its own options, besides fairseq's, and DeepSpeed."""
 
     zero: ZeroConfig
     timeout: float  # seconds that another process may be silent
     consolidates: bool  # whether to merge the last checkpoint at the end
 
+    program: ClassVar[str] = "fairseq_posenc.train"
+
     @classmethod
-    def of(cls, options: argparse.Namespace) -> Run:
+    def of(cls, options: argparse.Namespace) -> Engine:
         """Check the options and read the file, before Hydra changes the current folder.
 
         Raises:
@@ -66,6 +69,103 @@ class Run:
         if zero.stage > 0:
             config.require_deepspeed()
         return cls(zero, options.distributed_timeout, consolidates=not options.no_consolidate)
+
+    @contextmanager
+    def connected(self, run: Run) -> Iterator[None]:
+        """In the process that was started: limits how long to wait, and reports a lost process."""
+        communication.limit_waiting(self.timeout)
+        if self.zero.stage > 0 and "RANK" not in os.environ and run.cfg.distributed_training.distributed_world_size == 1:
+            communication.world_of_one(os.environ)
+        if refusal := _timestamped_folder(run.cfg):
+            exits.refuse(refusal, self.program)
+        with self._lost_peers_named(run.cfg):
+            yield
+
+    @contextmanager
+    def prepared(self, run: Run) -> Iterator[None]:
+        """In each process: completes DeepSpeed's configuration, and chooses its trainer.
+
+        Raises:
+            Refused: what any process finds wrong; in all alike.
+        """
+        communication.limit_waiting(self.timeout)  # again, in a process that call_main made
+        completed = self._complete(run.cfg)
+        if self.zero.stage > 0:
+            if not run.cfg.checkpoint.no_save:
+                checkpoint.require_shared(Path(run.cfg.checkpoint.save_dir))
+            if without_gpus(run.cfg):
+                communication.without_inference_kernels()
+            os.environ.setdefault("LOCAL_RANK", str(run.cfg.distributed_training.device_id))
+            from .deepspeed.trainer import DeepSpeedTrainer
+
+            run.trainer = functools.partial(DeepSpeedTrainer, deepspeed_config=completed)
+        with self._lost_peers_named(run.cfg):
+            yield
+        if distributed.is_initialized():
+            distributed.barrier()
+            if hydra_1_0.job_number() is None:  # the jobs of a multirun share it
+                distributed.destroy_process_group()
+
+    def _complete(self, cfg: Any) -> dict[str, Any]:
+        """DeepSpeed's configuration, if no process finds anything wrong with it."""
+        completed, refusal = {}, None
+        try:
+            if self.zero.stage > 0:
+                communication.require_one_device(without_gpus(cfg))
+            completed = config.complete(self.zero, cfg, cfg.distributed_training.distributed_world_size)
+        except Refused as error:
+            refusal = str(error)
+        refusals = communication.gather((refusal, platform.node()))
+        hosts = {found: sorted({host for each, host in refusals if each == found}) for found, _ in refusals if found is not None}
+        if hosts:
+            raise Refused("; ".join(f"on {', '.join(names)}: {found}" for found, names in hosts.items()))
+        return completed
+
+    def consolidate(self, run: Run) -> None:
+        """At the end of training with ZeRO, write consolidated.pt from the last checkpoint, or log why there is none."""
+        cfg = run.cfg
+        if not (self.zero.stage > 0 and self.consolidates) or cfg.checkpoint.no_save or cfg.distributed_training.distributed_rank:
+            return
+        last = Path(cfg.checkpoint.save_dir) / "checkpoint_last.pt"
+        out = last.with_name("consolidated.pt")
+        if cfg.checkpoint.no_save_optimizer_state:
+            logger.warning(
+                "no consolidated.pt: --no-save-optimizer-state leaves out the float32 weights; the checkpoints are plain"
+            )
+        elif cfg.checkpoint.no_last_checkpoints or not last.is_file():
+            logger.warning(
+                f"no consolidated.pt: there is no {last} of this run; for another file, use fairseq-posenc consolidate"
+            )
+        elif out.exists() and (_started_from(out, cfg) or not consolidate.made(out)):
+            logger.warning(f"{out} is left as it is: this run started from it, or another made it; for a new one: fairseq-posenc "
+                           f"consolidate {last} --out FILE")  # fmt: skip
+        else:
+            parameters = consolidate.write(last, out, overwrite=True)
+            logger.info(f"wrote {out}: {parameters:,} parameters in float32")
+
+    @contextmanager
+    def _lost_peers_named(self, cfg: Any) -> Iterator[None]:
+        """Report at once that an error means a lost process: a launcher soon ends this one, too.
+
+        Raises:
+            PeerIsGone: where that is what the error means.
+        """
+        try:
+            yield
+        except PeerIsGone:
+            raise
+        except RuntimeError as error:
+            if not _peer_is_gone(error):
+                raise
+            rank, save_dir = cfg.distributed_training.distributed_rank, cfg.checkpoint.save_dir
+            gone = PeerIsGone(
+                f"{str(error).partition(chr(10))[0]}. Process {rank} has lost another process: that one ended, its host went "
+                f"down, or its network is gone (nothing was heard for at most {self.timeout:g} s). The first error in the other "
+                "processes' output is the cause. When it is fixed, the same command continues from the last checkpoint in "
+                f"{save_dir}."
+            )
+            logger.error(str(gone))
+            raise gone from error
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -90,9 +190,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{__doc__}\n{parser.format_help().partition(chr(10) * 2)[2]}")
     communication.rank_from_slurm(os.environ)  # LOCAL_RANK, which fairseq looks for when it is imported
     try:
-        run = Run.of(options)
+        engine = Engine.of(options)
     except Refused as error:
-        exits.refuse(str(error), f"fairseq_posenc.train on {platform.node()}")
+        exits.refuse(str(error), f"{Engine.program} on {platform.node()}")
     if "--cpu" in rest or "common.cpu=true" in rest or not torch.cuda.is_available():
         os.environ.setdefault("DS_ACCELERATOR", "cpu")  # which DeepSpeed looks for when fairseq imports it
     if any(argument.partition("=")[0] in HYDRA_FLAGS for argument in rest):
@@ -102,26 +202,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         rest = [argument for argument in rest if not argument.startswith("--local_rank=")]
     else:
         from fairseq_cli import train as cli
-    _train(cli, run, rest)
-    return 0
-
-
-def _train(cli: ModuleType, run: Run, arguments: list[str]) -> None:
-    """Run one of fairseq's commands with ``arguments``, and :func:`_call_main` in place of its ``call_main``."""
-    sys.argv[1:] = arguments
-    call_main = functools.partial(_call_main, run, cli.distributed_utils.call_main)
+    sys.argv[1:] = rest
+    call_main = functools.partial(cli.distributed_utils.call_main, engine=engine)
     cli.distributed_utils = View(cli.distributed_utils, call_main=call_main)
     cli.cli_main()
-
-
-def _call_main(run: Run, call_main: Callable, cfg: Any, main: Callable, **kwargs: Any) -> None:
-    """fairseq's ``call_main``, which starts processes unless a launcher has, with :func:`_run` around ``main``."""
-    communication.limit_waiting(run.timeout)
-    if run.zero.stage > 0 and "RANK" not in os.environ and cfg.distributed_training.distributed_world_size == 1:
-        communication.world_of_one(os.environ)
-    main = functools.partial(_run, run, main, _timestamped_folder(cfg))  # Hydra is not in the processes that call_main makes
-    with _lost_peers_named(run, cfg):
-        call_main(cfg, main, **kwargs)
+    return 0
 
 
 def _timestamped_folder(cfg: Any) -> str | None:
@@ -136,90 +221,6 @@ def _timestamped_folder(cfg: Any) -> str | None:
     )
 
 
-def _run(run: Run, main: Callable, refusal: str | None, cfg: Any, **kwargs: Any) -> None:
-    """Train in one process of an initialised world; if that is refused, say so and exit.
-
-    Args:
-        refusal: what was found wrong before the processes started.
-    """
-    communication.limit_waiting(run.timeout)  # again, in a process that call_main made
-    completed = None
-    try:
-        completed = _complete(run, cfg)
-    except Refused as error:  # caught here, because Hydra and torch.multiprocessing would wrap it in tracebacks
-        refusal = refusal or str(error)
-    refusals = communication.gather((refusal, platform.node()))
-    if all(each is None for each, _ in refusals):
-        try:
-            _train_here(run, completed, main, cfg, **kwargs)
-            return
-        except Refused as error:  # all processes find the same
-            refusals = [(str(error), "")]
-        except Exception:
-            local_rank = cfg.distributed_training.device_id
-            with sentences.in_sentences(main.__globals__, local_rank=local_rank, name="fairseq_posenc.train"):
-                raise
-    if cfg.distributed_training.distributed_rank == 0:
-        for said in sorted({each for each, _ in refusals if each is not None}):
-            _say(said, sorted({host for each, host in refusals if each == said and host}))
-    exits.leave_together(exits.REFUSED)
-
-
-def _say(refusal: str, hosts: Sequence[str] = ()) -> None:
-    where = f" on {', '.join(hosts)}" if hosts else ""
-    print(f"fairseq_posenc.train{where}: {refusal}", file=sys.stderr, flush=True)
-
-
-def _complete(run: Run, cfg: Any) -> dict[str, Any]:
-    """DeepSpeed's configuration, after the checks that this process makes without talking to others."""
-    if run.zero.stage > 0:
-        communication.require_one_device(without_gpus(cfg))
-    return config.complete(run.zero, cfg, cfg.distributed_training.distributed_world_size)
-
-
-def _train_here(run: Run, completed: dict[str, Any], main: Callable, cfg: Any, **kwargs: Any) -> None:
-    sharded = run.zero.stage > 0
-    if sharded:
-        if not cfg.checkpoint.no_save:
-            checkpoint.require_shared(Path(cfg.checkpoint.save_dir))
-        if without_gpus(cfg):
-            communication.without_inference_kernels()
-        os.environ.setdefault("LOCAL_RANK", str(cfg.distributed_training.device_id))
-        from fairseq_cli import train
-
-        from .deepspeed.trainer import DeepSpeedTrainer
-
-        train.Trainer = functools.partial(DeepSpeedTrainer, deepspeed_config=completed)
-    with runs.training(main, cfg) as request, _lost_peers_named(run, cfg):
-        main(cfg, **kwargs)
-        if sharded and run.consolidates and not (request.granted or cfg.checkpoint.no_save):
-            _consolidate(cfg)
-    if request.granted:
-        exits.leave_together(LEFT_OFF)
-    if distributed.is_initialized():
-        distributed.barrier()
-        if hydra_1_0.job_number() is None:  # the jobs of a multirun share it
-            distributed.destroy_process_group()
-
-
-def _consolidate(cfg: Any) -> None:
-    """Write consolidated.pt from the last checkpoint, or say why there is none."""
-    if cfg.distributed_training.distributed_rank != 0:
-        return
-    last = Path(cfg.checkpoint.save_dir) / "checkpoint_last.pt"
-    out = last.with_name("consolidated.pt")
-    if cfg.checkpoint.no_save_optimizer_state:
-        logger.warning("no consolidated.pt: --no-save-optimizer-state leaves out the float32 weights; the checkpoints are plain")
-    elif cfg.checkpoint.no_last_checkpoints or not last.is_file():
-        logger.warning(f"no consolidated.pt: there is no {last} of this run; for another file, use fairseq-posenc consolidate")
-    elif out.exists() and (_started_from(out, cfg) or not consolidate.made(out)):
-        logger.warning(f"{out} is left as it is: this run started from it, or another made it; for a new one: fairseq-posenc "
-                       f"consolidate {last} --out FILE")  # fmt: skip
-    else:
-        parameters = consolidate.write(last, out, overwrite=True)
-        logger.info(f"wrote {out}: {parameters:,} parameters in float32")
-
-
 def _started_from(file: Path, cfg: Any) -> bool:
     sources = (cfg.checkpoint.restore_file, cfg.checkpoint.finetune_from_model)
     return any(source is not None and os.path.exists(source) and file.samefile(source) for source in sources)
@@ -229,39 +230,10 @@ class PeerIsGone(RuntimeError):
     """Another process of the run is gone; the message says what to do."""
 
 
-@contextmanager
-def _lost_peers_named(run: Run, cfg: Any) -> Iterator[None]:
-    """Report at once that an error means a lost peer: a launcher soon ends this process, too.
-
-    Raises:
-        PeerIsGone: where that is what the error means.
-    """
-    try:
-        yield
-    except PeerIsGone:
-        raise
-    except RuntimeError as error:
-        if not _peer_is_gone(error):
-            raise
-        gone = PeerIsGone(_what_to_do(run, cfg, error))
-        logger.error(str(gone))
-        raise gone from error
-
-
 def _peer_is_gone(error: RuntimeError) -> bool:
     """Whether it is one of PyTorch's errors of communication; gloo's have no type of their own."""
     signs = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Timed out waiting")
     return isinstance(error, distributed.DistError) or any(sign in str(error) for sign in signs)
-
-
-def _what_to_do(run: Run, cfg: Any, error: RuntimeError) -> str:
-    rank = cfg.distributed_training.distributed_rank
-    return (
-        f"{str(error).partition(chr(10))[0]}. Process {rank} has lost another process: that one ended, its host went down, or "
-        f"its network is gone (nothing was heard for at most {run.timeout:g} s). The first error in the "
-        "other processes' output is the cause. When it is fixed, the same command continues from the last checkpoint in "
-        f"{cfg.checkpoint.save_dir}."
-    )
 
 
 if __name__ == "__main__":

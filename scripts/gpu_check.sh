@@ -57,7 +57,7 @@ missing=$("$python" - <<'EOF'
 from importlib.util import find_spec
 
 modules = {"fairseq": "fairseq==0.12.2", "hydra": "hydra-core==1.0.7", "omegaconf": "omegaconf==2.0.6", "sacrebleu": "",
-           "antlr4": "antlr4-python3-runtime==4.8", "bitarray": "", "cffi": "", "regex": "", "pydantic": "", "sentencepiece": "",
+           "antlr4": "antlr4-python3-runtime==4.8", "bitarray": "", "regex": "", "pydantic": "", "sentencepiece": "",
            "backports.zstd": "", "tensorboard": "", "tabulate": "", "tqdm": "", "pytest": "", "fairseq_posenc": "this package"}
 print(*(pip or name for name, pip in modules.items() if find_spec(name.partition(".")[0]) is None), sep=", ")
 EOF

@@ -59,7 +59,5 @@ echo "Installing fairseq_posenc${extras:+[$extras]} into .venv with Python $vers
 # pip 24.1 and later refuse the metadata of omegaconf 2.0.6, which fairseq needs.
 .venv/bin/python -m pip install --quiet 'pip<24.1'
 .venv/bin/python -m pip install -e ".${extras:+[$extras]}"
-# fairseq requires torchaudio, which nothing here uses. Its releases lag behind PyTorch's, and transformers cannot be imported
-# beside one that does not load.
-.venv/bin/python -c 'import torchaudio' 2>/dev/null || .venv/bin/python -m pip uninstall --quiet --yes torchaudio
+.venv/bin/python -m pip install --quiet --no-deps fairseq==0.12.2 # setup.py explains why it is not a requirement
 touch "$stamp"

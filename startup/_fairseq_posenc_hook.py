@@ -8,6 +8,9 @@ so is somebody else's. ``FAIRSEQ_POSENC_DISABLE=1`` switches it off.
 import os
 import sys
 
+STARTED = (os.getpid(), os.getppid())
+"""This process and its parent as Python started: so a training notices that its launcher ended while it was importing."""
+
 VERSION_LINES = {  # a line that begins so, in the first of these files beside __init__.py that there is
     "fairseq": {"version.py": '__version__ = "0.12.2"', "version.txt": "0.12.2\n"},
     "hydra": {"__init__.py": '__version__ = "1.0.'},

@@ -74,12 +74,21 @@ def data_bin(toy_text, tmp_path_factory, run) -> Path:
     return folder
 
 
+@pytest.fixture
+def as_program(monkeypatch) -> None:
+    """``call_main`` reports errors as in a program of fairseq's."""
+    from fairseq_posenc import pipeline
+
+    monkeypatch.setattr(pipeline, "_name_of_program", lambda: "fairseq-program")
+
+
 @pytest.fixture(params=["", "from __future__ import annotations\n\n"], ids=["", "annotations-are-text"])
 def my_schemes(request, tmp_path, monkeypatch) -> Iterator[Path]:
     """The README's scheme as a package of its own, for ``--user-dir``; what a test imports of it is forgotten afterwards."""
     from fairseq.utils import import_user_module
 
-    from fairseq_posenc.schemes.base import LISTENERS, REGISTRY
+    from fairseq_posenc.models.architectures import update_configs
+    from fairseq_posenc.schemes.base import REGISTRY
 
     code = readme.blocks("### Add a scheme", "python")[0]
     code = code.replace("from ..terms", "from fairseq_posenc.terms").replace("from .base", "from fairseq_posenc.schemes")
@@ -91,5 +100,4 @@ def my_schemes(request, tmp_path, monkeypatch) -> Iterator[Path]:
     yield folder
     REGISTRY.pop("decay", None)
     sys.modules.pop("my_schemes", None)
-    for listener in LISTENERS:
-        listener()
+    update_configs()

@@ -38,6 +38,7 @@ def test_training_is_quiet(trained):
     _, training = trained
     assert "Warning" not in training.stdout
     assert "tensorboardX" not in training.stdout
+    assert "Setting accelerator" not in training.stdout
 
 
 def test_translation_and_generation(toy_text, tmp_path, run):

@@ -1,10 +1,15 @@
 """Checkpoints load without running code, whatever wrote them."""
 
 import argparse
+import codecs
 import collections
+import contextlib
 import io
 import os
+import pathlib
 import pickle
+import resource
+import zipfile
 
 import numpy as np
 import pytest
@@ -15,8 +20,10 @@ from fairseq.dataclass.configs import EMAConfig
 from fairseq.distributed import utils as distributed_utils
 from fairseq.logging import meters
 from omegaconf import OmegaConf
+from untrained import flip_a_bit
 
 from fairseq_posenc.compat import load_checkpoint, loading
+from fairseq_posenc.errors import InputError
 
 ZIP, LEGACY = True, False
 
@@ -122,7 +129,7 @@ def test_unknown_type_is_named_and_can_be_allowed(tmp_path):
     path = saved({"it": Unknown()}, tmp_path / "other.pt")
     with pytest.raises(pickle.UnpicklingError, match=r"other.pt asks for \S*Unknown.*add_safe_globals\(\[\S*Unknown\]\)"):
         load_checkpoint(path)
-    with loading.safe_globals({f"{Unknown.__module__}.Unknown": Unknown}):
+    with torch.serialization.safe_globals([Unknown]):
         assert isinstance(load_checkpoint(path)["it"], Unknown)
 
 
@@ -145,6 +152,64 @@ def test_truncated_checkpoint_is_named(checkpoint, tmp_path, fraction, format):
         load_checkpoint(path)
 
 
+def test_a_flipped_bit_is_noticed(checkpoint, tmp_path):
+    path = saved(checkpoint, tmp_path / "checkpoint.pt")
+    flip_a_bit(path, checkpoint["model"]["weight"])
+    with pytest.raises(RuntimeError, match=r"checkpoint\.pt cannot be read.*checksum"):
+        load_checkpoint(path)
+
+
+def nested_keys(levels=60):
+    """A pickle of ``{tuple: 1}``, whose tuple of a text holds itself twice at each level."""
+    text = pickle.BINUNICODE + b"\1\0\0\0a"
+    doubled = (pickle.BINPUT + b"\0" + pickle.BINGET + b"\0" + pickle.TUPLE2) * levels
+    return pickle.PROTO + b"\2" + pickle.EMPTY_DICT + text + doubled + pickle.BININT1 + b"\1" + pickle.SETITEM + pickle.STOP
+
+
+class Called:
+    def __init__(self, function, *arguments):
+        self.reduced = function, arguments
+
+    def __reduce__(self):
+        return self.reduced
+
+
+def doubled_paths(levels=60):
+    """A path that is joined with itself at each level."""
+    path = "a" * 1000
+    for _ in range(levels):
+        path = Called(pathlib.PosixPath, path, path)
+    return path
+
+
+ENDLESS = {
+    "nested keys": nested_keys(),
+    "punycode": pickle.dumps(Called(codecs.encode, "a\u1234" * 300_000, "punycode"), protocol=2),
+    "bytearray": pickle.dumps(Called(bytearray, 2**33), protocol=2),
+    "doubled paths": pickle.dumps(doubled_paths(), protocol=2),
+}
+
+
+@pytest.mark.parametrize("case", ENDLESS)
+@pytest.mark.parametrize("format", [ZIP, LEGACY])
+def test_small_files_that_take_long_are_refused_at_once(case, format, tmp_path):
+    path = saved({}, tmp_path / "whole.pt", format)
+    if format == ZIP:
+        with zipfile.ZipFile(path) as whole, zipfile.ZipFile(tmp_path / "small.pt", "w") as small:
+            for entry in whole.infolist():
+                small.writestr(entry.filename, ENDLESS[case] if "data.pkl" in entry.filename else whole.read(entry))
+    else:
+        empty = pickle.dumps({}, protocol=2)
+        (tmp_path / "small.pt").write_bytes(path.read_bytes().replace(empty, ENDLESS[case]))
+    for read in (load_checkpoint, loading.peek):
+        with pytest.raises(InputError, match=r"holds a small structure|asks for a"):
+            read(tmp_path / "small.pt")
+
+
+def test_bytes_come_back(tmp_path):
+    assert load_checkpoint(saved({"it": bytes(range(256))}, tmp_path / "bytes.pt"))["it"] == bytes(range(256))
+
+
 def test_other_file_is_named(tmp_path):
     path = tmp_path / "notes.pt"
     path.write_text("not a checkpoint\n")
@@ -155,6 +220,27 @@ def test_other_file_is_named(tmp_path):
 def test_missing_file_stays_an_oserror(tmp_path):
     with pytest.raises(FileNotFoundError):
         load_checkpoint(tmp_path / "none.pt")
+
+
+@contextlib.contextmanager
+def small_disk():
+    """Files of more than 4,096 bytes cannot be written; nothing but what is tested may write meanwhile."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_is_named_at_a_checkpoint(tmp_path, caplog):
+    path = tmp_path / "checkpoint_last.pt"
+    path.write_bytes(b"before")
+    with pytest.raises(OSError, match=rf"{path}: File too large"), small_disk():
+        checkpoint_utils.torch_persistent_save({"model": torch.zeros(5000)}, str(path))
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+    assert path.read_bytes() == b"before"
+    assert not caplog.records
 
 
 def test_only_fairseq_sees_the_reader():

@@ -25,6 +25,7 @@ from fairseq.trainer import NanDetector, Trainer
 from omegaconf import OmegaConf
 
 from fairseq_posenc.compat.exits import REFUSED
+from fairseq_posenc.pipeline import checks
 
 
 def test_standard_library_and_torch_are_as_before():
@@ -145,7 +146,7 @@ def configuration():
 
 
 @pytest.fixture
-def refused(capsys):
+def refused(capsys, as_program):
     """``refused(config)`` is the one line that ends a start, before anything has started."""
 
     def refused(config):
@@ -266,12 +267,11 @@ def test_copy(files):
 def test_interrupted_copy_leaves_the_old_file(files, monkeypatch):
     source, target = files
 
-    def killed(source, target):
-        with open(target, "wb") as file:
-            file.write(b"n")
+    def killed(source, stream):
+        stream.write(b"n")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(shutil, "copyfile", killed)
+    monkeypatch.setattr(shutil, "copyfileobj", killed)
     with pytest.raises(KeyboardInterrupt):
         PathManager.copy(source, target, overwrite=True)
     with open(target, "rb") as file:
@@ -300,7 +300,7 @@ def test_fp16_on_cpu_is_refused(flag):
     common = argparse.Namespace(cpu=True, fp16=False, memory_efficient_fp16=False)
     setattr(common, flag, True)
     with pytest.raises(ValueError, match=r"--fp16 needs a GPU, and --cpu was given"):
-        Trainer(argparse.Namespace(common=common), None, None, None)
+        checks.fp16_has_a_gpu(argparse.Namespace(common=common))
 
 
 def test_stock_layers_take_the_ordinary_path():

@@ -18,9 +18,10 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.distributed import utils as distributed_utils
 from fairseq.logging import progress_bar
 
-from fairseq_posenc.compat import leaving, load_checkpoint, runs
-from fairseq_posenc.compat.exits import REFUSED
+from fairseq_posenc.compat import graceful_stop, load_checkpoint
+from fairseq_posenc.errors import Refused
 from fairseq_posenc.files import sole_writer
+from fairseq_posenc.pipeline import session
 
 SCRIPTS = Path(sys.executable).parent
 FLAGS = """
@@ -118,7 +119,7 @@ with sole_writer(Path(sys.argv[1]), sys.argv[2], lock=fcntl.lockf):
 @contextmanager
 def in_use(save_dir):
     """Another process trains there, as far as its lock can tell."""
-    with subprocess.Popen([sys.executable, "-c", HOLD, save_dir, runs.LOCK], stdout=subprocess.PIPE) as other:
+    with subprocess.Popen([sys.executable, "-c", HOLD, save_dir, session.LOCK], stdout=subprocess.PIPE) as other:
         assert other.stdout.readline() == b"held\n"
         try:
             yield other
@@ -127,13 +128,9 @@ def in_use(save_dir):
 
 
 def test_a_second_training_in_one_folder_is_refused(train, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(runs, "LOCK_WAIT_SECONDS", 0)
-    with in_use(tmp_path) as other, pytest.raises(SystemExit) as exited:
+    monkeypatch.setattr(session, "LOCK_WAIT_SECONDS", 0)
+    with in_use(tmp_path) as other, pytest.raises(Refused, match=f"process {other.pid} on .*--save-dir {tmp_path}"):
         train(tmp_path)
-    assert exited.value.code == REFUSED
-    said = capsys.readouterr().err
-    assert f"another training (process {other.pid} on " in said
-    assert f"writes to --save-dir {tmp_path}; name another" in said
     assert not list(tmp_path.glob("*.pt"))
 
 
@@ -156,7 +153,7 @@ def test_the_lock_ends_with_each_training_and_is_not_taken_without_saving(train,
 
 def test_children_of_a_training_do_not_hold_its_lock(tmp_path):
     """As a worker that loads data would, a moment longer than the training that was killed."""
-    with sole_writer(tmp_path, runs.LOCK, lock=fcntl.lockf):
+    with sole_writer(tmp_path, session.LOCK, lock=fcntl.lockf):
         child = os.fork()
         if child == 0:
             time.sleep(60)
@@ -173,15 +170,17 @@ def test_a_file_system_without_locks_is_said_and_a_folder_that_cannot_be_written
     from contextlib import ExitStack
 
     def none(*_):
-        raise OSError(runs.NO_LOCK_ERRNOS[0], "Function not implemented")
+        raise OSError(session.NO_LOCK_ERRNOS[0], "Function not implemented")
 
-    monkeypatch.setattr(runs.fcntl, "lockf", none)
+    monkeypatch.setattr(session.fcntl, "lockf", none)
     with ExitStack() as held:
-        assert runs._lock(held, tmp_path) is None
+        assert session.take_lock(held, tmp_path) is None
     assert "has no locks" in caplog.text
     (tmp_path / "file").touch()
     with ExitStack() as held:
-        assert runs._lock(held, tmp_path / "file" / "folder").startswith(f"--save-dir {tmp_path / 'file' / 'folder'} cannot be")
+        assert session.take_lock(held, tmp_path / "file" / "folder").startswith(
+            f"--save-dir {tmp_path / 'file' / 'folder'} cannot be"
+        )
 
 
 def test_a_training_asked_to_leave_off_goes_on_as_if_it_had_not(train, tmp_path, monkeypatch):
@@ -200,7 +199,7 @@ def test_a_training_asked_to_leave_off_goes_on_as_if_it_had_not(train, tmp_path,
         asking.setattr(Trainer, "train_step", step_and_ask)
         with pytest.raises(SystemExit) as exited:
             train(tmp_path / "asked")
-    assert exited.value.code == leaving.LEFT_OFF
+    assert exited.value.code == graceful_stop.STOPPED
     assert updates(checkpoint(tmp_path / "asked")) == 5
     assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
     again = train(tmp_path / "asked")
@@ -223,7 +222,7 @@ def test_a_handler_of_somebody_else_stays(train, tmp_path):
 def test_the_parent_of_spawned_processes_passes_the_signal_on():
     child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
     child.start()
-    leaving.pass_on(signal.SIGUSR1)
+    graceful_stop.pass_on(signal.SIGUSR1)
     child.join(10)
     assert child.exitcode == -signal.SIGUSR1
 
@@ -241,11 +240,11 @@ def test_two_processes_leave_off_together_when_one_is_asked(data_bin, tmp_path):
         wait_until(lambda: "num_updates" in output.read_text(), parent)
         second = max(child.pid for child in psutil.Process(parent.pid).children() if "spawn_main" in " ".join(child.cmdline()))
         os.kill(second, signal.SIGUSR1)
-        assert parent.wait(120) == leaving.LEFT_OFF, output.read_text()
+        assert parent.wait(120) == graceful_stop.STOPPED, output.read_text()
     finally:
         parent.kill()
     said = output.read_text()
-    assert said.count("asked by SIGUSR1 to leave off, after") == 2
+    assert said.count("asked by SIGUSR1 to stop, after") == 2
     assert f"after {updates(checkpoint(tmp_path))} updates" in said
     assert "Traceback" not in said
 
@@ -261,9 +260,19 @@ def wait_until(condition, process, seconds=120):
 WATCHED = """
 import os, time
 from fairseq_posenc.compat import launchers
-with launchers.ending_with_its_launcher():
-    print(os.getpid(), flush=True)
-    time.sleep(60)
+launchers.watch()
+print(os.getpid(), flush=True)
+time.sleep(60)
+"""
+STARTING = """
+import os, time
+print(os.getpid(), flush=True)
+time.sleep(1)  # meanwhile, the launcher is killed
+from fairseq.dataclass.configs import FairseqConfig
+from fairseq.distributed import utils
+from omegaconf import OmegaConf
+utils.infer_init_method = lambda *_: time.sleep(60)
+utils.call_main(OmegaConf.structured(FairseqConfig), print)
 """
 START = """
 import subprocess, sys
@@ -292,7 +301,15 @@ def alive(pid):
 )
 def test_a_process_ends_with_its_launcher_and_with_nothing_else(tmp_path, above, variables, ends):
     """The first of ``above`` is killed; but for torchrun, all are a program that starts what its arguments say."""
-    (tmp_path / "watched.py").write_text(WATCHED)
+    outlives(tmp_path, above, variables, ends, WATCHED)
+
+
+def test_a_process_that_is_starting_ends_with_its_launcher(tmp_path):
+    outlives(tmp_path, ["program"], {"TORCHELASTIC_RUN_ID": "none"}, True, STARTING)
+
+
+def outlives(tmp_path, above, variables, ends, watched):
+    (tmp_path / "watched.py").write_text(watched)
     for name in ("deepspeed", "deepspeed.launcher.launch", "program"):
         (tmp_path / name).write_text(START)
     command = [sys.executable, *above, "watched.py"]

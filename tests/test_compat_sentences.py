@@ -2,17 +2,21 @@
 
 import errno
 import sys
+from pathlib import Path
 
 import pytest
 from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.distributed import utils as distributed_utils
+from fairseq.trainer import Trainer
 from fairseq_cli import eval_lm, generate, hydra_train, interactive, train, validate
+from omegaconf import OmegaConf
 
 from fairseq_posenc.compat import exits
-from fairseq_posenc.compat.sentences import in_sentences
 from fairseq_posenc.errors import InputError
+from fairseq_posenc.pipeline import Run, report_errors
 
+EXAMPLES = Path(__file__).parent.parent / "examples/pretraining"
 FLAGS = """--task masked_lm --criterion masked_lm --tokens-per-sample 16 --arch roberta_tisa_tiny --encoder-layers 1
     --encoder-embed-dim 8 --encoder-ffn-embed-dim 8 --encoder-attention-heads 2 --optimizer adam --lr 1e-3 --batch-size 8
     --num-workers 0 --cpu --no-save"""
@@ -39,14 +43,15 @@ def said(data_bin, tmp_path, monkeypatch, capsys):
     [
         ("", "error: the following arguments are required: --arch/-a"),
         (f"nowhere {FLAGS}", "There is no dictionary nowhere/dict.txt."),
-        (f"BIN {FLAGS.replace('--batch-size 8', '')}", "Must specify batch size either with --max-tokens or --batch-size"),
-        (f"BIN {FLAGS} --lr-scheduler polynomial_decay", "--total-num-update (lr_scheduler.total_num_update) is missing"),
+        (f"BIN {FLAGS.replace('--batch-size 8', '')}", "--batch-size or --max-tokens is missing"),
+        (f"BIN {FLAGS} --lr-scheduler polynomial_decay", "Error merging override lr_scheduler.total_num_update=null"),
         (f"BIN {FLAGS} --train-subset none", "Dataset not found: none"),
         (f"BIN {FLAGS} --restore-file none.pt", "--restore-file none.pt does not exist"),
         (f"BIN {FLAGS} --restore-file file", "file cannot be read as a checkpoint: it is truncated, damaged or another kind"),
         (f"BIN {FLAGS} --finetune-from-model none.pt", "--finetune-from-model none.pt does not exist"),
         (f"BIN {FLAGS} --tensorboard-logdir file", "file/"),
         (f"BIN {FLAGS} --user-dir none", "--user-dir "),
+        (f"BIN {FLAGS.partition('--tokens-per-sample 16')[2]}", "--task is translation"),
     ],
 )
 def test_what_training_cannot_use(flags, message, said):
@@ -60,10 +65,7 @@ def test_what_training_cannot_use(flags, message, said):
         (interactive, "BIN", "--path is missing: name a checkpoint"),
         (eval_lm, "BIN", "--path is missing: name a checkpoint"),
         (validate, "BIN --task masked_lm --batch-size 2", "--path is missing: name a checkpoint"),
-        (validate, "BIN --path x", "error: the following arguments are required: --task"),
-        (generate, "BIN --path x --model-overrides {1", "--model-overrides {1: a dictionary is needed"),
         (generate, "BIN --path x --beam 0", "--beam 0: at least 1 is needed"),
-        (eval_lm, "BIN --path x --tokens-per-sample 8 --context-window 8", "--context-window 8: less than --tokens-per-sample 8"),
     ],
 )
 def test_what_is_asked_of_a_trained_model(module, flags, message, said):
@@ -74,30 +76,65 @@ def test_a_configuration_without_a_model(said):
     assert said(hydra_train, "").startswith("model is missing: name a configuration that has it (--config-dir, --config-name)")
 
 
+def test_a_missing_configuration_is_named_with_those_that_are_there(said):
+    message = said(hydra_train, f"--config-dir {EXAMPLES} --config-name bsae")
+    assert message.startswith("--config-name bsae: did you mean base")
+    assert "tupe_base" in message
+
+
+def test_all_jobs_of_a_multirun_are_checked_before_the_first_starts(said):
+    names = "model._name=roberta_tisa_tiny,roberta_tsia_tiny"
+    message = said(hydra_train, f"-m --config-dir {EXAMPLES} --config-name tiny task.data=BIN common.cpu=true {names}")
+    assert "unknown architecture 'roberta_tsia_tiny'" in message
+    assert not Path("multirun/0").exists()
+
+
+def test_ctrl_c_says_how_to_resume(data_bin, tmp_path, monkeypatch, capsys):
+    step = Trainer.train_step
+
+    def interrupted(self, *args, **kwargs):
+        if self.get_num_updates() == 1:
+            raise KeyboardInterrupt
+        return step(self, *args, **kwargs)
+
+    monkeypatch.setattr(Trainer, "train_step", interrupted)
+    flags = [*FLAGS.removesuffix("--no-save").split(), "--save-dir", str(tmp_path), "--save-interval-updates", "1"]
+    monkeypatch.setattr(sys, "argv", ["fairseq-train", str(data_bin), *flags])
+    with pytest.raises(SystemExit) as left:
+        train.cli_main()
+    assert left.value.code == 130
+    assert str(tmp_path / "checkpoint_last.pt") in capsys.readouterr().err.splitlines()[-1]
+
+
 def test_a_command_of_ours_shows_errors_itself():
     args = options.parse_args_and_arch(options.get_training_parser(), ["nowhere", *FLAGS.split()])
     with pytest.raises(FileNotFoundError, match="There is no dictionary nowhere"):
         distributed_utils.call_main(convert_namespace_to_omegaconf(args), train.main)
 
 
+def in_process(device_id):
+    cfg = OmegaConf.create({"distributed_training": {"device_id": device_id, "distributed_rank": device_id}})
+    return report_errors(Run(cfg, print, "fairseq-train"))
+
+
 def test_divergence_says_what_to_change(capsys):
-    with pytest.raises(SystemExit), in_sentences({}):
+    with pytest.raises(SystemExit), in_process(0):
         raise FloatingPointError("gradients are Nan/Inf")
     assert "training has diverged (gradients are Nan/Inf): lower --lr" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), ValueError("x y"), AssertionError("x y"), RuntimeError("--flag is wrong")])
 def test_faults_of_the_program_keep_their_traceback(error):
-    with pytest.raises(type(error)), in_sentences({}):
+    with pytest.raises(type(error)), in_process(0):
         raise error
 
 
-def test_only_the_process_that_knows_says_it(monkeypatch, capsys):
-    """The first of a host says it in a sentence; another, which is still there after that, in a traceback."""
+def test_only_the_process_that_knows_reports_it(monkeypatch, capsys):
+    """The first of a host reports it in a sentence; another, which still runs after that, in a traceback."""
     monkeypatch.setattr(exits, "GRACE_SECONDS", 0)
     full = OSError(errno.ENOSPC, "No space left on device", "somewhere")
-    with pytest.raises(SystemExit), in_sentences({}):
+    with pytest.raises(SystemExit), in_process(0):
         raise full
     assert capsys.readouterr().err.endswith(": somewhere: No space left on device\n")
-    with pytest.raises(InputError), in_sentences({}, local_rank=1):
+    with pytest.raises(InputError), in_process(1):
         raise InputError("here alone")

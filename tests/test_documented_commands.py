@@ -18,7 +18,7 @@ from omegaconf import OmegaConf
 
 from fairseq_posenc import cli, train
 from fairseq_posenc.deepspeed import config as deepspeed_config
-from fairseq_posenc.models.start import complete_and_check
+from fairseq_posenc.pipeline.checks import model_is_complete
 
 COMMANDS = [(file, command) for file in readme.DOCUMENTS for command in readme.commands_of(file)]
 OURS = ("README.md", "docs/", "examples/", "fairseq_posenc/", "scripts/", "startup/", "tests/")
@@ -49,9 +49,10 @@ def fairseq_posenc(words: list[str]) -> None:
 
 
 def fairseq_train(words: list[str]) -> None:
-    words = words if "--arch" in words else [*words, "--arch", "roberta_tisa"]  # none, where a command is not whole
+    if "--arch" not in words:  # as in a command that is not whole
+        words = [*words, "--task", "masked_lm", "--arch", "roberta_tisa"]
     args = options.parse_args_and_arch(options.get_training_parser(), words)
-    complete_and_check(convert_namespace_to_omegaconf(args))
+    model_is_complete(convert_namespace_to_omegaconf(args))
 
 
 def fairseq_hydra_train(words: list[str]) -> None:
@@ -71,7 +72,7 @@ def fairseq_hydra_train(words: list[str]) -> None:
             cfg = compose(given.config_name, overrides=list(overrides))
         OmegaConf.set_struct(cfg, False)
         add_defaults(cfg)
-        complete_and_check(cfg)
+        model_is_complete(cfg)
 
 
 def our_training(words: list[str]) -> None:

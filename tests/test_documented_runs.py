@@ -55,11 +55,11 @@ def test_from_text_to_a_model(folder):
     assert (folder / "tensorboard").is_dir()
 
 
-def test_plot(folder, monkeypatch):
+def test_functions_of_the_offset(folder, monkeypatch):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install -e '.[plots]'")
     monkeypatch.chdir(folder)
-    assert main(["plot", "checkpoints/checkpoint_best.pt", "--out", "heads.png"]) == 0
-    assert (folder / "heads.png").stat().st_size > 1000
+    assert main(["analyze", "checkpoints", "--only", "functions", "--out", "functions"]) == 0
+    assert (folder / "functions" / "index.html").stat().st_size > 1000
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import pytest
 
 from fairseq_posenc.catalogue.build import positions_of
 from fairseq_posenc.errors import InputError
-from fairseq_posenc.families import NAMED, ROBERTA, Family, architectures, expressions, is_causal, true_name
+from fairseq_posenc.families import NAMED, ROBERTA, Family, architectures, expressions, is_causal
 from fairseq_posenc.schemes import REGISTRY
 
 
@@ -48,18 +48,3 @@ def test_a_scheme_says_whether_it_stands_alone(name):
     else:
         with pytest.raises(InputError):
             positions_of(name)
-
-
-@pytest.mark.parametrize(
-    ("name", "positions", "true"),
-    [
-        ("roberta_tisa", "tisa", "roberta_tisa"),
-        ("roberta_tisa", None, "roberta_tisa"),
-        ("roberta_tupe_r_large", "reset + t5+untied", "roberta_tupe_r_large"),
-        ("roberta_tisa_tiny", "absolute+t5", "roberta_posenc_tiny"),
-        ("roberta_posenc", "absolute+t5", "roberta_posenc"),
-        ("roberta_base", "absolute", "roberta_base"),
-    ],
-)
-def test_a_checkpoint_is_called_what_it_is(name, positions, true):
-    assert true_name(name, positions) == true

@@ -1,4 +1,4 @@
-"""Who made a folder: nothing without a record, and nothing that holds an input, is removed or written over."""
+"""The record of an output folder: only files that it lists are removed or written over, and no input of a command."""
 
 import errno
 import json
@@ -7,31 +7,32 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_posenc import files, ownership
-from fairseq_posenc.ownership import RECORD, claim, finish, made_by, output, remove, renew, require_apart, require_free
+from fairseq_posenc import files
+from fairseq_posenc.compat import checkpoints
+from fairseq_posenc.ownership import RECORD, claim, made_by, output, own, remove, require_apart, require_free
 
 
 def tree(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+def listed(folder: Path) -> list[str]:
+    return json.loads((folder / RECORD).read_text())["files"]
+
+
 @pytest.fixture
 def made(tmp_path) -> Path:
-    """A folder that glue made, with a file, a folder and a link in it."""
+    """A folder that glue made, with two files of its own, a user's file at each level, and a folder outside."""
     folder = tmp_path / "made"
     claim(folder, "glue")
-    (folder / "below").mkdir()
-    (folder / "below" / "a.txt").write_text("made")
-    (folder / "b.txt").write_text("made")
+    (folder / "below" / "deep").mkdir(parents=True)
+    for name in ("below/deep/a.txt", "b.txt"):
+        own(folder / name).write_text("made")
+    for name in ("below/notes.txt", "notes.txt"):
+        (folder / name).write_text("mine")
     (tmp_path / "outside").mkdir()
-    (tmp_path / "outside" / "precious.txt").write_text("mine")
-    (folder / "link").symlink_to(tmp_path / "outside")
+    (tmp_path / "outside" / "a.txt").write_text("mine")
     return folder
-
-
-def record(folder: Path, content: str) -> None:
-    folder.mkdir(exist_ok=True)
-    (folder / RECORD).write_text(content)
 
 
 class TestClaim:
@@ -43,7 +44,7 @@ class TestClaim:
             folder.mkdir(parents=True)
             (folder / name).touch()
         claim(folder, "glue")
-        assert json.loads((folder / RECORD).read_text()) == {"made_by": "glue", "format": 1}
+        assert json.loads((folder / RECORD).read_text()) == {"made_by": "glue", "format": 2, "files": []}
 
     def test_what_was_made_before(self, made):
         before = tree(made)
@@ -54,31 +55,25 @@ class TestClaim:
         ("content", "message"),
         [
             (None, "is not empty, and glue has not made it"),
-            ('{"made_by": "squad", "format": 1}', "was made by squad, not by glue"),
-            ('{"made_by": "glue", "format": 2}', "has not made it"),
-            ('{"made_by": ["glue"], "format": 1}', "has not made it"),
-            ('{"made_by": "glue", "format": 1, "contents": "precious.txt"}', "has not made it"),
-            ('{"made_by": "glue", "format": 1, "contents": [{}]}', "precious.txt was not made by glue"),
+            ('{"made_by": "squad", "format": 2, "files": []}', "was made by squad, not by glue"),
+            ('{"made_by": "glue", "format": 1, "files": []}', "has not made it"),
+            ('{"made_by": ["glue"], "format": 2, "files": []}', "has not made it"),
+            ('{"made_by": "glue", "format": 2, "files": "precious.txt"}', "has not made it"),
+            ('{"made_by": "glue", "format": 2, "files": [{}]}', "has not made it"),
+            ('{"made_by": "glue", "format": 2, "files": ["../outside.txt"]}', "has not made it"),
+            ('{"made_by": "glue", "format": 2, "files": ["/etc/passwd"]}', "has not made it"),
             ("[" * 100_000, "has not made it"),
             ("\xff", "has not made it"),
         ],
     )
     def test_what_is_somebody_elses(self, tmp_path, content, message):
-        folder = tmp_path / "folder"
-        folder.mkdir()
-        (folder / "precious.txt").write_text("mine")
+        (tmp_path / "precious.txt").write_text("mine")
         if content is not None:
-            record(folder, content)
-        before = tree(folder)
-        for step in (claim, remove, renew):
-            with pytest.raises(ValueError, match=message):
-                step(folder, "glue")
-            assert tree(folder) == before
-
-    def test_an_earlier_releases_folder_gets_its_record(self, tmp_path):
-        (tmp_path / "run.json").write_text('{"command": [], "result": null}')
-        claim(tmp_path, "quickstart", earlier=lambda folder: ownership.has_keys(folder / "run.json", "command", "result"))
-        assert made_by(tmp_path) == "quickstart"
+            (tmp_path / RECORD).write_text(content)
+        before = tree(tmp_path)
+        with pytest.raises(ValueError, match=message):
+            claim(tmp_path, "glue")
+        assert tree(tmp_path) == before
 
     def test_files_and_closed_folders(self, tmp_path, monkeypatch):
         (tmp_path / "file").touch()
@@ -90,56 +85,78 @@ class TestClaim:
             claim(tmp_path / "new" / "folder", "glue")
 
 
+class TestOwn:
+    def test_lists_files_in_the_nearest_record_before_they_exist(self, made):
+        assert own(made / "below" / "c.txt", made / "d.txt") == made / "below" / "c.txt"
+        assert listed(made) == ["below/deep/a.txt", "b.txt", "below/c.txt", "d.txt"]
+        claim(made / "below" / "inner", "prepare")
+        own(made / "below" / "inner" / "e.txt")
+        assert listed(made / "below" / "inner") == ["e.txt"]
+        assert len(listed(made)) == 4
+
+    def test_refuses_files_of_others(self, made, tmp_path):
+        (made / "nowhere.txt").symlink_to("missing")
+        for name in ("notes.txt", "below/notes.txt", "nowhere.txt"):
+            with pytest.raises(ValueError, match=rf"{name} was not made by glue: move it away"):
+                own(made / "new.txt", made / name)
+        assert listed(made) == ["below/deep/a.txt", "b.txt"]
+        with pytest.raises(LookupError, match="no folder with a record"):
+            own(tmp_path / "outside" / "new.txt")
+
+    def test_writes_through_no_link(self, made, tmp_path):
+        (made / "link").symlink_to(tmp_path / "outside")
+        with pytest.raises(ValueError, match=r"made/link, where glue writes, is or follows a link"):
+            own(made / "link" / "new.txt")
+
+
 class TestRemove:
-    def test_links_are_not_followed(self, made, tmp_path):
-        remove(made, "glue")
+    def test_only_what_is_listed(self, made):
+        remove(made)
+        assert tree(made) == {"below/notes.txt": b"mine", "notes.txt": b"mine", RECORD: (made / RECORD).read_bytes()}
+        assert listed(made) == []
+        assert not (made / "below" / "deep").exists()
+        claim(made, "glue")  # still its folder
+
+    def test_all_of_it_if_nothing_else_is_in_it(self, made):
+        for name in ("below/notes.txt", "notes.txt"):
+            (made / name).unlink()
+        files.partial_of(made / "b.txt").write_text("left by a kill")
+        (made / files.LOCK).touch()
+        remove(made)
         assert not made.exists()
-        assert (tmp_path / "outside" / "precious.txt").read_text() == "mine"
 
-    def test_a_link_to_a_folder_is_removed_and_not_the_folder(self, made, tmp_path):
-        before = tree(made)
+    def test_a_part(self, made):
+        remove(made / "below")
+        assert listed(made) == ["b.txt"]
+        remove(made, keep=[made / "b.txt"])
+        assert listed(made) == ["b.txt"]
+        remove(made / "notes.txt")  # not listed
+        assert tree(made).keys() == {"below/notes.txt", "b.txt", "notes.txt", RECORD}
+        remove(made / "b.txt")
+        assert tree(made).keys() == {"below/notes.txt", "notes.txt", RECORD}
+
+    def test_links_are_not_followed(self, made, tmp_path):
+        """In place of a file, of the folder of a file, and of the folder itself."""
+        before = tree(tmp_path / "outside")
+        (made / "b.txt").unlink()
+        (made / "b.txt").symlink_to(tmp_path / "outside" / "a.txt")
+        (made / "below" / "deep").rename(tmp_path / "moved")
+        (made / "below" / "deep").symlink_to(tmp_path / "outside")
         (tmp_path / "alias").symlink_to(made)
-        remove(tmp_path / "alias", "glue")
-        assert not (tmp_path / "alias").is_symlink()
-        assert tree(made) == before
+        remove(tmp_path / "alias")
+        assert tree(tmp_path / "outside") == before
+        assert not (made / "b.txt").is_symlink()
+        assert (made / "below" / "deep").is_symlink()
+        assert (tmp_path / "alias").is_symlink()
 
-    def test_another_name_of_the_same_file_stays(self, made, tmp_path):
-        os.link(made / "b.txt", tmp_path / "hard.txt")
-        remove(made, "glue", [("--data", tmp_path / "hard.txt")])
-        assert (tmp_path / "hard.txt").read_text() == "made"
+    def test_what_is_a_folder_now_is_left(self, made):
+        (made / "b.txt").unlink()
+        (made / "b.txt").mkdir()
+        remove(made)
+        assert (made / "b.txt").is_dir()
 
-    def test_what_came_into_a_finished_folder_stays(self, made):
-        finish(made, "glue")
-        (made / "__pycache__").mkdir()  # of whoever imported something from there
-        claim(made, "glue")
-        (made / "precious.txt").write_text("mine")
-        before = tree(made)
-        with pytest.raises(ValueError, match=r"precious\.txt was not made by glue: move it away"):
-            remove(made, "glue")
-        assert tree(made) == before
-
-    @pytest.mark.parametrize(
-        "place", ["made", "made/b.txt", "made/below/a.txt", "made/missing", "alias/b.txt", "to_b.txt", "made/link", "."]
-    )
-    def test_an_input_is_not_removed(self, made, tmp_path, place):
-        """In the folder, the folder itself or around it; by links outside to what is in it, and by links in it to outside."""
-        (tmp_path / "alias").symlink_to(made)
-        (tmp_path / "to_b.txt").symlink_to(made / "b.txt")
-        before = tree(tmp_path)
-        for step in (remove, renew):
-            with pytest.raises(ValueError, match=r"^(--data .* lies in the folder .*made|the folder .*made lies in --data)"):
-                step(made, "glue", [("--data", tmp_path / place)])
-            assert tree(tmp_path) == before
-
-    def test_inputs_elsewhere_are_in_nobodys_way(self, made, tmp_path):
-        (tmp_path / "made2").mkdir()
-        (tmp_path / "loop").symlink_to(tmp_path / "loop")
-        require_apart(made, [("--data", tmp_path / name) for name in ("made2", "outside", "new", "loop")])
-
-    @pytest.mark.parametrize("survivors", range(5))
+    @pytest.mark.parametrize("survivors", range(7))
     def test_a_kill_leaves_nothing_that_is_in_the_way(self, made, monkeypatch, survivors):
-        """Whatever is gone when it comes, the record goes last."""
-
         class Killed(BaseException):
             pass
 
@@ -155,15 +172,28 @@ class TestRemove:
 
             return step
 
-        monkeypatch.setattr(ownership.shutil, "rmtree", dying(ownership.shutil.rmtree))
         for name in ("unlink", "rmdir"):
             monkeypatch.setattr(Path, name, dying(getattr(Path, name)))
         with pytest.raises(Killed):
-            remove(made, "glue")
+            remove(made)
         monkeypatch.undo()
-        assert made.exists()
-        renew(made, "glue")
-        assert os.listdir(made) == [RECORD]
+        claim(made, "glue")
+        remove(made)
+        assert tree(made).keys() == {"below/notes.txt", "notes.txt", RECORD}
+
+
+class TestInputs:
+    @pytest.mark.parametrize("place", ["made", "made/b.txt", "made/below/a.txt", "made/missing", "alias/b.txt", "to_b.txt", "."])
+    def test_no_input_lies_in_the_output(self, made, tmp_path, place):
+        (tmp_path / "alias").symlink_to(made)
+        (tmp_path / "to_b.txt").symlink_to(made / "b.txt")
+        with pytest.raises(ValueError, match=r"^(--data .* lies in --out .*made|--out .*made lies in --data)"):
+            require_apart(made, [("--data", tmp_path / place)])
+
+    def test_inputs_elsewhere_are_in_nobodys_way(self, made, tmp_path):
+        (tmp_path / "made2").mkdir()
+        (tmp_path / "loop").symlink_to(tmp_path / "loop")
+        require_apart(made, [("--data", tmp_path / name) for name in ("made2", "outside", "new", "loop")])
 
 
 class TestFree:
@@ -209,9 +239,11 @@ class TestOutput:
         with output(tmp_path / "out", "glue"):
             with pytest.raises(BlockingIOError), output(tmp_path / "out", "glue"):
                 pass
+            own(tmp_path / "out" / "results.json", tmp_path / "out" / "later.json")
             (tmp_path / "out" / "results.json").touch()
         with output(tmp_path / "out", "glue"):
             assert made_by(tmp_path / "out") == "glue"
+            assert listed(tmp_path / "out") == ["results.json"]  # a file that was not written may be somebody else's one day
 
     def test_a_lock_of_somebody_elses_is_not_cut_off(self, tmp_path):
         for content in (b"mine", b"\xff"):
@@ -255,3 +287,27 @@ def test_a_partial_file_of_somebody_elses_is_left(tmp_path):
     with pytest.raises(KeyError), files.atomic_write(tmp_path / "model.pt"):
         raise KeyError
     assert tree(tmp_path) == {"model.pt": b"ours", "model.pt.partial": b"a download of somebody's"}
+
+
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+def test_links_in_place_of_temporary_files_are_not_followed(tmp_path, link):
+    """Of a file that is written, a lock, fairseq's checkpoint and its copy."""
+    from fairseq import checkpoint_utils
+    from fairseq.file_io import PathManager
+
+    assert checkpoints.write_atomically in checkpoints.PATCHES
+    theirs, out = tmp_path / "theirs.txt", tmp_path / "out"
+    out.mkdir()
+    theirs.write_text("")
+    for name in ("h.png.fairseq_posenc.partial", "model.pt.tmp", "model.pt.fairseq_posenc.partial", "dummy", ".lock",
+                 "copy.pt.fairseq_posenc.partial"):  # fmt: skip
+        link(theirs, out / name)
+    with files.atomic_write(out / "h.png", "wb") as stream:
+        stream.write(b"ours")
+    checkpoint_utils.verify_checkpoint_directory(str(out))
+    checkpoint_utils.torch_persistent_save({"model": {}}, str(out / "model.pt"))
+    PathManager.copy(str(out / "model.pt"), str(out / "copy.pt"))
+    with pytest.raises(OSError, match=r"\.lock|another name"), files.sole_writer(out):
+        pass
+    assert theirs.read_bytes() == b""
+    assert {"h.png", "model.pt", "copy.pt", "dummy"} <= {path.name for path in out.iterdir()}

@@ -34,7 +34,7 @@ def test_decay_is_trained(flags, tmp_path):
     given = [DATA, "--task", "masked_lm", "--criterion", "masked_lm", "--tokens-per-sample", "32", "--cpu", "--optimizer", "adam",
              "--lr", "1e-3", "--max-update", "2", "--batch-size", "4", "--num-workers", "0", "--save-dir", str(tmp_path), *flags]
     namespace = options.parse_args_and_arch(options.get_training_parser(), given)
-    train(convert_namespace_to_omegaconf(namespace), tmp_path / "log", lambda text: None)
+    train(convert_namespace_to_omegaconf(namespace), lambda text, share=None: None)
     assert (tmp_path / "checkpoint_last.pt").exists()
 """
 

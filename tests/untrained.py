@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from fairseq_posenc.data.databin import DatabinWriter
 from fairseq_posenc.models.checkpoint import untrained, write
 from fairseq_posenc.models.options import build
-from fairseq_posenc.vocabulary import MASK
+from fairseq_posenc.vocabulary import MASK, fingerprint
 
 SIZES = dict(encoder_layers=2, encoder_embed_dim=16, encoder_ffn_embed_dim=16, encoder_attention_heads=2)
 SYMBOLS, LENGTH = 30, 16
@@ -47,5 +47,13 @@ def write_untrained(path: Path, data: Path, arch: str, **options: object) -> Pat
         for parameter in model.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
     cfg = {"model": OmegaConf.to_container(model.args), "task": task}
-    write(path, untrained(OmegaConf.create(cfg), model))
+    write(path, untrained(OmegaConf.create(cfg), model, fingerprint(dictionary, data)))
     return path
+
+
+def flip_a_bit(path: Path, tensor: torch.Tensor) -> None:
+    """Change one bit of a tensor's numbers in a file."""
+    content, numbers = bytearray(path.read_bytes()), tensor.numpy().tobytes()
+    assert content.count(numbers) == 1
+    content[content.index(numbers) + len(numbers) // 2] ^= 1
+    path.write_bytes(content)

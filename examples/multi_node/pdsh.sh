@@ -6,6 +6,10 @@
 set -euo pipefail
 hostfile=$1
 shift
+if grep -nE '^[[:space:]]*-' "$hostfile" >&2; then
+  echo "pdsh.sh: ssh would take these hosts of $hostfile for options: correct their names" >&2
+  exit 2
+fi
 master=$(awk '!/^#/ && NF { print $1; exit }' "$hostfile")
 # ssh to a host that is gone would wait for ever: give up after 15 s without an answer.
 export PDSH_SSH_ARGS_APPEND="${PDSH_SSH_ARGS_APPEND:-} -o ServerAliveInterval=5 -o ServerAliveCountMax=3"

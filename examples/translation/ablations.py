@@ -18,31 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from fairseq.data.data_utils import infer_language_pair
-from pydantic import FiniteFloat, TypeAdapter
 from sacrebleu.metrics import BLEU
-from typing_extensions import TypedDict
 
 from fairseq_posenc.errors import InputError
 from fairseq_posenc.files import sole_writer
-from fairseq_posenc.runs.grid import Cell, Diverged, DivergedRun, FinishedRun, Progress, ResultFiles, run_grid
+from fairseq_posenc.ownership import claim
+from fairseq_posenc.runs.grid import DIVERGENCE, FINISHED, Cell, Diverged, Progress, finished, run_grid
 from fairseq_posenc.runs.record import digests
 from fairseq_posenc.runs.statistics import spread
-
-
-class _Key(TypedDict):
-    name: str
-    seed: int
-
-
-class Finished(_Key, FinishedRun):
-    """What a finished run found."""
-
-    bleu: FiniteFloat
-    signature: str
-
-
-class Failed(_Key, DivergedRun):
-    """A run that diverged."""
 
 
 def shaw(clip: int, terms: str = "both") -> list[str]:
@@ -96,7 +79,6 @@ TRAINING = [
     *["--lr", "7e-4", "--warmup-updates", "4000", "--max-tokens", "4096", "--no-epoch-checkpoints"],
 ]
 SEARCH = ["--beam", "4", "--lenpen", "0.6", "--remove-bpe", "sentencepiece"]
-DIVERGED = re.compile(r"gradients are Nan/Inf|Minimum loss scale reached|rank +\d+ = -?(nan|inf)")
 
 
 class Experiment:
@@ -153,17 +135,19 @@ def execute(command: str, arguments: list[str], folder: Path, lock: int) -> str:
 
     Raises:
         Diverged: the gradients are no longer finite.
-        InputError: it failed otherwise; says where to read why.
+        ChildProcessError: it failed otherwise; names the log.
     """
     log = folder / f"{command}.log"
     with log.open("w", encoding="utf-8") as stream:
         program = [sys.executable, "-m", f"fairseq_cli.{command}"]
         done = subprocess.run([*program, *arguments], stdout=stream, stderr=subprocess.STDOUT, pass_fds=[lock])
     said = log.read_text("utf-8", errors="replace")
-    if done.returncode and (reason := DIVERGED.search(said)):
+    if done.returncode and (reason := DIVERGENCE.search(said)):
         raise Diverged(f"{reason[0]}; see {log.name}")
     if done.returncode:
-        raise InputError(f"fairseq's {command} ended with status {done.returncode}: {said.strip().splitlines()[-1:]}; see {log}")
+        raise ChildProcessError(
+            f"fairseq's {command} ended with status {done.returncode}: {said.strip().splitlines()[-1:]}; see {log}"
+        )
     return said
 
 
@@ -173,12 +157,12 @@ def report(results: dict[str, list[dict[str, Any]]]) -> str:
     for title, rows in TABLES.items():
         lines += [f"{title}", "", "| | ours | the paper's |", "|---|---|---|"]
         for label, name, paper in rows:
-            finished = [run["bleu"] for run in results[name] if run["status"] == "finished"]
+            scores = [run["bleu"] for run in results[name] if run["status"] == FINISHED]
             ours = "not run" if not results[name] else "diverged"
-            if finished:
-                found = spread(finished)
+            if scores:
+                found = spread(scores)
                 deviation = "" if found["std"] is None else f" ± {found['std']:.2f}"
-                ours = f"{found['mean']:.2f}{deviation} ({len(finished)} of {len(results[name])} runs)"
+                ours = f"{found['mean']:.2f}{deviation} ({len(scores)} of {len(results[name])} runs)"
             lines.append(f"| {label} | {ours} | {'–' if paper is None else paper} |")
         lines.append("")
     signatures = sorted({run["signature"] for runs in results.values() for run in runs if "signature" in run})
@@ -200,10 +184,11 @@ def main() -> None:
     args = parser.parse_args(arguments)
     args.flags = flags
     try:
-        experiment, records = Experiment(args), ResultFiles(TypeAdapter(Finished | Failed))
-        run_grid([experiment.cell(name, seed) for seed in args.seeds for name in args.only], args.out, experiment.run, records)
+        experiment = Experiment(args)
+        claim(args.out, "ablations")
+        run_grid([experiment.cell(name, seed) for seed in args.seeds for name in args.only], args.out, experiment.run)
         cells = {name: [experiment.cell(name, seed) for seed in args.seeds] for name in RUNS}
-        found = {name: [records.finished(cell, cell.folder(args.out)) for cell in group] for name, group in cells.items()}
+        found = {name: [finished(cell, args.out) for cell in group] for name, group in cells.items()}
     except (InputError, OSError) as error:
         sys.exit(f"ablations.py: {error}")
     print(report({name: [run for run in runs if run is not None] for name, runs in found.items()}))

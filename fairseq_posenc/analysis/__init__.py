@@ -1,6 +1,1 @@
-"""What the positional parameters of a checkpoint mean.
-
-``scoring`` computes curves, ``figure`` draws them, ``plot`` is the command.
-"""
-
-REACH = 128  # tokens; the default range of offsets
+"""What models learned about position: the command is ``analyze``, and ``examine`` looks at one model."""

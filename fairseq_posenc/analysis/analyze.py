@@ -1,38 +1,41 @@
 """Show what models learned about position, as one HTML page with pictures and numbers.
 
-A MODEL is a checkpoint of fairseq-train, the folder of a run (its best checkpoint stands for it, and R² is followed along all),
-or a Hugging Face model with learned absolute positions, by name or folder. LABEL=MODEL says what it is called in the pictures.
+A MODEL is a checkpoint of fairseq-train, the folder of a run (or of a Hydra job, which has its checkpoints in checkpoints/), or a
+Hugging Face model with learned absolute positions, by name or folder. A run is represented by its best checkpoint, and R² is
+followed along all of them. LABEL=MODEL gives a model another name in the pictures.
 
     fairseq-posenc analyze checkpoints/tisa bert=bert-base-uncased --text some.txt --out analysis
+    fairseq-posenc analyze checkpoints/tisa --only functions --out functions
 
-Without --text, what the parameters say is shown: position vectors, their effect on the first layer's attention, and functions of
-the offset. With it, also the kinds of heads, correlations of words and positions, and probes of attention and hidden states.
-Each model takes minutes with a text. What was found out about it is kept in DIR/findings, and the same command, with other
-models too, goes on from there, also after a kill.
+The parameters alone show position vectors, their effect on the first layer's attention, and functions of the offset. With --text,
+the page also has the kinds of heads, correlations of words and positions, and probes of attention and hidden states. Each model
+then takes minutes. All models are checked before the first is looked at. A killed analysis continues with the same command.
 Needs matplotlib and, for the probes, scikit-learn: pip install -e '.[plots,glue]'.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import ownership
 from ..errors import InputError
-from ..files import atomic_write
 from ..output import show
 
 if TYPE_CHECKING:
-    from .findings import Findings
+    from torch import Tensor
+
     from .pictures import Picture
     from .scores import Score
+    from .subjects import Subject
 
 MAKER = "analyze"  # in the folders' record
 CHARACTERS = 2_000_000  # of the text that are read
-PAGE, JSON, FIGURES, FINDINGS = "index.html", "analysis.json", "figures", "findings"
+LONGEST = 2048  # tokens of a window, each pair of which has a number per layer and head
+PAGE, JSON, FIGURES, MODELS = "index.html", "analysis.json", "figures", "models"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,10 +44,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="the folder to write")
     parser.add_argument("--text", type=Path, metavar="FILE", help="text for the models to read, plain, in UTF-8 (the "
                         "first two million characters)")  # fmt: skip
-    parser.add_argument("--length", type=int, default=128, metavar="N", help="tokens of a window of text (default: %(default)s)")
+    parser.add_argument("--only", choices=["functions"], help="show functions of the offset and nothing else")
+    parser.add_argument("--length", type=int, default=128, metavar="N", help="tokens of a window of text, and one more than the "
+                        "largest offset (default: %(default)s)")  # fmt: skip
     parser.add_argument("--windows", type=int, default=64, metavar="N", help="windows to read, at most (default: %(default)s)")
-    parser.add_argument("--data-bin", type=Path, metavar="DIR", help="the vocabulary of checkpoints (default: the data-bin that "
-                        "each was trained on)")  # fmt: skip
+    parser.add_argument("--data-bin", action="append", default=[], metavar="[LABEL=]DIR", help="the vocabulary of "
+                        "checkpoints, or of the one with this label; repeatable (default: where each was trained)")  # fmt: skip
     parser.add_argument("--scores", type=Path, metavar="CSV", help="scores of the models, to be compared with R²: columns model, "
                         "score and, for arrows between versions, after")  # fmt: skip
 
@@ -53,53 +58,79 @@ def main(args: argparse.Namespace) -> None:
     """Run the command.
 
     Raises:
-        InputError, OSError: a model, the text or the scores cannot be used, or the folder cannot be written; says what to do.
+        InputError, OSError: a model, the text or the scores cannot be used, or the folder cannot be written.
     """
-    from .figure import require_matplotlib
+    from ..plotting import require_matplotlib
+    from ..runs.grid import Cell, Progress, run_grid
+    from .examine import examine, require_positions
     from .scores import read_scores
-    from .subjects import SHORTEST, label_of, name_of
+    from .subjects import SHORTEST, label_of, name_of, read
 
     require_matplotlib()
     if args.text is not None:
         import sklearn  # noqa: F401 - now, not after minutes of reading
-    for name, least in (("length", SHORTEST), ("windows", 2)):
-        if getattr(args, name) < least:
-            raise InputError(f"--{name} {getattr(args, name)}: at least {least} are needed")
+    if not SHORTEST <= args.length <= LONGEST:
+        raise InputError(f"--length {args.length}: a number from {SHORTEST} to {LONGEST:,} is needed")
+    if args.windows < 2:
+        raise InputError(f"--windows {args.windows}: at least 2 are needed")
     labels = [label_of(model) for model in args.models]
-    if twice := next((label for label in labels if labels.count(label) > 1), None):
+    names = [re.sub(r"\W+", "-", label) for label in labels]  # of folders
+    if twice := next((label for label, name in zip(labels, names, strict=True) if names.count(name) > 1), None):
         raise InputError(f"two models are called {twice}: give each a name of its own, LABEL=MODEL")
+    data_bins = _data_bins(args.data_bin, labels)
     text = None if args.text is None else _read_text(args.text)
     scores = [] if args.scores is None else read_scores(args.scores, labels)
-    inputs = [("MODEL", Path(name_of(model))) for model in args.models] + [("--text", args.text), ("--scores", args.scores)]
+
+    def load(number: int) -> tuple[Subject, int, Tensor | None]:
+        """The model, the length of its windows, and the windows."""
+        subject = read(args.models[number], data_bins[number], text is not None)
+        n = subject.longest(args.length)
+        require_positions(subject, n)
+        return subject, n, None if text is None else subject.windows(text, n, args.windows)
+
+    for number in range(len(labels)):
+        load(number)
+
+    def run(cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:
+        progress("looked at")
+        subject, n, windows = load(cells.index(cell))
+        numbers, pictures = examine(subject, n, windows, everything=args.only is None)
+        for picture in pictures:
+            _save(picture, folder)
+        shown = [{"name": each.name, "section": each.section, "caption": each.caption} for each in pictures]
+        return {**numbers, "pictures": shown}
+
+    paths = [Path(name_of(model)) for model in args.models]
+    inputs = [("MODEL", path) for path in paths] + [("--text", args.text), ("--scores", args.scores)]
     with ownership.output(args.out, MAKER, [(flag, path) for flag, path in inputs if path is not None and path.exists()]):
-        found = _look_at(args, text)
-        _write(args.out, found, scores)
+        asked = {"length": args.length, "windows": args.windows, "only": args.only}
+        cells = [
+            Cell({"model": name}, {**asked, "label": label, "files": _files([path, data_bin, args.text])}, within=MODELS)
+            for name, label, path, data_bin in zip(names, labels, paths, data_bins, strict=True)
+        ]
+        _write(args.out, run_grid(cells, args.out, run), names, scores)
 
 
-def _look_at(args: argparse.Namespace, text: str | None) -> list[Findings]:
-    """What there is to find out about each model, or was found out from the same files: a name on the Hub does not say which."""
-    from .findings import examine
-    from .kept import file_of, kept
-    from .subjects import label_of, name_of, read
+def _data_bins(given: Sequence[str], labels: Sequence[str]) -> list[Path | None]:
+    """The data-bin of each model: that with its label, or that without."""
+    by_label = {}
+    for text in given:
+        label, sign, folder = text.partition("=")
+        if sign and label not in labels:
+            raise InputError(f"--data-bin {text}: no model is called {label}; the models are {', '.join(labels)}")
+        by_label[label if sign else None] = Path(folder if sign else text)
+    return [by_label.get(label, by_label.get(None)) for label in labels]
 
-    folder, found, files = args.out / FINDINGS, [], set()
-    ownership.claim(folder, MAKER)
-    for model in args.models:
 
-        def find(model: str = model) -> Findings:
-            return examine(read(model, args.data_bin, text is not None), args.length, text, args.windows)
+def _files(paths: Sequence[Path | None]) -> dict[str, list[int]]:
+    """The sizes and times of these files, or of the checkpoints or all files of these folders, to which a finding belongs."""
+    from .subjects import checkpoints
 
-        path = Path(name_of(model))
-        if not path.exists():
-            found.append(find())
-            continue
-        settings = {"label": label_of(model), "length": args.length, "windows": args.windows}
-        file = file_of(folder, [source for source in (path, args.data_bin, args.text) if source is not None], settings)
-        found.append(kept(file, find))
-        files.add(file)
-    for file in set(folder.glob("*.pt")) - files:
-        file.unlink()
-    ownership.finish(folder, MAKER)
+    found = {}
+    for path in filter(None, paths):
+        for file in checkpoints(path) or (sorted(path.iterdir()) if path.is_dir() else [path]):
+            if file.is_file():
+                found[str(file.resolve())] = [(state := file.stat()).st_size, state.st_mtime_ns]
     return found
 
 
@@ -111,47 +142,31 @@ def _read_text(path: Path) -> str:
         raise InputError(f"--text {path} is not UTF-8 ({error}): name a plain text file") from None
 
 
-def _write(out: Path, found: Sequence[Findings], scores: Sequence[Score]) -> None:
-    from tqdm import tqdm
+def _save(picture: Picture, folder: Path) -> None:
+    from ..plotting import save
 
+    for form in ("png", "pdf"):
+        save(picture.figure, ownership.own(folder / f"{picture.name}.{form}"))
+        picture.figure.set_layout_engine("none")  # the layout is found once; it takes longer than the drawing
+
+
+def _write(out: Path, found: Sequence[Mapping[str, Any]], names: Sequence[str], scores: Sequence[Score]) -> None:
     from ..runs.record import write_json
-    from . import numbers, page
-    from .pictures import pictures
+    from . import page
+    from .comparison import comparisons
 
-    write_json(out / JSON, [numbers.as_json(model) for model in found])
-    for name, rows in numbers.TABLES.items():
-        _write_csv(out / f"{name}.csv", list(rows(found)))
-    ownership.renew(out / FIGURES, MAKER)
-    drawn = [_draw(picture, out / FIGURES) for picture in tqdm(pictures(found, scores), desc="drawing", leave=False)]
-    page.write(out / PAGE, found, drawn)
-    ownership.finish(out / FIGURES, MAKER)
-    ownership.finish(out, MAKER)
+    write_json(ownership.own(out / JSON), found)
+    pictures = [
+        (each["section"], each["caption"], out / MODELS / name / f"{each['name']}.png")
+        for name, model in zip(names, found, strict=True)
+        for each in model["pictures"]
+    ]
+    ownership.remove(out / FIGURES)
+    for picture in comparisons(found, scores):
+        _save(picture, out / FIGURES)
+        pictures.append((picture.section, picture.caption, out / FIGURES / f"{picture.name}.png"))
+    page.write(ownership.own(out / PAGE), found, pictures)
     for model in found:
-        show(f"{model.label}: {model.positions}" + ("" if model.r_squared is None else f", R² {model.r_squared:.4f}"))
+        r2 = "" if model["r_squared"] is None else f", R² {model['r_squared']:.4f}"
+        show(f"{model['model']}: {model['positions']}{r2}")
     show(out / PAGE)
-
-
-def _draw(picture: Picture, folder: Path) -> tuple[Picture, bytes, bytes]:
-    """Draw it into PNG and PDF files; returns it as PNG, light and dark."""
-    import matplotlib
-
-    from .figure import save
-    from .page import DARK, LIGHT, png
-
-    files = [folder / f"{picture.name}.{form}" for form in ("png", "pdf")]
-    with matplotlib.rc_context(LIGHT):
-        figure = picture.draw()
-        for file in files:
-            save(figure, file)
-            figure.set_layout_engine("none")  # found once; it takes longer than the drawing
-    with matplotlib.rc_context(DARK):
-        return picture, files[0].read_bytes(), png(picture.draw())
-
-
-def _write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """With every column that any row has."""
-    columns = dict.fromkeys(name for row in rows for name in row)
-    with atomic_write(path) as stream:
-        writer = csv.DictWriter(stream, columns, restval="", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)

@@ -1,4 +1,4 @@
-"""What position vectors are like, and what they do to the scores of the first layer."""
+"""Position vectors, and their effect on the scores of the first layer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .trace import Layer, trace
 
 
 def made_up(encoder: Encoder, n: int) -> Tensor:
-    """(1, n): a symbol, repeated, that is neither padding nor the end of a sentence."""
+    """Returns (1, n) tokens that repeat one symbol, which is neither padding nor the end of a sentence."""
     outside = (encoder.config.padding_idx, encoder.config.separator_idx)
     symbol = next(number for number in range(encoder.config.vocab_size) if number not in outside)
     return torch.full((1, n), symbol, device=encoder.embed_tokens.weight.device)
@@ -24,36 +24,31 @@ def made_up(encoder: Encoder, n: int) -> Tensor:
 
 @torch.no_grad()
 def position_vectors(encoder: Encoder, n: int) -> Tensor | None:
-    """E_P, (n, E): what is added to the word embeddings of a sequence that is one sentence; None where nothing is."""
+    """Returns E_P, (n, E), which is added to the word embeddings of a sequence of one sentence; None if nothing is added."""
     added = _added(encoder, made_up(encoder, n))
     return None if added is None else added[0]
 
 
 def products(vectors: Tensor) -> Tensor:
-    """P = E_P E_Pᵀ: (n, E) -> (n, n)."""
+    """Returns P = E_P E_Pᵀ: (n, E) -> (n, n)."""
     return vectors @ vectors.mT
 
 
 def cosines(vectors: Tensor) -> Tensor:
-    """The cosine similarity of each two of them: (n, E) -> (n, n)."""
+    """Returns the cosine similarity of each two vectors: (n, E) -> (n, n)."""
     return products(F.normalize(vectors, dim=-1))
 
 
 @dataclass(frozen=True)
 class Rank:
-    """How many dimensions a matrix has.
-
-    Attributes:
-        full: singular values above float32's rounding.
-        most: of the greatest, how many hold 99% of the sum of their squares.
-    """
+    """The numbers of singular values above float32's rounding, and of the greatest that hold 99% of the sum of their squares."""
 
     full: int
     most: int
 
 
 def rank(matrix: Tensor) -> Rank:
-    """The rank of one (n, m) matrix."""
+    """Returns the rank of an (n, m) matrix."""
     values = torch.linalg.svdvals(matrix.double())
     rounding = values.max() * max(matrix.shape) * torch.finfo(torch.float32).eps
     held = values.square().cumsum(0) / values.square().sum()
@@ -62,20 +57,20 @@ def rank(matrix: Tensor) -> Rank:
 
 @torch.no_grad()
 def average_word(encoder: Encoder) -> Tensor:
-    """(E,): the mean of all word embeddings but that of padding."""
+    """Returns (E,), the mean of all word embeddings except that of padding."""
     weight = encoder.embed_tokens.weight
     return (weight.sum(0) - weight[encoder.config.padding_idx]) / (len(weight) - 1)
 
 
 def positional_scores(encoder: Encoder, n: int) -> Tensor | None:
-    """F̂_P, (H, n, n): what position vectors add to the scores of the first layer's heads (Wennberg & Henter 2021, eq. 9-12).
+    """Returns F̂_P, (H, n, n), which position vectors add to the first layer's scores (Wennberg & Henter 2021, eq. 9-12).
 
     ``F_P = E_W A E_Pᵀ + E_P A E_Wᵀ + E_P A E_Pᵀ``, with ``A = W_Q W_Kᵀ / sqrt(d)``, depends on the words. In F̂_P the average word
-    embedding stands for each of them, and the words' own term is one number for all pairs, which the softmax ignores. So F̂_P is
-    ``s q·k`` in a sequence of average words, through all that lies between the embeddings and the scores (LayerNorm, ALBERT's
-    projection, the biases of q and k), less that of the same words where each has the average of all position vectors.
+    embedding replaces each of them, and the words' own term is one number for all pairs, which the softmax ignores. So F̂_P is
+    ``s q·k`` in a sequence of average words, through everything between the embeddings and the scores (LayerNorm, ALBERT's
+    projection, the biases of q and k), less that of the same words with the average of all position vectors.
 
-    None where nothing is added to the word embeddings.
+    It is None if nothing is added to the word embeddings.
     """
     words = average_word(encoder).expand(1, n, -1)
     whole, bare = _with_and_without(encoder, words, made_up(encoder, n))
@@ -86,7 +81,7 @@ def positional_scores(encoder: Encoder, n: int) -> Tensor | None:
 
 @dataclass(frozen=True, eq=False)
 class Correlations:
-    """The scores of the first layer's heads by what meets what; they add up to them. (B or 1, H or 1, n, n) each."""
+    """The four summands of the first layer's scores, (B or 1, H or 1, n, n) each."""
 
     word_word: Tensor
     word_position: Tensor
@@ -95,7 +90,7 @@ class Correlations:
 
 
 def inseparable(terms: Terms) -> str | None:
-    """Why scores with such terms are no sum of correlations of words and positions, or None if they are."""
+    """Returns why scores with such terms are not a sum of correlations of words and positions, or None if they are."""
     if terms.multiply or terms.gains:
         return "words and positions are multiplied with each other"
     if any(isinstance(change, Rotation) for change in terms.transforms):
@@ -105,12 +100,11 @@ def inseparable(terms: Terms) -> str | None:
 
 @torch.no_grad()
 def correlations(encoder: Encoder, tokens: Tensor) -> Correlations:
-    """The four correlations of the first layer (Ke et al. 2021, section 3.1), where its terms are not :func:`inseparable`.
+    """Returns the correlations of the first layer (Ke et al. 2021, section 3.1), if its terms are not :func:`inseparable`.
 
-    The query of a word is ``q = q_w + q_p``: q_w is that of the word beside the average of all position vectors, q_p the rest,
-    with what the terms add to q; and so for keys. Words meet words in ``s q_w·k_w``, words positions in ``s q_w·k_p``. Vectors of
-    offsets and biases join where they belong: ``s q·A_r`` is word to position, ``s k·B_r`` position to word, b position to
-    position.
+    The query of a word is ``q = q_w + q_p``: q_w is that of the word with the average of all position vectors, and q_p the rest,
+    with what the terms add to q; likewise for keys. Word to word is ``s q_w·k_w``, word to position ``s (q_w·k_p + q·A_r)``,
+    position to word ``s (q_p·k_w + k·B_r)``, and position to position ``s q_p·k_p + b``.
 
     Args:
         encoder: for evaluation.
@@ -132,11 +126,12 @@ def correlations(encoder: Encoder, tokens: Tensor) -> Correlations:
 
 @torch.no_grad()
 def _with_and_without(encoder: Encoder, words: Tensor, tokens: Tensor) -> tuple[Layer, Layer | None]:
-    """The first layer, and what it is where each word has the average of the position vectors; None if there are none.
+    """Returns the first layer, and the same with the average position vector for each word; None if nothing is added.
 
     Args:
+        encoder: for evaluation.
         words: (B, n, E), word embeddings.
-        tokens: (B, n), for schemes that look at them.
+        tokens: (B, n), for schemes that depend on them.
     """
     whole, added = trace(encoder, tokens, words).layers[0], _added(encoder, tokens)
     if added is None:
@@ -145,7 +140,7 @@ def _with_and_without(encoder: Encoder, words: Tensor, tokens: Tensor) -> tuple[
 
 
 def _added(encoder: Encoder, tokens: Tensor) -> Tensor | None:
-    """(B or 1, n, E): what is added to the embeddings of these (B, n) tokens, without padding; None where nothing is."""
+    """Returns (B or 1, n, E), which is added to the embeddings of (B, n) tokens without padding; None if nothing is added."""
     n, device = tokens.shape[1], tokens.device
     added = encoder.positions.embed(Window(n, device=device), Sample(tokens, torch.arange(n, device=device)[None]))
     return None if added is None else added.to(encoder.embed_tokens.weight.dtype)

@@ -1,4 +1,4 @@
-"""What a layer's positional terms are as functions of the offset, and what kind of head attention weights show."""
+"""A layer's positional terms as functions of the offset, and the kind of a head by its attention weights."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ import torch
 from torch import Tensor
 
 from ..attention.relative import dense, times_keys, times_queries
+from ..attention.transform import transform
 from ..transformer import Encoder
 from .embeddings import average_word, made_up
 from .toeplitz import diagonal_means, r_squared
 from .trace import Layer, trace
 
+CONTENT = "content"
 TERMS = {
+    CONTENT: "s q·k of average words, less the mean over all pairs",
     "bias": "b, added to the scores",
     "gain": "g, by which the scores are multiplied",
     "query": "|q·a|, the mean size of what queries make of an offset's vector",
@@ -22,7 +25,7 @@ TERMS = {
     "value": "‖v‖, the length of the vector that an offset adds to the values",
 }
 SIZES = ("query", "key")
-"""Terms of which the size counts, as their sign depends on the words."""
+"""Terms whose sign depends on the words, so that their size is shown."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,10 +34,9 @@ class OffsetFunction:
 
     Attributes:
         values: (L, 1 or H, 2n-1), at the offsets from ``-(n-1)`` to ``n-1``: the mean over all pairs of that offset, without
-            those of [CLS] where it has a term of its own.
-        r_squared: (L, 1 or H), how far the term is such a function: :func:`.toeplitz.r_squared`.
-        cls: (L, 1 or H, 2), what stands in its place where position 0 is the query, and where it is the key; None where nothing
-            does.
+            those of [CLS] if it has terms of its own.
+        r_squared: (L, 1 or H), :func:`.toeplitz.r_squared` of the term.
+        cls: (L, 1 or H, 2), the terms with [CLS] as the query and as the key, if it has terms of its own.
     """
 
     values: Tensor
@@ -44,7 +46,7 @@ class OffsetFunction:
 
 @torch.no_grad()
 def term_matrices(layer: Layer) -> dict[str, Tensor]:
-    """Each kind of term that a layer has, as in :data:`TERMS`: (1 or H, n, n), the mean over the batch."""
+    """Returns each kind of term that a layer has, by its name in :data:`TERMS`: (1 or H, n, n), the mean over the batch."""
     terms, q, k = layer.terms, layer.queries, layer.keys
     scale = 1.0 if terms.multiply else layer.scale
     found: dict[str, list[Tensor]] = {
@@ -59,23 +61,23 @@ def term_matrices(layer: Layer) -> dict[str, Tensor]:
 
 
 def has_own_cls(layer: Layer) -> bool:
-    """Whether position 0 has terms of its own."""
+    """Returns whether [CLS], at position 0, has terms of its own."""
     terms = layer.terms
     tables = (*terms.vectors, *terms.value_tables, *terms.gains)
     return terms.cls_bias is not None or any(table.index.cls_rows is not None for table in tables)
 
 
 def layers_of_average_word(encoder: Encoder, n: int) -> list[Layer]:
-    """The layers as they are on a sequence of n average words, where there is no text."""
+    """Returns the layers on a sequence of n average words."""
     return trace(encoder, made_up(encoder, n), average_word(encoder).expand(1, n, -1)).layers
 
 
 def offset_functions(matrices: list[dict[str, Tensor]], own_cls: bool) -> dict[str, OffsetFunction]:
-    """The functions of all layers.
+    """Returns the functions of all layers.
 
     Args:
-        matrices: of each layer, :func:`term_matrices`.
-        own_cls: whether position 0 has terms of its own, which are no function of the offset.
+        matrices: :func:`term_matrices` of each layer.
+        own_cls: whether [CLS] has terms of its own, which are not functions of the offset.
     """
     found = {}
     for term in matrices[0]:
@@ -84,6 +86,25 @@ def offset_functions(matrices: list[dict[str, Tensor]], own_cls: bool) -> dict[s
         cls = torch.stack([stacked[..., 0, 1], stacked[..., 1, 0]], dim=-1) if own_cls else None
         found[term] = OffsetFunction(diagonal_means(words), r_squared(words), cls)
     return found
+
+
+def functions_of_average_word(encoder: Encoder, n: int) -> dict[str, OffsetFunction]:
+    """Returns the functions of the offset on n average words: those of the terms and, where position vectors, rotations or shifts
+    make the products q·k vary from pair to pair, that of these products."""
+    layers = layers_of_average_word(encoder, n)
+    matrices, content = [term_matrices(layer) for layer in layers], [_content(layer) for layer in layers]
+    if any(matrix.any() for matrix in content):
+        matrices = [{CONTENT: matrix, **terms} for terms, matrix in zip(matrices, content, strict=True)]
+    return offset_functions(matrices, has_own_cls(layers[0]))
+
+
+def _content(layer: Layer) -> Tensor:
+    """(H, n, n): s q·k less its mean over all pairs; 0 where it varies by no more than float32's rounding, or is not there."""
+    q, k = transform(layer.queries, layer.keys, layer.terms)
+    scores = q @ k.mT
+    scores = (scores - scores.mean((-2, -1), keepdim=True)).mean(0) * layer.scale
+    rounding = 1e-5 * layer.scale * q.norm(dim=-1).max() * k.norm(dim=-1).max()
+    return scores if layer.terms.content and scores.abs().max() > rounding else torch.zeros_like(scores)
 
 
 TO_CLS, TO_ONE, NEARBY, MOST, EVEN = 0.5, 0.4, 5, 0.5, 0.2
@@ -97,7 +118,7 @@ RULE = (
 
 
 def kind_of(attention: Tensor) -> str:
-    """The kind of a head by its mean attention weights (n, n), by the rule that :data:`RULE` states."""
+    """Returns the kind of a head by its mean attention weights (n, n), as :data:`RULE` states it."""
     n = attention.shape[-1]
     i = torch.arange(n, device=attention.device)
     offsets = i - i[:, None]

@@ -1,68 +1,62 @@
-"""One HTML page with everything in it: it opens offline, on a narrow and a wide screen, light and dark."""
+"""One HTML page with everything on it, which opens offline, on a narrow and on a wide screen."""
 
 from __future__ import annotations
 
 import base64
 import html
-import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..files import atomic_write
-from ..version import __version__
-from .figure import DPI
-from .findings import BLOCKS, Findings
-from .pictures import SECTIONS, VECTORS, WORDS, Picture
+from .examine import FUNCTIONS, HEADS, PROBES, SCORES, VECTORS, WORDS_AND_POSITIONS
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-PAPER, INK = "#ffffff", "#15181c"
-NIGHT, CHALK = "#15181c", "#d8dce2"
-
-
-def style(paper: str, ink: str) -> dict[Any, Any]:
-    """matplotlib's settings for a picture of these colours."""
-    faces = ("figure.facecolor", "axes.facecolor", "savefig.facecolor", "legend.facecolor")
-    inks = ("text.color", "axes.labelcolor", "axes.edgecolor", "axes.titlecolor", "xtick.color", "ytick.color")
-    return {**dict.fromkeys(faces, paper), **dict.fromkeys(inks, ink)}
-
-
-LIGHT, DARK = style(PAPER, INK), style(NIGHT, CHALK)
-CSS = f"""
-:root {{ color-scheme: light dark; --paper: {PAPER}; --ink: {INK}; --rule: #d5d9df; --soft: #5b6470; --link: #0b57a4; }}
-@media (prefers-color-scheme: dark) {{
-  :root {{ --paper: {NIGHT}; --ink: {CHALK}; --rule: #363c45; --soft: #9aa4b1; --link: #8ab8ee; }}
-}}
-* {{ box-sizing: border-box; }}
-body {{ margin: 0 auto; padding: 1rem 1.25rem 4rem; max-width: 76rem; background: var(--paper); color: var(--ink);
-  font: 16px/1.55 system-ui, sans-serif; }}
-h1 {{ font-size: 1.7rem; line-height: 1.2; margin: 1.5rem 0 .5rem; }}
-h2 {{ font-size: 1.25rem; margin: 3rem 0 .5rem; padding-top: .5rem; border-top: 1px solid var(--rule); }}
-p, figcaption, ul {{ max-width: 46rem; }}
-a {{ color: var(--link); }}
-nav a {{ margin-right: 1rem; white-space: nowrap; }}
-figure {{ margin: 1.5rem 0 2.5rem; }}
-figcaption {{ margin-bottom: .6rem; }}
-.scroll {{ overflow-x: auto; }}
-.scroll img {{ display: block; height: auto; max-width: 100%; }}
-table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .92rem; }}
-th, td {{ padding: .3rem .7rem; border-bottom: 1px solid var(--rule); text-align: right; white-space: nowrap; }}
-th:first-child, td:first-child, .overview :nth-child(2) {{ text-align: left; }}
-th {{ font-weight: 600; }}
-footer, .soft {{ color: var(--soft); font-size: .9rem; }}
-@media (max-width: 48rem) {{ .scroll img {{ max-width: 44rem; }} }}
+SECTIONS = {
+    VECTORS: "R² is the share of a matrix's variance that the nearest Toeplitz matrix explains, one whose entries depend on the "
+    "offset j - i alone (Wennberg & Henter 2021).",
+    SCORES: "Which positions attend to which where words contribute nothing: F̂_P of the first layer, in which the average word "
+    "embedding replaces every word. Query i runs from top to bottom, key j from left to right.",
+    WORDS_AND_POSITIONS: "A score is the sum of four correlations (Ke et al. 2021): of words with words, words with positions, "
+    "positions with words, and positions with positions.",
+    FUNCTIONS: "The positional terms of each layer as functions of the offset k from query to key.",
+    HEADS: "What heads look at on average.",
+    PROBES: "What attention and hidden states reveal about positions.",
+}
+"""Names and introductions of the page's sections."""
+CSS = """
+:root { color-scheme: light dark; --paper: #fff; --ink: #15181c; --rule: #d5d9df; --soft: #5b6470; --link: #0b57a4; }
+@media (prefers-color-scheme: dark) {
+  :root { --paper: #15181c; --ink: #d8dce2; --rule: #363c45; --soft: #9aa4b1; --link: #8ab8ee; }
+}
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 1rem 1.25rem 4rem; max-width: 76rem; background: var(--paper); color: var(--ink);
+  font: 16px/1.55 system-ui, sans-serif; }
+h1 { font-size: 1.7rem; line-height: 1.2; margin: 1.5rem 0 .5rem; }
+h2 { font-size: 1.25rem; margin: 3rem 0 .5rem; padding-top: .5rem; border-top: 1px solid var(--rule); }
+p, figcaption, ul { max-width: 46rem; }
+a { color: var(--link); }
+nav a { margin-right: 1rem; white-space: nowrap; }
+figure { margin: 1.5rem 0 2.5rem; }
+figcaption { margin-bottom: .6rem; }
+.scroll { overflow-x: auto; }
+.scroll img { display: block; height: auto; max-width: 100%; background: #fff; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .92rem; }
+th, td { padding: .3rem .7rem; border-bottom: 1px solid var(--rule); text-align: right; white-space: nowrap; }
+th:first-child, td:first-child, .overview :nth-child(2) { text-align: left; }
+th { font-weight: 600; }
+footer, .soft { color: var(--soft); font-size: .9rem; }
+@media (max-width: 48rem) { .scroll img { max-width: 44rem; } }
 """
+MEASURES = ("locality", "symmetry", "invariance")  # of attention between identical words
 NO_TEXT = (
-    "No text was read (--text): kinds of heads, correlations and probes are left out, and what vectors of offsets do is shown "
-    "for the average word."
+    "No text was read (--text): kinds of heads, correlations and probes are left out, and the effect of vectors of offsets is "
+    "shown for the average word."
 )
 MEANING = (
-    "R² is of P = E_P E_Pᵀ, or of the additive biases where there are no position vectors. The rank is that of the position "
-    "vectors, in brackets how many dimensions hold 99% of them. Locality, symmetry and invariance are of attention between "
-    "identical words, means over all heads. Position R² and order told are what a linear probe reads from the last hidden "
-    "states. Swap is how much those change as two neighbours trade places."
+    "R² is that of P = E_P E_Pᵀ, or of the additive biases of models without position vectors. The rank is that of the position "
+    "vectors; in brackets, how many dimensions hold 99% of them. Locality, symmetry and invariance describe attention between "
+    "identical words, averaged over all heads. Position R² and order are what a linear probe reads from the last hidden states. "
+    "Swap is how much those change when two neighbours are exchanged."
 )
 TEMPLATE = """<!doctype html>
 <html lang="en">
@@ -77,58 +71,52 @@ TEMPLATE = """<!doctype html>
 {overview}
 <nav>{links}</nav>
 {sections}
-<footer><p>Made by fairseq-posenc {version} analyze. The numbers are in analysis.json and in the CSV files beside this page, the
-pictures as PNG and PDF in figures/.</p></footer>
+<footer><p>Made by fairseq-posenc analyze. All numbers are in analysis.json; each picture is a PNG and a PDF file in
+figures/ or models/.</p></footer>
 </body>
 </html>
 """
 
 
-def write(path: Path, models: Sequence[Findings], drawn: Sequence[tuple[Picture, bytes, bytes]]) -> None:
-    """Write the page.
+def write(path: Path, models: Sequence[Mapping[str, Any]], pictures: Sequence[tuple[str, str, Path]]) -> None:
+    """Writes the page.
 
     Args:
         path: the file.
-        models: what was found out.
-        drawn: each picture as PNG, light and dark.
+        models: the numbers of :func:`.examine.examine`.
+        pictures: of each, the section, the caption and the PNG file.
     """
-    by_section = {section: [entry for entry in drawn if entry[0].section == section] for section in SECTIONS}
-    sections = [section for section, entries in by_section.items() if entries]
+    parts = {name: [each for each in pictures if each[0] == name] for name in SECTIONS}
+    parts = {name: each for name, each in parts.items() if each}
     text = TEMPLATE.format(
-        title=html.escape(", ".join(model.label for model in models)),
+        title=html.escape(", ".join(model["model"] for model in models)),
         css=CSS,
         overview=_overview(models),
-        links=" ".join(f'<a href="#{_anchor(section)}">{html.escape(section)}</a>' for section in sections),
-        sections="".join(_section(section, by_section[section], models) for section in sections),
-        version=__version__,
+        links=" ".join(f'<a href="#{_anchor(name)}">{html.escape(name)}</a>' for name in parts),
+        sections="".join(_section(name, each) for name, each in parts.items()),
     )
     with atomic_write(path) as stream:
         stream.write(text)
 
 
-def png(figure: Figure) -> bytes:
-    """A figure's picture."""
-    stream = io.BytesIO()
-    figure.savefig(stream, format="png", dpi=DPI)
-    return stream.getvalue()
+def _overview(models: Sequence[Mapping[str, Any]]) -> str:
+    head = ["model", "positions", "R²", "rank (99%)", "locality", "symmetry", "invariance", "position R²", "order", "swap"]
+    text = "" if all(model["text"] is not None for model in models) else f"<p>{NO_TEXT}</p>"
+    rows = "".join(_cells("td", _row(model)) for model in models)
+    table = f'<div class="scroll"><table class="overview">{_cells("th", head)}{rows}</table></div>'
+    return f'{table}\n<p class="soft">{MEANING}</p>{text}'
 
 
-def _overview(models: Sequence[Findings]) -> str:
-    head = ["model", "positions", "R²", "rank (99%)", "locality", "symmetry", "invariance", "position R²", "order told", "swap"]
-    table = f'<table class="overview">{_cells("th", head)}{"".join(_cells("td", _row(model)) for model in models)}</table>'
-    text = "" if all(model.text is not None for model in models) else f"<p>{NO_TEXT}</p>"
-    return f'<div class="scroll">{table}</div>\n<p class="soft">{MEANING}</p>{text}'
-
-
-def _row(model: Findings) -> list[str]:
-    vectors, text = model.vectors, model.text
+def _row(model: Mapping[str, Any]) -> list[str]:
+    vectors, text = model["vectors"], model["text"]
     numbers: list[float | None] = [None] * 6
     if text is not None:
-        found = (text.identical.locality, text.identical.symmetry, text.identical.invariance)
-        numbers = [*(value.mean().item() for value in found), text.linear.position[-1], text.linear.order[-1]]
-        numbers += [next(iter(text.swaps.values()), None)]
-    ranks = "–" if vectors is None else f"{vectors.rank.full} ({vectors.rank.most})"
-    return [model.label, model.positions, _number(model.r_squared), ranks, *map(_number, numbers)]
+        heads = [[value for layer in text["identical_words"][name] for value in layer] for name in MEASURES]
+        numbers = [sum(values) / len(values) for values in heads]
+        numbers += [text["linear_probes"]["position"][-1], text["linear_probes"]["order"][-1]]
+        numbers += [next(iter(text["swap_change"].values()), None)]
+    ranks = "–" if vectors is None else f"{vectors['rank']['full']} ({vectors['rank']['most']})"
+    return [model["model"], model["positions"], _number(model["r_squared"]), ranks, *map(_number, numbers)]
 
 
 def _cells(tag: str, texts: Sequence[str]) -> str:
@@ -139,48 +127,19 @@ def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.3f}"
 
 
-def _section(section: str, drawn: Sequence[tuple[Picture, bytes, bytes]], models: Sequence[Findings]) -> str:
-    figures = "".join(_figure(*entry) for entry in drawn)
-    more = {VECTORS: _blocks, WORDS: _ranks_and_reasons}.get(section, lambda models: "")(models)
-    introduction = html.escape(SECTIONS[section])
-    return f'<h2 id="{_anchor(section)}">{html.escape(section)}</h2>\n<p>{introduction}</p>\n{figures}{more}'
+def _section(name: str, pictures: Sequence[tuple[str, str, Path]]) -> str:
+    figures = "".join(_figure(caption, path) for _, caption, path in pictures)
+    return f'<h2 id="{_anchor(name)}">{html.escape(name)}</h2>\n<p>{html.escape(SECTIONS[name])}</p>\n{figures}'
 
 
 def _anchor(section: str) -> str:
     return section.lower().replace(" ", "-")
 
 
-def _figure(picture: Picture, light: bytes, dark: bytes) -> str:
-    alt = html.escape(picture.caption.partition(". ")[0])
+def _figure(caption: str, path: Path) -> str:
+    alt = html.escape(caption.partition(". ")[0])
+    data = base64.b64encode(path.read_bytes()).decode("ascii")
     return (
-        f'<figure id="{picture.name}"><figcaption>{html.escape(picture.caption)}</figcaption><div class="scroll"><picture>'
-        f'<source media="(prefers-color-scheme: dark)" srcset="{_data(dark)}"><img alt="{alt}" src="{_data(light)}">'
-        "</picture></div></figure>\n"
+        f'<figure><figcaption>{html.escape(caption)}</figcaption><div class="scroll">'
+        f'<img alt="{alt}" src="data:image/png;base64,{data}"></div></figure>\n'
     )
-
-
-def _data(image: bytes) -> str:
-    return f"data:image/png;base64,{base64.b64encode(image).decode('ascii')}"
-
-
-def _blocks(models: Sequence[Findings]) -> str:
-    """R² of the blocks of P."""
-    blocks = {model.label: model.vectors.blocks.tolist() for model in models if model.vectors is not None}
-    if not blocks:
-        return ""
-    rows = "".join(_cells("td", [label, *map(_number, values)]) for label, values in blocks.items())
-    return (
-        f'<p>R² of {BLOCKS} blocks along the diagonal of P, first to last:</p>\n<div class="scroll"><table>{rows}</table></div>\n'
-    )
-
-
-def _ranks_and_reasons(models: Sequence[Findings]) -> str:
-    """Ranks of biases, and why models have no such picture."""
-    found = [
-        f"{model.label}: the bias of the first layer's heads has the rank {', '.join(str(rank.full) for rank in model.ranks)}; "
-        f"{', '.join(str(rank.most) for rank in model.ranks)} dimensions hold 99% of it."
-        for model in models
-        if model.ranks
-    ]
-    found += [f"{model.label} has no such sum: {model.inseparable}." for model in models if model.inseparable]
-    return f"<ul>{''.join(f'<li>{html.escape(line)}</li>' for line in found)}</ul>\n" if found else ""

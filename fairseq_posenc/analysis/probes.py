@@ -1,4 +1,4 @@
-"""What a model's attention and hidden states tell about positions, on words of a real text."""
+"""Probes of what attention and hidden states reveal about positions, on words of a real text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PENALTIES = (1.0, 100.0, 10_000.0)
 
 @dataclass(frozen=True, eq=False)
 class IdenticalWords:
-    """Attention of sentences that repeat one word, which only positions can tell apart (Wang et al. 2021). (L, H) each.
+    """Attention in sentences that repeat one word, whose tokens only positions distinguish (Wang et al. 2021). (L, H) each.
 
     Attributes:
         locality: ``mean_i Σ_j p_ij / 2^|j-i|``, 1 where words see only themselves (Chen et al. 2023).
@@ -37,9 +37,9 @@ class IdenticalWords:
 
 
 def identical_words(encoder: Encoder, words: Tensor, ends: tuple[int, int], n: int) -> IdenticalWords:
-    """Probe with sentences of n tokens that repeat one word between ``ends``, the first and the last symbol.
+    """Probes with sentences of n tokens that repeat one word between ``ends``, the first and the last symbol.
 
-    Attention is averaged over the words; what the two ends get or give is left out, and each row made to add up to 1 again.
+    Attention is averaged over the words. The rows and columns of the ends are left out, and the other rows normalised to 1.
     """
     sequences = words[:, None].repeat(1, n)
     sequences[:, 0], sequences[:, -1] = ends
@@ -69,12 +69,12 @@ def symmetry(p: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class LinearProbes:
-    """What a linear function of the hidden states tells, on sequences that it has not seen. One number per state, 0 … L.
+    """Predictions of linear functions of the hidden states, on other sequences than those they are fitted to; one per state.
 
     Attributes:
         position: R² of a token's position.
-        error: mean distance from it, in tokens.
-        order: share of pairs of tokens of which it tells which comes first; 0.5 is chance.
+        error: mean distance of the predicted from the actual position, in tokens.
+        order: share of pairs of tokens whose order is predicted; 0.5 is chance.
     """
 
     position: list[float]
@@ -83,12 +83,11 @@ class LinearProbes:
 
 
 def linear_probes(hidden: Sequence[Tensor], seed: int = 0) -> LinearProbes:
-    """Fit and test the probes: ridge regression of the position, and a ridge classifier of which of two tokens is the first, each
-    with the penalty of :data:`PENALTIES` that cross-validation on the sequences that are learned from prefers.
+    """Fits and tests the probes: ridge regression of the position, and a ridge classifier of which of two tokens comes first.
 
     Args:
-        hidden: of each state, (N, n, D) for N sequences, of which three in four are learned from.
-        seed: of which pairs of tokens are compared: 8 per sequence, in either order.
+        hidden: (N, n, D) of each state, for N sequences. Three in four are fitted to, with cross-validated :data:`PENALTIES`.
+        seed: of the choice of pairs of tokens, 8 per sequence in either order.
     """
     from sklearn.linear_model import RidgeClassifierCV, RidgeCV
     from sklearn.pipeline import make_pipeline
@@ -119,10 +118,10 @@ def _flat(features: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.nda
 
 @torch.no_grad()
 def swap_sensitivity(encoder: Encoder, sequences: Tensor, seed: int = 0) -> dict[int, float]:
-    """How much the last hidden states change as two words trade places: distance in tokens -> relative change.
+    """Returns how much the last hidden states change when two words are exchanged: distance in tokens -> relative change.
 
-    ``mean ‖h'_t - h_t‖ / ‖h_t‖`` over the tokens, each compared with itself wherever it stands: 0 for a model that sees no order.
-    One pair per sequence, drawn at random, without the first and the last symbol. Distances beyond the sequence are left out.
+    ``mean ‖h'_t - h_t‖ / ‖h_t‖`` over the tokens, each compared with itself at its new place: 0 for a model that sees no order.
+    One pair per sequence is drawn at random, without the first and the last symbol. Larger distances are left out.
     """
     generator = torch.Generator().manual_seed(seed)
     count, n = sequences.shape

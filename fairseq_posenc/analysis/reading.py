@@ -1,4 +1,4 @@
-"""What an encoder does with the windows of a text, gathered in one pass over them."""
+"""One pass of an encoder over the windows of a text."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Reading:
     """Means over the windows, and every window's hidden states.
 
     Attributes:
-        attention: (L, H, n, n), weights.
-        terms: of each layer, :func:`.offsets.term_matrices`.
-        correlations: of the first layer, (1 or H, n, n) each; None where its scores are no sum of them.
-        hidden: of each state 0 … L, (N, n, D).
+        attention: (L, H, n, n) weights.
+        terms: :func:`.offsets.term_matrices` of each layer.
+        correlations: of the first layer, (1 or H, n, n) each; None if its scores are not a sum of them.
+        hidden: (N, n, D) of each state 0 … L.
     """
 
     attention: Tensor
@@ -34,7 +34,7 @@ class Reading:
 
 
 def read(encoder: Encoder, sequences: Tensor, label: str) -> Reading:
-    """Have an encoder read (N, n) tokens; ``label`` is what the progress on stderr is called."""
+    """Reads (N, n) tokens; ``label`` is the label of the progress bar."""
     sums: dict[tuple[str, int, str], Tensor] = {}
     hidden = []
     for batch in tqdm(sequences.split(AT_ONCE), desc=label, unit="batch", leave=False):

@@ -1,77 +1,42 @@
-"""Scores of models out of a small CSV, to be compared with their R² (Wennberg & Henter 2021, figure 2)."""
+"""Scores of models out of a small CSV file, to be compared with their R² (Wennberg & Henter 2021, figure 2)."""
 
 from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import InputError
 
-COLUMNS = ("model", "score")
-AFTER = "after"
-
 
 @dataclass(frozen=True)
 class Score:
-    """One row.
-
-    Attributes:
-        model: its label.
-        score: on whatever task.
-        after: the label of the model that it is a later version of, to which an arrow is drawn from; or None.
-    """
+    """The score of a model on some task; ``after`` is the label of the version before, from which an arrow leads to it."""
 
     model: str
     score: float
-    after: str | None = None
+    after: str | None
 
 
 def read_scores(path: Path, labels: Sequence[str]) -> list[Score]:
-    """The rows of these models from a CSV with the columns ``model``, ``score`` and, where there are versions, ``after``.
+    """Returns the rows of these models from a CSV file with the columns ``model``, ``score`` and, for versions, ``after``.
 
     Raises:
-        InputError, OSError: it cannot be read, a row is no score, or a model has none.
+        InputError, OSError: the file cannot be read, a score is not a finite number, or a model has no row.
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.DictReader(stream, strict=True)
-            rows = [(reader.line_num, row) for row in reader]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"--scores {path} is not a CSV file in UTF-8 ({error}): write it anew") from None
-    if lacking := [name for name in COLUMNS if name not in (reader.fieldnames or ())]:
+            rows = {row["model"]: row for row in csv.DictReader(stream, strict=True)}
+        scores = [Score(label, float(rows[label]["score"]), rows[label].get("after") or None) for label in labels]
+    except (UnicodeDecodeError, csv.Error, TypeError, ValueError) as error:
+        raise InputError(f"--scores {path} is not a CSV file of scores in UTF-8: {error}") from None
+    except KeyError as error:
         raise InputError(
-            f"--scores {path} lacks the column {', '.join(lacking)}: its first line must be model,score or model,score,after"
-        )
-    found: dict[str, Score] = {}
-    for line, row in rows:
-        score = _score(path, line, row)
-        if score.model in found:
-            raise InputError(f"--scores {path}, line {line}: {score.model} has a row already: leave one")
-        found[score.model] = score
-    for label in labels:
-        if label not in found:
-            raise InputError(
-                f"--scores {path} has no row for the model {label}, only for {', '.join(found) or 'none'}: add one, or call the "
-                "model on the command line as it is called there (LABEL=MODEL)"
-            )
-    for score in found.values():
-        if score.after is not None and score.after not in found:
-            raise InputError(
-                f"--scores {path}: {score.model} comes after {score.after}, which has no row: add one, or leave it out"
-            )
-    return [found[label] for label in labels]
-
-
-def _score(path: Path, line: int, row: Mapping[str, str | None]) -> Score:
-    try:
-        score = float(row["score"] or "")
-    except ValueError:
-        score = math.nan
-    if not math.isfinite(score) or not row["model"]:
-        raise InputError(
-            f"--scores {path}, line {line}: a model and a number are needed, got {row['model']!r} and {row['score']!r}"
-        )
-    return Score(row["model"], score, row.get(AFTER) or None)
+            f"--scores {path} has no {error}: it needs the columns model and score (and after, for versions), and a row for each "
+            "model, by the LABEL of LABEL=MODEL"
+        ) from None
+    if bad := next((score for score in scores if not math.isfinite(score.score)), None):
+        raise InputError(f"--scores {path}: the score of {bad.model} is {bad.score}: a finite number is needed")
+    return scores

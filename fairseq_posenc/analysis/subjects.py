@@ -1,4 +1,4 @@
-"""The models that are looked at, each as this package's encoder with its vocabulary, wherever it comes from."""
+"""The models that are looked at, each as this package's encoder with its vocabulary."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from ..models.checkpoint import Trained
-from ..models.pretrained import Pretrained
+from ..models.checkpoint import Checkpoint
 from ..transformer import Encoder
 from ..vocabulary import DICTIONARY, Vocabulary
+from .embeddings import position_vectors
 
 SHORTEST = 8  # tokens of a window
 LAST = ("checkpoint_best.pt", "checkpoint_last.pt")
-"""Which of a run's checkpoints stands for it: the first that is there."""
+"""The checkpoints that represent a run, in order of preference."""
+CHECKPOINTS = "checkpoints"
+"""fairseq's default --save-dir, which Hydra's runs have in their folders."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,12 +29,12 @@ class Subject:
     """A model.
 
     Attributes:
-        label: what it is called.
+        label: its name in pictures.
         encoder: with its parameters, for evaluation.
-        vocabulary: None where no text is read.
-        common: (E,), part of what is added to every word embedding that is no position's: BERT's vector of token type 0; or None.
+        vocabulary: None if no text is read.
+        common: (E,), added to every word embedding besides a position's vector: BERT's vector of token type 0; or None.
         run: the checkpoints of its run, if a run's folder was named.
-        reach: tokens of the longest sequence on which the encoder is the model; None for any.
+        reach: tokens of the longest sequence on which the encoder computes the same as the model; None for any.
     """
 
     label: str
@@ -42,12 +44,17 @@ class Subject:
     run: tuple[Path, ...] = ()
     reach: int | None = None
 
+    def position_vectors(self, n: int) -> Tensor | None:
+        """Returns E_P, (n, E), without what is common to all positions; None where nothing is added to the word embeddings."""
+        added = position_vectors(self.encoder, n)
+        return added if added is None or self.common is None else added - self.common
+
     def longest(self, length: int) -> int:
-        """As many tokens as ``length``, or as the model takes."""
-        return min(length, *(limit for limit in (self.encoder.positions.longest, self.reach) if limit is not None), length)
+        """Returns ``length``, or as many tokens as the model takes."""
+        return min(limit for limit in (length, self.encoder.positions.longest, self.reach) if limit is not None)
 
     def windows(self, text: str, n: int, most: int) -> Tensor:
-        """(N, n): ``<s>``, n-2 tokens of running text and ``</s>``, at most so many, from all over the text.
+        """Returns (N, n) tokens: ``<s>``, n-2 tokens of running text and ``</s>``, at most so many, from all over the text.
 
         Raises:
             InputError: the text has not enough tokens for two, or the model takes fewer than a window needs.
@@ -69,21 +76,23 @@ class Subject:
 
 
 def name_of(model: str) -> str:
-    """The file, folder or name in ``LABEL=MODEL`` or ``MODEL``."""
+    """Returns the file, folder or name in ``LABEL=MODEL`` or ``MODEL``."""
     return model.partition("=")[2] if "=" in model and not Path(model).exists() else model
 
 
 def label_of(model: str) -> str:
-    """What a model of the command line is called: what ``LABEL=MODEL`` says, or else its folder's name or its own."""
+    """Returns the label in ``LABEL=MODEL``, or else the name of the model's folder or its own."""
     name = name_of(model)
     if name != model:
         return model.removesuffix(f"={name}")
     path = Path(name).absolute()
-    return path.parent.name if path.name.startswith("checkpoint") else path.name.removesuffix(".pt")
+    path = path.parent if path.name.startswith("checkpoint") and path.suffix == ".pt" else path
+    path = path.parent if path.name == CHECKPOINTS else path
+    return path.name.removesuffix(".pt")
 
 
 def read(model: str, data_bin: Path | None, with_text: bool) -> Subject:
-    """A model by what the command line calls it: ``MODEL`` or ``LABEL=MODEL``.
+    """Returns the model of ``MODEL`` or ``LABEL=MODEL``.
 
     Args:
         model: a checkpoint, the folder of a training run, or the folder or name of a model of transformers.
@@ -106,13 +115,12 @@ def read(model: str, data_bin: Path | None, with_text: bool) -> Subject:
 def _read(model: str, data_bin: Path | None, with_text: bool) -> Subject:
     label, name = label_of(model), name_of(model)
     path = Path(name)
-    run = _checkpoints(path) if path.is_dir() else []
+    run = checkpoints(path)
     if run:
-        path = next((path / last for last in LAST if (path / last).exists()), run[-1])
+        path = next((file for last in LAST for file in run if file.name == last), run[-1])
     if path.is_file():
-        pretrained = Pretrained(path, data_bin) if with_text else None
-        trained, vocabulary = (Trained(path), None) if pretrained is None else (pretrained.trained, pretrained.vocabulary)
-        return Subject(label, trained.encoder(), vocabulary, run=tuple(run))
+        checkpoint = Checkpoint(path, data_bin)
+        return Subject(label, checkpoint.encoder(), checkpoint.vocabulary if with_text else None, run=tuple(run))
     from ..huggingface.sources import read as read_source  # which few need, with its libraries
 
     source = read_source(name)
@@ -128,12 +136,13 @@ def _read(model: str, data_bin: Path | None, with_text: bool) -> Subject:
 def follow(run: tuple[Path, ...]) -> Iterator[tuple[int, Encoder]]:
     """Each checkpoint of a run, with its number of updates."""
     for path in run:
-        trained = Trained(path)
-        yield trained.updates or 0, trained.encoder()
+        checkpoint = Checkpoint(path)
+        yield checkpoint.updates or 0, checkpoint.encoder()
 
 
-def _checkpoints(folder: Path) -> list[Path]:
-    """What fairseq's trainer has left in its --save-dir."""
-    return sorted(
-        path for path in folder.glob("checkpoint*.pt") if re.fullmatch(r"checkpoint[\d_]*(_best|_last)?\.pt", path.name)
-    )
+def checkpoints(folder: Path) -> list[Path]:
+    """Returns what fairseq's trainer has left in a run's folder: its --save-dir, or that with ``checkpoints`` in it."""
+    name = re.compile(r"checkpoint[\d_]*(_best|_last)?\.pt")
+    found = (sorted(path for path in place.glob("checkpoint*.pt") if name.fullmatch(path.name))
+             for place in (folder, folder / CHECKPOINTS))  # fmt: skip
+    return next(filter(None, found), [])

@@ -1,4 +1,4 @@
-"""How far a matrix depends on the offset ``j - i`` alone (Wennberg & Henter 2021, appendix B)."""
+"""The share of a matrix that depends on the offset ``j - i`` alone (Wennberg & Henter 2021, appendix B)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 from ..attention.relative import toeplitz, unskew
 
 CONSTANT = 1e-10
-"""A matrix whose variance is a smaller part of its mean square than this is constant, as far as float32 tells."""
+"""A matrix whose variance is a smaller part of its mean square than this counts as constant in float32."""
 
 
 def diagonal_means(matrix: Tensor) -> Tensor:
@@ -46,7 +46,7 @@ def of_noise(n: int) -> float:
 def of_random_vectors(n: int, width: int) -> float:
     """The R² to be expected of ``P = E Eᵀ`` for n independent normal vectors, which is not that of noise: P has their lengths.
 
-    With unit variance, the diagonal of P has the mean ``width`` and the variance ``2 width``, and what is beside it 0 and
+    With unit variance, the diagonal of P has the mean ``width`` and the variance ``2 width``, and the other entries 0 and
     ``width``. So ``E[RSS] = n(n-1) width`` and ``E[TSS] ≈ n(n+1) width + (n-1) width²``; R² is about ``width / (width + n)``.
     """
     return 1 - n * (n - 1) / (n * (n + 1) + (n - 1) * width)

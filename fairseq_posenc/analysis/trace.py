@@ -1,4 +1,4 @@
-"""One forward pass of an encoder, looked at from inside: each layer's queries, keys and terms as they are used."""
+"""One forward pass of an encoder, with each layer's queries, keys and terms."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..transformer.layers import Attention
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """What one layer's attention is computed from."""
+    """The inputs of one layer's attention."""
 
     queries: Tensor  # (B, H, n, d), before the terms' transforms
     keys: Tensor  # (B, H, n, d)
@@ -29,7 +29,7 @@ class Layer:
 
     @property
     def bias(self) -> Tensor | None:
-        """(1 or B, 1 or H, n, n): the whole additive bias; None where there is none."""
+        """(1 or B, 1 or H, n, n): the sum of the additive biases, or None."""
         n = self.queries.shape[-2]
         return additive_bias(self.terms, Call(self.queries.device, self.queries.dtype, self.queries.shape[-1], n, n))
 
@@ -47,12 +47,12 @@ class Trace:
 def trace(
     encoder: Encoder, tokens: Tensor | None = None, embeddings: Tensor | None = None, with_attentions: bool = False
 ) -> Trace:
-    """Run an encoder on sequences without padding.
+    """Runs an encoder on sequences without padding.
 
     Args:
         encoder: for evaluation.
         tokens: (B, n); may be None where ``embeddings`` are given.
-        embeddings: (B, n, E) in place of the word embeddings.
+        embeddings: (B, n, E), which replace the word embeddings.
         with_attentions: keep the attention weights.
     """
     inputs: list[tuple[Attention, Tensor]] = []  # each call of a layer's attention, in the order of the layers

@@ -1,38 +1,37 @@
-"""Pictures of the positions of a model in training, for TensorBoard. Importing this module has them made."""
+"""Pictures of the positions of a model in training, for TensorBoard."""
 
 from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from fairseq_posenc.models import validation
-
-if TYPE_CHECKING:
-    from fairseq_posenc.models.state import StateDict
-    from fairseq_posenc.transformer import EncoderConfig
+from typing import Any
 
 logger = logging.getLogger(__name__)
 FOLDER = "positions"  # in --tensorboard-logdir
 LENGTH = 128  # tokens of the sequences that terms are asked about
 
 
-def plot(config: EncoderConfig, state: StateDict, folder: Path, updates: int) -> None:
-    """Write P of the position vectors and every function of the offset, those of vectors for the average word."""
+def plot_positions(trainer: Any) -> None:
+    """Plots P of the position vectors and every function of the offset, those of vectors for the average word.
+
+    All processes call this where ``--position-plots`` is given: at ZeRO-3, each has a part of the weights.
+    """
     from torch.utils.tensorboard import SummaryWriter
 
     from fairseq_posenc.analysis.pictures import of_parameters
+    from fairseq_posenc.models.state import ENCODER
     from fairseq_posenc.transformer import Encoder
 
-    plain = Encoder(config)
-    plain.load_state_dict(dict(state))
-    figures = dict(of_parameters(plain.eval(), min(LENGTH, plain.positions.longest or LENGTH)))
+    model = trainer.get_model()
+    weights = getattr(trainer, "whole_weights", model.state_dict)()
+    if not trainer.is_data_parallel_master:
+        return
+    plain = Encoder(model.encoder.sentence_encoder.config)
+    plain.load_state_dict({name.removeprefix(ENCODER): value for name, value in weights.items() if name.startswith(ENCODER)})
+    figures = of_parameters(plain.eval(), min(LENGTH, plain.positions.longest or LENGTH))
     if not figures:
         logger.warning(f"--position-plots has nothing to show of --positions {plain.positions.expression}")
         return
-    with SummaryWriter(str(folder / FOLDER)) as writer:
+    with SummaryWriter(str(Path(trainer.cfg.common.tensorboard_logdir, FOLDER))) as writer:
         for name, figure in figures.items():
-            writer.add_figure(name, figure, updates)
-
-
-validation.PLOTTERS.append(plot)
+            writer.add_figure(name, figure, trainer.get_num_updates())

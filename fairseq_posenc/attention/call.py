@@ -30,7 +30,8 @@ class Call:
 class Mask:
     """Which keys a query may see: all, but for those that one of these takes away.
 
-    It becomes a matrix only in a backend that needs one.
+    It becomes a matrix only in a backend that needs one. What a loader knows of a batch it can say with it before the batch is on
+    its device, where finding it out would wait for the device.
     """
 
     padding: Tensor | None = None  # (B, K) bool, True at keys that nobody sees

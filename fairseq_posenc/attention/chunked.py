@@ -27,7 +27,7 @@ from .bias import additive_bias, before_scale
 from .call import Call, Mask
 from .dropout import draw, kept_scale
 from .shifted import add_product_gradients, add_products, add_sums, matrix, matrix_gradient, sum_gradients
-from .tables import Tables, mixes_cls
+from .tables import Tables, objection_to_cls
 from .transform import fold, transform
 
 SCORES = 2**20  # per thread and chunk: 4 MiB. At n = 512 a quarter of it took a tenth longer, and twice as much no less
@@ -40,8 +40,8 @@ class Chunked(Backend):
     name = "chunked"
 
     def objection(self, terms: Terms, call: Call | None = None) -> str | None:
-        if mixes_cls(terms) or any(table.index.cls_rows is not None for table in terms.vectors + terms.value_tables):
-            return "it has no place for vectors of [CLS], nor for tables of one kind of which only some have rows for [CLS]"
+        if (reason := objection_to_cls(terms)) is not None:
+            return reason
         low_rank = any(isinstance(bias, LowRank) for bias in terms.biases)
         if low_rank and (terms.vectors or terms.gains):
             return "it has a bias of low rank within q·k, which gains and vectors leave no place for"

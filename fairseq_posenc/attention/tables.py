@@ -21,17 +21,21 @@ def relative_tables(terms: Terms) -> dict[str, tuple[Relative, ...]]:
     return {"a": terms.query_tables, "b": terms.key_tables, "v": terms.value_tables, "g": terms.gains, "bias": biases}
 
 
-def mixes_cls(terms: Terms) -> bool:
-    """Whether of several tables of one kind only some have rows for [CLS], so that they do not add up to one."""
-    return any(len({table.index.cls_rows is None for table in tables}) > 1 for tables in relative_tables(terms).values())
+def objection_to_cls(terms: Terms) -> str | None:
+    """Why the rows of [CLS] cannot be reduced so, or None if they can."""
+    if any(table.index.cls_rows is not None for table in terms.vectors + terms.value_tables):
+        return "it has no place for vectors of [CLS]"
+    if any(len({table.index.cls_rows is None for table in tables}) > 1 for tables in relative_tables(terms).values()):
+        return "it has no place for tables of one kind of which only some have rows for [CLS]"
+    return None
 
 
 @dataclass(frozen=True, eq=False)
 class Tables:
     """Everything about positions that scores and sums are made of. None is absent.
 
-    ``relative`` are by offset, vectors (1 or H, R, d), gains and biases (1 or H, R). Those named in ``cls`` have two rows more:
-    of the query 0 ([CLS]), and of the key 0 for the other queries. ``dense`` is (1 or B, 1 or H, Q, K).
+    ``relative`` are by offset, vectors (1 or H, R, d), gains and biases (1 or H, R). The latter have two rows more where ``cls``
+    has their names: of the query 0 ([CLS]), and of the key 0 for the other queries. ``dense`` is (1 or B, 1 or H, Q, K).
     """
 
     relative: tuple[Tensor | None, ...]

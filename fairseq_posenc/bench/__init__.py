@@ -1,4 +1,4 @@
-"""What each scheme costs: attention alone, a training step, and ``fairseq-train`` itself, beside a baseline in the same run."""
+"""The cost of each scheme: attention alone, a training step, and ``fairseq-train`` itself, relative to a baseline."""
 
 from ..families import ROBERTA
 

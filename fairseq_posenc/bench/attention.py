@@ -1,4 +1,4 @@
-"""Attention of one layer alone: timed, and compared with the reference before."""
+"""Attention of one layer alone: compared with the reference, and timed."""
 
 from __future__ import annotations
 
@@ -13,26 +13,22 @@ from ..attention import BACKENDS, Call, Mask, choose
 from ..schemes import Positions, Settings
 from ..terms import Terms, Window
 from ..transformer import layers
-from .measure import Work
-from .shape import Shape
+from .work import Shape, Work
 
 SEPARATOR = 2
-DROPOUT = 0.1
-"""Of attention weights, as the models have it."""
+DROPOUT = 0.1  # of attention weights, as the models have it
 COMPARED = 1024  # tokens: the reference's scores take n² numbers in float64
-SPREAD = 0.1
-"""Standard deviation of what is added to every parameter of a scheme before the comparison, so that no term is zero."""
+SPREAD = 0.1  # standard deviation of what is added to every parameter before the comparison, so that no term is zero
 ALLOWED, ROUNDINGS = 3.0, 4.0
-SMALLEST = 0.1
-"""Share of the largest norm below which an error is relative to that: some gradients are zero but for rounding."""
+SMALLEST = 0.1  # share of the largest norm below which an error is relative to that: some gradients are zero but for rounding
 
 
 class Agreement(NamedTuple):
-    """Of a backend with the reference: ``eager`` in float64 on the CPU, on the same rounded inputs.
+    """Agreement of a backend with the reference: ``eager`` in float64 on the CPU, on the same rounded inputs.
 
     Errors are ‖x - reference‖ / ‖reference‖, the largest over z and its gradients in q, k, v, the layer's input and the
-    scheme's parameters. As much is allowed as ``ALLOWED`` times the error of ``eager`` in the same precision, and ``ROUNDINGS``
-    times the precision's epsilon.
+    scheme's parameters. The allowed error is ``ALLOWED`` times that of ``eager`` in the same precision, and ``ROUNDINGS`` times
+    the precision's epsilon.
     """
 
     error: float
@@ -40,14 +36,11 @@ class Agreement(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        return self.error <= self.allowed  # and not where the error is no number
-
-    def __str__(self) -> str:
-        return f"its error against the reference is {self.error:.2g}, and {self.allowed:.2g} is allowed"
+        return self.error <= self.allowed  # false for NaN
 
 
 class Attention(Work):
-    """Forward, and backward in everything: what a layer of a model in training has beside its projections.
+    """Forward and backward pass of attention: what a layer of a model in training has besides its projections.
 
     Args:
         expression: the positions.
@@ -85,7 +78,9 @@ class Attention(Work):
         self.cotangent = random(*by_head)
         self.window = Window(shape.tokens, device=device)
         self.call = call_of(shape, device, dtype, dropout)
-        self.mask = Mask(_padding(shape).to(device) if padded else None)
+        lengths = torch.full((shape.sequences, 1), shape.tokens)
+        lengths[shape.sequences // 2 :] -= shape.tokens // 3
+        self.mask = Mask((torch.arange(shape.tokens) >= lengths).to(device) if padded else None)
         with torch.no_grad():
             self.backend = choose(backend, self._terms(), self.call)
 
@@ -101,12 +96,12 @@ class Attention(Work):
         torch.autograd.grad(self.compute(), self.leaves, self.cotangent, allow_unused=True)
 
     def results(self) -> list[Tensor]:
-        """z, and its gradients."""
+        """Returns z and its gradients."""
         z = self.compute()
         return [z, *torch.autograd.grad(z, self.leaves, self.cotangent, allow_unused=True, materialize_grads=True)]
 
     def again(self, backend: str, device: torch.device, dtype: torch.dtype) -> Attention:
-        """The same numbers in another backend, place and precision."""
+        """Returns the same numbers in another backend, device and precision."""
         other = copy.deepcopy(self).to(device, dtype)
         other.inputs = [tensor.detach().to(device, dtype).requires_grad_() for tensor in self.inputs]
         other.x = self.x.detach().to(device, dtype).requires_grad_()
@@ -122,21 +117,21 @@ class Attention(Work):
 
 
 def positions_of(expression: str, shape: Shape) -> Positions:
-    """Of one layer.
+    """Returns the positions of one layer.
 
     Raises:
-        FieldError: they cannot be built, or not here.
+        FieldError: they cannot be built.
     """
     return Positions(expression, Settings(1, shape.heads, shape.dim, shape.tokens, SEPARATOR))
 
 
 def call_of(shape: Shape, device: torch.device, dtype: torch.dtype, dropout: float = DROPOUT) -> Call:
-    """What attention is asked for."""
+    """Returns what attention is asked for."""
     return Call(device, dtype, shape.dim // shape.heads, shape.tokens, shape.tokens, dropout)
 
 
 def agreement(expression: str, backend: str, shape: Shape, device: torch.device, dtype: torch.dtype) -> Agreement:
-    """Run two sequences, one of them padded, of at most ``COMPARED`` tokens, without dropout."""
+    """Compares two sequences, one of them padded, of at most ``COMPARED`` tokens, without dropout."""
     small = Shape(**{**vars(shape), "tokens": min(shape.tokens, COMPARED), "sequences": 2})
     tried = Attention(expression, backend, small, device, dtype, dropout=0.0, padded=True)
     generator = torch.Generator().manual_seed(2)
@@ -153,10 +148,3 @@ def _error(found: list[Tensor], exact: list[Tensor]) -> float:
     differences = [(value.cpu().double() - right).norm().item() for value, right in zip(found, exact, strict=True)]
     errors = [error / max(norm, SMALLEST * max(norms)) for error, norm in zip(differences, norms, strict=True)]
     return math.nan if any(map(math.isnan, errors)) else max(errors)
-
-
-def _padding(shape: Shape) -> Tensor:
-    """(B, n)"""
-    lengths = torch.full((shape.sequences, 1), shape.tokens)
-    lengths[shape.sequences // 2 :] -= shape.tokens // 3
-    return torch.arange(shape.tokens) >= lengths

@@ -1,4 +1,4 @@
-"""What each scheme costs, beside a baseline in the same run.
+"""Measure the cost of each scheme relative to a baseline in the same run.
 
     fairseq-posenc bench                                                   a training step of every scheme
     fairseq-posenc bench --schemes tisa,shaw --tokens 128,512,2048 --out bench --plot
@@ -27,12 +27,11 @@ import math
 import shlex
 from pathlib import Path
 
-from ..bounds import MOST_POSITIONS
 from ..errors import InputError, flag_of
 from ..families import ROBERTA
 from . import INSTALLED, SIZES, STOCK
 
-LARGEST = 10**9
+LARGEST, LONGEST = 10**9, 10**6
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,8 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--layers", type=int, default=2, metavar="L", help="default: %(default)s")
     add("--vocab-size", type=int, default=1000, metavar="N", help="default: %(default)s")
     add("--tokens", type=_numbers, default=[512], metavar="n[,n…]", help="length of a sequence (default: 512)")
-    add("--batch-size", type=int, default=2, metavar="B", help="sequences per step (default: %(default)s); where there are "
-        "several lengths, of the shortest, and a longer one has fewer")  # fmt: skip
+    add("--batch-size", type=int, default=2, metavar="B", help="sequences per step (default: %(default)s); of several "
+        "lengths, those of the shortest")  # fmt: skip
     add("--repeats", type=int, default=5, metavar="N", help="pairs to time (default: %(default)s)")
     add("--attention-backend", type=_names, default=["auto"], metavar="NAME[,NAME…]", help="default: auto")
     add("--device", help="default: cuda if there is a GPU, else cpu")
@@ -79,27 +78,24 @@ def main(args: argparse.Namespace) -> None:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """What can be said before PyTorch is imported."""
-    for name in ("layers", "vocab_size", "batch_size", "repeats", "updates"):
-        if not 1 <= getattr(args, name) <= LARGEST:
-            raise InputError(f"{flag_of(name)} {getattr(args, name)}: must be positive, and at most {LARGEST:,}")
-    if args.peak_tflops is not None and not (args.peak_tflops > 0 and math.isfinite(args.peak_tflops)):
-        raise InputError(f"--peak-tflops {args.peak_tflops}: a positive number is needed")
-    if args.vocab_size < 16:
-        raise InputError(f"--vocab-size {args.vocab_size}: at least 16 are needed, five of which are fairseq's own")
-    given = {"--data": args.data is not None, "--train-flags": bool(args.train_flags)}
-    for flag in [flag for flag, there in given.items() if there and not args.train]:
-        raise InputError(f"{flag} is for fairseq-train: add --train, or leave it out")
+    """Checks flags before PyTorch is imported."""
+    for name, least in {"layers": 1, "vocab_size": 16, "batch_size": 1, "repeats": 1, "updates": 1}.items():
+        if not least <= getattr(args, name) <= LARGEST:
+            raise InputError(f"{flag_of(name)} {getattr(args, name)}: a number from {least} to {LARGEST:,} is needed")
     try:
         args.train_flags = shlex.split(args.train_flags)
     except ValueError as error:
         raise InputError(f"--train-flags {args.train_flags}: {error}") from error
-    if args.train and args.peers:
-        raise InputError("--peers are not fairseq's, which --train times: leave one of them out")
-    if args.data is not None and not (args.data / "dict.txt").is_file():
-        raise InputError(f"--data {args.data} has no dict.txt: name a data-bin, as 'fairseq-posenc prepare' makes one")
-    if args.plot and args.out is None:
-        raise InputError("--plot draws into --out, which is missing")
+    problems = {
+        f"--peak-tflops {args.peak_tflops}: a positive number is needed": not 0 < (args.peak_tflops or 1) < math.inf,
+        "--data and --train-flags are for fairseq-train: add --train": not args.train and (args.data or args.train_flags),
+        "--peers are not timed with --train: leave one of them out": args.train and args.peers,
+        f"--data {args.data} has no dict.txt: name a data-bin of 'fairseq-posenc prepare'": args.data
+        and not (args.data / "dict.txt").is_file(),
+        "--plot draws into --out, which is missing": args.plot and args.out is None,
+    }
+    for problem in [problem for problem, found in problems.items() if found]:
+        raise InputError(problem)
 
 
 def _names(text: str) -> list[str]:
@@ -111,6 +107,6 @@ def _numbers(text: str) -> list[int]:
         numbers = sorted({int(number) for number in text.split(",")})
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of whole numbers such as 128,512") from None
-    if not 1 <= numbers[0] <= numbers[-1] <= MOST_POSITIONS:
-        raise argparse.ArgumentTypeError(f"lengths must be positive, and at most {MOST_POSITIONS:,}: {text}")
+    if not 1 <= numbers[0] <= numbers[-1] <= LONGEST:
+        raise argparse.ArgumentTypeError(f"lengths must be positive, and at most {LONGEST:,}: {text}")
     return numbers

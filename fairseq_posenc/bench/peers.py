@@ -1,6 +1,6 @@
-"""Models of other packages, at the same sizes, as these packages ship them: their heads score every token.
+"""Models of other packages at the same sizes, as these packages ship them; their heads score every token.
 
-They have no reference here: nothing but a finite loss is asked of them.
+They are not compared with a reference.
 """
 
 from __future__ import annotations
@@ -14,22 +14,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..errors import InputError
-from .shape import Shape
 from .step import Loss
+from .work import Shape
 
-IGNORED = -100
-"""The label of a token that is not predicted, in transformers."""
+IGNORED = -100  # the label of a token that is not predicted, in transformers
 DEBERTA = dict(relative_attention=True, pos_att_type="c2p|p2c", position_biased_input=False, max_relative_positions=512)
 
 
 class Peer(NamedTuple):
-    """One model.
-
-    Attributes:
-        package: what it is imported from.
-        distribution: what pip installs.
-        build: the model and its loss.
-    """
+    """A model: the package that it is imported from, the distribution that pip installs, and its builder."""
 
     package: str
     distribution: str
@@ -41,20 +34,20 @@ class Peer(NamedTuple):
 
 
 def build(name: str, shape: Shape) -> tuple[nn.Module, Loss, str]:
-    """The model, its loss, and how its attention runs."""
+    """Returns the model, its loss, and how its attention runs."""
     model, loss = PEERS[name].build(shape)
     return model, loss, f"{PEERS[name].package} {getattr(getattr(model, 'config', None), '_attn_implementation', '')}".strip()
 
 
 def require_installed(names: list[str]) -> None:
-    """Check that the packages of these models are there.
+    """Checks that the packages of these models are installed.
 
     Raises:
         InputError: one is not, or there is no such model.
     """
     for name in names:
         if name not in PEERS:
-            raise InputError(f"--peers: there is no {name}; there are {', '.join(PEERS)}, and 'installed' for those that are")
+            raise InputError(f"--peers {name}: name some of {', '.join(PEERS)}, or 'installed'")
         if not PEERS[name].installed:
             raise InputError(f"--peers {name} needs {PEERS[name].package}: pip install {PEERS[name].distribution}")
 
@@ -63,8 +56,6 @@ def _transformers(name: str, **own: Any) -> Peer:
     """A class of transformers for masked language models, by its name without the endings."""
 
     def build(shape: Shape) -> tuple[nn.Module, Loss]:
-        from .. import huggingface  # noqa: F401 - lets transformers be imported beside a torchaudio that does not load
-
         library = importlib.import_module("transformers")
         sizes = dict(
             vocab_size=shape.symbols,
@@ -77,7 +68,7 @@ def _transformers(name: str, **own: Any) -> Peer:
             bos_token_id=0,
             eos_token_id=2,
         )
-        model = getattr(library, f"{name}ForMaskedLM")(getattr(library, f"{name}Config")(**{**sizes, **own}))
+        model = getattr(library, f"{name}ForMaskedLM")(getattr(library, f"{name}Config")(**sizes | own))
 
         def loss(tokens: Tensor, masked: Tensor) -> Tensor:
             return model(input_ids=tokens, labels=tokens.masked_fill(~masked, IGNORED)).loss
@@ -117,4 +108,4 @@ PEERS = {
     "modernbert": _transformers("ModernBert", cls_token_id=0, sep_token_id=2, attention_dropout=0.1, mlp_dropout=0.1),
     "x-transformers": Peer("x_transformers", "x-transformers", _x_transformers),
 }
-"""By the name that ``--peers`` has for them."""
+"""By their names in ``--peers``."""

@@ -1,15 +1,14 @@
-"""What the command has found: a table, and a file for programs."""
+"""What was timed, as a table and as a picture."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from pydantic import TypeAdapter
 from tabulate import tabulate
 
-from ..runs.grid import FinishedRun, ResultFiles
-from .measure import Timing
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 ATTENTION, STEP, TRAINING = "attention", "step", "fairseq-train"
 TITLES = {
@@ -17,86 +16,78 @@ TITLES = {
     STEP: "training step",
     TRAINING: "fairseq-train, per update",
 }
-
-
-DISAGREES = "it does not agree with the reference"
-"""How a refusal begins that is no matter of memory."""
-
-
-class Result(FinishedRun):
-    """Of one model, backend and length."""
-
-    model: str
-    backend: str  # as it was asked for
-    tokens: int
-    ran: str  # how attention ran
-    refused: str | None  # why it was not timed
-    timings: dict[str, Timing]  # by the keys of TITLES
-
-
-RECORDS = ResultFiles(TypeAdapter(Result))
-
-
-class Column:
-    """One of the table: its title, and the text of a cell."""
-
-    def __init__(self, title: str, text: Callable[[Any], str], part: str | None = None) -> None:
-        self.title, self.text, self.part = title, text, part
-
-    def of(self, result: Result) -> str:
-        if self.part is None:
-            return self.text(result)
-        found = result["timings"].get(self.part)
-        return "" if found is None else self.text(found)
+Result = Mapping[str, Any]
+"""The result of one model, backend and length: ``model``, ``backend`` (the requested one), ``tokens``, ``ran`` (how attention
+ran), ``refused`` (why it was not timed, or None), and ``timings`` by the keys of :data:`TITLES`, of :func:`.work.timing`."""
 
 
 def table(results: Sequence[Result], baseline: str, memory: str, markdown: bool) -> str:
-    """One row per result that was timed. Times and ratios are medians; the range of the ratios stands in brackets.
+    """Returns one row per result that was timed; of times and ratios the medians, with the range of the ratios in brackets.
 
     Args:
+        results: all of them.
         baseline: what ratios are to.
-        memory: what memory is of.
-        markdown: as a table for a Markdown file.
+        memory: the title of the column of memory.
+        markdown: whether it is for a Markdown file.
     """
-    timed = [result for result in results if result["timings"]]
-    columns = [column for column in _columns(baseline, memory) if any(column.of(result) for result in timed)]
-    cells = [[column.of(result) for column in columns] for result in timed]
+
+    def row(result: Result) -> dict[str, str]:
+        cells = {"architecture": result["model"], "backend": result["ran"] or " ", "n": f"{result['tokens']:,}"}
+        if timing := result["timings"].get(ATTENTION):
+            cells |= {"attention, ms": _number(timing["milliseconds"]["median"]), "÷ plain": _ratio(timing)}
+        for part, title in ((STEP, "ms per step"), (TRAINING, "ms per update")):
+            if timing := result["timings"].get(part):
+                cells |= {
+                    title: _number(timing["milliseconds"]["median"]),
+                    f"÷ {baseline}": _ratio(timing),
+                    "tokens/s": f"{timing['tokens_per_second']:,.0f}",
+                    memory: _number(timing["mebibytes"]),
+                    "TFLOP/s": _number(timing["tflops"]),
+                    "MFU": "" if timing["mfu"] is None else f"{timing['mfu']:.1%}",
+                }
+        return cells
+
+    rows = [row(result) for result in results if result["timings"]]
+    longest = max(rows, key=len, default={"architecture": "", "backend": ""})  # fairseq's own model has no attention alone
+    columns = [column for column in longest if not rows or any(each.get(column) for each in rows)]
+    cells = [[each.get(column, "") for column in columns] for each in rows]
     aligned = ["left", "left", *["right"] * (len(columns) - 2)]
     form = "github" if markdown else "simple"
-    return tabulate(cells, [column.title for column in columns], form, disable_numparse=True, colalign=aligned if cells else None)
+    return tabulate(cells, columns, form, disable_numparse=True, colalign=aligned if cells else None)
 
 
-def refusals(results: Sequence[Result]) -> list[str]:
-    """A sentence for each that was not timed."""
-    return [f"{name_of(result)} was not timed: {result['refused']}" for result in results if result["refused"]]
+def figure(results: Sequence[Result], title: str, memory: str) -> Figure:
+    """Draws milliseconds and memory against n: one row per part of the results, one line per model and backend."""
+    from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
+
+    from ..plotting import grid, legend, line_style
+
+    parts = [part for part in TITLES if any(part in result["timings"] for result in results)]
+    lines = dict.fromkeys((result["model"], result["ran"]) for result in results if result["timings"])
+    quantities: dict[str, Callable[[Any], Any]] = {"ms": lambda timing: timing["milliseconds"]["median"],
+                                                   memory: lambda timing: timing["mebibytes"]}  # fmt: skip
+    panels = [(part, unit) for part in parts for unit in quantities]
+    drawn, axes = grid([TITLES[part] for part, _ in panels] or [""], (5, 3.8), columns=2)
+    for panel, (part, unit) in zip(axes, panels, strict=False):
+        for number, line in enumerate(lines):
+            own = [result for result in results if (result["model"], result["ran"]) == line and part in result["timings"]]
+            points = sorted((result["tokens"], quantities[unit](result["timings"][part])) for result in own)
+            label = " ".join(filter(None, line))
+            panel.plot(*zip(*points, strict=True) if points else ([], []), **line_style(number), label=label)
+        lengths = sorted({result["tokens"] for result in results})
+        panel.set(xscale="log", yscale="log", xlabel="tokens per sequence, n", ylabel=unit)
+        panel.set_xticks(lengths, [f"{n:,}" for n in lengths], minor=False)
+        panel.xaxis.set_minor_locator(NullLocator())
+        panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        panel.yaxis.set_major_formatter("{x:,g}")
+        panel.yaxis.set_minor_formatter(NullFormatter())
+        panel.grid(alpha=0.25, linewidth=0.6)
+    legend(drawn, axes)
+    drawn.suptitle(title, fontsize=9)
+    return drawn
 
 
-def name_of(result: Result) -> str:
-    """``roberta_tisa (sdpa) at n = 512``."""
-    ran = f" ({result['ran']})" if result["ran"] else ""
-    return f"{result['model']}{ran} at n = {result['tokens']}"
-
-
-def _columns(baseline: str, memory: str) -> Iterator[Column]:
-    yield Column("architecture", lambda result: result["model"])
-    yield Column("backend", lambda result: result["ran"] or " ")  # the column stays, whatever is in it
-    yield Column("n", lambda result: f"{result['tokens']:,}")
-    yield Column("attention, ms", _milliseconds, ATTENTION)
-    yield Column("÷ plain", _ratio, ATTENTION)
-    for part, title in ((STEP, "ms per step"), (TRAINING, "ms per update")):
-        yield Column(title, _milliseconds, part)
-        yield Column(f"÷ {baseline}", _ratio, part)
-        yield Column("tokens/s", lambda timing: f"{timing['tokens_per_second']:,.0f}", part)
-        yield Column(memory, lambda timing: _number(timing["mebibytes"]), part)
-        yield Column("TFLOP/s", lambda timing: _number(timing["tflops"]), part)
-        yield Column("MFU", lambda timing: "" if timing["mfu"] is None else f"{timing['mfu']:.1%}", part)
-
-
-def _milliseconds(timing: Timing) -> str:
-    return _number(timing["milliseconds"]["median"])
-
-
-def _ratio(timing: Timing) -> str:
+def _ratio(timing: Mapping[str, Any]) -> str:
     return "{median:.2f} ({min:.2f}–{max:.2f})".format(**timing["ratio"])
 
 

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -19,19 +19,17 @@ from ..attention import BACKENDS, choose
 from ..errors import InputError
 from ..families import ROBERTA, expressions
 from ..files import atomic_write
-from ..models.flags import naming_flags
+from ..models.config import naming_flags
 from ..output import show
 from ..runs.grid import Cell, Progress, run_grid
 from ..runs.record import versions, write_json
 from . import INSTALLED, MAKER, SIZES, STOCK, peers, report, training
 from .attention import call_of, positions_of
-from .machine import Machine
-from .shape import Shape, shapes
 from .step import FAIRSEQS
-from .timers import Contender, Steps, Trainings
+from .steps import DISAGREES, Contender, Steps
+from .work import Machine, Shape, shapes
 
-FEW = 16
-"""Tokens with which a scheme is built to see whether it can be; all of them could take gigabytes."""
+FEW = 16  # tokens with which a scheme is built to see whether it can be; all of them could take gigabytes
 
 
 def bench(args: argparse.Namespace) -> None:
@@ -47,38 +45,45 @@ def bench(args: argparse.Namespace) -> None:
     lengths = shapes(model, args.tokens)
     baseline = _baseline(args.baseline)
     rows = _rows(args, lengths, baseline, machine)
-    if args.train and args.updates < training.least_updates():
-        raise InputError(f"--updates {args.updates}: at least {training.least_updates()} are needed")
+    if args.train and args.updates < training.LEAST_UPDATES:
+        raise InputError(f"--updates {args.updates}: at least {training.LEAST_UPDATES} are needed")
     if args.plot:
-        from ..analysis.figure import require_matplotlib
+        from ..plotting import require_matplotlib
 
         require_matplotlib()  # now, not after minutes
+    memory = "peak MiB" if machine.on_gpu else "process, MiB" if args.train else "kept for backward, MiB"
     with _folder(args.out, [] if args.data is None else [("--data", args.data)]) as (out, locks):
-        measure: Steps | Trainings
-        if args.train:
-            measure = Trainings(baseline, machine, args, args.data or _generate(out, lengths, args.updates), locks)
-        else:
-            measure = Steps(baseline, machine, args.repeats)
-        by_key = {_key(*row): row for row in rows}
-        cells = [Cell(dict(key), _configuration(args, shape, baseline, machine)) for key, (_, shape) in by_key.items()]
+        by_key = {(row.model, row.backend or "own", shape.tokens): (row, shape) for row, shape in rows}
+        cells = [
+            Cell(dict(zip(("model", "backend", "tokens"), key, strict=True)), _configuration(args, shape, baseline, machine))
+            for key, (_, shape) in by_key.items()
+        ]
+        steps = Steps(baseline, machine, args.repeats)
+        data = (args.data or _generate(out, lengths, args.updates)) if args.train else Path()
+        trainings = training.Trainings(baseline, machine, args, data, locks)
 
         def run(cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:
-            return measure(*by_key[tuple(cell.key.items())], folder, progress)
+            contender, shape = by_key[tuple(cell.key.values())]  # type: ignore[index]
+            return trainings(contender, shape, folder, progress) if args.train else steps(contender, shape, progress)
 
-        results = cast("list[report.Result]", run_grid(cells, out, run, report.RECORDS))
+        results = run_grid(cells, out, run)
         title = _title(args, lengths, machine)
-        content = report.table(results, args.baseline, measure.memory, args.markdown)
+        content = report.table(results, args.baseline, memory, args.markdown)
         if args.out is not None:
-            _write(out, title, machine, results, content)
-            if args.plot:
-                from ..analysis.figure import save
-                from .figure import figure
+            facts = {"title": title, "machine": machine.describe(), "versions": versions(), "results": results}
+            write_json(ownership.own(out / "results.json"), facts)
+            with atomic_write(ownership.own(out / "results.md")) as stream:
+                stream.write(f"{title}\n\n{content}\n")
+        if args.plot:
+            from ..plotting import save
 
-                save(figure(results, title, measure.memory), out / "results.png")
+            save(report.figure(results, title, memory), ownership.own(out / "results.png"))
     show(f"{title}\n{content}")
-    for refusal in report.refusals(results):
-        print(refusal, file=sys.stderr)
-    if any((result["refused"] or "").startswith(report.DISAGREES) for result in results):
+    refused = [result for result in results if result["refused"]]
+    for result in refused:
+        ran = f" ({result['ran']})" if result["ran"] else ""
+        print(f"{result['model']}{ran} at n = {result['tokens']} was not timed: {result['refused']}", file=sys.stderr)
+    if any(result["refused"].startswith(DISAGREES) for result in refused):
         raise InputError("not all backends agree with the reference: see above. Those rows were not timed.")
 
 
@@ -93,10 +98,10 @@ def _rows(
     known = expressions()
     for name in args.schemes or []:
         if name not in known:
-            raise InputError(f"--schemes: there is no {ROBERTA.architecture(name)}; there are {', '.join(known)}")
+            raise InputError(f"--schemes {name}: name some of {', '.join(known)}")
     for name in args.attention_backend:
         if name not in ("auto", *BACKENDS):
-            raise InputError(f"--attention-backend {name}: there are auto, {', '.join(BACKENDS)}")
+            raise InputError(f"--attention-backend {name}: name some of auto, {', '.join(BACKENDS)}")
     others = [name for name, peer in peers.PEERS.items() if peer.installed] if args.peers == [INSTALLED] else args.peers
     peers.require_installed(others)
     rows, left_out = [], []
@@ -132,17 +137,13 @@ def _baseline(name: str) -> Contender:
     if name == STOCK:
         return Contender(FAIRSEQS)
     if name not in expressions():
-        raise InputError(f"--baseline {name}: there are {STOCK} (fairseq's), {', '.join(expressions())}")
+        raise InputError(f"--baseline {name}: name {STOCK} (fairseq's), or one of {', '.join(expressions())}")
     return Contender(ROBERTA.architecture(name), expressions()[name], "auto")
-
-
-def _key(contender: Contender, shape: Shape) -> tuple[tuple[str, str | int | float], ...]:
-    return (("model", contender.model), ("backend", contender.backend or "own"), ("tokens", shape.tokens))
 
 
 def _configuration(args: argparse.Namespace, shape: Shape, baseline: Contender, machine: Machine) -> dict[str, Any]:
     """Everything that decides a cell's result besides its key."""
-    data = None if args.data is None else str(args.data.absolute())
+    data = args.data and str(args.data.absolute())
     own = {"updates": args.updates, "flags": args.train_flags, "data": data} if args.train else None
     sizes = {name: value for name, value in dataclasses.asdict(shape).items() if name != "tokens"}
     return {
@@ -160,6 +161,7 @@ def _folder(out: Path | None, inputs: ownership.Inputs) -> Iterator[tuple[Path, 
     """Where the grid is, and its lock's file descriptor; without ``--out``, a folder that goes in the end."""
     if out is None:
         with tempfile.TemporaryDirectory() as folder:
+            ownership.claim(Path(folder), MAKER)
             yield Path(folder), []
         return
     with ownership.output(out, MAKER, inputs) as lock:
@@ -175,26 +177,15 @@ def _generate(out: Path, lengths: Sequence[Shape], updates: int) -> Path:
     return data.absolute()
 
 
-def _write(out: Path, title: str, machine: Machine, results: Sequence[report.Result], content: str) -> None:
-    write_json(out / "results.json", {"title": title, "machine": machine.describe(), "versions": versions(), "results": results})
-    with atomic_write(out / "results.md") as stream:
-        stream.write(f"{title}\n\n{content}\n")
-
-
 def _title(args: argparse.Namespace, lengths: Sequence[Shape], machine: Machine) -> str:
-    """What the table is of."""
+    """The conditions of the table."""
     facts = machine.describe()
-    return ", ".join(
-        [
-            *([f"fairseq-train, {args.updates} updates"] if args.train else []),
-            f"{args.layers} layers",
-            f"D = {lengths[0].dim}",
-            f"{args.vocab_size} symbols",
-            f"batch {', '.join(f'{shape.sequences} × {shape.tokens}' for shape in lengths)} tokens",
-            f"{facts['device']} ({machine.device})",
-            facts["dtype"],
-            *([f"threads: {facts['threads']}"] if "threads" in facts else []),
-            f"PyTorch {facts['torch']}",
-            f"median (range) of {args.repeats}",
-        ]
-    )
+    parts = [
+        f"fairseq-train, {args.updates} updates" if args.train else "",
+        f"{args.layers} layers, D = {lengths[0].dim}, {args.vocab_size} symbols",
+        f"batch {', '.join(f'{shape.sequences} × {shape.tokens}' for shape in lengths)} tokens",
+        f"{facts['device']} ({machine.device}), {facts['dtype']}",
+        f"threads: {facts['threads']}" if "threads" in facts else "",
+        f"PyTorch {facts['torch']}, median (range) of {args.repeats}",
+    ]
+    return ", ".join(filter(None, parts))

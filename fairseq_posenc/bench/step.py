@@ -4,23 +4,15 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..errors import InputError
-from ..families import ROBERTA
-from .measure import Work
-from .shape import Shape
+from .work import Shape, Work
 
-FAIRSEQS = "roberta_base"
-"""fairseq's own."""
-WORDS = 4
-"""Symbols before it are fairseq's own: <s>, padding, </s>, unknown."""
-ALLOWED = 1e-4
-"""Allowed difference of its logits from ours of the same weights in float32, relative to the largest."""
+FAIRSEQS = "roberta_base"  # fairseq's own
+WORDS = 4  # the first symbol after fairseq's own: <s>, padding, </s>, unknown
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Tokens (B, n) and where they are predicted (B, n) -> the mean loss there."""
@@ -49,40 +41,7 @@ class Step(Work):
 
 
 def roberta(arch: str, shape: Shape, backend: str | None = None) -> tuple[nn.Module, Loss]:
-    """An architecture that fairseq knows, in its own class.
-
-    Args:
-        backend: of attention, for those of this package.
-    """
-    model = _build(arch, shape, backend)
-
-    def loss(tokens: Tensor, masked: Tensor) -> Tensor:
-        logits, _ = model(tokens, masked_tokens=masked)
-        return F.cross_entropy(logits.float(), tokens[masked])
-
-    return model, loss
-
-
-def require_stock_is_ours(shape: Shape) -> None:
-    """That fairseq's model and ours of the same weights give the same logits, on a few tokens.
-
-    Raises:
-        InputError: they differ by more than ``ALLOWED``.
-    """
-    few = Shape(**{**vars(shape), "layers": 1, "tokens": min(shape.tokens, 64)})
-    stock, ours = _build(FAIRSEQS, few, None).eval(), _build(ROBERTA.architecture("absolute"), few, "eager").eval()
-    ours.load_state_dict(stock.state_dict())
-    tokens = torch.randint(WORDS, few.symbols, (2, few.tokens), generator=torch.Generator().manual_seed(1))
-    with torch.no_grad():
-        expected, found = stock(tokens)[0], ours(tokens)[0]
-    error = ((found - expected).abs().max() / expected.abs().max()).item()
-    if not error <= ALLOWED:
-        raise InputError(
-            f"{FAIRSEQS} of fairseq differs from {ROBERTA.architecture('absolute')} of the same weights by {error:.2g}"
-        )
-
-
-def _build(arch: str, shape: Shape, backend: str | None) -> Any:
+    """Returns an architecture that fairseq knows, in its own class, and its loss; ``backend`` is for those of this package."""
     from ..models.options import build, dictionary_of
 
     options = Namespace(
@@ -95,4 +54,10 @@ def _build(arch: str, shape: Shape, backend: str | None) -> Any:
     )
     with torch.random.fork_rng():
         torch.manual_seed(1)
-        return build(arch, options, dictionary_of(shape.symbols))
+        model = build(arch, options, dictionary_of(shape.symbols))
+
+    def loss(tokens: Tensor, masked: Tensor) -> Tensor:
+        logits, _ = model(tokens, masked_tokens=masked)
+        return F.cross_entropy(logits.float(), tokens[masked])
+
+    return model, loss

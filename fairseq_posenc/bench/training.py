@@ -1,7 +1,8 @@
-"""``fairseq-train`` itself: data loading, logging and optimizer included, by what it logs."""
+"""``fairseq-train`` itself, timed by its log: data loading, logging and optimizer included."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -12,19 +13,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
-from ..data.databin import DatabinWriter
+from ..data.databin import DatabinWriter, files_of
+from ..ownership import own
 from ..runs.grid import Progress
-from ..vocabulary import EOS_ID
-from .shape import Shape
+from . import report
 from .step import WORDS
+from .steps import Contender
+from .work import Machine, Shape, timing
 
-INTERVAL = 5
-"""Updates per line of the log, each of which has the speed since the line before."""
-WARM_UP = 2
-"""Lines left out: the first has the start in it, the second what is compiled or cached on the way."""
-LINE = 512
-"""Tokens of a line of the generated data."""
+INTERVAL = 5  # updates per line of the log, each of which has the speed since the line before
+WARM_UP = 2  # lines left out: the first includes the start, the second what is compiled or cached on the way
+LEAST_UPDATES = INTERVAL * (WARM_UP + 1)  # with one line to time
+LINE = 512  # tokens of a line of the generated data
 PROGRAM = "from fairseq_cli.train import cli_main; cli_main()"
 OPTIMIZATION = """
     --optimizer adam --adam-betas (0.9,0.98) --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 1.0
@@ -35,54 +37,67 @@ OPTIMIZATION = """
 
 
 class Speed(NamedTuple):
-    """Of one run, without its warm-up."""
+    """The speed of one run, without its warm-up."""
 
     seconds: float  # per update
     tokens: float  # per update
     memory: float | None  # bytes: the peak on a GPU; on a CPU the whole process's
 
 
-def command(arch: str, backend: str | None, shape: Shape, data: Path, updates: int, more: Sequence[str]) -> list[str]:
-    """The flags of ``fairseq-train``.
+class Trainings:
+    """Times ``fairseq-train`` of a contender and of the baseline in turn, each run in a process of its own."""
+
+    def __init__(self, baseline: Contender, machine: Machine, args: argparse.Namespace, data: Path, locks: Sequence[int]) -> None:
+        self._baseline, self._machine, self._args, self._data, self._locks = baseline, machine, args, data, locks
+
+    def __call__(self, contender: Contender, shape: Shape, folder: Path, progress: Progress) -> dict[str, Any]:
+        """Returns ``ran``, ``refused`` and ``timings`` of a :data:`.report.Result`."""
+        runs = [[self._train(each, shape, folder / f"{name}.log", progress)
+                 for each, name in ((contender, "train"), (self._baseline, "baseline"))]
+                for _ in range(self._args.repeats)]  # fmt: skip
+        tokens, taken = runs[0][0].tokens, [own.memory for own, _ in runs if own.memory is not None]
+        seconds = [(own.seconds, other.seconds) for own, other in runs]
+        flops = shape.step_flops * tokens / shape.batch
+        found = timing(seconds, round(tokens), flops, max(taken, default=None), self._machine.peak)
+        return {"ran": contender.backend, "refused": None, "timings": {report.TRAINING: found}}
+
+    def _train(self, contender: Contender, shape: Shape, log: Path, progress: Progress) -> Speed:
+        device = self._machine.device
+        gpu = torch.cuda.get_device_properties(device).total_memory if self._machine.on_gpu else None
+        flags = {
+            "arch": contender.model,
+            "encoder-layers": shape.layers,
+            "encoder-embed-dim": shape.dim,
+            "encoder-ffn-embed-dim": shape.ffn_dim,
+            "encoder-attention-heads": shape.heads,
+            "max-positions": shape.tokens,
+            "tokens-per-sample": shape.tokens,
+            "batch-size": shape.sequences,
+            "max-update": self._args.updates,
+            "log-interval": INTERVAL,
+        }
+        more = ["--cpu"] if gpu is None else ["--device-id", str(device.index or 0), "--distributed-world-size", "1"]
+        more += ["--bf16"] if self._args.bf16 else []
+        if contender.expression is not None:
+            more += ["--attention-backend", contender.backend, *self._args.train_flags]
+        words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
+        progress(f"fairseq-train --arch {contender.model}")
+        return run([str(self._data), *words, *OPTIMIZATION.split(), *more], log, gpu, self._locks)
+
+
+def run(flags: Sequence[str], log: Path, device_bytes: int | None, locks: Sequence[int]) -> Speed:
+    """Runs ``fairseq-train`` in a process of its own.
 
     Args:
-        backend: of attention, for architectures of this package.
-        more: further flags.
-    """
-    sizes = {
-        "arch": arch,
-        "encoder-layers": shape.layers,
-        "encoder-embed-dim": shape.dim,
-        "encoder-ffn-embed-dim": shape.ffn_dim,
-        "encoder-attention-heads": shape.heads,
-        "max-positions": shape.tokens,
-        "tokens-per-sample": shape.tokens,
-        "batch-size": shape.sequences,
-        "max-update": updates,
-        "log-interval": INTERVAL,
-        **({} if backend is None else {"attention-backend": backend}),
-    }
-    return [
-        str(data),
-        *(word for name, value in sizes.items() for word in (f"--{name}", str(value))),
-        *OPTIMIZATION.split(),
-        *more,
-    ]
-
-
-def train(flags: list[str], log: Path, device_bytes: int | None, locks: Sequence[int], progress: Progress) -> Speed:
-    """Run ``fairseq-train`` in a process of its own.
-
-    Args:
-        log: what it prints is added there.
+        flags: its flags.
+        log: its output is appended to this file.
         device_bytes: a GPU's memory; None on a CPU.
         locks: file descriptors that the process holds open.
 
     Raises:
-        ChildProcessError: it failed; the message has the end of what it printed.
+        ChildProcessError: it failed; the message has the end of its output.
     """
-    quiet = {**os.environ, "PYTHONWARNINGS": "ignore"}  # fairseq's own, about releases of PyTorch to come
-    progress(f"fairseq-train --arch {flags[flags.index('--arch') + 1]}")
+    quiet = {**os.environ, "PYTHONWARNINGS": "ignore"}  # fairseq's own, about future releases of PyTorch
     with log.open("ab+") as stream:
         start = stream.seek(0, os.SEEK_END)
         command = [sys.executable, "-c", PROGRAM, *flags]
@@ -102,10 +117,10 @@ def train(flags: list[str], log: Path, device_bytes: int | None, locks: Sequence
 
 
 def read(output: str, process_bytes: int | None, device_bytes: int | None) -> Speed:
-    """What a run has logged.
+    """Returns the speed that a run has logged.
 
     Raises:
-        ChildProcessError: too little.
+        ChildProcessError: it has logged too little.
     """
     lines: list[dict[str, Any]] = [json.loads(found) for found in re.findall(r"train_inner\b[^{\n]*(\{.*\})", output)]
     timed = lines[WARM_UP:]
@@ -118,20 +133,17 @@ def read(output: str, process_bytes: int | None, device_bytes: int | None) -> Sp
     return Speed(sum(per_update) / len(per_update), tokens, used)
 
 
-def least_updates() -> int:
-    """With one line to time."""
-    return INTERVAL * (WARM_UP + 1)
-
-
 def write_data(folder: Path, symbols: int, tokens: int) -> None:
-    """A data-bin of ``tokens`` tokens drawn at random from ``symbols`` symbols: training data in lines of ``LINE``."""
+    """Writes a data-bin of ``tokens`` tokens drawn at random from ``symbols`` symbols: training data in lines of ``LINE``."""
     from ..models.options import dictionary_of
 
     folder.mkdir(exist_ok=True)
-    dictionary_of(symbols - 1).save(str(folder / "dict.txt"))  # the task adds <mask>
+    own(folder / "dict.txt", *files_of(folder / "train"))
+    dictionary = dictionary_of(symbols - 1)  # the task adds <mask>
+    dictionary.save(str(folder / "dict.txt"))
     lines = -(-tokens // LINE)
     ids = np.random.default_rng(1).integers(WORDS, symbols - 1, (lines, LINE))
-    ids[:, -1] = EOS_ID
+    ids[:, -1] = dictionary.eos()
     with DatabinWriter(folder / "train", np.dtype(np.uint16 if symbols < 65500 else np.uint32), symbols) as writer:
         writer.add(ids.reshape(-1), np.full(lines, LINE))
         writer.finish()

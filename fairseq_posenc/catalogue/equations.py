@@ -1,4 +1,4 @@
-"""The equation of a sum of schemes: one, with one scale, and where it stands."""
+"""The equation of a sum of schemes under one scale, and its source."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ PUBLISHED: dict[frozenset[str], tuple[str | None, str]] = {
 
 
 def source_of(positions: Positions) -> str:
-    """Where the equation stands; the parts' own sources where no paper has the sum."""
+    """Returns the source of the equation, or the parts' own sources if no paper has the sum."""
     _, source = _published(positions)
     return source or "; ".join(dict.fromkeys(scheme.source for scheme in positions.schemes))
 
 
 def equation_of(positions: Positions) -> str:
-    """What the words become and what the scores are; parts by semicolons."""
+    """Returns the equation of the word embeddings and of the scores; semicolons separate its parts."""
     equation, _ = _published(positions)
     parts = [scheme.equation for scheme in positions.schemes]
     return equation or "; ".join(parts if len(parts) == 1 else _one_score(parts, positions.settings.factor))

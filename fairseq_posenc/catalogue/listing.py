@@ -19,7 +19,7 @@ from ..families import ROBERTA, Architecture, architectures, expressions
 from ..schemes import REGISTRY, Positions, option_fields
 from .build import PROPERTIES, count, positions_of
 from .equations import equation_of, source_of
-from .properties import SOURCE, differing
+from .properties import differing
 
 COLUMNS = ("architecture", "positions", "equation", "source", *PROPERTIES, "backends", "parameters")
 NARROWEST = 16  # an equation's column, however narrow the terminal
@@ -42,7 +42,7 @@ def find(name: str | None = None, properties: Sequence[str] = ()) -> list[Row]:
         rows = [describe(architecture, positions_of(expression)) for architecture, expression in _matching(name)]
     rows = [row for row in rows if all(row[property_] for property_ in properties)]
     if not rows:
-        raise InputError(f"none is {' and '.join(properties)}" + (f" of those with {name} in their name" if name else ""))
+        raise InputError(f"no scheme is {' and '.join(properties)}" + (f" of those with {name} in their name" if name else ""))
     return rows
 
 
@@ -81,7 +81,7 @@ def _exact(name: str, pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]
 
 
 def _scheme(architecture: str) -> str:
-    """As the name says it."""
+    """The scheme in an architecture's name."""
     return architectures()[architecture].scheme
 
 
@@ -130,11 +130,11 @@ def as_markdown(rows: Sequence[Row], columns: Sequence[str] = COLUMNS) -> str:
         texts = {column: _text(row[column]).replace("|", "∣") for column in columns}
         for name, reason in differing(row):
             if name in texts:
-                notes.append(f"{len(notes) + 1}. {row['positions']}, {name}: {reason}.")
+                notes.append(f"{len(notes) + 1}. {row['positions']}, {name}; {reason}.")
                 texts[name] = f"{_text(not row[name])} / {texts[name]} ({len(notes)})"
         cells.append(list(texts.values()))
     table = tabulate(cells, columns, "github", disable_numparse=True)
-    return "\n".join([table, "", f"{SOURCE} / here:", "", *notes]) if notes else table
+    return "\n".join([table, "", "The paper / here:", "", *notes]) if notes else table
 
 
 def as_csv(rows: Sequence[Row]) -> str:
@@ -159,7 +159,7 @@ def card(row: Row) -> str:
     """Everything about one row, and the options of its schemes, fitted to the terminal."""
     facts = {name: _text(row[name]) for name in COLUMNS[2:]}
     for name, reason in differing(row):
-        facts[name] += f" ({_text(not row[name])} in {SOURCE}: {reason})"
+        facts[name] += f" ({_text(not row[name])} in {reason})"
     known, positions = option_fields(), positions_of(row["positions"])
     return "\n".join(
         [

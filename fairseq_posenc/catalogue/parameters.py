@@ -1,12 +1,13 @@
-"""The papers' tables of position parameters beside the numbers of the live modules, and what the schemes cost beside absolute.
+"""Compare the papers' tables of position parameters with the live modules, and the schemes' costs with that of absolute.
 
     fairseq-posenc parameters
     fairseq-posenc parameters --tokens 4096
 
-The complexity of a scheme is what it adds to the n²·h·d of a layer's attention, read off its equation and not quoted from the
-paper. Beside it stand the multiply-adds of all matrix products of a live encoder of base size (12 layers, 12 heads, D = 768) on
-one sequence, and their ratio to those of absolute positions. They are counted, not timed, in the eager backend, where a relative
-table meets every query or key at all 2n - 1 offsets. Sums, products and biases taken element by element are not among them.
+The paper's complexity is the storage at run time of m layers, with d for our D = h·d and one table for all h heads. The
+operations are what a scheme adds to the n²·h·d of a layer's attention by its equation, for heads of dimension d. The
+multiply-adds are those of all matrix products of a live encoder of base size (12 layers, 12 heads, D = 768) on one sequence,
+counted in the eager backend, where a relative table meets every query or key at all 2n - 1 offsets. Sums, products and biases
+taken element by element are not among them.
 """
 
 from __future__ import annotations
@@ -31,18 +32,19 @@ class Published(NamedTuple):
     expression: str
     options: dict[str, Any]
     parameters: int  # the paper's: n = 512, D = 768, 12 layers of 12 heads
-    complexity: str  # per layer, of n tokens and h heads of dimension d
+    complexity: str  # the paper's: storage at run time of m layers, where d is the model's dimension
+    operations: str  # per layer, of n tokens and h heads of dimension d
 
 
 HUANG = (
-    Published("Absolute", "absolute", {}, 393_216, "n·h·d, once"),
-    Published("Shaw (a^K only)", "shaw", {"shaw_terms": "keys"}, 785_664, "n²·h·d"),
-    Published("Raffel", "raffel", {}, 12_276, "n²·h"),
-    Published("M2", "m2", {}, 12_276, "n²·h"),
-    Published("M4", "m4", {}, 785_664, "n²·h·d"),
-    Published("M4M", "m4m", {}, 785_664, "n²·h·d"),
-    Published("DeBERTa", "deberta", {}, 834_816, "n²·h·d + n·d²"),
-    Published("TUPE", "untied+raffel", {"untied_form": "head", "raffel_scaled": False}, 454_644, "n²·d + n·d²"),
+    Published("Absolute", "absolute", {}, 393_216, "O(nd)", "n·h·d, once"),
+    Published("Shaw (a^K only)", "shaw", {"shaw_terms": "keys"}, 785_664, "O(m n² d/h)", "n²·h·d"),
+    Published("Raffel", "raffel", {}, 12_276, "O(m n²)", "n²·h"),
+    Published("M2", "m2", {}, 12_276, "O(m n²)", "n²·h"),
+    Published("M4", "m4", {}, 785_664, "O(m n² d/h)", "n²·h·d"),
+    Published("M4M", "m4m", {}, 785_664, "O(m n² d/h)", "n²·h·d"),
+    Published("DeBERTa", "deberta", {}, 834_816, "O(m n² d/h)", "n²·h·d + n·d²"),
+    Published("TUPE", "untied+raffel", {"untied_form": "head", "raffel_scaled": False}, 454_644, "O(m n² d/h)", "n²·d + n·d²"),
 )
 
 # Wennberg & Henter 2021, Table 2: 12 layers of 12 heads, D = 768. By model, n and the width of the embeddings.
@@ -52,7 +54,7 @@ WENNBERG: tuple[tuple[str, str, dict[str, Any], tuple[int, ...]], ...] = (
     ("Ke et al. (TUPE)", "untied", {"untied_form": "equation"}, (4_325_376, 1_572_864, 98_304)),
     ("TISA (S = 5)", "tisa", {}, (2_160, 2_160, 2_160)),
 )
-COSTS = ("scheme", "positions", "complexity", "million multiply-adds", "÷ absolute")
+COSTS = ("scheme", "positions", "the paper's complexity", "operations", "million multiply-adds", "÷ absolute")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,8 +79,8 @@ def main(args: argparse.Namespace) -> None:
         "here, have two. The last column leaves out the second.\n"
     )
     show(
-        "What they add to the n²·h·d of a layer's attention by their equations (h heads of dimension d), and the multiply-adds\n"
-        f"of all matrix products of the live encoder, n = {args.tokens} (eager; nothing that is taken element by element)\n"
+        "The paper's complexity (storage of m layers; its d is h·d here), the operations that equations add to the n²·h·d of\n"
+        f"a layer's attention, and the multiply-adds of all matrix products of the live encoder, n = {args.tokens} (eager)\n"
     )
     show(tabulate(costs(args.tokens), COSTS, format_, intfmt=",", floatfmt=".3f"))
     show("\nWennberg & Henter 2021, Table 2 (paper / here)\n")
@@ -95,11 +97,11 @@ def huang() -> list[tuple[str, str, int, int, int]]:
     return rows
 
 
-def costs(n: int) -> list[tuple[str, str, str, int, float]]:
-    """The same schemes: complexity, an encoder's multiply-adds on ``n`` tokens in millions, and their ratio to absolute's."""
+def costs(n: int) -> list[tuple[str, str, str, str, int, float]]:
+    """The same schemes: both complexities, an encoder's multiply-adds on ``n`` tokens in millions, their ratio to absolute's."""
     counts = [multiply_adds(row.expression, n, row.options) for row in HUANG]
     return [
-        (row.name, row.expression, row.complexity, round(own / 1e6), own / counts[0])
+        (row.name, row.expression, row.complexity, row.operations, round(own / 1e6), own / counts[0])
         for row, own in zip(HUANG, counts, strict=True)
     ]
 

@@ -10,8 +10,8 @@ with _large, _xlarge, _xxlarge and _tiny; other sums are trained by --arch rober
 
 The properties are those of Wennberg & Henter 2021, Table 1, taken from the live modules at base size (12 layers, 12 heads,
 D = 768, n = 512) unless another is named. Parameter-efficient means fewer parameters than learned absolute positions have. Where
-the overview of Dufter et al. 2022 has the opposite of a property, the table with --markdown and the view of one scheme say so,
-and why.
+that table or the overview of Dufter et al. 2022 has the opposite of a property, the table with --markdown and the view of one
+scheme report it, with the reason.
 """
 
 from __future__ import annotations

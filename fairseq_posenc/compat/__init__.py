@@ -22,14 +22,13 @@ def apply() -> None:
         distributed,
         hydra_1_0,
         layers,
-        runs,
-        texts,
+        logs,
+        programs,
         training,
         user_dir,
-        using,
     )
 
-    for room in (hydra_1_0, checkpoints, data, blocks, distributed, layers, training, runs, using, texts, user_dir):
+    for room in (hydra_1_0, checkpoints, data, blocks, distributed, layers, training, logs, programs, user_dir):
         for patch in room.PATCHES:
             patch()
 

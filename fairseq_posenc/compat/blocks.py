@@ -81,7 +81,7 @@ def cut_long_lines() -> None:
 
     ``--sample-break-mode complete``, ``complete_doc`` and ``eos`` keep a line whole, however long, and drop a block longer than
     the model's positions: models that take any length would see other data than those that do not, and a line of 200 kB
-    would be one block. Can go when fairseq cuts them.
+    would be one block. Can be removed when fairseq cuts them.
     """
     from fairseq.tasks import language_modeling, masked_lm
 

@@ -1,20 +1,19 @@
 """Data directories and their readers."""
 
 import atexit
-import functools
 import os
 import queue
 import threading
 import time
 import types
 import weakref
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 
 import numpy as np
 
 from fairseq_posenc import mmap_index
-from fairseq_posenc.compat.view import View
+from fairseq_posenc.compat.view import View, wrap
 from fairseq_posenc.errors import InputError
 
 LOOKED_AT = 1 << 24
@@ -28,7 +27,7 @@ LAST_BATCH = 10.0
 def numpy_names() -> None:
     """Supply ``np.int``, ``np.float`` and ``np.compat.long``, removed by NumPy 1.24 and 2.0, to the modules that use them.
 
-    Without the last, ``--sample-break-mode eos`` and ``translation`` do not run. Can go when fairseq says ``int``.
+    Without the last, ``--sample-break-mode eos`` and ``translation`` do not run. Can be removed when fairseq says ``int``.
     """
     from fairseq.data import data_utils, language_pair_dataset, token_block_dataset
     from fairseq.modules import dynamic_crf_layer
@@ -42,14 +41,12 @@ def explain_dictionaries() -> None:
     """Name a dict.txt that is missing or cannot be read, and say what to do.
 
     fairseq passes on a bare FileNotFoundError, raises Exception and RuntimeError about the encoding and about
-    duplicate symbols, and names no file. Can go when fairseq says it.
+    duplicate symbols, and names no file. Can be removed when fairseq says it.
     """
     from fairseq.data import Dictionary
 
-    add_from_file = Dictionary.add_from_file
-
-    @functools.wraps(add_from_file)
-    def explained(self, f):
+    @wrap(Dictionary, "add_from_file")
+    def explained(add_from_file, self, f):
         if not isinstance(f, str):
             return add_from_file(self, f)
         try:
@@ -63,27 +60,24 @@ def explain_dictionaries() -> None:
         except OSError:
             raise
         except Exception as error:  # fairseq raises nothing narrower
-            reason = "it is not UTF-8" if "Incorrect encoding" in str(error) else " ".join(str(error).split(". ")[0].split())
+            reason = " ".join(str(error).split(". ")[0].split())
             raise InputError(
-                f"{f} cannot be read as a dictionary: {reason}. Each line holds a symbol, a space and a count, and each symbol "
-                "appears once: copy the file again from where the data was prepared."
+                f"{f} cannot be read as a dictionary: {reason}. It is UTF-8, each line holds a symbol, a space and a count, and "
+                "each symbol appears once: copy the file again from where the data was prepared."
             ) from error
-
-    Dictionary.add_from_file = explained
 
 
 def refuse_damaged_data() -> None:
     """Compare a .bin file with its .idx and with the dictionary when it is opened, and name what does not fit.
 
     fairseq opens them, and fails at the first item that is not there, hours later, with "buffer is smaller than requested size";
-    an id that the dictionary has not is an IndexError, and on a GPU "device-side assert triggered". Can go when fairseq looks.
+    an id that the dictionary has not is an IndexError, and on a GPU "device-side assert triggered". Can be removed when
+    fairseq looks.
     """
     from fairseq.data import indexed_dataset
 
-    make_dataset = indexed_dataset.make_dataset
-
-    @functools.wraps(make_dataset)
-    def checked(path, impl, fix_lua_indexing=False, dictionary=None):
+    @wrap(indexed_dataset, "make_dataset")
+    def checked(make_dataset, path, impl, fix_lua_indexing=False, dictionary=None):
         if indexed_dataset.MMapIndexedDataset.exists(path):
             kind = indexed_dataset.infer_dataset_impl(path)
             if kind is None:
@@ -93,8 +87,6 @@ def refuse_damaged_data() -> None:
                 if dictionary is not None:
                     _require_known(path, dtype, len(dictionary))
         return make_dataset(path, impl, fix_lua_indexing, dictionary)
-
-    indexed_dataset.make_dataset = checked
 
 
 def _require_whole(prefix: str) -> np.dtype:
@@ -161,49 +153,49 @@ class ClosableQueue(queue.Queue):
                 return super().put(item, timeout=0.1)
 
 
-def end_reading_ahead() -> None:
-    """End the threads that read batches ahead when training ends, and at the latest at exit.
+readers: weakref.WeakSet[threading.Thread] = weakref.WeakSet()  # of fairseq's iterators
+
+
+def readers_that_can_end() -> None:
+    """Let the threads that read batches ahead be ended: by :func:`ending_readers`, and at the latest at exit.
 
     fairseq leaves it to Python, which ends a daemon thread wherever it is: inside PyTorch that is "terminate called without
-    an active exception" and status -6, of a training that ended within an epoch and had saved everything. Can go when
+    an active exception" and status -6, of a training that ended within an epoch and had saved everything. Can be removed when
     fairseq ends them.
     """
     from fairseq.data import iterators
-    from fairseq.distributed import utils
 
-    create_consumer, call_main = iterators.BufferedIterator._create_consumer, utils.call_main
-    readers: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
-
-    @functools.wraps(create_consumer)
-    def create_and_remember(self):
+    @wrap(iterators.BufferedIterator, "_create_consumer")
+    def create_and_remember(create_consumer, self):
         create_consumer(self)
         readers.add(self._consumer)
 
-    def end(ending: Iterable[threading.Thread]) -> None:
-        for reader in ending:
-            reader._max_len = 0  # it stops after the batch that it is at
-            reader._queue.closed = True
-        for reader in ending:
-            reader.join(LAST_BATCH)
-
-    @functools.wraps(call_main)
-    def call_and_end(*args, **kwargs):
-        others = set(readers)
-        try:
-            return call_main(*args, **kwargs)
-        finally:
-            end(set(readers) - others)
-
     iterators.queue = View(queue, Queue=ClosableQueue)
-    iterators.BufferedIterator._create_consumer = create_and_remember
-    utils.call_main = call_and_end
-    atexit.register(lambda: end(set(readers)))
+    atexit.register(lambda: _end(set(readers)))
+
+
+@contextmanager
+def ending_readers() -> Iterator[None]:
+    """End the threads that read ahead for iterators which are made while this is open."""
+    others = set(readers)
+    try:
+        yield
+    finally:
+        _end(set(readers) - others)
+
+
+def _end(ending: Iterable[threading.Thread]) -> None:
+    for reader in ending:
+        reader._max_len = 0  # it stops after the batch that it is at
+        reader._queue.closed = True
+    for reader in ending:
+        reader.join(LAST_BATCH)
 
 
 def log_waiting_for_data() -> None:
     """Log ``data_wait`` with the training's statistics: the share of the time that it waits for its next batches.
 
-    Where it is not near 0, more ``--num-workers`` help, and a faster model does not. Can go when fairseq logs it.
+    Where it is not near 0, more ``--num-workers`` help, and a faster model does not. Can be removed when fairseq logs it.
     """
     from fairseq.data import iterators
     from fairseq.logging import metrics
@@ -219,4 +211,4 @@ def log_waiting_for_data() -> None:
     iterators.GroupedIterator = TimedIterator
 
 
-PATCHES = (numpy_names, explain_dictionaries, refuse_damaged_data, end_reading_ahead, log_waiting_for_data)
+PATCHES = (numpy_names, explain_dictionaries, refuse_damaged_data, readers_that_can_end, log_waiting_for_data)

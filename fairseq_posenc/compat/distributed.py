@@ -1,89 +1,81 @@
 """Several processes without GPUs."""
 
-import functools
 import os
 import socket
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from fairseq_posenc.compat.view import wrap
 
-def processes_without_gpus() -> None:
-    """Let ``--cpu --distributed-world-size N`` start N processes.
 
-    fairseq counts GPUs to know how many processes to start, and asserts that there are as many as the world is large. Can go
-    when fairseq asks ``--cpu`` first.
+def start_processes(call_main: Callable, cfg: Any, main: Callable, **kwargs: Any) -> None:
+    """fairseq's ``call_main``, which also starts the processes of ``--cpu --distributed-world-size N``.
+
+    fairseq counts GPUs to know how many processes to start, and asserts that there are as many as the world is large. Can be
+    removed when fairseq asks ``--cpu`` first.
     """
     from fairseq.distributed import utils
 
-    call_main = utils.call_main
-
-    @functools.wraps(call_main)
-    def call_without_gpus(cfg, main, **kwargs):
-        distributed = cfg.distributed_training
-        launched = "RANK" in os.environ or distributed.distributed_init_method or distributed.distributed_port > 0
-        if not without_gpus(cfg) or distributed.distributed_world_size == 1 or launched:
-            return call_main(cfg, main, **kwargs)
-        distributed.distributed_init_method = f"tcp://localhost:{free_port()}"
-        distributed.distributed_rank = None  # each process gets its own
-        torch.multiprocessing.spawn(
-            utils.distributed_main, args=(main, cfg, {"start_rank": 0, **kwargs}), nprocs=distributed.distributed_world_size
-        )
-
-    utils.call_main = call_without_gpus
+    distributed = cfg.distributed_training
+    launched = "RANK" in os.environ or distributed.distributed_init_method or distributed.distributed_port > 0
+    if not without_gpus(cfg) or distributed.distributed_world_size == 1 or launched:
+        call_main(cfg, main, **kwargs)
+        return
+    distributed.distributed_init_method = f"tcp://localhost:{free_port()}"
+    distributed.distributed_rank = None  # each process gets its own
+    torch.multiprocessing.spawn(
+        utils.distributed_main, args=(main, cfg, {"start_rank": 0, **kwargs}), nprocs=distributed.distributed_world_size
+    )
 
 
 def gloo_without_gpus() -> None:
-    """Communicate by gloo where no GPU is used, since NCCL, fairseq's default, needs one. Can go when fairseq does so."""
+    """Communicate by gloo where no GPU is used, since NCCL, fairseq's default, needs one.
+
+    Can be removed when fairseq does so.
+    """
     from fairseq.distributed import utils
 
-    init = utils.distributed_init
-
-    @functools.wraps(init)
-    def init_with_gloo(cfg):
+    @wrap(utils, "distributed_init")
+    def init_with_gloo(init, cfg):
         if without_gpus(cfg):
             cfg.distributed_training.distributed_backend = "gloo"
         return init(cfg)
-
-    utils.distributed_init = init_with_gloo
 
 
 def data_parallel_without_gpus() -> None:
     """Give PyTorch's DistributedDataParallel no device where the model is on the CPU; it refuses the GPU that fairseq names.
 
-    Can go when fairseq leaves the device out.
+    Can be removed when fairseq leaves the device out.
     """
-    from fairseq.models import distributed_fairseq_model as module
+    from fairseq.models import distributed_fairseq_model
 
-    wrap = module.DistributedDataParallel
+    wrapper = distributed_fairseq_model.DistributedDataParallel
 
     def data_parallel(module: torch.nn.Module, device_ids: Any = None, output_device: Any = None, **options: Any):
         if next(module.parameters()).device.type == "cpu":
             device_ids = output_device = None
-        return wrap(module=module, device_ids=device_ids, output_device=output_device, **options)
+        return wrapper(module=module, device_ids=device_ids, output_device=output_device, **options)
 
-    module.DistributedDataParallel = data_parallel
+    distributed_fairseq_model.DistributedDataParallel = data_parallel
 
 
 def gather_objects_without_gpus() -> None:
     """Gather Python objects (logging outputs that cannot be summed) through PyTorch where there is no GPU for a buffer.
 
-    Can go when fairseq's buffer is on the device of the process group.
+    Can be removed when fairseq's buffer is on the device of the process group.
     """
     from fairseq.distributed import utils
 
-    all_gather_list = utils.all_gather_list
-
-    @functools.wraps(all_gather_list)
-    def gather(data, group=None, max_size=16384):
+    @wrap(utils, "all_gather_list")
+    def gather(all_gather_list, data, group=None, max_size=16384):
         group = utils.get_global_group() if group is None else group
         if torch.distributed.get_backend(group) != "gloo":
             return all_gather_list(data, group, max_size)
         gathered = [None] * utils.get_world_size(group)
         torch.distributed.all_gather_object(gathered, data, group=group)
         return gathered
-
-    utils.all_gather_list = gather
 
 
 def without_gpus(cfg: Any) -> bool:
@@ -98,9 +90,4 @@ def free_port() -> int:
         return sock.getsockname()[1]
 
 
-PATCHES = (
-    processes_without_gpus,
-    gloo_without_gpus,
-    data_parallel_without_gpus,
-    gather_objects_without_gpus,
-)
+PATCHES = (gloo_without_gpus, data_parallel_without_gpus, gather_objects_without_gpus)

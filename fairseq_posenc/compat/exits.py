@@ -6,17 +6,21 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
+from omegaconf.errors import MissingMandatoryValue
 from torch import distributed
 
+from fairseq_posenc.errors import InputError, flag_of, sentence
+
 REFUSED = 2  # exit status
+INTERRUPTED = 130  # exit status after Ctrl-C
 GRACE_SECONDS = 10.0  # seconds; a launcher ends all processes of a host soon after the first has ended
 
 
-def refuse(refusal: str, program: str | None = None) -> NoReturn:
+def refuse(refusal: str, program: str | None = None, status: int = REFUSED) -> NoReturn:
     """End a process before the processes have met: the first process on each host says why, as ``program``."""
     if not left_to_the_first(int(os.environ.get("LOCAL_RANK", "0"))):
         print(f"{program or Path(sys.argv[0]).name}: {refusal}", file=sys.stderr, flush=True)
-    sys.exit(REFUSED)
+    sys.exit(status)
 
 
 def left_to_the_first(local_rank: int) -> bool:
@@ -31,4 +35,18 @@ def leave_together(status: int) -> NoReturn:
     """Exit with the other processes of the run: a launcher ends all when one has ended, while another may be reporting why."""
     if distributed.is_initialized():
         distributed.barrier()
+        distributed.destroy_process_group()  # whose threads may abort a process that exits with them
     sys.exit(status)
+
+
+def reason_for_user(error: Exception) -> str | None:
+    """What the user can mend, in one sentence; None where the error is a fault of the program."""
+    if isinstance(error, MissingMandatoryValue):
+        return f"{flag_of(error.key)} ({error.full_key}) is missing"
+    if isinstance(error, FloatingPointError):
+        return f"training has diverged ({error}): lower --lr, warm up for longer (--warmup-updates), or clip (--clip-norm)"
+    # Where a text, a data-bin or a flag cannot be used, fairseq raises Exception itself, as nothing else does; where a package
+    # is not installed, ImportError with advice.
+    if isinstance(error, (InputError, OSError)) or type(error) in (Exception, ImportError):
+        return sentence(error)
+    return None

@@ -1,23 +1,23 @@
 """Patches for Hydra 1.0, applied once it is imported."""
 
-import functools
-import os
 import pkgutil
-import sys
 import traceback
 from collections.abc import Iterator
 from importlib.machinery import FileFinder
+from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from fairseq_posenc.compat.view import View
+from fairseq_posenc.compat.exits import refuse
+from fairseq_posenc.compat.view import View, wrap
+from fairseq_posenc.errors import suggestion
 
 
 def find_plugins() -> None:
     """Let Hydra scan its plugins.
 
     Hydra calls ``FileFinder.find_module``, removed in Python 3.12, on what ``pkgutil.walk_packages`` yields; its plugin
-    scanner gets a ``pkgutil`` whose finders have it. Can go with Hydra 1.2.
+    scanner gets a ``pkgutil`` whose finders have it. Can be removed with Hydra 1.2.
     """
     if hasattr(FileFinder, "find_module"):
         return
@@ -41,7 +41,7 @@ def report_errors() -> None:
     """Let Hydra print what went wrong in a run.
 
     It calls ``traceback.print_exception(etype=None, ...)``, a parameter that Python 3.10 renamed, so that every error ended in
-    a TypeError about it. Can go with Hydra 1.1.
+    a TypeError about it. Can be removed with Hydra 1.1.
     """
     from hydra._internal import utils
 
@@ -49,31 +49,6 @@ def report_errors() -> None:
         traceback.print_exception(type(value), value, tb)
 
     utils.print_exception = print_exception
-
-
-def one_save_dir_per_job() -> None:
-    """Refuse two jobs of a multirun that train in one folder, where the second would continue the model of the first.
-
-    Can go when fairseq refuses to continue from a checkpoint of another model or seed.
-    """
-    from fairseq.distributed import utils
-
-    call_main = utils.call_main
-    jobs: dict[str, int] = {}
-
-    @functools.wraps(call_main)
-    def call_main_of_job(cfg, main, **kwargs):
-        job = job_number()
-        if job is not None and not cfg.checkpoint.no_save:
-            before = jobs.setdefault(os.path.abspath(cfg.checkpoint.save_dir), job)
-            if before != job:
-                sys.exit(
-                    f"jobs {before} and {job} of this multirun have one checkpoint.save_dir, {cfg.checkpoint.save_dir}. Give a "
-                    "relative one, which is then in the folder of each job."
-                )
-        call_main(cfg, main, **kwargs)
-
-    utils.call_main = call_main_of_job
 
 
 def job_number() -> int | None:
@@ -95,4 +70,24 @@ def instead_of_timestamped_folder() -> str | None:
     return None if "${now:" not in folder else f"hydra.{key}.dir={'.' if key == 'run' else 'multirun'}"
 
 
-PATCHES = (find_plugins, report_errors, one_save_dir_per_job)
+def named_where_missing() -> None:
+    """Name a configuration that is missing, and those that are in its folder.
+
+    fairseq gives its own defaults the name of the configuration, so that Hydra always finds one. Can be removed when it
+    names them differently.
+    """
+    import fairseq
+    from fairseq.dataclass import initialize
+    from hydra._internal.utils import get_args
+
+    @wrap(initialize, "hydra_init")
+    def init_or_refuse(hydra_init, cfg_name: str = "config") -> None:
+        args, name = get_args(), cfg_name.removesuffix(".yaml")
+        folders = [*map(Path, filter(None, [args.config_dir])), Path(fairseq.__file__).with_name("config")]
+        if args.config_path is None and not any((folder / f"{name}.yaml").exists() for folder in folders):
+            present = sorted(path.stem for path in folders[0].glob("*.yaml"))
+            refuse(f"--config-name {name}: {suggestion(name, present)}{folders[0]} has {', '.join(present) or 'none'}")
+        hydra_init(cfg_name)
+
+
+PATCHES = (find_plugins, report_errors, named_where_missing)

@@ -9,13 +9,18 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 PATCHED_PACKAGES = ("fairseq", "hydra")
+UNHELPFUL_LOGGERS = (
+    "fairseq.tasks.text_to_speech",  # advises every command to install tensorboardX
+    "DeepSpeed",  # which fairseq imports where it is installed: warns that it finds no GPU
+)
 
 
 @contextmanager
 def importable() -> Iterator[None]:
     """While this is open, fairseq and Hydra can be imported; afterwards the standard library is as it was."""
     with ExitStack() as stack:
-        stack.enter_context(no_advice_on_tensorboardx())
+        for name in UNHELPFUL_LOGGERS:
+            stack.enter_context(silent(name))
         if sys.version_info >= (3, 11):
             stack.enter_context(dataclasses_as_defaults())
         if sys.version_info >= (3, 13):
@@ -31,7 +36,7 @@ def dataclasses_as_defaults() -> Iterator[None]:
     not do, because fairseq reads ``field.default``; so these two packages' dataclasses get back the identity hash of
     ``object``. Classes of other packages that happen to be imported meanwhile are not touched.
 
-    Needed from Python 3.11; can go when fairseq and Hydra use default factories (Hydra 1.3 does; fairseq requires 1.0).
+    Needed from Python 3.11; can be removed when fairseq and Hydra use default factories (Hydra 1.3 does; fairseq requires 1.0).
     """
     original = dataclasses.dataclass
 
@@ -54,7 +59,7 @@ def dataclasses_as_defaults() -> Iterator[None]:
 def typing_io() -> Iterator[None]:
     """Supply ``typing.io``, from which antlr4 4.8 (Hydra's parser of overrides) takes ``TextIO``.
 
-    Needed from Python 3.13, which removed it; can go with antlr4 4.9, which Hydra 1.1 uses.
+    Needed from Python 3.13, which removed it; can be removed with antlr4 4.9, which Hydra 1.1 uses.
     """
     module = types.ModuleType("typing.io")
     module.TextIO = typing.TextIO
@@ -67,12 +72,12 @@ def typing_io() -> Iterator[None]:
 
 
 @contextmanager
-def no_advice_on_tensorboardx() -> Iterator[None]:
-    """Keep fairseq's text-to-speech task from advising every command to install tensorboardX, which nothing else needs.
+def silent(name: str) -> Iterator[None]:
+    """Keep a logger from giving advice to every command that imports fairseq.
 
-    Can go when fairseq logs this only where that task is used.
+    Can be removed when fairseq imports its text-to-speech task and DeepSpeed only where they are used.
     """
-    logger = logging.getLogger("fairseq.tasks.text_to_speech")
+    logger = logging.getLogger(name)
     before, logger.disabled = logger.disabled, True
     try:
         yield

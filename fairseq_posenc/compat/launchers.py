@@ -1,11 +1,12 @@
-"""The processes that started this one, and the end of training when one of them is gone."""
+"""The processes that started this one, and its end when one of them has ended."""
 
 import logging
 import multiprocessing
 import os
+import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import time
+from contextlib import suppress
 from pathlib import Path
 
 logger = logging.getLogger(__name__)
@@ -14,31 +15,28 @@ NAMES = {"torchrun", "torch.distributed.run", "torch.distributed.launch", "deeps
 POLL_SECONDS = 1.0  # seconds
 
 
-@contextmanager
-def ending_with_its_launcher() -> Iterator[None]:
-    """While this is open, end this process when a launcher that started it ends.
+STARTED = getattr(sys.modules.get("_fairseq_posenc_hook"), "STARTED", (os.getpid(), os.getppid()))  # this process, its parent
+
+_watcher = threading.Thread()
+
+
+def watch() -> None:
+    """End this process from now on as soon as a launcher that started it ends, or at once if it has ended already.
 
     Killed by ``kill -9``, torchrun, ``deepspeed`` and the parent of spawned processes leave their processes behind, which would
     hold their GPUs and write into the folder where a restart trains. A process that no launcher started, by a shell perhaps,
     outlives whatever started it.
     """
-    above = launchers()
-    done = threading.Event()
-    if above:
-        threading.Thread(target=_watch, args=(above, done), name="launchers", daemon=True).start()
-    try:
-        yield
-    except KeyboardInterrupt:  # PyTorch handles it in the processes that it spawns
-        _say_who_is_gone(above)
-        raise
-    finally:
-        done.set()
+    global _watcher
+    pids = launchers()
+    if pids and not _watcher.is_alive():
+        _watcher = threading.Thread(target=_watch, args=(pids,), name="launchers", daemon=True)
+        _watcher.start()
 
 
 def launchers() -> list[int]:
     """Process ids: the parent, if it is a launcher, and its parent, if it is one too, and so on."""
-    pids = []
-    pid = os.getppid()
+    pids, pid = [], STARTED[1] if STARTED[0] == os.getpid() else os.getppid()  # the latter in a process that was forked
     if multiprocessing.parent_process() is not None or "TORCHELASTIC_RUN_ID" in os.environ:
         pids, pid = [pid], _parent(pid)
     while pid and _is_launcher(pid):
@@ -46,23 +44,26 @@ def launchers() -> list[int]:
     return pids
 
 
-def _watch(above: list[int], done: threading.Event) -> None:
-    while not done.wait(POLL_SECONDS):
-        if _say_who_is_gone(above):
-            os._exit(1)  # not sys.exit: the main thread may be waiting for a process that will never answer
+def _watch(pids: list[int]) -> None:
+    while not have_ended(pids):
+        time.sleep(POLL_SECONDS)
+    os._exit(1)  # not sys.exit: the main thread may be waiting for a process that will never answer
 
 
-def _say_who_is_gone(above: list[int]) -> bool:
-    """Whether any is. An orphan gets another parent, and so does a launcher whose own is gone; ids used again do not matter."""
-    now = [os.getppid(), *map(_parent, above[:-1])] if above else []
-    gone = [before for before, found in zip(above, now, strict=True) if before != found]
-    if gone:
+def have_ended(pids: list[int]) -> bool:
+    """Whether any of these launchers has ended, which is logged.
+
+    A process whose parent has ended gets another parent.
+    """
+    parents = [os.getppid(), *map(_parent, pids[:-1])] if pids else []
+    ended = [before for before, now in zip(pids, parents, strict=True) if before != now]
+    if ended:
         with suppress(Exception):  # whoever read the log may be gone as well
             logger.error(
-                f"the launcher of this process (process {gone[0]}) has ended; so that no restart is disturbed, this one ends. "
+                f"the launcher of this process (process {ended[0]}) has ended; so that no restart is disturbed, this one ends. "
                 "The same command continues from the last checkpoint."
             )
-    return bool(gone)
+    return bool(ended)
 
 
 def _parent(pid: int) -> int | None:

@@ -6,18 +6,19 @@ like such data (:mod:`.stand_ins`).
 """
 
 import argparse
+import io
 import os
 import pathlib
 import pickle
 import re
 import typing
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from typing import IO, Any
 
 import torch
+from torch.serialization import safe_globals
 
+from fairseq_posenc.compat.opcodes import require_bounded
 from fairseq_posenc.compat.stand_ins import (
     Array,
     Config,
@@ -32,6 +33,8 @@ from fairseq_posenc.compat.stand_ins import (
     settle,
 )
 from fairseq_posenc.errors import InputError
+
+LEGACY_PICKLES = 5  # in the format before PyTorch 1.6: magic number, version, system, content, keys of the tensors
 
 
 class Unreadable(InputError, RuntimeError):
@@ -61,7 +64,7 @@ def load(file: Any, map_location: Any = "cpu", **options: Any) -> Any:
             return load(opened, map_location, **options)
     name = getattr(file, "name", "data from another process")
     try:
-        _require_uncompressed(file)
+        _inspect(file, verify=not isinstance(file, io.BytesIO))  # which another process has sent: no disk has changed it
         with safe_globals(allowed_types()):
             return settle(torch.load(file, map_location=map_location, **{**options, "weights_only": True}))
     except MemoryError:
@@ -89,27 +92,45 @@ def load(file: Any, map_location: Any = "cpu", **options: Any) -> Any:
         ) from error
 
 
-def _require_uncompressed(file: Any) -> None:
-    """``torch.save`` never compresses; a small file that did could fill the memory."""
-    start = file.tell()
-    if zipfile.is_zipfile(file):
-        with zipfile.ZipFile(file) as archive:
-            inside = sum(entry.file_size for entry in archive.infolist())
-        if inside > file.seek(0, os.SEEK_END):
-            raise Refused("is compressed")
-    file.seek(start)
-
-
-def peek(path: str | os.PathLike) -> Any:
+def peek(path: str | os.PathLike, verify: bool = False) -> Any:
     """What a checkpoint holds, as :func:`load` returns it, with tensors left on disk if the format allows.
+
+    Args:
+        path: the file.
+        verify: whether the file's checksums are compared, for which all of it is read.
 
     Raises:
         Exception: whatever damaged files and other kinds of files raise.
     """
     with open(path, "rb") as file:
-        _require_uncompressed(file)
+        is_zip = _inspect(file, verify)
     with safe_globals(allowed_types()):
-        return settle(torch.load(str(path), map_location="cpu", mmap=zipfile.is_zipfile(path), weights_only=True))
+        return settle(torch.load(str(path), map_location="cpu", mmap=is_zip, weights_only=True))
+
+
+def _inspect(file: IO[bytes], verify: bool) -> bool:
+    """Refuse what ``torch.load`` would be busy with without end, and with ``verify`` what has changed since it was written.
+
+    ``torch.save`` never compresses; a small file that did could fill the memory. Returns whether the file is a zip archive; in
+    the format before PyTorch 1.6, which has no checksums, pickles come first.
+    """
+    start = file.tell()
+    is_zip = file.read(4) == b"PK\3\4"  # as PyTorch decides
+    file.seek(start)
+    if is_zip:
+        with zipfile.ZipFile(file) as archive:
+            if sum(entry.file_size for entry in archive.infolist()) > file.seek(0, os.SEEK_END):
+                raise Refused("is compressed")
+            if verify and (damaged := archive.testzip()):
+                raise zipfile.BadZipFile(f"{damaged} does not have its checksum")
+        file.seek(start)
+        # PyTorch's own reader finds the pickle: zipfile could be shown another one of the same name.
+        require_bounded(io.BytesIO(torch._C.PyTorchFileReader(file).get_record("data.pkl")))
+    else:
+        for _ in range(LEGACY_PICKLES):
+            require_bounded(file)
+    file.seek(start)
+    return is_zip
 
 
 def refused_type(message: str) -> str | None:
@@ -118,36 +139,25 @@ def refused_type(message: str) -> str | None:
     return next(filter(None, found.groups())) if found else None
 
 
-@contextmanager
-def safe_globals(types: dict[str, Any]) -> Iterator[None]:
-    """Allow these types under these names, and afterwards only what was allowed before."""
-    before = torch.serialization.get_safe_globals()
-    torch.serialization.add_safe_globals([(type_, name) for name, type_ in types.items()])
-    try:
-        yield
-    finally:
-        torch.serialization.clear_safe_globals()
-        torch.serialization.add_safe_globals(before)
-
-
 def _name(type_: Any) -> str:
     return f"{type_.__module__}.{type_.__qualname__}"
 
 
-def allowed_types() -> dict[str, Any]:
-    """What fairseq's checkpoints, old and new, hold besides tensors and containers: name in the file -> what is built.
+def allowed_types() -> list[tuple[Any, str]]:
+    """What fairseq's checkpoints, old and new, hold besides tensors and containers: what is built, and its name in the file.
 
     Nothing here does more than keep what it is given. Types of others that would do more have stand-ins.
     """
     plain = [argparse.Namespace, pathlib.PosixPath, pathlib.WindowsPath, frozenset, slice]
     types = {_name(type_): type_ for type_ in [*plain, *_fairseq_types()]}
     functions = {"builtins.bytes": empty_bytes, "collections.defaultdict": plain_dict}
-    return types | _only_named() | functions | _omegaconf_types() | _numpy_types() | _older_names()
+    named = types | _only_named() | functions | _omegaconf_types() | _numpy_types() | _older_names()
+    return [(built, name) for name, built in named.items()]
 
 
 def _only_named() -> dict[str, str]:
     """Names of types that OmegaConf's metadata mentions but of which nothing is built."""
-    mentioned = [typing.Any, bool, bytearray, complex, dict, float, int, list, set, str, tuple, type(None)]
+    mentioned = [typing.Any, bool, complex, dict, float, int, list, set, str, tuple, type(None)]
     return {_name(type_): _name(type_) for type_ in mentioned}
 
 

@@ -1,13 +1,15 @@
 """``--user-dir``, and ``common.user_dir`` of Hydra's configurations."""
 
 import argparse
-import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from omegaconf import DictConfig
+from omegaconf.errors import MissingMandatoryValue
 
 from fairseq_posenc.compat.exits import refuse
+from fairseq_posenc.compat.view import wrap
 from fairseq_posenc.errors import InputError
 
 
@@ -15,30 +17,35 @@ def imported_first() -> None:
     """Let a configuration have the options of what is imported by ``common.user_dir``, such as those of a scheme.
 
     fairseq imports it when the configuration is complete, and by then has refused them. Here it is imported before Hydra
-    composes where the command line names it, and where a file does, before fairseq adds the defaults. Can go when fairseq's
-    Hydra entry point imports it itself.
+    composes where the command line names it, and where a file does, before fairseq adds the defaults. Can be removed when
+    fairseq's Hydra entry point imports it itself.
     """
     from fairseq.dataclass import initialize
 
-    initialize.hydra_init = _after(_import_overridden, initialize.hydra_init)
-    initialize.add_defaults = _after(_import_configured, initialize.add_defaults)
+    @wrap(initialize, "hydra_init")
+    def import_and_init(hydra_init: Any, *args: Any) -> None:
+        with _refusing():
+            _import_overridden()
+        hydra_init(*args)
+
+    @wrap(initialize, "add_defaults")
+    def import_and_add(add_defaults: Any, cfg: DictConfig) -> None:
+        with _refusing():
+            import_user_dir(cfg.common.user_dir)
+            add_defaults(cfg)
 
 
 def named_where_missing() -> None:
-    """Say that there is no such ``--user-dir``, where fairseq raises FileNotFoundError with a bare path before it reads flags.
+    """Report a missing ``--user-dir``, where fairseq raises FileNotFoundError with a bare path before it reads flags.
 
-    Can go when fairseq says it.
+    Can be removed when fairseq reports it.
     """
     from fairseq import options
 
-    get_parser = options.get_parser
-
-    @functools.wraps(get_parser)
-    def get_parser_or_refuse(*args, **kwargs):
+    @wrap(options, "get_parser")
+    def get_parser_or_refuse(get_parser: Any, *args: Any, **kwargs: Any) -> argparse.ArgumentParser:
         with _refusing(), _missing_named():
             return get_parser(*args, **kwargs)
-
-    options.get_parser = get_parser_or_refuse
 
 
 @contextmanager
@@ -47,6 +54,8 @@ def _refusing() -> Iterator[None]:
         yield
     except InputError as error:
         refuse(str(error))
+    except MissingMandatoryValue as error:
+        refuse(f"{error.key} is missing: name a configuration that has it (--config-dir, --config-name), or a value")
 
 
 @contextmanager
@@ -59,17 +68,7 @@ def _missing_named() -> Iterator[None]:
         raise InputError(f"--user-dir {error}: there is no such folder") from error
 
 
-def _after(first: Callable[..., None], then: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(then)
-    def both(*args, **kwargs):
-        with _refusing():
-            first(*args, **kwargs)
-        return then(*args, **kwargs)
-
-    return both
-
-
-def _import_overridden(*_) -> None:
+def _import_overridden() -> None:
     from hydra._internal.utils import get_args
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
@@ -78,20 +77,16 @@ def _import_overridden(*_) -> None:
             import_user_dir(OverridesParser.create().parse_override(text).value())
 
 
-def _import_configured(cfg: DictConfig) -> None:
-    import_user_dir(cfg.common.user_dir)
-
-
 def import_user_dir(path: str | None) -> None:
     """Import the package at ``path``, if any, as fairseq does for ``--user-dir``.
 
     Raises:
         InputError: there is none.
     """
-    from fairseq.utils import import_user_module
+    from fairseq import utils
 
     with _missing_named():
-        import_user_module(argparse.Namespace(user_dir=path))
+        utils.import_user_module(argparse.Namespace(user_dir=path))
 
 
 PATCHES = (imported_first, named_where_missing)

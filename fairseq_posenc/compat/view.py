@@ -1,7 +1,8 @@
-"""A module as one other module sees it."""
+"""Ways to change what a module of fairseq's sees."""
 
+import functools
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,6 +16,22 @@ class View(types.ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._module, name)
+
+
+def wrap(owner: Any, name: str) -> Callable[[Callable], Callable]:
+    """Decorator: put a function in place of ``owner.name``, which it gets as its first argument."""
+
+    def decorate(function: Callable) -> Callable:
+        original = getattr(owner, name)
+
+        @functools.wraps(original)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            return function(original, *args, **kwargs)
+
+        setattr(owner, name, wrapped)
+        return function
+
+    return decorate
 
 
 @contextmanager

@@ -5,7 +5,7 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -19,23 +19,11 @@ from fairseq_posenc.vocabulary import LineEncoder
 CHUNK_BYTES = 1 << 20
 
 
-class Place(NamedTuple):
-    """How far a reader has got."""
-
-    source: int
-    chunk: int
-
-
-class Chunk(NamedTuple):
-    """Neighbouring passages of one source, about ``CHUNK_BYTES`` together."""
-
-    passages: list[Routed]
-    after: Place
-    """Where the next chunk begins."""
-
-
 class Items(NamedTuple):
-    """What goes to one destination: the ids of all items in a row, and the size of each."""
+    """What goes to one destination: the ids of all items in a row, and the size of each.
+
+    A document starts with an item that is a single ``</s>``.
+    """
 
     ids: np.ndarray
     sizes: np.ndarray
@@ -43,66 +31,65 @@ class Items(NamedTuple):
     text_bytes: int
 
 
-class Encoded(NamedTuple):
-    """A chunk's items by destination. A document starts with an item that is a single ``</s>``."""
-
-    items: dict[str, Items]
-    after: Place
+Encode = Callable[[Iterable[Routed]], Iterator[dict[str, Items]]]
+"""From passages to the items of each destination, in the same order and a chunk at a time."""
 
 
-def encode(chunks: Iterable[Chunk], encoder: LineEncoder, workers: int) -> Iterator[Encoded]:
-    """Encode every chunk, in order.
+@contextmanager
+def encoding(encoder: LineEncoder, workers: int) -> Iterator[Encode]:
+    """Give the function that encodes.
 
     Args:
-        chunks: taken a few at a time, where ``Executor.map`` would take all at once.
         encoder: rebuilt by each process from its files.
         workers: processes that encode; 1 encodes in this one.
     """
     if workers == 1:
         _encode_with(encoder)
-        yield from map(_encode, chunks)
+        yield lambda passages: map(_encode, in_chunks(passages))
         return
     with _encoders(encoder, workers) as executor:
-        under_way: deque = deque()
-        for chunk in chunks:
-            under_way.append(executor.submit(_encode, chunk))
-            if len(under_way) >= 2 * workers:
-                yield under_way.popleft().result()
-        while under_way:
-            yield under_way.popleft().result()
+        yield lambda passages: _in_order(executor, in_chunks(passages), 2 * workers)
 
 
-def in_chunks(passages: Iterable[Routed], source: int, skip: int = 0) -> Iterator[Chunk]:
-    """The chunks of one source from number ``skip`` on; the last may be empty."""
-    waiting: list[Routed] = []
-    size = number = 0
+def _in_order(executor: Executor, chunks: Iterable[list[Routed]], most: int) -> Iterator[dict[str, Items]]:
+    """Chunks are taken a few at a time, where ``Executor.map`` would take all at once."""
+    pending: deque = deque()
+    for chunk in chunks:
+        pending.append(executor.submit(_encode, chunk))
+        if len(pending) >= most:
+            yield pending.popleft().result()
+    while pending:
+        yield pending.popleft().result()
+
+
+def in_chunks(passages: Iterable[Routed]) -> Iterator[list[Routed]]:
+    """Neighbouring passages, about ``CHUNK_BYTES`` together."""
+    chunk: list[Routed] = []
+    size = 0
     for routed in passages:
-        waiting.append(routed)
+        chunk.append(routed)
         size += len(routed[1].text)
         if size >= CHUNK_BYTES:
-            number += 1
-            if number > skip:
-                yield Chunk(waiting, Place(source, number))
-            waiting, size = [], 0
-    yield Chunk(waiting, Place(source + 1, 0))
+            yield chunk
+            chunk, size = [], 0
+    yield chunk
 
 
-_encoder: LineEncoder  # of a worker, or of this process where there is only one
+_encoder: LineEncoder  # of a worker, or of this process if it encodes
 
 
-def _encode(chunk: Chunk) -> Encoded:
+def _encode(chunk: list[Routed]) -> dict[str, Items]:
     lines: dict[str, list[str]] = {}
     documents: dict[str, int] = {}
     text_bytes: dict[str, int] = {}
-    for destination, passage in chunk.passages:
+    for destination, passage in chunk:
         here = lines.setdefault(destination, [])
         if passage.opens_document:
             here.append("")
         here += passage.lines()
         documents[destination] = documents.get(destination, 0) + passage.opens_document
         text_bytes[destination] = text_bytes.get(destination, 0) + len(passage.text)
-    items = {name: Items(*_encoder.encode(here), documents[name], text_bytes[name]) for name, here in lines.items()}
-    return Encoded(items, chunk.after)
+    return {name: Items(*_encoder.encode(here), documents[name], text_bytes[name]) for name, here in lines.items()}
 
 
 def _encode_with(encoder: LineEncoder) -> None:

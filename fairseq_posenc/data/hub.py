@@ -12,7 +12,7 @@ from typing import Any
 
 import datasets
 
-from fairseq_posenc.data.text import Layout, NumberedLine, OnEnd, OnRead, Passage, document_lines, group, ignore
+from fairseq_posenc.data.text import Layout, Line, OnEnd, OnRead, Passage, document_lines, group, ignore, text_of
 from fairseq_posenc.errors import InputError
 
 _NAME = re.compile(r"(?P<name>[^@:]+)(@(?P<revision>[^:]+))?(:(?P<config>[^:]*))?(:(?P<split>[^:]+))?")
@@ -44,23 +44,19 @@ class HubShard:
     def passages(self, on_read: OnRead = ignore, on_end: OnEnd = ignore) -> Iterator[Passage]:
         digest = hashlib.sha256()
 
-        def lines() -> Iterator[NumberedLine]:
+        def lines() -> Iterator[Line]:
             for number, row in enumerate(self.data, start=1):
-                text = row.get(self.layout.text_field)
-                if not isinstance(text, str):
-                    self.layout.on_bad(InputError(f"{self.name}, row {number}: its {self.layout.text_field!r} is not a string"))
-                    continue
                 try:
-                    document = document_lines(number, text)
-                except UnicodeError as error:
-                    self.layout.on_bad(InputError(f"{self.name}, row {number}: not UTF-8 ({error.reason})."))
+                    document = document_lines(text_of(row, self.layout.text_field))
+                except InputError as error:
+                    self.layout.on_bad(InputError(f"{self.name}, row {number}: {error}"))
                     continue
                 for line in document:
-                    digest.update(line[1] or b"\n")
-                    on_read(len(line[1] or b""))
+                    digest.update(line or b"\n")
+                    on_read(len(line or b""))
                     yield line
 
-        yield from group(lines(), self.name)
+        yield from group(lines())
         on_end(digest.hexdigest())
 
 

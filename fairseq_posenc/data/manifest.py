@@ -1,162 +1,68 @@
-"""``manifest.json``: what a prepared folder was made from and which stages are done."""
+"""``manifest.json``: what a prepared folder was made from, its tokenizer, and its complete shards."""
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
-from typing_extensions import TypedDict
-
-from fairseq_posenc.data.databin import Count, FinalTotals
-from fairseq_posenc.data.sources import VALID, Sources
+from fairseq_posenc.data.databin import COUNTS
+from fairseq_posenc.data.sources import Sources
 from fairseq_posenc.errors import InputError, flag_of
-from fairseq_posenc.runs.record import read_json, write_json
+from fairseq_posenc.runs.record import differences, read_object, write_json
 
 NAME = "manifest.json"
-FORMAT = 2
-MOST_SHARDS = 10**6  # more cannot have been written by us
-
-
-def _not_empty(totals: FinalTotals) -> FinalTotals:
-    if not totals["tokens"]:
-        raise ValueError("no tokens")
-    return totals
-
-
-class _Open(TypedDict):
-    """May have other keys as well."""
-
-    __pydantic_config__ = ConfigDict(extra="allow")
-
-
-class _Options(_Open, total=False):
-    shards: Annotated[int, Field(gt=0, lt=MOST_SHARDS)]
-
-
-class _Fingerprint(_Open):
-    sha256: str | None
-
-
-class _Stage(_Open):
-    files: dict[str, Any]
-
-
-class _Tokenizer(_Stage):
-    symbols: Count
-
-
-class _Data(_Stage):
-    train: Annotated[FinalTotals, AfterValidator(_not_empty)]
-    valid: Annotated[FinalTotals, AfterValidator(_not_empty)]
-
-
-class _Stages(_Open, total=False):
-    tokenizer: _Tokenizer
-    data: _Data
-
-
-class _Content(_Open):
-    stages: _Stages
-    options: _Options
-    inputs: dict[str, list[_Fingerprint]]
-
-
-SHAPE = TypeAdapter(_Content)
-
-
-class Manifest:
-    """The record of one output folder, written again after every stage.
-
-    Args:
-        folder: the output folder.
-        options: what decides the result, by the flag's name.
-        sources: the text, by the role it plays (``train``, ``valid``).
-
-    Attributes:
-        stages: what each finished stage reported, by its name.
-
-    Raises:
-        InputError: the folder's finished stages were made from something else; says what differs.
-    """
-
-    def __init__(self, folder: Path, options: dict[str, Any], sources: Sources) -> None:
-        self._path = folder / NAME
-        self._options = options
-        self._sources = sources
-        self._inputs = {role: [source.fingerprint() for source in of_role] for role, of_role in sources.items()}
-        self.stages: dict[str, dict[str, Any]] = {}
-        earlier = read(folder)
-        if earlier.stages and (changed := self._changes(earlier.options, earlier.inputs)):
-            raise InputError(
-                f"{folder} was prepared from something else: {'; '.join(changed)}. "
-                "Name another --out, or add --overwrite to make it anew."
-            )
-        self.stages = earlier.stages
-
-    def _changes(self, options: dict[str, Any], inputs: dict[str, list[dict[str, Any]]]) -> list[str]:
-        changes = [
-            f"{flag_of(key)} was {options.get(key)}, now {self._options.get(key)}"
-            for key in sorted({*options, *self._options})
-            if options.get(key) != self._options.get(key)
-        ]
-        for role, sources in self._sources.items():
-            before = inputs.get(role, [])
-            if len(before) != len(sources):
-                changes.append(f"it had {len(before)} {role} files, now {len(sources)}")
-            for source, old, new in zip(sources, before, self._inputs[role], strict=False):
-                if source.is_same(old):
-                    new["sha256"] = old["sha256"]
-                else:
-                    changes.append(f"{source.name} is not what {old.get('path', old.get('dataset'))} was")
-        return changes
-
-    def is_whole(self, stage: str) -> bool:
-        """Whether a stage is done and its files still have the sizes they had."""
-        files = self.stages[stage]["files"] if stage in self.stages else {}
-        paths = [path for name in files if (path := self._path.parent / name).exists()]
-        return bool(files) and [path.stat().st_size for path in paths] == list(files.values())
-
-    def has_inputs(self, numbers: Mapping[str, Iterable[str]]) -> bool:
-        """Whether there are inputs of these numbers, by role."""
-        return all(int(number) < len(self._inputs[role]) for role, of_role in numbers.items() for number in of_role)
-
-    def hashed(self, role: str, index: int, digest: str) -> None:
-        """Record the SHA-256 of an input, known once it has been read."""
-        self._inputs[role][index]["sha256"] = digest
-
-    def same_texts(self) -> list[tuple[str, str]]:
-        """Training and validation inputs that hold the same, under different names."""
-        train, valid = self._inputs["train"], self._inputs[VALID]
-        return [
-            (self._sources["train"][i].name, self._sources[VALID][j].name)
-            for j, other in enumerate(valid)
-            for i, one in enumerate(train)
-            if one["sha256"] == other["sha256"] is not None
-        ]
-
-    def finish(self, stage: str, report: dict[str, Any]) -> None:
-        """Mark a stage as done."""
-        self.stages[stage] = report
-        self.save()
-
-    def save(self) -> None:
-        """Write the file."""
-        content = {"format": FORMAT, "options": self._options, "inputs": self._inputs, "stages": self.stages}
-        write_json(self._path, content, file_names=True, indent=2)
+FORMAT = 3
 
 
 class Record(NamedTuple):
-    """What a manifest says."""
+    """The content of a manifest.
 
-    stages: dict[str, dict[str, Any]]
+    Attributes:
+        options: what decides the result, by the flag's name.
+        inputs: fingerprints of the texts, by role (``train``, ``valid``).
+        tokenizer: its number of symbols and the SHA-256 of its files; empty until it is trained.
+        shards: of each complete shard, by its name: totals of its texts, and the bytes of its files.
+    """
+
     options: dict[str, Any]
     inputs: dict[str, list[dict[str, Any]]]
+    tokenizer: dict[str, Any]
+    shards: dict[str, dict[str, dict[str, Any]]]
 
-    @property
-    def shards(self) -> int | None:
-        """How many were begun; None where nothing was."""
-        return self.options.get("shards", 1) if self.options else None
+    def totals(self) -> dict[str, dict[str, int]]:
+        """The sums of ``COUNTS`` over the complete shards, by text (``train``, ``valid``)."""
+        sums: dict[str, Counter[str]] = {}
+        for shard in self.shards.values():
+            for text, totals in shard["totals"].items():
+                sums.setdefault(text, Counter()).update({name: int(totals[name]) for name in COUNTS})
+        return {text: dict(totals) for text, totals in sums.items()}
+
+    def texts(self) -> list[str]:
+        """The names of the training texts."""
+        return [str(text["path"] if "path" in text else text["dataset"]) for text in self.inputs.get("train", [])]
+
+
+def read(folder: Path) -> Record:
+    """The record of a folder, empty if nothing was prepared there.
+
+    Raises:
+        InputError: the file is damaged, or another release wrote it.
+    """
+    content = read_object(folder / NAME, FORMAT)
+    if content is None:
+        return Record({}, {}, {}, {})
+    try:
+        record = Record(*(dict(content[name]) for name in Record._fields))
+        for source in chain.from_iterable(record.inputs.values()):
+            source.get(source["sha256"])
+        for shard in record.shards.values():
+            shard["files"].values()
+        record.totals(), record.texts(), record.tokenizer and f"{record.tokenizer['symbols']:,}"
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise InputError(f"{folder / NAME} is damaged. Name another --out, or move it away.") from None
+    return record
 
 
 def digests(files: Mapping[str, bytes]) -> dict[str, str]:
@@ -164,14 +70,53 @@ def digests(files: Mapping[str, bytes]) -> dict[str, str]:
     return {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
 
 
-def read(folder: Path) -> Record:
-    """The record of a folder, which is empty where nothing was prepared there.
+class Manifest:
+    """The record of one output folder while it is written. Only the holder of the folder's lock may use it.
+
+    Args:
+        folder: the output folder.
+        options: what decides the result, by the flag's name.
+        sources: the text, by role.
+
+    Attributes:
+        record: see :class:`Record`.
 
     Raises:
-        InputError: the file has not the shape that ``Manifest.save`` gives it.
+        InputError: what the folder holds was made from something else; the message names what differs.
     """
-    path = folder / NAME
-    if not path.exists():
-        return Record({}, {}, {})
-    content = read_json(path, SHAPE, "Name another --out, or move it away.", called="is not a manifest: ", file_names=True)
-    return Record(content["stages"], content["options"], content["inputs"])
+
+    def __init__(self, folder: Path, options: dict[str, Any], sources: Sources) -> None:
+        self._folder = folder
+        self.record = Record(options, {role: [one.fingerprint() for one in given] for role, given in sources.items()}, {}, {})
+        earlier = read(folder)
+        if not earlier.tokenizer:
+            return
+        if changed := self._changes(earlier, sources):
+            raise InputError(
+                f"{folder} was prepared from something else: {'; '.join(changed)}. "
+                "Name another --out, or add --overwrite to replace it."
+            )
+        self.record = self.record._replace(tokenizer=earlier.tokenizer, shards=earlier.shards)
+
+    def _changes(self, earlier: Record, sources: Sources) -> list[str]:
+        changes = differences(*({flag_of(key): value for key, value in of.options.items()} for of in (earlier, self.record)))
+        for role, of_role in sources.items():
+            before = earlier.inputs.get(role, [])
+            if len(before) != len(of_role):
+                changes.append(f"it had {len(before)} {role} files, now {len(of_role)}")
+            for source, old, new in zip(of_role, before, self.record.inputs[role], strict=False):
+                if source.is_same(old):
+                    new["sha256"] = old["sha256"]
+                else:
+                    changes.append(f"{source.name} is not what {old.get('path', old.get('dataset'))} was")
+        return changes
+
+    def is_whole(self, shard: str) -> bool:
+        """Whether a shard is complete and its files still have the sizes they had."""
+        files = self.record.shards[shard]["files"] if shard in self.record.shards else {}
+        paths = [path for name in files if (path := self._folder / name).exists()]
+        return bool(files) and [path.stat().st_size for path in paths] == list(files.values())
+
+    def save(self) -> None:
+        """Write the file."""
+        write_json(self._folder / NAME, {"format": FORMAT, **self.record._asdict()}, file_names=True, indent=2)

@@ -2,28 +2,21 @@
 
 import argparse
 import os
-import resource
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from fairseq_posenc.data.manifest import Record, digests
-from fairseq_posenc.data.split import ONLY_PART, Part, default_fraction
+from fairseq_posenc.data.manifest import digests
 from fairseq_posenc.data.text import Layout, Skipped, refuse
-from fairseq_posenc.errors import InputError
+from fairseq_posenc.errors import InputError, flag_of
 from fairseq_posenc.vocabulary import read_files
-from fairseq_posenc.vocabulary.learning import MOST_SYMBOLS, Wanted
-
-RESERVED_OPEN_FILES = 100
-"""The most files that a process has open besides those of its shards."""
-EARLIER_VALID_FRACTION = 0.01
-"""The share that earlier versions held out of every text, even of small ones; folders that they prepared keep it."""
+from fairseq_posenc.vocabulary.learning import DEFAULT_SYMBOLS, Wanted
 
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked for; see the flags of the same names."""
+    """The flags' values; see the flags of the same names."""
 
     text: Sequence[str]
     valid: Sequence[str]
@@ -31,9 +24,10 @@ class Options:
     layout: Layout
     valid_fraction: float | None
     shards: int
-    part: Part
+    only: range | None
+    """The numbers of the shards to write; None: all."""
     learned: Wanted
-    """What is learned, unless a vocabulary is given."""
+    """How to train a tokenizer, unless a vocabulary is given."""
     vocabulary: Path | None
     given: Mapping[str, bytes]
     """Its files, by name."""
@@ -57,23 +51,10 @@ class Options:
             given=read_files(args.vocabulary) if args.vocabulary else {},
         )
 
-    def settled(self, earlier: Record, text_bytes: int | None) -> "Options":
-        """With defaults filled in: as an earlier run with the same options chose them, or else by the size of the text."""
-        fraction = self.valid_fraction
-        if fraction is None and not self.valid:
-            former = earlier.options.get("valid_fraction") == EARLIER_VALID_FRACTION
-            fraction = EARLIER_VALID_FRACTION if former else default_fraction(text_bytes)
-        size, size_before = self.learned.vocab_size, earlier.options.get("vocab_size")
-        made = earlier.stages.get("tokenizer", {}).get("symbols")
-        if made and (size or MOST_SYMBOLS) == (size_before or made):  # no size was given, or the one that resulted
-            size = size_before
-        return replace(self, valid_fraction=fraction, learned=self.learned._replace(vocab_size=size))
-
     @property
     def deciding(self) -> dict[str, Any]:
         """Those that decide the result, as the manifest has them."""
         return {
-            "parts": self.part.total,
             "valid_fraction": self.valid_fraction,
             "seed": self.seed,
             "shards": self.shards,
@@ -109,12 +90,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="skip what is not UTF-8, or not a JSON row with the field, rather than stop")  # fmt: skip
     add(parser, "--shards", type=int, default=1, metavar="S",
         help="distribute the training documents over this many data-bins, DIR/shard-00000 and so on")  # fmt: skip
-    add(parser, "--part", type=_part, default=ONLY_PART, metavar="I/N",
-        help="do part I, from 0, of N, each by its own process or host; the last to finish merges them")  # fmt: skip
+    parser.add_argument("--only", type=_numbers, metavar="A-B",
+                        help="write shards A to B alone; give the others to other processes or hosts")  # fmt: skip
     pieces = parser.add_argument_group("vocabulary")
     pieces.add_argument("--vocab-size", type=int, metavar="N",
-                        help="symbols of the dictionary, fairseq's four and <mask> included; multiples of 8 are fast on GPUs "
-                        f"(default: as many as the text supports, at most {MOST_SYMBOLS})")  # fmt: skip
+                        help="symbols of the dictionary, with fairseq's four and <mask>; for gigabytes of text, 32768 or more "
+                        f"(default: {DEFAULT_SYMBOLS}, or what the text supports)")  # fmt: skip
     add(pieces, "--model-type", choices=("unigram", "bpe"), default="unigram", help="sentencepiece's")
     add(pieces, "--character-coverage", type=float, default=0.9999, metavar="C",
         help="share of the text's characters that the vocabulary covers; the rarest become <unk>")  # fmt: skip
@@ -135,32 +116,26 @@ def _check(args: argparse.Namespace) -> None:
         raise InputError(f"--character-coverage {args.character_coverage}: give a share above 0, at most 1")
     for flag in ("vocab_size", "sample_mb", "workers", "shards"):
         if (value := getattr(args, flag)) is not None and value < 1:
-            raise InputError(f"--{flag.replace('_', '-')} {value}: at least 1 is needed")
-    if args.shards % args.part.total:
+            raise InputError(f"{flag_of(flag)} {value}: at least 1 is needed")
+    if args.only and args.only.stop > args.shards:
+        raise InputError(f"--only: shard {args.only.stop - 1} of --shards {args.shards}; the first is 0")
+    if args.overwrite and args.only:
         raise InputError(
-            f"--shards {args.shards}: must be a multiple of the {args.part.total} parts, which write to shards of their own"
+            f"--overwrite: not with --only, as other processes work on {args.out}. Remove the folder, then start them."
         )
-    needed, limit = 2 * args.shards // args.part.total + RESERVED_OPEN_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if args.shards > 1 and needed > limit != resource.RLIM_INFINITY:
-        raise InputError(
-            f"--shards {args.shards}: needs {needed} open files, and this process may have {limit}. "
-            f"Give 'ulimit -n {needed}' first, or ask for more parts or fewer shards."
-        )
-    if args.overwrite and args.part.total > 1:
-        raise InputError(f"--overwrite: not while several parts work on {args.out}. Remove the folder, then start them.")
     if args.vocabulary and not args.vocabulary.exists():
         raise FileNotFoundError(f"--vocabulary {args.vocabulary}: no such file")
 
 
-def _part(text: str) -> Part:
+def _numbers(text: str) -> range:
+    first, _, last = text.partition("-")
     try:
-        number, total = map(int, text.split("/"))
+        numbers = range(int(first), int(last or first) + 1)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form I/N, such as 0/8") from None
-    if not 0 <= number < total:
-        parts = f"the parts are 0/{total} to {total - 1}/{total}" if total > 0 else "no parts"
-        raise argparse.ArgumentTypeError(f"{text!r}: {parts}")
-    return Part(number, total)
+        numbers = range(0)
+    if not numbers:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form A-B, such as 0-7")
+    return numbers
 
 
 def _usable_cores() -> int:

@@ -9,35 +9,38 @@ manifest.json. The same command again resumes where it was interrupted.
     fairseq-posenc prepare books/ more.txt.xz --out data-bin
     fairseq-train data-bin --task masked_lm --criterion masked_lm --arch roberta_tisa …
 
-Large text is distributed over shards, of which fairseq loads one per epoch; several processes or hosts each do a
-part of the files, into one folder:
+Large text is distributed over shards, of which fairseq loads one per epoch; several processes or hosts each write some of
+the shards, into one folder:
 
-    fairseq-posenc prepare 'c4/en/c4-train.*.gz' --valid 'c4/en/c4-validation.*.gz' --out data-bin --shards 64 --part 0/8
-    … and --part 1/8 to 7/8
+    fairseq-posenc prepare 'c4/en/c4-train.*.gz' --valid 'c4/en/c4-validation.*.gz' --out data-bin --shards 64 --only 0-7
+    … and --only 8-15 to 56-63
     fairseq-train "$(cat data-bin/shards.txt)" --task masked_lm --criterion masked_lm --arch roberta_tisa …
 """
 
 import argparse
 import shlex
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
-from fairseq_posenc.data.assembly import assemble, is_assembled
+from fairseq_posenc import ownership
 from fairseq_posenc.data.folder import SHARDS, Folder
-from fairseq_posenc.data.manifest import Manifest, Record, digests, read
+from fairseq_posenc.data.manifest import NAME, Manifest, digests
 from fairseq_posenc.data.options import Options, add_arguments
-from fairseq_posenc.data.parts import Progress, encode_part
+from fairseq_posenc.data.shards import write_shards
 from fairseq_posenc.data.sources import VALID, Sources, estimated_text, find, progress_bar
-from fairseq_posenc.data.split import Split, sample_lines, training_lines
+from fairseq_posenc.data.split import Split, default_fraction, sample_lines, training_lines
 from fairseq_posenc.errors import InputError
-from fairseq_posenc.files import atomic_write
+from fairseq_posenc.files import atomic_write, full_disk_named
 from fairseq_posenc.vocabulary import SENTENCEPIECE, LineEncoder
-from fairseq_posenc.vocabulary.learning import MOST_SYMBOLS, learn
+from fairseq_posenc.vocabulary.learning import DEFAULT_SYMBOLS, train
 
 __all__ = ["add_arguments", "main"]
 READ_PER_SAMPLED = 16
 """For a large corpus, the tokenizer's sample is drawn from this many times its size."""
+MANY_UNKNOWN = 0.01
 
 
 def main(args: argparse.Namespace) -> None:
@@ -48,65 +51,56 @@ def main(args: argparse.Namespace) -> None:
     """
     options = Options.of(args)
     sources = find({"train": options.text, VALID: options.valid}, options.layout)
-    options, folder, split = _plan(options, sources)
-    with _out_named(options), folder.held(options.part):
+    if options.valid_fraction is None and not options.valid:
+        options = replace(options, valid_fraction=default_fraction(estimated_text(sources["train"])))
+    folder = Folder(options.out, options.shards)
+    folder.require_free(options, [*sources["train"], *sources[VALID]])
+    split = Split(list(folder.shards), options.valid_fraction or 0, options.seed, len(sources["train"]))
+    with full_disk_named(options.out):
         if options.overwrite:
-            folder.empty()
+            with folder.turn():
+                folder.empty()
         with _record(options, sources, folder) as manifest:
             encoder = _encoder(options, sources, folder, split, manifest)
-            done = _has_data(folder, manifest)
-        if done:
-            _say(f"{options.out}: done before")
+            unfinished = [name for name in _selected(options, folder) if not manifest.is_whole(name)]
+        if unfinished:
+            _encode(options, sources, folder, split, encoder, unfinished)
         else:
-            progress = encode_part(folder, options.part, sources, split, encoder, options.workers)
-            _report_speed(options, progress)
-            with _record(options, sources, folder) as manifest:
-                # Another part, which finished at the same time, may have merged everything.
-                others = [] if is_assembled(folder, manifest) else assemble(folder, options.part.total, encoder, manifest)
-            if others:
-                missing = ", ".join(map(str, others))
-                _say(f"part {options.part}: done. The last of the others merges all parts: {missing}")
-                return
+            _say(f"{options.out}: done before")
+        with _record(options, sources, folder) as manifest:
+            others = [name for name in folder.shards if not manifest.is_whole(name)]
+            if not others:
+                folder.list_shards()
+                ownership.finish(options.out)
+    if others:
+        _say(f"{options.out}: {len(others)} shards are still to be written, from {others[0]}")
+    else:
         _report(options, manifest)
 
 
-def _plan(options: Options, sources: Sources) -> tuple[Options, Folder, Split]:
-    """What is to be made, where that can be; nothing is written yet."""
-    files = len(sources["train"])
-    if options.part.total > files:
-        raise InputError(f"--part {options.part}: more parts than files ({files}). Take fewer, or cut the files.")
-    folder, earlier = Folder(options.out, options.shards), read(options.out)
-    folder.require_free(options, [*sources["train"], *sources[VALID]], earlier.shards)
-    options = options.settled(Record({}, {}, {}) if options.overwrite else earlier, estimated_text(sources["train"]))
-    return options, folder, Split(list(folder.shards), options.valid_fraction or 0, options.seed, options.part.total)
-
-
-@contextmanager
-def _out_named(options: Options) -> Iterator[None]:
-    """Name the output folder in a system error that names no file, such as that of a full disk."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno is None or error.filename is not None:
-            raise
-        raise OSError(f"{options.out}: {error.strerror}. When that is fixed, the same command resumes from here.") from error
+def _selected(options: Options, folder: Folder) -> Sequence[str]:
+    names = list(folder.shards)
+    return [names[number] for number in options.only] if options.only else names
 
 
 @contextmanager
 def _record(options: Options, sources: Sources, folder: Folder) -> Iterator[Manifest]:
-    """The folder's manifest, while no other part uses it."""
-    with folder.turn(options.part):
+    """The folder's manifest, while no other process uses it; saved at the end."""
+    with folder.turn():
         manifest = Manifest(options.out, options.deciding, sources)
+        folder.claim()
         manifest.save()
         yield manifest
+        manifest.save()
 
 
 def _encoder(options: Options, sources: Sources, folder: Folder, split: Split, manifest: Manifest) -> LineEncoder:
-    """The vocabulary that all data so far was made with, if it is still there; or a new one, and no data."""
+    """The vocabulary of the folder's data, if its files are unchanged; otherwise a new one, and the data is removed."""
     files = folder.tokenizer_files()
-    if manifest.is_whole("tokenizer") and manifest.stages["tokenizer"].get("sha256") == digests(files):
+    if files and manifest.record.tokenizer.get("sha256") == digests(files):
         return LineEncoder(files)
-    folder.clear()
+    folder.empty(keep=[options.out / NAME])
+    folder.claim()
     if options.valid and not any(True for source in sources[VALID] for _ in source.passages()):
         raise InputError(f"--valid {' '.join(options.valid)}: no text, nothing but blank lines. Without it, some is held out.")
     if options.given:
@@ -122,59 +116,54 @@ def _encoder(options: Options, sources: Sources, folder: Folder, split: Split, m
     for name, content in files.items():
         with atomic_write(options.out / name, "wb") as stream:
             stream.write(content)
-    sizes = {name: len(content) for name, content in files.items()}
-    manifest.finish("tokenizer", {"symbols": len(encoder.symbols), "files": sizes, "sha256": digests(files)})
+    tokenizer = {"symbols": len(encoder.symbols), "sha256": digests(files)}
+    manifest.record = manifest.record._replace(tokenizer=tokenizer, shards={})
     if not (options.given or options.learned.vocab_size):
-        why = "all that the text supports" if len(encoder.symbols) < MOST_SYMBOLS else "the most without --vocab-size"
+        why = "all that the text supports" if len(encoder.symbols) < DEFAULT_SYMBOLS else "the default of --vocab-size"
         _say(f"vocabulary: {len(encoder.symbols):,} symbols, {why}")
     return encoder
 
 
 def _learn(options: Options, sources: Sources, split: Split) -> bytes:
-    asked, limit = options.learned, options.learned.sample_mb * 10**6
+    wanted, limit = options.learned, options.learned.sample_mb * 1_000_000
     with progress_bar("sampling", sources["train"]) as bar:
         lines = training_lines(sources["train"], split, READ_PER_SAMPLED * limit, bar.update)
         sample = sample_lines(lines, limit, options.seed)
-    size = f"{asked.vocab_size:,}" if asked.vocab_size else f"up to {MOST_SYMBOLS:,}"
+    size = f"{wanted.vocab_size:,}" if wanted.vocab_size else f"up to {DEFAULT_SYMBOLS:,}"
     _say(f"learning {size} symbols from {sum(map(len, sample)):,} characters …")
-    return learn(asked, sample)
+    return train(sample, wanted.vocab_size, wanted.model_type, wanted.character_coverage)
 
 
-def _has_data(folder: Folder, manifest: Manifest) -> bool:
-    """Whether the data is complete; if it no longer is, it is removed, to be made again."""
-    if "data" not in manifest.stages:
-        return False
-    if is_assembled(folder, manifest):
-        return True
-    _say(f"{folder.out}: some of the data is missing or cut short, so all of it is made again")
-    folder.clear()
-    del manifest.stages["data"]
-    manifest.save()
-    return False
-
-
-def _report_speed(options: Options, progress: Progress) -> None:
-    megabytes = sum(totals["text_bytes"] for totals in progress.totals.values()) / 1e6
-    rate = megabytes / max(progress.seconds, 0.01)
-    _say(
-        f"part {options.part}: {megabytes:,.1f} MB of text encoded in {progress.seconds:,.1f} s, {rate:,.1f} MB/s, "
-        f"{rate / options.workers:,.1f} MB/s per process"
-    )
+def _encode(options: Options, sources: Sources, folder: Folder, split: Split, encoder: LineEncoder, names: Sequence[str]) -> None:
+    """Write these shards, and record each once it is complete."""
+    start, megabytes = time.perf_counter(), 0.0
+    for written in write_shards(folder, names, sources, split, encoder, options.workers):
+        with _record(options, sources, folder) as manifest:
+            manifest.record.shards.update(written.shards)
+            for (role, index), digest in written.hashes.items():
+                manifest.record.inputs[role][index]["sha256"] = digest
+        for shard in written.shards.values():
+            megabytes += sum(totals["text_bytes"] for totals in shard["totals"].values()) / 1e6
+    seconds = time.perf_counter() - start
+    speed = megabytes / seconds
+    _say(f"{megabytes:,.1f} MB of text encoded in {seconds:,.1f} s, {speed:.1f} MB/s, {speed / options.workers:.1f} per process")
 
 
 def _report(options: Options, manifest: Manifest) -> None:
-    data = manifest.stages["data"]
-    for split in ("train", VALID):
-        totals = data[split]
+    for split, totals in manifest.record.totals().items():
+        unknown = totals["unknown"] / totals["tokens"]
         _say(
             f"{split}: {totals['documents']:,} documents, {totals['items']:,} lines, {totals['tokens']:,} tokens, "
-            f"{totals['unknown'] / totals['tokens']:.3%} of them <unk>"
+            f"{unknown:.3%} of them <unk>"
         )
+        if unknown > MANY_UNKNOWN:
+            _say(
+                f"WARNING: {unknown:.0%} of the tokens of {split} are <unk>: the vocabulary is not one for this text. Raise "
+                "--character-coverage or name another --vocabulary, and check the encoding and language of the text."
+            )
     if options.valid_fraction:
         _say(f"held out one of every {1 / options.valid_fraction:,.3g} documents, at random (--valid-fraction)")
-    for train, valid in manifest.same_texts():
-        _say(f"WARNING: {valid} holds the same text as {train}, so validation sees what was trained on. Leave one of them out.")
-    symbols = f"{manifest.stages['tokenizer']['symbols']:,} symbols"
+    symbols = f"{manifest.record.tokenizer['symbols']:,} symbols"
     if options.shards == 1:
         _say(f"{options.out}: {symbols}. Next: fairseq-train {shlex.quote(str(options.out))} …")
     else:

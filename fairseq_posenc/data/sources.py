@@ -1,10 +1,12 @@
 """What the command line names as text: files, folders, patterns and data sets of the Hugging Face hub."""
 
+import filecmp
 import glob
 import os
 import sys
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,7 +18,7 @@ from fairseq_posenc.errors import InputError
 from fairseq_posenc.files import sha256
 
 VALID = "valid"
-"""The role of validation text, beside ``train``; where it is held out of the training text, the place for it."""
+"""The role of validation text, the other being ``train``; also the destination of documents that are held out."""
 HUB = "hf:"
 PACKED = 3
 
@@ -38,7 +40,7 @@ class Source(Protocol):
         """Whether an earlier fingerprint is of the same text."""
 
     def passages(self, on_read: OnRead = ignore, on_end: OnEnd = ignore) -> Iterator[Passage]:
-        """All of it in order; ``on_read`` is told of every few bytes read, ``on_end`` the SHA-256 of all."""
+        """All of it in order; ``on_read`` is called with every number of bytes read, ``on_end`` with the SHA-256 of all."""
 
 
 Sources = dict[str, list[Source]]
@@ -78,13 +80,13 @@ class TextFile:
 
 
 def find(named: Mapping[str, Sequence[str]], layout: Layout) -> Sources:
-    """Every source that the names of each role stand for, in their order; what a folder or pattern stands for is sorted.
+    """Every source that the names of each role refer to, in their order; those of a folder or pattern are sorted.
 
     Raises:
-        FileNotFoundError: a name stands for nothing.
-        InputError: two names stand for the same text, or one for a pipe or a device.
+        FileNotFoundError: a name refers to nothing.
+        InputError: two names refer to the same text, or one to a pipe or a device.
     """
-    found: Sources = {role: [] for role in named}
+    sources: Sources = {role: [] for role in named}
     known: dict[Hashable, tuple[str, str]] = {}
     for role, names in named.items():
         for name in names:
@@ -93,8 +95,11 @@ def find(named: Mapping[str, Sequence[str]], layout: Layout) -> Sources:
                 for identity in source.identities():
                     if known.setdefault(identity, mention) is not mention:
                         raise _twice(known[identity], mention)
-                found[role].append(source)
-    return found
+                sources[role].append(source)
+    for source, other in product(sources.get(VALID, []), sources["train"]):
+        if source.size and source.size == other.size and filecmp.cmp(source.name, other.name, shallow=False):
+            raise InputError(f"--valid {source.name} is a copy of {other.name}, which is trained on. Name other text.")
+    return sources
 
 
 def estimated_text(sources: Sequence[Source]) -> int | None:

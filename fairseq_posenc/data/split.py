@@ -1,6 +1,6 @@
-"""Which documents are held out for validation, which shard each goes to, and which lines the tokenizer learns from.
+"""Which documents are held out for validation, which shard each goes to, and which lines the tokenizer is trained on.
 
-All at random, but a pure function of the seed and the document's place: neither the number of processes nor an interruption
+All at random, but a pure function of the seed and the document's position: neither the number of processes nor an interruption
 changes it.
 """
 
@@ -8,7 +8,6 @@ import math
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count, islice, repeat
-from typing import NamedTuple
 
 from fairseq_posenc.data.sources import VALID, Source
 from fairseq_posenc.data.text import OnRead, Passage, ignore
@@ -17,25 +16,10 @@ from fairseq_posenc.errors import InputError
 Routed = tuple[str, Passage]
 """A passage with the name of where it goes: a shard's, or ``VALID``."""
 
-
-class Part(NamedTuple):
-    """Part ``number``, from 0, of ``total``: the work of one process or host."""
-
-    number: int
-    total: int
-
-    def __str__(self) -> str:
-        return f"{self.number}/{self.total}"
-
-    def share(self, things: Sequence) -> Sequence:
-        """Every ``total``-th of these, from ``number`` on."""
-        return things[self.number :: self.total]
-
-
-ONLY_PART = Part(0, 1)
-
-LARGEST_DOCUMENT = 1 << 30
-"""In bytes; a longer text is not one document, but text whose documents are not separated."""
+MIN_FILES = 16
+"""Of a group: fewer may be all of one kind of text, and a shard is to have every kind."""
+MAX_DOCUMENT_BYTES = 1 << 30
+"""A longer text is not one document, but text whose documents are not separated."""
 ENOUGH_VALID_BYTES = 100_000
 """Bytes of text that make about 25,000 tokens: several thousand at least, however much the documents' lengths differ."""
 
@@ -44,7 +28,7 @@ def default_fraction(text_bytes: int | None) -> float:
     """The default share to hold out: a hundredth; for little text as much as is enough, at most a tenth.
 
     Args:
-        text_bytes: of the whole training text, where it is known.
+        text_bytes: of the whole training text, if it is known.
     """
     return 1 / (100 if text_bytes is None else max(10, min(100, text_bytes // ENOUGH_VALID_BYTES)))
 
@@ -73,35 +57,41 @@ def deal(shards: Sequence[str], seed: int, file: int) -> Iterator[str]:
         yield from chance.sample(shards, len(shards))
 
 
-class Split(NamedTuple):
+class Split:
     """Where the documents of the training text go.
+
+    Files and shards are divided into groups, so that a shard can be made without reading all files: group ``g`` of ``G`` has
+    files and shards ``g``, ``g + G``, …, and the documents of its files are dealt to its shards. Held-out documents are those
+    of the first group, whose first shard has the validation text.
 
     Args:
         shards: their names.
         fraction: of the documents that is held out, or 0.
         seed: of the chance.
-        parts: how many share the files, and the shards.
+        files: how many there are.
     """
 
-    shards: Sequence[str]
-    fraction: float
-    seed: int
-    parts: int = 1
+    def __init__(self, shards: Sequence[str], fraction: float, seed: int, files: int) -> None:
+        self.shards, self.fraction, self.seed = shards, fraction, seed
+        number = len(shards)
+        self.groups = max(n for n in range(1, number + 1) if number % n == 0 and (n == 1 or n * MIN_FILES <= files))
 
-    def part(self, file: int) -> Part:
-        """The one that reads a file."""
-        return Part(file % self.parts, self.parts)
+    def destinations(self, file: int) -> list[str]:
+        """The names of all places where documents of a file may go."""
+        group = file % self.groups
+        return [*self.shards[group :: self.groups], *([VALID] if self.fraction and group == 0 else [])]
 
     def route(self, passages: Iterable[Passage], file: int) -> Iterator[Routed]:
         """Each passage of a file with its destination; documents stay whole.
 
-        File ``f`` begins ``f`` documents later in the sequence of ``held_out``, so that of files with a single document
-        one of every ``1 / fraction`` is held out too.
+        The i-th file of a group begins i documents later in the sequence of ``held_out``, so that of files with a single
+        document one of every ``1 / fraction`` is held out too.
         """
-        dealt = deal(self.part(file).share(self.shards), self.seed, file)
+        group, index = file % self.groups, file // self.groups
+        dealt = deal(self.shards[group :: self.groups], self.seed, file)
         held: Iterator[bool] = repeat(False)
-        if self.fraction:
-            held = islice(held_out(self.fraction, self.seed), file % math.ceil(1 / self.fraction), None)
+        if self.fraction and group == 0:
+            held = islice(held_out(self.fraction, self.seed), index % math.ceil(1 / self.fraction), None)
         where = ""
         for passage in passages:
             if passage.opens_document:
@@ -116,13 +106,13 @@ def training_lines(sources: Sequence[Source], split: Split, enough: int, on_read
     Reading continues until every shard, and the validation text if it is held out, is known to get a document.
 
     Raises:
-        InputError: one would get none; says what to do.
+        InputError: one would get none; the message names what to change.
     """
     lacking = {*split.shards, *([VALID] if split.fraction else [])}
     documents = [0] * len(sources)
     size = held_size = 0
     for index in random.Random(f"vocabulary {split.seed}").sample(range(len(sources)), len(sources)):
-        here = {VALID, *split.part(index).share(split.shards)}
+        here = split.destinations(index)
         if size > enough and lacking.isdisjoint(here):
             continue
         for destination, passage in split.route(sources[index].passages(on_read), index):
@@ -136,7 +126,7 @@ def training_lines(sources: Sequence[Source], split: Split, enough: int, on_read
                 size += len(passage.text)
             if size > enough and lacking.isdisjoint(here):
                 break
-            if lacking and sum(documents) == 1 and size + held_size > LARGEST_DOCUMENT:
+            if lacking and sum(documents) == 1 and size + held_size > MAX_DOCUMENT_BYTES:
                 raise _lack(lacking, documents, sources, split)
     if lacking:
         raise _lack(lacking, documents, sources, split)
@@ -144,20 +134,20 @@ def training_lines(sources: Sequence[Source], split: Split, enough: int, on_read
 
 def _lack(lacking: set[str], documents: Sequence[int], sources: Sequence[Source], split: Split) -> InputError:
     name = VALID if VALID in lacking else min(lacking)
-    part = ONLY_PART if name == VALID else split.part(split.shards.index(name))
-    files, number = part.share(sources), sum(part.share(documents))
-    named = ", ".join(source.name for source in files[:3]) + (", …" if len(files) > 3 else "")
+    files = [index for index in range(len(sources)) if name in split.destinations(index)]
+    number = sum(documents[index] for index in files)
+    named = ", ".join(sources[index].name for index in files[:3]) + (", …" if len(files) > 3 else "")
     if not number:
         return InputError(f"no text for train in {named}: nothing but blank lines.")
     if name == VALID:
         return InputError(
             f"no document for valid: {named} has {number:,}, and --valid-fraction {split.fraction} holds out one of every "
-            f"{1 / split.fraction:,.3g}. Change it, give --valid FILES, part the documents by blank lines, or give "
+            f"{1 / split.fraction:,.3g}. Change it, give --valid FILES, separate the documents by blank lines, or give "
             "--document-per-line."
         )
     return InputError(
-        f"no document for {name}: {named} has {number:,}, dealt to {len(part.share(split.shards))} shards. Ask for fewer "
-        "--shards, part the documents by blank lines, or give --document-per-line."
+        f"no document for {name}: {named} has {number:,}, dealt to {len(split.shards) // split.groups} shards. Ask for fewer "
+        "--shards, separate the documents by blank lines, or give --document-per-line."
     )
 
 
@@ -165,7 +155,7 @@ def sample_lines(lines: Iterable[str], max_characters: int, seed: int) -> list[s
     """A uniform sample of the lines, in order, of at most ``max_characters`` characters, in one pass and in bounded memory.
 
     Every line draws a number; whenever those kept outgrow the bound, the threshold is halved and those above it go. All
-    lines are kept where they fit.
+    lines are kept if they fit.
     """
     chance = random.Random(f"sample {seed}")
     threshold, size = 1.0, 0

@@ -9,18 +9,17 @@ import io
 import json
 import lzma
 import os
+import re
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from pathlib import PurePath
 from typing import BinaryIO, NamedTuple
 
-from ..errors import InputError, not_utf8
+from backports import zstd
 
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
+from ..errors import InputError
 
 READERS: dict[str, Callable[[BinaryIO], BinaryIO]] = {".gz": gzip.open, ".xz": lzma.open, ".zst": zstd.open}
 """How to decompress a file, by its suffix; every other file is read as it is."""
@@ -31,27 +30,22 @@ TEXT_SUFFIXES = (".txt", ".text", *JSON_SUFFIXES)
 
 MAX_LINE_BYTES = 16 << 20
 MAX_ROW_BYTES = 512 << 20
-MAX_BLANK_BYTES = 64 << 20
-"""In a row. Blank lines compress a thousand to one: a small file can hold hours of them, during which nothing would happen."""
 PASSAGE_BYTES = 1 << 20
 BOM = b"\xef\xbb\xbf"
 
-NumberedLine = tuple[int, bytes | None]
-"""The line's number in its file, from 1, and its text; or no text, where a document ends."""
+Line = bytes | None
+"""A line of text, or None at the end of a document."""
 
 OnRead, OnEnd = Callable[[int], object], Callable[[str], object]
 
 
 def ignore(_: object) -> None:
-    """The callback for reading if none is wanted."""
+    """The default callback of readers."""
 
 
 class Passage(NamedTuple):
     """Neighbouring lines of one document: all of it, or a stretch of one that is too long to be held whole."""
 
-    path: str
-    line: int
-    """Number of the first line in the file, from 1."""
     text: bytes
     """UTF-8."""
     opens_document: bool
@@ -123,7 +117,7 @@ class Layout(NamedTuple):
     document_per_line: bool = False
     """In text: every line is a document; otherwise a blank line separates them."""
     on_bad: Callable[[InputError], None] = refuse
-    """Told of every line that is no UTF-8, and every row that is no JSON object with the field; it is skipped then."""
+    """Called with every line that is not UTF-8 or holds NUL, and every row that is no JSON object with the field."""
 
 
 def suffix(path: str) -> str:
@@ -138,8 +132,8 @@ def read_passages(raw: MeteredFile, path: str, layout: Layout) -> Iterator[Passa
     Line ends are LF or CR LF; a byte order mark is dropped; lines of nothing but white space are dropped.
 
     Raises:
-        InputError: the file is not what its name says it is packed with, or ends early, or a line is absurdly long, or so is
-            a stretch without text; and what ``layout.on_bad`` raises.
+        InputError: the file is not what its name says it is packed with, or ends early, or has a line that is too long; and
+            what ``layout.on_bad`` raises.
     """
     unpack = READERS.get(os.path.splitext(path)[1], lambda stream: stream)
     stream = io.BufferedReader(unpack(io.BufferedReader(raw, 1 << 20)), 1 << 20)
@@ -147,45 +141,44 @@ def read_passages(raw: MeteredFile, path: str, layout: Layout) -> Iterator[Passa
         lines = _json_documents(_lines(stream, path, MAX_ROW_BYTES), path, layout)
     else:
         lines = _text_documents(_lines(stream, path, MAX_LINE_BYTES), path, layout)
-    return group(lines, path)
+    return group(lines)
 
 
-def group(lines: Iterable[NumberedLine], path: str) -> Iterator[Passage]:
+def group(lines: Iterable[Line]) -> Iterator[Passage]:
     """Lines as passages; the end of the last document need not be marked."""
     kept: list[bytes] = []
-    size = first = 0
-    opens_document = True
-    for number, line in lines:
-        if line is None:
-            if kept:
-                yield Passage(path, first, b"".join(kept), opens_document)
-            kept, size, opens_document = [], 0, True
-            continue
-        if not kept:
-            first = number
-        kept.append(line)
-        size += len(line)
-        if size >= PASSAGE_BYTES:
-            yield Passage(path, first, b"".join(kept), opens_document)
+    size, opens_document = 0, True
+    for line in chain(lines, [None]):
+        if line is not None:
+            kept.append(line)
+            size += len(line)
+        if kept and (line is None or size >= PASSAGE_BYTES):
+            yield Passage(b"".join(kept), opens_document)
             kept, size, opens_document = [], 0, False
-    if kept:
-        yield Passage(path, first, b"".join(kept), opens_document)
+        if line is None:
+            opens_document = True
 
 
-def document_lines(number: int, text: str) -> list[NumberedLine]:
-    """The lines of a whole document, which all have one number, and its end.
+def document_lines(text: str) -> list[Line]:
+    """The lines of a whole document, and its end.
 
     Raises:
-        UnicodeEncodeError: half of a surrogate pair, which no UTF-8 can hold.
+        InputError: the text holds NUL characters, or half of a surrogate pair, which no UTF-8 can hold.
     """
-    lines = text.encode("utf-8").split(b"\n")
-    return [*((number, line + b"\n") for line in lines if line and not line.isspace()), (number, None)]
+    if "\0" in text:
+        raise InputError("it holds a NUL character")
+    try:
+        lines = text.encode("utf-8").split(b"\n")
+    except UnicodeEncodeError as error:
+        raise InputError(f"not UTF-8: {error.reason}") from None
+    return [*(line + b"\n" for line in lines if line and not line.isspace()), None]
 
 
 def _lines(stream: BinaryIO, path: str, longest: int) -> Iterator[tuple[int, bytes]]:
     """Every line with its number; one of nothing but white space is empty."""
-    number = blank = 0
+    number = 0
     try:
+        _require_utf8(stream.peek(4)[:4], path)
         while line := stream.readline(longest + 1):
             number += 1
             if len(line) > longest:
@@ -194,43 +187,49 @@ def _lines(stream: BinaryIO, path: str, longest: int) -> Iterator[tuple[int, byt
                     "paragraph first, or into more rows."
                 )
             line = line.removeprefix(BOM) if number == 1 else line
-            content = b"" if line.isspace() else line
-            blank = 0 if content else blank + len(line)
-            if blank > MAX_BLANK_BYTES:
-                raise InputError(
-                    f"{path}, line {number}: after {MAX_BLANK_BYTES >> 20} MiB of nothing but blank lines. Remove them, if this "
-                    "is text at all."
-                )
-            yield number, content
+            yield number, b"" if line.isspace() else line
     except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error, zstd.ZstdError) as error:
         raise InputError(
             f"{path}: cannot be unpacked after line {number} ({error}). The file is damaged or cut short."
         ) from error
 
 
-def _text_documents(lines: Iterable[tuple[int, bytes]], path: str, layout: Layout) -> Iterator[NumberedLine]:
+def _require_utf8(beginning: bytes, path: str) -> None:
+    encoding = json.detect_encoding(beginning).upper()  # by a byte order mark, or by where the NUL bytes of ASCII letters are
+    if not encoding.startswith("UTF-8"):
+        encoding = re.sub("-([BL]E)", r"\1", encoding)
+        raise InputError(f"{path}: {encoding}, not UTF-8. Convert the file first: iconv -f {encoding} -t UTF-8 {path}")
+
+
+def _text_documents(lines: Iterable[tuple[int, bytes]], path: str, layout: Layout) -> Iterator[Line]:
     for number, line in lines:
         if not line:
-            yield number, None
+            yield None
             continue
         try:
             line.decode("utf-8")
         except UnicodeDecodeError as error:
-            layout.on_bad(not_utf8(path, number, error))
+            layout.on_bad(
+                InputError(
+                    f"{path}, line {number}, byte {error.start + 1}: not UTF-8 ({error.reason}, 0x{line[error.start]:02x}). "
+                    f"Convert the file first, for instance with: iconv -f WINDOWS-1252 -t UTF-8 {path}"
+                )
+            )
             continue
-        yield number, line
+        if b"\0" in line:
+            layout.on_bad(InputError(f"{path}, line {number}: a NUL character. The file is UTF-16 or UTF-32, or not text."))
+            continue
+        yield line
         if layout.document_per_line:
-            yield number, None
+            yield None
 
 
-def _json_documents(rows: Iterable[tuple[int, bytes]], path: str, layout: Layout) -> Iterator[NumberedLine]:
+def _json_documents(rows: Iterable[tuple[int, bytes]], path: str, layout: Layout) -> Iterator[Line]:
     for number, row in rows:
         if not row:
             continue
         try:
-            lines = document_lines(number, _text_of(json.loads(row), layout.text_field))
-        except UnicodeError as error:
-            layout.on_bad(InputError(f"{path}, line {number}: not UTF-8 ({error.reason})."))
+            lines = document_lines(text_of(json.loads(row), layout.text_field))
         except (ValueError, RecursionError) as error:
             layout.on_bad(
                 InputError(f"{path}, line {number}: not a row with a text ({error}). One JSON object per line is expected.")
@@ -239,7 +238,12 @@ def _json_documents(rows: Iterable[tuple[int, bytes]], path: str, layout: Layout
             yield from lines
 
 
-def _text_of(row: object, field: str) -> str:
+def text_of(row: object, field: str) -> str:
+    """The text of a row of JSON lines or of a data set.
+
+    Raises:
+        InputError: the row is not an object that has a string in this field.
+    """
     if not isinstance(row, dict):
         raise InputError("not a JSON object")
     if field not in row:

@@ -20,6 +20,7 @@ import logging
 import os
 import platform
 import re
+import reprlib
 import uuid
 from collections.abc import Set
 from dataclasses import asdict, dataclass
@@ -33,8 +34,7 @@ from .. import ownership
 from ..compat import loading
 from ..errors import InputError, Refused
 from ..files import atomic_write
-from . import communication, contents, partition
-from .contents import LABEL
+from . import communication, partition
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,9 @@ FOLDER = "shards"
 PARTIAL = ".partial"
 FOLDER_NAME = re.compile(r"update\d{8,}-[0-9a-f]{8}")  # as save() names them; nothing else is followed, such as ../elsewhere
 MAKER = "train"  # in the folders' record
-MOST_PROCESSES = 10**6
+LABEL = "shard"  # in a file: which checkpoint it belongs to
+MAX_PROCESSES = 10**6
+PARTS = {"parameters", "groups", "scaler", "shared"}  # of a file, as :func:`.partition.collect` returns them
 ZIP = b"PK"  # the first bytes of every file that torch.save writes in its default format
 
 
@@ -53,7 +55,6 @@ class Shards:
     folder: str  # within save_dir/shards
     processes: int
     optimizer: str  # fairseq's name
-    labelled: bool = False  # whether each file says which folder it belongs to, which files of earlier versions do not
 
     @classmethod
     def of(cls, optimizer_state: Any) -> Shards | None:
@@ -66,14 +67,12 @@ class Shards:
             return None
         match optimizer_state["shards"]:
             case {"folder": str(folder), "processes": int(processes), "optimizer": str(optimizer), **rest} if (
-                rest in ({}, {"labelled": False}, {"labelled": True})
-                and FOLDER_NAME.fullmatch(folder)
-                and 0 < processes < MOST_PROCESSES
+                not rest and FOLDER_NAME.fullmatch(folder) and 0 < processes < MAX_PROCESSES
             ):
-                return cls(folder, processes, optimizer, **rest)
+                return cls(folder, processes, optimizer)
         raise Refused(
-            f"the checkpoint names shards that this package has not written ({str(optimizer_state['shards'])[:200]}), so nothing "
-            "was read. It is damaged or has been changed: use another."
+            f"the checkpoint names shards that this package has not written ({reprlib.repr(optimizer_state['shards'])}), so "
+            "nothing was read. It is damaged or has been changed: use another."
         )
 
     def as_optimizer_state(self) -> dict[str, Any]:
@@ -139,11 +138,11 @@ def save(engine: Any, optimizer: str, save_dir: Path, updates: int) -> Shards:
     name = f"update{updates:08d}-{uuid.uuid4().hex[:8]}"
     if distributed.get_rank() == 0:
         remove_unnamed(save_dir)
-        ownership.claim(root / (name + PARTIAL), MAKER)  # before anything is in it
+        ownership.claim(root / (name + PARTIAL), MAKER)
+        ownership.own(*(root / (name + PARTIAL) / _name(rank) for rank in range(processes)))
     name = _from_first_process(name)
-    shards = Shards(name, processes, optimizer, labelled=True)
+    shards = Shards(name, processes, optimizer)
     part = partition.collect(engine)
-    contents.check(part)  # now, rather than when the file is needed
     partial = root / (name + PARTIAL)
     partial.mkdir(parents=True, exist_ok=True)
     with atomic_write(partial / _name(distributed.get_rank()), "wb") as stream:
@@ -154,7 +153,6 @@ def save(engine: Any, optimizer: str, save_dir: Path, updates: int) -> Shards:
         raise InputError(_not_shared(save_dir, f"this process sees the shards of {written} of {processes} processes"))
     distributed.barrier()
     if distributed.get_rank() == 0:
-        ownership.finish(partial, MAKER)
         os.rename(partial, root / name)
     distributed.barrier()
     return shards
@@ -167,10 +165,10 @@ def load(engine: Any, shards: Shards, save_dir: Path) -> None:
         FileNotFoundError: it is not there.
         RuntimeError: it is damaged, or of another model.
     """
-    parts = _read(shards, save_dir)
+    parts = _read(shards, save_dir, together=True)
     try:
         partition.restore(engine, parts)
-    except RuntimeError as error:
+    except Exception as error:  # another model, or a file that holds something else
         raise RuntimeError(
             f"{save_dir / FOLDER / shards.folder} does not fit this run: {error}. Continue from another checkpoint, or start "
             "from the weights of this one: --finetune-from-model, or --restore-file with --reset-optimizer."
@@ -187,19 +185,22 @@ def master_weights(shards: Shards, save_dir: Path, model: Set[str]) -> dict[str,
         FileNotFoundError, RuntimeError: the folder is missing, damaged, or of another model.
     """
     parts = _read(shards, save_dir)
-    names, shared = dict.fromkeys(name for part in parts for name in part["parameters"]), parts[0]["shared"]
     try:
+        names, shared = dict.fromkeys(name for part in parts for name in part["parameters"]), parts[0]["shared"]
         others = sorted({*names, *shared, *shared.values()} - model)
         if others:
             raise RuntimeError(f"it has the parameter {others[0]}, which the model in the plain file has not")
         weights = {name: partition.whole(parts, name, partition.MASTER) for name in names}
-    except RuntimeError as error:
+    except Exception as error:
         raise RuntimeError(f"{save_dir / FOLDER / shards.folder} is damaged: {error}. Use another checkpoint.") from error
     return weights | {name: weights[first] for name, first in shared.items() if first in weights}
 
 
-def _read(shards: Shards, save_dir: Path) -> list[dict[str, Any]]:
-    """What each process wrote; tensors stay on disk until they are used."""
+def _read(shards: Shards, save_dir: Path, together: bool = False) -> list[dict[str, Any]]:
+    """What each process wrote; tensors stay on disk until they are used.
+
+    Of processes that read ``together``, one compares the checksums of each file.
+    """
     files = shards.files(save_dir)
     if not files[0].parent.is_dir():
         raise FileNotFoundError(
@@ -209,36 +210,28 @@ def _read(shards: Shards, save_dir: Path) -> list[dict[str, Any]]:
     missing = [file for file in files if not file.is_file()]
     if missing:
         raise RuntimeError(f"{files[0].parent} is incomplete: {missing[0].name} is not there. Use another checkpoint.")
-    parts = [_read_one(file) for file in files]
+    rank, processes = (distributed.get_rank(), distributed.get_world_size()) if together else (0, 1)
+    parts = [_read_one(file, verify=number % processes == rank) for number, file in enumerate(files)]
     for rank, (file, part) in enumerate(zip(files, parts, strict=True)):
-        _check_label(file, part.get(LABEL), shards, rank)
+        if part.get(LABEL) != shards.label(rank):
+            raise RuntimeError(
+                f"{file} is not of this checkpoint, but another's that was put in its place: its label is "
+                f"{reprlib.repr(part.get(LABEL))}. Use another checkpoint, or put the right file back."
+            )
         if any(part[common] != parts[0][common] for common in ("groups", "scaler", "shared")):
             raise RuntimeError(f"{file} and {files[0]} are not of one checkpoint, for their settings differ. Use another.")
-    if not all(LABEL in part for part in parts) and not (distributed.is_initialized() and distributed.get_rank()):
-        logger.warning(
-            f"{files[0].parent} is of an earlier version, whose files do not say whose they are, so that this was not checked"
-        )
     return parts
 
 
-def _read_one(file: Path) -> dict[str, Any]:
+def _read_one(file: Path, verify: bool) -> dict[str, Any]:
     try:
-        part = torch.load(str(file), map_location="cpu", mmap=True, weights_only=True)
-        contents.check(part)
+        part = loading.peek(file, verify)
+        if not isinstance(part, dict) or not part.keys() >= PARTS:
+            raise TypeError("it does not hold what a process writes")
     except Exception as error:  # a damaged file can raise almost any exception
         reason = str(error).partition("\n")[0].partition(". ")[0]
         raise RuntimeError(f"{file} is truncated, damaged or no shard ({reason}). Use another checkpoint.") from error
     return part
-
-
-def _check_label(file: Path, found: Any, shards: Shards, rank: int) -> None:
-    expected = shards.label(rank) if shards.labelled else None
-    if found not in (shards.label(rank), expected):
-        said = "does not say where it belongs" if found is None else f"says that it belongs elsewhere ({found!r:.200})"
-        raise RuntimeError(
-            f"{file} is not of this checkpoint, but another's that was put in its place: it {said}. Use another checkpoint, or "
-            "put the right file back."
-        )
 
 
 def optimizer_state_of(file: Path) -> Any:
@@ -291,12 +284,12 @@ def remove_unnamed(save_dir: Path) -> None:
 
 
 def _remove_own(folder: Path) -> None:
-    if ownership.made_by(folder) != MAKER:  # perhaps from an earlier release; nothing in it could tell
+    if ownership.made_by(folder) != MAKER:
         _warn_once(f"{folder}, which no checkpoint needs, has no record of who made it: remove it if it is not wanted")
         return
     try:
-        ownership.remove(folder, MAKER)
-    except (InputError, OSError) as error:  # perhaps a network file system; the next checkpoint tries again
+        ownership.remove(folder)
+    except OSError as error:  # perhaps a network file system; the next checkpoint tries again
         logger.warning(f"{folder}, which no checkpoint needs, could not be removed: {error}")
 
 

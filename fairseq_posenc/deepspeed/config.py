@@ -1,30 +1,50 @@
-"""DeepSpeed's configuration: what the user's file says, read once, and completed from fairseq's options.
+"""DeepSpeed's configuration: a user's file or a preset, completed from fairseq's options.
 
-A setting that fairseq has an option for is decided there; a file that repeats it with the same value is fine, and one that
-contradicts it is refused.
+A setting that fairseq has an option for is decided there; a file that repeats it with the same value is accepted, and one that
+contradicts it is refused. So is what would change the results or what checkpoints hold (:data:`SECTIONS`, :data:`FIXED`). All
+other keys and types are checked by DeepSpeed itself.
 """
 
 from __future__ import annotations
 
-import copy
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError, Refused
-from . import keys
+from ..errors import Refused, suggestion
 from .settings import Setting, decided_by_fairseq
 
-LARGEST_NUMBER = 2.0**63
 PRESETS = Path(__file__).parent / "presets"
-AUTO = "auto"  # in a file, as for Hugging Face's trainer: left to the options
+AUTO = "auto"  # in a file, as for Hugging Face's trainer: decided by fairseq's options
 DEFAULT_BUCKET = 5e8  # DeepSpeed's reduce_bucket_size
 DEFAULT_LIVE = 1e9  # DeepSpeed's stage3_max_live_parameters
 WITHOUT_EFFECT_AT_STAGE_0 = "nothing is sharded at stage 0, so fairseq's own data parallelism trains and only its options count"
+BATCH = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "gradient_clipping")
+SECTIONS = (
+    *(*BATCH, "optimizer", "fp16", "bf16", "zero_optimization", "zero_allow_untested_optimizer", "communication_data_type"),
+    *("prescale_gradients", "gradient_predivide_factor", "activation_checkpointing", "aio", "steps_per_print", "timers"),
+    *("wall_clock_breakdown", "memory_breakdown", "dump_state", "disable_python_gc", "comms_logger", "flops_profiler"),
+    *("tensorboard", "csv_monitor", "wandb", "comet"),
+)
+"""What a file may have. Other features of DeepSpeed (schedules, curricula, compression, pipelines, …) train another model or
+replace what fairseq does."""
+FIXED = {
+    "zero_optimization": {
+        "offload_optimizer": {"device": ("none", "cpu"), "ratio": (1,), "super_offload": (False,)},
+        "offload_param": {"device": ("none", "cpu")},
+        **dict.fromkeys(("cpu_offload", "cpu_offload_param", "elastic_checkpoint", "pipeline_loading_checkpoint"), (False,)),
+        **dict.fromkeys(("zero_quantized_weights", "zero_quantized_nontrainable_weights", "zero_quantized_gradients"), (False,)),
+        **{"legacy_stage1": (False,), "zero_hpz_partition_size": (1,), "compute_grad_norm": (True,), "zenflow": (None,)},
+    },
+    "fp16": {"fp16_master_weights_and_grads": (False,)},
+    "bf16": {"bf16_master_weights_and_grads": (False,), "bf16_optimizer_states": (False,)},
+}
+"""Keys whose other values would keep numbers where checkpoints of this package do not find them, or less exactly than in float32,
+or compute other gradients than fairseq's."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +79,21 @@ def read(source: str) -> ZeroConfig:
     """Read a preset by its name, or a JSON file.
 
     Raises:
-        Refused: no such preset or file (says which there are), not JSON, or with a key or value that cannot be meant.
+        Refused: no such preset or file (says which there are), not JSON, or with what would change results or checkpoints.
     """
     contents = _parse(source)
-    keys.check(contents, source)
+    for key in contents.keys() - set(SECTIONS):
+        near = suggestion(key, SECTIONS).capitalize()
+        raise Refused(f'--deepspeed-config {source} has "{key}", which training does not use. {near}Leave it out.')
+    for path, value, accepted in _fixed(contents):
+        if value not in accepted:
+            raise Refused(
+                f"--deepspeed-config {source} has {path} = {json.dumps(value):.200}, which would change results or checkpoints. "
+                f"Leave it out, or give {' or '.join(map(json.dumps, accepted))}."
+            )
+    for key in ("zero_optimization", "fp16", "bf16", "optimizer"):
+        if not isinstance(contents.get(key, {}), dict):
+            raise Refused(f"--deepspeed-config {source} has {key} = {json.dumps(contents[key]):.200}; expected a JSON object")
     zero = contents.get("zero_optimization", {})
     stage = zero.get("stage")
     if type(stage) is not int or stage not in range(4):
@@ -75,15 +106,15 @@ def read(source: str) -> ZeroConfig:
             "update is complete. Remove it, or use stage 2."
         )
     buffers = 2 if zero.get("overlap_comm", stage == 3) else 1
-    return ZeroConfig(
-        stage=stage,
-        offload_optimizer=zero.get("offload_optimizer", {}).get("device") == "cpu",
-        offload_parameters=zero.get("offload_param", {}).get("device") == "cpu",
-        bucket=buffers * zero.get("reduce_bucket_size", DEFAULT_BUCKET),
-        live=zero.get("stage3_max_live_parameters", DEFAULT_LIVE),
-        source=source,
-        contents=contents,
-    )
+    try:
+        bucket = buffers * float(zero.get("reduce_bucket_size", DEFAULT_BUCKET))
+        live = float(zero.get("stage3_max_live_parameters", DEFAULT_LIVE))
+        optimizer, parameters = ((zero.get(f"offload_{key}") or {}).get("device") == "cpu" for key in ("optimizer", "param"))
+        if not (0 < bucket < math.inf and 0 <= live < math.inf):
+            raise ValueError("a size is negative or not finite")
+    except (AttributeError, TypeError, ValueError, OverflowError) as error:
+        raise Refused(f"--deepspeed-config {source}: zero_optimization has a wrong value: {error}") from None
+    return ZeroConfig(stage, optimizer, parameters, bucket, live, source, contents)
 
 
 def complete(zero: ZeroConfig, cfg: Any, world_size: int) -> dict[str, Any]:
@@ -97,22 +128,17 @@ def complete(zero: ZeroConfig, cfg: Any, world_size: int) -> dict[str, Any]:
     Raises:
         Refused: the file contradicts fairseq's options (both values are named), or they exclude each other.
     """
-    config = copy.deepcopy(dict(zero.contents))
+    config = {key: dict(value) if isinstance(value, dict) else value for key, value in zero.contents.items()}
     if config == {"zero_optimization": {"stage": 0}}:
         return config  # DeepSpeed takes no part, so fairseq's settings do not matter
     decided = {setting.path: setting for setting in decided_by_fairseq(cfg, world_size)}
-    for path, kind, found, _ in keys.entries(config):
+    for path, value in _leaves(config):
         if path in decided:
-            _check(decided[path], found, zero.source)
+            _check(decided[path], value, zero.source)
         elif path.startswith("optimizer."):
             raise Refused(
                 f"--deepspeed-config {zero.source} has {path}, which fairseq's optimizer, the one that trains, would not get. "
                 "Remove it."
-            )
-        elif kind is keys.OPTION and found == AUTO:
-            raise Refused(
-                f'--deepspeed-config {zero.source} has {path} = "{AUTO}", but no option of fairseq says a value. Give a number, '
-                "or leave it out: then DeepSpeed's default counts."
             )
     if zero.stage == 0:
         return config
@@ -121,7 +147,7 @@ def complete(zero: ZeroConfig, cfg: Any, world_size: int) -> dict[str, Any]:
     for path, setting in decided.items():
         folder, _, key = path.rpartition(".")
         if folder.partition(".")[0] != "optimizer":
-            (config.setdefault(folder, {}) if folder else config)[key] = copy.deepcopy(setting.value)
+            (config.setdefault(folder, {}) if folder else config)[key] = setting.value
     config["zero_force_ds_cpu_optimizer"] = False  # offloaded, too, fairseq's optimizer updates
     config["managed_gradient_accumulation"] = False
     config["zero_allow_untested_optimizer"] = True  # fairseq's Adam is one of those that DeepSpeed does not know
@@ -137,13 +163,12 @@ def _parse(source: str) -> dict[str, Any]:
                 f"--deepspeed-config {source}: neither a preset ({', '.join(preset_names())}) nor the path of a .json file"
             )
     try:
-        config = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_without_duplicates,
-                            parse_constant=_number, parse_float=_number, parse_int=_number)  # fmt: skip
+        config = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise Refused(f"--deepspeed-config {source}: there is no such file. Presets are {', '.join(preset_names())}") from None
     except OSError as error:
         raise Refused(f"--deepspeed-config {source} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:  # JSONDecodeError, UnicodeDecodeError or a duplicate; nested without end
+    except (ValueError, RecursionError) as error:
         raise Refused(f"--deepspeed-config {source} is not JSON: {error}") from None
     if not isinstance(config, dict):
         raise Refused(f"--deepspeed-config {source}: expected a JSON object, found {type(config).__name__}")
@@ -172,7 +197,8 @@ def _equal(found: Any, value: Any) -> bool:
 
 
 def _refuse_more_than_stage(contents: dict[str, Any], source: str) -> None:
-    extra = sorted(path for path, kind, *_ in keys.entries(contents) if kind not in (keys.OPTION, keys.STAGE))
+    compared = (*BATCH, "fp16.", "bf16.enabled", "optimizer.", "zero_optimization.stage")
+    extra = sorted(path for path, _ in _leaves(contents) if not path.startswith(compared))
     if extra:
         raise Refused(f"--deepspeed-config {source} sets {', '.join(extra)}, but {WITHOUT_EFFECT_AT_STAGE_0}. Remove them.")
 
@@ -203,18 +229,19 @@ def _refuse_unsupported(cfg: Any, zero: int) -> None:
         raise Refused("--store-ema needs all parameters on every GPU, and ZeRO stage 3 shards them; use zero2.")
 
 
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise InputError(f'the key "{key}" appears twice')
-        found[key] = value
-    return found
+def _fixed(contents: Any, fixed: Mapping[str, Any] = FIXED, within: str = "") -> Iterator[tuple[str, Any, tuple]]:
+    """The keys of :data:`FIXED` that a file has, with its value and the accepted ones."""
+    for key in fixed.keys() & contents.keys() if isinstance(contents, dict) else ():
+        if isinstance(fixed[key], tuple):
+            yield f"{within}{key}", contents[key], fixed[key]
+        else:
+            yield from _fixed(contents[key], fixed[key], f"{within}{key}.")
 
 
-def _number(digits: str) -> int | float:
-    """JSON's, which has no NaN and no Infinity, of a size that DeepSpeed can mean."""
-    number = float(digits)
-    if not abs(number) < LARGEST_NUMBER:
-        raise InputError(f"{digits:.30} is not a number, or too large")
-    return int(digits) if digits.lstrip("-").isdigit() else number
+def _leaves(contents: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value that is no object, with its keys joined by dots."""
+    for key, value in contents.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{within}{key}.")
+        else:
+            yield f"{within}{key}", value

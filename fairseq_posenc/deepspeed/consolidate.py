@@ -53,12 +53,11 @@ def main(args: argparse.Namespace) -> None:
 
 
 def made(path: Path) -> bool:
-    """Whether :func:`write` made this file, which earlier releases did not record."""
+    """Whether :func:`write` made this file."""
     from ..compat import loading
 
     try:
-        state = loading.peek(path)
-        return MADE_BY in state or ("optimizer_history" in state and "last_optimizer_state" not in state)
+        return MADE_BY in loading.peek(path)
     except Exception:  # whatever another kind of file raises
         return False
 

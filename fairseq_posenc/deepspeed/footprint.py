@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from unittest import mock
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -90,33 +91,32 @@ def footprint(arch: str, overrides: Sequence[str], vocabulary: int, tokens: int,
 
 
 def saved_bytes(model: Any, tokens: Any, masked: Any) -> int:
-    """Bytes of the distinct tensors, without parameters, that a forward pass of masked language modelling keeps."""
+    """Bytes of the distinct tensors, without parameters, that a forward pass of masked language modelling keeps on a GPU."""
     import torch
     from torch.nn import functional as F
+
+    from ..models.memory import kept_bytes
 
     def loss() -> Any:
         logits = model(tokens, masked_tokens=masked)[0]
         return F.nll_loss(F.log_softmax(logits, dim=-1, dtype=torch.float32), tokens[masked])
 
-    return kept_bytes(model, loss)
+    with mock.patch.object(F, "scaled_dot_product_attention", _fused_attention):
+        return kept_bytes(model, loss)
 
 
-def kept_bytes(module: Any, forward: Callable[[], Any]) -> int:
-    """Bytes of the distinct tensors, without the module's parameters, that ``forward`` keeps for the backward pass."""
+def _fused_attention(q: Any, k: Any, v: Any, mask: Any, *_: Any, **options: Any) -> Any:
+    """Keeps what a GPU's kernel keeps, with dropout and a bias that is trained too; PyTorch has none on a CPU for these two."""
     import torch
 
-    parameters = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
-    saved: dict[int, Any] = {}
+    class Attention(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *inputs: Any) -> Any:
+            z = torch.zeros_like(q)
+            ctx.save_for_backward(*inputs, z, z.new_zeros(z.shape[:-1], dtype=torch.float32))  # logarithms of softmax's sums
+            return z
 
-    def keep(tensor: Any) -> Any:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in parameters:
-            saved[storage.data_ptr()] = storage  # held, so that no address is used twice
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        forward()
-    return sum(storage.nbytes() for storage in saved.values())
+    return Attention.apply(q, k, v, mask)
 
 
 def _count(module: Any) -> int:
@@ -167,5 +167,10 @@ def _build(args: DictConfig, vocabulary: int, precision: str) -> Any:
 
     from ..models.options import build, dictionary_of
 
+    if args.attention_backend == "auto":  # which takes sdpa or eager on a GPU, and another here
+        try:
+            return _build(OmegaConf.merge(args, {"attention_backend": "sdpa"}), vocabulary, precision)
+        except InputError:
+            args = OmegaConf.merge(args, {"attention_backend": "eager"})
     model = build(args._name, args, dictionary_of(vocabulary))
     return model.to(getattr(torch, DTYPES[precision])).train()

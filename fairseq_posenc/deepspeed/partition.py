@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, distributed
 
 from ..errors import InputError
-from .contents import MASTER
 
+MASTER = "master"  # the float32 weights, next to the optimizer's own names: exp_avg, exp_avg_sq, step …
 SCALER = ("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis")  # the changing state of a dynamic loss scale
 
 State = dict[str, Any]

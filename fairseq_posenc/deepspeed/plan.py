@@ -24,7 +24,7 @@ from .footprint import MASKED_TOKENS, PER_TOKENS, Footprint, footprint
 
 GB = 1e9
 BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
-LARGEST_VALUE = 1e12  # of any flag
+MAX_VALUE = 1e12  # of any flag
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,8 +55,8 @@ def main(args: argparse.Namespace) -> None:
     """
     for name in ("nodes", "gpus_per_node", "batch_size", "update_freq", "tokens_per_sample", "vocab_size", "gpu_memory",
                  "peak_tflops", "mfu", "intra_node_gb_s", "inter_node_gb_s"):  # fmt: skip
-        if not 0 < getattr(args, name) <= LARGEST_VALUE:
-            raise InputError(f"{flag_of(name)} {getattr(args, name)}: must be positive, and at most {LARGEST_VALUE:.0e}")
+        if not 0 < getattr(args, name) <= MAX_VALUE:
+            raise InputError(f"{flag_of(name)} {getattr(args, name)}: must be positive, and at most {MAX_VALUE:.0e}")
     if args.mfu > 1:
         raise InputError(f"--mfu {args.mfu}: a share of the peak, at most 1")
     zero = config.read(args.deepspeed_config)

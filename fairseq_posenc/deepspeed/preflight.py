@@ -104,6 +104,8 @@ def read_hostfile(path: Path) -> list[Host]:
         name, slots = words[0], words[1].removeprefix("slots=") if len(words) == 2 else ""
         if not slots.isdecimal() or int(slots) == 0 or not words[1].startswith("slots="):
             raise InputError(f"{path}, line {number}: expected 'HOST slots=N', found {line!r}")
+        if name.startswith("-"):
+            raise InputError(f"{path}, line {number}: ssh would take the host {name!r} for an option: correct its name")
         if name in (host.name for host in hosts):
             raise InputError(f"{path}, line {number}: {name} is there twice; give it one line with all its slots")
         hosts.append(Host(name, int(slots)))

@@ -1,207 +1,280 @@
-"""From the runs of a grid to its report, by two protocols.
+"""Print the results of several grids of fine-tuning side by side, such as those of TISA with more and more kernels.
 
-*Best*: the highest score of any learning rate (Huang et al. 2021). *Median*: of the seeds of one learning rate, the one whose
-median is highest (Ke et al. 2021; Wennberg & Henter 2021), with mean, standard deviation and range. All scores are on the
-development sets, in per cent. A run that diverged counts as worse than any score when runs are ranked, that is, in the choice of
-the learning rate and in the median; mean, standard deviation and range are over the runs that finished.
+Each is named as LABEL=OUT, after the folder that glue or squad has written; the first is the baseline:
+
+    fairseq-posenc report S=0=glue-words S=1=glue-tisa1 S=3=glue-tisa3 S=5=glue-tisa5
+
+Scores are medians over the seeds, in per cent. Δ is the best of the others less the baseline, and Δ% the share of the baseline's
+error that it removes, as in Table 3 of Wennberg & Henter 2021. Below the table, settings that differ are named.
 """
+
+# A report has the scores of two protocols. *Best*: the highest score of any learning rate (Huang et al. 2021). *Median*: of the
+# seeds of one learning rate, the one whose median is highest (Ke et al. 2021; Wennberg & Henter 2021). A run that diverged counts
+# as worse than any score in the choice of the learning rate and in the median; the other figures are of the runs that finished.
 
 from __future__ import annotations
 
+import argparse
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field, FiniteFloat, TypeAdapter
-from typing_extensions import NotRequired, TypedDict
+from tabulate import tabulate
 
 from ..errors import InputError
-from ..runs.grid import DIVERGED, FINISHED, DivergedRun, FinishedRun, ResultFiles
-from ..runs.record import read_json
-from ..runs.statistics import Spread, by, spread
+from ..output import show
+from ..runs.grid import DIVERGED, FINISHED
+from ..runs.record import differences, read_object
+from ..runs.statistics import by, spread
 
-Scores = Annotated[dict[str, Annotated[dict[str, FiniteFloat], Field(min_length=1)]], Field(min_length=1)]
-"""Evaluation set -> metric -> per cent."""
-
-
-class _Key(TypedDict):
-    task: str
-    lr: FiniteFloat
-    seed: int
+Report = dict[str, Any]
+"""``results.json``: see :func:`summarise`."""
+FORMAT = 1
 
 
-class Scored(_Key, FinishedRun):
-    """The result of one run of fine-tuning."""
-
-    scores: Scores
-
-
-class Unscored(_Key, DivergedRun):
-    """That of one that diverged."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's flags."""
+    parser.add_argument("results", nargs="+", type=_labelled, metavar="[LABEL=]OUT", help="the --out of a grid, or its "
+                        "results.json; the default label is the folder's name")  # fmt: skip
 
 
-Result = Scored | Unscored
-RECORDS = ResultFiles(TypeAdapter(Annotated[Result, Field(discriminator="status")]))
+def main(args: argparse.Namespace) -> None:
+    """Run the command.
+
+    Raises:
+        InputError: a folder has no results, or two have one label.
+    """
+    labels = Counter(label for label, _ in args.results)
+    if repeated := [label for label, count in labels.items() if count > 1]:
+        raise InputError(f"two grids are called {repeated[0]!r}: give each a label of its own, as in S=1=OUT")
+    reports = {label: read_report(path / "results.json" if path.is_dir() else path) for label, path in args.results}
+    first, *others = reports
+    with edited(", ".join(str(path) for _, path in args.results)):
+        found = {label: differing(reports[first], reports[label]) for label in others}
+        notes = [f"{label} differs from {first}: {text}." for label, text in found.items() if text]
+        text = "\n\n".join([side_by_side(reports), *notes])
+    show(text)
 
 
-class Best(TypedDict):
-    """The best run."""
-
-    lr: FiniteFloat
-    seed: int
-    scores: Scores
-    overall: FiniteFloat
-
-
-class Median(TypedDict):
-    """The learning rate of the best median."""
-
-    lr: FiniteFloat
-    seeds: list[int]
-    scores: dict[str, dict[str, Spread]]
-    overall: Spread
-
-
-class TaskReport(TypedDict):
-    """One task. ``best`` and ``median`` are None where every run diverged; reports of earlier releases lack the rest."""
-
-    model: NotRequired[dict[str, Any]]
-    settings: NotRequired[dict[str, Any]]
-    runs: NotRequired[list[dict[str, Any]]]
-    best: Best | None
-    median: Median | None
-
-
-class Average(TypedDict):
-    """Over tasks, or over ``columns``: evaluation set -> metric. None where one of them has no score."""
-
-    best: FiniteFloat | None
-    median: FiniteFloat | None
-    columns: NotRequired[dict[str, str]]
-
-
-class Report(TypedDict):
-    """``results.json``. ``versions`` has each set of packages that runs were made with."""
-
-    versions: NotRequired[list[dict[str, str]]]
-    tasks: dict[str, TaskReport]
-    average: Average
-
-
-def overall(result: Result) -> float:
+def overall(result: Mapping[str, Any]) -> float:
     """One number for a run, by which runs are compared: the mean over its evaluation sets of the mean of their metrics."""
     if result["status"] == DIVERGED:
         return -math.inf
     return statistics.fmean(statistics.fmean(metrics.values()) for metrics in result["scores"].values())
 
 
-def best_run(results: Sequence[Result]) -> Result | None:
-    """The run with the highest overall score; of equal ones the first. None where all diverged."""
+def best_run(results: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The run with the highest overall score; of equal ones the first. None if all diverged."""
     best = max(results, key=overall)
     return best if best["status"] == FINISHED else None
 
 
-def median_runs(results: Sequence[Result]) -> list[Result]:
+def median_runs(results: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The runs of the learning rate whose median overall score is highest; of equal ones that of the best run, or the first."""
     return max(by("lr", results).values(), key=lambda runs: (statistics.median(map(overall, runs)), max(map(overall, runs))))
 
 
-def conditions(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Which model the runs of one task fine-tune, and how: cells or results."""
-    settings = {name: value for name, value in runs[0]["configuration"].items() if name != "model"}
-    grid = {"lrs": list(by("lr", runs)), "seeds": list(by("seed", runs))}
-    return {"model": runs[0]["configuration"]["model"], "settings": {**settings, **grid}}
-
-
-def summarise(results: Sequence[Result], columns: Mapping[str, str] | None = None) -> Report:
+def summarise(results: Sequence[Mapping[str, Any]], columns: Mapping[str, str] | None = None) -> Report:
     """The report of a grid.
 
     Args:
-        results: of the runs.
+        results: the runs that finished or diverged.
         columns: the metric of each evaluation set that the average is over; by default it is over tasks.
 
-    Raises:
-        InputError: runs of one task have not the same scores, as only an edited result can.
+    Returns:
+        ``tasks`` has each task's model, settings, runs, overall scores, and ``scores``: a row per evaluation set and metric, none
+        if every run diverged. An ``average`` is None if one of its parts has no score. ``versions`` has each set of packages
+        that runs were made with.
     """
     tasks = {name: _task(runs) for name, runs in by("task", results).items()}
     versions = [dict(pairs) for pairs in dict.fromkeys(tuple(result["versions"].items()) for result in results)]
-    average = _over_tasks(tasks) if columns is None else _over_columns(tasks, columns)
-    return {"versions": versions, "tasks": tasks, "average": average}
+    rows = {(row["set"], row["metric"]): row for task in tasks.values() for row in task["scores"]}
+    parts = [rows.get(column) for column in columns.items()] if columns else [task["overall"] for task in tasks.values()]
+    average = {"best": _mean(parts, "best"), "median": _mean(parts, "median"), "columns": columns}
+    return {"format": FORMAT, "versions": versions, "tasks": tasks, "average": average}
 
 
-def _over_tasks(tasks: Mapping[str, TaskReport]) -> Average:
-    best = [task["best"] and task["best"]["overall"] for task in tasks.values()]
-    medians = [task["median"] and task["median"]["overall"]["median"] for task in tasks.values()]
-    return {"best": _mean(best), "median": _mean(medians)}
-
-
-def _over_columns(tasks: Mapping[str, TaskReport], columns: Mapping[str, str]) -> Average:
-    best: dict[str, dict[str, float]] = {}
-    medians: dict[str, dict[str, Spread]] = {}
-    for task in tasks.values():
-        if task["best"] is not None and task["median"] is not None:
-            best |= task["best"]["scores"]
-            medians |= task["median"]["scores"]
-    return {
-        "best": _mean([best[name][metric] if name in best else None for name, metric in columns.items()]),
-        "median": _mean([medians[name][metric]["median"] if name in medians else None for name, metric in columns.items()]),
-        "columns": dict(columns),
-    }
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
+def _mean(parts: Sequence[Mapping[str, Any] | None], name: str) -> float | None:
+    values = [part and part[name] for part in parts]
     return None if None in values else statistics.fmean(values)
 
 
-def _task(runs: list[Result]) -> TaskReport:
-    kept = ("lr", "seed", "status", "scores", "reason", "seconds")
-    report = {**conditions(runs), "runs": [{key: run[key] for key in kept if key in run} for run in runs]}
-    best = best_run(runs)
+def _task(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    kept = ("lr", "seed", "status", "scores", "constant", "reason", "seconds")
+    first = runs[0]["configuration"]
+    settings = {name: value for name, value in first.items() if name != "model"}
+    settings |= {"lrs": list(by("lr", runs)), "seeds": list(by("seed", runs))}
+    task = {
+        "model": first["model"],
+        "settings": settings,
+        "runs": [{key: run[key] for key in kept if key in run} for run in runs],
+    }
+    best, chosen = best_run(runs), median_runs(runs)
     if best is None:
-        return {**report, "best": None, "median": None}
-    _require_same_scores(best, runs)
-    chosen = median_runs(runs)
+        return {**task, "best": None, "lr": None, "overall": {"best": None, "median": None}, "scores": []}
     finished = [run for run in chosen if run["status"] == FINISHED]
-
-    def spread_of(value: Callable[[Result], float]) -> Spread:
-        return spread([value(run) for run in finished], diverged=len(chosen) - len(finished))
-
+    diverged = len(chosen) - len(finished)
+    rows = [
+        {
+            "set": name,
+            "metric": metric,
+            "majority": best["majority"].get(name, {}).get(metric),
+            "best": score,
+            **spread([run["scores"][name][metric] for run in finished], diverged),
+        }
+        for name, metrics in best["scores"].items()
+        for metric, score in metrics.items()
+    ]
+    median = spread([overall(run) for run in finished], diverged)["median"]
     return {
-        **report,
-        "best": {"lr": best["lr"], "seed": best["seed"], "scores": best["scores"], "overall": overall(best)},
-        "median": {
-            "lr": chosen[0]["lr"],
-            "seeds": [run["seed"] for run in chosen],
-            "scores": {
-                name: {metric: spread_of(lambda run, name=name, metric=metric: run["scores"][name][metric]) for metric in metrics}
-                for name, metrics in best["scores"].items()
-            },
-            "overall": spread_of(overall),
-        },
+        **task,
+        "best": {"lr": best["lr"], "seed": best["seed"]},
+        "lr": chosen[0]["lr"],
+        "overall": {"best": overall(best), "median": median},
+        "scores": rows,
     }
 
 
-def _require_same_scores(best: Result, runs: Sequence[Result]) -> None:
-    for run in runs:
-        if run["status"] == FINISHED and _names(run) != _names(best):
-            raise InputError(
-                f"{run['folder']} and {best['folder']} in the output folder have results of other scores: {_names(run)} and "
-                f"{_names(best)}. Remove the one that was edited, to run it again."
-            )
-
-
-def _names(run: Result) -> list[str]:
-    return sorted(f"{evaluation} {metric}" for evaluation, metrics in run["scores"].items() for metric in metrics)
-
-
-def read_report(path: Path, flag: str = "--baseline") -> Report:
-    """The ``results.json`` of an earlier grid, which ``flag`` names.
+def read_report(path: Path) -> Report:
+    """The ``results.json`` of a grid.
 
     Raises:
-        InputError, FileNotFoundError: it is not one.
+        InputError: it is not one.
     """
-    if not path.is_file():
-        raise FileNotFoundError(f"{flag} {path} does not exist: name the results.json of another grid")
-    return read_json(path, TypeAdapter(Report), f"{flag} takes the results.json of a grid.")
+    report = read_object(path, FORMAT)
+    if report is None:
+        raise InputError(f"{path} does not exist: name the results.json of another grid")
+    return report
+
+
+def differing(baseline: Report, report: Report) -> str:
+    """How a report's runs differ from the baseline's, apart from the model; empty if they do not."""
+    found: dict[str, list[str]] = {}
+    tasks = {name: task["settings"] for name, task in report["tasks"].items() if name in baseline["tasks"]}
+    for name, settings in tasks.items():
+        for text in differences(baseline["tasks"][name]["settings"], settings):
+            found.setdefault(text, []).append(name)
+    if not tasks:
+        return "it has none of these tasks"
+    return "; ".join(f"{text} ({', '.join(names)})" for text, names in found.items())
+
+
+def notes(report: Report) -> list[str]:
+    """A sentence for each task with runs that diverged, or whose models predict a single class."""
+    found = []
+    for name, task in report["tasks"].items():
+        runs = task["runs"]
+        tried, diverged = (Counter(run["lr"] for run in some) for some in (runs, _diverged(runs)))
+        if diverged:
+            where = ", ".join(f"{count} of {tried[lr]} at the learning rate {lr:g}" for lr, count in diverged.items())
+            found.append(f"{name}: {diverged.total()} of {len(runs)} runs diverged ({where}).")
+        if constant := sum(bool(run.get("constant")) for run in runs):
+            found.append(f"{name}: {constant} of {len(runs)} runs predict a single class.")
+    return found
+
+
+def table(report: Report, baseline: Report | None = None) -> str:
+    """The report as a Markdown table, whose columns are aligned for the terminal."""
+    header = ["task", "metric", "majority", "best", "lr", "median", "mean", "std", "min", "max", "runs"]
+    rows, names = [], ("mean", "std", "min", "max")
+    for name, task in report["tasks"].items():
+        if not task["scores"]:
+            rows.append([name, "", "–", "diverged", *["–"] * 6, _count(task["runs"]), *_change(None, None)])
+        for row in task["scores"]:
+            median = "diverged" if row["median"] is None else _number(row["median"])
+            scores = [
+                _number(row["majority"]),
+                _number(row["best"]),
+                f"{task['lr']:g}",
+                median,
+                *(_number(row[n]) for n in names),
+            ]
+            runs = _count([run for run in task["runs"] if run["lr"] == task["lr"]])
+            rows.append([row["set"], row["metric"], *scores, runs, *_change(row["median"], _median(baseline, name, row))])
+    if len(report["tasks"]) > 1:
+        average = report["average"]
+        same = baseline and baseline["tasks"].keys() == report["tasks"].keys()
+        same = same and baseline["average"]["columns"] == average["columns"]
+        over = f"{len(average['columns'])} columns" if average["columns"] else ""
+        change = _change(average["median"], baseline["average"]["median"] if same else None)
+        rows.append(["average", over, "", _number(average["best"]), "", _number(average["median"]), *[""] * 5, *change])
+    header += ["Δ", "Δ%"]
+    return _markdown(header, rows) if baseline else _markdown(header[:-2], [row[:-2] for row in rows])
+
+
+def side_by_side(reports: Mapping[str, Report]) -> str:
+    """The medians of several grids by their labels, as a Markdown table. Δ and Δ% are those of the best one against the first."""
+    rows = []
+    for name, task in next(iter(reports.values()))["tasks"].items():
+        for row in task["scores"]:
+            first, *others = scores = [_median(report, name, row) for report in reports.values()]
+            best = max((score for score in others if score is not None), default=None)
+            rows.append([row["set"], row["metric"], *map(_number, scores), *_change(best, first)])
+    return _markdown(["task", "metric", *reports, "Δ", "Δ%"], rows)
+
+
+def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    align = ["left", "left", *["right"] * (len(header) - 2)]
+    return tabulate(rows, header, "github", disable_numparse=True, colalign=align if rows else None)
+
+
+def _median(report: Report | None, task: str, row: Mapping[str, Any]) -> float | None:
+    """Of the score that ``row`` is of; None if there is none."""
+    rows = report["tasks"][task]["scores"] if report and task in report["tasks"] else []
+    return next((each["median"] for each in rows if (each["set"], each["metric"]) == (row["set"], row["metric"])), None)
+
+
+def compare(score: float, baseline: float) -> tuple[float, float]:
+    """(Δ, Δ%): the difference, and the share of the baseline's error that was removed, in per cent (Wennberg & Henter, table 3).
+
+    Δ% = 100 (score - baseline) / (100 - baseline); NaN if the baseline has no error.
+    """
+    difference = score - baseline
+    return difference, 100 * difference / (100 - baseline) if baseline < 100 else float("nan")
+
+
+def _change(score: float | None, baseline: float | None) -> list[str]:
+    if score is None or baseline is None:
+        return ["–", "–"]
+    return ["–" if math.isnan(value) else f"{value:+.2f}" for value in compare(score, baseline)]
+
+
+def _diverged(runs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [run for run in runs if run["status"] == DIVERGED]
+
+
+def _count(runs: Sequence[Mapping[str, Any]]) -> str:
+    marks = {"diverged": len(_diverged(runs)), "of one class": sum(bool(run.get("constant")) for run in runs)}
+    words = ", ".join(f"{count} {mark}" for mark, count in marks.items() if count)
+    return f"{len(runs)} ({words})" if words else str(len(runs))
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"
+
+
+@contextmanager
+def edited(names: str) -> Iterator[None]:
+    """Report records of ours that somebody has edited in one sentence.
+
+    Raises:
+        InputError: that sentence.
+    """
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, ValueError, statistics.StatisticsError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{names}: the results of these runs are not as they were written ({error!r}): remove them") from error
+
+
+def _labelled(text: str) -> tuple[str, Path]:
+    label, _, path = text.rpartition("=") if "=" in text and not Path(text).exists() else ("", "", text)
+    if not path:
+        raise argparse.ArgumentTypeError(f"{text!r} names no folder: write LABEL=OUT")
+    folder = Path(path)
+    return label or (folder if folder.suffix != ".json" else folder.parent).absolute().name, folder

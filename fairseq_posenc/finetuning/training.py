@@ -1,41 +1,45 @@
-"""One run of fairseq's trainer in this process, as ``fairseq-train`` would do it."""
+"""One run of fairseq's trainer in this process, as ``fairseq-train`` would do it, and the outputs of the model that it saves."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import logging
-import re
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
-from fairseq import options, tasks
-from fairseq.data import Dictionary
+import numpy as np
+import torch
+from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.distributed import utils as distributed_utils
 from fairseq.models import BaseFairseqModel
 from omegaconf import DictConfig, open_dict
+from torch import Tensor, nn
 from torch.multiprocessing import ProcessRaisedException
 
 from ..errors import InputError
-from ..models.checkpoint import Trained
-from ..runs.grid import Diverged, Progress
+from ..models.checkpoint import Checkpoint
+from ..runs.grid import DIVERGENCE, LOG, Diverged, Progress
 
-DIVERGED = re.compile(r"gradients are Nan/Inf|Minimum loss scale reached \(.*?\)|rank +\d+ = -?(nan|inf)")
-"""fairseq's error messages about gradients that are no longer finite."""
+MAX_TOKENS = 8192  # of a batch of inference, padding included
 
 
 def parse(arch: str, arguments: Sequence[str]) -> argparse.Namespace:
     """The options that ``fairseq-train ARGUMENTS --arch ARCH`` runs with; flags are without a shell's quoting.
 
     Raises:
-        InputError: fairseq-train does not take the flags; says which.
+        InputError: fairseq-train does not take the flags; names them.
     """
+
+    def refuse(message: str) -> NoReturn:
+        raise InputError(message)
+
     parser = options.get_training_parser()
-    parser.error = _refuse  # rather than print all of fairseq's flags and exit
+    parser.error = refuse  # rather than print all of fairseq's flags and exit
     return options.parse_args_and_arch(parser, ["--arch", arch, *arguments])
 
 
@@ -47,44 +51,36 @@ def configure(arch: str, model: DictConfig, arguments: Sequence[str]) -> DictCon
     return cfg
 
 
-def build(cfg: DictConfig) -> BaseFairseqModel:
-    """The model that a configuration describes, freshly initialised."""
-    with _quiet():
-        return tasks.setup_task(cfg.task).build_model(cfg.model)
-
-
-def train(cfg: DictConfig, log: Path, progress: Progress) -> None:
-    """Train; what fairseq logs goes to ``log``. A run that was killed resumes from its last epoch.
+def train(cfg: DictConfig, progress: Progress) -> None:
+    """Train; fairseq's log is written to :data:`.LOG` in the save directory. A run that was killed resumes from its last epoch.
 
     Raises:
         Diverged: the gradients are no longer finite.
-        Exception: whatever else fairseq raises. The log then ends in the reason.
+        Exception: whatever else fairseq raises.
     """
     from fairseq_cli import train as command
 
+    folder = Path(cfg.checkpoint.save_dir)
+    folder.mkdir(parents=True, exist_ok=True)
     try:
-        with _logging_to(log, progress):
+        with _logging_to(folder / LOG, progress, cfg.optimization.max_epoch):
             distributed_utils.call_main(cfg, command.main)
     except (FloatingPointError, ProcessRaisedException) as error:  # the latter with one process per GPU
-        reason = DIVERGED.search(str(error))
+        reason = DIVERGENCE.search(str(error))
         if reason is None:
             raise
-        Path(cfg.checkpoint.save_dir, "crash.pt").unlink(missing_ok=True)  # fairseq's copy of the useless model
-        raise Diverged(f"{reason[0]}; see {log.name}") from error
+        (folder / "crash.pt").unlink(missing_ok=True)  # fairseq's copy of the useless model
+        raise Diverged(f"{reason[0]}; see {LOG}") from error
 
 
-def load(checkpoint: Path, dictionary: Dictionary) -> BaseFairseqModel:
+def load(checkpoint: Path) -> BaseFairseqModel:
     """A model that :func:`train` has saved, for inference.
 
     Raises:
         InputError, OSError: the file is damaged, or names a model that is not built from a file.
     """
     with _quiet():
-        return Trained(checkpoint).model(dictionary)
-
-
-def _refuse(message: str) -> NoReturn:
-    raise InputError(message)
+        return Checkpoint(checkpoint).model
 
 
 @contextmanager
@@ -99,27 +95,24 @@ def _quiet() -> Iterator[None]:
 
 
 class _Reporter(logging.Handler):
-    """Turns the statistics that fairseq logs as JSON into a few words."""
+    """Turns the statistics that fairseq logs as JSON into a few words and the share of the epochs that is done."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: Progress, epochs: int) -> None:
         super().__init__(logging.INFO)
-        self._progress = progress
+        self._progress, self._epochs = progress, max(epochs, 1)
 
     def emit(self, record: logging.LogRecord) -> None:
-        message = record.getMessage()
-        if record.name not in ("train_inner", "train", "valid") or not message.startswith("{"):
-            return
-        try:
-            statistics: dict[str, Any] = json.loads(message)
-        except json.JSONDecodeError:  # somebody else's message
-            return
-        loss = statistics.get("loss", statistics.get("train_loss", statistics.get("valid_loss")))
-        part = "validation" if record.name == "valid" else "training"
-        self._progress(f"epoch {statistics['epoch']}, {part} loss {loss}")
+        if record.name in ("train_inner", "train", "valid"):
+            with suppress(ValueError, KeyError, TypeError):  # somebody else's message
+                statistics = json.loads(record.getMessage())
+                loss = statistics.get("loss", statistics.get("train_loss", statistics.get("valid_loss")))
+                part = "validation" if record.name == "valid" else "training"
+                done = float(statistics.get("update", statistics["epoch"])) / self._epochs
+                self._progress(f"epoch {statistics['epoch']}, {part} loss {loss}", min(done, 0.99))
 
 
 class _LogFile(logging.FileHandler):
-    """A log that a full disk cuts short, without a traceback for every line: what matters fails, and says so."""
+    """A log that a full disk cuts short, without a traceback for every line: what matters fails by itself."""
 
     def handleError(self, record: logging.LogRecord) -> None:
         if not isinstance(sys.exc_info()[1], OSError):
@@ -127,20 +120,49 @@ class _LogFile(logging.FileHandler):
 
 
 @contextmanager
-def _logging_to(path: Path, progress: Progress) -> Iterator[None]:
+def _logging_to(path: Path, progress: Progress, epochs: int) -> Iterator[None]:
     """While this is open, Python's log goes to a file and to ``progress`` rather than to the terminal."""
     root = logging.getLogger()
     handlers, level = root.handlers, root.level
     to_file = _LogFile(path, encoding="utf-8")
     to_file.setFormatter(logging.Formatter("%(asctime)s | %(levelname)s | %(name)s | %(message)s"))
-    root.handlers = [to_file, _Reporter(progress)]
+    root.handlers = [to_file, _Reporter(progress, epochs)]
     root.setLevel(logging.INFO)
     try:
         yield
-    except Exception:
-        logging.getLogger(__name__).exception("stopped by an error")
-        raise
     finally:
         to_file.close()
         root.handlers = handlers
         root.setLevel(level)
+
+
+@torch.inference_mode()
+def infer(model: nn.Module, sequences: Sequence[np.ndarray], forward: Callable[[Tensor], Tensor], pad: int) -> list[np.ndarray]:
+    """``forward`` of every sequence, in their order, computed in batches of similar lengths.
+
+    Args:
+        model: in evaluation mode; moved to the GPU if there is one.
+        sequences: ids of tokens, each of its own length.
+        forward: (B, n) int64, padded on the right -> (B, …), or (B, n, …), of which each sequence gets its own n.
+        pad: the padding symbol.
+
+    Raises:
+        Diverged: a number is not finite.
+    """
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model.to(device)
+    results: list[np.ndarray] = [np.empty(0)] * len(sequences)
+    order = sorted(range(len(sequences)), key=lambda i: -len(sequences[i]))
+    while order:
+        longest = max(1, len(sequences[order[0]]))
+        batch = order[: max(1, MAX_TOKENS // longest)]
+        order = order[len(batch) :]
+        tokens = torch.full((len(batch), longest), pad, dtype=torch.int64)
+        for row, i in enumerate(batch):
+            tokens[row, : len(sequences[i])] = torch.from_numpy(sequences[i].astype(np.int64))
+        output = forward(tokens.to(device)).float().cpu().numpy()
+        for row, i in enumerate(batch):
+            results[i] = output[row, : len(sequences[i])] if output.ndim == 3 else output[row]
+            if not np.isfinite(results[i]).all():
+                raise Diverged("the trained model's scores are not finite")
+    return results

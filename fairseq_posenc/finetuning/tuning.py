@@ -1,155 +1,318 @@
-"""Fine-tuning one checkpoint on one prepared data set: the runs of a grid that differ only in learning rate and seed."""
+"""The runs of fine-tuning: what they start from, how they are trained, resumed, scored and reported; for both benchmarks."""
 
 from __future__ import annotations
 
-import argparse
-import dataclasses
 import shlex
 import sys
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+from fairseq.data import Dictionary, indexed_dataset
+from fairseq.models import BaseFairseqModel
 from omegaconf import DictConfig
 
+from .. import ownership
 from ..errors import InputError, flag_of
-from ..models.checkpoint import explained
-from ..models.pretrained import Pretrained
-from ..runs.grid import Cell, Progress
-from .hyperparameters import Grid, Hyperparameters
-from .options import model_changes
-from .start import write_start
-from .training import build, configure, parse, train
+from ..files import atomic_write
+from ..models.checkpoint import Checkpoint
+from ..output import show
+from ..ownership import own
+from ..runs.grid import DIVERGED, Cell, Diverged, Failures, Progress, finished, run_grid
+from ..runs.record import read_object, write_json
+from .report import differing, edited, notes, read_report, summarise, table
+from .settings import Settings
+from .training import configure, load, parse, train
 
-START = "start"
+CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt", "crash.pt")
 FIXED_OPTIONS = ("arch", "task", "criterion", "lr", "seed", "save_dir")
 """fairseq's options that the task and the grid decide."""
+PREPARED, FORMAT = "prepared.json", 1
 
 
-def _start_of(out: Path, task: str) -> Path:
-    return out / START / f"{task}.pt"
+@dataclass(frozen=True)
+class Options:
+    """The flags that the commands share: see :func:`.settings.add_flags`. ``command`` is the whole command line."""
+
+    checkpoint: Path
+    out: Path
+    from_scratch: bool
+    keep_checkpoints: bool
+    baseline: Path | None
+    train_flags: str
+    jobs: int
+    cell: str | None
+    command: Sequence[str]
+
+    @classmethod
+    def of(cls, flags: Mapping[str, Any]) -> Options:
+        if flags["jobs"] < 1:
+            raise InputError(f"--jobs {flags['jobs']}: at least 1 is needed")
+        return cls(**{name: flags[name] for name in cls.__dataclass_fields__})
 
 
-def remove_starts(out: Path, tasks: Iterable[str]) -> None:
-    """Remove what the runs of these tasks started from; it is made anew where more runs follow."""
-    for task in tasks:
-        _start_of(out, task).unlink(missing_ok=True)
-    with suppress(OSError):  # there is none, or something else is in it
-        (out / START).rmdir()
+@contextmanager
+def opened(options: Options, command: str, pretrained: Checkpoint, data: Iterable[Path]) -> Iterator[int | None]:
+    """Hold ``--out``, which no input may lie in; gives its lock. A process of ``--jobs`` works under the lock of its parent."""
+    inputs = [
+        ("--checkpoint", options.checkpoint),
+        ("--data-bin", pretrained.vocabulary.folder / "dict.txt"),
+        *(("--data", path) for path in data),
+    ]
+    with nullcontext() if options.cell else ownership.output(options.out, command, inputs) as lock:
+        yield lock
 
 
-class FineTuning:
-    """How the runs of one task start and are trained.
+def write_items(folder: Path, split: str, dictionary: Dictionary, items: Iterable[np.ndarray | list[int]]) -> None:
+    """Write one split of a data-bin, and its dictionary; each item is (n,) ids."""
+    folder.mkdir(parents=True, exist_ok=True)
+    data, index, names = folder / f"{split}.bin", folder / f"{split}.idx", folder / "dict.txt"
+    own(data, index, names)
+    dictionary.save(str(names))
+    dtype = indexed_dataset.best_fitting_int_dtype(len(dictionary))
+    builder = indexed_dataset.MMapIndexedDatasetBuilder(str(data), dtype=dtype)
+    for item in items:
+        builder.add_item(torch.as_tensor(item))
+    builder.finalize(str(index))
+
+
+class TaskRuns(ABC):
+    """The runs of one task, which differ only in learning rate and seed.
 
     Args:
         name: of the task.
-        args: the command's flags.
         pretrained: what is fine-tuned.
-        settings: hyperparameters.
-        arguments: fairseq-train's flags that the task decides: its data, task, criterion and how checkpoints are chosen.
+        settings: the grid and the hyperparameters.
+        options: the command's flags.
 
-    Raises:
-        InputError: fairseq rejects --train-flags, or they set something that the task or the grid decides.
+    Attributes:
+        data: the folder of its data-bin.
+        outputs: names of the files that :meth:`score` writes into the folder of a run.
+        scored: the checkpoint that is scored.
     """
 
-    def __init__(
-        self,
-        name: str,
-        args: argparse.Namespace,
-        pretrained: Pretrained,
-        settings: Hyperparameters,
-        arguments: list[str],
-    ) -> None:
-        self.name = name
-        self._args = args
-        self._pretrained = pretrained
-        self._settings = settings
-        self._arguments = arguments
-        self._start: tuple[list[str], str] | None = None
+    scored = "checkpoint_last.pt"
+    outputs: Sequence[str] = ()
+
+    def __init__(self, name: str, pretrained: Checkpoint, settings: Settings, options: Options) -> None:
+        self.name, self.pretrained, self.settings, self.options = name, pretrained, settings, options
+        self.data = options.out / "data" / name
+
+    @property
+    @abstractmethod
+    def arguments(self) -> list[str]:
+        """fairseq-train's flags that the task decides: its data, task, criterion and how checkpoints are chosen."""
+
+    @abstractmethod
+    def configuration(self) -> dict[str, Any]:
+        """Everything about the task that decides a result, in JSON's types; reads the data set."""
+
+    @abstractmethod
+    def write_data(self) -> int:
+        """Write the data-bin; returns the number of training examples."""
+
+    @abstractmethod
+    def score(self, model: BaseFairseqModel, folder: Path) -> dict[str, Any]:
+        """``scores`` of a model by evaluation set and metric, ``majority`` scores, and the sets with ``constant`` answers."""
+
+    @cached_property
+    def cells(self) -> list[Cell]:
+        """One run per learning rate and seed. Two grids can be compared if all of their configuration but ``model`` is the same.
+
+        Raises:
+            InputError: fairseq rejects --train-flags, or they set something that the task or the grid decides.
+        """
         self._check_train_flags()
-
-    def cells(self, grid: Grid, needs: Sequence[str], **configuration: Any) -> list[Cell]:
-        """One run per learning rate and seed; ``needs`` are files that a finished one has beside its result.
-
-        ``configuration`` is everything else about the task that decides the result. Its ``model`` says what is fine-tuned, and
-        the rest says how: two grids can be compared if the rest is the same.
-        """
-        complete = {
-            "model": {
-                "checkpoint": None if self._args.from_scratch else self._pretrained.digest,
-                "arch": self._pretrained.arch,
-                "positions": self._pretrained.positions,
-            },
-            "vocabulary": self._pretrained.vocabulary.digests(),
-            **configuration,
-            "train_flags": self._args.train_flags,
-            **dataclasses.asdict(self._settings),
+        pretrained = self.pretrained
+        model = {
+            "checkpoint": None if self.options.from_scratch else pretrained.digest,
+            "arch": pretrained.arch,
+            "positions": pretrained.positions,
         }
-        keys = [{"task": self.name, "lr": lr, "seed": seed} for lr in grid.lrs for seed in grid.seeds]
-        return [Cell(key, complete, needs) for key in keys]
+        configuration = {
+            "model": model,
+            "vocabulary": pretrained.vocabulary.digests(),
+            **self.configuration(),
+            "train_flags": self.options.train_flags,
+            **self.settings.hyperparameters,
+        }
+        keys = [
+            {"task": self.name, "lr": lr, "seed": seed + 1} for lr in self.settings.lrs for seed in range(self.settings.seeds)
+        ]
+        return [Cell(key, configuration, needs=self.outputs, temporary=CHECKPOINTS) for key in keys]
 
-    def train(self, cell: Cell, examples: int, folder: Path, progress: Progress) -> str:
-        """Train one run on ``examples`` examples; its checkpoints and its log come into ``folder``.
+    def prepare(self) -> None:
+        """Read all of the data, and write the data-bin unless that is done.
 
-        Returns:
-            Which parameters it started with.
+        Raises:
+            InputError: a file cannot be read.
         """
-        if self._start is None:
-            self._start = self._write_start()
-        flags, parameters = self._start
-        schedule = self._settings.arguments(cell.key["lr"], cell.key["seed"], examples)
-        train(self._configure(folder, [*schedule, *flags]), folder / "train.log", progress)
-        return parameters
+        identity = {name: self.cells[0].configuration[name] for name in ("vocabulary", *self.configuration())}
+        done = read_object(self.data / PREPARED, FORMAT)
+        if done is None or done["identity"] != identity:
+            ownership.remove(self.data)
+            examples = self.write_data()
+            write_json(own(self.data / PREPARED), {"format": FORMAT, "identity": identity, "examples": examples})
 
-    def _write_start(self) -> tuple[list[str], str]:
-        """Write the file that every run starts from and say what it holds: fairseq-train's flags, and the same in words."""
-        if self._args.from_scratch:
-            return [], "from scratch: every parameter is new"
-        path = _start_of(self._args.out, self.name)
-        path.parent.mkdir(exist_ok=True)
-        with explained(self._pretrained.path):
-            model = build(self._configure(path.parent, self._any_schedule))
-        report = str(write_start(self._pretrained.trained, model, path, self._args.allow_partial))
-        print(f"{self.name}: {report}", file=sys.stderr)
-        return ["--finetune-from-model", str(path)], report
+    def run(self, cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:
+        """Train and score one cell."""
+        examples = read_object(self.data / PREPARED, FORMAT)["examples"]
+        schedule = self.settings.arguments(cell.key["lr"], cell.key["seed"], examples)
+        start = [] if self.options.from_scratch else ["--finetune-from-model", str(self.options.checkpoint)]
+        train(self._configure(folder, [*schedule, *start]), progress)
+        progress("scoring")
+        model = load(folder / self.scored)
+        return self.score(model, folder)
 
     def _model(self) -> DictConfig:
         """The model's options, made anew each time, as building a model changes them."""
-        return self._pretrained.model_options(**model_changes(self._settings))
+        return self.pretrained.model_options(
+            dropout=self.settings.dropout,
+            pooler_dropout=0.0,
+            attention_dropout=self.settings.attention_dropout,
+            activation_dropout=0.0,
+            encoder_layerdrop=0.0,
+        )
 
     @property
     def _any_schedule(self) -> list[str]:
         """For what does not depend on the schedule."""
-        return self._settings.arguments(lr=1e-5, seed=1, examples=1)
+        return self.settings.arguments(lr=1e-5, seed=1, examples=1)
 
     def _check_train_flags(self) -> None:
-        """Before hours of training."""
-        given = f"--train-flags {self._args.train_flags!r}"
+        given = f"--train-flags {self.options.train_flags!r}"
         model = self._model()
         try:
-            flags = shlex.split(self._args.train_flags)
-            parse(self._pretrained.arch, self._complete(model, self._args.out, self._any_schedule))
+            flags = shlex.split(self.options.train_flags)
+            parse(self.pretrained.arch, self._complete(model, self.options.out, self._any_schedule))
         except Exception as error:  # anything may come: fairseq evaluates some values as Python
             raise InputError(f"{given}: fairseq-train does not take them: {error}") from None
-        names = [flag.partition("=")[0].removeprefix("--").replace("-", "_") for flag in flags if flag.startswith("--")]
-        for name in names:
-            if name in (*FIXED_OPTIONS, *model):
-                raise InputError(
-                    f"{given} sets {flag_of(name)}, which this command takes from the checkpoint or from a flag of "
-                    "its own. Leave it out there."
-                )
+        for flag in (flag.partition("=")[0] for flag in flags if flag.startswith("--")):
+            if (name := flag.removeprefix("--").replace("-", "_")) in (*FIXED_OPTIONS, *model):
+                raise InputError(f"{given} sets {flag_of(name)}, which this command decides. Leave it out there.")
 
     def _configure(self, save_dir: Path, arguments: list[str]) -> DictConfig:
         model = self._model()
-        return configure(self._pretrained.arch, model, self._complete(model, save_dir, arguments))
+        return configure(self.pretrained.arch, model, self._complete(model, save_dir, arguments))
 
     def _complete(self, model: DictConfig, save_dir: Path, arguments: list[str]) -> list[str]:
         """All of fairseq-train's flags, the user's last."""
         return [
-            *self._arguments,
+            *self.arguments,
             *("--save-dir", str(save_dir), "--no-epoch-checkpoints", "--max-positions", str(model.max_positions)),
             *("--log-format", "json", "--log-interval", "20", "--num-workers", "0"),
             *arguments,
-            *shlex.split(self._args.train_flags),
+            *shlex.split(self.options.train_flags),
         ]
+
+
+def max_length(asked: int | None, pretrained: Checkpoint, least: int, default: int = 512) -> int:
+    """Tokens per sequence: what was asked for, or the length of pretraining, but at most ``default``.
+
+    The default is the same for every scheme, although some would take more, so that runs of two schemes are comparable.
+
+    Raises:
+        InputError: the model has fewer positions, or there is no room for text; the message names the flag.
+    """
+    longest = pretrained.max_length
+    length = min(default, pretrained.length) if asked is None else asked
+    if length > longest:
+        raise InputError(
+            f"--max-length {length}: {pretrained.path} learned {longest} positions and knows none beyond. Name a lower one, or "
+            "use a checkpoint with an inductive scheme, which takes any length."
+        )
+    if length < least:
+        raise InputError(f"--max-length {length}: at least {least} tokens are needed")
+    return length
+
+
+def fine_tune(
+    tasks: Sequence[TaskRuns], options: Options, lock: int | None, columns: Mapping[str, str] | None = None
+) -> list[dict[str, Any]]:
+    """Run what is not done yet, write the report into ``--out``, and print it. Bad input is refused before training.
+
+    Args:
+        tasks: the benchmark's.
+        options: the command's flags.
+        lock: that of the output folder.
+        columns: those of the average: see :func:`.report.summarise`.
+
+    Returns:
+        The results, in the order of the cells.
+
+    Raises:
+        InputError, OSError: the baseline is not one, data cannot be read, or as :func:`.runs.grid.run_grid`.
+    """
+    if options.cell:
+        tasks = [task for task in tasks if options.cell.startswith(f"{task.name} ")]
+    task_of = {cell: task for task in tasks for cell in task.cells}
+    out = options.out
+
+    def run(cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:
+        return task_of[cell].run(cell, folder, progress)
+
+    if options.cell:
+        return run_grid([cell for cell in task_of if cell.name == options.cell], out, run, keep_temporary=True)
+    baseline = read_report(options.baseline) if options.baseline else None
+    waiting = {task_of[cell] for cell in task_of if finished(cell, out) is None}
+    for task in tasks:
+        if task in waiting:
+            task.prepare()
+    failures = None
+    try:
+        results = run_grid(
+            [_in_process(cell, options) for cell in task_of] if options.jobs > 1 else [*task_of],
+            out,
+            (lambda cell, folder, progress: _collect(cell, out)) if options.jobs > 1 else run,
+            keep_temporary=options.keep_checkpoints,
+            jobs=options.jobs,
+            lock=lock,
+        )
+    except Failures as error:
+        failures, results = error, error.results
+    if results:
+        with edited(str(out / "runs")):
+            text = write_report(results, out, baseline, options.baseline, columns)
+        show(text)
+    if failures:
+        raise failures
+    return results
+
+
+def write_report(
+    results: Sequence[Mapping[str, Any]],
+    out: Path,
+    baseline: dict[str, Any] | None = None,
+    path: Path | None = None,
+    columns: Mapping[str, str] | None = None,
+) -> str:
+    """Write results.json and results.md into ``out``; returns the table, with notes below it. ``path`` is the baseline's."""
+    report = summarise(results, columns)
+    text = differing(baseline, report) if baseline else ""
+    lines = [table(report, baseline), *notes(report), *([f"Δ is against {path}, which differs: {text}."] if text else [])]
+    write_json(own(out / "results.json"), report)
+    with atomic_write(own(out / "results.md")) as stream:
+        stream.write("\n\n".join(lines) + "\n")
+    return "\n\n".join(lines)
+
+
+def _in_process(cell: Cell, options: Options) -> Cell:
+    """The cell as a command: that of the grid, for this cell alone."""
+    command = [sys.executable, "-m", "fairseq_posenc.cli", *options.command, "--cell", cell.name]
+    return Cell(cell.key, cell.configuration, command, cell.needs, cell.temporary)
+
+
+def _collect(cell: Cell, out: Path) -> dict[str, Any]:
+    """What the process of a cell has recorded."""
+    result = finished(cell, out)
+    if result is None:
+        raise ChildProcessError(f"the process of {cell.name} has recorded no result")
+    if result["status"] == DIVERGED:
+        raise Diverged(result["reason"])
+    return result

@@ -1,173 +1,224 @@
-"""The model card of an export: what the model is, what it was trained on and how, and how far it agrees with its source."""
+"""The model card of an export: what the model is, how it is used, what it was trained on and how well it does.
+
+Names, paths and options come from files of others, and may hold a password, end the YAML block or become a link. So the card
+has only the options that are listed here, and only values and names that are plain.
+"""
 
 from __future__ import annotations
 
 import json
-from argparse import Namespace
+import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from huggingface_hub import EvalResult, ModelCardData
 
+from ..data.manifest import read
 from ..families import architectures
-from ..models.checkpoint import explained
+from ..models.checkpoint import Checkpoint
 from ..schemes import parse
+from ..transformer import EncoderConfig
 from ..version import __version__
-from .checkpoint import Checkpoint
+from .conversion import labels
 from .parity import Parity
 
-GROUPS = ("model", "task", "criterion", "dataset", "optimization", "optimizer", "lr_scheduler")
-PIPELINES = {
-    "MaskedLM": "fill-mask",
-    "SequenceClassification": "text-classification",
-    "QuestionAnswering": "question-answering",
+HYPERPARAMETERS = {  # by the groups of fairseq's configuration
+    "common": ("seed", "fp16", "bf16"),
+    "distributed_training": ("distributed_world_size",),
+    "task": ("tokens_per_sample", "sample_break_mode", "mask_prob", "mask_whole_words"),
+    "dataset": ("batch_size", "max_tokens"),
+    "optimization": ("update_freq", "max_update", "max_epoch", "clip_norm"),
+    "optimizer": ("_name", "lr", "adam_betas", "adam_eps", "weight_decay"),
+    "lr_scheduler": ("_name", "warmup_updates", "total_num_update", "power", "end_learning_rate"),
+    "model": ("dropout", "attention_dropout", "activation_dropout"),
 }
-TAG = "fairseq-posenc"
+USES = {  # of a head: transformers' name of the task, and an example
+    "MaskedLM": ("fill-mask", '"The <mask> is blue."'),
+    "SequenceClassification": ("text-classification", '"The sky is blue."'),
+    "QuestionAnswering": ("question-answering", 'question="What is blue?", context="The sky is blue."'),
+}
+OWN = {"roberta": "RoBERTa", "albert": "ALBERT", "deberta-v2": "DeBERTa v2"}
+"""Types of models that transformers has itself."""
+NAME = re.compile(r"\w[\w.+ -]{0,79}")
+VALUE = re.compile(r"[\w.,()\[\]+ -]{1,80}")
 TEMPLATE = """---
-library_name: transformers
-pipeline_tag: {pipeline}
-tags:
-- {project}
-- {tag}
+{metadata}
 ---
 
 # {title}
 
-A {layers}-layer transformer encoder of width {dim} with {heads} heads and {parameters:,} parameters, trained by fairseq
-with fairseq_posenc and exported by its version {version}.
+A transformer encoder with `{positions}` positions, trained with [fairseq](https://github.com/facebookresearch/fairseq) and
+fairseq_posenc.
 
-## Positional encoding: {positions}
-
-{schemes}
+| | |
+|---|---|
+{facts}
 
 ## Use
 
 ```python
-from transformers import AutoModelFor{kind}, AutoTokenizer, pipeline
+from transformers import pipeline
 
-model = AutoModelFor{kind}.from_pretrained("{name}"{trust})
-tokenizer = AutoTokenizer.from_pretrained("{name}"{trust})
-pipe = pipeline("{pipeline}", model=model, tokenizer=tokenizer)
+pipe = pipeline("{pipeline}", {name}{trust})
+pipe({example})
 ```
 
 {code}
 
-## Agreement with the checkpoint
+## Positional encoding
 
-Outputs of this model and of the checkpoint in fairseq, in float32, on batches of the training data's text with masks and
-padding:
+{schemes}
+
+## Training
+
+{hyperparameters}
+
+## Export
+
+fairseq_posenc {version} exported this model from the checkpoint with the SHA-256 `{digest}`.
+Both models were run in float32 on batches of the training data's text with masks and padding. Their outputs differ by:
 
 {parity}
 
 The export fails if they differ by more than {tolerance:g}. {tokenizer}
-
-## Training
-
-Data: {data}. {updates}Vocabulary: {vocabulary:,} symbols. Checkpoint: SHA-256 `{digest}`.
-
-```yaml
-{arguments}```
 """
-REMOTE_CODE = """The modelling code, modeling_posenc.py, is beside the weights and needs only PyTorch and transformers. If
-`fairseq_posenc` is installed, `import fairseq_posenc.huggingface` registers the same classes and `trust_remote_code` is not
-needed. `attn_implementation` is `"eager"` or, for schemes that are an additive bias, `"sdpa"`."""
-OWN = {"roberta": "RoBERTa", "albert": "ALBERT", "deberta-v2": "DeBERTa v2"}
-"""Types of models that transformers has itself."""
+REMOTE_CODE = """The model's code is `modeling_posenc.py`, which needs PyTorch and transformers only. Where fairseq_posenc is
+installed, `import fairseq_posenc.huggingface.auto` registers the same classes, and `trust_remote_code` is not needed."""
 
 
 def card(
-    name: str, checkpoint: Checkpoint, data: Path, parity: Mapping[str, Parity], tolerance: float, model_type: str, tokenizer: str
+    name: str,
+    checkpoint: Checkpoint,
+    data: Path,
+    parity: Mapping[str, Parity],
+    tolerance: float,
+    model_type: str,
+    tokenizer: str,
+    language: str | None = None,
+    license: str | None = None,
 ) -> str:
     """The text of README.md.
 
     Args:
-        name: what the model is called in the example.
+        name: the model's name in the example.
         checkpoint: the source.
         data: its data-bin.
         parity: the comparison's result for each implementation of attention.
-        tolerance: what it had to keep to.
+        tolerance: the greatest difference that is allowed.
         model_type: of the export, as transformers has it.
         tokenizer: a sentence about how the tokenizer was checked.
+        language: ISO 639 codes of the training data's languages, separated by commas.
+        license: the model's licence, as the Hugging Face hub names it.
     """
-    config, head, trained = checkpoint.config, checkpoint.head, checkpoint.pretrained.trained
-    with explained(trained.path):
-        arguments = _arguments(trained.cfg, trained.arch)
-    schemes = [f"- **{scheme.name}**: `{scheme.equation}` ({scheme.source})" for scheme in parse(config.positions)]
-    if config.position_options:
-        schemes.append(f"\nOptions: {', '.join(f'{key} = {value}' for key, value in sorted(config.position_options.items()))}.")
+    config, head = checkpoint.config, checkpoint.head
+    pipeline, example = USES[head.kind]
+    languages = language.split(",") if language else []
+    length = f"{config.max_positions:,} tokens"
+    inductive = checkpoint.model.encoder.sentence_encoder.positions.inductive
+    corpus, tuned = _describe(data), _fine_tuned_on(checkpoint)
+    title = _title(checkpoint.arch, config.positions) + (f", fine-tuned on {tuned}" if tuned else "")
+    metric, score = _evaluation(checkpoint)
+    source = tuned or _file_name(data.resolve()) or "data-bin"
+    facts = {
+        "Size": f"{config.layers} layers of width {config.dim} with {config.heads} heads, {config.vocab_size:,} symbols, "
+        f"{sum(parameter.numel() for parameter in checkpoint.model.parameters()):,} parameters",
+        "Sequence length": f"any; trained on up to {length}" if inductive else f"up to {length}",
+        "Training data": f"{tuned}, after pretraining on {corpus}" if tuned else corpus,
+        "Classes": ", ".join(filter(NAME.fullmatch, labels(checkpoint))),
+        "Updates": "" if checkpoint.updates is None else f"{checkpoint.updates:,}",
+        "Validation": "" if score is None else _result(metric, score, checkpoint),
+        "Language": ", ".join(languages) or "not stated",
+        "Licence": license or "not stated",
+    }
+    metadata = ModelCardData(
+        language=languages or None,
+        license=license,
+        library_name="transformers",
+        pipeline_tag=pipeline,
+        tags=["fairseq-posenc", *config.positions.split("+")],
+        model_name=title,
+        eval_results=None if score is None else [EvalResult(pipeline, source, source, metric, score, dataset_split="valid")],
+    )
     return TEMPLATE.format(
-        pipeline=PIPELINES[head.kind],
-        project=TAG,
-        tag=config.positions.replace("+", "-"),
-        title=_title(trained.arch, config.positions),
-        layers=config.layers,
-        dim=config.dim,
-        heads=config.heads,
-        parameters=sum(parameter.numel() for parameter in checkpoint.model.parameters()),
-        version=__version__,
+        metadata=metadata.to_yaml(),
+        title=title,
         positions=config.positions,
-        schemes="\n".join(schemes),
-        kind=head.kind,
-        name=name,
+        facts="\n".join(f"| {name} | {value} |" for name, value in facts.items() if value),
+        pipeline=pipeline,
+        name=json.dumps(name),
         trust="" if model_type in OWN else ", trust_remote_code=True",
+        example=example,
         code=f"This is transformers' own {OWN[model_type]}." if model_type in OWN else REMOTE_CODE,
+        schemes=_schemes(config),
+        hyperparameters=_hyperparameters(checkpoint),
+        version=__version__,
+        digest=checkpoint.digest,
         parity="\n".join(f"- {implementation}: {result}" for implementation, result in parity.items()),
         tolerance=tolerance,
         tokenizer=tokenizer,
-        data=_describe_data(data),
-        updates="" if trained.updates is None else f"Updates: {trained.updates:,}. ",
-        vocabulary=config.vocab_size,
-        digest=checkpoint.pretrained.digest,
-        arguments=arguments,
     )
 
 
-def _describe_data(data: Path) -> str:
-    """The data-bin's name and, where ``fairseq-posenc prepare`` has left its record, what is in it."""
-    manifest = data / "manifest.json"
-    if not manifest.exists():
-        return f"`{data.resolve().name}`"
-    record = json.loads(manifest.read_text("utf-8"))
-    splits = record.get("stages", {}).get("data", {})
-    sizes = [
-        f"{splits[split]['tokens']:,} tokens of {split}" for split in ("train", "valid") if "tokens" in splits.get(split, {})
-    ]
-    texts = [Path(text.get("path") or text["dataset"]).name for text in record.get("inputs", {}).get("train", [])]
-    named = ", ".join(texts[:5]) + (f" and {len(texts) - 5} more" if len(texts) > 5 else "")
-    return f"`{data.resolve().name}` ({'; '.join([*sizes, f'from {named}'])})"
+def _file_name(path: Any) -> str:
+    """The last part of a path or an address, if it is plain."""
+    name = re.split(r"[/\\]", str(path).rstrip("/\\"))[-1]
+    return name if NAME.fullmatch(name) else ""
 
 
 def _title(architecture: str, positions: str) -> str:
-    """The architecture, which says the positions, unless it is neutral."""
+    """The architecture, with the positions where its name does not have them."""
     known = architectures().get(architecture)
     return architecture if known is None or known.expression else f"{architecture}: {positions}"
 
 
-def _arguments(cfg: DictConfig, architecture: str) -> str:
-    """The run's configuration as YAML, without what was left at None and without folders of the machine it ran on."""
-    groups: dict[str, dict[str, Any]] = {"common": {"seed": None, "fp16": None, "bf16": None}}
-    for group in (name for name in (*groups, *GROUPS) if name in cfg and cfg[name] is not None):
-        values = _options(cfg, group)
-        if group == "model":
-            values |= {name: architecture for name in ("_name", "arch") if name in values}
-        wanted = groups.get(group, values)
-        groups[group] = {name: _without_folders(values[name]) for name in sorted(wanted) if values.get(name) is not None}
-    return OmegaConf.to_yaml(OmegaConf.create(groups))
+def _fine_tuned_on(checkpoint: Checkpoint) -> str:
+    """The name of the data that a pretrained model was fine-tuned on; empty for a pretrained model."""
+    task = checkpoint.task
+    pretrained = str(getattr(task, "_name", None) or getattr(task, "task", "")).startswith("masked_lm")
+    return "" if pretrained else _file_name(getattr(task, "data", ""))
 
 
-def _options(cfg: DictConfig, group: str) -> dict[str, Any]:
-    """The options of a group; where fairseq has put all of the command line there, those that no other group has."""
-    if not isinstance(cfg[group], Namespace):
-        return OmegaConf.to_container(cfg[group], resolve=True, enum_to_str=True)
-    others = {name for values in cfg.values() if isinstance(values, DictConfig) for name in values}
-    return {name: value for name, value in vars(cfg[group]).items() if name not in others}
+def _describe(data: Path) -> str:
+    """The data-bin's name and, where ``fairseq-posenc prepare`` wrote its manifest, what it was made from."""
+    name, manifest = _file_name(data.resolve()) or "a data-bin", read(data)
+    if not manifest.inputs:
+        return name
+    sizes = [f"{totals['tokens']:,} tokens of {split}" for split, totals in manifest.totals().items()]
+    texts = manifest.texts()
+    named = list(filter(None, map(_file_name, texts)))[:5]
+    if others := len(texts) - len(named):
+        named.append(f"{others} more" if named else f"{others} texts")
+    return f"{name} ({'; '.join([*sizes, 'from ' + ', '.join(named)])})"
 
 
-def _without_folders(value: Any) -> Any:
-    """An option's value, of whose paths only the last part is left."""
-    if isinstance(value, str) and "/" in value:
-        return ":".join(Path(part).name for part in value.split(":"))
-    if isinstance(value, dict):
-        return {name: _without_folders(item) for name, item in value.items()}
-    return [_without_folders(item) for item in value] if isinstance(value, (list, tuple)) else value
+def _evaluation(checkpoint: Checkpoint) -> tuple[str, float | None]:
+    """The name and the value of what the checkpoint was validated by; None where it was not."""
+    metric = str(getattr(checkpoint.section("checkpoint"), "best_checkpoint_metric", "loss"))
+    score = checkpoint.extra_state.get("val_loss")
+    usable = isinstance(score, (int, float)) and math.isfinite(score) and NAME.fullmatch(metric)
+    return metric, float(score) if usable else None
+
+
+def _result(metric: str, score: float, checkpoint: Checkpoint) -> str:
+    if _fine_tuned_on(checkpoint) or metric != "loss":
+        return f"{metric} {score:g}"
+    return f"loss {score:g} bits per masked token (perplexity {2 ** min(score, 99):.4g})"
+
+
+def _schemes(config: EncoderConfig) -> str:
+    lines = [f"- **{scheme.name}**: `{scheme.equation}` ({scheme.source})" for scheme in parse(config.positions)]
+    options = ", ".join(f"`{name}` = {value}" for name, value in sorted(config.position_options.items()))
+    return "\n".join([*lines, *([f"\nOptions: {options}."] if options else [])])
+
+
+def _hyperparameters(checkpoint: Checkpoint) -> str:
+    """A list of the run's options; ``_name`` is that of the group."""
+    lines = []
+    for group, names in HYPERPARAMETERS.items():
+        for name in names:
+            value = str(getattr(checkpoint.section(group), name, None)).strip("[]")
+            if value != "None" and VALUE.fullmatch(value):
+                lines.append(f"- {group if name == '_name' else name}: {value}")
+    return "\n".join(lines)

@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from transformers import PretrainedConfig
 
-from ..schemes import as_saved
 from ..transformer import EncoderConfig, build_positions
-from ..transformer.names import TRANSFORMERS
+from ..transformer.config import TRANSFORMERS
 
 HEADS = ("MaskedLM", "SequenceClassification", "TokenClassification", "MultipleChoice", "QuestionAnswering")
 """The heads there are, as transformers' classes end."""
@@ -56,16 +55,6 @@ class PosencConfig(PretrainedConfig):
         special = {"bos_token_id": 0, "pad_token_id": self.padding_idx, "eos_token_id": self.separator_idx}
         super().__init__(tie_word_embeddings=tie_word_embeddings, **{"auto_map": AUTO_MAP, **special, **options})
 
-    @classmethod
-    def from_dict(cls, config_dict: dict[str, Any], **options: Any) -> Any:
-        """As transformers does it; of options in older files, those that mean nothing to the schemes in use are left out."""
-        found = super().from_dict(config_dict, **options)
-        config = found[0] if isinstance(found, tuple) else found
-        with torch.device("meta"):
-            config.position_options = as_saved(config.positions, config.position_options)
-            config.position_options = build_positions(config.encoder_config(), ignore_idle=True).complete_options
-        return found
-
     def save_pretrained(self, *args: Any, **options: Any) -> None:
         """As transformers does it, with every position option written out."""
         self.complete_options()
@@ -77,7 +66,7 @@ class PosencConfig(PretrainedConfig):
         What transformers has a name for (``rope_parameters``) is written under that too; only ``position_options`` is read.
         """
         with torch.device("meta"):
-            positions = build_positions(self.encoder_config(), ignore_idle=True)
+            positions = build_positions(self.encoder_config())
         self.position_options = {**positions.complete_options, **self.position_options}
         for scheme in positions.schemes:
             for name, value in scheme.transformers_options.items():

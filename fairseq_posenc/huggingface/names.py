@@ -108,6 +108,12 @@ DEBERTA: Pairs = (
 )
 
 
+ALBERT_ACTIVATIONS = {"gelu_new": "gelu_accurate"}
+"""transformers' names of activations, and this project's."""
+ORIGINAL_DEBERTA = {"deberta_projections": "content", "deberta_indexing": "original"}
+"""Options of DeBERTa's positions as its authors and transformers have them."""
+
+
 def rename(state: StateDict, pairs: Pairs) -> tuple[StateDict, list[str]]:
     """The tensors whose names begin as the first of a pair, beginning as the second instead; and the other names."""
     patterns = [(re.compile(re.escape(old).replace(r"\#", r"(\d+)")), new) for old, new in pairs]

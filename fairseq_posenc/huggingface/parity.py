@@ -17,6 +17,7 @@ from ..errors import InputError
 BATCHES = 2
 SAMPLES = 4  # per batch
 MASKED = 0.15
+TOLERANCE = 1e-4  # greatest difference of an output
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,20 @@ def token_batches(data: Path, dictionary: Dictionary, length: int) -> list[Tenso
         words = words.masked_fill(masked, dictionary.index("<mask>"))
         samples.append(torch.cat([torch.tensor([dictionary.bos()]), words]))
     return [data_utils.collate_tokens(samples[i : i + SAMPLES], dictionary.pad()) for i in range(0, len(samples), SAMPLES)]
+
+
+def random_batches(dictionary: Dictionary, lengths: list[int]) -> list[Tensor]:
+    """For each length, 4 samples of random symbols with padding at the right: (4, n)."""
+    generator = torch.Generator().manual_seed(0)
+    batches = []
+    for length in lengths:
+        tokens = torch.randint(dictionary.nspecial, len(dictionary), (4, length), generator=generator)
+        tokens[:, 0] = dictionary.bos()
+        for row in range(1, 4):
+            end = max(2, length * row // 4)
+            tokens[row, end - 1], tokens[row, end:] = dictionary.eos(), dictionary.pad()
+        batches.append(tokens)
+    return batches
 
 
 def compare(first: Callable[[Tensor], Tensor], second: Callable[[Tensor], Tensor], batches: list[Tensor], pad: int) -> Parity:

@@ -17,12 +17,12 @@ from ..errors import InputError
 from ..vocabulary import MASK, Vocabulary, library_errors
 
 
-def build(vocabulary: Vocabulary, max_length: int | None) -> PreTrainedTokenizerFast:
+def build(vocabulary: Vocabulary, max_length: int) -> PreTrainedTokenizerFast:
     """The fast tokenizer of a data-bin.
 
     Args:
         vocabulary: the data-bin's.
-        max_length: how many tokens the model takes; None for any number.
+        max_length: tokens to which ``truncation=True`` cuts a text.
 
     Raises:
         InputError: a tokenizer of a kind that the tokenizers library has no equal for.
@@ -50,7 +50,7 @@ def build(vocabulary: Vocabulary, max_length: int | None) -> PreTrainedTokenizer
         mask_token=AddedToken(MASK, lstrip=True, special=True),  # a mask stands for a word and the space before it
         model_input_names=["input_ids", "attention_mask"],
         clean_up_tokenization_spaces=False,
-        **({} if max_length is None else {"model_max_length": max_length}),
+        model_max_length=max_length,
     )
 
 

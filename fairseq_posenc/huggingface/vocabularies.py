@@ -26,8 +26,8 @@ from ..vocabulary import (
     load_dictionary,
     take_over,
 )
-from . import deberta
-from .model_files import DEBERTA_SENTENCEPIECE, read_sentencepiece, read_tokenizer
+from .model_files import SENTENCEPIECE as DEBERTA_SENTENCEPIECE
+from .model_files import find, read_tokenizer
 
 FAIRSEQ_FOLDER = "fairseq"  # of an export: what fairseq needs of the data-bin, for the way back
 
@@ -67,8 +67,9 @@ def read_vocabulary(name: str, size: int, model_type: str) -> SourceVocabulary:
                 f"{own} has {len(vocabulary.dictionary)} symbols and the model {size} embeddings: another's dictionary"
             )
         return vocabulary
-    tokenizer = read_tokenizer(name, model_type)
-    model = read_sentencepiece(name) if model_type == deberta.MODEL_TYPE else None
+    tokenizer = read_tokenizer(name)
+    path = find(name, DEBERTA_SENTENCEPIECE) if model_type == "deberta-v2" else None
+    model = None if path is None else path.read_bytes()
     with library_errors(f"{name}: the tokenizer cannot be taken over"):
         return _from_tokenizer(tokenizer, size, name, model)
 

@@ -26,7 +26,6 @@ from omegaconf import DictConfig
 from ..errors import InputError, suggestion
 from ..families import FAMILIES, Family, architectures, is_acausal
 from ..schemes import parse
-from ..schemes.base import LISTENERS
 from .config import ENCODER_OPTIONS
 
 
@@ -35,8 +34,7 @@ def register_family(
 ) -> Callable[[type[BaseFairseqModel]], type[BaseFairseqModel]]:
     """Class decorator: registers a family's model and architectures with fairseq and Hydra, with the flags of all schemes.
 
-    The model's ``complete_new(options, arch, task)`` completes and checks the options of a new one before training starts, as
-    :func:`.options.complete_new` does it for encoders.
+    The model has ``option_set``, its options, and ``build_core(options, dictionary)``, which makes what has its positions.
 
     Args:
         family: what is registered.
@@ -48,7 +46,7 @@ def register_family(
         def add_args(parser: argparse.ArgumentParser) -> None:
             gen_parser_from_dataclass(parser, MODEL_DATACLASS_REGISTRY[family.model](), delete_default=True)
 
-        def register_config() -> None:
+        def update_config() -> None:
             config = make_config()
             model.__dataclass = config
             MODEL_DATACLASS_REGISTRY[family.model] = config
@@ -66,11 +64,20 @@ def register_family(
                 ARCH_CONFIG_REGISTRY[name] = functools.partial(fill, values=family.options)
             else:
                 register_model_architecture(family.model, name)(functools.partial(fill, values=values))
-        register_config()
-        LISTENERS.append(register_config)
+        update_config()
+        _CONFIG_UPDATES.append(update_config)
         return model
 
     return register
+
+
+_CONFIG_UPDATES: list[Callable[[], None]] = []
+
+
+def update_configs() -> None:
+    """Give every family's model the flags of the schemes that have been registered since, such as those of a ``--user-dir``."""
+    for update in _CONFIG_UPDATES:
+        update()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +110,7 @@ def require_architecture(name: str) -> None:
     """Check that fairseq knows an architecture.
 
     Raises:
-        InputError: it does not; says why, or names the nearest that it knows.
+        InputError: it does not; the message gives the reason or the nearest names.
     """
     if name not in ARCH_MODEL_REGISTRY:
         if is_acausal(name):
@@ -120,7 +127,7 @@ def require_agreement(name: str, positions: str | None) -> None:
     """Check that a new model of an architecture may have the given positions, or that none were given.
 
     Raises:
-        InputError: it may not, or they are not an expression; says what to write.
+        InputError: it may not, or they are not an expression; the message has what to write.
     """
     known = architectures().get(name)
     if known is None:  # a user's own, which may do as it likes

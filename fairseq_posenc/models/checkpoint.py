@@ -8,36 +8,47 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import logging
 import os
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from enum import Enum
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import torch
 from fairseq import checkpoint_utils
-from fairseq.data import Dictionary
-from fairseq.dataclass.utils import interpret_dc_type, omegaconf_no_object_check
+from fairseq.dataclass.utils import omegaconf_no_object_check
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY, BaseFairseqModel
 from fairseq.models.roberta import RobertaModel
 from omegaconf import DictConfig, OmegaConf, open_dict
+from torch import Tensor
 
 from ..compat import loading, trust
 from ..errors import InputError
-from ..families import FAMILIES, ROBERTA, true_name
-from ..files import atomic_write
-from ..transformer import Encoder
-from .config import DEFAULTS, ENCODER_OPTIONS
+from ..families import FAMILIES, ROBERTA
+from ..files import atomic_write, sha256
+from ..transformer import Encoder, EncoderConfig
+from ..vocabulary import Vocabulary, differing, fingerprint
+from ..vocabulary.fingerprint import KEY as VOCABULARY
+from .config import DEFAULTS
 from .heads import SpanHead
-from .options import build, complete, dictionary_of, encoder_config
-from .state import ENCODER, SPANS, WORDS, StateDict, count_layers, is_ordinary, load_into
+from .options import build, complete, dictionary_of, encoder_config, reach
+from .state import (
+    CLASSIFICATION,
+    ENCODER,
+    SENTENCE_ORDER,
+    SPANS,
+    WORDS,
+    StateDict,
+    count_layers,
+    head_names,
+    is_ordinary,
+    load_into,
+)
 from .stock import from_stock, our_options
-
-LARGEST_SIZE = 10**6  # of any size
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -51,8 +62,8 @@ def load(path: Path) -> dict[str, Any]:
         OSError: it cannot be opened.
     """
     content = loading.load(path)
-    if fault := _fault(content):
-        raise _no_checkpoint(path, fault)
+    if fault := fault_of(content):
+        raise no_checkpoint(path, fault)
     return content
 
 
@@ -62,8 +73,14 @@ def write(path: Path, content: dict[str, Any]) -> None:
         torch.save(content, stream)
 
 
-def untrained(cfg: DictConfig, model: BaseFairseqModel) -> dict[str, Any]:
-    """What fairseq's trainer would have written before its first update."""
+def untrained(cfg: DictConfig, model: BaseFairseqModel, vocabulary: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """What fairseq's trainer would have written before its first update.
+
+    Args:
+        cfg: the configuration of a run.
+        model: the model.
+        vocabulary: as :func:`fairseq_posenc.vocabulary.fingerprint` gives it.
+    """
     history = {"criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 0}
     return {
         "args": None,
@@ -71,19 +88,19 @@ def untrained(cfg: DictConfig, model: BaseFairseqModel) -> dict[str, Any]:
         "model": model.state_dict(),
         "criterion": None,
         "optimizer_history": [history],
-        "task_state": {},
+        "task_state": {} if vocabulary is None else {VOCABULARY: dict(vocabulary)},
         "extra_state": {"metrics": None, "previous_training_time": 0},
         "last_optimizer_state": None,
     }
 
 
-def _no_checkpoint(path: Path, fault: str) -> InputError:
+def no_checkpoint(path: Path, fault: str) -> InputError:
     return InputError(
         f"{path} is not a checkpoint of fairseq's trainer: {fault}. Name a .pt file that fairseq-train has written."
     )
 
 
-def _fault(content: Any) -> str | None:
+def fault_of(content: Any) -> str | None:
     """What shows that this is not a checkpoint of fairseq's trainer; None if nothing does."""
     if not isinstance(content, dict):
         return f"it holds a {type(content).__name__}, not a dictionary"
@@ -101,7 +118,12 @@ def _fault(content: Any) -> str | None:
     history = content.get("optimizer_history")
     if history is not None and not all(isinstance(entry, dict) and type(entry.get("num_updates", 0)) is int for entry in history):
         return "its 'optimizer_history' is not a list of dictionaries with the number of updates"
-    return "its 'optimizer_history' is empty" if history == [] else None
+    if history == []:
+        return "its 'optimizer_history' is empty"
+    rates = history[-1].get("lr_scheduler_state", {}) if history else {}
+    if not isinstance(rates, dict) or not all(isinstance(rates.get(name, 0), (int, float, NoneType)) for name in ("best", "lr")):
+        return "its 'lr_scheduler_state' is not a dictionary of numbers"
+    return None
 
 
 @contextmanager
@@ -117,7 +139,9 @@ def explained(path: str | os.PathLike) -> Iterator[None]:
         raise
     except Exception as error:
         if isinstance(error, InputError):
-            raise error if str(path) in str(error) else InputError(f"{path}: {error}") from error
+            if str(path) in str(error):
+                raise
+            raise InputError(f"{path}: {error}") from error
         reason = str(error).partition("\n")[0]
         raise InputError(
             f"{path}: its configuration describes no model that can be built ({type(error).__name__}: {reason}). It is damaged "
@@ -125,70 +149,228 @@ def explained(path: str | os.PathLike) -> Iterator[None]:
         ) from error
 
 
-class Trained:
-    """A checkpoint of one of this package's models, or of fairseq's own RoBERTa.
+@dataclass(frozen=True)
+class Head:
+    """Which of a model's heads. ``kind`` is how transformers' classes end: MaskedLM, SequenceClassification, …"""
+
+    kind: str
+    name: str | None = None  # a classification head's
+    outputs: int = 0  # classes
+
+
+class Checkpoint:
+    """A checkpoint of one of this package's encoders, or of fairseq's own RoBERTa, with which everything but training begins.
 
     Args:
         path: the file.
+        data_bin: the folder of its vocabulary; by default the data-bin that it was trained on.
+        head: the name of the head that :attr:`head` is, or ``lm``; by default the only classification head if there is one, else
+            the language model's, and never the prediction of the order of sentences.
 
     Attributes:
         path: the file.
-        content: what it holds, brought up to date as fairseq does.
-        state: its parameters, as they are named there.
-        cfg: the run's configuration; ``cfg.model`` are the model's options.
+        configuration: of the run, with its sections ``model``, ``task``, …
+        task: the options of the task.
         arch: the name of the architecture.
+        state: its parameters, under this package's names.
+        config: of its encoder.
+        positions: the expression of its positions.
+        max_length: tokens of the longest sequence that the model takes: the rows of its table of positions, or almost any number.
+        updates: for how many updates it was trained; None where the file does not tell.
+        task_state, extra_state: what the task and the trainer have saved.
 
     Raises:
-        InputError: it is not such a checkpoint.
+        InputError: it is not such a checkpoint, its configuration describes no model, or one that the parameters do not fit.
         OSError: the file cannot be opened.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, data_bin: Path | None = None, head: str | None = None) -> None:
+        if not path.is_file():
+            raise FileNotFoundError(f"there is no checkpoint {path}: name a file, as fairseq-train writes them")
         self.path = path
-        content = load(path)
-        cfg = content.get("cfg")
-        if content.get("args") is None and cfg is None:
-            raise _no_checkpoint(path, "it holds no configuration")
+        self._data_bin, self._head = data_bin, head
+        self._content = checkpoint_utils.load_checkpoint_to_cpu(str(path))
+        self.configuration: DictConfig = self._content.get("cfg")
         for name in ("model", "task"):
-            if cfg is not None and not isinstance(cfg.get(name), (dict, DictConfig, Namespace)):
-                raise _no_checkpoint(path, f"its configuration has no options of the {name}")
-        self.content = _upgraded(path, content)
-        self.state: StateDict = content["model"]
-        self.cfg: DictConfig = content["cfg"]
-        self._options: DictConfig = self._find_options()
-        name = str(getattr(self._options, "_name", None) or self._options.arch)
-        self.arch = true_name(name, getattr(self._options, "positions", None))
+            if self.configuration is None or not isinstance(self.section(name), (DictConfig, Namespace)):
+                raise no_checkpoint(path, f"it has no configuration of the {name}")
+        self.task = self.section("task")
+        with explained(path), omegaconf_no_object_check():
+            options = self.section("model")
+            trust.require_ours(options, path)
+            self._options = OmegaConf.create(vars(options)) if isinstance(options, Namespace) else options
+            self.arch = str(getattr(options, "_name", None) or options.arch)
+        self.state: StateDict = {  # checkpoints of old releases of fairseq call their encoder decoder
+            f"en{name[2:]}" if name.startswith("decoder.") else name: value
+            for name, value in from_stock(self._content["model"]).items()
+        }
         family = FAMILIES.get(ARCH_MODEL_NAME_REGISTRY.get(self.arch, ""))
         if family is not None and family.causal:
             raise InputError(
                 f"{path} is of the architecture {self.arch!r}, which has a decoder. Only encoders (roberta_…, albert_…) can be "
                 "exported, fine-tuned or read alone; fairseq-generate, fairseq-interactive and fairseq-eval-lm run it"
             )
-        if WORDS not in self._ours or self._ours[WORDS].dim() != 2:
+        if WORDS not in self.state or self.state[WORDS].dim() != 2:
             raise InputError(f"{path} is of the architecture {self.arch!r} and has no {WORDS}: it is not a RoBERTa-like encoder")
+        self._dictionary = dictionary_of(len(self.state[WORDS]))
+        encoder = self._describe()
+        self.config: EncoderConfig = encoder.config
+        self.positions: str = encoder.positions.expression
+        self.max_length = reach(encoder)
+        history = self._content.get("optimizer_history")
+        self.updates: int | None = history[-1].get("num_updates") if history else None
+        self.task_state: dict[str, Any] = self._content.get("task_state") or {}
+        self.extra_state: dict[str, Any] = self._content.get("extra_state") or {}
 
-    @property
-    def symbols(self) -> int:
-        """For how many symbols it has word embeddings."""
-        return len(self._ours[WORDS])
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the file."""
+        return sha256(self.path)
 
     @property
     def is_stock(self) -> bool:
         """Whether it is fairseq's own RoBERTa."""
         return ARCH_MODEL_REGISTRY[self.arch] is RobertaModel
 
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """Its vocabulary.
+
+        Raises:
+            InputError, FileNotFoundError: there is none, or another than the one that it was trained with.
+        """
+        data = getattr(self.task, "data", None)
+        folder = self._data_bin or Path(str(data).split(os.pathsep)[0])
+        if self._data_bin is None and (not data or not folder.is_dir()):
+            raise FileNotFoundError(
+                f"{self.path} was trained on {data}, which is not here: name the folder of its dictionary and tokenizer with "
+                "--data-bin"
+            )
+        vocabulary = Vocabulary(folder)
+        advice = "Name the folder that it was trained on with --data-bin, or a copy of it."
+        if self.config.vocab_size != (size := len(vocabulary.dictionary)):
+            raise InputError(
+                f"{self.path} has {self.config.vocab_size} word embeddings and the dictionary in {folder} has {size} symbols: "
+                f"another vocabulary. {advice}"
+            )
+        if names := differing(self.task_state.get(VOCABULARY), fingerprint(vocabulary.dictionary, folder)):
+            raise InputError(
+                f"{self.path} was trained with another vocabulary than that of {folder} (different: {', '.join(names)}). {advice}"
+            )
+        return vocabulary
+
     @property
-    def updates(self) -> int | None:
-        """For how many updates it was trained."""
-        history = self.content.get("optimizer_history")
-        return history[-1].get("num_updates") if history else None
+    def heads(self) -> list[str]:
+        """The names of its classification heads."""
+        return head_names(self.state)
+
+    @cached_property
+    def head(self) -> Head:
+        """The head that was asked for.
+
+        Raises:
+            InputError: there is none of that name, or several of which none was named.
+        """
+        if f"{SPANS}weight" in self.state:
+            return Head("QuestionAnswering")
+        usual = [name for name in self.heads if name != SENTENCE_ORDER]
+        if self._head is None and len(usual) > 1:
+            raise InputError(
+                f"{self.path} has the heads {', '.join(self.heads)}: name one with --head, or the language model's with --head lm"
+            )
+        if self._head == "lm" or (self._head is None and not usual):
+            return Head("MaskedLM")
+        name = self._head or usual[0]
+        if name not in self.heads:
+            raise InputError(f"--head {name}: {self.path} has no such head, only {', '.join(['lm', *self.heads])}")
+        projection = f"{CLASSIFICATION}{name}.out_proj.weight"
+        if projection not in self.state or self.state[projection].dim() != 2:
+            raise InputError(
+                f"{self.path}: its head {name} has no {projection}. It is damaged: use another checkpoint, or --head"
+            )
+        return Head("SequenceClassification", name, len(self.state[projection]))
+
+    @property
+    def length(self) -> int:
+        """Tokens of the samples that it was trained on.
+
+        Raises:
+            InputError: no samples have such a length.
+        """
+        length = getattr(self.task, "tokens_per_sample", None) or self.config.max_positions
+        if not isinstance(length, int) or length < 1:
+            raise InputError(f"{self.path}: its configuration has tokens_per_sample = {length!r}. It is damaged: use another.")
+        return length
 
     def section(self, name: str) -> Any:
-        """A part of the configuration, such as ``task``; None where there is none."""
-        return self.cfg[name] if name in self.cfg else None  # noqa: SIM401 - its get() refuses what is not there
+        """A section of the configuration, such as ``criterion``; None where there is none."""
+        return self.configuration[name] if name in self.configuration else None  # noqa: SIM401 - its get() refuses other names
 
-    def options(self, **changes: Any) -> DictConfig:
-        """The model's options with ``changes``, such as other dropout probabilities."""
+    def model_options(self, **changes: Any) -> DictConfig:
+        """The model's options with ``changes``, such as other dropout probabilities; those of this package's models complete."""
+        options = self._changed(**changes)
+        return options if self.is_stock else complete(options, self.task)
+
+    def logits(self, tokens: Tensor) -> Tensor:
+        """(B, n) -> what :attr:`head` gives: (B, n, vocabulary), (B, classes) or (B, n, 2)."""
+        classify = {} if self.head.name is None else {"classification_head_name": self.head.name}
+        with torch.no_grad():
+            return self.model(tokens, **classify)[0]
+
+    def encoder(self) -> Encoder:
+        """The encoder alone, with the checkpoint's parameters, in float32 and for evaluation.
+
+        Raises:
+            InputError: the parameters are not those of the encoder.
+        """
+        encoder = Encoder(self.config)
+        state = {name.removeprefix(ENCODER): value for name, value in self.state.items() if name.startswith(ENCODER)}
+        load_into(encoder, state, f"{self.path} does not fit the encoder that its own configuration describes")
+        return encoder.float().eval()
+
+    @cached_property
+    def model(self) -> BaseFairseqModel:
+        """As :meth:`build_model` gives it without changes."""
+        return self.build_model()
+
+    def build_model(self, **changes: Any) -> BaseFairseqModel:
+        """fairseq's model with this package's encoder and the checkpoint's heads and parameters, in float32 and for evaluation.
+
+        Args:
+            changes: other values of the model's options, of such as leave the parameters' shapes.
+
+        Raises:
+            InputError: the parameters do not fit the model that the checkpoint describes.
+        """
+        self._describe(**changes)
+        with explained(self.path):
+            options = self._our_options(load_checkpoint_heads=True, **changes)
+            model = build(ROBERTA.model if self.is_stock else self.arch, options, self._dictionary, self.task)
+            if f"{SPANS}weight" in self.state:
+                model.encoder.lm_head = SpanHead(model.args.encoder_embed_dim)
+            load_into(model, self.state, f"{self.path} does not fit the model that its own configuration describes")
+        return model.float().eval()
+
+    def stock_model(self) -> BaseFairseqModel:
+        """The same for fairseq's own RoBERTa, with fairseq's encoder.
+
+        Raises:
+            InputError: the parameters are not those of such a model.
+        """
+        with explained(self.path):
+            model = build(self.arch, Namespace(**self._changed()), self._dictionary)
+            load_into(model, self.state, f"{self.path} is not fairseq's RoBERTa")
+        return model.float().eval()
+
+    def write(self, path: Path, state: StateDict, **options: Any) -> None:
+        """Write a checkpoint of the same run with other parameters and options of the model, and without an optimizer."""
+        cfg = copy.deepcopy(self.configuration)
+        with open_dict(cfg):
+            cfg.model = self._changed(**options)
+        write(path, {**self._content, "args": None, "cfg": cfg, "model": state, "last_optimizer_state": None})
+
+    def _changed(self, **changes: Any) -> DictConfig:
+        """The model's options as they are in the file, with ``changes``."""
         options = copy.deepcopy(self._options)
         declared = MODEL_DATACLASS_REGISTRY.get(ARCH_MODEL_NAME_REGISTRY[self.arch])
         with open_dict(options):
@@ -199,7 +381,12 @@ class Trained:
                     del options[name]
         return options
 
-    def describe(self, dictionary: Dictionary, **changes: Any) -> Encoder:
+    def _our_options(self, **changes: Any) -> Namespace:
+        """The options for this package's model: fairseq's own is ours with absolute positions."""
+        options = self._changed(**changes)
+        return our_options(options) if self.is_stock else Namespace(**options)
+
+    def _describe(self, **changes: Any) -> Encoder:
         """The encoder that the configuration, with ``changes``, describes: shapes but no values, so that it takes no memory.
 
         Raises:
@@ -207,120 +394,18 @@ class Trained:
         """
         with explained(self.path):
             options = self._our_options(**changes)
-            self._check_sizes(vars(options))
+            groups, width = getattr(options, "encoder_layer_groups", None), getattr(options, "embedding_size", None)
+            sizes = {
+                "encoder_layer_groups" if groups else "encoder_layers": count_layers(self.state),
+                "embedding_size" if width else "encoder_embed_dim": self.state[WORDS].shape[-1],
+            }
+            for name, size in sizes.items():  # before any layer is made: there may be a billion
+                if (described := getattr(options, name, None) or DEFAULTS[name]) != size:
+                    raise InputError(f"its configuration has {name} = {described!r}, and its parameters {size}. It is damaged")
             with torch.device("meta"):
-                encoder = Encoder(encoder_config(complete(options, self.cfg.task), dictionary))
+                encoder = Encoder(encoder_config(complete(options, self.task), self._dictionary))
             described = sum(parameter.numel() for parameter in encoder.parameters())
-        held = sum(value.numel() for value in self.state.values())
-        if described > 2 * held:  # that some are missing is reported where they are taken over
-            raise InputError(
-                f"{self.path}: its configuration describes an encoder of {described:,} parameters, and it holds {held:,}. It is "
-                "damaged: use another checkpoint."
-            )
+            held = sum(value.numel() for value in self.state.values())
+            if described > 2 * held:  # that some are missing is reported where they are loaded
+                raise InputError(f"its configuration describes {described:,} parameters, and it holds {held:,}. It is damaged")
         return encoder
-
-    def encoder(self) -> Encoder:
-        """The encoder alone, with the checkpoint's parameters, in float32 and for evaluation.
-
-        Raises:
-            InputError: as :meth:`describe`, or the parameters are not those of the encoder.
-        """
-        encoder = Encoder(self.describe(dictionary_of(self.symbols)).config)
-        state = {name.removeprefix(ENCODER): value for name, value in self._ours.items() if name.startswith(ENCODER)}
-        load_into(encoder, state, f"{self.path} does not fit the encoder that its own configuration describes")
-        return encoder.float().eval()
-
-    def model(self, dictionary: Dictionary, **changes: Any) -> BaseFairseqModel:
-        """fairseq's model with this package's encoder and the checkpoint's heads and parameters, in float32 and for evaluation.
-
-        Args:
-            dictionary: its symbols.
-            changes: other values of the model's options, of such as leave the parameters' shapes.
-
-        Raises:
-            InputError: as :meth:`describe`, or the parameters do not fit the model that the checkpoint describes.
-        """
-        self.describe(dictionary, **changes)
-        with explained(self.path):
-            options = self._our_options(load_checkpoint_heads=True, **changes)
-            model = build(ROBERTA.model if self.is_stock else self.arch, options, dictionary, self.cfg.task)
-            if f"{SPANS}weight" in self.state:
-                model.encoder.lm_head = SpanHead(model.args.encoder_embed_dim)
-            load_into(model, self.state, f"{self.path} does not fit the model that its own configuration describes")
-        return model.float().eval()
-
-    def stock_model(self, dictionary: Dictionary) -> BaseFairseqModel:
-        """The same for fairseq's own RoBERTa, with fairseq's encoder.
-
-        Raises:
-            InputError: as :meth:`describe`, or the parameters are not those of such a model.
-        """
-        self.describe(dictionary)
-        with explained(self.path):
-            model = build(self.arch, Namespace(**self.options()), dictionary)
-            load_into(model, self.state, f"{self.path} is not fairseq's RoBERTa")
-        return model.float().eval()
-
-    def _find_options(self) -> DictConfig:
-        with explained(self.path):
-            options = self.section("model")
-            trust.require_ours(options, self.path)
-            if isinstance(options, Namespace):
-                with omegaconf_no_object_check():
-                    options = OmegaConf.create(vars(options))
-            return options
-
-    @cached_property
-    def _ours(self) -> StateDict:
-        """The parameters under this package's names; checkpoints of old releases call their encoder decoder."""
-        return {name.replace("decoder.", "encoder.", 1) if name.startswith("decoder.") else name: value
-                for name, value in from_stock(self.state).items()}  # fmt: skip
-
-    def _our_options(self, **changes: Any) -> Namespace:
-        """The options for this package's model: fairseq's own is ours with absolute positions."""
-        options = self.options(**changes)
-        return our_options(options) if self.is_stock else Namespace(**options)
-
-    def _check_sizes(self, values: Mapping[str, Any]) -> None:
-        """Refuse values that no model has, and sizes that are not those of the file's tensors."""
-        for name, (declared, _) in ENCODER_OPTIONS.fields().items():
-            value = values.get(name)
-            if value is not None and not _can_be(value, declared):
-                raise InputError(f"{self.path}: its configuration has {name} = {value!r}, which no model has. It is damaged: use "
-                                 "another checkpoint.")  # fmt: skip
-        layers = "encoder_layer_groups" if values.get("encoder_layer_groups") else "encoder_layers"
-        width = "embedding_size" if values.get("embedding_size") else "encoder_embed_dim"
-        for name, size in {layers: count_layers(self.state), width: self._ours[WORDS].shape[-1]}.items():
-            if (described := values.get(name) or DEFAULTS[name]) != size:
-                raise InputError(
-                    f"{self.path} does not fit its own configuration, in which {name} is {described!r}: by its parameters it "
-                    f"is {size}. It is damaged: use another checkpoint."
-                )
-
-
-def _can_be(value: Any, declared: Any) -> bool:
-    """Whether it can be the value of an option that is declared so, and is no absurd size."""
-    kind = interpret_dc_type(declared)
-    if issubclass(kind, Enum):
-        return str(value) in [str(choice.value) for choice in kind]
-    if isinstance(value, int) and not 0 <= value <= LARGEST_SIZE:
-        return False
-    return isinstance(value, (int, float) if kind is float else kind)
-
-
-def _upgraded(path: Path, content: dict[str, Any]) -> dict[str, Any]:
-    """The content as ``fairseq.checkpoint_utils.load_checkpoint_to_cpu`` gives it."""
-    before = logging.root.manager.disable
-    logging.disable(logging.ERROR)  # fairseq logs a page where it cannot read a configuration; what we raise says it
-    try:
-        with omegaconf_no_object_check():  # fairseq puts namespaces into configurations
-            if content.get("cfg") is not None:
-                content["cfg"] = OmegaConf.create(content["cfg"])
-                OmegaConf.set_struct(content["cfg"], True)
-        return checkpoint_utils._upgrade_state_dict(content)
-    except Exception as error:
-        reason = str(error).partition("\n")[0]
-        fault = f"its configuration or the trainer's state cannot be read ({type(error).__name__}: {reason})"
-        raise _no_checkpoint(path, fault) from error
-    finally:
-        logging.disable(before)

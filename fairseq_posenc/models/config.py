@@ -1,13 +1,16 @@
-"""The command-line flags and the Hydra config of the models, made from what the core declares.
+"""The options of the models: command-line flags, Hydra's configuration and defaults.
 
-Every field is optional: ``None`` means "as the architecture says", so that one dataclass serves all sizes and schemes.
+They are made from the fields of the core's config and of the schemes' options, whose metadata have help, limits and names.
+
+Every option may be ``None``, "as the architecture has it", so that one dataclass serves all sizes and schemes.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import field, make_dataclass
 from enum import Enum
 from typing import Any, Optional
@@ -16,35 +19,39 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 
 from ..attention import BACKENDS
-from ..errors import InputError, flag_of
+from ..bounds import value_types
+from ..errors import FieldError, InputError, flag_of
 from ..families import FAMILIES
 from ..schemes import REGISTRY, option_fields
 from ..transformer import ACTIVATIONS, EncoderConfig
-from ..transformer.names import FAIRSEQ
+from ..transformer.config import FAIRSEQ
 
 ACTIVATION = ChoiceEnum(sorted(ACTIVATIONS))
-BACKEND = ChoiceEnum(["auto", *BACKENDS])
+KINDS = {"activation": ACTIVATION, "attention_backend": ChoiceEnum(["auto", *BACKENDS])}
+CORE = {declared.name: declared for declared in dataclasses.fields(EncoderConfig)}
+POSITIONS = ("positions", "attention_backend", "max_positions")
+"""The options of the core's config that are of positions, which have these names in every kind of model."""
 
 
-def to_options(config: EncoderConfig | type[EncoderConfig]) -> dict[str, Any]:
-    """An encoder config's values as a model's options, beside those of its schemes. The class itself has the defaults."""
-    values = {option: getattr(config, name) for name, option in FAIRSEQ.items()}
-    return {option: not value if option.startswith("no_") else value for option, value in values.items()}
+def flag(field: str, names: Mapping[str, str] = FAIRSEQ) -> str:
+    """``--encoder-layers`` of ``layers``; the options of schemes have one name everywhere."""
+    return flag_of(names.get(field, field))
 
 
-def from_options(options: Any, names: Mapping[str, str]) -> dict[str, Any]:
-    """The values of a model's complete options for the core's config, beside those of its schemes.
+@contextmanager
+def naming_flags(names: Mapping[str, str] = FAIRSEQ) -> Iterator[None]:
+    """Let the core's errors name flags.
 
     Args:
-        options: the model's.
-        names: as :attr:`OptionSet.names`.
+        names: the model's, as :attr:`OptionSet.names`.
+
+    Raises:
+        InputError: in place of a FieldError.
     """
-    values = {name: getattr(options, option) for name, option in names.items()}
-    values = {name: not value if names[name].startswith("no_") else value for name, value in values.items()}
-    return {name: str(value) if isinstance(value, Enum) else value for name, value in values.items()}
-
-
-DEFAULTS = {**to_options(EncoderConfig), "pooler_activation_fn": "tanh", "pooler_dropout": 0.0, "compile": False}
+    try:
+        yield
+    except FieldError as error:
+        raise InputError(error.named(lambda field: flag(field, names))) from error
 
 
 def _optional(type_: Any, help_: str, decides: bool = True) -> Any:
@@ -56,45 +63,19 @@ def _flag(help_: str, decides: bool = True) -> Any:
     return bool, field(default=False, metadata={"help": help_, "decides": decides})
 
 
-def _again(declared: Any) -> Any:
-    """The same option for another name, which a dataclass's field remembers."""
-    kind, option = declared
-    return kind, field(default=option.default, metadata=option.metadata)
+def _of_core(name: str, option: str) -> Any:
+    """A field of the core's config as an option."""
+    metadata, kind = CORE[name].metadata, value_types(EncoderConfig)[name][0]
+    described, decides = metadata["help"], metadata.get("decides", True)
+    if name == "positions":
+        described = f"{described} with --arch {' or '.join(FAMILIES)}: a sum (+) of {', '.join(sorted(REGISTRY))}"
+    if kind is bool:
+        return _flag(f"no {described}" if option.startswith("no_") else described, decides)
+    return _optional(KINDS.get(name, kind), described, decides)
 
 
-ENCODER_FIELDS: dict[str, Any] = dict(
-    encoder_layers=_optional(int, "number of layers"),
-    encoder_layer_groups=_optional(int, "sets of weights that consecutive layers share; ALBERT has 1; 0: each layer has its own"),
-    encoder_embed_dim=_optional(int, "width D of the model"),
-    embedding_size=_optional(int, "width E of the word embeddings, projected to D; 128 in ALBERT; 0: D, without a projection"),
-    encoder_ffn_embed_dim=_optional(int, "width of the feed-forward networks"),
-    encoder_attention_heads=_optional(int, "number of attention heads"),
-    activation_fn=_optional(ACTIVATION, "activation of the feed-forward networks"),
-    pooler_activation_fn=_optional(ACTIVATION, "activation of classification heads"),
-    dropout=_optional(float, "dropout probability", decides=False),
-    attention_dropout=_optional(float, "dropout probability of attention weights", decides=False),
-    activation_dropout=_optional(float, "dropout probability after the activation in feed-forward networks", decides=False),
-    pooler_dropout=_optional(float, "dropout probability in classification heads", decides=False),
-    encoder_layerdrop=_optional(float, "probability of skipping a layer in training", decides=False),
-    layer_norm_eps=_optional(float, "what LayerNorm adds to the variance; 1e-12 in BERT"),
-    mask_decoder_steps=_optional(
-        int, "runs of the last layer for masked words, absolute positions added to its queries; DeBERTa has 2 (default: 0, none)"
-    ),
-    encoder_normalize_before=_flag("LayerNorm before each block rather than after it"),
-    no_layernorm_embedding=_flag("no LayerNorm after the embeddings"),
-    untie_weights_roberta=_flag("a separate output projection rather than the word embeddings"),
-    checkpoint_activations=_flag("recompute activations in the backward pass to save memory", decides=False),
-    compile=_flag("compile the layers for training; needs batches of one shape: --task masked_lm_static", decides=False),
-    position_plots=_flag("draw what is learned about positions into TensorBoard at each validation", decides=False),
-    load_checkpoint_heads=_flag("(re-)register and load classification heads when loading checkpoints", decides=False),
-)
-
-
-def _scheme_field(declared: dataclasses.Field) -> Any:
-    """An option of the schemes -> an optional field of the config, with its default in the help.
-
-    Whether it decides depends on the schemes in use, which know: :attr:`Positions.effective_options`.
-    """
+def _of_scheme(declared: dataclasses.Field) -> Any:
+    """An option of a scheme. Whether it decides depends on the schemes in use: :attr:`Positions.effective_options`."""
     truth = declared.type is bool
     kind = str if truth else declared.type  # true and false are written out, since None is neither
     choices = ("true", "false") if truth else declared.metadata.get("choices")
@@ -103,97 +84,97 @@ def _scheme_field(declared: dataclasses.Field) -> Any:
     return _optional(kind, f"{declared.metadata['help']}{listed} (default: {default})", decides=False)
 
 
-def position_fields() -> dict[str, Any]:
-    """The fields that the schemes registered so far make: name -> type and dataclass field."""
-    return dict(
-        positions=_optional(
-            str, f"positional encoding with --arch {' or '.join(FAMILIES)}: a sum (+) of {', '.join(sorted(REGISTRY))}"
-        ),
-        attention_backend=_optional(
-            BACKEND, "how attention is computed; a backend that cannot run the scheme is refused", decides=False
-        ),
-        max_positions=_optional(int, "number n of positions that schemes with tables learn; by default the task's length"),
-        **{name: _scheme_field(declared) for name, declared in option_fields().items()},
-    )
+def to_options(config: Any, names: Mapping[str, str] = FAIRSEQ) -> dict[str, Any]:
+    """The values of a core's config as a model's options, without those of its schemes. The class itself has the defaults."""
+    values = {option: getattr(config, name) for name, option in names.items()}
+    return {option: not value if option.startswith("no_") else value for option, value in values.items()}
 
 
 @dataclasses.dataclass(frozen=True)
 class OptionSet:
-    """The options of a kind of model, beside those of its positions.
+    """The options of a kind of model.
 
     Attributes:
-        declared: name -> type and dataclass field.
-        defaults: name -> value where neither the command line nor the architecture has one.
-        names: a field of the core's config -> the option's name; one that begins with no_ says the opposite.
+        names: a field of the core's config -> the option's name; one that begins with ``no_`` is the opposite.
+        others: options that the core does not have: name -> type and dataclass field.
+        values: defaults of the options that differ from the core's, or that the core does not have.
     """
 
-    declared: Mapping[str, Any]
-    defaults: Mapping[str, Any]
     names: Mapping[str, str]
+    others: Mapping[str, Any]
+    values: Mapping[str, Any]
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """The value of each option where neither the command line nor the architecture has one."""
+        return {**to_options(EncoderConfig, self.names), **self.values}
 
     def fields(self) -> dict[str, Any]:
-        """All of them, those of the schemes registered so far included: name -> type and dataclass field."""
-        return {**position_fields(), **self.declared}
+        """All options, those of the schemes registered so far included: name -> type and dataclass field."""
+        schemes = {name: _of_scheme(declared) for name, declared in option_fields().items()}
+        core = {option: _of_core(name, option) for name, option in self.names.items()}
+        return {**{name: core[name] for name in POSITIONS}, **schemes, **core, **self.others}
 
     def config(self) -> type[FairseqDataclass]:
-        """The dataclass that flags and Hydra's config are made of."""
-        declared = [(name, *field) for name, field in self.fields().items()]
+        """The dataclass that flags and Hydra's configuration are made of."""
+        declared = [(name, *option) for name, option in self.fields().items()]
         return make_dataclass("ModelConfig", declared, bases=(FairseqDataclass,))
 
     def actions(self) -> dict[str, argparse.Action]:
-        """The command-line flags of all of them, by the options' names, to be added to a parser; without defaults."""
+        """The command-line flags of all options, by their names, to be added to a parser; without defaults."""
         parser = argparse.ArgumentParser(add_help=False)
         gen_parser_from_dataclass(parser, self.config()(), delete_default=True)
         return {action.dest: action for action in parser._actions}
 
+    def core_values(self, options: Any) -> dict[str, Any]:
+        """The values of the core's config that a model's complete options give."""
+        values: dict[str, Any] = {"position_options": position_options(options)}
+        for name, option in self.names.items():
+            value = getattr(options, option)
+            values[name] = not value if option.startswith("no_") else str(value) if isinstance(value, Enum) else value
+        return values
 
-ENCODER_OPTIONS = OptionSet(ENCODER_FIELDS, DEFAULTS, FAIRSEQ)
 
-_LAYERS = {  # what decoders have in common with encoders: a field of the core's config -> the option
-    name: FAIRSEQ[name]
-    for name in ("layers", "dim", "ffn_dim", "heads", "activation", "dropout", "attention_dropout", "activation_dropout",
-                 "layerdrop", "normalize_before", "layer_norm_eps", "checkpoint_activations")
+ENCODER_OPTIONS = OptionSet(
+    FAIRSEQ,
+    dict(
+        pooler_activation_fn=_optional(ACTIVATION, "activation of classification heads"),
+        pooler_dropout=_optional(float, "dropout probability in classification heads", decides=False),
+        untie_weights_roberta=_flag("a separate output projection rather than the word embeddings"),
+        compile=_flag("compile the layers for training; needs batches of one shape: --task masked_lm_static", decides=False),
+        position_plots=_flag("draw what is learned about positions into TensorBoard at each validation", decides=False),
+        load_checkpoint_heads=_flag("(re-)register and load classification heads when loading checkpoints", decides=False),
+    ),
+    {"pooler_activation_fn": "tanh", "pooler_dropout": 0.0, "compile": False},
+)
+DEFAULTS = ENCODER_OPTIONS.defaults
+
+_IN_DECODERS = {
+    **{name: option for name, option in FAIRSEQ.items() if name not in ("embed_dim", "layer_groups", "mask_decoder_steps")},
+    "layernorm_embedding": "layernorm_embedding",
+    "scale_embeddings": "no_scale_embedding",
+}
+_SHARED_OUTPUT = _flag("the decoder's word embeddings as its output projection")
+_VALUES = {  # Vaswani et al. 2017, base
+    "activation_fn": "relu", "attention_dropout": 0.0, "layernorm_embedding": False, "no_scale_embedding": False,
 }  # fmt: skip
-_POSITIONS = {name: name for name in ("positions", "attention_backend", "max_positions")}
-_EMBEDDINGS = {"layernorm_embedding": "layernorm_embedding", "scale_embeddings": "no_scale_embedding"}
-_EMBEDDING_FIELDS: dict[str, Any] = dict(
-    layernorm_embedding=_flag("LayerNorm after the embeddings"),
-    no_scale_embedding=_flag("word and position embeddings that are not multiplied by sqrt(D)"),
-    share_decoder_input_output_embed=_flag("the decoder's word embeddings as its output projection"),
-)
-_DECODER_DEFAULTS = dict(
-    {name: getattr(EncoderConfig, name) for name in _POSITIONS},
-    activation_fn="relu",
-    dropout=0.1,
-    attention_dropout=0.0,
-    activation_dropout=0.0,
-    layer_norm_eps=1e-5,
-)
-_SIZES = dict(layers=6, embed_dim=512, ffn_embed_dim=2048, attention_heads=8, layerdrop=0.0)  # Vaswani et al. 2017, base
+_SIZES = dict(layers=6, embed_dim=512, ffn_embed_dim=2048, attention_heads=8)
 
 TRANSLATION_OPTIONS = OptionSet(
+    _IN_DECODERS,
     {
-        **{option: ENCODER_FIELDS[option] for option in _LAYERS.values()},
         "decoder_layers": _optional(int, "number of the decoder's layers, in all else as the encoder's"),
-        **_EMBEDDING_FIELDS,
+        "share_decoder_input_output_embed": _SHARED_OUTPUT,
         "share_all_embeddings": _flag("the same embeddings for source, target and output; needs a joined dictionary"),
     },
-    {**_DECODER_DEFAULTS, **{f"encoder_{name}": size for name, size in _SIZES.items()}, "decoder_layers": _SIZES["layers"]},
-    {**_LAYERS, **_POSITIONS, **_EMBEDDINGS},
+    {**_VALUES, **{f"encoder_{name}": size for name, size in _SIZES.items()}, "decoder_layers": _SIZES["layers"]},
 )
 """Of an encoder and a decoder, whose layers are alike."""
 
 LANGUAGE_MODEL_OPTIONS = OptionSet(
-    {
-        **{option.replace("encoder_", "decoder_"): _again(ENCODER_FIELDS[option]) for option in _LAYERS.values()},
-        **_EMBEDDING_FIELDS,
-    },
-    {**_DECODER_DEFAULTS, **{f"decoder_{name}": size for name, size in _SIZES.items()}},
-    {
-        **{name: option.replace("encoder_", "decoder_") for name, option in _LAYERS.items()},
-        **_POSITIONS,
-        **_EMBEDDINGS,
-    },
+    {name: option.replace("encoder_", "decoder_") for name, option in _IN_DECODERS.items()},
+    {"share_decoder_input_output_embed": _SHARED_OUTPUT},
+    {**_VALUES, **{f"decoder_{name}": size for name, size in _SIZES.items()}},
 )
 """Of a decoder alone."""
 
@@ -206,20 +187,16 @@ def add_position_flags(parser: argparse._ActionsContainer) -> None:
             parser._add_action(action)
 
 
-def position_options(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The schemes' options among a model's values, in the core's plain types; what is None is left out.
+def position_options(options: Any) -> dict[str, Any]:
+    """The schemes' options among a model's, in the core's plain types; what is None is left out.
 
     Raises:
         InputError: a truth value that is neither true nor false; the message names the flag.
     """
-    found = {}
+    found = {name: value for name in option_fields() if (value := getattr(options, name, None)) is not None}
     for name, declared in option_fields().items():
-        value = values.get(name)
-        if value is None:
-            continue
-        if declared.type is bool:
-            if str(value).lower() not in ("true", "false"):
-                raise InputError(f"{flag_of(name)} must be true or false, got {value!r}")
-            value = str(value).lower() == "true"
-        found[name] = value
+        if declared.type is bool and name in found:
+            if str(found[name]).lower() not in ("true", "false"):
+                raise InputError(f"{flag_of(name)} must be true or false, got {found[name]!r}")
+            found[name] = str(found[name]).lower() == "true"
     return found

@@ -9,7 +9,7 @@ from fairseq.models import FairseqIncrementalDecoder
 from torch import Tensor, nn
 
 from ..transformer import Cache, Decoder, DecoderConfig
-from .flags import naming_flags
+from .config import naming_flags
 from .options import UNLIMITED
 
 CACHE = "cache"  # its name in fairseq's dictionary of incremental states

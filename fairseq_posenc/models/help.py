@@ -14,30 +14,28 @@ from fairseq import options
 
 from ..compat.exits import refuse
 from ..errors import InputError
+from ..schemes import option_fields
 from .architectures import require_architecture
-from .config import ENCODER_OPTIONS, LANGUAGE_MODEL_OPTIONS, TRANSLATION_OPTIONS, position_fields
+from .config import ENCODER_OPTIONS, LANGUAGE_MODEL_OPTIONS, POSITIONS, TRANSLATION_OPTIONS
+
+GROUPS = {
+    "Positional encoding (architectures of fairseq_posenc)": ENCODER_OPTIONS,
+    "Encoder (architectures of fairseq_posenc; defaults of RoBERTa's base size)": ENCODER_OPTIONS,
+    "Encoder and decoder (transformer_*, with other defaults for what is above, too)": TRANSLATION_OPTIONS,
+    "Decoder alone (transformer_lm_*)": LANGUAGE_MODEL_OPTIONS,
+}
 
 
 def add_groups(parser: argparse.ArgumentParser) -> None:
-    """Add the models' flags, grouped, each with its default in the help."""
-    groups = {
-        "Positional encoding (architectures of fairseq_posenc)": (position_fields(), ENCODER_OPTIONS),
-        "Encoder (architectures of fairseq_posenc; defaults of RoBERTa's base size)": (ENCODER_OPTIONS.declared, ENCODER_OPTIONS),
-        "Encoder and decoder (transformer_*, with other defaults for what is above, too)": (
-            TRANSLATION_OPTIONS.declared,
-            TRANSLATION_OPTIONS,
-        ),
-        "Decoder alone (transformer_lm_*)": (LANGUAGE_MODEL_OPTIONS.declared, LANGUAGE_MODEL_OPTIONS),
-    }
-    shown: set[str] = set()
-    for title, (names, kind) in groups.items():
-        group, by_name = parser.add_argument_group(title), kind.actions()
-        for name in names:
-            if name in shown:  # a flag of several kinds of models
+    """Add the models' flags, grouped, each with its default in the help; a flag of several kinds of models once."""
+    positional, shown = {*POSITIONS, *option_fields()}, set[str]()
+    for number, (title, kind) in enumerate(GROUPS.items()):
+        group = parser.add_argument_group(title)
+        for name, action in kind.actions().items():
+            if name in shown or (number == 0 and name not in positional):
                 continue
             shown.add(name)
-            action = by_name[name]
-            if name != "positions" and kind.defaults.get(name) is not None:  # which the architecture says
+            if name != "positions" and kind.defaults.get(name) is not None:  # which the architecture has
                 action.help = f"{action.help} (default: {kind.defaults[name]})"
             group._add_action(action)
 

@@ -11,8 +11,7 @@ from omegaconf import open_dict
 
 from ..transformer import Encoder
 from ..vocabulary import Vocabulary
-from .checkpoint import Trained
-from .pretrained import Pretrained
+from .checkpoint import Checkpoint
 
 
 def load_encoder(path: str | os.PathLike) -> Encoder:
@@ -21,7 +20,7 @@ def load_encoder(path: str | os.PathLike) -> Encoder:
     Raises:
         InputError, OSError: not a checkpoint of one of this package's models or of fairseq's RoBERTa.
     """
-    return Trained(Path(path)).encoder()
+    return Checkpoint(Path(path)).encoder()
 
 
 def load_vocabulary(folder: str | os.PathLike) -> Vocabulary:
@@ -37,14 +36,14 @@ def load_hub_interface(path: Path, data: Path | None = None) -> RobertaHubInterf
     """What :meth:`PosencRobertaModel.from_pretrained` returns.
 
     Raises:
-        InputError, OSError: as :class:`Pretrained`, or the parameters do not fit the model that the checkpoint describes.
+        InputError, OSError: as :class:`.checkpoint.Checkpoint`, or the parameters do not fit the model.
     """
-    pretrained = Pretrained(path, data)
-    vocabulary, cfg = pretrained.vocabulary, pretrained.trained.cfg
+    checkpoint = Checkpoint(path, data)
+    vocabulary, cfg = checkpoint.vocabulary, checkpoint.configuration
     with open_dict(cfg):
         cfg.bpe = None  # it would be downloaded
     task = MaskedLMTask(MaskedLMConfig(data=str(vocabulary.folder)), vocabulary.dictionary)
-    interface = RobertaHubInterface(cfg, task, pretrained.model())
+    interface = RobertaHubInterface(cfg, task, checkpoint.model)
     interface.bpe = Subwords(vocabulary)
     return interface.eval()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,8 +16,7 @@ from ..errors import InputError
 from ..schemes import Positions, option_fields
 from ..transformer import Encoder, EncoderConfig, Stack, build_positions
 from .architectures import fill, require_agreement
-from .config import ENCODER_OPTIONS, OptionSet, from_options, position_options
-from .flags import naming_flags
+from .config import ENCODER_OPTIONS, OptionSet, naming_flags
 
 UNLIMITED = 10**6  # tokens; every model's length for fairseq, so that it drops no sample because of the scheme
 
@@ -26,67 +25,60 @@ ONE_SHAPE = "masked_lm_static"
 
 
 def complete(args: DictConfig | Namespace, task: Any, kind: OptionSet = ENCODER_OPTIONS) -> DictConfig:
-    """A model's options, each with its value: the one given, the architecture's, the scheme's own or the default.
-
-    Options of schemes that are not in use become None; files of older releases may have some, without effect.
+    """A model's options, each with its value: the one given, the architecture's or the default; see :func:`record` for schemes.
 
     Args:
         args: what was given; a config is changed in place.
-        task: the task's options, which say how long samples are.
+        task: the task's options; a table of positions is as long as its samples.
         kind: which options there are.
-
-    Raises:
-        InputError: an unknown scheme, a bad value, or a composition without meaning.
     """
     if isinstance(args, Namespace):
         known = kind.fields()
-        config = kind.config()(**{name: value for name, value in vars(args).items() if name in known})
-        args = OmegaConf.structured(config)
-    with open_dict(args), naming_flags(kind.names):
-        _fill_defaults(args, task, kind)
-        values = _positions(args, kind).complete_options
-        for name in option_fields():
-            value = values.get(name)
-            setattr(args, name, str(value).lower() if isinstance(value, bool) else value)
+        args = OmegaConf.structured(kind.config()(**{name: value for name, value in vars(args).items() if name in known}))
+    with open_dict(args):
+        fill(args, {"max_positions": max(_sample_lengths(task).values(), default=None)})
+        fill(args, kind.defaults)
     return args
 
 
-def complete_new(
-    args: DictConfig,
-    arch: str,
-    task: Any,
-    kind: OptionSet = ENCODER_OPTIONS,
-    build_core: Callable[[Any, Dictionary], Stack] | None = None,
-) -> None:
+def record(args: DictConfig, positions: Positions) -> None:
+    """Write the options of a model's schemes into its options, so that they describe it whatever the defaults become."""
+    values = positions.complete_options
+    with open_dict(args):
+        for name in option_fields():
+            value = values.get(name)
+            setattr(args, name, str(value).lower() if isinstance(value, bool) else value)
+
+
+def complete_new(args: DictConfig, arch: str, task: Any) -> None:
     """Complete a new model's options in place, after checking them.
 
     Args:
         args: what was given.
         arch: the name of the architecture.
         task: the task's options.
-        kind: which options there are.
-        build_core: makes what the options describe, an encoder by default; it is asked for shapes only.
 
     Raises:
-        InputError: they make no model, or not the one that the architecture's name says, or one that cannot take the task's
+        InputError: they make no model, or another than the architecture's name means, or one that cannot take the task's
             samples, or some do not apply; the message names the flag.
     """
-    with naming_flags(kind.names):
+    model = ARCH_MODEL_REGISTRY[arch]
+    with naming_flags(model.option_set.names):
         require_agreement(arch, args.positions)
         with open_dict(args):
             ARCH_CONFIG_REGISTRY[arch](args)
-            _fill_defaults(args, task, kind)
+        complete(args, task, model.option_set)
         with torch.device("meta"):
-            longest = (build_core or build_encoder)(args, Dictionary()).positions.longest
+            positions = model.build_core(args, Dictionary()).positions
     if getattr(args, "compile", False) and getattr(task, "_name", None) != ONE_SHAPE:
         raise InputError(f"--compile is for batches of one shape: add --task {ONE_SHAPE}, or leave --compile out")
     for flag, samples in _sample_lengths(task).items():
-        if longest is not None and samples > longest:
+        if positions.longest is not None and samples > positions.longest:
             raise InputError(
-                f"{flag} {samples} is more than --max-positions {longest}, which is all that --positions "
+                f"{flag} {samples} is more than --max-positions {positions.longest}, which is all that --positions "
                 f"{args.positions} learns: raise --max-positions, or leave it out, which makes it as long as the samples"
             )
-    complete(args, task, kind)
+    record(args, positions)
 
 
 def differences(first: Any, second: Any, kind: OptionSet = ENCODER_OPTIONS) -> dict[str, tuple[Any, Any]]:
@@ -99,7 +91,8 @@ def differences(first: Any, second: Any, kind: OptionSet = ENCODER_OPTIONS) -> d
     decisive = [name for name, (_, declared) in kind.fields().items() if declared.metadata["decides"] and name != "max_positions"]
     found = _unequal(*({name: _plain(getattr(args, name)) for name in decisive} for args in (first, second)))
     if not found:  # of the schemes' options, those count that have an effect, and only the same schemes have the same
-        both = (_positions(first, kind), _positions(second, kind))
+        with torch.device("meta"), naming_flags(kind.names):
+            both = [build_positions(encoder_config(args, Dictionary(), kind)) for args in (first, second)]
         found = _unequal(*(positions.effective_options for positions in both))
         lengths = [positions.longest for positions in both]
         if None not in lengths:  # one that takes any length is the same on those that the other takes
@@ -119,13 +112,8 @@ def build_encoder(args: Any, dictionary: Dictionary) -> Encoder:
 
 def config_values(args: Any, dictionary: Dictionary, kind: OptionSet) -> dict[str, Any]:
     """The values of the core's config that a model's complete options and its dictionary give."""
-    return dict(
-        vocab_size=len(dictionary),
-        padding_idx=dictionary.pad(),
-        separator_idx=dictionary.eos(),
-        position_options=position_options(args),
-        **from_options(args, kind.names),
-    )
+    words = dict(vocab_size=len(dictionary), padding_idx=dictionary.pad(), separator_idx=dictionary.eos())
+    return {**words, **kind.core_values(args)}
 
 
 def reach(core: Stack) -> int:
@@ -155,24 +143,12 @@ def build(arch: str, options: DictConfig | Namespace, dictionary: Dictionary, ta
 
 
 def _sample_lengths(task: Any) -> dict[str, int]:
-    """How many tokens the samples of a task have at most, by the flags that say so."""
+    """How many tokens the samples of a task have at most, by the flags that limit them."""
     tokens = getattr(task, "tokens_per_sample", None)
     if tokens is not None:  # and one more, where a language model's samples begin with a symbol of their own
         return {"--tokens-per-sample": tokens + bool(getattr(task, "add_bos_token", False))}
     sides = {f"--max-{side}-positions": getattr(task, f"max_{side}_positions", None) for side in ("source", "target")}
     return {flag: tokens for flag, tokens in sides.items() if tokens is not None}
-
-
-def _fill_defaults(args: Any, task: Any, kind: OptionSet) -> None:
-    """Fill in the model's defaults; a table of positions is as long as the task's samples."""
-    fill(args, {"max_positions": max(_sample_lengths(task).values(), default=None)})
-    fill(args, kind.defaults)
-
-
-def _positions(args: Any, kind: OptionSet) -> Positions:
-    """The positional encoding, without values in its parameters."""
-    with torch.device("meta"):
-        return build_positions(encoder_config(args, Dictionary(), kind), ignore_idle=True)
 
 
 def _plain(value: Any) -> Any:

@@ -1,33 +1,77 @@
-"""Trained models as fairseq's other commands read them: what is wrong with a file is told in one sentence."""
+"""Trained models as fairseq's programs load them: what is wrong with a file is reported in one sentence, and nothing is run."""
 
 from __future__ import annotations
 
-import functools
+import logging
+from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
-from fairseq import checkpoint_utils
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
+from ..compat import trust
 from ..errors import InputError
-from .checkpoint import explained
+from .checkpoint import explained, fault_of, no_checkpoint
 from .state import misfit
 
 MISFIT = "Error(s) in loading state_dict"  # how PyTorch begins
 
+_given: ContextVar[tuple[str, ...] | None] = ContextVar("given", default=None)  # None where nothing is built from a file
 
-def explain_models() -> None:
-    """Let fairseq-generate, -interactive, -eval-lm and -validate say which file is no model for them, and why."""
-    load_ensemble = checkpoint_utils.load_model_ensemble_and_task
 
-    @functools.wraps(load_ensemble)
-    def load_explained(filenames: list[str], *args: Any, **kwargs: Any) -> Any:
-        files = ", ".join(map(str, filenames))
-        with explained(files):
-            try:
-                return load_ensemble(filenames, *args, **kwargs)
-            except RuntimeError as error:
-                if not str(error).startswith(MISFIT):
-                    raise
-                fault = f"{files} does not fit the model that its own configuration describes"
-                raise InputError(f"{fault}: {misfit(error)}") from error
+def load_models(
+    load: Callable, filenames: list[str], arg_overrides: Any = None, task: Any = None, strict: bool = True, suffix: str = "",
+    num_shards: int = 1, state: Any = None,
+) -> Any:  # fmt: skip
+    """fairseq's ``load_model_ensemble_and_task``, after a check of what the files name against a list: see :mod:`.trust`.
 
-    checkpoint_utils.load_model_ensemble_and_task = load_explained
+    fairseq-validate, -generate, -eval-lm, -interactive and ``from_pretrained`` build the model that a file names, and where no
+    task is given its task, criterion and tokenizer, out of the file's own values.
+
+    Raises:
+        InputError: a file is no model for this program, or names what is not listed.
+    """
+    files = ", ".join(map(str, filenames))
+    token = _given.set(() if task is None else ("task",))
+    with explained(files):
+        try:
+            if state is not None:
+                _require_listed(state, filenames[0])
+            return load(filenames, arg_overrides, task, strict, suffix, num_shards, state)
+        except RuntimeError as error:
+            if not str(error).startswith(MISFIT):
+                raise
+            raise InputError(f"{files} does not fit the model that its own configuration describes: {misfit(error)}") from error
+        finally:
+            _given.reset(token)
+
+
+def load_to_cpu(load: Callable, path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    """fairseq's ``load_checkpoint_to_cpu``, and the same check where a model will be built from the file.
+
+    Raises:
+        InputError: its content is not that of a trainer.
+    """
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)  # fairseq logs a page where it cannot read a configuration
+    try:
+        state = load(path, *args, **kwargs)
+    except (InputError, OSError):
+        raise
+    except Exception as error:  # a damaged file can raise almost any exception
+        reason = str(error).partition("\n")[0]
+        fault = f"its configuration or the trainer's state cannot be read ({type(error).__name__}: {reason})"
+        raise no_checkpoint(path, fault) from error
+    finally:
+        logging.disable(before)
+    if fault := fault_of(state):
+        raise no_checkpoint(path, fault)
+    if _given.get() is not None:
+        _require_listed(state, path)
+    return state
+
+
+def _require_listed(state: dict[str, Any], path: str) -> None:
+    old = state.get("args")
+    cfg = state.get("cfg") if old is None else convert_namespace_to_omegaconf(old)  # as fairseq chooses
+    trust.require_stock(cfg, path, _given.get() or ())

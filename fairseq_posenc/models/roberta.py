@@ -17,11 +17,10 @@ from torch import Tensor, nn
 
 from ..errors import Refused
 from ..families import ROBERTA
-from ..transformer import Encoder, Layout
+from ..transformer import Encoder, Mask
 from .architectures import register_family
-from .config import ENCODER_OPTIONS
-from .flags import naming_flags
-from .options import UNLIMITED, complete, complete_new, encoder_config
+from .config import ENCODER_OPTIONS, naming_flags
+from .options import UNLIMITED, build_encoder, complete, encoder_config, record
 from .stock import from_stock, let_stock_load_ours
 from .summary import summary
 
@@ -42,11 +41,11 @@ class SentenceEncoder(Encoder):
         return_all_hiddens: bool = False,
         token_embeddings: Tensor | None = None,
         decode_masks: bool = False,
-        layout: dict[str, Tensor] | None = None,
+        mask: dict[str, Tensor] | None = None,
     ) -> dict[str, list[Tensor]]:
-        """(B, n) -> fairseq's dictionary, whose states are (n, B, D). ``layout`` has the fields of :class:`Layout`."""
+        """(B, n) -> fairseq's dictionary, whose states are (n, B, D). ``mask`` has the fields of :class:`Mask`."""
         options = {"embeddings": token_embeddings, "with_hidden": return_all_hiddens, "decode_masks": decode_masks}
-        output = super().forward(src_tokens, layout=None if layout is None else Layout(**layout), **options)
+        output = super().forward(src_tokens, mask=None if mask is None else Mask(**mask), **options)
         return {
             "encoder_out": [output.last.transpose(0, 1)],
             "encoder_padding_mask": [src_tokens.eq(self.config.padding_idx)],
@@ -80,19 +79,19 @@ class PosencRobertaEncoder(RobertaEncoder):
         features_only: bool = False,
         return_all_hiddens: bool = False,
         masked_tokens: Tensor | None = None,
-        layout: dict[str, Tensor] | None = None,
+        mask: dict[str, Tensor] | None = None,
         read_at: Tensor | None = None,
         **unused: Any,
     ) -> tuple[Tensor, dict[str, Any]]:
         """As fairseq's; the language model's head alone reads what a decoder of masked words gives.
 
         Args:
-            layout: what the loader knows of the batch; see :class:`Layout`.
+            mask: what the loader knows of the batch; see :class:`Mask`.
             read_at: any shape of int64, positions in the rows of the batch one after another. Heads get the features there, of
                 that shape and D, in place of (B, n, D). Other than ``masked_tokens``, a mask, no device has to be waited for.
         """
         predicts = not features_only and isinstance(self.lm_head, RobertaLMHead)
-        options = {"return_all_hiddens": return_all_hiddens, "decode_masks": predicts, "layout": layout}
+        options = {"return_all_hiddens": return_all_hiddens, "decode_masks": predicts, "mask": mask}
         found = self.sentence_encoder(src_tokens, **options)
         x = features = found["encoder_out"][0].transpose(0, 1)
         inner = found["encoder_states"] if return_all_hiddens else None
@@ -111,7 +110,7 @@ class PosencRobertaModel(RobertaModel):
     """RoBERTa (Liu et al. 2019) whose positions are ``--positions EXPRESSION``."""
 
     option_set = ENCODER_OPTIONS
-    complete_new = staticmethod(complete_new)
+    build_core = staticmethod(build_encoder)
 
     @classmethod
     @naming_flags()
@@ -132,6 +131,7 @@ class PosencRobertaModel(RobertaModel):
             args.layernorm_embedding = not args.no_layernorm_embedding
             OmegaConf.set_struct(args, False)  # RobertaEncoder adds what our config has no field for
             model = cls(args, PosencRobertaEncoder(args, task.source_dictionary))
+        record(args, model.encoder.sentence_encoder.positions)
         logger.info(summary(model, model.encoder.sentence_encoder, getattr(task.cfg, "tokens_per_sample", None)))
         return model
 

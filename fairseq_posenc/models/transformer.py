@@ -18,10 +18,9 @@ from ..errors import InputError, Refused, flag_of
 from ..families import TRANSFORMER
 from ..transformer import DecoderConfig, EncoderConfig
 from .architectures import register_family
-from .config import TRANSLATION_OPTIONS
+from .config import TRANSLATION_OPTIONS, naming_flags
 from .decoding import TokenDecoder
-from .flags import naming_flags
-from .options import UNLIMITED, complete, complete_new, config_values, encoder_config, reach
+from .options import UNLIMITED, complete, config_values, encoder_config, reach, record
 from .roberta import SentenceEncoder
 from .stock import is_leftover
 from .summary import summary
@@ -63,9 +62,9 @@ class PosencTransformerModel(FairseqEncoderDecoderModel):
     option_set = TRANSLATION_OPTIONS
 
     @staticmethod
-    def complete_new(args: DictConfig, arch: str, task: Any) -> None:
-        """As :func:`.options.complete_new`; the decoder is what cannot have every scheme."""
-        complete_new(args, arch, task, TRANSLATION_OPTIONS, lambda args, words: TokenDecoder(decoder_config(args, words), words))
+    def build_core(args: Any, dictionary: Dictionary) -> TokenDecoder:
+        """The decoder, which cannot have every scheme."""
+        return TokenDecoder(decoder_config(args, dictionary), dictionary)
 
     @classmethod
     def build_model(cls, args: DictConfig | argparse.Namespace, task: FairseqTask) -> PosencTransformerModel:
@@ -90,6 +89,7 @@ class PosencTransformerModel(FairseqEncoderDecoderModel):
             encoder = SourceEncoder(encoder_config(args, source, TRANSLATION_OPTIONS), source)
             shared = encoder.embed_tokens if args.share_all_embeddings else None
             model = cls(encoder, TokenDecoder(decoder_config(args, target), target, shared))
+        record(args, encoder.positions)
         with open_dict(args):
             OmegaConf.set_struct(args, False)
         model.args = args

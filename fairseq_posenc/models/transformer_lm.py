@@ -16,10 +16,9 @@ from ..errors import Refused
 from ..families import TRANSFORMER_LM
 from ..transformer import DecoderConfig
 from .architectures import register_family
-from .config import LANGUAGE_MODEL_OPTIONS
+from .config import LANGUAGE_MODEL_OPTIONS, naming_flags
 from .decoding import TokenDecoder
-from .flags import naming_flags
-from .options import complete, complete_new, config_values, reach
+from .options import complete, config_values, reach, record
 from .summary import summary
 
 logger = logging.getLogger(__name__)
@@ -37,11 +36,7 @@ class PosencLanguageModel(FairseqLanguageModel):
     """A transformer decoder whose positions are ``--positions EXPRESSION``."""
 
     option_set = LANGUAGE_MODEL_OPTIONS
-
-    @staticmethod
-    def complete_new(args: DictConfig, arch: str, task: Any) -> None:
-        """As :func:`.options.complete_new`."""
-        complete_new(args, arch, task, LANGUAGE_MODEL_OPTIONS, build_decoder)
+    build_core = staticmethod(build_decoder)
 
     @classmethod
     def build_model(cls, args: DictConfig | argparse.Namespace, task: FairseqTask) -> PosencLanguageModel:
@@ -60,6 +55,7 @@ class PosencLanguageModel(FairseqLanguageModel):
         args = complete(args, task.args, LANGUAGE_MODEL_OPTIONS)
         with naming_flags(LANGUAGE_MODEL_OPTIONS.names):
             model = cls(build_decoder(args, task.source_dictionary))
+        record(args, model.decoder.positions)
         model.args = args
         logger.info(summary(model, model.decoder))
         return model

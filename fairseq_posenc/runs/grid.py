@@ -1,27 +1,56 @@
-"""Many runs, one per cell of a grid: each finished one is a file, so that a killed grid can be resumed."""
+"""Many runs, one per cell of a grid. Each is recorded in a folder of its own, so that a killed grid can be resumed.
+
+A cell is recorded as begun, finished, diverged or failed (``result.json``). A grid that is started again runs the cells that have
+not finished or diverged. A cell that fails does not stop the others.
+"""
 
 from __future__ import annotations
 
+import re
+import subprocess
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
-from pydantic import ConfigDict, FiniteFloat, TypeAdapter
 from tqdm import tqdm
-from typing_extensions import TypedDict
 
-from .record import read_record, require_same, versions, write_json
+from ..errors import InputError
+from ..ownership import own, remove
+from .record import read_object, require_same, versions, write_json
 
-Progress = Callable[[str], None]
-"""Called a few times per minute with a run's progress."""
-FINISHED, DIVERGED = "finished", "diverged"
+FINISHED, DIVERGED, FAILED, BEGUN = "finished", "diverged", "failed", "begun"
+RESULT, LOG = "result.json", "train.log"
+FORMAT = 1
+DIVERGENCE = re.compile(r"gradients are Nan/Inf|Minimum loss scale reached \(.*?\)|rank +\d+ = -?(nan|inf)")
+"""fairseq's error messages about gradients that are no longer finite."""
 
 
 class Diverged(Exception):
-    """Raised by a run whose numbers are no longer finite: the grid records it and continues; other errors stop it."""
+    """Raised by a run whose numbers are no longer finite."""
+
+
+class Failures(OSError):
+    """Raised when every cell has been run and some have failed.
+
+    Attributes:
+        results: the results of the other cells.
+    """
+
+    def __init__(self, failed: Mapping[str, str], results: list[dict[str, Any]]) -> None:
+        reasons = "; ".join(f"{name} ({reason})" for name, reason in failed.items())
+        super().__init__(f"{len(failed)} of {len(failed) + len(results)} runs failed: {reasons}. The same command repeats these.")
+        self.results = results
+
+
+class Progress(Protocol):
+    """Receives, a few times per minute, what a run is doing, and the share of it that is done."""
+
+    def __call__(self, text: str, share: float | None = None) -> None: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,24 +60,23 @@ class Cell:
     Attributes:
         key: the named values that distinguish it from the grid's other cells; numbers must differ within their first six digits.
         configuration: everything else that decides its result, in JSON's types.
-        needs: files that its folder must have beside its result, once it is finished.
+        command: a command that does the work; its output is appended to :data:`LOG`. Empty if the run needs no other process.
+        needs: files that its folder must have besides its result, once it is finished.
+        temporary: files, such as checkpoints, that its run leaves in its folder; removed once it has finished or diverged.
         within: the folder, below the grid's, of the cells' folders.
     """
 
     key: Mapping[str, str | int | float]
     configuration: Mapping[str, Any]
+    command: Sequence[str] = ()
     needs: Sequence[str] = ()
+    temporary: Sequence[str] = ()
     within: str = "runs"
 
     @property
     def name(self) -> str:
         """``RTE lr=1e-05 seed=1``."""
         return " ".join([*self._words, *self._numbers("=")])
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """What its result must be of."""
-        return {**self.key, "configuration": self.configuration}
 
     def folder(self, out: Path) -> Path:
         """Where it keeps its log, its checkpoints while it runs, and its result: ``runs/RTE/lr-1e-05_seed-1``."""
@@ -64,130 +92,128 @@ class Cell:
 
 
 Run = Callable[[Cell, Path, Progress], dict[str, Any]]
-"""Does one run in a folder and returns what it found. May raise :class:`Diverged`."""
-
-
-class Records(Protocol):
-    """How a cell's folder says what was run in it."""
-
-    def finished(self, cell: Cell, folder: Path) -> dict[str, Any] | None:
-        """The result of a cell; None where it is still to be run.
-
-        Raises:
-            InputError: it was begun or run with another configuration, or a record is damaged; says what is wrong.
-        """
-
-    def begin(self, cell: Cell, folder: Path) -> None:
-        """Note what is going to be run."""
-
-    def finish(self, cell: Cell, folder: Path, outcome: Mapping[str, Any]) -> dict[str, Any]:
-        """Note what was found, ``status`` and ``seconds`` among it; returns the cell's result."""
+"""Does one run in a folder, or reads what its command has left there, and returns the outcome. May raise :class:`Diverged`."""
 
 
 def run_grid(
-    cells: Sequence[Cell], out: Path, run: Run, records: Records, keep_checkpoints: bool = False
+    cells: Sequence[Cell], out: Path, run: Run, *, keep_temporary: bool = False, jobs: int = 1, lock: int | None = None
 ) -> list[dict[str, Any]]:
     """Run what is not done yet.
 
     Args:
         cells: the grid.
-        out: the output folder.
+        out: the output folder, which has a record.
         run: does one cell.
-        records: of what is done.
-        keep_checkpoints: leave the trained models there.
+        keep_temporary: keep the cells' temporary files.
+        jobs: cells that run at a time. With more than one, ``run`` is called in threads.
+        lock: a file descriptor that commands hold open, so that the output folder stays locked while they run.
 
     Returns:
-        The cells' results, in their order.
+        The results of the cells, in their order: key, configuration, status, outcome, seconds, versions.
 
     Raises:
-        InputError: as :meth:`Records.finished`, before anything is run.
-        ValueError: two cells have one folder.
+        InputError: a cell was run with another configuration, or two have the same folder; before anything is run.
+        InputError, OSError: raised by a run; the cells that have not begun are not run.
+        Failures: cells have failed, which includes commands with another status than 0; after all cells have been run.
     """
     for folder, count in Counter(cell.folder(out) for cell in cells).items():
         if count > 1:
-            raise ValueError(f"two cells share {folder}")
-    results = {cell: records.finished(cell, cell.folder(out)) for cell in cells}
-    done = sum(result is not None for result in results.values())
-    with tqdm(total=len(cells), initial=done, desc="runs", unit="run", dynamic_ncols=True) as bar:
-        for cell in [cell for cell, result in results.items() if result is None]:
-            bar.set_postfix_str(cell.name)
-            folder = cell.folder(out)
-            results[cell] = _do(cell, folder, run, records, lambda text, name=cell.name: bar.set_postfix_str(f"{name}, {text}"))
-            for checkpoint in [] if keep_checkpoints else folder.glob("checkpoint*.pt"):
-                checkpoint.unlink()
-            bar.update()
-    return [result for result in results.values() if result is not None]
+            raise InputError(f"two runs share the folder {folder}: their numbers must differ within their first six digits")
+    results = {cell: finished(cell, out) for cell in cells}
+    waiting = [cell for cell, result in results.items() if result is None]
+    with _Bar(total=len(cells), initial=len(cells) - len(waiting)) as bar:
+
+        def complete(cell: Cell) -> None:
+            results[cell] = _run(cell, cell.folder(out), run, bar.progress_of(cell), lock)
+            for name in () if keep_temporary or results[cell]["status"] == FAILED else cell.temporary:
+                remove(cell.folder(out) / name)
+
+        if jobs == 1:
+            for cell in waiting:
+                complete(cell)
+        else:
+            with ThreadPoolExecutor(jobs) as pool:
+                try:
+                    for future in [pool.submit(complete, cell) for cell in waiting]:
+                        future.result()
+                except BaseException:
+                    pool.shutdown(cancel_futures=True)
+                    raise
+    failed = {cell.name: result["reason"] for cell, result in results.items() if result["status"] == FAILED}
+    done = [result for result in results.values() if result["status"] != FAILED]
+    if failed:
+        raise Failures(failed, done)
+    return done
 
 
-def _do(cell: Cell, folder: Path, run: Run, records: Records, progress: Progress) -> dict[str, Any]:
+def finished(cell: Cell, out: Path) -> dict[str, Any] | None:
+    """The result of a cell; None if it is still to be run.
+
+    Raises:
+        InputError: it was run with another configuration, or the record is damaged.
+    """
+    folder = cell.folder(out)
+    result = read_object(folder / RESULT, FORMAT)
+    if result is None:
+        return None
+    advice = "Name another --out, or remove that folder to run it again."
+    require_same(result.get("configuration"), cell.configuration, f"{folder} is of another configuration", advice)
+    if result.get("status") == FINISHED:
+        return result if all((folder / name).exists() for name in cell.needs) else None
+    return result if result.get("status") == DIVERGED else None
+
+
+def _run(cell: Cell, folder: Path, run: Run, progress: Progress, lock: int | None) -> dict[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
-    records.begin(cell, folder)
+    own(*(folder / name for name in (RESULT, LOG, *cell.needs, *cell.temporary)))
+    result = {**cell.key, "configuration": cell.configuration, "format": FORMAT}
+    write_json(folder / RESULT, {**result, "status": BEGUN}, file_names=True)
     start = time.monotonic()
+    progress("started", 0)
     try:
+        if cell.command:
+            _execute(cell.command, folder / LOG, lock)
         outcome = {"status": FINISHED, **run(cell, folder, progress)}
     except Diverged as error:
         outcome = {"status": DIVERGED, "reason": str(error)}
-    return records.finish(cell, folder, {**outcome, "seconds": round(time.monotonic() - start, 1)})
+    except Exception as error:
+        if isinstance(error, (InputError, OSError)) and not isinstance(error, ChildProcessError):
+            raise
+        with (folder / LOG).open("a", encoding="utf-8") as stream:
+            traceback.print_exc(file=stream)
+        outcome = {"status": FAILED, "reason": f"{type(error).__name__}: {error}; see {folder / LOG}"}
+    result |= {**outcome, "seconds": round(time.monotonic() - start, 1), "versions": versions()}
+    write_json(folder / RESULT, result, file_names=True)
+    progress("done", 1)
+    return result
 
 
-class Result(TypedDict):
-    """What ``result.json`` has besides the cell's key."""
-
-    __pydantic_config__ = ConfigDict(extra="allow")
-    configuration: dict[str, Any]
-    versions: dict[str, str]
-    folder: str
-    seconds: FiniteFloat
-
-
-class FinishedRun(Result):
-    """Of a cell whose run finished: also what it found."""
-
-    status: Literal["finished"]
+def _execute(command: Sequence[str], log: Path, lock: int | None) -> None:
+    with log.open("ab+") as stream:
+        start = stream.seek(0, 2)
+        locks = () if lock is None else (lock,)
+        status = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, pass_fds=locks).returncode
+        stream.seek(start)
+        output = stream.read().decode("utf-8", "replace")
+    if status:
+        if reason := DIVERGENCE.search(output):
+            raise Diverged(f"{reason[0]}; see {log.name}")
+        raise ChildProcessError(f"the command ended with status {status}: {output.rstrip().rpartition(chr(10))[2]}")
 
 
-class DivergedRun(Result):
-    """Of a cell whose training diverged."""
+class _Bar(tqdm):
+    """The grid's progress and the time that remains, also from the shares of the runs that have not ended."""
 
-    status: Literal["diverged"]
-    reason: str
+    def __init__(self, total: int, initial: int) -> None:
+        form = "{desc}: {percentage:3.0f}%|{bar}| {n:.1f}/{total} [{elapsed}<{remaining}{postfix}]"
+        super().__init__(total=total, initial=initial, desc="runs", dynamic_ncols=True, bar_format=form)
+        self._shares: dict[Cell, float] = {}
 
+    def progress_of(self, cell: Cell) -> Progress:
+        def progress(text: str, share: float | None = None) -> None:
+            if share is not None:
+                self._shares[cell] = min(share, 1.0)
+                self.n = self.initial + sum(self._shares.values())
+            self.set_postfix_str(f"{cell.name}, {text}")
 
-RESULT, CONFIGURATION = "result.json", "configuration.json"
-CONFIGURATION_SHAPE = TypeAdapter(dict[str, Any])
-
-
-@dataclass(frozen=True)
-class ResultFiles:
-    """:class:`Records` in two files: ``configuration.json`` as soon as a cell is begun, ``result.json`` when it is done.
-
-    Attributes:
-        shape: of a result: a :class:`FinishedRun` or :class:`DivergedRun` with the types of the cell's key.
-    """
-
-    shape: TypeAdapter
-
-    def finished(self, cell: Cell, folder: Path) -> dict[str, Any] | None:
-        begun = read_record(folder / CONFIGURATION, CONFIGURATION_SHAPE)
-        if begun is not None:
-            _require_same(folder, begun, cell.configuration)
-        result = read_record(folder / RESULT, self.shape)
-        if result is None:
-            return None
-        _require_same(folder, {name: result[name] for name in cell.identity}, cell.identity)
-        if result["status"] == FINISHED and any(not (folder / name).exists() for name in cell.needs):
-            return None
-        return {**result, "folder": str(cell.folder(Path()))}  # wherever the grid has been moved
-
-    def begin(self, cell: Cell, folder: Path) -> None:
-        write_json(folder / CONFIGURATION, cell.configuration)
-
-    def finish(self, cell: Cell, folder: Path, outcome: Mapping[str, Any]) -> dict[str, Any]:
-        result = {**cell.identity, "folder": str(cell.folder(Path())), **outcome, "versions": versions()}
-        write_json(folder / RESULT, result)
-        return result
-
-
-def _require_same(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    advice = "Name another --out, or remove that folder to run it anew."
-    require_same(before, now, f"{folder} is of another configuration", advice)
+        return progress

@@ -1,17 +1,13 @@
-"""What a folder was made from: records in JSON, written whole, read only in the shape that they must have, and compared."""
+"""What a folder was made from: records in JSON, written whole and compared."""
 
 from __future__ import annotations
 
-import codecs
 import json
 import platform
-import reprlib
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-
-from pydantic import TypeAdapter, ValidationError
 
 from ..errors import InputError
 from ..files import atomic_write, sha256
@@ -19,7 +15,7 @@ from ..version import __version__
 
 
 def write_json(path: Path, content: Any, *, file_names: bool = False, indent: int = 1) -> None:
-    """Write a file that is whole or not there. ``file_names``: as :func:`read_json`.
+    """Write a file that is whole or not there. ``file_names``: strings may be names of files, which need not be UTF-8.
 
     Raises:
         ValueError: a number is infinite or none, for which JSON has no form.
@@ -29,39 +25,21 @@ def write_json(path: Path, content: Any, *, file_names: bool = False, indent: in
         stream.write("\n")
 
 
-def read_json(path: Path, shape: TypeAdapter, advice: str, *, called: str = "", file_names: bool = False) -> Any:
-    """What a file holds, in JSON's types.
-
-    Args:
-        shape: what it must be, down to the last value that is read from it.
-        advice: what to do where it is not: a sentence.
-        called: what the message says first, such as ``is not a manifest: ``.
-        file_names: its strings may be names of files, which need not be UTF-8.
+def read_object(path: Path, version: int) -> dict[str, Any] | None:
+    """A record of ours: a JSON object whose ``format`` is ``version``; None if the file does not exist.
 
     Raises:
-        InputError: the file is not of this shape; the message names the place in it, as ``jq`` takes it.
+        InputError: it is something else.
     """
-    content = path.read_bytes().removeprefix(codecs.BOM_UTF8)
     try:
-        if file_names:
-            found = json.loads(content)
-            shape.validate_python(found, strict=True)
-            return found  # in its own order, as it may be written again
-        return shape.validate_json(content, strict=True)
-    except ValidationError as error:
-        problem = _problem(error)
-    except (ValueError, RecursionError) as error:  # of json
-        problem = f"is not JSON ({error})"
-    raise InputError(f"{path} {called}{problem}. {advice}")
-
-
-def read_record(path: Path, shape: TypeAdapter, *, file_names: bool = False) -> Any:
-    """What :func:`write_json` left in a folder of output; None where there is no such file.
-
-    Raises:
-        InputError: as :func:`read_json`.
-    """
-    return read_json(path, shape, "Remove it to have that part done anew.", file_names=file_names) if path.exists() else None
+        content = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict) or content.get("format") != version:
+        raise InputError(f"{path} is damaged, or another release wrote it. Remove it to have that part done again.")
+    return content
 
 
 def digests(files: Mapping[str, Path]) -> dict[str, str]:
@@ -96,13 +74,3 @@ def require_same(before: Any, now: Any, problem: str, advice: str) -> None:
     """
     if changed := differences(before, json.loads(json.dumps(now))):
         raise InputError(f"{problem}: {'; '.join(changed)}. {advice}")
-
-
-def _problem(error: ValidationError) -> str:
-    first, *others = error.errors(include_url=False)
-    if first["type"] == "json_invalid":
-        return f"is not JSON ({first['ctx']['error']})"
-    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
-    value = "" if first["type"] == "missing" else f", got {reprlib.repr(first['input'])}"
-    more = f", and {len(others)} more such errors" if others else ""
-    return f"has another shape than it must: {place or 'all of it'}: {first['msg']}{value}{more}"

@@ -4,7 +4,7 @@ import importlib
 import pkgutil
 
 from .base import REGISTRY, GeneralOptions, Scheme, Settings, option_fields, register, scheme_options
-from .positions import LayerTerms, Positions, as_saved, parse
+from .positions import LayerTerms, Positions, parse
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
@@ -16,7 +16,6 @@ __all__ = [
     "Positions",
     "Scheme",
     "Settings",
-    "as_saved",
     "option_fields",
     "parse",
     "register",

@@ -20,6 +20,7 @@ class Absolute(Scheme):
     name = "absolute"
     equation = "x_i = w_i + p_i"
     source = "Devlin et al. 2019"
+    honours = ()
     inductive = False
     translation_invariant = False
     interpretable = False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from ..terms import Shift, Terms, Window
 from .base import register
@@ -24,9 +23,6 @@ class AbsoluteUntiedProjection(ProjectedPositions):
     source = "Ke et al. 2021, BERT-A^d"
     interpretable = False
     scale_factor = 4.0
-    earlier: ClassVar = {
-        "absolute_untied_projection_form": {"absolute_untied_projection_form": "equation", "position_scale_factor": 1.0}
-    }
 
     @dataclass(frozen=True)
     class Options:

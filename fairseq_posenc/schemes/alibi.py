@@ -12,12 +12,12 @@ from ..terms import Relative, RelativeIndex, Terms, Window
 from .base import Scheme, register
 
 
-def slopes(heads: int, device: torch.device | str | None = None) -> Tensor:
-    """(H,) the authors', in float64: ``2^(-8h/H)`` for h = 1 … H where H is a power of two P; else those of the greatest P below
+def slopes(heads: int, device: torch.device | str | None = None, dtype: torch.dtype = torch.float64) -> Tensor:
+    """(H,) the authors': ``2^(-8h/H)`` for h = 1 … H where H is a power of two P; else those of the greatest P below
     H, followed by every other slope of 2P, starting with its first. Made on the device, whose copy of a list would be waited for.
     """
     power = 2 ** math.floor(math.log2(heads))
-    own = torch.arange(1, power + 1, dtype=torch.float64, device=device)
+    own = torch.arange(1, power + 1, dtype=dtype, device=device)
     return torch.exp2(-8 / power * torch.cat([own, own[: heads - power] - 0.5]))
 
 
@@ -31,8 +31,9 @@ class Alibi(Scheme):
     name = "alibi"
     equation = "e = q·k / √d - m_h |j-i|"
     source = "Press et al. 2022, §3"
+    honours = ()
     data_driven = False
 
     def layer_terms(self, window: Window) -> Sequence[Terms]:
-        m = slopes(self.settings.heads, window.device).to(torch.get_default_dtype())
+        m = slopes(self.settings.heads, window.device, window.dtype)
         return [Terms(biases=(Relative(-m[:, None] * window.offsets.abs(), RelativeIndex(window)),))]

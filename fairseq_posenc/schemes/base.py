@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import NoneType
 from typing import Any, ClassVar
@@ -19,9 +19,8 @@ from ..errors import FieldError, InputError
 from ..terms import Sample, Terms, Window
 
 REGISTRY: dict[str, type[Scheme]] = {}
-LISTENERS: list[Callable[[], None]] = []
-"""Callbacks for each newly registered scheme, from whatever is made from all schemes, such as command-line flags."""
 OPTION_TYPES = (int, float, str, bool)
+COMPUTED_AT_ONCE = 512
 
 
 @dataclass(frozen=True)
@@ -91,11 +90,11 @@ class Scheme(nn.Module):
     alone: ClassVar[bool] = True  # means something without another scheme
     decoder: ClassVar[bool] = True  # has a causal form, with which a cache of keys agrees
     reads_input: ClassVar[bool] = False  # has its terms from :meth:`input_terms`
-    earlier: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # see :func:`as_saved`
     position_vectors: ClassVar[tuple[str, ...]] = ()  # names of tables (…, n, width) with a vector per position
-    share_heads: ClassVar[bool] = False  # the source's own choice, where the options say nothing
+    share_heads: ClassVar[bool] = False  # the source's own choice, where no option is given
     share_layers: ClassVar[bool] = False
     scale_factor: ClassVar[float] = 1.0  # the source's own f
+    honours: ClassVar[tuple[str, ...]] = ("position_share_layers", "position_share_heads")  # general options with a meaning
 
     @dataclass(frozen=True)
     class Options:
@@ -105,7 +104,12 @@ class Scheme(nn.Module):
         super().__init__()
         self.settings = settings
         self.options = options
-        self._asked: dict[str, Any] = {}
+        self._computed: dict[tuple[torch.device, torch.dtype], tuple[int, Tensor]] = {}
+
+    @property
+    def takes_any_length(self) -> bool:
+        """Whether it is inductive, or its options make it so."""
+        return self.inductive
 
     def embed(self, window: Window, sample: Sample) -> Tensor | None:
         """(B or 1, Q, D) to be added to the word embeddings, or None."""
@@ -131,29 +135,49 @@ class Scheme(nn.Module):
         return x.unflatten(-1, (self.settings.heads, -1)).transpose(-2, -3)
 
     def parameter(self, *shape: int) -> nn.Parameter:
-        """An uninitialised parameter (layers or 1, heads or 1, *shape), shared as the options or the source say."""
+        """An uninitialised parameter (layers or 1, heads or 1, *shape), shared as the options or the source have it."""
         return nn.Parameter(torch.empty(self.layer_sets, self.head_sets, *shape))
 
-    def general(self, name: str, own: Any) -> Any:
-        """The value of a general option, or the scheme's ``own`` choice. Asking for one shows that it means something here."""
+    def computed(self, function: Callable[[Tensor], Tensor], first: int, last: int, window: Window) -> Tensor:
+        """``function`` of the integers from ``first`` to ``last``, always the same function of a scheme: (last - first + 1, …).
+
+        It computes in float64 on the CPU, since not every device has float64; the result is kept on the window's device.
+        """
+        key = window.device, window.dtype
+        start, table = self._computed.get(key, (0, None))
+        if table is None or first < start or last >= start + len(table):
+            reach = -(-max(-first, last + 1) // COMPUTED_AT_ONCE) * COMPUTED_AT_ONCE
+            start = -reach if first < 0 else 0
+            with torch.inference_mode(False), torch.no_grad():
+                table = function(torch.arange(start, reach, device="cpu"))
+                table = table.to(window.device, window.dtype if table.is_floating_point() else None)
+            self._computed[key] = start, table
+        return table[first - start : last + 1 - start]
+
+    def general(self, name: str) -> Any:
+        """The value of a general option: the one given, or the scheme's choice."""
         given = getattr(self.settings.options, name)
-        self._asked[name] = own if given is None else given
-        return self._asked[name]
+        own = {
+            "position_share_heads": self.share_heads,
+            "position_share_layers": self.share_layers,
+            "max_relative_position": self.settings.max_positions - 1,
+            "position_scale_factor": self.settings.factor,
+        }
+        return own[name] if given is None else given
 
     @property
     def layer_sets(self) -> int:
         """Sets of parameters over the layers: one for each, or one for all."""
-        return 1 if self.general("position_share_layers", self.share_layers) else self.settings.layers
+        return 1 if self.general("position_share_layers") else self.settings.layers
 
     @property
     def head_sets(self) -> int:
         """Sets of parameters over the heads: one for each, or one for all."""
-        return 1 if self.general("position_share_heads", self.share_heads) else self.settings.heads
+        return 1 if self.general("position_share_heads") else self.settings.heads
 
     @property
     def scale(self) -> float:
         """s = 1/sqrt(f·d), for what is scaled as the scores are."""
-        self.general("position_scale_factor", self.settings.factor)
         return self.settings.scale
 
     @property
@@ -163,13 +187,13 @@ class Scheme(nn.Module):
 
     @property
     def transformers_options(self) -> dict[str, Any]:
-        """What the configs of transformers' own models would say of the scheme, by their names, for programs that read those."""
+        """The scheme's options in the configs of transformers' own models, by their names, for programs that read those."""
         return {}
 
     @property
     def general_options(self) -> dict[str, Any]:
         """The values of the general options that mean something here, given or the scheme's choice."""
-        return dict(self._asked)
+        return {name: self.general(name) for name in self.honours}
 
     def require_length(self, n: int) -> None:
         """Refuse a sequence that the tables do not reach.
@@ -198,8 +222,6 @@ def register(scheme: type[Scheme]) -> type[Scheme]:
         raise InputError(f"two schemes are called {scheme.name!r}: {REGISTRY[scheme.name]} and {scheme}")
     scheme_options(scheme)
     REGISTRY[scheme.name] = scheme
-    for listener in LISTENERS:
-        listener()
     return scheme
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -52,7 +52,6 @@ class Deberta(OffsetTableScheme):
     source = "He et al. 2021; Huang et al. 2021, eq. 13"
     interpretable = False
     scale_factor = 3.0
-    earlier: ClassVar = {"deberta_norm_eps": {"deberta_norm_eps": 1e-5}}
 
     @dataclass(frozen=True)
     class Options:
@@ -71,8 +70,6 @@ class Deberta(OffsetTableScheme):
 
     def __init__(self, settings: Settings, options: Options) -> None:
         super().__init__(settings, options)
-        self.always_clips = options.indexing != "relative" or options.buckets is not None
-        self.inductive = self.inductive or self.always_clips  # type: ignore[misc]
         if options.buckets is not None and self.clip <= options.buckets // 2 + 1:
             raise FieldError(
                 f"`max_relative_position` {self.clip} must exceed half of `deberta_buckets` {options.buckets} by two or more: "
@@ -109,13 +106,26 @@ class Deberta(OffsetTableScheme):
             for for_queries, for_keys in zip(a.unbind(), b.unbind(), strict=True)
         ]
 
+    @property
+    def takes_any_length(self) -> bool:
+        return super().takes_any_length or self.options.indexing != "relative" or self.options.buckets is not None
+
+    @property
+    def general_options(self) -> dict[str, Any]:
+        per_head, per_layer = self.options.projections == "head", self.options.projections != "content"
+        shared = {"position_share_heads": per_head, "position_share_layers": per_layer}
+        return {name: value for name, value in super().general_options.items() if shared.get(name, True)}
+
+    def _buckets(self, offsets: Tensor) -> Tensor:
+        return log_bucket(offsets, self.span, self.clip)
+
     def _indices(self, window: Window) -> tuple[RelativeIndex, RelativeIndex]:
         """Of A and of B."""
-        if not self.inductive:
+        if not self.takes_any_length:
             self.require_length(window.keys)
         r, k = window.offsets, self.span
         if self.options.buckets is not None:
-            r = log_bucket(r, k, self.clip)
+            r = self.computed(self._buckets, 1 - window.keys, window.queries - 1, window)
         if self.options.indexing == "relative":
             return (self.indexed(window, r.clamp(-k, k) + k, self.offsets),) * 2
         c2p = self.indexed(window, (k - r).clamp(0, 2 * k - 1), self.offsets)

@@ -32,6 +32,7 @@ class Floater(Scheme):
     translation_invariant = False
     interpretable = False
     parallelisable = False
+    honours = ("position_share_layers",)
 
     @dataclass(frozen=True)
     class Options:

@@ -30,7 +30,7 @@ class M1(OffsetTableScheme):
         nn.init.normal_(self.weight, mean=1.0, std=0.02)
 
     def layer_terms(self, window: Window) -> Sequence[Terms]:
-        if not self.inductive:
+        if not self.takes_any_length:
             self.require_length(window.keys)
         index = self.indexed(window, window.offsets.abs().clamp(max=self.clip), self.clip + 1)
         return [Terms(gains=(Relative(table, index),)) for table in self.weight.unbind()]

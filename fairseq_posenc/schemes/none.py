@@ -10,4 +10,5 @@ class NoPositions(Scheme):
     name = "none"
     equation = "e = q·k / √d"
     source = "Huang et al. 2021, §5.2"
+    honours = ()
     data_driven = False

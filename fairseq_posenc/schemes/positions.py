@@ -15,17 +15,6 @@ from ..terms import Sample, Terms, Window
 from .base import REGISTRY, GeneralOptions, Scheme, Settings, option_fields, scheme_options
 
 
-def as_saved(expression: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options from a file as its release meant them. A scheme says in ``earlier``, by each option that it has got since, what
-    to set where a file does not have that option."""
-    found = {name: value for name, value in options.items() if value is not None}
-    for scheme in parse(expression):
-        for option, values in scheme.earlier.items():
-            if option not in found:
-                found = {**values, **found}
-    return found
-
-
 def parse(expression: str) -> list[type[Scheme]]:
     """``"absolute+tisa"`` -> the scheme classes, in the order given.
 
@@ -52,18 +41,15 @@ class Positions(nn.Module):
 
     Args:
         expression: names of schemes joined by ``+``.
-        settings: the model around it; its ``options`` are replaced by what ``options`` says.
+        settings: the model around it; its ``options`` are replaced by ``options``.
         options: values by full name (``max_relative_position``, ``tisa_kernels``, …); ``None`` means the default.
-        ignore_idle: pass over options that mean nothing to these schemes, as older files may have them.
 
     Raises:
         InputError: an unknown scheme or option, an option that means nothing to these schemes, a bad value, or a composition
             without meaning.
     """
 
-    def __init__(
-        self, expression: str, settings: Settings, options: Mapping[str, Any] | None = None, ignore_idle: bool = False
-    ) -> None:
+    def __init__(self, expression: str, settings: Settings, options: Mapping[str, Any] | None = None) -> None:
         super().__init__()
         self.expression = expression
         classes = parse(expression)
@@ -76,8 +62,7 @@ class Positions(nn.Module):
             own_values = {f.name: values[full] for full, f in scheme_options(scheme).items() if full in values}
             self.add_module(scheme.name, scheme(self.settings, scheme.Options(**own_values)))
         self._has_content = self._join().content
-        if not ignore_idle:
-            self._refuse_idle(values)
+        self._refuse_idle(values)
 
     @property
     def schemes(self) -> list[Scheme]:
@@ -85,7 +70,7 @@ class Positions(nn.Module):
 
     @property
     def inductive(self) -> bool:
-        return all(scheme.inductive for scheme in self.schemes)
+        return all(scheme.takes_any_length for scheme in self.schemes)
 
     @property
     def longest(self) -> int | None:
@@ -93,10 +78,10 @@ class Positions(nn.Module):
         return None if self.inductive else self.settings.max_positions
 
     def require_restart(self) -> None:
-        """Refuse to count positions anew within a row, unless offsets and what is added to the embeddings are all there is.
+        """Refuse to restart positions within a row, unless offsets and what is added to the embeddings are all there is.
 
         Raises:
-            FieldError: a scheme's terms depend on where in the row a token stands; the message names it.
+            FieldError: a scheme's terms depend on the position in the row; the message names it.
         """
         for scheme in self.schemes:
             has_terms = scheme.reads_input or type(scheme).layer_terms is not Scheme.layer_terms
@@ -152,7 +137,7 @@ class Positions(nn.Module):
 
     def _probe_schemes(self) -> list[Terms]:
         like = next(self.parameters(), torch.zeros(()))
-        window = Window(min(2, self.settings.max_positions), device=like.device)
+        window = Window(min(2, self.settings.max_positions), device=like.device, dtype=like.dtype)
         with torch.no_grad():
             x = like.new_zeros(1, window.keys, self.settings.dim)
             return [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,7 @@ class ProjectedPositions(Scheme):
     inductive = False
     translation_invariant = False
     position_vectors = ("weight",)
+    honours: ClassVar[tuple[str, ...]] = ("position_share_layers",)
 
     def __init__(self, settings: Settings, options: Any) -> None:
         super().__init__(settings, options)
@@ -37,6 +38,13 @@ class ProjectedPositions(Scheme):
             self.layer_norm = nn.LayerNorm(settings.dim)
             self.query_bias = nn.Parameter(torch.zeros(settings.dim))
             self.key_bias = nn.Parameter(torch.zeros(settings.dim))
+
+    @property
+    def general_options(self) -> dict[str, Any]:
+        found = super().general_options
+        if self.options.form != "head":
+            del found["position_share_layers"]
+        return found
 
     def positions(self, n: int) -> tuple[Tensor, Tensor]:
         """Both projections of the first n positions, (1 or L, 1 or H, n, d) each."""

@@ -28,6 +28,7 @@ class Raffel(OffsetTableScheme):
     equation = "e = (q·k + a_r) / √d"
     source = "Huang et al. 2021, eq. 10"
     resets = False
+    honours = (*OffsetTableScheme.honours, "position_scale_factor")
 
     @dataclass(frozen=True)
     class Options:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from torch import nn
 
@@ -39,7 +40,10 @@ class Reset(Scheme):
             raise InputError("'reset' replaces what relates [CLS] to other positions, and no other scheme here relates positions")
         if not any(part.biases for part in others) or any(part.cls_bias is not None for part in others):
             self.cls = None
-            self._asked.clear()  # nothing is left to be shared
+
+    @property
+    def general_options(self) -> dict[str, Any]:
+        return {} if self.cls is None else super().general_options
 
     def layer_terms(self, window: Window) -> Sequence[Terms]:
         if self.cls is None:

@@ -47,6 +47,7 @@ class Rope(Scheme):
     name = "rope"
     equation = "e = (R_i q)·(R_j k) / √d"
     source = "Su et al. 2021, eq. 14, 15"
+    honours = ()
     interpretable = False
     data_driven = False
 
@@ -103,14 +104,14 @@ class Rope(Scheme):
         d = self.settings.head_dim
         return self.options.base * self.options.factor ** (d / (d - 2)) if self.options.type == "ntk" else self.options.base
 
-    def frequencies(self, device: torch.device | str | None = None) -> Tensor:
-        """(d/2,) θ_t, in float64: by how much a pair turns from one token to the next, in radians."""
+    def frequencies(self) -> Tensor:
+        """(d/2,) θ_t, in float64 on the CPU: by how much a pair turns from one token to the next, in radians."""
         options, d = self.options, self.settings.head_dim
-        theta = self._base ** (-torch.arange(0, d, 2, device=device, dtype=torch.float64) / d)
+        theta = self._base ** (-torch.arange(0, d, 2, device="cpu", dtype=torch.float64) / d)
         if options.type == "linear":
             return theta / options.factor
         if options.type == "yarn":
-            kept = self._kept(device)
+            kept = self._kept()
             return kept * theta + (1 - kept) * theta / options.factor
         return theta
 
@@ -120,17 +121,24 @@ class Rope(Scheme):
         return 0.1 * math.log(self.options.factor) + 1 if self.options.type == "yarn" else 1.0
 
     def layer_terms(self, window: Window) -> Sequence[Terms]:
-        angles = window.positions.to(torch.float64)[:, None] * self.frequencies(window.device)  # (K, d/2)
-        interleaved = self.options.layout == "interleaved"
-        angles = angles.repeat_interleave(2, dim=-1) if interleaved else angles.repeat(1, 2)
-        cos, sin = angles.cos() * self.magnification, angles.sin() * self.magnification
-        return [Terms(transforms=(Rotation(cos, sin, interleaved),))]
+        cos, sin = self.computed(self._cos_and_sin, 0, window.keys - 1, window).unbind(1)
+        return [Terms(transforms=(Rotation(cos, sin, self._interleaved),))]
 
-    def _kept(self, device: torch.device | str | None) -> Tensor:
+    @property
+    def _interleaved(self) -> bool:
+        return self.options.layout == "interleaved"
+
+    def _cos_and_sin(self, positions: Tensor) -> Tensor:
+        """(n,) -> (n, 2, d)"""
+        angles = positions[:, None] * self.frequencies()  # (n, d/2)
+        angles = angles.repeat_interleave(2, dim=-1) if self._interleaved else angles.repeat(1, 2)
+        return torch.stack([angles.cos(), angles.sin()], dim=1) * self.magnification
+
+    def _kept(self) -> Tensor:
         """(d/2,) γ_t"""
         first = max(math.floor(self._pair(self.options.beta_fast)), 0)
         last = min(math.ceil(self._pair(self.options.beta_slow)), self.settings.head_dim - 1)
-        t = torch.arange(self.settings.head_dim // 2, device=device, dtype=torch.float64)
+        t = torch.arange(self.settings.head_dim // 2, device="cpu", dtype=torch.float64)
         return 1 - ((t - first) / max(last - first, 0.001)).clamp(0, 1)
 
     def _pair(self, turns: float) -> float:

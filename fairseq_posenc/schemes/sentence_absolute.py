@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -16,11 +15,12 @@ from .base import register
 
 
 def within_sentences(tokens: Tensor, positions: Tensor, separator: int, first: int) -> Tensor:
-    """(B, n) tokens and their positions in the document -> (B, n) positions from 0, restarting after every separator, which ends
-    its sentence: at ``first``, or at 0 where a document begins with the symbol that the row begins with, ``<s>``."""
+    """(B, n) tokens and their positions in the document -> (B, n) positions from 0, restarting with every document and after
+    every separator, which ends its sentence: at ``first``, or at 0 where a document begins with the symbol that the row begins
+    with, ``<s>``."""
     index = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
-    after_separator = F.pad(tokens[:, :-1] == separator, (1, 0))
-    starts = torch.where(after_separator, index, 0).cummax(dim=1).values
+    begins = F.pad(tokens[:, :-1] == separator, (1, 0)) | (positions == 0)
+    starts = torch.where(begins, index, 0).cummax(dim=1).values
     from_zero = (positions == 0) & (tokens == tokens[:, :1])
     return index - starts + first * ~from_zero.gather(1, starts)
 
@@ -37,7 +37,6 @@ class SentenceAbsolute(Absolute):
     equation = "x_i = w_i + p_{position in sentence}"
     source = "Huang et al. 2021, §5.2"
     decoder = False
-    earlier: ClassVar = {"sentence_absolute_first": {"sentence_absolute_first": 0}}
 
     @dataclass(frozen=True)
     class Options:

@@ -24,7 +24,6 @@ class Shaw(OffsetTableScheme):
     source = "Shaw et al. 2018, eq. 3, 4"
     interpretable = False
     inductive = True
-    always_clips = True
 
     @dataclass(frozen=True)
     class Options:

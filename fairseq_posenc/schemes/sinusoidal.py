@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from ..terms import Sample, Window
 from .base import Scheme, register
@@ -42,6 +43,7 @@ class Sinusoidal(Scheme):
     name = "sinusoidal"
     equation = "x_i = w_i + PE(i)/√D"
     source = "Vaswani et al. 2017, §3.5"
+    honours = ()
     data_driven = False
     translation_invariant = False
     interpretable = False
@@ -53,5 +55,8 @@ class Sinusoidal(Scheme):
         )
 
     def embed(self, window: Window, sample: Sample) -> Tensor:
+        return F.embedding(sample.positions, self.computed(self._table, 0, window.keys - 1, window))
+
+    def _table(self, positions: Tensor) -> Tensor:
         dim = self.settings.embedding_dim
-        return LAYOUTS[self.options.layout](sample.positions, dim) / math.sqrt(dim)
+        return LAYOUTS[self.options.layout](positions, dim) / math.sqrt(dim)

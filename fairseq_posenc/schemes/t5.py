@@ -18,7 +18,8 @@ from .base import Scheme, Settings, register
 def bucket(offsets: Tensor, buckets: int, max_distance: int, causal: bool) -> Tensor:
     """The bucket of each offset ``r = j - i``: exact near 0, logarithmic up to ``max_distance``, one beyond.
 
-    Without ``causal``, half of the buckets are for keys after the query (``r > 0``); with it, those all fall in bucket 0.
+    Without ``causal``, half of the buckets are for keys after the query (``r > 0``); with it, those all fall in bucket 0. In
+    float32, as T5's own code.
     """
     first: int | Tensor
     if causal:
@@ -27,7 +28,7 @@ def bucket(offsets: Tensor, buckets: int, max_distance: int, causal: bool) -> Te
         buckets //= 2
         first, distance = (offsets > 0) * buckets, offsets.abs()
     exact = buckets // 2
-    far = torch.log(distance.clamp(min=1) / exact) / math.log(max_distance / exact) * (buckets - exact)
+    far = torch.log(distance.clamp(min=1).to(torch.float32) / exact) / math.log(max_distance / exact) * (buckets - exact)
     return first + torch.where(distance < exact, distance, (exact + far.long()).clamp(max=buckets - 1))
 
 

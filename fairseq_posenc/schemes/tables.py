@@ -14,18 +14,21 @@ class OffsetTableScheme(Scheme):
     """A scheme whose tables have a row for each offset ``-k … k``, and two for [CLS] where the composition resets it.
 
     k is ``--max-relative-position``, or else the greatest offset that occurs, ``max_positions - 1``. Offsets beyond an
-    explicit k are clipped to it; without one, sequences longer than ``max_positions`` are refused unless ``always_clips``.
+    explicit k are clipped to it; without one, sequences longer than ``max_positions`` are refused unless ``inductive``.
     """
 
     inductive = False
     share_heads = True
-    always_clips = False
+    honours = ("max_relative_position", *Scheme.honours)
     resets = True  # whether its tables have rows for [CLS]; scalar biases leave them to the scheme ``reset``
 
     def __init__(self, settings: Settings, options: Any) -> None:
         super().__init__(settings, options)
-        self.clip = self.general("max_relative_position", settings.max_positions - 1)
-        self.inductive = self.always_clips or settings.options.max_relative_position is not None  # type: ignore[misc]
+        self.clip = self.general("max_relative_position")
+
+    @property
+    def takes_any_length(self) -> bool:
+        return self.inductive or self.settings.options.max_relative_position is not None
 
     @property
     def has_cls_rows(self) -> bool:
@@ -37,7 +40,7 @@ class OffsetTableScheme(Scheme):
 
     def offset_index(self, window: Window) -> RelativeIndex:
         """Row ``clip(j - i, k) + k``; the last two rows are those of [CLS]."""
-        if not self.inductive:
+        if not self.takes_any_length:
             self.require_length(window.keys)
         return self.indexed(window, window.offsets.clamp(-self.clip, self.clip) + self.clip, 2 * self.clip + 1)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..terms import Relative, RelativeIndex, Shift, Terms, Window
 from .base import Scheme, Settings, register
@@ -24,6 +24,7 @@ class TransformerXL(Scheme):
     equation = "e = ((q+u)·k + (q+v)·W_R R_{i-j}) / √d"
     source = "Dai et al. 2019, §3.3"
     interpretable = False
+    honours = ("position_share_layers", "position_scale_factor")
 
     def __init__(self, settings: Settings, options: Scheme.Options) -> None:
         super().__init__(settings, options)
@@ -34,8 +35,8 @@ class TransformerXL(Scheme):
             nn.init.normal_(parameter, std=0.02)
 
     def layer_terms(self, window: Window) -> Sequence[Terms]:
-        distances = vaswani(-window.offsets, self.settings.dim).to(self.projection.dtype)  # (R, D)
-        tables = self.by_head(distances @ self.projection[:, 0])  # (L, H, R, d)
+        distances = self.computed(self._sinusoids, 1 - window.keys, window.queries - 1, window)  # (R, D)
+        tables = self.by_head(distances.to(self.projection.dtype) @ self.projection[:, 0])  # (L, H, R, d)
         u, v = self.content_bias[0], self.position_bias[0]  # (H, d)
         biases = (tables @ (v - u)[..., None])[..., 0] * self.scale  # (L, H, R)
         index, add_u = RelativeIndex(window), Shift(queries=u[:, None])
@@ -43,3 +44,6 @@ class TransformerXL(Scheme):
             Terms(transforms=(add_u,), query_tables=(Relative(table, index),), biases=(Relative(bias, index),))
             for table, bias in zip(tables.unbind(), biases.unbind(), strict=True)
         ]
+
+    def _sinusoids(self, offsets: Tensor) -> Tensor:
+        return vaswani(-offsets, self.settings.dim)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import nn
@@ -29,7 +29,7 @@ class Untied(ProjectedPositions):
     equation = "e = (q·k + (p_i U^Q)·(p_j U^K)) / √(2d)"
     source = "Ke et al. 2021, §3.1; Huang et al. 2021, eq. 14"
     scale_factor = 2.0
-    earlier: ClassVar = {"untied_theta": {"untied_theta": "scalars"}}
+    honours = (*ProjectedPositions.honours, "position_scale_factor")
 
     @dataclass(frozen=True)
     class Options:

@@ -16,7 +16,7 @@ from fairseq.optim import lr_scheduler
 from fairseq.trainer import Trainer
 from torch import Tensor, nn
 
-from ..compat.leaving import request
+from ..compat.graceful_stop import request
 from ..errors import Refused
 from .optimizer import NAME
 
@@ -30,7 +30,7 @@ class UnhaltedTrainer(Trainer):
     the comparison of norms between processes, the peak of memory, and every meter. Here an update leaves its losses, counts and
     norms on the device, and :meth:`settle` reads those of all updates since at once: at ``--log-interval``, at the end of an
     epoch and before a checkpoint is written. Then gradients that were not finite end the training, with the weights of the
-    update before (the optimizer has left out all updates since), and a request to leave off is heard by all processes.
+    update before (the optimizer has left out all updates since), and a request to stop reaches all processes.
 
     Micro-batches that fill up an epoch's last update on some of the processes count nothing; in fairseq's, if the last one of an
     update is such, neither do the others. Running out of memory ends the training.

@@ -1,21 +1,5 @@
 """Tasks and criterions that fairseq lacks. Importing this package registers them."""
 
-from . import (
-    masked_lm,
-    masked_lm_criterion,
-    sentence_order,
-    sentence_order_criterion,
-    sentence_prediction,
-    squad,
-    squad_criterion,
-)
+from . import masked_lm, masking, sentence_order, sentence_prediction, squad
 
-__all__ = [
-    "masked_lm",
-    "masked_lm_criterion",
-    "sentence_order",
-    "sentence_order_criterion",
-    "sentence_prediction",
-    "squad",
-    "squad_criterion",
-]
+__all__ = ["masked_lm", "masking", "sentence_order", "sentence_prediction", "squad"]

@@ -1,15 +1,16 @@
-"""Masked language modelling in batches of one shape, which say all that a training step would have to ask the GPU.
+"""Masked language modelling in batches of one shape, with all that a training step would else read from the GPU.
 
 The samples are those of fairseq's ``masked_lm``, token for token and mask for mask. A batch of them is filled up to
-``--batch-size`` rows of ``--tokens-per-sample`` tokens. It lists the masked positions, so that the head and the loss are computed
-there alone, and says where there is padding and, with ``--document-mask``, where documents begin. Goes with the criterion of the
-same name.
+``--batch-size`` rows of ``--tokens-per-sample`` tokens. It lists the masked positions, so that the head and the criterion of the
+same name compute there alone, and has the padding and, with ``--document-mask``, where documents begin.
 """
 
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from fairseq.criterions import register_criterion
+from fairseq.criterions.masked_lm import MaskedLmConfig, MaskedLmLoss
 from fairseq.data import BaseWrapperDataset, Dictionary, FairseqDataset
 from fairseq.data.iterators import EpochBatchIterator
 from fairseq.models import BaseFairseqModel
@@ -21,7 +22,7 @@ from torch.nn import functional as F
 from ..errors import Refused
 from ..models.options import ONE_SHAPE
 from ..models.roberta import PosencRobertaModel
-from .reach import require_restart
+from .packing import require_restart
 
 WIDTH = 8  # positions; what tensor cores take at once
 
@@ -43,7 +44,7 @@ class StaticBatches(BaseWrapperDataset):
         dictionary: its symbols.
         tokens: n, tokens per row.
         masked: the most masked tokens that a row is expected to have; the list of positions is longer where a batch has more.
-        documents: whether to say where documents begin.
+        documents: whether batches have the beginnings of documents.
 
     Attributes:
         rows: B, rows per batch; 0 for as many as there are samples.
@@ -61,7 +62,7 @@ class StaticBatches(BaseWrapperDataset):
     def collater(self, samples: list[Any]) -> dict[str, Any]:
         """A batch with M listed positions; none of no samples.
 
-        ``net_input`` has ``src_tokens`` (B, n), ``layout`` (see :class:`~fairseq_posenc.transformer.Layout`) and ``read_at``
+        ``net_input`` has ``src_tokens`` (B, n), ``mask`` (see :class:`~fairseq_posenc.transformer.Mask`) and ``read_at``
         (M,), the masked positions in the rows one after another. ``target`` (M,) has the words there, and padding where the list
         is filled up; ``sample_size``, a plain number, is how many there are.
         """
@@ -71,19 +72,19 @@ class StaticBatches(BaseWrapperDataset):
         pad = self._dictionary.pad()
         tokens, target = (self._filled(x) for x in (batch["net_input"]["src_tokens"], batch["target"]))
         padding = tokens == pad
-        layout: dict[str, Tensor] = {}
+        mask: dict[str, Tensor] = {}
         if padding.any():
-            layout["padding"] = padding
+            mask["padding"] = padding
         if self._documents:
             unmasked = torch.where(target == pad, tokens, target)
-            layout["documents"] = document_starts(unmasked, self._dictionary.bos(), self._dictionary.eos())
+            mask["documents"] = document_starts(unmasked, self._dictionary.bos(), self._dictionary.eos())
         target = target.flatten()
         places = target.ne(pad).nonzero().flatten()
         unused = -(-max(len(tokens) * self._masked, len(places)) // WIDTH) * WIDTH - len(places)
         read_at = F.pad(places, (0, unused))
         return {
             **batch,
-            "net_input": {"src_tokens": tokens, "layout": layout, "read_at": read_at},
+            "net_input": {"src_tokens": tokens, "mask": mask, "read_at": read_at},
             "target": F.pad(target[places], (0, unused), value=pad),
             "sample_size": len(places),
         }
@@ -137,3 +138,18 @@ class StaticMaskedLMTask(MaskedLMTask):
         most, multiple = options["max_sentences"], options["required_batch_size_multiple"]
         dataset.rows = most - most % multiple or most  # as fairseq makes batches
         return super().get_batch_iterator(dataset, **options)
+
+
+@register_criterion(ONE_SHAPE, dataclass=MaskedLmConfig)
+class StaticMaskedLmLoss(MaskedLmLoss):
+    """fairseq's ``masked_lm``, at the positions that the batch lists.
+
+    fairseq's finds them by masks, so that the host waits for the device: once for the features, once for the targets. Can go when
+    fairseq's takes positions from the batch.
+    """
+
+    def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
+        logits = model(**sample["net_input"])[0].float()  # (M, vocabulary)
+        loss = F.cross_entropy(logits, sample["target"], ignore_index=self.padding_idx, reduction="sum")
+        logged = {name: sample[name] for name in ("ntokens", "nsentences", "sample_size")}
+        return loss, sample["sample_size"], {"loss": loss.data, **logged}

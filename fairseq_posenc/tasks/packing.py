@@ -15,11 +15,13 @@ import torch
 from fairseq.data import BaseWrapperDataset, FairseqDataset
 from fairseq.data.iterators import EpochBatchIterator
 from fairseq.models import BaseFairseqModel
+from fairseq.tasks import FairseqTask
 from torch import Tensor
 
-from ..errors import Refused
+from ..errors import FieldError, Refused
+from ..models.config import flag
+from ..models.options import reach
 from ..models.roberta import PosencRobertaModel
-from .reach import ReachTask, require_restart
 
 FLAG = "--pack-examples"
 HELP = (
@@ -73,8 +75,8 @@ def _spread(lengths: Sequence[int], count: int) -> Rows:
 def pack(examples: Tensor, lengths: Tensor, tokens: int, pad: int) -> dict[str, Any]:
     """What a model reads in place of ``examples`` (B, L), which are padded on the right and of ``lengths`` (B,).
 
-    ``src_tokens`` is (R, W), ``layout`` has its padding, where there is any, and its documents, and ``read_at`` (B, L) says where
-    each token of an example stands in the rows; beyond its end, where its last one does.
+    ``src_tokens`` is (R, W), ``mask`` has its padding, where there is any, and its documents, and ``read_at`` (B, L) is the
+    position in the rows of each token of an example; beyond its end, of its last token.
     """
     rows = arrange(lengths.tolist(), tokens)
     row, starts = torch.tensor(rows.places).unbind(1)
@@ -87,8 +89,8 @@ def pack(examples: Tensor, lengths: Tensor, tokens: int, pad: int) -> dict[str, 
     packed.view(-1)[read_at[there]] = examples[there]
     documents.view(-1)[read_at[there]] = starts.int()[:, None].expand_as(there)[there]
     padding.view(-1)[read_at[there]] = False
-    layout = {"documents": documents.cummax(1).values}  # padding counts to the last one
-    return {"src_tokens": packed, "layout": {**layout, "padding": padding} if padding.any() else layout, "read_at": read_at}
+    mask = {"documents": documents.cummax(1).values}  # padding counts to the last one
+    return {"src_tokens": packed, "mask": {**mask, "padding": padding} if padding.any() else mask, "read_at": read_at}
 
 
 class PackedExamples(BaseWrapperDataset):
@@ -100,7 +102,7 @@ class PackedExamples(BaseWrapperDataset):
         pad: the padding symbol.
 
     Attributes:
-        reported: whether the log says how full the rows are.
+        reported: whether the log has how full the rows are.
     """
 
     reported = False
@@ -130,26 +132,60 @@ class PackedExamples(BaseWrapperDataset):
         return held / max(packed, 1), held / max(padded, 1)
 
 
-class PackingTask(ReachTask):
-    """A task whose ``pack_examples`` is the number of tokens of a row, or 0 where each example has its own.
+def require_restart(model: PosencRobertaModel, flag_name: str) -> None:
+    """Refuse to restart positions within a row where the model cannot.
 
     Raises:
-        Refused: a model of other architectures, positions that cannot be counted anew within a row, or that do not reach so far.
+        Refused: a scheme depends on the position in the row; the message names the flag that needs the restart.
+    """
+    try:
+        model.encoder.sentence_encoder.positions.require_restart()
+    except FieldError as error:
+        raise Refused(f"{flag_name}: {error.named(flag)}") from error
+
+
+class PackingTask(FairseqTask):
+    """A task that refuses longer rows than its model takes, and may put several examples into one.
+
+    ``pack_examples`` is the number of tokens of a row, or 0 where each example has its own. fairseq leaves long rows out of
+    training, which would give some schemes other data than others.
+
+    Raises:
+        Refused: a model of other architectures, positions that cannot restart within a row, or too few of them.
     """
 
     cfg: Any
+    _max_length: int | None = None
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> BaseFairseqModel:
         model = super().build_model(cfg, from_checkpoint)
+        if isinstance(model, PosencRobertaModel):
+            self._max_length = reach(model.encoder.sentence_encoder)
         tokens = self.cfg.pack_examples
         if not tokens:
             return model
         if not isinstance(model, PosencRobertaModel):
             raise Refused(f"{FLAG} {tokens} is for the architectures of fairseq_posenc: leave it out, or train one of those")
         require_restart(model, FLAG)
-        if self._reach is not None and tokens > self._reach:
-            raise Refused(f"{FLAG} {tokens}: the model has {self._reach} positions, and a row cannot have more tokens")
+        if self._max_length is not None and tokens > self._max_length:
+            raise Refused(f"{FLAG} {tokens}: the model has {self._max_length} positions, and a row cannot have more tokens")
         return model
+
+    def require_length(self, sizes: np.ndarray, split: str) -> None:
+        """Look at the lengths of a split's rows.
+
+        Raises:
+            Refused: one is longer than the model takes.
+        """
+        longest = sizes.max(initial=0)
+        if self._max_length is not None and longest > self._max_length:
+            raise Refused(
+                f"a row of {split} has {longest} tokens, and the model has {self._max_length} positions: prepare the data with "
+                "shorter rows, or take a model whose --max-positions reach so far, or one of an inductive scheme"
+            )
+
+    def max_positions(self) -> None:
+        return None
 
     def packed(self, dataset: FairseqDataset) -> FairseqDataset:
         """The examples of a split, several per row where that is asked for."""

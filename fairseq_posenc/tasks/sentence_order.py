@@ -1,24 +1,29 @@
 """Masked language modelling with prediction of the sentences' order (Lan et al. 2020, section 3.1).
 
 A sample is a block of whole sentences of one document, cut in two between sentences: ``<s> A </s> </s> B </s>``, or with equal
-chance ``<s> B </s> </s> A </s>``, as a pair of fine-tuning. Which it is, a classification head says from the first token. Where
-to cut and the order are drawn anew each epoch. A block of a single sentence stays whole, and only its words are predicted.
+chance ``<s> B </s> </s> A </s>``, as a pair of fine-tuning. A classification head predicts the order from the first
+token. The cut and the order are drawn again each epoch. A block of a single sentence stays whole; only its words are predicted.
 """
 
 from __future__ import annotations
 
 import contextlib
 import copy
+import math
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
+from fairseq import metrics, utils
+from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.data import BaseWrapperDataset, FairseqDataset
+from fairseq.dataclass import FairseqDataclass
 from fairseq.models import BaseFairseqModel
 from fairseq.tasks import register_task
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from torch import Tensor
+from torch.nn import functional as F
 
 from ..errors import InputError
 from ..models.roberta import PosencRobertaModel
@@ -131,3 +136,45 @@ class MaskedLMSentenceOrder(MaskedLMTask):
             yield
         finally:
             self.cfg = whole
+
+
+@register_criterion("masked_lm_sentence_order", dataclass=FairseqDataclass)
+class MaskedLMSentenceOrderCriterion(FairseqCriterion):
+    """The mean cross-entropy of the masked words and that of the order, added up (Lan et al. 2020).
+
+    ``loss`` and ``ppl`` are logged of the words alone, as by ``masked_lm``; ``order_loss`` is in bits per pair.
+    """
+
+    def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Any, Any, dict[str, Any]]:
+        """The loss is a sum over the masked words, and the order's is weighted accordingly."""
+        masked = sample["target"].ne(self.padding_idx)
+        words, order = masked.sum(), sample["order"]
+        logits, extra = model(**sample["net_input"], masked_tokens=masked, also_classify=SENTENCE_ORDER)
+        scores, pairs = extra["classes"].float(), order.ne(WHOLE).sum()
+        word_loss = F.cross_entropy(logits.float(), sample["target"][masked], reduction="sum")
+        order_loss = F.cross_entropy(scores, order, reduction="sum", ignore_index=WHOLE)
+        logged = {
+            "loss": word_loss.data,
+            "order_loss": order_loss.data,
+            "ncorrect": (scores.argmax(1) == order).sum(),
+            "npairs": pairs,
+            "ntokens": sample["ntokens"],
+            "nsentences": sample["nsentences"],
+            "sample_size": words,
+        }
+        return word_loss + order_loss * words / pairs.clamp(min=1), words, logged
+
+    @staticmethod
+    def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
+        def total(name: str) -> Any:
+            return sum(output.get(name, 0) for output in logging_outputs)
+
+        words, pairs = total("sample_size"), max(total("npairs"), 1)
+        metrics.log_scalar("loss", total("loss") / words / math.log(2), words, round=3)
+        metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["loss"].avg))
+        metrics.log_scalar("order_loss", total("order_loss") / pairs / math.log(2), pairs, round=3)
+        metrics.log_scalar("order_accuracy", 100.0 * total("ncorrect") / pairs, pairs, round=1)
+
+    @staticmethod
+    def logging_outputs_can_be_summed() -> bool:
+        return True

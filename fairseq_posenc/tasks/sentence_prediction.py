@@ -5,6 +5,7 @@ this task imposes no limit of its own; rows beyond the model's are refused.
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from fairseq.data import FairseqDataset, SortDataset, data_utils
@@ -32,9 +33,14 @@ class SentencePredictionByLengthConfig(SentencePredictionConfig):
 class SentencePredictionByLength(PackingTask, SentencePredictionTask):
     """Classification of, or regression on, sentences and pairs of sentences."""
 
+    def state_dict(self) -> dict[str, Any]:
+        """A checkpoint's ``task_state``; ``labels`` are the names of the classes in their order (none for a regression)."""
+        symbols = [] if self.cfg.regression_target else self.label_dictionary.symbols[self.label_dictionary.nspecial :]
+        return {**super().state_dict(), "labels": symbols[: self.cfg.num_classes]}
+
     def load_dataset(self, split: str, combine: bool = False, **kwargs) -> FairseqDataset:
         dataset = super().load_dataset(split, combine, **kwargs)
-        self.require_reach(dataset.sizes[0], split)
+        self.require_length(dataset.sizes[0], split)
         if not self.cfg.no_shuffle:
             dataset = SortDataset(dataset, sort_order=order_by_length(dataset.sizes[0], self.cfg.seed))
         self.datasets[split] = self.packed(dataset)

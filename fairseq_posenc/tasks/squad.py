@@ -6,6 +6,7 @@ token of the answer, last token of the answer). Where a window holds no answer, 
 ``fairseq-posenc squad`` writes it.
 """
 
+import math
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from fairseq import metrics
+from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.data import (
     BaseWrapperDataset,
     Dictionary,
@@ -30,6 +33,7 @@ from fairseq.models import BaseFairseqModel
 from fairseq.tasks import register_task
 from omegaconf import II, MISSING, open_dict
 from torch import Tensor
+from torch.nn import functional as F
 
 from ..errors import InputError
 from ..models.heads import SpanHead
@@ -81,7 +85,7 @@ class SquadTask(PackingTask):
                 f"{path}.bin, .idx and .spans.npy are not all there: DATA of --task squad is a folder that "
                 "fairseq-posenc squad has prepared (data in its --out)"
             )
-        self.require_reach(windows.sizes, split)
+        self.require_length(windows.sizes, split)
         spans = np.load(f"{path}.spans.npy", mmap_mode="r", allow_pickle=False)
         if spans.shape != (len(windows), 3):
             raise InputError(
@@ -135,3 +139,37 @@ def mask_scores(scores: Tensor, lengths: Tensor, context: Tensor) -> Tensor:
     last = lengths[:, None] - 1  # the closing </s>
     allowed = (place == 0) | ((place >= context[:, None]) & (place < last))
     return scores.float().masked_fill(~allowed[..., None], float("-inf"))
+
+
+@register_criterion("squad", dataclass=FairseqDataclass)
+class SquadCriterion(FairseqCriterion):
+    """Cross-entropy of the answer's first and of its last token, the mean of both, over ``<s>`` and the context."""
+
+    def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Any, int, dict[str, Any]]:
+        context, start, end = sample["target"].unbind(1)
+        scores, _ = model(**sample["net_input"])
+        starts, ends = mask_scores(scores, sample["net_input"]["src_lengths"], context).unbind(-1)
+        loss = (F.cross_entropy(starts, start, reduction="sum") + F.cross_entropy(ends, end, reduction="sum")) / 2
+        correct = (starts.argmax(1) == start) & (ends.argmax(1) == end)
+        count = len(context)
+        logged = {
+            "loss": loss.data,
+            "ncorrect": correct.sum(),
+            "ntokens": sample["ntokens"],
+            "nsentences": count,
+            "sample_size": count,
+        }
+        return loss, count, logged
+
+    @staticmethod
+    def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
+        def total(name: str) -> Any:
+            return sum(output[name] for output in logging_outputs)
+
+        count = total("nsentences")
+        metrics.log_scalar("loss", total("loss") / count / math.log(2), count, round=3)
+        metrics.log_scalar("accuracy", 100.0 * total("ncorrect") / count, count, round=1)
+
+    @staticmethod
+    def logging_outputs_can_be_summed() -> bool:
+        return True

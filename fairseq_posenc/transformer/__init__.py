@@ -1,9 +1,10 @@
 """The transformer itself, in plain PyTorch: embeddings, layers, encoder and decoder."""
 
+from ..attention import Mask
 from .cache import Cache
 from .config import ACTIVATIONS, DecoderConfig, EncoderConfig, build_positions
 from .decoder import Decoder
-from .encoder import Encoder, EncoderOutput, Layout
+from .encoder import Encoder, EncoderOutput
 from .stack import Stack
 
 __all__ = [
@@ -14,7 +15,7 @@ __all__ = [
     "Encoder",
     "EncoderConfig",
     "EncoderOutput",
-    "Layout",
+    "Mask",
     "Stack",
     "build_positions",
 ]

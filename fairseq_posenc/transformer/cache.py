@@ -56,7 +56,7 @@ class Cache:
         if self._terms is None or window.keys > self._reach:
             ahead = max(AHEAD, 2 * window.keys)
             self._reach = ahead if longest is None else max(window.keys, min(ahead, longest))
-            self._terms = compute(Window(self._reach, causal=True, device=window.device))
+            self._terms = compute(Window(self._reach, causal=True, device=window.device, dtype=window.dtype))
         return self._terms.cut(window)
 
     @property

@@ -24,8 +24,18 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def _bounded(minimum: float, maximum: float, default: Any = MISSING) -> Any:
-    return field(default=default, metadata={"minimum": minimum, "maximum": maximum})
+def _option(default: Any, help: str = "", fairseq: str | None = None, transformers: str | None = None, **others: Any) -> Any:
+    """A field of a config.
+
+    Args:
+        default: its value where none is given.
+        help: what it is.
+        fairseq, transformers: its name among the options of a fairseq model (one that begins with ``no_`` is the opposite) and in
+            the configs of transformers; None where it has none.
+        others: ``minimum``, ``maximum`` and ``choices`` as for :func:`check_value`, and ``decides=False`` where another value
+            leaves the same parameters the same function.
+    """
+    return field(default=default, metadata={"help": help, "fairseq": fairseq, "transformers": transformers, **others})
 
 
 @dataclass(frozen=True)
@@ -43,30 +53,62 @@ class EncoderConfig:
         FieldError: a value without meaning, or beyond all sizes that are built; the message names the field.
     """
 
-    vocab_size: int = _bounded(1, 1 << 24)
-    padding_idx: int = _bounded(0, 1 << 24, default=1)
-    separator_idx: int | None = _bounded(0, 1 << 24, default=2)
-    layers: int = _bounded(1, 10_000, default=12)
-    layer_groups: int = _bounded(0, 10_000, default=0)
-    dim: int = _bounded(1, 1 << 17, default=768)
-    embed_dim: int = _bounded(0, 1 << 17, default=0)
-    ffn_dim: int = _bounded(1, 1 << 20, default=3072)
-    heads: int = _bounded(1, 1 << 17, default=12)
-    max_positions: int = _bounded(1, MOST_POSITIONS, default=512)
-    positions: str = "absolute"
+    vocab_size: int = _option(MISSING, minimum=1, maximum=1 << 24)
+    padding_idx: int = _option(1, minimum=0, maximum=1 << 24)
+    separator_idx: int | None = _option(2, minimum=0, maximum=1 << 24)
+    layers: int = _option(12, "number of layers", "encoder_layers", "num_hidden_layers", minimum=1, maximum=10_000)
+    layer_groups: int = _option(
+        0, "sets of weights that consecutive layers share; ALBERT has 1; 0: each layer has its own", "encoder_layer_groups",
+        minimum=0, maximum=10_000,
+    )  # fmt: skip
+    dim: int = _option(768, "width D of the model", "encoder_embed_dim", "hidden_size", minimum=1, maximum=1 << 17)
+    embed_dim: int = _option(
+        0, "width E of the word embeddings, projected to D; 128 in ALBERT; 0: D, without a projection", "embedding_size",
+        minimum=0, maximum=1 << 17,
+    )  # fmt: skip
+    ffn_dim: int = _option(
+        3072, "width of the feed-forward networks", "encoder_ffn_embed_dim", "intermediate_size", minimum=1, maximum=1 << 20
+    )
+    heads: int = _option(
+        12, "number of attention heads", "encoder_attention_heads", "num_attention_heads", minimum=1, maximum=1 << 17
+    )
+    max_positions: int = _option(
+        512, "number n of positions that schemes with tables learn; by default the task's length", "max_positions",
+        "max_position_embeddings", minimum=1, maximum=MOST_POSITIONS,
+    )  # fmt: skip
+    positions: str = _option("absolute", "positional encoding", "positions")
     position_options: Mapping[str, Any] = field(default_factory=dict)
-    attention_backend: str = "auto"
-    activation: str = field(default="gelu", metadata={"choices": tuple(ACTIVATIONS)})
-    dropout: float = _bounded(0, 1, default=0.1)
-    attention_dropout: float = _bounded(0, 1, default=0.1)
-    activation_dropout: float = _bounded(0, 1, default=0.0)
-    layerdrop: float = _bounded(0, 1, default=0.0)
-    normalize_before: bool = False
-    layernorm_embedding: bool = True
-    scale_embeddings: bool = False
-    layer_norm_eps: float = _bounded(1e-20, 1, default=1e-5)
-    mask_decoder_steps: int = _bounded(0, 100, default=0)
-    checkpoint_activations: bool = False
+    attention_backend: str = _option(
+        "auto", "how attention is computed; a backend that cannot run the scheme is refused", "attention_backend", decides=False
+    )
+    activation: str = _option(
+        "gelu", "activation of the feed-forward networks", "activation_fn", "hidden_act", choices=tuple(ACTIVATIONS)
+    )
+    dropout: float = _option(0.1, "dropout probability", "dropout", "hidden_dropout_prob", minimum=0, maximum=1, decides=False)
+    attention_dropout: float = _option(
+        0.1, "dropout probability of attention weights", "attention_dropout", "attention_probs_dropout_prob",
+        minimum=0, maximum=1, decides=False,
+    )  # fmt: skip
+    activation_dropout: float = _option(
+        0.0, "dropout probability after the activation in feed-forward networks", "activation_dropout",
+        minimum=0, maximum=1, decides=False,
+    )  # fmt: skip
+    layerdrop: float = _option(
+        0.0, "probability of skipping a layer in training", "encoder_layerdrop", minimum=0, maximum=1, decides=False
+    )
+    normalize_before: bool = _option(False, "LayerNorm before each block rather than after it", "encoder_normalize_before")
+    layernorm_embedding: bool = _option(True, "LayerNorm after the embeddings", "no_layernorm_embedding")
+    scale_embeddings: bool = _option(False, "multiplication of the word and position embeddings by sqrt(D)")
+    layer_norm_eps: float = _option(
+        1e-5, "what LayerNorm adds to the variance; 1e-12 in BERT", "layer_norm_eps", "layer_norm_eps", minimum=1e-20, maximum=1
+    )
+    mask_decoder_steps: int = _option(
+        0, "runs of the last layer for masked words, absolute positions added to its queries; DeBERTa has 2; 0: none",
+        "mask_decoder_steps", minimum=0, maximum=100,
+    )  # fmt: skip
+    checkpoint_activations: bool = _option(
+        False, "recompute activations in the backward pass to save memory", "checkpoint_activations", decides=False
+    )
 
     def __post_init__(self) -> None:
         types = value_types(type(self))
@@ -79,6 +121,11 @@ class EncoderConfig:
             raise FieldError(f"`layers` {self.layers} do not divide into `layer_groups` {self.layer_groups}")
         if self.mask_decoder_steps and self.normalize_before:
             raise FieldError("`mask_decoder_steps` needs LayerNorm after each block, so leave out `normalize_before`")
+
+
+FAIRSEQ: dict[str, str] = {option.name: name for option in fields(EncoderConfig) if (name := option.metadata.get("fairseq"))}
+TRANSFORMERS = {option.name: name for option in fields(EncoderConfig) if (name := option.metadata.get("transformers"))}
+"""A field of EncoderConfig -> its name there. The schemes' options have one name everywhere."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +151,7 @@ class DecoderConfig(EncoderConfig):
             raise FieldError("`embed_dim` narrows the word embeddings, which are as wide as a decoder's output: leave it out")
 
 
-def build_positions(config: EncoderConfig, ignore_idle: bool = False) -> Positions:
+def build_positions(config: EncoderConfig) -> Positions:
     """The positional encoding of an encoder, freshly initialised.
 
     Raises:
@@ -118,4 +165,4 @@ def build_positions(config: EncoderConfig, ignore_idle: bool = False) -> Positio
         separator=config.separator_idx,
         embed_dim=config.embed_dim or None,
     )
-    return Positions(config.positions, settings, config.position_options, ignore_idle)
+    return Positions(config.positions, settings, config.position_options)

@@ -65,7 +65,7 @@ class Decoder(Stack):
         new = (tokens if order is None else tokens.gather(1, order))[:, done:]
         # No key is hidden as padding: all of it stands after the tokens, where none of them looks.
         words = self.embed_tokens(new)
-        window = Window(tokens.shape[1], new.shape[1], causal=True, device=words.device)
+        window = Window(tokens.shape[1], new.shape[1], causal=True, device=words.device, dtype=words.dtype)
         x = self.embed(words, window, Sample(new, window.positions[done:][None]))
         terms = self._whole_terms(window) if cache is None else cache.terms(window, self.positions.longest, self._whole_terms)
         look = None if memory is None else self.bind(Terms(), Mask(memory_padding), words, memory.shape[1])

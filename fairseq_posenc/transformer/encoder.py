@@ -30,14 +30,6 @@ class EncoderOutput:
     attentions: tuple[Tensor, ...] = ()  # (B, H, n, n) per layer, if asked for
 
 
-@dataclass(frozen=True, eq=False)
-class Layout:
-    """What is known of a batch before it is on its device, where finding it out would wait for the device."""
-
-    padding: Tensor | None = None  # (B, n) bool, True at padding, all of it on the right; None: there is none
-    documents: Tensor | None = None  # (B, n): where the document of each position starts; None: a row is one document
-
-
 class Encoder(Stack):
     """A stack in which every token sees every other.
 
@@ -60,7 +52,7 @@ class Encoder(Stack):
         with_hidden: bool = False,
         with_attentions: bool = False,
         decode_masks: bool = False,
-        layout: Layout | None = None,
+        mask: Mask | None = None,
     ) -> EncoderOutput:
         """Encode.
 
@@ -73,18 +65,16 @@ class Encoder(Stack):
             with_hidden: return the states between the layers.
             with_attentions: return the attention weights; computed by a backend that has them.
             decode_masks: give the states that words are predicted from, where the model has a decoder for them: DeBERTa's
-                enhanced mask decoder (He et al. 2021, section 3.2). With H, the input of the last layer, and absolute
-                positions P, that layer runs ``mask_decoder_steps`` times with keys and values of H, and with queries of H + P
-                and then of its own output. Its attention weights are those of every run.
-            layout: what is known of the batch, in place of ``padding``. Tokens of one document do not see those of another,
-                and positions are counted anew in each.
+                enhanced mask decoder, which takes the last layer's place. Its attention weights are those of every step.
+            mask: what is known of the batch, in place of ``padding``, which stands on the right. Tokens of one document do not
+                see those of another, and positions restart in each.
 
         Raises:
-            FieldError: a sequence that is too long, or documents within a row for positions that cannot be counted anew.
+            FieldError: a sequence that is too long, or documents within a row for positions that cannot restart.
         """
         order = None
         words = self.embed_tokens(tokens) if embeddings is None else embeddings
-        if layout is None:
+        if mask is None:
             if padding is None and tokens is not None:
                 padding = tokens.eq(self.config.padding_idx)
             if padding is not None and not padding.any():
@@ -93,21 +83,18 @@ class Encoder(Stack):
             if padding is not None and order is not None:
                 words, padding = reordered(words, order), padding.gather(1, order)
                 tokens = None if tokens is None else tokens.gather(1, order)
-            layout = Layout(padding)
-        if layout.documents is not None:
+            mask = Mask(padding)
+        if mask.documents is not None:
             self.positions.require_restart()
-        window = Window(words.shape[1], device=words.device)
-        places = _count_positions(words, layout)
-        x = self.embed(words, window, Sample(tokens, places))
-        x = x if layout.padding is None else x.masked_fill(layout.padding[..., None], 0.0)
-        mask, terms = Mask(layout.padding, documents=layout.documents), self.positions.terms(window)
-        decoding = decode_masks and self.mask_positions is not None
-        run = _compiled() if self.compiles_layers and self.training else _run
-        memory: Tensor | None = None
-        hidden, attentions = [x], []
+        window = Window(words.shape[1], device=words.device, dtype=words.dtype)
+        position_ids = _count_positions(words, mask)
+        x = self.embed(words, window, Sample(tokens, position_ids))
+        x = x if mask.padding is None else x.masked_fill(mask.padding[..., None], 0.0)
+        terms = self.positions.terms(window)
+        hidden, attentions = [x], list[Tensor | None]()
         attend: Attend | None = None
         for i, layer in enumerate(self.layers_in_order):
-            decodes = decoding and i == self.config.layers - 1
+            decodes = decode_masks and self.mask_positions is not None and i == self.config.layers - 1
             if not decodes and self.skips_layer():
                 continue
             if attend is None or not terms.same:
@@ -115,41 +102,61 @@ class Encoder(Stack):
                 own = layer.self_attn.project(terms.of(i, x))
                 attend = self.bind(own, mask, words, window.keys, with_attentions)
             if decodes:
-                memory, x = x, x + self._mask_positions(places).to(x.dtype)
-            for _ in range(self.config.mask_decoder_steps if decodes else 1):
-                if self.checkpoint_activations and self.training:
-                    x, p = checkpoint(run, layer, x, own.inputs, attend, memory, use_reentrant=False)
-                else:
-                    x, p = run(layer, x, own.inputs, attend, memory)
-                if p is not None:
-                    attentions.append(p)
+                x, weights = self._decode_masks(layer, x, position_ids, own.inputs, attend)
+            else:
+                x, p = self._run(layer, x, own.inputs, attend)
+                weights = [p]
+            attentions += weights
             hidden.append(x)
         if self.layer_norm is not None:
             x = self.layer_norm(x)
+        given = [p for p in attentions if p is not None]
         if order is not None:
             back = order.argsort(1)
             x, hidden = reordered(x, back), [reordered(state, back) for state in hidden]
-            attentions = [_reordered_weights(p, back) for p in attentions]
-        return EncoderOutput(x, tuple(hidden) if with_hidden else (), tuple(attentions))
+            given = [_reordered_weights(p, back) for p in given]
+        return EncoderOutput(x, tuple(hidden) if with_hidden else (), tuple(given))
 
-    def _mask_positions(self, places: Tensor) -> Tensor:
+    def _run(self, layer: nn.Module, *inputs: Any) -> tuple[Tensor, Tensor | None]:
+        """A layer's output and attention weights, compiled or recomputed in the backward pass where that is asked for."""
+        run = _compiled() if self.compiles_layers and self.training else _call
+        if self.checkpoint_activations and self.training:
+            return checkpoint(run, layer, *inputs, use_reentrant=False)
+        return run(layer, *inputs)
+
+    def _decode_masks(
+        self, layer: nn.Module, x: Tensor, position_ids: Tensor, inputs: tuple[Tensor, ...], attend: Attend
+    ) -> tuple[Tensor, list[Tensor | None]]:
+        """DeBERTa's enhanced mask decoder (He et al. 2021, section 3.2) in place of the last layer.
+
+        With H, the layer's input, and absolute positions P, the layer runs ``mask_decoder_steps`` times with keys and values of
+        H, and with queries of H + P and then of its own output.
+        """
+        memory, weights = x, list[Tensor | None]()
+        x = x + self._mask_positions(position_ids).to(x.dtype)
+        for _ in range(self.config.mask_decoder_steps):
+            x, p = self._run(layer, x, inputs, attend, memory)
+            weights.append(p)
+        return x, weights
+
+    def _mask_positions(self, position_ids: Tensor) -> Tensor:
         """(B or 1, n, D)"""
-        if places.shape[1] > self.config.max_positions:
+        if position_ids.shape[1] > self.config.max_positions:
             raise FieldError(
-                f"a sequence of {places.shape[1]} tokens is longer than the {self.config.max_positions} positions that "
+                f"a sequence of {position_ids.shape[1]} tokens is longer than the {self.config.max_positions} positions that "
                 "`mask_decoder_steps` adds: raise `max_positions` (and train again), or shorten the sequences"
             )
-        return self.mask_positions(places)  # type: ignore[misc]  # there where this is called
+        return self.mask_positions(position_ids)  # type: ignore[misc]  # there where this is called
 
 
-def _run(layer: nn.Module, *args: Any) -> tuple[Tensor, Tensor | None]:
+def _call(layer: nn.Module, *args: Any) -> tuple[Tensor, Tensor | None]:
     return layer(*args)
 
 
 @functools.cache
 def _compiled() -> Callable[..., tuple[Tensor, Tensor | None]]:
-    """:func:`_run`, compiled: once for all layers that are alike, and again for each shape of a batch."""
-    return torch.compile(_run, dynamic=False, backend=COMPILER)
+    """:func:`_call`, compiled: once for all layers that are alike, and again for each shape of a batch."""
+    return torch.compile(_call, dynamic=False, backend=COMPILER)
 
 
 def _reordered_weights(p: Tensor, order: Tensor) -> Tensor:
@@ -158,9 +165,9 @@ def _reordered_weights(p: Tensor, order: Tensor) -> Tensor:
     return reordered(by_query.transpose(1, 3), order).permute(0, 2, 3, 1)
 
 
-def _count_positions(words: Tensor, layout: Layout) -> Tensor:
+def _count_positions(words: Tensor, mask: Mask) -> Tensor:
     """(B or 1, n): each token's position in its document, from 0; 0 at padding, which stands on the right."""
-    places = torch.arange(words.shape[1], device=words.device)[None]
-    if layout.documents is not None:
-        places = places - layout.documents
-    return places if layout.padding is None else places.masked_fill(layout.padding, 0)
+    position_ids = torch.arange(words.shape[1], device=words.device)[None]
+    if mask.documents is not None:
+        position_ids = position_ids - mask.documents
+    return position_ids if mask.padding is None else position_ids.masked_fill(mask.padding, 0)

@@ -83,7 +83,7 @@ class Stack(nn.Module):
 def tokens_first(padding: Tensor) -> Tensor | None:
     """(B, n): the order in which each row's tokens precede its padding; None where they do.
 
-    It reads the padding, for which the host waits for a GPU. An encoder that is given a layout does not ask; what still does
+    It reads the padding, for which the host waits for a GPU. An encoder that is given a mask does not ask; what still does
     are an encoder without one (fine-tuning in padded batches, inference) and a decoder.
     """
     if not (padding[:, :-1] & ~padding[:, 1:]).any():

@@ -13,7 +13,7 @@ KINDS: tuple[type[Tokenizer], ...] = (Sentencepiece, GPT2, TokenizerJson)
 """Of several in one folder, the first counts."""
 
 TOKENIZER_FILES = tuple(name for kind in KINDS for name in kind.FILES)
-"""Whichever of them stand beside a dict.txt cut text into its symbols."""
+"""Those in the folder of a dict.txt cut text into its symbols."""
 
 
 def kind_of(names: Container[str]) -> type[Tokenizer] | None:
@@ -37,5 +37,5 @@ def read_files(path: Path) -> dict[str, bytes]:
     if (path / DICTIONARY).exists():
         files[GIVEN_DICTIONARY] = (path / DICTIONARY).read_bytes()
     elif kind is not Sentencepiece:
-        raise FileNotFoundError(f"{path / DICTIONARY}: no such file; it says which id each piece of {kind.FILES[0]} has")
+        raise FileNotFoundError(f"{path / DICTIONARY}: no such file, which has the id of each piece of {kind.FILES[0]}")
     return files

@@ -1,8 +1,8 @@
-"""Learning a tokenizer."""
+"""Training of a tokenizer."""
 
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import sentencepiece
@@ -10,65 +10,37 @@ import sentencepiece
 from ..errors import InputError
 from .dictionary import SPECIALS
 
-MOST_SYMBOLS = 32768
-"""Of a dictionary whose size is left to the text."""
+DEFAULT_SYMBOLS = 8192
+"""Whatever the text's size: about a hundred tokens per symbol in 3 MB, and enough for the characters of Chinese and Japanese."""
 
 
 class Wanted(NamedTuple):
-    """What is asked for: see the flags of the same names."""
+    """How to train: see the flags of the same names."""
 
     vocab_size: int | None
-    """None: as many as the text supports, at most ``MOST_SYMBOLS``."""
+    """None: ``DEFAULT_SYMBOLS``, or as many as the text supports if these are fewer."""
     model_type: str
     character_coverage: float
     sample_mb: int
 
 
-class TooManySymbols(InputError):
-    """The text supports fewer than were asked for."""
-
-    def __init__(self, asked: int, supported: int) -> None:
-        super().__init__(
-            f"--vocab-size {asked}: the training text supports {supported} symbols at most. "
-            "Ask for no more than that, or give more text."
-        )
-        self.supported = supported
-
-
-def learn(wanted: Wanted, lines: Sequence[str]) -> bytes:
-    """Train sentencepiece; the same lines give the same model.
-
-    Where no size is asked for, the one that the trainer says to be the largest is tried in turn, which is what asking for that
-    size would give. What it says may be too much again, as fewer pieces are left the harder it prunes them.
-
-    Raises:
-        InputError: too little text for that many symbols.
-    """
-    size = wanted.vocab_size or MOST_SYMBOLS
-    while True:
-        try:
-            return train(lines, size, wanted.model_type, wanted.character_coverage)
-        except TooManySymbols as error:
-            if wanted.vocab_size:
-                raise
-            size = min(error.supported, size - 1)
-
-
-def train(lines: Iterable[str], vocab_size: int, model_type: str, character_coverage: float) -> bytes:
-    """Train sentencepiece so that the dictionary made of it has ``vocab_size`` symbols.
+def train(lines: Iterable[str], vocab_size: int | None, model_type: str, character_coverage: float) -> bytes:
+    """Train sentencepiece so that the dictionary made of it has ``vocab_size`` symbols (see :class:`Wanted`).
 
     The same lines give the same model on any number of cores.
 
     Raises:
-        InputError: the text does not support that many pieces, or needs more to cover its characters; says how many.
+        InputError: the text does not support that many pieces, or needs more to cover its characters; names the number.
     """
-    own = len(SPECIALS)  # symbols that sentencepiece does not count: <mask> and our four, less <unk>, which it has too
+    uncounted = len(SPECIALS)  # symbols that sentencepiece does not count: <mask> and our four, less <unk>, which it has too
+    size = vocab_size or DEFAULT_SYMBOLS
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(lines),
             model_writer=model,
-            vocab_size=vocab_size - own,
+            vocab_size=size - uncounted,
+            hard_vocab_limit=vocab_size is not None,
             model_type=model_type,
             character_coverage=character_coverage,
             max_sentence_length=1 << 30,  # in bytes; longer lines would be silently left out
@@ -79,16 +51,19 @@ def train(lines: Iterable[str], vocab_size: int, model_type: str, character_cove
             minloglevel=2,
         )
     except RuntimeError as error:
-        raise _advised(str(error), vocab_size, own) from error
+        raise _advised(str(error), size, uncounted) from error
     return model.getvalue()
 
 
-def _advised(message: str, vocab_size: int, own: int) -> InputError:
+def _advised(message: str, vocab_size: int, uncounted: int) -> InputError:
     if match := re.search(r"Vocabulary size too high .* value <= (\d+)", message):
-        return TooManySymbols(vocab_size, int(match[1]) + own)
+        return InputError(
+            f"--vocab-size {vocab_size}: the training text supports {int(match[1]) + uncounted} symbols at most. "
+            "Ask for no more than that, or give more text."
+        )
     if match := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
         return InputError(
             f"--vocab-size {vocab_size}: too small for the characters of the training text, which need more than "
-            f"{int(match[1]) + own}. Raise it, or leave rare characters to <unk> with a lower --character-coverage."
+            f"{int(match[1]) + uncounted}. Raise it, or leave rare characters to <unk> with a lower --character-coverage."
         )
     return InputError(f"sentencepiece could not be trained on this text: {message}")

@@ -11,31 +11,32 @@ import numpy as np
 
 from ..errors import InputError
 from .dictionary import UNK_ID
+from .sentencepiece import SPACE
 from .tokenizer import Encoding, Tokenizer
 
 if TYPE_CHECKING:
     import tokenizers
 
 MAX_NUMBER = 1 << 24
-"""Of a token; there is a symbol in memory for every number up to the last."""
+"""Of a token; every number up to the last takes memory."""
 
 
 @contextmanager
-def library_errors(said: str) -> Iterator[None]:
+def library_errors(problem: str) -> Iterator[None]:
     """Turn what the tokenizers library raises into InputError, a panic of its Rust code as well, which is no Exception."""
     try:
         yield
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__module__ != "pyo3_runtime":
             raise
-        raise InputError(f"{said}: {error}") from None
+        raise InputError(f"{problem}: {str(error).partition(chr(10))[0]}") from None
 
 
 class LibraryTokenizer(Tokenizer):
     """Numbers and offsets are the library's."""
 
     def _take(self, library: tokenizers.Tokenizer, symbol: Callable[[int, str], str]) -> None:
-        """Cut text by ``library``; ``symbol(number, token)`` is what stands in the dictionary."""
+        """Cut text by ``library``; ``symbol(number, token)`` is the dictionary's symbol."""
         last = max(library.get_vocab().values(), default=-1)
         if last > MAX_NUMBER:
             raise InputError(f"a token has the number {last}; a vocabulary has at most {MAX_NUMBER}")
@@ -66,7 +67,6 @@ class GPT2(LibraryTokenizer):
     """GPT-2's byte-level BPE. Its numbers are the dictionary's symbols, as of the official RoBERTa."""
 
     FILES = ("encoder.json", "vocab.bpe")
-    DAMAGED = "{path.parent}: {error}. Copy both files again."
 
     def __init__(self, encoder: bytes, merges: bytes) -> None:
         from tokenizers.pre_tokenizers import ByteLevel
@@ -80,6 +80,9 @@ class GPT2(LibraryTokenizer):
 
     def decode(self, symbols: Sequence[str]) -> str:
         return super().decode([self._library.id_to_token(int(s)) if self.knows(s) else s for s in symbols])
+
+    def begins_word(self, symbol: str) -> bool:
+        return self.decode([symbol]).startswith(" ")
 
     def renumbered(self, symbols: Sequence[str]) -> tokenizers.Tokenizer:
         pieces = {str(number): piece for piece, number in self._numbers.items()}
@@ -103,6 +106,10 @@ class TokenizerJson(LibraryTokenizer):
         library.no_truncation()
         library.no_padding()
         self._take(library, lambda number, token: token)
+        self._continuation = json.loads(library.to_str())["model"].get("continuing_subword_prefix")  # of WordPiece
+
+    def begins_word(self, symbol: str) -> bool:
+        return not symbol.startswith(self._continuation) if self._continuation else symbol.startswith(SPACE)
 
     def renumbered(self, symbols: Sequence[str]) -> tokenizers.Tokenizer:
         from tokenizers import Tokenizer
@@ -136,7 +143,7 @@ def take_over(library: tokenizers.Tokenizer) -> tuple[dict[int, str], dict[str, 
     return {number: str(number) for number in numbers.values()}, files
 
 
-def _byte_level(numbers: dict[str, int], merges: list[tuple[str, str]], **options: str) -> tokenizers.Tokenizer:
+def _byte_level(numbers: dict[str, int], merges: list[tuple[str, ...]], **options: str) -> tokenizers.Tokenizer:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     library = Tokenizer(models.BPE(numbers, merges, **options))
@@ -145,17 +152,10 @@ def _byte_level(numbers: dict[str, int], merges: list[tuple[str, str]], **option
     return library
 
 
-def _parse(encoder: bytes, merges: bytes) -> tuple[dict[str, int], list[tuple[str, str]]]:
-    numbers_file, merges_file = GPT2.FILES
+def _parse(encoder: bytes, merges: bytes) -> tuple[dict[str, int], list[tuple[str, ...]]]:
     try:
-        numbers = json.loads(encoder)
+        numbers = {str(piece): int(number) for piece, number in json.loads(encoder).items()}
         lines = merges.decode("utf-8").split("\n")[1:]
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{numbers_file} and {merges_file} cannot be read: {error}") from None
-    if not isinstance(numbers, dict) or not all(type(number) is int and number >= 0 for number in numbers.values()):
-        raise InputError(f"{numbers_file} does not say which number each piece has: it is damaged, or another file")
-    pairs = [tuple(line.split()) for line in lines if line.strip()]
-    for pair in pairs:
-        if len(pair) != 2 or "".join(pair) not in numbers:
-            raise InputError(f"{merges_file}: {' '.join(pair)!r} are not two pieces that become one of {numbers_file}'s")
-    return numbers, pairs
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise InputError(f"{' and '.join(GPT2.FILES)} cannot be read: {error}") from None
+    return numbers, [tuple(line.split()) for line in lines if line.strip()]

@@ -33,14 +33,14 @@ class LineEncoder:
             self.symbols = given_symbols(files[GIVEN_DICTIONARY], self._tokenizer)
         else:
             self.symbols = [*SPECIALS, *(piece for piece in pieces if piece is not None), MASK]
-        own = self.symbols[len(SPECIALS) : -1]
-        for symbol in own:
+        named = self.symbols[len(SPECIALS) : -1]
+        for symbol in named:
             if symbol in (*SPECIALS, MASK) or symbol.split() != [symbol]:
                 raise InputError(
                     f"the piece {symbol!r} cannot be in a fairseq dictionary: it is one of the dictionary's own symbols, "
                     "or holds white space"
                 )
-        index: dict[str | None, int] = {symbol: number for number, symbol in enumerate(own, start=len(SPECIALS))}
+        index: dict[str | None, int] = {symbol: number for number, symbol in enumerate(named, start=len(SPECIALS))}
         # One entry more than there are pieces: the mark that stands for a line's end in encode().
         self._ids = np.array([*(index.get(piece, UNK_ID) for piece in pieces), EOS_ID], dtype=np.int64)
         self.dtype = np.dtype(np.uint16 if len(self.symbols) < 65500 else np.uint32)  # fairseq's own choice

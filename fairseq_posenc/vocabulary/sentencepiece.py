@@ -25,10 +25,9 @@ class Sentencepiece(Tokenizer):
     """A sentencepiece model."""
 
     FILES = (SENTENCEPIECE,)
-    DAMAGED = "{path} is {error}. Copy it again."
 
     def __init__(self, model: bytes) -> None:
-        damaged = "not a sentencepiece model, or one that is damaged or cut short"
+        damaged = "not a sentencepiece model, or one that is damaged or cut short: copy it again"
         self._model = model
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
@@ -45,8 +44,8 @@ class Sentencepiece(Tokenizer):
 
     def encode(self, text: str) -> Encoding:
         # The one form that every release has, and whose offsets are bytes in each.
-        found = self._processor.encode(text, out_type="serialized_proto")
-        pieces = sentencepiece_pb2.SentencePieceText.FromString(found).pieces
+        serialized = self._processor.encode(text, out_type="serialized_proto")
+        pieces = sentencepiece_pb2.SentencePieceText.FromString(serialized).pieces
         ids, begins, ends = np.array([(piece.id, piece.begin, piece.end) for piece in pieces], np.int64).reshape(-1, 3).T
         if not text.isascii():
             starts = np.cumsum([0, *(len(character.encode("utf-8")) for character in text)])  # first byte of each character
@@ -59,6 +58,9 @@ class Sentencepiece(Tokenizer):
 
     def knows(self, symbol: str) -> bool:
         return not self._processor.is_unknown(self._processor.piece_to_id(symbol))
+
+    def begins_word(self, symbol: str) -> bool:
+        return symbol.startswith(SPACE)
 
     def renumbered(self, symbols: Sequence[str]) -> tokenizers.Tokenizer:
         from sentencepiece import sentencepiece_model_pb2

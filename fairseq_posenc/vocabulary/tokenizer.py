@@ -1,4 +1,4 @@
-"""What every kind of tokenizer does: text to numbers, each of which stands for a piece, and back."""
+"""The interface of all kinds of tokenizers: from text to the numbers of its pieces, and back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Encoding:
 
     Attributes:
         ids: (n,) int64, of each piece; no ``<s>`` and no ``</s>``.
-        begins, ends: (n,) int64, the characters ``text[begin:end]`` that each piece stands for. Both never decrease.
+        begins, ends: (n,) int64, each piece is the characters ``text[begin:end]``. Both never decrease.
     """
 
     ids: np.ndarray
@@ -41,15 +41,13 @@ class Tokenizer(ABC):
         contents: of ``FILES``, in their order.
 
     Attributes:
-        symbols: of each number, what stands for the piece in a dictionary; None where nothing does.
+        symbols: of each number, the piece's symbol in a dictionary, or None.
 
     Raises:
         InputError: the files are damaged, or others.
     """
 
     FILES: ClassVar[tuple[str, ...]]
-    DAMAGED: ClassVar[str] = "{path}: {error}"
-    """What to say of files that cannot be read, ``path`` being the first of them."""
     symbols: list[str | None]
 
     @abstractmethod
@@ -57,7 +55,7 @@ class Tokenizer(ABC):
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """The tokenizer whose files stand in ``folder``.
+        """The tokenizer of a folder.
 
         Raises:
             InputError, OSError: they cannot be read; names them.
@@ -65,7 +63,7 @@ class Tokenizer(ABC):
         try:
             return cls(*((folder / name).read_bytes() for name in cls.FILES))
         except InputError as error:
-            raise InputError(cls.DAMAGED.format(path=folder / cls.FILES[0], error=error)) from None
+            raise InputError(f"{folder / cls.FILES[0]}: {error}") from None
 
     @abstractmethod
     def encode_lines(self, lines: Sequence[str]) -> list[list[int]]:
@@ -73,15 +71,19 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def encode(self, text: str) -> Encoding:
-        """The numbers of a text's pieces, with their places. A piece that begins or ends inside a character stands for it all."""
+        """The numbers and spans of a text's pieces. A piece that begins or ends inside a character has all of it."""
 
     @abstractmethod
     def decode(self, symbols: Sequence[str]) -> str:
-        """The text of these symbols, as far as they tell; those that are no pieces stand for themselves."""
+        """The text of these symbols, in which those that are no pieces appear as they are."""
 
     @abstractmethod
     def knows(self, symbol: str) -> bool:
         """Whether the symbol is one of a piece."""
+
+    @abstractmethod
+    def begins_word(self, symbol: str) -> bool:
+        """Whether a symbol is of a piece that begins a word, rather than of one that continues it."""
 
     @abstractmethod
     def renumbered(self, symbols: Sequence[str]) -> tokenizers.Tokenizer:

@@ -48,8 +48,8 @@ class Vocabulary:
                 f"{TokenizerJson.FILES[0]}"
             )
         self.tokenizer = kind.read(folder)
-        own = self.dictionary.symbols[self.dictionary.nspecial :]
-        if (foreign := foreign_symbol(own, self.tokenizer)) is not None:
+        symbols = self.dictionary.symbols[self.dictionary.nspecial :]
+        if (foreign := foreign_symbol(symbols, self.tokenizer)) is not None:
             raise InputError(
                 f"{folder}: the dictionary's symbol {foreign!r} is none of the tokenizer's pieces, so dict.txt and the "
                 "tokenizer are not of one vocabulary. Put those files there that the checkpoint was pretrained with."
@@ -60,11 +60,11 @@ class Vocabulary:
     def encode(self, text: str) -> Encoding:
         """Cut ``text`` into pieces, whose ids are the dictionary's. A symbol that the dictionary lacks becomes ``<unk>``.
 
-        White space before a piece is left out of its place; a piece that stands for white space alone is empty.
+        White space before a piece is left out of its span; the span of a piece of white space alone is empty.
         """
         text = text.replace("\x85", " ")  # as fairseq-posenc prepare reads it
-        found = self.tokenizer.encode(text)
-        return Encoding(self._ids[found.ids], _after_space(text, found.begins, found.ends), found.ends)
+        encoding = self.tokenizer.encode(text)
+        return Encoding(self._ids[encoding.ids], _after_space(text, encoding.begins, encoding.ends), encoding.ends)
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of these ids, as far as they tell; ``<s>``, ``<pad>`` and ``</s>`` are left out."""

@@ -1,9 +1,8 @@
 """The command: its page, its numbers, and what it says of input that it cannot use."""
 
-import csv
 import json
-import os
 import re
+import shutil
 from contextlib import suppress
 from html.parser import HTMLParser
 
@@ -12,8 +11,7 @@ import torch
 from finetuning.conftest import make_data_bin, sentences
 from omegaconf import OmegaConf
 
-from fairseq_posenc.analysis import findings
-from fairseq_posenc.analysis.findings import examine
+from fairseq_posenc.analysis import examine
 from fairseq_posenc.analysis.scores import read_scores
 from fairseq_posenc.analysis.subjects import read
 from fairseq_posenc.analysis.toeplitz import r_squared
@@ -42,7 +40,7 @@ def save(data_bin, tmp_path_factory):
         cfg = {"model": OmegaConf.to_container(model.args), "task": task, "criterion": {"_name": "masked_lm"}}
         content = untrained(OmegaConf.create(cfg), model)
         content["optimizer_history"][0]["num_updates"] = updates
-        (root / folder).mkdir(exist_ok=True)
+        (root / folder).mkdir(parents=True, exist_ok=True)
         write(root / folder / name, content)
         return root / folder / name
 
@@ -77,30 +75,29 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
 
-def rows_of(path):
-    with path.open(encoding="utf-8", newline="") as stream:
-        return list(csv.DictReader(stream))
+def pictures_in(out):
+    return {str(path.relative_to(out).with_suffix("")) for path in out.rglob("*.png")}
 
 
 def test_a_page_with_all_its_parts(save, text, tmp_path, capsys):
-    save("<run>", "roberta_absolute_tiny", seed=1, updates=5, name="checkpoint_1_5.pt")
-    run = save("<run>", "roberta_absolute_tiny", seed=2, updates=9)
+    save("<run>/checkpoints", "roberta_absolute_tiny", seed=1, updates=5, name="checkpoint_1_5.pt")
+    run = save("<run>/checkpoints", "roberta_absolute_tiny", seed=2, updates=9)
     tupe = save("tupe", "roberta_tupe_a_tiny")
     scores = tmp_path / "scores.csv"
     scores.write_text("model,score,after\n<run>,80,\nours,81.5,<run>\n")
     out = tmp_path / "out"
-    command = ["analyze", str(run.parent), f"ours={tupe}", "--out", str(out), "--text", str(text), "--length", "12"]
+    command = ["analyze", str(run.parent.parent), f"ours={tupe}", "--out", str(out), "--text", str(text), "--length", "12"]
     assert main([*command, "--windows", "8", "--scores", str(scores)]) == 0
     assert str(out / "index.html") in capsys.readouterr().out
 
     page = Page((out / "index.html").read_text("utf-8"))
-    pictures = [path.stem for path in sorted((out / "figures").glob("*.png"))]
-    assert pictures == sorted(path.stem for path in (out / "figures").glob("*.pdf"))
-    parts = {"products", "score", "run", "kinds", "identical", "linear", "swaps"}
-    parts |= {f"{part}-1--run-" for part in ("scores", "rows", "correlations")} | {"correlations-2-ours", "bias-2-ours"}
-    assert set(pictures) == parts
-    assert page.captions == len(pictures)
-    assert len(page.sources) == 2 * len(pictures)  # light and dark
+    pictures = pictures_in(out)
+    assert pictures == {str(path.relative_to(out).with_suffix("")) for path in out.rglob("*.pdf")}
+    parts = {f"figures/{name}" for name in ("score", "run", "kinds", "identical", "linear", "swaps")}
+    parts |= {f"models/-run-/{name}" for name in ("products", "scores", "rows", "correlations", "content")}
+    parts |= {"models/ours/correlations", "models/ours/bias"}
+    assert pictures == parts
+    assert page.captions == len(page.sources) == len(pictures)
     assert all(source.startswith("data:image/png;base64,") for source in page.sources)
     assert all(link.startswith("#") for link in page.links)
 
@@ -111,27 +108,27 @@ def test_a_page_with_all_its_parts(save, text, tmp_path, capsys):
     assert absolute["run"]["9"] == pytest.approx(absolute["r_squared"])
     assert absolute["vectors"]["rank"]["full"] == 8
     assert ours["vectors"] is None
-    assert [rank["full"] <= 4 + 2 for rank in ours["bias_ranks"]] == [True, True]  # d, and the two of [CLS]
+    assert [rank["full"] <= 4 + 2 for rank in ours["text"]["bias_ranks"]] == [True, True]  # d, and the two of [CLS]
     assert 0 < ours["r_squared"] < 1
-    heads = rows_of(out / "heads.csv")
-    assert [(row["model"], row["layer"], row["head"]) for row in heads[:2]] == [("<run>", "1", "1"), ("<run>", "1", "2")]
-    assert len(heads) == 8
-    assert {row["kind"] for row in heads} <= {"previous", "next", "local", "global", "flat", "[CLS]"}
-    assert [row["offset"] for row in rows_of(out / "functions.csv")[:21]] == [str(r) for r in range(-10, 11)]  # without [CLS]
-    assert [row["state"] for row in rows_of(out / "probes.csv")] == ["0", "1", "2"] * 2
+    assert {kind for layer in ours["text"]["kinds"] for kind in layer} <= {"previous", "next", "local", "global", "flat", "[CLS]"}
+    assert len(ours["functions"]["bias"]["values"][0][0]) == 21  # offsets from -10 to 10: without [CLS]
+    assert [len(values) for values in ours["text"]["linear_probes"].values()] == [3, 3, 3]
 
 
-def test_what_was_found_before_a_kill_is_not_looked_for_again(save, text, tmp_path, monkeypatch, capsys):
+def test_a_killed_analysis_continues(save, text, tmp_path, monkeypatch, capsys):
     tisa, absolute = save("first", "roberta_tisa_tiny"), save("second", "roberta_absolute_tiny")
-    labels = []
+    look, labels = examine.examine, []
 
-    def look(subject, *rest):
+    def stopped(subject, *rest, **options):
         labels.append(subject.label)
         if labels == ["a", "b"]:
             raise KeyboardInterrupt
-        return examine(subject, *rest)
+        return look(subject, *rest, **options)
 
-    monkeypatch.setattr(findings, "examine", look)
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(examine, "examine", stopped)
     command = ["analyze", f"a={tisa}", f"b={absolute}", "--text", str(text), "--length", "12", "--windows", "8", "--out"]
     with suppress(KeyboardInterrupt):
         main([*command, str(tmp_path / "killed")])
@@ -139,24 +136,46 @@ def test_what_was_found_before_a_kill_is_not_looked_for_again(save, text, tmp_pa
     assert labels == ["a", "b", "b"]
     assert main([*command, str(tmp_path / "whole")]) == 0
     assert (tmp_path / "killed" / "index.html").read_bytes() == (tmp_path / "whole" / "index.html").read_bytes()
-
-    labels.clear()
-    os.utime(absolute)  # another state of the file
-    assert main([*command, str(tmp_path / "killed")]) == 0
-    assert labels == ["b"]
-    (kept, _) = sorted((tmp_path / "killed" / "findings").glob("*.pt"))
-    kept.write_bytes(kept.read_bytes()[:100])
-    assert main([*command, str(tmp_path / "killed")]) == 2
-    assert f"{kept} is damaged" in " ".join(capsys.readouterr().err.split())
+    mine = [tmp_path / "killed" / name for name in ("findings/my.pt", "models/a/my.pt", "figures/my.png", "notes.txt")]
+    for path in mine:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("mine")
+    more = ["analyze", f"a={tisa}", f"c={tisa}", f"b={absolute}", *command[3:], str(tmp_path / "killed")]
+    monkeypatch.setattr(examine, "examine", interrupted)
+    with suppress(KeyboardInterrupt):  # in a folder that holds a finished run
+        main(more)
+    monkeypatch.setattr(examine, "examine", look)
+    assert main(more) == 0
+    assert [path.read_text() for path in mine] == ["mine"] * 4
+    assert main([*command, str(tmp_path / "killed"), "--length", "13"]) == 2
+    assert "length was 12, now 13" in capsys.readouterr().err
 
 
 def test_without_a_text_it_says_so(save, tmp_path):
     out = tmp_path / "out"
     assert main(["analyze", str(save("m4m", "roberta_m4m_tiny")), "--out", str(out)]) == 0
     assert "No text was read" in (out / "index.html").read_text("utf-8")
-    assert sorted(path.stem for path in (out / "figures").glob("*.png")) == ["key-1-m4m", "query-1-m4m"]
-    assert main(["analyze", f"other={save('tisa', 'roberta_tisa_tiny')}", "--out", str(out)]) == 0  # over what it made before
-    assert [path.stem for path in (out / "figures").glob("*.png")] == ["bias-1-other"]
+    assert pictures_in(out) == {"models/m4m/query", "models/m4m/key"}
+
+
+def test_only_functions_of_the_offset(save, tmp_path):
+    assert main(["analyze", str(save("only", "roberta_absolute_tisa_tiny")), "--only", "functions", "--out", str(tmp_path)]) == 0
+    assert pictures_in(tmp_path) == {"models/only/bias", "models/only/content"}
+
+
+def test_each_model_has_its_data_bin(save, data_bin, text, tmp_path, capsys):
+    """The text is read in the vocabulary of its own model; a wrong one is named before the first model is looked at."""
+    first, second = save("one", "roberta_tisa_tiny"), save("two", "roberta_t5_tiny")
+    copy = shutil.copytree(data_bin, tmp_path / "copy")
+    other = make_data_bin(tmp_path / "other", vocab_size=60)
+    command = ["analyze", str(first), str(second), "--text", str(text), "--length", "12", "--windows", "4"]
+    assert main([*command, "--data-bin", f"two={other}", "--out", str(tmp_path / "bad")]) == 2
+    assert str(other) in capsys.readouterr().err
+    assert not (tmp_path / "bad").exists()
+    assert main([*command, "--data-bin", str(other), "--data-bin", f"one={copy}", "--data-bin", f"two={copy}",
+                 "--out", str(tmp_path / "good")]) == 0  # fmt: skip
+    assert main([*command, "--data-bin", f"three={copy}", "--out", str(tmp_path / "bad")]) == 2
+    assert "three" in capsys.readouterr().err
 
 
 def test_input_that_cannot_be_used(save, text, tmp_path, capsys):
@@ -172,29 +191,20 @@ def test_input_that_cannot_be_used(save, text, tmp_path, capsys):
         ([none], "none has no positions to look at (--positions none)"),
         ([tisa, "--text", short], "tokens in the vocabulary of tisa, and two windows of --length 128 need 252"),
         ([tisa, "--text", text, "--data-bin", other], "another vocabulary"),
-        ([tisa, "--scores", empty], "has no row for the model tisa, only for this"),
+        ([tisa, "--scores", empty], "has no 'tisa'"),
         ([tmp_path / "broken.pt"], "broken: its positions.tisa.offset is not finite (NaN or infinity)"),
         ([tisa, tisa], "two models are called tisa: give each a name of its own, LABEL=MODEL"),
-        ([tisa, "--length", 3], "--length 3: at least 8 are needed"),
-        ([tmp_path / "folder"], "cannot be read as a model of transformers"),
+        ([tisa, "--length", 3], "--length 3: "),
+        ([tisa, "--length", 10**9], "--length 1000000000"),
+        ([tisa, tmp_path / "folder"], "cannot be read as a model of transformers"),
     ]:
         assert main(["analyze", *map(str, arguments), "--out", str(tmp_path / "out")]) == 2
         assert re.sub(r"\s+", " ", capsys.readouterr().err).find(message) >= 0, message
-        assert not (tmp_path / "out" / "index.html").exists()
+        assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("name,score\na,1\n", "lacks the column model"),
-        ("model,score\na,high\n", "line 2: a model and a number are needed, got 'a' and 'high'"),
-        ("model,score\na,1\na,2\n", "line 3: a has a row already"),
-        ("model,score,after\na,1,b\n", "a comes after b, which has no row"),
-        (b"\xff\xfe\x00", "is not a CSV file in UTF-8"),
-    ],
-)
-def test_scores_that_are_none(content, message, tmp_path):
-    path = tmp_path / "scores.csv"
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(ValueError, match=re.escape(message)):
-        read_scores(path, ["a"])
+@pytest.mark.parametrize("content", [b"name,score\na,1\n", b"model,score\na,high\n", b"model,score\na,nan\n", b"\xff\xfe\x00"])
+def test_scores_that_are_none(content, tmp_path):
+    (tmp_path / "scores.csv").write_bytes(content)
+    with pytest.raises(ValueError, match=r"scores\.csv"):
+        read_scores(tmp_path / "scores.csv", ["a"])

@@ -6,8 +6,16 @@ import pytest
 import torch
 from encoders import N, encoder_of
 
-from fairseq_posenc.analysis.embeddings import rank
-from fairseq_posenc.analysis.offsets import has_own_cls, kind_of, offset_functions, term_matrices
+from fairseq_posenc.analysis.embeddings import average_word, rank
+from fairseq_posenc.analysis.offsets import (
+    OffsetFunction,
+    functions_of_average_word,
+    has_own_cls,
+    kind_of,
+    offset_functions,
+    term_matrices,
+)
+from fairseq_posenc.analysis.pictures import function_figure, reach
 from fairseq_posenc.analysis.trace import trace
 
 
@@ -28,6 +36,40 @@ def test_tisa_is_its_sum_of_kernels():
             assert values[layer, head].tolist() == pytest.approx(expected)
     assert r2.flatten().tolist() == pytest.approx([1] * 4)
     assert functions["bias"].cls is None
+
+
+def test_the_content_of_rope_is_its_rotation_of_the_average_word():
+    """s Σ_t |q_t||k_t| cos(r θ_t + φ_t) of pair t, less its mean: written with complex numbers."""
+    encoder = encoder_of("rope")
+    content = functions_of_average_word(encoder, N)["content"]
+    layer = trace(encoder, torch.zeros(1, N, dtype=torch.long), embeddings=average_word(encoder).expand(1, N, -1)).layers[1]
+    q, k = (torch.view_as_complex(x[0, 1, 0].view(2, 2)) for x in (layer.queries, layer.keys))
+    angles = 10_000.0 ** (-torch.arange(2) / 2)
+    scores = torch.stack([(q.conj() * k * torch.exp(1j * r * angles)).sum().real * 0.5 for r in range(1 - N, N)])
+    weights = torch.tensor([N - abs(r) for r in range(1 - N, N)])
+    expected = scores - (scores * weights).sum() / N**2
+    assert torch.allclose(content.values[1, 1], expected.double(), atol=1e-6)
+    assert content.r_squared.flatten().tolist() == pytest.approx([1] * 4)
+
+
+def test_functions_are_drawn_as_far_as_they_reach():
+    """One kernel of width 1 at -7: what is left of it at distance 1 is 1/e, at distance 2 e^-4, less than 2 percent."""
+    r = torch.arange(-50, 51)
+    values = 2 * torch.exp(-((r + 7.0) ** 2)).expand(3, 2, -1).clone()
+    values[1:] *= torch.tensor([1.0, 0.5])[:, None]
+    assert reach(values) == 8
+    figure = function_figure("bias", OffsetFunction(values, torch.ones(3, 2)))
+    assert [panel.get_title() for panel in figure.axes] == ["layer 1", "layer 2", "layer 3"]
+    for layer, panel in enumerate(figure.axes):
+        lines = [line for line in panel.lines if line.get_label().startswith("head")]
+        assert (
+            len({(line.get_color(), line.get_linestyle()) for line in lines})
+            == len({line.get_linestyle() for line in lines})
+            == 2
+        )
+        for head, line in enumerate(lines):
+            assert list(line.get_xdata()) == list(range(-8, 9))
+            assert torch.equal(torch.as_tensor(line.get_ydata()), values[layer, head, 42:59])
 
 
 def test_gains_and_lengths_of_values_are_the_tables():

@@ -8,7 +8,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from fairseq_posenc.errors import InputError
 from fairseq_posenc.finetuning import training
-from fairseq_posenc.models.start import complete_and_check
+from fairseq_posenc.pipeline.checks import model_is_complete
 
 FLAGS = """--task masked_lm --criterion masked_lm --tokens-per-sample 16 --encoder-embed-dim 8 --encoder-ffn-embed-dim 8
     --encoder-attention-heads 2 --optimizer adam --lr 1e-3 --max-update 2 --validate-interval-updates 1 --batch-size 2
@@ -23,13 +23,13 @@ def data_bin(tmp_path_factory):
 def test_functions_and_vectors_are_drawn_at_each_validation(data_bin, tmp_path):
     flags = [str(data_bin), *FLAGS.split(), "--positions", "absolute+tisa", "--tensorboard-logdir", str(tmp_path / "board")]
     cfg = convert_namespace_to_omegaconf(training.parse("roberta_posenc_tiny", flags))
-    training.train(cfg, tmp_path / "log", lambda text: None)
+    training.train(cfg, lambda text, share=None: None)
     events = EventAccumulator(str(tmp_path / "board" / "positions")).Reload()
-    assert sorted(events.Tags()["images"]) == ["bias", "products"]
+    assert sorted(events.Tags()["images"]) == ["bias", "content", "products"]
     assert sorted({event.step for event in events.Images("bias")}) == [1, 2]
 
 
 def test_they_need_a_place_to_go_to(data_bin):
     cfg = convert_namespace_to_omegaconf(training.parse("roberta_tisa_tiny", [str(data_bin), *FLAGS.split()]))
     with pytest.raises(InputError, match="--position-plots draws into TensorBoard: add --tensorboard-logdir"):
-        complete_and_check(cfg)
+        model_is_complete(cfg)

@@ -5,12 +5,9 @@ import torch
 import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from fairseq_posenc.analysis.embeddings import positional_scores
-from fairseq_posenc.analysis.findings import examine
 from fairseq_posenc.analysis.subjects import read
 from fairseq_posenc.analysis.trace import trace
 from fairseq_posenc.cli import main
-from fairseq_posenc.huggingface import longformer
 
 SMALL = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16, max_position_embeddings=40)
 TOKENS = ["<s>", "<pad>", "</s>", "<unk>", *(f"w{i}" for i in range(20)), "<mask>"]
@@ -49,10 +46,8 @@ def test_a_model_of_transformers(model, tmp_path, capsys):
 
     table = model.base_model.embeddings.position_embeddings.weight
     table = table[2:] if model.config.model_type in ("roberta", "longformer") else table  # after rows that no token uses
-    found = examine(subject, 128, None, 4)
-    assert torch.allclose(found.vectors.vectors, table, atol=1e-6)
-    assert torch.allclose(found.vectors.scores, positional_scores(subject.encoder, len(table)))
-    assert found.n == (17 if model.config.model_type == longformer.MODEL_TYPE else len(table))
-    if model.config.model_type == longformer.MODEL_TYPE:
+    assert torch.allclose(subject.position_vectors(len(table)), table, atol=1e-6)
+    assert subject.longest(128) == (17 if model.config.model_type == "longformer" else len(table))
+    if model.config.model_type == "longformer":
         assert main(["import-hf", str(tmp_path), "--out", str(tmp_path / "new" / "model.pt")]) == 2
         assert "sees only a window of a sequence (Longformer)" in capsys.readouterr().err

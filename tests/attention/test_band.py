@@ -46,10 +46,11 @@ def table(window: Window, *width: int, heads: int = H, clip: int | None = None, 
     return (Relative(random(heads, count + 2 * cls, *width), index),)
 
 
-def everything(window: Window, **kind: object) -> Terms:
-    """All kinds of tables at once."""
-    vectors = {f"{name}_tables": table(window, DIM, **kind) for name in ("query", "key", "value")}
-    return Terms(**vectors, gains=table(window, **kind), biases=table(window, **kind), factor=2.0)
+def everything(window: Window, clip: int | None = None, cls: bool = False) -> Terms:
+    """All kinds of tables at once; those of scalars may have rows for [CLS]."""
+    vectors = {f"{name}_tables": table(window, DIM, clip=clip) for name in ("query", "key", "value")}
+    gains, biases = (table(window, clip=clip, cls=cls) for _ in range(2))
+    return Terms(**vectors, gains=gains, biases=biases, factor=2.0)
 
 
 def leaves(terms: Terms) -> list[Tensor]:
@@ -85,7 +86,7 @@ CASES = {  # terms, window, mask
     "everything, clip, queries of a cache": (everything(CACHED, clip=4), CACHED, Mask(causal=True)),
     "everything, the one query of a step": (everything(STEP, clip=4), STEP, Mask(causal=True)),
     "product": (
-        Terms(multiply=True, query_tables=table(FULL, DIM, heads=1, cls=True), key_tables=table(FULL, DIM, clip=3)),
+        Terms(multiply=True, query_tables=table(FULL, DIM, heads=1), key_tables=table(FULL, DIM, clip=3)),
         FULL,
         Mask(documents=torch.tensor([[0] * 7 + [7] * 16])),
     ),
@@ -258,6 +259,7 @@ def test_auto_does_not_take_it_before_it_has_run_on_a_gpu() -> None:
         (Terms(multiply=True, content=False, query_tables=table(WINDOW, 4)), {}, "product without"),
         (Terms(biases=(LowRank(random(1, 1, 7, 2), random(1, 1, 7, 2)),), gains=table(WINDOW)), {}, "low rank"),
         (Terms(biases=(*table(WINDOW), *table(WINDOW, cls=True))), {}, r"only some have rows for \[CLS\]"),
+        (Terms(value_tables=table(WINDOW, 4, cls=True)), {}, r"vectors of \[CLS\]"),
     ],
 )
 def test_it_says_what_it_does_not_run(

@@ -226,8 +226,6 @@ PEERS: dict[
 
 def values(name: str, layers: int) -> Tensors:
     """One peer's numbers, computed now."""
-    import fairseq_posenc.huggingface  # noqa: F401  before transformers, to which it hides a torchaudio that does not load
-
     with float64(), torch.random.fork_rng():
         torch.manual_seed(0)  # for what randomise starts from
         return PEERS[name](layers)

@@ -100,7 +100,7 @@ def test_equation(steps: int, layers: int) -> None:
 def test_transformers_layers_run_so_too() -> None:
     """As the authors' pretraining runs them: its encoder's own layer, with query_states."""
     pytest.importorskip("transformers")
-    import fairseq_posenc.huggingface  # noqa: F401
+    import fairseq_posenc.huggingface.auto  # noqa: F401
 
     with float64():
         from transformers import DebertaV2Model

@@ -31,9 +31,12 @@ def sources(*names) -> list[Source]:
     return find({"train": [str(name) for name in names]}, Layout())["train"]
 
 
-def copy(text: Path) -> Path:
-    """The same text under another name."""
-    return Path(shutil.copyfile(text, text.with_name("copy.txt")))
+def copy(text: Path, add: str = "") -> Path:
+    """The same text under another name, and what is added at its end."""
+    path = Path(shutil.copyfile(text, text.with_name("copy.txt")))
+    with path.open("a", encoding="utf-8") as stream:
+        stream.write(add)
+    return path
 
 
 def load(out: Path, split: str):

@@ -1,9 +1,10 @@
 """What prepare refuses, so that nothing is lost: text in its way, files that are not what they were, odd names."""
 
+import functools
 import json
+import operator
 import os
 import re
-import resource
 import shutil
 import signal
 from pathlib import Path
@@ -12,8 +13,9 @@ import numpy as np
 import pytest
 from corpora import SMALL, copy, documents, files, make_text, prepare, sources
 
-from fairseq_posenc.data import assembly, binarize, folder, parts
+from fairseq_posenc.data import binarize, folder
 from fairseq_posenc.data.databin import DatabinWriter
+from fairseq_posenc.errors import InputError
 from fairseq_posenc.vocabulary import GIVEN_DICTIONARY, SENTENCEPIECE, LineEncoder, TokenizerJson
 
 PAIR = (*SMALL, "--shards", 2)
@@ -21,48 +23,31 @@ PAIR = (*SMALL, "--shards", 2)
 
 @pytest.fixture
 def pair(tmp_path) -> list[Path]:
-    """Two files, one for each of two parts."""
+    """Two files."""
     paths = [tmp_path / f"{name}.txt" for name in "ab"]
     for seed, path in enumerate(paths):
         path.write_text(make_text(40, seed), "utf-8")
     return paths
 
 
-@pytest.fixture
-def half(tmp_path, pair) -> Path:
-    """A folder of which part 0 of 2 is done."""
-    assert prepare(*pair, "--out", tmp_path / "half", *PAIR, "--part", "0/2") == 0
-    return tmp_path / "half"
+def every_place(value, place=()):
+    """The path to every value in a structure of JSON."""
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield (*place, key)
+        yield from every_place(item, (*place, key))
 
 
 class TestPlaces:
-    @pytest.mark.parametrize(
-        ("where", "message"),
-        [
-            ("parts", "has the name of a file that is written to --out"),
-            ("shard-00000", "has the name of a file that is written to --out"),
-            (".", "lies in .*, and what it holds would be read as text"),
-        ],
-    )
-    def test_text_in_the_way_is_not_removed(self, tmp_path, capsys, where, message):
+    @pytest.mark.parametrize("where", ["parts", "shard-00000", "."])
+    def test_text_in_the_way_is_not_removed(self, tmp_path, capsys, where):
         text = tmp_path / "out" / where / "dict.txt"
         text.parent.mkdir(parents=True)
         text.write_text(make_text(40), "utf-8")
         given = text.parent if where == "." else text
         for flags in ((), ("--overwrite",)):
             assert prepare(given, "--out", tmp_path / "out", *SMALL, *flags) == 2
-            with pytest.raises(ValueError, match=message):
-                raise ValueError(capsys.readouterr().err)
+            assert f"TEXT {given} lies in --out" in " ".join(capsys.readouterr().err.split())
             assert text.read_text("utf-8") == make_text(40)
-
-    def test_other_peoples_folders_are_left(self, tmp_path, text):
-        out = tmp_path / "out"
-        for name in ("parts/mine", "parts/train-of-ships/mine", "shard-00007/mine"):
-            (out / name).parent.mkdir(parents=True)
-            (out / name).touch()
-        for flags in ((), ("--overwrite",)):
-            assert prepare(text, "--out", out, *PAIR, *flags) == 0
-        assert len(list(out.rglob("mine"))) == 3
 
     @pytest.mark.parametrize(
         "name", ["parts/0-of-1/a.txt", "shard-00001/train.bin", "dict.txt", "train.bin.partial", "manifest.json"]
@@ -79,31 +64,58 @@ class TestPlaces:
             assert "add --overwrite" not in said
             assert path.read_text() == "mine"
 
-    def test_overwrite_keeps_shards_and_locks_of_others(self, tmp_path, text):
+    def test_overwrite_keeps_what_others_put_into_the_folder(self, tmp_path, text, capsys):
+        """Also where the manifest has been made to say that there are more shards."""
         out = tmp_path / "out"
         assert prepare(text, "--out", out, *PAIR) == 0
-        for name in ("shard-00002/train.bin", "parts/1-of-9/a.txt", ".lock-of-mine"):
+        mine = (
+            "shard-00003/train.bin",
+            "shard-00001/notes.txt",
+            "parts/0-of-1/a.txt",
+            "parts/mine",
+            ".lock-of-mine",
+            "notes.txt",
+        )
+        for name in mine:
             (out / name).parent.mkdir(parents=True, exist_ok=True)
             (out / name).write_text("mine")
+        manifest = json.loads((out / "manifest.json").read_text())
+        manifest["options"]["shards"] = 4
+        (out / "manifest.json").write_text(json.dumps(manifest))
         assert prepare(text, "--out", out, *PAIR, "--overwrite") == 0
-        for name in ("shard-00002/train.bin", "parts/1-of-9/a.txt", ".lock-of-mine"):
-            assert (out / name).read_text() == "mine"
+        assert [(out / name).read_text() for name in mine] == ["mine"] * len(mine)
+        assert prepare(text, "--out", out, *SMALL, "--shards", 4, "--overwrite") == 2
+        assert f"{out / 'shard-00003/train.bin'} was not made by prepare" in capsys.readouterr().err
+        assert (out / "shard-00003" / "train.bin").read_text() == "mine"
+
+    @pytest.mark.parametrize("flags", [(), ("--overwrite",)])
+    def test_a_link_in_place_of_a_shard_is_not_followed(self, tmp_path, text, capsys, flags):
+        out, other = tmp_path / "out", tmp_path / "other"
+        for place in (out, other):
+            assert prepare(text, "--out", place, *PAIR) == 0
+        shutil.rmtree(out / "shard-00001")
+        (out / "shard-00001").symlink_to(other / "shard-00001")
+        before = files(other)
+        assert prepare(text, "--out", out, *PAIR, *flags) == 2
+        assert f"{out / 'shard-00001'}, where prepare writes" in " ".join(capsys.readouterr().err.split())
+        assert files(other) == before
 
     def test_a_kill_while_it_begins_anew(self, tmp_path, text, monkeypatch):
-        """The manifest, which says what is ours, goes last."""
         out = tmp_path / "out"
         assert prepare(text, "--out", out, *PAIR) == 0
+        before = files(out)
 
         def killed(path, **_):
-            if path.name == "manifest.json":
+            if path.name == "train.idx":
                 raise KeyboardInterrupt
             os.unlink(path) if path.exists() else None
 
         with monkeypatch.context() as patch:
             patch.setattr(Path, "unlink", killed)
             assert prepare(text, "--out", out, *PAIR, "--overwrite") == 130
-        assert sorted(path.name for path in out.glob("[!.]*")) == ["manifest.json"]
+        assert files(out) != before
         assert prepare(text, "--out", out, *PAIR) == 0
+        assert files(out) == before
 
     def test_out_within_the_text_is_refused(self, tmp_path, capsys, text):
         assert prepare(text.parent, "--out", tmp_path / "below" / "out", *SMALL) == 2
@@ -126,14 +138,22 @@ class TestPlaces:
 
     def test_overwrite_leaves_nothing_of_more_shards(self, tmp_path, text, monkeypatch):
         out = tmp_path / "out"
-        monkeypatch.setattr(parts, "SAVE_SECONDS", 0)
-        monkeypatch.setattr(DatabinWriter, "finish", lambda writer: (_ for _ in ()).throw(KeyboardInterrupt))
-        assert prepare(text, "--out", out, *SMALL, "--shards", 4) == 130
-        monkeypatch.undo()
-        assert len(list(out.rglob("train.bin.partial"))) == 4
+        assert prepare(text, "--out", out, *SMALL, "--shards", 5) == 0
+        with monkeypatch.context() as patch:
+            patch.setattr(DatabinWriter, "finish", lambda writer: (_ for _ in ()).throw(KeyboardInterrupt))
+            assert prepare(text, "--out", out, *SMALL, "--shards", 4, "--overwrite") == 130
         assert prepare(text, "--out", out, *PAIR, "--overwrite") == 0
         assert sorted(path.name for path in out.glob("shard-*")) == ["shard-00000", "shard-00001"]
         assert not list(out.rglob("*.partial"))
+
+    def test_overwrite_waits_for_no_writer(self, tmp_path, text, capsys):
+        out = tmp_path / "out"
+        assert prepare(text, "--out", out, *PAIR) == 0
+        before = files(out)
+        with folder.Folder(out, 2).held("shard-00001"):
+            assert prepare(text, "--out", out, *SMALL, "--overwrite") == 2
+        assert "another process is writing to" in capsys.readouterr().err
+        assert files(out) == before
 
 
 class TestSources:
@@ -168,13 +188,10 @@ class TestSources:
             assert "text.txt" in told
         assert not (tmp_path / "out").exists()
 
-    def test_the_same_text_in_two_files(self, tmp_path, capsys, text):
-        """Made all the same, and said each time."""
-        for _ in range(2):
-            assert prepare(text, "--valid", copy(text), "--out", tmp_path / "out", "--vocab-size", 40) == 0
-            assert f"WARNING: {tmp_path}/copy.txt holds the same text as {text}" in capsys.readouterr().err
-        assert prepare(text, "--out", tmp_path / "held", *SMALL) == 0
-        assert "WARNING" not in capsys.readouterr().err
+    def test_a_copy_of_the_training_text_is_refused(self, tmp_path, capsys, text):
+        assert prepare(text, "--valid", copy(text), "--out", tmp_path / "out", "--vocab-size", 40) == 2
+        assert f"--valid {tmp_path}/copy.txt is a copy of {text}" in capsys.readouterr().err
+        assert not (tmp_path / "out").exists()
 
     def test_a_folder_that_cannot_be_read(self, tmp_path, monkeypatch, capsys):
         (tmp_path / "a.txt").touch()
@@ -198,93 +215,59 @@ class TestSources:
         for _ in range(2):
             assert prepare(odd, "--out", tmp_path / "out", *SMALL) == 0
 
-    @pytest.mark.parametrize("flags", [(), ("--shards", 2, "--part", "0/2")])
+    @pytest.mark.parametrize("flags", [(), ("--shards", 2, "--only", 1)])
     def test_empty_validation_text(self, tmp_path, capsys, pair, flags):
         (tmp_path / "empty").write_text("\n \n")
         assert prepare(*pair, "--valid", tmp_path / "empty", "--out", tmp_path / "out", "--vocab-size", 40, *flags) == 2
         assert "--valid" in (told := capsys.readouterr().err)
         assert "nothing but blank lines" in told
 
-    def test_validation_text_of_several_parts(self, tmp_path, pair, text):
-        """Only the first part reads it."""
-        flags = ("--valid", text, copy(pair[0]), "--vocab-size", 40, "--workers", 1, "--shards", 2)
-        for part in (1, 0):
-            assert prepare(*pair, "--out", tmp_path / "out", *flags, "--part", f"{part}/2") == 0
+    def test_validation_text_goes_to_the_first_shard(self, tmp_path, pair, text):
+        flags = ("--valid", text, copy(pair[0], add="\n"), "--vocab-size", 40, "--workers", 1, "--shards", 2)
+        for shard in (1, 0):
+            assert prepare(*pair, "--out", tmp_path / "out", *flags, "--only", shard) == 0
         assert len(documents(tmp_path / "out" / "shard-00000", "valid")) == 60 + 40
+        assert not (tmp_path / "out" / "shard-00001" / "valid.bin").exists()
 
 
 class TestLeftovers:
     @pytest.mark.parametrize(
         "content",
         [
-            b"\xff", b"[]", b'{"stages": [], "options": {}, "inputs": {}}', b'{"stages": {}, "options": {}, "inputs": []}',
-            b'{"stages": {}, "options": {}, "inputs": {"train": [3]}}', b'{"stages": {"data": []}, "options": {}, "inputs": {}}',
-            b'{"stages": {"data": {"files": {}, "train": {}, "valid": {}}}, "options": {}, "inputs": {}}',
-            b"[" * 100_000, b'{"stages":' * 100_000,
+            b"\xff", b"[]", b'{"stages": {}}', b'{"format": 3}', b"[" * 100_000, b'{"format":' * 100_000,
+            b'{"format": 3, "options": {}, "inputs": [], "tokenizer": {}, "shards": {"train": {"totals": []}}}',
         ],
     )  # fmt: skip
     def test_damaged_manifest(self, tmp_path, capsys, text, content):
         out = tmp_path / "out"
-        out.mkdir()
+        assert prepare(text, "--out", out, *SMALL) == 0
         (out / "manifest.json").write_bytes(content)
-        (out / "dict.txt").touch()
         assert prepare(text, "--out", out, *SMALL) == 2
-        assert f"{out / 'manifest.json'} is not a manifest" in capsys.readouterr().err
+        assert f"{out / 'manifest.json'} is damaged" in capsys.readouterr().err
         assert (out / "dict.txt").exists()
 
-    @pytest.mark.parametrize("changes", [{"unknown": "3"}, {"unknown": 10**400}, {"tokens": 0}, {"items": True}, {"bytes": None}])
-    def test_damaged_totals(self, tmp_path, capsys, text, changes):
+    def test_a_damaged_manifest_is_named_by_exports(self, tmp_path, text):
+        """With any of its values replaced or missing, the card can be written or the file is named."""
+        card = pytest.importorskip("fairseq_posenc.huggingface.card")
         assert prepare(text, "--out", tmp_path / "out", *SMALL) == 0
         path = tmp_path / "out" / "manifest.json"
-        record = json.loads(path.read_text())
-        record["stages"]["data"]["train"] |= changes
-        path.write_text(json.dumps(record))
-        assert prepare(text, "--out", tmp_path / "out", *SMALL) == 2
-        assert f"{path} is not a manifest" in capsys.readouterr().err
-
-    @pytest.mark.parametrize(
-        "changes",
-        [
-            {"place": ["a", 0]}, {"place": [-1, 0]}, {"totals": []}, {"totals": {"valid": {"documents": 1}}}, {"hashes": {}},
-            {"hashes": {"train": {"x": ""}, "valid": {}}}, {"seconds": "long"}, {"unknown": 1},
-            {"hashes": {"train": {"0": 5}, "valid": {}}}, {"seconds": float("nan")}, {"place": [10**400, 0]}, {"done": "yes"},
-            {"totals": {"valid": {"items": 0, "tokens": 0, "documents": 0, "text_bytes": 0}}}, {"place": [True, 0]},
-        ],
-    )  # fmt: skip
-    def test_damaged_progress(self, pair, half, capsys, changes):
-        path = half / "parts" / "0-of-2" / "progress.json"
-        path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-        for part in ("0/2", "1/2"):
-            assert prepare(*pair, "--out", half, *PAIR, "--part", part) == 2
-            assert f"{path} cannot be read" in (told := capsys.readouterr().err)
-            assert f"Remove {path.parent} to do this part anew" in told
-        shutil.rmtree(path.parent)
-        assert prepare(*pair, "--out", half, *PAIR, "--part", "0/2") == 0
-
-    def test_progress_that_is_nested_without_end(self, pair, half, capsys):
-        path = half / "parts" / "0-of-2" / "progress.json"
-        path.write_text('{"place":' * 100_000)
-        assert prepare(*pair, "--out", half, *PAIR, "--part", "1/2") == 2
-        assert f"{path} cannot be read" in capsys.readouterr().err
-
-    def test_progress_of_more_text_than_there_is(self, pair, half, capsys):
-        path = half / "parts" / "0-of-2" / "progress.json"
-        path.write_text(json.dumps({**json.loads(path.read_text()), "hashes": {"train": {"7": "ab"}, "valid": {}}}))
-        assert prepare(*pair, "--out", half, *PAIR, "--part", "1/2") == 2
-        assert f"{path.parent} is of more text than there is. Remove it" in capsys.readouterr().err
-
-    @pytest.mark.parametrize("name", ["shard-00000/train.bin", "shard-00000/train.idx", "parts/0-of-2/valid.bin"])
-    @pytest.mark.parametrize("damage", [Path.unlink, lambda path: os.truncate(path, 10)])
-    def test_data_that_a_part_no_longer_has(self, tmp_path, pair, half, capsys, name, damage):
-        damage(half / name)
-        assert prepare(*pair, "--out", half, *PAIR, "--part", "1/2") == 2
-        assert "is missing, or not as part 0/2 left it. Remove" in capsys.readouterr().err
-        assert not list(half.rglob("dict.txt"))
-        shutil.rmtree(half / "parts" / "0-of-2")
-        assert prepare(*pair, "--out", half, *PAIR, "--part", "0/2") == 0
-        for part in ("0/2", "1/2"):
-            assert prepare(*pair, "--out", tmp_path / "expected", *PAIR, "--part", part) == 0
-        assert files(half) == files(tmp_path / "expected")
+        content, refused = path.read_text(), 0
+        places = list(every_place(json.loads(content)))
+        assert len(places) > 40
+        for place in places:
+            for value in (None, 3, [], {"a": [1]}, "gone"):
+                record = json.loads(content)
+                holder = functools.reduce(operator.getitem, place[:-1], record)
+                if value == "gone":
+                    del holder[place[-1]]
+                else:
+                    holder[place[-1]] = value
+                path.write_text(json.dumps(record))
+                try:
+                    card._describe(path.parent)
+                except InputError as error:
+                    refused += str(path) in str(error)
+        assert refused > 40
 
     def test_the_list_of_shards_is_written_again(self, tmp_path, text):
         assert prepare(text, "--out", tmp_path / "out", *PAIR) == 0
@@ -294,50 +277,6 @@ class TestLeftovers:
 
 
 class TestProcesses:
-    def test_another_part_puts_all_together_meanwhile(self, pair, half, capsys, monkeypatch):
-        original = parts.encode_part
-
-        def encode_part(*arguments):
-            progress = original(*arguments)
-            monkeypatch.undo()
-            assert prepare(*pair, "--out", half, *PAIR, "--part", "0/2") == 0
-            capsys.readouterr()
-            return progress
-
-        monkeypatch.setattr("fairseq_posenc.data.prepare.encode_part", encode_part)
-        assert prepare(*pair, "--out", half, *PAIR, "--part", "1/2") == 0
-        assert "The last of the others" not in (told := capsys.readouterr().err)
-        assert "2 shards. Next: fairseq-train" in told
-
-    def test_a_kill_at_any_file_of_the_assembly(self, tmp_path, pair, half, monkeypatch):
-        for part in ("0/2", "1/2"):
-            assert prepare(*pair, "--out", tmp_path / "expected", *PAIR, "--part", part) == 0
-        calls, kill = [], 0
-
-        def dying(original):
-            def call(*arguments, **options):
-                calls.append(arguments)
-                if len(calls) == kill:
-                    raise KeyboardInterrupt
-                return original(*arguments, **options)
-
-            return call
-
-        while True:
-            calls.clear()
-            kill += 1
-            with monkeypatch.context() as patch:
-                for module in (assembly, folder):
-                    patch.setattr(module, "atomic_write", dying(assembly.atomic_write))
-                patch.setattr(assembly.shutil, "copyfile", dying(shutil.copyfile))
-                patch.setattr(assembly.shutil, "rmtree", dying(shutil.rmtree))
-                if prepare(*pair, "--out", half, *PAIR, "--part", "1/2") == 0:
-                    break
-        assert kill > 5
-        assert prepare(*pair, "--out", half, *PAIR, "--part", "1/2") == 0
-        assert files(half) == files(tmp_path / "expected")
-        assert not (half / "parts").exists()
-
     def test_a_full_disk_is_named(self, tmp_path, text, capsys, monkeypatch):
         def full(*_):
             raise OSError(28, "No space left on device")
@@ -345,13 +284,8 @@ class TestProcesses:
         with monkeypatch.context() as patch:
             patch.setattr(DatabinWriter, "add", full)
             assert prepare(text, "--out", tmp_path / "out", *SMALL) == 2
-        assert f"{tmp_path / 'out'}: No space left on device. When" in capsys.readouterr().err
+        assert f"{tmp_path / 'out'}: No space left on device. " in capsys.readouterr().err
         assert prepare(text, "--out", tmp_path / "out", *SMALL) == 0
-
-    def test_too_few_open_files(self, tmp_path, text, capsys, monkeypatch):
-        monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 1024))
-        assert prepare(text, "--out", tmp_path / "out", "--shards", 100) == 2
-        assert "--shards 100: needs 300 open files, and this process may have 256" in capsys.readouterr().err
 
     def test_workers_leave_an_interrupt_to_their_parent(self, tmp_path, text):
         assert prepare(text, "--out", tmp_path / "out", *SMALL) == 0

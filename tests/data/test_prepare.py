@@ -16,14 +16,15 @@ import pytest
 import sentencepiece
 from corpora import SMALL, copy, documents, files, load, make_text, prepare
 
-from fairseq_posenc.data import folder
+from fairseq_posenc.data.folder import Folder
 from fairseq_posenc.data.text import MeteredFile
-from fairseq_posenc.vocabulary import LineEncoder, learning, read_files
+from fairseq_posenc.files import partial_of
+from fairseq_posenc.vocabulary import LineEncoder, read_files
 
 
 def test_equals_fairseq_preprocess(tmp_path, text):
     """Byte for byte what fairseq-preprocess makes of the same pieces, dictionary included."""
-    assert prepare(text, "--valid", copy(text), "--out", tmp_path / "ours", "--vocab-size", 40, "--workers", 2) == 0
+    assert prepare(text, "--valid", copy(text, add="\n"), "--out", tmp_path / "ours", "--vocab-size", 40, "--workers", 2) == 0
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "ours" / "sentencepiece.model"))
     lines = text.read_text("utf-8").splitlines()
     (tmp_path / "pieces").write_text("".join(" ".join(pieces.encode(line, out_type=str)) + "\n" for line in lines), "utf-8")
@@ -65,7 +66,7 @@ def test_documents_are_parted_by_a_lone_eos(tmp_path):
     assert [len(item) == 1 for item in items] == [False, True, False, False, True, False]
     assert all(item[-1] == 2 and 3 not in item for item in items)
     assert items[2] == load(out, "valid")[0]
-    totals = json.loads((out / "manifest.json").read_text())["stages"]["data"]["train"]
+    totals = json.loads((out / "manifest.json").read_text())["shards"]["train"]["totals"]["train"]
     assert (totals["documents"], totals["items"]) == (3, 6)
 
 
@@ -96,7 +97,10 @@ def test_held_out_documents_are_whole_and_not_in_training(tmp_path, text):
 
     train, valid = documents(out, "train"), documents(out, "valid")
     assert (len(train), len(valid)) == (54, 6)
-    assert prepare(text, "--valid", copy(text), "--out", tmp_path / "all", "--vocabulary", out / "sentencepiece.model") == 0
+    assert (
+        prepare(text, "--valid", copy(text, add="\n"), "--out", tmp_path / "all", "--vocabulary", out / "sentencepiece.model")
+        == 0
+    )
     assert sorted(train + valid) == sorted(documents(tmp_path / "all", "train"))
 
 
@@ -112,29 +116,11 @@ def test_enough_is_held_out_of_little_text(tmp_path, capsys):
     assert f"held out one of every {one_of} documents" in capsys.readouterr().err
     record = json.loads((tmp_path / "one" / "manifest.json").read_text())
     assert record["options"]["valid_fraction"] == 1 / one_of
-    valid = record["stages"]["data"]["valid"]
+    valid = record["shards"]["shard-00000"]["totals"]["valid"]
     assert valid["documents"] == 16_000 // one_of
-    for part in (1, 0):
-        assert prepare(*texts, "--out", tmp_path / "two", *flags, "--workers", 2, "--part", f"{part}/2") == 0
-    held = [documents(tmp_path / out / "shard-00000", "valid") for out in ("one", "two")]
-    assert sorted(held[0]) == sorted(held[1])
-
-
-def test_folders_of_earlier_versions_stay_as_they_are(tmp_path, capsys):
-    """Which held out a hundredth of every text."""
-    text, out = tmp_path / "text.txt", tmp_path / "out"
-    text.write_text(make_text(400), "utf-8")
-    assert prepare(text, "--out", out, "--vocab-size", 40, "--valid-fraction", 0.01) == 0
-    before = files(out)
-    capsys.readouterr()
-    assert prepare(text, "--out", out, "--vocab-size", 40) == 0
-    assert f"{out}: done before" in (told := capsys.readouterr().err)
-    assert "held out one of every 100 documents" in told
-    assert files(out) == before
-    assert prepare(text, "--out", out, "--vocab-size", 40, "--overwrite") == 0
-    assert "held out one of every 10 documents" in capsys.readouterr().err
-    assert prepare(text, "--out", out, "--vocab-size", 40, "--valid-fraction", 0.01) == 2
-    assert "--valid-fraction was 0.1, now 0.01" in capsys.readouterr().err
+    for shard in (1, 0):
+        assert prepare(*texts, "--out", tmp_path / "two", *flags, "--workers", 2, "--only", shard) == 0
+    assert files(tmp_path / "one") == files(tmp_path / "two")
 
 
 def test_rerun_does_nothing_and_changed_options_or_text_are_refused(tmp_path, text, capsys):
@@ -175,7 +161,7 @@ def test_kill_leaves_nothing_that_looks_finished(tmp_path):
     out = tmp_path / "out"
     command = [sys.executable, "-m", "fairseq_posenc.cli", "prepare", text, "--out", out, *map(str, SMALL)]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    while not (out / "train.bin.partial").exists() and process.poll() is None:
+    while not partial_of(out / "train.bin").exists() and process.poll() is None:
         time.sleep(0.005)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
@@ -183,14 +169,14 @@ def test_kill_leaves_nothing_that_looks_finished(tmp_path):
     assert prepare(text, "--out", out, *SMALL) == 0
     assert prepare(text, "--out", tmp_path / "uninterrupted", *SMALL) == 0
     assert files(out) == files(tmp_path / "uninterrupted")
-    assert not list(out.glob("*.partial"))
+    assert not list(out.glob("*.partial*"))
 
 
 @pytest.mark.parametrize(
     ("content", "arguments", "message"),
     [
         (b"fine\nalso fine\n\nnot f\xe9ne\n", (), "text.txt, line 4, byte 6: not UTF-8"),
-        (b"\xff\xfeh\x00i\x00", (), "text.txt, line 1, byte 1: not UTF-8"),
+        (b"fine\nnot\x00fine\n", (), "text.txt, line 2: a NUL character"),
         (b"\n \n\r\n", (), "nothing but blank lines"),
         (b"the cat sat\n" * 9, (), "has 1, and --valid-fraction 0.1 holds out one of every 10"),
         (b"the cat sat\n\n" * 99, ("--vocab-size", 5000), "supports 1[0-9] symbols at most"),
@@ -213,6 +199,30 @@ def test_bad_input_is_named(tmp_path, capsys, content, arguments, message):
     assert not (out / "dict.txt").exists()
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"])
+@pytest.mark.parametrize("suffix", ["txt", "jsonl.gz"])
+def test_other_encodings_are_recognised(tmp_path, capsys, encoding, suffix):
+    """And the command in the message converts them."""
+    content, path = make_text(60), tmp_path / f"text.{suffix}"
+    path.write_bytes((gzip.compress if suffix.endswith("gz") else bytes)(content.encode(encoding)))
+    for flags in ((), ("--skip-bad",)):
+        assert prepare(path, "--out", tmp_path / "out", *SMALL, *flags) == 2
+        (command,) = re.findall(r"iconv -f UTF-(?:16|32)[BL]?E? -t UTF-8", capsys.readouterr().err)
+    done = subprocess.run(command.split(), input=content.encode(encoding), check=True, capture_output=True)
+    assert done.stdout == content.encode()
+
+
+def test_many_unknown_tokens_are_warned_of(tmp_path, text, capsys):
+    assert prepare(text, "--out", tmp_path / "out", *SMALL) == 0
+    assert "WARNING" not in capsys.readouterr().err
+    other = tmp_path / "other.txt"
+    other.write_text(text.read_text().upper(), "utf-8")
+    assert prepare(other, "--out", tmp_path / "other", "--vocabulary", tmp_path / "out", *SMALL[2:]) == 0
+    told = capsys.readouterr().err
+    assert re.search(r"WARNING: \d+% of the tokens of train are <unk>", told)
+    assert "WARNING: " in told.partition("of train are <unk>")[2]  # and of valid
+
+
 @pytest.mark.parametrize("name", ["cut.txt.xz", "cut.txt.gz", "text.gz"])
 def test_damaged_archive_is_named(tmp_path, capsys, text, name):
     packed = {".xz": lzma.compress, ".gz": gzip.compress}[Path(name).suffix](text.read_bytes())
@@ -226,8 +236,8 @@ def test_bad_paths_are_named(tmp_path, capsys, text):
         ((tmp_path / "no.txt", "--out", tmp_path / "out"), "no.txt: no such file"),
         ((tmp_path / "empty", "--out", tmp_path / "out"), "no text in this folder"),
         ((tmp_path / "*.tx", "--out", tmp_path / "out"), "no file matches"),
-        ((text, "--out", text), "text.txt is a file"),
-        ((text, "--out", tmp_path / "strange"), "dict.txt was not written by this command"),
+        ((text, "--out", text), "text.txt lies in --out"),
+        ((text, "--out", tmp_path / "strange"), "strange is not empty"),
     ]:
         (tmp_path / "strange").mkdir(exist_ok=True)
         (tmp_path / "empty").mkdir(exist_ok=True)
@@ -237,9 +247,9 @@ def test_bad_paths_are_named(tmp_path, capsys, text):
 
 
 def test_two_at_once_are_refused(tmp_path, capsys, text):
-    from fairseq_posenc.files import sole_writer
-
-    with sole_writer(tmp_path / "out", ".lock-0-of-1"):
+    folder = Folder(tmp_path / "out", 1)
+    folder.claim()
+    with folder.held("train"):
         assert prepare(text, "--out", tmp_path / "out") == 2
     assert "another process is writing to" in capsys.readouterr().err
 
@@ -253,30 +263,26 @@ class TestVocabularySize:
         assert prepare(text, "--out", tmp_path / "open", *flags) == 0
         size = len(LineEncoder(read_files(tmp_path / "open")).symbols)
         told = capsys.readouterr().err
-        assert "learning up to 32,768 symbols from" in told
+        assert "learning up to 8,192 symbols from" in told
         assert f"vocabulary: {size:,} symbols, all that the text supports" in told
         assert prepare(text, "--out", tmp_path / "named", *flags, "--vocab-size", size) == 0
-        assert files(tmp_path / "open") == files(tmp_path / "named")
+        assert LineEncoder(read_files(tmp_path / "named")).symbols == LineEncoder(read_files(tmp_path / "open")).symbols
         assert "all that the text supports" not in capsys.readouterr().err
         assert prepare(text, "--out", tmp_path / "more", *flags, "--vocab-size", size + 1) == 2
         assert f"--vocab-size {size + 1}: the training text supports {size} symbols at most" in capsys.readouterr().err
 
-    def test_no_more_than_the_most_is_taken(self, tmp_path, text, capsys, monkeypatch):
-        """And a folder from before, where that number was asked for, is the same."""
-        for module in ("data.options", "data.prepare", "vocabulary.learning"):
-            monkeypatch.setattr(f"fairseq_posenc.{module}.MOST_SYMBOLS", 40)
-        assert prepare(text, "--out", tmp_path / "named", *SMALL) == 0
-        assert prepare(text, "--out", tmp_path / "open", *SMALL[2:]) == 0
-        assert "vocabulary: 40 symbols, the most without --vocab-size" in capsys.readouterr().err
-        assert files(tmp_path / "open") == files(tmp_path / "named")
-        for name, flags in (("named", SMALL[2:]), ("open", SMALL)):
-            assert prepare(text, "--out", tmp_path / name, *flags) == 0
-            assert f"{tmp_path / name}: done before" in capsys.readouterr().err
+    def test_it_does_not_grow_with_the_text(self, tmp_path, capsys, monkeypatch):
+        for module in ("data.prepare", "vocabulary.learning"):
+            monkeypatch.setattr(f"fairseq_posenc.{module}.DEFAULT_SYMBOLS", 40)
+        for size in (60, 240):
+            (tmp_path / "text.txt").write_text(make_text(size), "utf-8")
+            assert prepare(tmp_path / "text.txt", "--out", tmp_path / f"{size}", *SMALL[2:]) == 0
+            assert "vocabulary: 40 symbols, the default of --vocab-size" in capsys.readouterr().err
 
     def test_a_folder_of_another_size_is_refused(self, tmp_path, text, capsys):
         assert prepare(text, "--out", tmp_path / "open", *SMALL[2:]) == 0
-        assert prepare(text, "--out", tmp_path / "open", *SMALL[2:], "--vocab-size", 32768) == 2
-        assert "--vocab-size was None, now 32768" in capsys.readouterr().err
+        assert prepare(text, "--out", tmp_path / "open", *SMALL[2:], "--vocab-size", 8192) == 2
+        assert "--vocab-size was None, now 8192" in capsys.readouterr().err
         assert prepare(text, "--out", tmp_path / "named", *SMALL) == 0
         assert prepare(text, "--out", tmp_path / "named", *SMALL[2:]) == 2
         assert "--vocab-size was 40, now None" in capsys.readouterr().err
@@ -285,31 +291,15 @@ class TestVocabularySize:
         assert prepare(text, "--out", tmp_path / "out", *SMALL, "--vocab-size", 32768) == 2
         assert prepare(text, "--out", tmp_path / "out", *SMALL[2:]) == 0
 
-    def test_a_size_that_is_too_much_again_is_lowered_again(self, monkeypatch):
-        refused = {32768: 500, 500: 500, 499: 300}
 
-        def train(lines, size, *how):
-            if size in refused:
-                raise learning.TooManySymbols(size, refused[size])
-            return b"%d" % size
-
-        monkeypatch.setattr(learning, "train", train)
-        assert learning.learn(learning.Wanted(None, "unigram", 1.0, 1), ["a"]) == b"300"
-        with pytest.raises(learning.TooManySymbols, match="--vocab-size 500: the training text supports 500"):
-            learning.learn(learning.Wanted(500, "unigram", 1.0, 1), ["a"])
-
-
-def test_text_is_opened_twice_and_one_lock_is_taken(tmp_path, text, monkeypatch):
+def test_text_is_opened_twice(tmp_path, text, monkeypatch):
     """To learn from it, when it is also seen to be enough, and to encode it."""
-    opened, locked, valid = [], [], copy(text)
-    original, lock = MeteredFile.__init__, folder.sole_writer
+    opened, valid = [], copy(text, add="\n")
+    original = MeteredFile.__init__
     monkeypatch.setattr(MeteredFile, "__init__", lambda self, path, *on: opened.append(path) or original(self, path, *on))
-    monkeypatch.setattr(folder, "sole_writer", lambda *which, **how: locked.append(which) or lock(*which, **how))
     for out, flags in (("out", SMALL[:2]), ("given", ("--vocabulary", tmp_path / "out"))):
         assert prepare(text, "--valid", valid, "--out", tmp_path / out, *flags, "--workers", 1) == 0
         assert sorted(opened) == sorted([str(text), str(valid)] * 2)
-        assert locked == [(tmp_path / out, ".lock-0-of-1")]
         opened.clear()
-        locked.clear()
     assert prepare(text, "--valid", valid, "--out", tmp_path / "out", *SMALL[:2]) == 0
     assert not opened

@@ -35,6 +35,7 @@ def test_a_hostfile_is_read_as_deepspeed_reads_it(tmp_path):
         ("node1 slots=0\n", "line 1: expected"),
         ("node1 8\n", "line 1: expected"),
         ("node1 slots=8\nnode1 slots=8\n", "line 2: node1 is there twice"),
+        ("node1 slots=8\n-oProxyCommand=date slots=8\n", "line 2: ssh would take the host '-oProxyCommand=date' for an option"),
         ("# none\n", "names no host"),
     ],
 )

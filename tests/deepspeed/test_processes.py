@@ -48,11 +48,11 @@ def test_all_processes_leave_off_when_one_is_asked(english_data_bin, train, tmp_
         workers(process)[1].send_signal(signal.SIGUSR1)
         assert process.wait(timeout=90) == 1
     output = (tmp_path / "log").read_text()
-    assert output.count("asked by SIGUSR1 to leave off") == 2
+    assert output.count("asked by SIGUSR1 to stop") == 2
     assert output.count("exitcode  : 75 ") >= 1
     assert "lost another process" not in output
     reached = saved(save_dir)
-    assert f"to leave off, after {reached} updates" in output
+    assert f"to stop, after {reached} updates" in output
     again = train(*flags, save_dir=save_dir, launch=launcher(), updates=reached + 2)
     assert list(again.curve) == [reached + 1, reached + 2]
 

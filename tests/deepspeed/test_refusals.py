@@ -40,7 +40,7 @@ def test_every_host_says_what_it_finds_before_it_meets_the_others(monkeypatch, c
     ("change", "message"),
     [
         pytest.param(
-            "config.complete = lambda *_: config.read('missing.json')", f"train on {platform.node()}: ", id="configuration"
+            "config.complete = lambda *_: config.read('missing.json')", f"train: on {platform.node()}: ", id="configuration"
         ),
         pytest.param(
             "checkpoint.os.path.exists = lambda path: '.shared' not in str(path)",

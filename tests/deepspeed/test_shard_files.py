@@ -1,19 +1,19 @@
 """Files of shards that belong elsewhere, or do not hold what a process writes; made here, without a training."""
 
-import logging
-import math
 import re
 
 import pytest
 import torch
 from training_runs import needs_deepspeed
+from untrained import flip_a_bit
 
 from fairseq_posenc import cli
 from fairseq_posenc.deepspeed import consolidate
 from fairseq_posenc.deepspeed.checkpoint import Shards
+from fairseq_posenc.errors import InputError
 
 pytestmark = needs_deepspeed
-MINE = Shards("update00000002-0123abcd", processes=2, optimizer="adam", labelled=True)
+MINE = Shards("update00000002-0123abcd", processes=2, optimizer="adam")
 
 
 def part(rank, shards=MINE):
@@ -25,7 +25,7 @@ def part(rank, shards=MINE):
         "scaler": {"cur_scale": 8.0, "cur_iter": 3},
         "shared": {"tied": "wide"},
     }
-    return made | ({"shard": shards.label(rank)} if shards.labelled else {})
+    return made | {"shard": shards.label(rank)}
 
 
 def write(save_dir, shards, parts):
@@ -45,12 +45,10 @@ def read(plain, out):
     return torch.load(out)["model"]["tied"].tolist()
 
 
-OLD = Shards(MINE.folder, MINE.processes, MINE.optimizer)
 OTHERS = {
-    "update": Shards("update00000001-89abcdef", 2, "adam", labelled=True),
-    "run": Shards("update00000002-89abcdef", 2, "adam", labelled=True),
-    "processes": Shards(MINE.folder, 3, "adam", labelled=True),
-    "version": OLD,
+    "update": Shards("update00000001-89abcdef", 2, "adam"),
+    "run": Shards("update00000002-89abcdef", 2, "adam"),
+    "processes": Shards(MINE.folder, 3, "adam"),
 }
 
 
@@ -69,22 +67,33 @@ def test_files_that_have_changed_places_are_noticed(tmp_path):
         read(write(tmp_path, MINE, [part(1), part(0)]), tmp_path / "out.pt")
 
 
-def test_files_of_an_earlier_version_are_read_and_one_line_says_that_they_were_not_checked(tmp_path, caplog):
-    assert read(write(tmp_path, MINE, [part(0), part(1)]), tmp_path / "out.pt") == [0, 1, 2, 3]
-    assert not caplog.records
-    old = OLD.as_optimizer_state()["shards"]
-    del old["labelled"]
-    assert Shards.of({"shards": old}) == OLD
-    with caplog.at_level(logging.WARNING):
-        assert read(write(tmp_path, OLD, [part(0, OLD), part(1, OLD)]), tmp_path / "out.pt") == [0, 1, 2, 3]
-    assert [record.getMessage().count("was not checked") for record in caplog.records] == [1]
+def test_files_without_a_label_are_noticed(tmp_path):
+    parts = [part(0), part(1)]
+    del parts[1]["shard"]
+    with pytest.raises(RuntimeError, match=r"process00001\.pt is not of this checkpoint"):
+        read(write(tmp_path, MINE, parts), tmp_path / "out.pt")
 
 
-def test_files_of_an_earlier_version_with_other_settings_are_not_of_one_checkpoint(tmp_path):
-    parts = [part(0, OLD), part(1, OLD)]
+def test_files_with_other_settings_are_not_of_one_checkpoint(tmp_path):
+    parts = [part(0), part(1)]
     parts[1]["groups"][0]["lr"] = 0.2
     with pytest.raises(RuntimeError, match="are not of one checkpoint"):
-        read(write(tmp_path, OLD, parts), tmp_path / "out.pt")
+        read(write(tmp_path, MINE, parts), tmp_path / "out.pt")
+
+
+def test_a_flipped_bit_is_noticed(tmp_path):
+    plain = write(tmp_path, MINE, [part(0), part(1)])
+    flip_a_bit(MINE.files(tmp_path)[1], torch.arange(2.0) + 2)
+    with pytest.raises(RuntimeError, match=r"process00001\.pt.*checksum"):
+        read(plain, tmp_path / "out.pt")
+
+
+def test_a_record_that_nests_without_end_is_refused_at_once():
+    nested = [1]
+    for _ in range(50):
+        nested = [nested, nested]
+    with pytest.raises(InputError, match="names shards"):
+        Shards.of({"shards": nested})
 
 
 def of(key, value):
@@ -94,38 +103,14 @@ def of(key, value):
 
 STRANGE = {
     "no part": (lambda part: part.clear(), "does not hold what a process writes"),
-    "start": (of("start", True), "no weights of the parameter wide"),
-    "weights": (of("master", [0.0, 1.0]), "no weights of the parameter wide"),
-    "half": (of("master", torch.zeros(2).half()), "wide are torch.float16, and not torch.float32"),
-    "integers": (of("exp_avg", torch.zeros(2).int()), "exp_avg of the parameter wide is a tensor of torch.int32"),
-    "complex": (
-        of("exp_avg", torch.zeros(2, dtype=torch.complex64)),
-        "a tensor of torch.complex64",
-    ),
-    "matrix": (
-        of("exp_avg", torch.zeros(1, 2)),
-        r"a tensor of torch.float32 and shape \(1, 2\)",
-    ),
-    "longer": (of("exp_avg", torch.zeros(3)), r"shape \(3,\)"),
-    "sparse": (of("exp_avg", torch.zeros(2).to_sparse()), "exp_avg of the parameter wide is a tensor"),
-    "no storage": (of("master", torch.zeros(1).expand(2**40)), "master of the parameter wide is a tensor"),
-    "no step": (of("step", math.nan), "step of the parameter wide is float nan"),
-    "no step in a tensor": (of("step", torch.tensor(math.inf)), "step of the parameter wide is a tensor"),
-    "large step": (of("step", 10**400), "step of the parameter wide is int 1000"),
-    "object": (of("step", {"a": 1}), "step of the parameter wide is dict"),
-    "settings": (lambda part: part["groups"].append(1), "settings in it are int 1"),
-    "setting": (lambda part: part["groups"][0].update(lr=math.nan), "the setting lr is float nan"),
-    "nested setting": (lambda part: part["groups"][0].update(betas=[[0.9]]), "the setting betas is list"),
-    "key": (lambda part: part["groups"][0].update({1: 1}), "the setting 1 is int 1"),
-    "scale": (lambda part: part["scaler"].update(cur_scale=math.inf), "the setting cur_scale is float inf"),
-    "scale of a tensor": (lambda part: part["scaler"].update(cur_scale=torch.ones(2)), "the setting cur_scale is a tensor"),
-    "name": (lambda part: part["parameters"].update({1: part["parameters"]["wide"]}), "a parameter in it has no name"),
-    "shared": (lambda part: part["shared"].update(tied=1), "a parameter in it has no name"),
-    "label": (lambda part: part.update(shard=torch.ones(2)), "settings in it are a tensor"),
+    "weights": (of("master", [0.0, 1.0]), "update00000002-0123abcd is damaged"),
+    "no storage": (of("master", torch.zeros(1).expand(2**40)), "process00000.pt|is damaged"),
+    "name": (lambda part: part["parameters"].update({1: part["parameters"]["wide"]}), "update00000002-0123abcd is damaged"),
+    "shared": (lambda part: part.update(shared=[1]), "update00000002-0123abcd is damaged"),
+    "label": (lambda part: part.update(shard=torch.ones(2)), "process00000.pt is not of this checkpoint"),
     "unknown": (lambda part: part["parameters"].update(other=part["parameters"]["wide"]), "the parameter other, which the model"),
     "shared with nothing": (lambda part: part["shared"].update(tied="nothing"), "the parameter nothing, which the model"),
     "twice": (of("start", 1), "elements of the parameter wide are in the checkpoint twice"),
-    "missing": (lambda part: part["parameters"].clear(), "a parameter in it has no name, or there is none"),
 }
 
 

@@ -94,7 +94,7 @@ def pretrain(data_bin, tmp_path_factory) -> Callable[..., Path]:
             saving = ["--save-dir", str(folder), "--no-epoch-checkpoints"]
             arguments = [*data, "--arch", arch, *sizes, *optimization, *saving, *flags]
             namespace = options.parse_args_and_arch(options.get_training_parser(), arguments)
-            training.train(convert_namespace_to_omegaconf(namespace), folder / "log", lambda text: None)
+            training.train(convert_namespace_to_omegaconf(namespace), lambda text, share=None: None)
             made[(arch, *flags)] = folder / "checkpoint_last.pt"
         return made[(arch, *flags)]
 

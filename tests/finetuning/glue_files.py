@@ -3,7 +3,7 @@
 import random
 from pathlib import Path
 
-from fairseq_posenc.finetuning.glue.tasks import TASKS, GlueTask
+from fairseq_posenc.finetuning.glue_data import TASKS, GlueTask
 
 from .conftest import sentences
 

@@ -10,8 +10,7 @@ from fairseq.distributed import utils as distributed_utils
 from torch import nn
 from torch.multiprocessing import ProcessRaisedException
 
-from fairseq_posenc.finetuning.inference import infer
-from fairseq_posenc.finetuning.training import train
+from fairseq_posenc.finetuning.training import infer, train
 from fairseq_posenc.runs.grid import Diverged
 
 INCONSISTENT = "Fatal error: gradients are inconsistent between workers.\nrank   0 = {}\nrank   1 = {}\n"
@@ -26,8 +25,8 @@ def training(error, tmp_path, monkeypatch):
         raise error
 
     monkeypatch.setattr(distributed_utils, "call_main", call_main)
-    cfg = SimpleNamespace(checkpoint=SimpleNamespace(save_dir=str(tmp_path)))
-    train(cfg, tmp_path / "train.log", lambda text: None)
+    cfg = SimpleNamespace(checkpoint=SimpleNamespace(save_dir=str(tmp_path)), optimization=SimpleNamespace(max_epoch=1))
+    train(cfg, lambda text, share=None: None)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +41,6 @@ def training(error, tmp_path, monkeypatch):
 def test_gradients_that_are_not_finite(error, tmp_path, monkeypatch):
     with pytest.raises(Diverged, match=r"(Nan|Minimum|nan).*; see train\.log"):
         training(error, tmp_path, monkeypatch)
-    assert "FloatingPointError" in (tmp_path / "train.log").read_text() or isinstance(error, ProcessRaisedException)
     assert not (tmp_path / "crash.pt").exists()
 
 

@@ -22,7 +22,7 @@ def test_table_3(replace, pretrain, tmp_path, capsys):
         assert main(["init-tisa", str(checkpoint), "--kernels", str(kernels), "--out", str(start), *replace]) == 0
         data = ["--data", str(tmp_path / "glue"), "--checkpoint", str(start)]
         assert main(["glue", *data, "--out", str(tmp_path / f"glue{kernels}"), *FLAGS]) == 0
-        assert "new (classification_heads" in capsys.readouterr().err  # and nothing else
+    capsys.readouterr()
     assert main(["report", *(f"S={kernels}={tmp_path / f'glue{kernels}'}" for kernels in KERNELS)]) == 0
     header, _, *rows = capsys.readouterr().out.splitlines()
     assert [cell.strip() for cell in header.split("|")[1:-1]] == ["task", "metric", "S=0", "S=1", "S=3", "Δ", "Δ%"]

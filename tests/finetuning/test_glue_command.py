@@ -5,12 +5,13 @@ import json
 import re
 
 import pytest
+from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from fairseq_cli import train as fairseq_train
 
 from fairseq_posenc import cli
-from fairseq_posenc.data.databin import DatabinWriter
-from fairseq_posenc.finetuning import benchmark, tuning
-from fairseq_posenc.finetuning.glue.tasks import TASKS
+from fairseq_posenc.compat import load_checkpoint
+from fairseq_posenc.finetuning import tuning
+from fairseq_posenc.finetuning.glue_data import TASKS
 
 from .glue_files import write_task
 
@@ -39,12 +40,15 @@ def test_end_to_end(data, checkpoint, tmp_path, capsys, monkeypatch):
     printed = capsys.readouterr()
     report = json.loads((out / "results.json").read_text())
     assert list(report["tasks"]) == ["SST-2", "STS-B", "MNLI"]
-    assert set(report["tasks"]["MNLI"]["best"]["scores"]) == {"MNLI-m", "MNLI-mm"}
+    assert [row["set"] for row in report["tasks"]["MNLI"]["scores"]] == ["MNLI-m", "MNLI-mm"]
     assert (out / "results.md").read_text().strip() in printed.out
-    assert "4 new (classification_heads.sentence_classification_head)" in printed.err
     assert {path.name for path in (out / "submission").iterdir()} == {"SST-2.tsv", "STS-B.tsv", "MNLI-m.tsv", "MNLI-mm.tsv"}
     assert len((out / "submission" / "SST-2.tsv").read_text().splitlines()) == 13
     assert not list(out.rglob("*.pt"))
+    dev = (data / "SST-2" / "dev.tsv").read_text().splitlines()[1:]
+    positive = 100 * sum(line.endswith("\t1") for line in dev) / len(dev)
+    assert report["tasks"]["SST-2"]["scores"][0]["majority"] == pytest.approx(max(positive, 100 - positive))
+    assert [row["majority"] for row in report["tasks"]["STS-B"]["scores"]] == [0.0, 0.0]
 
     monkeypatch.setattr(tuning, "train", None)  # nothing is trained again
     assert glue(data, checkpoint, out, *flags, "--baseline", str(out / "results.json")) == 0
@@ -89,6 +93,28 @@ def test_a_run_goes_on_from_its_last_epoch(data, checkpoint, tmp_path, monkeypat
     assert result(tmp_path / "out", "SST-2")["scores"] == result(tmp_path / "whole", "SST-2")["scores"]
 
 
+def test_models_of_one_class_are_marked_and_checkpoints_name_the_labels(data, checkpoint, tmp_path, capsys):
+    """Without an update that changes anything, a model answers all alike."""
+    flags = ["--tasks", "SST-2,STS-B", "--lrs", "1e-30", *FAST, "--keep-checkpoints"]
+    assert glue(data, checkpoint, tmp_path / "out", *flags, "--from-scratch", "--train-flags=--max-update 1") == 0
+    assert "SST-2: 1 of 1 runs predict a single class." in capsys.readouterr().out
+    labels = {name: ["negative", "positive"] if name == "SST-2" else [] for name in ("SST-2", "STS-B")}
+    for name, expected in labels.items():
+        saved = load_checkpoint(tmp_path / f"out/runs/{name}/lr-1e-30_seed-1/checkpoint_last.pt")
+        assert saved["task_state"]["labels"] == expected
+
+
+def test_runs_in_processes_of_their_own(data, checkpoint, tmp_path, monkeypatch):
+    flags = ["--tasks", "SST-2", "--lrs", "1e-3,1e30", *FAST, "--predict", "--jobs", "2"]
+    assert glue(data, checkpoint, tmp_path / "out", *flags) == 0
+    runs = json.loads((tmp_path / "out/results.json").read_text())["tasks"]["SST-2"]["runs"]
+    assert [run["status"] for run in runs] == ["finished", "diverged"]
+    assert len((tmp_path / "out/submission/SST-2.tsv").read_text().splitlines()) == 13
+    assert not list(tmp_path.rglob("*.pt"))
+    monkeypatch.setattr(tuning, "train", None)  # nothing is trained again
+    assert glue(data, checkpoint, tmp_path / "out", *flags, "--jobs", "1") == 0
+
+
 @pytest.mark.parametrize("arch", ["roberta_absolute_tiny", "roberta_shaw_tiny"])
 def test_other_schemes(arch, pretrain, data, tmp_path):
     assert glue(data, pretrain(arch), tmp_path / "out", "--tasks", "SST-2", "--lrs", "1e-3", "--seeds", "1", "--epochs", "1") == 0
@@ -98,15 +124,16 @@ def test_other_schemes(arch, pretrain, data, tmp_path):
 def test_from_scratch_takes_no_weights(data, checkpoint, tmp_path, capsys):
     flags = ["--tasks", "SST-2", "--lrs", "1e-3", *FAST]
     assert glue(data, checkpoint, tmp_path / "out", *flags, "--from-scratch") == 0
-    assert result(tmp_path / "out", "SST-2")["parameters"].startswith("from scratch")
+    log = (tmp_path / "out/runs/SST-2/lr-0.001_seed-1/train.log").read_text()
+    assert "Loaded checkpoint" not in log
     assert glue(data, checkpoint, tmp_path / "out", *flags) == 2
     assert "checkpoint was None, now" in " ".join(capsys.readouterr().err.split())
 
 
 def test_errors_are_one_paragraph(data, checkpoint, tmp_path, capsys):
-    (data / "SST-2" / "train.tsv").write_text("sentence\tlabel\nA box.\t2\n")
+    (data / "SST-2" / "dev.tsv").write_text("sentence\tlabel\nA box.\t2\n")
     assert glue(data, checkpoint, tmp_path / "out", "--tasks", "SST-2") == 2
-    assert "train.tsv, line 2: the label is '2'" in " ".join(capsys.readouterr().err.split())
+    assert "dev.tsv, line 2: the label is '2'" in " ".join(capsys.readouterr().err.split())
     with pytest.raises(SystemExit):
         glue(data, checkpoint, tmp_path / "out", "--tasks", "SST2")
     assert "'sst2' is not a GLUE task" in capsys.readouterr().err
@@ -125,7 +152,7 @@ def test_runs_that_diverge(data, checkpoint, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(tuning, "train", None)  # nothing is trained again
     assert glue(data, checkpoint, tmp_path / "out", *flags) == 0
     report = json.loads((tmp_path / "out" / "results.json").read_text(), parse_constant=pytest.fail)
-    assert report["tasks"]["SST-2"]["median"] is None
+    assert report["tasks"]["SST-2"]["scores"] == []
 
 
 def refused(capsys, *arguments):
@@ -141,7 +168,7 @@ def test_missing_tasks_are_all_named_before_any_is_prepared(data, checkpoint, tm
     assert "--tasks available" in message
     assert not (tmp_path / "out").exists()
     chosen = []
-    monkeypatch.setattr(benchmark, "fine_tune", lambda runs, args, columns: chosen.extend(run.name for run in runs))
+    monkeypatch.setattr(tuning, "fine_tune", lambda tasks, *rest: chosen.extend(task.name for task in tasks))
     assert glue(data, checkpoint, tmp_path / "out", "--tasks", "Available") == 0
     assert chosen == ["SST-2", "STS-B"]
     errors = capsys.readouterr().err
@@ -161,9 +188,8 @@ def test_bad_rows_are_found_before_training(data, checkpoint, tmp_path, capsys, 
     path = data / "SST-2" / "test.tsv"
     lines = path.read_text().splitlines()
     path.write_text("\n".join([*lines, "12\ta\tb"]))
-    message = refused(capsys, data, checkpoint, tmp_path / "out", "--tasks", "SST-2", "--predict", "--skip-bad")
-    assert f"test.tsv, line {len(lines) + 1}: 3 columns where the header has 2. Correct the line: the leaderboard" in message
-    assert "--skip-bad" not in message
+    message = refused(capsys, data, checkpoint, tmp_path / "out", "--tasks", "SST-2", "--predict")
+    assert f"test.tsv, line {len(lines) + 1}: 3 columns where the header has 2" in message
     path = data / "MNLI" / "dev_mismatched.tsv"
     path.write_text(path.read_text() + "cut\n")
     message = refused(capsys, data, checkpoint, tmp_path / "out", "--tasks", "STS-B,MNLI")
@@ -177,7 +203,7 @@ def test_bad_rows_are_found_before_training(data, checkpoint, tmp_path, capsys, 
         ("--bf61", "--train-flags '--bf61': fairseq-train does not take them: unrecognized arguments: --bf61"),
         ("--update-freq x", "--train-flags '--update-freq x': fairseq-train does not take them: "),
         ("--ddp-backend x", "--train-flags '--ddp-backend x': fairseq-train does not take them: "),
-        ("--dropout 0.3", "--train-flags '--dropout 0.3' sets --dropout, which this command takes"),
+        ("--dropout 0.3", "--train-flags '--dropout 0.3' sets --dropout, "),
         ("--arch roberta_base", "sets --arch"),
         ("--seed 1", "sets --seed"),
         ("--bf16 --encoder-layers=2", "sets --encoder-layers"),
@@ -213,7 +239,7 @@ def test_nothing_of_others_is_removed_or_written_over(data, checkpoint, tmp_path
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("mine")
     (tmp_path / "theirs").mkdir()
-    (tmp_path / "theirs" / "fairseq_posenc.json").write_text('{"made_by": "squad", "format": 1}')
+    (tmp_path / "theirs" / "fairseq_posenc.json").write_text('{"made_by": "squad", "format": 2, "files": []}')
     (tmp_path / "link").symlink_to(data)
     before = contents(tmp_path)
     assert glue("glue", checkpoint, out, "--tasks", "SST-2", "--lrs", "1e-3", *FAST) == 2
@@ -231,7 +257,7 @@ def test_a_full_disk_is_named_and_the_same_command_goes_on(data, checkpoint, tmp
 
     out, flags = tmp_path / "out", ["--tasks", "SST-2", "--lrs", "1e-3", *FAST]
     with monkeypatch.context() as patch:
-        patch.setattr(DatabinWriter, "finish", full)
+        patch.setattr(MMapIndexedDatasetBuilder, "finalize", full)
         assert glue(data, checkpoint, out, *flags) == 2
     said = capsys.readouterr().err.splitlines()[-1]
     assert said.startswith(f"fairseq-posenc glue: {out}: No space left on device. Nothing that was there before is lost")
@@ -241,12 +267,18 @@ def test_a_full_disk_is_named_and_the_same_command_goes_on(data, checkpoint, tmp
 
     monkeypatch.setattr(tuning, "train", stop)
     assert glue(data, checkpoint, out, *flags) == 130
-    (out / "data" / "SST-2" / "fairseq_posenc.json").unlink()  # as an earlier release left it
-    (out / "fairseq_posenc.json").unlink()
-    (out / "start" / "notes.txt").write_text("mine")
-    assert glue(data, checkpoint, out, *flags, "--max-length", "16") == 2  # of another configuration, and yet ours
+    mine = [out / name for name in ("notes.txt", "data/SST-2/input0/notes.txt")]
+    for path in mine:
+        path.write_text("mine")
+    before = contents(out)
+    assert glue(data, checkpoint, out, *flags, "--max-length", "16") == 2
     assert "is of another configuration: max_length was" in " ".join(capsys.readouterr().err.split())
-    assert (out / "start" / "notes.txt").read_text() == "mine"
+    assert {**contents(out), ".lock": before[".lock"]} == before
+    (note,) = out.glob("data/SST-2/prepared.json")
+    note.write_text(note.read_text().replace('"max_length"', '"length"'))
+    assert glue(data, checkpoint, out, *flags) == 130  # prepares the data again
+    assert [path.read_text() for path in mine] == ["mine"] * 2
+    assert contents(out).keys() == before.keys()
 
 
 @pytest.mark.slow

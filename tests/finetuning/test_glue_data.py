@@ -7,12 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from fairseq_posenc.finetuning.glue.metrics import score
-from fairseq_posenc.finetuning.glue.prepare import Encoder, prepare, shares
-from fairseq_posenc.finetuning.glue.submission import write_predictions
-from fairseq_posenc.finetuning.glue.tasks import TASKS
-from fairseq_posenc.finetuning.glue.tsv import read
+from fairseq_posenc.finetuning.glue_data import TASKS, read
+from fairseq_posenc.finetuning.glue_runs import Encoder, score, shares, write_predictions, write_split
 from fairseq_posenc.finetuning.training import configure
+from fairseq_posenc.ownership import claim
 from fairseq_posenc.vocabulary import Vocabulary
 
 from .glue_files import write_task
@@ -24,7 +22,7 @@ def test_every_layout(name, tmp_path):
     task = TASKS[name]
     for file in ["train.tsv", *task.dev.values()]:
         examples = list(read(tmp_path / name / file, task))
-        assert [example.index for example in examples] == list(range(6))
+        assert len(examples) == 6
         assert all(len(example.texts) == len(task.columns) and example.texts[0].endswith(".") for example in examples)
         assert all(0 <= example.target <= (1 if task.regression else len(task.labels) - 1) for example in examples)
     for test, file in task.test.items():
@@ -45,8 +43,8 @@ GOOD = "0\tA red box.\tA box.\tentailment"
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (["1\tonly one"], r"train\.tsv, line 3: 2 columns where the header has 4.*--skip-bad"),
-        (['1\t"a quoted\ttab"\tA box.\tentailment'], r"line 3: 5 columns .*no quoting"),
+        (["1\tonly one"], r"train\.tsv, line 3: 2 columns where the header has 4"),
+        (['1\t"a quoted\ttab"\tA box.\tentailment'], r"line 3: 5 columns .*quotes"),
         (["1\tA.\tB.\tmaybe"], "line 3: the label is 'maybe', and must be one of entailment, not_entailment"),
     ],
 )
@@ -55,23 +53,19 @@ def test_bad_rows_stop_or_are_left_out(tmp_path, capsys, lines, message):
     with pytest.raises(ValueError, match=message):
         list(read(path, TASKS["RTE"]))
     assert len(list(read(path, TASKS["RTE"], skip_bad=True))) == 2
-    assert "1 rows left out" in capsys.readouterr().err
-
-
-def test_rows_of_test_sets_are_never_left_out(tmp_path):
-    path = rte(tmp_path, "0\tA red box.\tA box.", "1\tonly one", header="index\tsentence1\tsentence2")
-    with pytest.raises(ValueError, match=r"line 3: 2 columns.*Correct the line: the leaderboard wants every row of a test set\."):
-        list(read(path, TASKS["RTE"], labelled=False, skip_bad=True))
+    assert "train.tsv: 1 rows left out" in capsys.readouterr().err
 
 
 def test_bad_files_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="--data"):
         list(read(tmp_path / "none.tsv", TASKS["RTE"]))
     (tmp_path / "empty.tsv").touch()
-    with pytest.raises(ValueError, match=r"empty\.tsv is empty"):
+    with pytest.raises(ValueError, match=r"empty\.tsv has no rows"):
         list(read(tmp_path / "empty.tsv", TASKS["RTE"]))
     with pytest.raises(ValueError, match="has no rows"):
         list(read(rte(tmp_path), TASKS["RTE"]))
+    with pytest.raises(ValueError, match=r"has no rows .* can be read: .*line 2"):
+        list(read(rte(tmp_path, "x"), TASKS["RTE"], skip_bad=True))
     with pytest.raises(ValueError, match="has no column 'sentence2'"):
         list(read(rte(tmp_path, header="index\tsentence1\tlabel"), TASKS["RTE"]))
     (tmp_path / "latin.tsv").write_bytes(b"sentence\tlabel\ncaf\xe9\t1\n")
@@ -110,7 +104,8 @@ def test_training_reads_what_scoring_reads(name, max_length, data_bin, tmp_path)
     write_task(tmp_path, name, rows=20)
     task, path = TASKS[name], tmp_path / name / "train.tsv"
     encoder = Encoder(Vocabulary(data_bin), max_length)
-    assert prepare(task, {"train": path}, tmp_path / "out", encoder, {}, skip_bad=False) == 20
+    claim(tmp_path / "out", "glue")
+    assert write_split(task, read(path, task), tmp_path / "out", "train", encoder) == 20
     flags = ["--task", "sentence_prediction_by_length", "--num-classes", str(len(task.labels) or 1), "--init-token", "0"]
     flags += ["--separator-token", "2", "--batch-size", "4", "--criterion", "sentence_prediction"]
     flags += ["--regression-target"] if task.regression else []
@@ -126,21 +121,6 @@ def test_training_reads_what_scoring_reads(name, max_length, data_bin, tmp_path)
         assert item["target"].flatten().tolist() == pytest.approx([example.target])
     ordered = [len(expected[i]) // 8 for i in dataset.ordered_indices()]
     assert ordered == sorted(ordered)
-
-
-def test_prepared_data_is_made_anew_only_when_something_changed(data_bin, tmp_path):
-    write_task(tmp_path, "RTE", rows=5)
-    path, out = tmp_path / "RTE" / "train.tsv", tmp_path / "out"
-
-    def prepared(**identity):
-        prepare(TASKS["RTE"], {"train": path}, out, Encoder(Vocabulary(data_bin), 64), identity, skip_bad=False)
-        return (out / "input0" / "train.bin").stat().st_mtime_ns
-
-    first = prepared(max_length=64)
-    assert prepared(max_length=64) == first
-    assert prepared(max_length=32) > first
-    path.write_text(path.read_text() + GOOD + "\n")
-    assert prepare(TASKS["RTE"], {"train": path}, out, Encoder(Vocabulary(data_bin), 64), {"max_length": 32}, False) == 6
 
 
 def test_metrics():

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairseq_posenc.finetuning.squad.reader import Question, read
-from fairseq_posenc.finetuning.squad.scorer import applied_threshold, exact, f1, normalise, score_v1, score_v2
+from fairseq_posenc.finetuning.squad_data import Question, read
+from fairseq_posenc.finetuning.squad_scores import applied_threshold, exact, f1, normalise, score_v1, score_v2
 
 GOLDEN = Path(__file__).resolve().parents[3] / "shared" / "golden" / "squad_eval.json"
 THRESHOLDS = ("0.3", "0.5", "0.8", "1.0")
@@ -128,14 +128,3 @@ def test_the_applied_threshold_gives_the_official_best_of_the_golden_file(golden
     assert scores["f1"] == pytest.approx(max(
         score_v2(questions, golden["predictions"], odds, threshold)["f1"] for threshold in [-1.0, *odds.values()]
     ), abs=1e-9)  # fmt: skip
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_odds_that_are_not_finite_are_named(value):
-    with pytest.raises(ValueError, match=r"the odds of 'b'.* are -?(nan|inf): not finite"):
-        applied_threshold([ask("a"), ask("b")], {"a": "x", "b": "y"}, {"a": 1.0, "b": value})
-
-
-def test_missing_predictions_are_named():
-    with pytest.raises(ValueError, match="1 questions have no prediction, the first of them 'b'"):
-        score_v2([ask("a", "x"), ask("b")], {"a": "x"})

@@ -22,9 +22,9 @@ def checkpoint(train):
 
 
 def scores(out):
-    """Of every task: what was measured."""
+    """The best score of each metric by task."""
     tasks = json.loads((out / "results.json").read_text())["tasks"]
-    return {name: task["best"]["scores"] for name, task in tasks.items()}
+    return {name: {row["metric"]: row["best"] for row in task["scores"]} for name, task in tasks.items()}
 
 
 @pytest.mark.parametrize("precision", ["", "--bf16"])
@@ -36,7 +36,7 @@ def test_glue(checkpoint, tmp_path, precision):
     assert cli.main(["glue", *files, "--tasks", "RTE,STS-B", "--predict", f"--train-flags={precision}", *FEW]) == 0
     found = scores(out)
     assert list(found) == ["RTE", "STS-B"]
-    assert all(math.isfinite(value) for task in found.values() for metrics in task.values() for value in metrics.values())
+    assert all(math.isfinite(value) for task in found.values() for value in task.values())
     assert len((out / "submission" / "RTE.tsv").read_text().splitlines()) == 13
 
 
@@ -45,4 +45,4 @@ def test_squad(checkpoint, tmp_path):
     files = ["--data", str(data), "--version", "2.0", "--checkpoint", str(checkpoint), "--out", str(out)]
     windows = ["--max-length", "40", "--doc-stride", "12", "--max-question-length", "16"]
     assert cli.main(["squad", *files, *windows, *FEW]) == 0
-    assert scores(out)["SQuAD-2.0"]["SQuAD-2.0"]["f1"] >= 0
+    assert scores(out)["SQuAD-2.0"]["f1"] >= 0

@@ -6,7 +6,7 @@ from step.conftest import configure, lines, train, watched  # noqa: F401 - fixtu
 from step.test_waiting import CASES
 
 from fairseq_posenc.families import expressions
-from fairseq_posenc.transformer import Encoder, EncoderConfig, Layout
+from fairseq_posenc.transformer import Encoder, EncoderConfig, Mask
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 ON_GPU = {"common.cpu": False, "distributed_training.distributed_world_size": 1}
@@ -40,11 +40,11 @@ def test_no_scheme_waits(name, backend):
     config = EncoderConfig(vocab_size=20, positions=expressions()[name], attention_backend=backend, **sizes)
     encoder = Encoder(config).to("cuda", torch.bfloat16)
     tokens = torch.randint(4, 20, (2, 16), device="cuda")
-    layout = Layout(torch.arange(16, device="cuda") >= torch.tensor([[16], [9]], device="cuda"))
+    mask = Mask(torch.arange(16, device="cuda") >= torch.tensor([[16], [9]], device="cuda"))
     for mode in ("default", "error"):  # the first time, libraries are loaded
         torch.cuda.set_sync_debug_mode(mode)
         try:
-            encoder(tokens, layout=layout).last.sum().backward()
+            encoder(tokens, mask=mask).last.sum().backward()
         finally:
             torch.cuda.set_sync_debug_mode("default")
 

@@ -8,13 +8,12 @@ from typing import Any
 import fairseq  # noqa: F401 - registers the plugin
 import pytest
 import torch
-from fairseq import options
+from fairseq import options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from finetuning.conftest import make_data_bin
 from finetuning.glue_files import write_task
 
 from fairseq_posenc.cli import main
-from fairseq_posenc.finetuning import training
 from fairseq_posenc.models.checkpoint import untrained, write
 
 SIZES = {"encoder-layers": 2, "encoder-embed-dim": 8, "encoder-ffn-embed-dim": 8, "encoder-attention-heads": 2}
@@ -38,7 +37,7 @@ def contents(data_bin) -> Callable[[str], dict[str, Any]]:
             parser = options.get_training_parser()
             cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, [str(data_bin), *flags]))
             path = data_bin / f"{arch}.pt"
-            write(path, untrained(cfg, training.build(cfg)))
+            write(path, untrained(cfg, tasks.setup_task(cfg.task).build_model(cfg.model)))
             made[arch] = torch.load(path, weights_only=False)
         return copy.deepcopy(made[arch])
 
@@ -71,7 +70,7 @@ def commands(data_bin, rte, tmp_path) -> dict[str, Callable[[Path], list[str]]]:
         "glue": lambda path: ["--data", str(rte), "--tasks", "RTE", *finetuning, str(path)],
         "squad": lambda path: ["--data", str(tmp_path), "--version", "1.1", *finetuning, str(path)],
         "export-hf": lambda path: [str(path), "--data", str(data_bin), "--out", out],
-        "plot": lambda path: [str(path), "--out", f"{out}.png"],
+        "analyze": lambda path: [str(path), "--only", "functions", "--out", out],
         "consolidate": lambda path: [str(path), "--out", f"{out}.pt"],
         "import-hf": released,
     }
@@ -89,7 +88,10 @@ def refusal(capsys, tmp_path) -> Callable[..., str]:
         assert message.startswith(f"fairseq-posenc {command}: "), said
         assert "Traceback" not in said
         written = {path.name for path in [*tmp_path.glob("out*/*"), *tmp_path.glob("out.*")]}
-        assert {name for name in written if not name.startswith(".lock")} <= {"manifest.json"}  # what prepare begins with
+        assert {name for name in written if not name.startswith(".lock")} <= {
+            "manifest.json",
+            "fairseq_posenc.json",
+        }  # what prepare begins with
         return message
 
     return refusal

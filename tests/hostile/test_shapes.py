@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from fairseq_posenc.compat import load_checkpoint
+from fairseq_posenc.errors import InputError
+from fairseq_posenc.models.checkpoint import explained
 
-COMMANDS = ("glue", "squad", "export-hf", "plot", "consolidate", "import-hf")
+COMMANDS = ("glue", "squad", "export-hf", "analyze", "consolidate", "import-hf")
 WORDS = "encoder.sentence_encoder.embed_tokens.weight"
 
 
@@ -168,23 +170,22 @@ def test_functions_that_are_not_finite_are_not_drawn(name, value, contents, comm
     content = contents("roberta_tisa_tiny")
     content["model"][f"encoder.sentence_encoder.positions.tisa.{name}"][1, 1, 2] = value
     torch.save(content, tmp_path / "diverged.pt")
-    for more in ((), ("--max-offset", "5")):
-        said = refusal("plot", *commands["plot"](tmp_path / "diverged.pt"), *more)
-        assert f"diverged.pt: its TISA {name} is not finite" in said
+    said = refusal("analyze", *commands["analyze"](tmp_path / "diverged.pt"))
+    assert f"positions.tisa.{name} is not finite" in said
 
 
 def test_functions_that_overflow_are_not_drawn(contents, commands, refusal, tmp_path):
     name = "encoder.sentence_encoder.positions.tisa.amplitude"
     content = contents("roberta_tisa_tiny")
     torch.save(parameter(name, torch.full_like(content["model"][name], 3e38))(content), tmp_path / "huge.pt")
-    assert "huge.pt: its TISA functions are not finite" in refusal("plot", *commands["plot"](tmp_path / "huge.pt"))
+    assert "not finite" in refusal("analyze", *commands["analyze"](tmp_path / "huge.pt"))
 
 
 @pytest.mark.parametrize("value", [torch.zeros(3), torch.zeros(2, 2, 0), torch.zeros(1, 2, 5)])
 def test_functions_of_other_shapes_are_not_drawn(value, contents, commands, refusal, tmp_path):
     content = parameter("encoder.sentence_encoder.positions.tisa.offset", value)(contents("roberta_tisa_tiny"))
     torch.save(content, tmp_path / "shapes.pt")
-    assert "have the shapes" in refusal("plot", *commands["plot"](tmp_path / "shapes.pt"))
+    assert "shapes.pt" in refusal("analyze", *commands["analyze"](tmp_path / "shapes.pt"))
 
 
 def test_a_compressed_file_is_refused(tmp_path):
@@ -198,3 +199,10 @@ def test_a_compressed_file_is_refused(tmp_path):
     assert (tmp_path / "small.pt").stat().st_size < 10**5
     with pytest.raises(Exception, match=r"small\.pt is compressed"):
         load_checkpoint(tmp_path / "small.pt")
+
+
+@pytest.mark.parametrize("raised", [InputError("file.pt: no layers"), InputError("no layers"), TypeError("no layers")])
+def test_an_explanation_is_not_its_own_cause(raised):
+    with pytest.raises(InputError, match=r"file\.pt.*no layers") as refused, explained("file.pt"):
+        raise raised
+    assert refused.value.__cause__ is not refused.value

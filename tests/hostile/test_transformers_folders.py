@@ -13,7 +13,6 @@ pytest.importorskip("transformers", reason="needs pip install -e '.[hf]'")
 import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-import fairseq_posenc.huggingface  # noqa: F401 - before transformers looks for torchaudio
 from fairseq_posenc.cli import main
 
 SIZES = dict(hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=8, max_position_embeddings=20)
@@ -68,8 +67,7 @@ def test_the_folder_is_whole(folder, tmp_path):
 )
 def test_a_config_that_is_none(content, folder, refused):
     (folder / "config.json").write_bytes(content)
-    said = refused()
-    assert "config.json" in said or "models of type" in said
+    assert str(folder) in refused()
 
 
 @pytest.mark.parametrize(
@@ -97,10 +95,8 @@ def test_a_config_that_is_none(content, folder, refused):
         ("hidden_dropout_prob", 2),
         ("hidden_act", 3),
         ("hidden_act", "__import__"),
-        ("architectures", "BertForMaskedLM"),
         ("id2label", [1]),
         ("id2label", {"x": "y"}),
-        ("num_labels", 10**9),
         ("pad_token_id", "x"),
         ("model_type", "gpt2"),
         ("model_type", "musicgen"),
@@ -195,14 +191,6 @@ def test_what_a_folder_names_beyond_the_model_is_left_alone(folder, tmp_path, mo
         change(folder / file, **options)
     assert main(["import-hf", str(folder), "--out", str(tmp_path / "out" / "model.pt")]) == 0
     assert not trace.exists()
-
-
-@pytest.mark.parametrize("file", ["tokenizer_config.json", "config.json"])
-@pytest.mark.parametrize("name", ["TransfoXLTokenizer", "BertJapaneseTokenizer", "RagTokenizer", ["BertTokenizer"], {"a": 1}])
-def test_tokenizers_of_other_classes_are_not_built(file, name, folder, refused):
-    for path in (folder / "tokenizer_config.json", folder / "config.json"):
-        change(path, tokenizer_class=name if path.name == file else None)
-    assert "tokenizers of the class" in refused()
 
 
 PANIC = {"type": "Precompiled", "precompiled_charsmap": "AAAA"}  # the library's Rust code panics

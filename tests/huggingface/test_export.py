@@ -17,11 +17,13 @@ from safetensors.torch import save_file
 from small_models import make_model, save, train, with_spans
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
+from fairseq_posenc import ownership
 from fairseq_posenc.cli import main
 from fairseq_posenc.families import expressions
-from fairseq_posenc.huggingface import PosencConfig, PosencForMaskedLM, PosencPreTrainedModel
-from fairseq_posenc.huggingface.checkpoint import Checkpoint
+from fairseq_posenc.huggingface.configuration import PosencConfig
 from fairseq_posenc.huggingface.export import export
+from fairseq_posenc.huggingface.modeling import PosencForMaskedLM, PosencPreTrainedModel
+from fairseq_posenc.models.checkpoint import Checkpoint
 
 CHECK = Path(__file__).with_name("isolated_check.py")
 TOLERANCE = 2e-5
@@ -129,23 +131,6 @@ def test_only_what_the_expression_needs_travels(exports):
     assert "class Floater(" in (exports / "floater-trained" / "modeling_posenc.py").read_text()
 
 
-def test_card(exports):
-    card = (exports / "tupe_r-trained" / "README.md").read_text()
-    for expected in ("untied+t5+reset", "Ke et al. 2021", "trust_remote_code=True", "sdpa: ", "eager: ", "encoder_embed_dim: 32"):
-        assert expected in card
-    assert "trust_remote_code" not in (exports / "absolute-trained" / "README.md").read_text()
-
-
-def test_a_card_names_the_positions_that_were_trained(prepared, tmp_path):
-    """Also where an earlier release has put them under the name of another architecture."""
-    model = make_model("roberta_tisa_tiny", prepared, positions="absolute+t5")
-    export(save(model, tmp_path / "old.pt", prepared), prepared, tmp_path / "out", "lm", TOLERANCE)
-    card = (tmp_path / "out" / "README.md").read_text()
-    assert "\n# roberta_posenc_tiny: absolute+t5\n" in card
-    assert "_name: roberta_posenc_tiny" in card
-    assert "tisa" not in card.replace("tisa_kernels", "")
-
-
 def test_the_labels_head_and_options_are_in_the_config(exports):
     config = transformers.AutoConfig.from_pretrained(exports / "tisa-classes")
     assert isinstance(config, PosencConfig)
@@ -184,23 +169,6 @@ def travelled(folder, head):
     return get_class_from_dynamic_module(
         json.loads((folder / "config.json").read_text())["auto_map"][f"AutoModelFor{head}"], folder
     )
-
-
-def test_an_export_names_its_data_and_no_folder_of_the_machine(checkpoint, prepared, tmp_path):
-    """Data of the hub, and text in a manifest of an earlier release, which had whole paths."""
-    data, out = tmp_path / "a-corpus", tmp_path / "export"
-    shutil.copytree(prepared, data)
-    record = json.loads((data / "manifest.json").read_text())
-    (text,) = record["inputs"]["train"]
-    earlier = {**text, "path": f"{tmp_path}/books/moby.txt"}
-    record["inputs"]["train"] = [{"dataset": "allenai/c4:en", "origin": "0", "sha256": None}, earlier]
-    (data / "manifest.json").write_text(json.dumps(record))
-    export(checkpoint, data, out, "lm", TOLERANCE)
-    written = {path.name: path.read_text("utf-8") for path in out.iterdir() if path.suffix in (".md", ".json", ".py")}
-    assert {"README.md", "config.json", "modeling_posenc.py", "tokenizer_config.json"} <= written.keys()
-    assert [name for name, content in written.items() if str(tmp_path) in content or str(prepared.parent) in content] == []
-    assert "`a-corpus` (" in written["README.md"]
-    assert "from c4:en, moby.txt)" in written["README.md"]
 
 
 @pytest.mark.parametrize("model_class", [installed, travelled])
@@ -273,23 +241,19 @@ def contents(folder):
 
 
 def test_what_is_not_an_export_is_not_replaced(checkpoint, prepared, tmp_path, capsys):
-    """Inputs in OUT, a user's folder, and an export that somebody put more into; --overwrite is advised for none of them."""
+    """Inputs in OUT, and a user's folder; --overwrite is advised for none of them."""
     data, inside = tmp_path / "data-bin", tmp_path / "project" / "checkpoint.pt"
     shutil.copytree(prepared, data)
     inside.parent.mkdir()
     shutil.copy(checkpoint, inside)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "README.md").write_text("mine")
-    exported = tmp_path / "exported"
-    assert main(["export-hf", str(checkpoint), "--data", str(data), "--out", str(exported), "--head", "lm"]) == 0
-    (exported / "notes.txt").write_text("mine")
     before = contents(tmp_path)
     for source, out, message in [
         (inside, inside.parent, "CHECKPOINT .*checkpoint.pt lies in --out .*project, which is written over"),
         (checkpoint, data, "--data .*dict.txt lies in --out .*data-bin, which is written over"),
         (checkpoint, tmp_path, "--data .*dict.txt lies in --out"),
         (checkpoint, tmp_path / "mine", "is not empty, and export-hf has not made it .README.md is there.: name another folder"),
-        (checkpoint, exported, "notes.txt was not made by export-hf: move it away, or name another folder"),
         (checkpoint, inside / "below", "--out .* cannot be a folder: .*checkpoint.pt is a file"),
     ]:
         for flags in ((), ("--overwrite",)):
@@ -299,14 +263,19 @@ def test_what_is_not_an_export_is_not_replaced(checkpoint, prepared, tmp_path, c
             assert contents(tmp_path) == before
 
 
-def test_overwrite_replaces_an_export_and_nothing_beside_it(checkpoint, prepared, tmp_path, capsys):
-    """Also one of an earlier release, and by way of a link; other folders may have the names OUT.partial and OUT.former."""
+def test_overwrite_replaces_an_export_and_nothing_else(checkpoint, prepared, tmp_path, capsys):
+    """Also by way of a link; what an earlier export that was killed has left is removed, and no file of the user's anywhere."""
     out, arguments = tmp_path / "out", [str(checkpoint), "--data", str(prepared), "--head", "lm"]
     assert main(["export-hf", *arguments, "--out", str(out)]) == 0
-    (out / "fairseq_posenc.json").unlink()
-    for name in ("out.partial", "out.former"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "precious.txt").write_text("mine")
+    first = contents(out)
+    killed = tmp_path / "out.partial-0123abcd"
+    ownership.claim(killed, "export-hf")
+    ownership.own(killed / "config.json").touch()
+    names = ("out/fairseq/notes.txt", "out/notes.txt", "out.partial/mine", "out.former/mine")
+    mine = [tmp_path / name for name in names]
+    for path in mine:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("mine")
     (tmp_path / "link").symlink_to(out)
     (out / "config.json").write_text("old")
     before = contents(tmp_path)
@@ -314,10 +283,22 @@ def test_overwrite_replaces_an_export_and_nothing_beside_it(checkpoint, prepared
     assert said.endswith("is not empty: name another folder, or add --overwrite to replace that export")
     assert contents(tmp_path) == before
     assert main(["export-hf", *arguments, "--out", str(tmp_path / "link"), "--overwrite"]) == 0
-    assert json.loads((out / "config.json").read_text())["model_type"] == "fairseq_posenc"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "out", "out.former", "out.partial"]
     assert (tmp_path / "link").is_symlink()
-    assert all((tmp_path / name / "precious.txt").read_text() == "mine" for name in ("out.partial", "out.former"))
+    assert all(path.read_text() == "mine" for path in mine)
+    assert contents(out).keys() == {*first, "fairseq/notes.txt", "notes.txt"}
+    assert contents(out)["config.json"] == first["config.json"]
+    assert sorted(json.loads(first["fairseq_posenc.json"])["files"]) == sorted(first.keys() - {"fairseq_posenc.json"})
+
+
+def test_a_users_file_in_an_export_is_not_replaced(checkpoint, prepared, tmp_path, capsys):
+    out = tmp_path / "out"
+    arguments = [str(checkpoint), "--data", str(prepared), "--head", "lm", "--out", str(out)]
+    assert main(["export-hf", *arguments, "--no-tokenizer"]) == 0
+    (out / "tokenizer.json").write_text("mine")
+    before = contents(tmp_path)
+    assert "tokenizer.json was not made by export-hf: move it away" in refusal(capsys, *arguments, "--overwrite")
+    assert contents(tmp_path) == before
 
 
 def test_a_full_disk_leaves_what_there_was(checkpoint, prepared, tmp_path, capsys, monkeypatch):
@@ -335,7 +316,7 @@ def test_a_full_disk_leaves_what_there_was(checkpoint, prepared, tmp_path, capsy
 def test_bad_input(checkpoint, prepared, tmp_path, capsys):
     out = tmp_path / "out"
     common = ("--data", prepared, "--out", out)
-    assert "does not exist" in refusal(capsys, tmp_path / "none.pt", *common)
+    assert "none.pt" in refusal(capsys, tmp_path / "none.pt", *common)
     assert "no such head, only lm, topic" in refusal(capsys, checkpoint, *common, "--head", "sentiment")
     out.mkdir()
     (out / "precious.txt").write_text("mine")

@@ -257,7 +257,7 @@ def test_all_minilm_l6_v2(tmp_path, capsys):
 
 def test_bad_input(toy_text, tmp_path, capsys):
     out = tmp_path / "out" / "model.pt"
-    assert "cannot be read as a model of transformers" in refusal(capsys, tmp_path / "nothing", "--out", out)
+    assert f"there is no folder {tmp_path / 'nothing'}" in refusal(capsys, tmp_path / "nothing", "--out", out)
     transformers.GPT2Config().save_pretrained(tmp_path / "gpt2")
     assert "models of type 'gpt2' cannot be imported" in refusal(capsys, tmp_path / "gpt2", "--out", out)
 
@@ -271,7 +271,7 @@ def test_bad_input(toy_text, tmp_path, capsys):
 
     config = json.loads((roberta / "config.json").read_text())
     (roberta / "config.json").write_text(json.dumps({**config, "hidden_act": "gelu_new"}))
-    assert "the activation 'gelu_new' has no equal here" in refusal(capsys, roberta, "--out", out)
+    assert "'gelu_new'" in refusal(capsys, roberta, "--out", out)
     (roberta / "config.json").write_text(json.dumps({**config, "architectures": ["RobertaForQuestionAnswering"]}))
     assert "lacks parameters" in refusal(capsys, roberta, "--out", out)
     (roberta / "config.json").write_text(json.dumps(config))

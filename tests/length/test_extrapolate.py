@@ -8,21 +8,21 @@ import torch
 from commands import status_of
 from torch.nn import functional as F
 
+from fairseq_posenc.analysis import losses
+from fairseq_posenc.analysis.extrapolate import _model
 from fairseq_posenc.cli import main
 from fairseq_posenc.errors import InputError
-from fairseq_posenc.length import losses
-from fairseq_posenc.length.extrapolate import _model
-from fairseq_posenc.models.pretrained import Pretrained
+from fairseq_posenc.models.checkpoint import Checkpoint
 
 FLAGS = ["--lengths", "16,40", "--tokens", "300"]
 
 
 @pytest.mark.parametrize("n", [16, 40])
 def test_the_loss_is_that_of_each_sequence_alone(checkpoint, data, n):
-    pretrained = Pretrained(checkpoint("roberta_t5_tiny"), data)
-    model, dictionary = pretrained.model(), pretrained.vocabulary.dictionary
-    text = losses.read(data, dictionary, 300, 40)
-    assert len(text.tokens) == 7 * 39  # whole sequences of the longest
+    pretrained = Checkpoint(checkpoint("roberta_t5_tiny"), data)
+    model, dictionary = pretrained.model, pretrained.vocabulary.dictionary
+    text = losses.read(pretrained, data, 300, 40)
+    assert len(text.tokens) == 300
     assert torch.equal(text.inputs[~text.asked], text.tokens[~text.asked])
     assert 0.6 < text.inputs[text.asked].eq(dictionary.index("<mask>")).float().mean() < 0.95
     found = losses.measure(model, text, n)
@@ -44,7 +44,11 @@ def test_the_loss_is_that_of_each_sequence_alone(checkpoint, data, n):
     for part in found["parts"]:
         own = [loss for loss, place in zip(expected, places, strict=True) if part["from"] <= place <= part["to"]]
         assert part["predicted"] == len(own)
-        assert (part["loss"] is None) if not own else part["loss"] == pytest.approx(sum(own) / len(own), abs=1e-5)
+        if own:
+            assert part["loss"] == pytest.approx(sum(own) / len(own), abs=1e-5)
+            assert part["error"] == pytest.approx(torch.tensor(own).std(correction=0).item() / len(own) ** 0.5, abs=1e-5)
+        else:
+            assert (part["loss"], part["error"]) == (None, None)
 
 
 def test_the_command_resumes(checkpoint, data, tmp_path, capsys, monkeypatch):
@@ -55,7 +59,7 @@ def test_the_command_resumes(checkpoint, data, tmp_path, capsys, monkeypatch):
     assert (tmp_path / "out/results.md").read_text("utf-8") == table
     found = json.loads((tmp_path / "out/results.json").read_text())
     assert [each["length"] for each in found["lengths"]] == [16, 40]
-    assert (found["pretrained_on"], found["tokens"]) == (16, 273)
+    assert (found["pretrained_on"], found["tokens"]) == (16, 300)
     assert (tmp_path / "out/extrapolation.png").stat().st_size > 10_000
     monkeypatch.setattr(losses, "measure", lambda *_: pytest.fail("it is done already"))
     assert main(command) == 0
@@ -64,8 +68,8 @@ def test_the_command_resumes(checkpoint, data, tmp_path, capsys, monkeypatch):
 
 
 def test_an_extension_of_rope_acts_without_training(checkpoint, data):
-    pretrained = Pretrained(checkpoint("roberta_rope_tiny"), data)
-    text = losses.read(data, pretrained.vocabulary.dictionary, 40, 40)
+    pretrained = Checkpoint(checkpoint("roberta_rope_tiny"), data)
+    text = losses.read(pretrained, data, 40, 40)
     plain, stretched = (_model(pretrained, changes, 40) for changes in ({}, {"rope_type": "linear", "rope_factor": 2.0}))
     assert losses.measure(stretched, text, 40)["loss"] != losses.measure(plain, text, 40)["loss"]
     with torch.no_grad():
@@ -97,11 +101,11 @@ def test_what_cannot_be_measured_is_refused(arch, flags, said, checkpoint, data,
 
 
 def test_learned_positions_are_measured_as_far_as_they_reach(checkpoint, data):
-    pretrained = Pretrained(checkpoint("roberta_absolute_tiny", max_positions=40), data)
+    pretrained = Checkpoint(checkpoint("roberta_absolute_tiny", max_positions=40), data)
     assert _model(pretrained, {}, 40)
     with pytest.raises(InputError, match="learned 40 positions"):
         _model(pretrained, {}, 41)
-    grown = Pretrained(checkpoint("roberta_deberta_tiny", mask_decoder_steps=2, max_relative_position=8), data)
+    grown = Checkpoint(checkpoint("roberta_deberta_tiny", mask_decoder_steps=2, max_relative_position=8), data)
     with pytest.raises(InputError, match=r"learned 16 positions .*the enhanced mask decoder"):
         _model(grown, {}, 17)
 

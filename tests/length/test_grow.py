@@ -4,7 +4,7 @@ import pytest
 import torch
 from commands import status_of
 
-from fairseq_posenc.models.checkpoint import Trained
+from fairseq_posenc.models.checkpoint import Checkpoint
 from fairseq_posenc.schemes import REGISTRY, Positions, Settings
 
 PREFIX = "encoder.sentence_encoder.positions."
@@ -35,7 +35,7 @@ def test_rows_are_repeated_and_the_beginning_gives_the_same(name, table, checkpo
     assert grow(path, tmp_path / "long.pt", "--max-positions", "40") == 0
     assert "--max-positions 40 --tokens-per-sample 40" in capsys.readouterr().out
     assert path.read_bytes() == before
-    short, long = Trained(path), Trained(tmp_path / "long.pt")
+    short, long = Checkpoint(path), Checkpoint(tmp_path / "long.pt")
     assert [name for name, value in short.state.items() if not torch.equal(value, long.state[name])] == [PREFIX + table]
     old, new = short.state[PREFIX + table], long.state[PREFIX + table]
     assert len(new) == 40
@@ -45,13 +45,13 @@ def test_rows_are_repeated_and_the_beginning_gives_the_same(name, table, checkpo
     tokens[:, 0] = 0
     torch.testing.assert_close(long.encoder()(tokens[:, :16]).last, short.encoder()(tokens[:, :16]).last)
     assert long.encoder()(tokens).last.isfinite().all()
-    assert long.content["last_optimizer_state"] is None
+    assert torch.load(tmp_path / "long.pt", weights_only=False)["last_optimizer_state"] is None
 
 
 def test_rows_lie_on_the_lines_between_the_old_ones(checkpoint, tmp_path):
     path = checkpoint("roberta_absolute_tiny")
     assert grow(path, tmp_path / "long.pt", "--max-positions", "31", "--method", "interpolate") == 0
-    old, new = (Trained(file).state[f"{PREFIX}absolute.weight"] for file in (path, tmp_path / "long.pt"))
+    old, new = (Checkpoint(file).state[f"{PREFIX}absolute.weight"] for file in (path, tmp_path / "long.pt"))
     torch.testing.assert_close(new[::2], old)
     torch.testing.assert_close(new[1::2], (old[1:] + old[:-1]) / 2)
 
@@ -59,11 +59,21 @@ def test_rows_lie_on_the_lines_between_the_old_ones(checkpoint, tmp_path):
 def test_positions_of_deberta_s_mask_decoder_grow_too(checkpoint, tmp_path):
     path = checkpoint("roberta_deberta_tiny", mask_decoder_steps=2, max_relative_position=8)
     assert grow(path, tmp_path / "long.pt", "--max-positions", "40") == 0
-    state = Trained(tmp_path / "long.pt").state
+    state = Checkpoint(tmp_path / "long.pt").state
     assert torch.equal(
-        state["encoder.sentence_encoder.mask_positions.weight"][16:32], Trained(path).encoder().mask_positions.weight
+        state["encoder.sentence_encoder.mask_positions.weight"][16:32], Checkpoint(path).encoder().mask_positions.weight
     )
-    assert Trained(tmp_path / "long.pt").encoder().config.max_positions == 40
+    assert Checkpoint(tmp_path / "long.pt").encoder().config.max_positions == 40
+
+
+def test_a_model_that_has_diverged_does_not_grow(checkpoint, tmp_path, capsys):
+    path = checkpoint("roberta_absolute_tiny")
+    content = torch.load(path, weights_only=True)
+    content["model"]["encoder.sentence_encoder.layers.0.fc1.bias"][3] = float("nan")
+    torch.save(content, path)
+    assert grow(path, tmp_path / "long.pt", "--max-positions", "40") == 2
+    assert f"{path}: its encoder.sentence_encoder.layers.0.fc1.bias is not finite" in capsys.readouterr().err
+    assert not (tmp_path / "long.pt").exists()
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from test_roberta import Task, build
 from fairseq_posenc.catalogue.build import count
 from fairseq_posenc.families import ALBERT, architectures, expressions
 from fairseq_posenc.models.albert import PosencAlbertModel
-from fairseq_posenc.models.checkpoint import Trained, untrained, write
-from fairseq_posenc.models.options import complete, encoder_config
+from fairseq_posenc.models.checkpoint import Checkpoint, untrained, write
+from fairseq_posenc.models.options import complete, complete_new, encoder_config
 from fairseq_posenc.transformer import Encoder
 
 TINY = dict(max_positions=24, encoder_layers=3, encoder_embed_dim=32, encoder_ffn_embed_dim=48, encoder_attention_heads=4)
@@ -35,7 +35,7 @@ def test_positions_of_the_base_size(name, parameters):
 
 def test_the_neutral_architecture_is_an_albert_too(configure):
     model = configure("data", ALBERT.model, "--positions", "t5", "--embedding-size", 8).model
-    PosencAlbertModel.complete_new(model, ALBERT.model, None)
+    complete_new(model, ALBERT.model, None)
     expected = dict(encoder_layer_groups=1, embedding_size=8, activation_fn="gelu_accurate", dropout=0.0, layer_norm_eps=1e-12)
     assert {name: model[name] if name != "activation_fn" else str(model[name]) for name in expected} == expected
 
@@ -71,14 +71,14 @@ def test_a_checkpoint_is_read_back_and_its_sizes_are_checked(tmp_path):
     tokens = torch.tensor([[0, 7, 9, 2]])
     with torch.no_grad():
         expected = model.encoder.sentence_encoder(tokens)["encoder_out"][0][:, 0]
-        torch.testing.assert_close(Trained(path).encoder()(tokens).last[0], expected)
+        torch.testing.assert_close(Checkpoint(path).encoder()(tokens).last[0], expected)
     for name, value, said in [
-        ("encoder_layer_groups", 3, "encoder_layer_groups is 3: by its parameters it is 1"),
-        ("encoder_layer_groups", 0, "encoder_layers is 3: by its parameters it is 1"),
-        ("embedding_size", 16, "embedding_size is 16: by its parameters it is 32"),
+        ("encoder_layer_groups", 3, "encoder_layer_groups = 3, and its parameters 1"),
+        ("encoder_layer_groups", 0, "encoder_layers = 3, and its parameters 1"),
+        ("embedding_size", 16, "embedding_size = 16, and its parameters 32"),
     ]:
         content["cfg"]["model"] |= {name: value}
         write(path, content)
         with pytest.raises(ValueError, match=said):
-            Trained(path).encoder()
+            Checkpoint(path).encoder()
         content["cfg"]["model"] |= dict(encoder_layer_groups=1, embedding_size=32)

@@ -13,12 +13,13 @@ from fairseq.trainer import Trainer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lines import write_databin
+from omegaconf import open_dict
 
 from fairseq_posenc.compat.blocks import Blocks, Pieces
 from fairseq_posenc.errors import Refused
 from fairseq_posenc.families import expressions
 from fairseq_posenc.models.options import reach
-from fairseq_posenc.tasks.reach import ReachTask
+from fairseq_posenc.tasks.packing import PackingTask
 
 LENGTHS = [5, 3, 40, 7, 16, 15, 1, 31, 46, 2, 9, 200, 14, 3, 30, 1, 16, 8]  # of lines; blocks have 15 tokens after <s>
 
@@ -138,7 +139,7 @@ def test_what_is_read_ahead_are_lines():
     assert lines.asked == {1, 2}
 
 
-class Rows(ReachTask):
+class Rows(PackingTask):
     """A task whose rows are as they are."""
 
     source_dictionary = target_dictionary = Dictionary()
@@ -147,13 +148,15 @@ class Rows(ReachTask):
 @pytest.mark.parametrize(("arch", "accepted"), [("roberta_m4m_tiny", False), ("roberta_tisa_tiny", True)])
 def test_rows_beyond_a_table_are_refused(arch, accepted, data, configure):
     cfg = configure(data, arch)
+    with open_dict(cfg.task):
+        cfg.task.pack_examples = 0
     task = Rows(cfg.task)
     model = task.build_model(cfg.model)
     assert (reach(model.encoder.sentence_encoder) > 16) == accepted
     assert model.max_positions() > 10**5  # or fairseq would leave longer rows out
-    task.require_reach(np.array([3, 16]), "train")
+    task.require_length(np.array([3, 16]), "train")
     if accepted:
-        task.require_reach(np.array([3, 17]), "train")
+        task.require_length(np.array([3, 17]), "train")
     else:
         with pytest.raises(Refused, match=r"a row of train has 17 tokens, and the model has 16 positions.*--max-positions"):
-            task.require_reach(np.array([3, 17]), "train")
+            task.require_length(np.array([3, 17]), "train")

@@ -87,7 +87,7 @@ def defaults(folder):
 
 
 @pytest.fixture
-def said(folder, defaults, capsys):
+def said(folder, defaults, capsys, as_program):
     """``said(program, checkpoint, section={option: value})``: what the program says before it ends with status 2."""
 
     def said(program, checkpoint, **changes):
@@ -114,7 +114,7 @@ def said(folder, defaults, capsys):
         ("missing.pt", "Model file not found: {file}"),
         ("half.pt", "{file} cannot be read as a checkpoint: it is truncated"),
         ("hostile.pt", "{file} asks for posix.system"),
-        ("list.pt", "{file}: its configuration describes no model"),
+        ("list.pt", "{file} is not a checkpoint"),
     ],
 )
 def test_a_file_that_is_no_checkpoint(program, checkpoint, message, said, folder):

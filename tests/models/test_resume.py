@@ -2,19 +2,22 @@
 
 import copy
 import math
+import shutil
 from argparse import Namespace
 
 import pytest
 import torch
-from fairseq import tasks
+from fairseq import checkpoint_utils, tasks
+from fairseq.data import Dictionary
 from fairseq.trainer import Trainer
 from lines import write_databin
 
-from fairseq_posenc.errors import Refused
+from fairseq_posenc.errors import InputError, Refused
 from fairseq_posenc.families import expressions
 from fairseq_posenc.models.config import ENCODER_OPTIONS
-from fairseq_posenc.models.options import complete, differences
+from fairseq_posenc.models.options import complete, differences, encoder_config, record
 from fairseq_posenc.schemes import option_fields
+from fairseq_posenc.transformer import build_positions
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +85,6 @@ def test_another_model_is_refused(before, after, differing, saved, trainer):
         ("roberta_tisa_tiny", "roberta_posenc_tiny --positions tisa --tisa-kernels 5 --position-share-heads false"),
         ("roberta_tisa_tiny --max-positions 64", "roberta_tisa_tiny"),  # which learns no table of them
         ("roberta_m4_tiny", "roberta_m4_tiny --max-relative-position 15"),
-        ("roberta_tisa_tiny --positions absolute+t5", "roberta_posenc_tiny --positions absolute+t5"),  # of an earlier release
     ],
 )
 def test_the_same_model_goes_on(before, after, saved, trainer):
@@ -100,20 +102,66 @@ def test_another_model_may_start_from_the_weights(saved, trainer):
     assert started.load_checkpoint(path, reset_optimizer=True) is not None
 
 
-def test_options_that_had_no_effect_when_it_was_trained_do_not_matter(saved, trainer):
-    path = saved("roberta_alibi_tiny")
-    content = torch.load(path, weights_only=True)
-    content["cfg"]["model"] |= {"shaw_terms": "keys", "positions": None}  # the architecture says it
-    torch.save(content, path)
-    assert trainer("roberta_alibi_tiny").load_checkpoint(path) is not None
-
-
 @pytest.mark.parametrize("change", [{"cfg": None}, {"cfg": {"model": {"_name": "transformer_lm"}, "task": {}}}])
 def test_a_file_that_does_not_say_which_model_it_holds_is_refused(change, saved, trainer):
     path = saved("roberta_alibi_tiny")
     torch.save({**torch.load(path, weights_only=True), **change}, path)
     with pytest.raises(Refused, match="does not say which model it holds"):
         trainer("roberta_alibi_tiny").load_checkpoint(path)
+
+
+@pytest.fixture
+def other_data(data, tmp_path):
+    """The same data, whose dictionary has the same symbols in another order."""
+    folder = shutil.copytree(data, tmp_path / "other")
+    (folder / "dict.txt").write_text("".join(reversed((data / "dict.txt").read_text().splitlines(keepends=True))))
+    return folder
+
+
+def test_another_vocabulary_of_the_same_size_is_refused(saved, trainer, configure, other_data):
+    path = saved("roberta_tisa_tiny")
+    cfg = configure(other_data, "roberta_tisa_tiny")
+    task = tasks.setup_task(cfg.task)
+    other = Trainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
+    for finetune_from_model in (None, path):
+        cfg.checkpoint.finetune_from_model = finetune_from_model
+        with pytest.raises(Refused, match=rf"{path}.*vocabulary.*{other_data}.*dictionary"):
+            other.load_checkpoint(path, reset_optimizer=True)
+    with pytest.raises(InputError, match=rf"{path}.*vocabulary.*dictionary"):
+        checkpoint_utils.load_model_ensemble_and_task([path], arg_overrides={"data": str(other_data)})
+    assert checkpoint_utils.load_model_ensemble_and_task([path]) is not None
+
+
+def test_another_tokenizer_is_refused(saved, trainer, data):
+    tokenizer = data / "sentencepiece.model"
+    tokenizer.write_bytes(b"one")
+    path = saved("roberta_tisa_tiny")
+    tokenizer.write_bytes(b"another")
+    with pytest.raises(Refused, match=r"vocabulary.*sentencepiece\.model"):
+        trainer("roberta_tisa_tiny").load_checkpoint(path)
+    tokenizer.unlink()  # where text is not cut any more, it does not matter
+    assert trainer("roberta_tisa_tiny").load_checkpoint(path) is not None
+
+
+def test_other_sizes_are_named(saved, trainer):
+    path = saved("roberta_tisa_tiny")
+    started = trainer("roberta_tisa_tiny", "--encoder-ffn-embed-dim", 24, "--finetune-from-model", path)
+    with pytest.raises(Refused, match=rf"{path}.*--encoder-ffn-embed-dim 16 there, 24 here"):
+        started.load_checkpoint(path, reset_optimizer=True)
+
+
+@pytest.mark.parametrize(
+    "history",
+    [{"num_updates": 3}, {"num_updates": 3, "lr_scheduler_state": {"best": {}}}, {"num_updates": 3, "lr_scheduler_state": 1}],
+    ids=str,
+)
+def test_a_damaged_history_is_named(history, saved, trainer):
+    path = saved("roberta_tisa_tiny")
+    content = torch.load(path, weights_only=True)
+    kept = {name: value for name, value in content["optimizer_history"][-1].items() if name.endswith("_name")}
+    torch.save({**content, "optimizer_history": [kept | history]}, path)
+    with pytest.raises(InputError, match=rf"{path} is not a checkpoint"):
+        trainer("roberta_tisa_tiny").load_checkpoint(path)
 
 
 def test_a_damaged_file_is_left_to_what_loads_it(tmp_path, trainer):
@@ -166,11 +214,14 @@ def neighbour(value, limits):
 @pytest.mark.parametrize("name", expressions())
 def test_the_options_of_the_schemes_in_use_decide(name):
     model = complete(Namespace(positions=expressions()[name], encoder_embed_dim=24), None)
+    with torch.device("meta"):
+        positions = build_positions(encoder_config(model, Dictionary()))
+    record(model, positions)
     for option, declared in option_fields().items():
         other = copy.deepcopy(model)
         if option in CHANGED:
-            other[option] = CHANGED[option]
-            assert differences(model, other).keys() <= {option}  # none where it means nothing, or is what the scheme does anyway
+            other[option] = CHANGED[option] if option in positions.effective_options else None
+            assert differences(model, other).keys() <= {option}  # none where it is what the scheme does anyway
         elif model[option] is not None:
             choices = [choice for choice in declared.metadata.get("choices", ()) if choice != model[option]]
             truth = {"true": "false", "false": "true"}.get(model[option]) if declared.type is bool else None

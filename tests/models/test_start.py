@@ -14,6 +14,8 @@ from fairseq_posenc.models import config
 from fairseq_posenc.models.roberta import PosencRobertaModel
 from fairseq_posenc.schemes import option_fields
 
+pytestmark = pytest.mark.usefixtures("as_program")
+
 
 def start(cfg):
     """Start as fairseq's commands do; returns the configuration that training gets."""
@@ -142,17 +144,15 @@ def test_an_architecture_of_the_users_own_may_have_any_positions(configure, monk
     assert start(configure("data", "mine")).model.positions == "absolute"
 
 
+def test_checkpoints_record_data_paths_that_resolve_from_another_folder(configure, tmp_path, monkeypatch):
+    (tmp_path / "a").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert start(configure("a:missing", "roberta_tisa_tiny")).task.data == f"{tmp_path}/a:missing"
+
+
 def test_models_of_others_are_left_alone(configure):
     cfg = configure("data", "roberta_base")
     assert start(cfg).model == cfg.model
-
-
-def test_checkpoints_of_older_releases_may_have_options_of_other_schemes(configure):
-    """The model is the one that was trained; new training with such options is refused."""
-    model = configure("data", "roberta_tisa_tiny", "--shaw-terms", "keys", "--max-relative-position", 4).model
-    built = PosencRobertaModel.build_model(model, Task())
-    assert built.encoder.sentence_encoder.config.position_options == {"tisa_kernels": 5}
-    assert built.args.shaw_terms is None
 
 
 @pytest.mark.parametrize(

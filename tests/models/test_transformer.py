@@ -14,10 +14,10 @@ from omegaconf import OmegaConf
 
 from fairseq_posenc.compat import loading
 from fairseq_posenc.errors import InputError
-from fairseq_posenc.models.checkpoint import Trained, untrained, write
+from fairseq_posenc.models.checkpoint import Checkpoint, untrained, write
 from fairseq_posenc.models.options import dictionary_of
-from fairseq_posenc.models.resume import refusal
-from fairseq_posenc.models.start import complete_and_check
+from fairseq_posenc.models.resume import compared
+from fairseq_posenc.pipeline.checks import model_is_complete
 
 SYMBOLS, PAD, EOS = 30, 1, 2
 SIZES = dict(
@@ -139,7 +139,7 @@ def start(arch: str, **options) -> None:
     model = OmegaConf.structured(MODEL_DATACLASS_REGISTRY[ARCH_MODEL_NAME_REGISTRY[arch]](**options))
     OmegaConf.set_struct(model, False)
     model._name = arch
-    complete_and_check(OmegaConf.create({"model": model, "task": OmegaConf.structured(TranslationConfig())}))
+    model_is_complete(OmegaConf.create({"model": model, "task": OmegaConf.structured(TranslationConfig())}))
 
 
 @pytest.mark.parametrize(
@@ -185,12 +185,12 @@ def test_a_checkpoint_of_an_encoder_is_refused(weights_only):
     content = {"cfg": {"model": {"_name": "roberta_shaw_tiny"}, "task": {}}}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loading, "peek", lambda path: content)
-        found = refusal("encoder.pt", model, weights_only)
+        found, _ = compared("encoder.pt", model, task(), weights_only)
         assert found.startswith(
             "encoder.pt holds a model of the architecture roberta_shaw_tiny, and one of transformer_shaw_tiny"
         )
         content["cfg"]["model"] = {**SIZES, "_name": "transformer_shaw_tiny", "max_relative_position": 2}
-        found = refusal("other.pt", model, weights_only)
+        found, _ = compared("other.pt", model, task(), weights_only)
         assert found is None if weights_only else "--max-relative-position 2 there, 1023 here" in found
 
 
@@ -200,4 +200,4 @@ def test_what_takes_encoders_refuses_a_decoder(arch, tmp_path):
     path, cfg = tmp_path / "checkpoint.pt", OmegaConf.create({"model": {"_name": arch}, "task": {"_name": "translation"}})
     write(path, untrained(cfg, SimpleNamespace(state_dict=lambda: {"decoder.embed_tokens.weight": torch.zeros(8, 4)})))
     with pytest.raises(InputError, match=f"of the architecture '{arch}', which has a decoder"):
-        Trained(path)
+        Checkpoint(path)

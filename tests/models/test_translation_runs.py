@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
+from commands import environment
 
 from fairseq_posenc.compat import load_checkpoint
 
 pytestmark = pytest.mark.slow
+PROGRAMS = environment(PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
 EXAMPLES = Path(__file__).parents[2] / "examples" / "translation"
 
 TRAINING = [
@@ -64,6 +70,18 @@ def trained(languages, tmp_path_factory, run) -> Path:
 def test_shaw_learns_to_reverse(flags, trained, languages, run):
     output = run("fairseq-generate", languages / "reverse", "--path", trained / "checkpoint_last.pt", "--cpu", *flags).stdout
     assert accuracy(output) > 0.95
+
+
+def test_the_documented_command_gives_fairseqs_own_bleu(trained, languages, run, tmp_path):
+    flags = ("--beam", "2", "--lenpen", "0.6", "--scoring", "sacrebleu", "--cpu")
+    output = run("fairseq-generate", languages / "reverse", "--path", trained / "checkpoint_last.pt", *flags).stdout
+    (tmp_path / "generated.txt").write_text(output)
+    (tmp_path / "text").mkdir()
+    shutil.copy(languages / "test.reverse.tgt", tmp_path / "text" / "test.de")
+    (command,) = re.findall(r"^grep \^H.*sacrebleu.*$", (EXAMPLES / "README.md").read_text("utf-8"), re.M)
+    score = ["bash", "-c", f"{command} -b -w 2"]
+    scored = subprocess.run(score, cwd=tmp_path, check=True, capture_output=True, text=True, env=PROGRAMS)
+    assert f"BLEU = {scored.stdout.strip()} " in output
 
 
 @pytest.mark.parametrize("task", ["reverse", "copy"])

@@ -1,80 +1,91 @@
 """Grids: resumable, and never a result of another configuration."""
 
 import json
-from typing import Annotated
+import sys
+import threading
 
 import pytest
-from pydantic import Field, TypeAdapter
-from typing_extensions import TypedDict
 
-from fairseq_posenc.finetuning.report import RECORDS
+from fairseq_posenc.errors import InputError
+from fairseq_posenc.ownership import claim
 from fairseq_posenc.runs import grid
-from fairseq_posenc.runs.grid import Cell, Diverged, DivergedRun, FinishedRun, ResultFiles
+from fairseq_posenc.runs.grid import Cell, Diverged, Failures, finished
 from fairseq_posenc.runs.statistics import by, spread
 
 
 def cells(lrs=(1.0, 2.0), needs=(), **configuration):
     keys = [{"task": "RTE", "lr": lr, "seed": seed} for lr in lrs for seed in (1, 2)]
-    return [Cell(key, {"epochs": 3, **configuration}, needs) for key in keys]
+    return [Cell(key, {"epochs": 3, **configuration}, needs=needs, temporary=["checkpoint_last.pt"]) for key in keys]
 
 
-def run_grid(cells, out, run, **flags):
-    return grid.run_grid(cells, out, run, RECORDS, **flags)
+def run_grid(cells, out, run, **options):
+    claim(out, "glue")
+    return grid.run_grid(cells, out, run, **options)
 
 
 class Recorder:
-    """Runs a cell by noting it; stops like a killed process at the one given."""
+    """Runs a cell by noting it; raises an error at the one given."""
 
-    def __init__(self, stop_at=None, diverges=()):
-        self.done = []
-        self.stop_at = stop_at
-        self.diverges = diverges
+    def __init__(self, stop_at=None, error=KeyboardInterrupt, diverges=()):
+        self.done, self.stop_at, self.error, self.diverges = [], stop_at, error, diverges
 
     def __call__(self, cell, folder, progress):
         if len(self.done) == self.stop_at:
-            raise KeyboardInterrupt
+            self.stop_at = None
+            raise self.error
         lr, seed = cell.key["lr"], cell.key["seed"]
         self.done.append((lr, seed))
-        progress("half done")
+        progress("half done", 0.5)
         (folder / "checkpoint_last.pt").write_text("model")
         if lr in self.diverges:
             raise Diverged("gradients are Nan/Inf")
-        return {"scores": {"RTE": {"accuracy": 10 * lr + seed}}}
+        return {"score": 10 * lr + seed}
 
 
-def test_a_stopped_grid_goes_on(tmp_path):
+def test_a_stopped_grid_is_resumed(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run_grid(cells(), tmp_path, Recorder(stop_at=2))
     second = Recorder()
     results = run_grid(cells(), tmp_path, second)
     assert second.done == [(2.0, 1), (2.0, 2)]
-    assert [result["scores"]["RTE"]["accuracy"] for result in results] == [11.0, 12.0, 21.0, 22.0]
+    assert [result["score"] for result in results] == [11.0, 12.0, 21.0, 22.0]
     assert not list(tmp_path.rglob("checkpoint*.pt"))
     more = Recorder()
-    run_grid(cells(lrs=(1.0, 2.0, 3.0)), tmp_path, more)
+    run_grid(cells(lrs=(1.0, 2.0, 3.0)), tmp_path, more, keep_temporary=True)
     assert more.done == [(3.0, 1), (3.0, 2)]
+    assert len(list(tmp_path.rglob("checkpoint_last.pt"))) == 2
 
 
 def test_a_cell_that_lacks_a_needed_file_is_run_again(tmp_path):
-    run_grid(cells(), tmp_path, Recorder(), keep_checkpoints=True)
+    run_grid(cells(), tmp_path, Recorder())
     again = Recorder()
     run_grid(cells(needs=["RTE.tsv"]), tmp_path, again)
     assert len(again.done) == 4
 
 
-def test_another_configuration_is_refused(tmp_path):
+def test_a_file_of_the_users_in_a_cells_folder_is_left(tmp_path):
     run_grid(cells(), tmp_path, Recorder())
+    mine = [cells()[0].folder(tmp_path) / name for name in ("checkpoint_mine.pt", "checkpoint_best.pt")]
+    for path in mine:
+        path.write_text("mine")
+    run_grid(cells(needs=["RTE.tsv"]), tmp_path, Recorder())
+    assert [path.read_text() for path in mine] == ["mine", "mine"]
+    mine[1].rename(mine[1].with_name("checkpoint_last.pt"))
+    with pytest.raises(InputError, match=r"checkpoint_last\.pt was not made by glue"):
+        run_grid(cells(needs=["RTE.tsv"]), tmp_path, Recorder())
+
+
+@pytest.mark.parametrize("stop_at", [None, 0])
+def test_another_configuration_is_refused(tmp_path, stop_at):
+    """Of a cell that has finished, or has only begun."""
+    try:
+        run_grid(cells(), tmp_path, Recorder(stop_at=stop_at))
+    except KeyboardInterrupt:
+        assert stop_at == 0
     recorder = Recorder()
-    with pytest.raises(ValueError, match="lr-1_seed-1 is of another configuration: epochs was 3, now 4"):
+    with pytest.raises(InputError, match=r"lr-1_seed-1 .*epochs was 3, now 4"):
         run_grid(cells(epochs=4), tmp_path, recorder)
     assert recorder.done == []
-
-
-def test_a_begun_cell_of_another_configuration_is_refused(tmp_path):
-    with pytest.raises(KeyboardInterrupt):
-        run_grid(cells(), tmp_path, Recorder(stop_at=0))
-    with pytest.raises(ValueError, match="another configuration"):
-        run_grid(cells(epochs=4), tmp_path, Recorder())
 
 
 def test_a_diverged_cell_is_recorded_and_the_rest_goes_on(tmp_path):
@@ -87,55 +98,32 @@ def test_a_diverged_cell_is_recorded_and_the_rest_goes_on(tmp_path):
     assert again.done == [(2.0, 1), (2.0, 2)]  # which lack the file that is needed, and a diverged one needs none
 
 
-def test_other_errors_stop_the_grid(tmp_path):
-    def run(cell, folder, progress):
-        raise FileNotFoundError("train.tsv")
+def test_a_failed_cell_is_recorded_and_run_again(tmp_path):
+    with pytest.raises(Failures, match=r"1 of 4 runs failed: RTE lr=1 seed=2 \(RuntimeError: out of memory") as error:
+        run_grid(cells(), tmp_path, Recorder(stop_at=1, error=RuntimeError("out of memory")))
+    assert [result["score"] for result in error.value.results] == [11.0, 21.0, 22.0]
+    failed = cells()[1].folder(tmp_path)
+    assert json.loads((failed / "result.json").read_text())["status"] == "failed"
+    assert "Traceback" in (failed / "train.log").read_text()
+    again = Recorder()
+    run_grid(cells(), tmp_path, again)
+    assert again.done == [(1.0, 2)]
 
-    with pytest.raises(FileNotFoundError):
-        run_grid(cells(), tmp_path, run)
-    assert not list(tmp_path.rglob("result.json"))
+
+@pytest.mark.parametrize("error", [InputError("--flag"), FileNotFoundError("train.tsv")])
+def test_errors_that_a_user_can_mend_stop_the_grid(tmp_path, error):
+    recorder = Recorder(stop_at=1, error=error)
+    with pytest.raises(type(error)):
+        run_grid(cells(), tmp_path, recorder)
+    assert len(recorder.done) == 1
 
 
-@pytest.mark.parametrize("name", ["result.json", "configuration.json"])
-@pytest.mark.parametrize("content", ["{}", "[]", "", '{"task": "RTE"}', "[" * 5000, '"\\ud800"', None])
-def test_damaged_records_are_named(tmp_path, name, content):
+@pytest.mark.parametrize("content", ["{}", "[]", "", '{"format": 1, "task"', "[" * 5000, '{"format": 2}'])
+def test_damaged_records_are_named(tmp_path, content):
     run_grid(cells(), tmp_path, Recorder())
-    path = cells()[0].folder(tmp_path) / name
-    path.write_text(path.read_text()[:-5] if content is None else content)
-    if name == "configuration.json" and content in ("{}", '{"task": "RTE"}'):
-        message = "is of another configuration"
-    else:
-        message = rf"{name} (is not JSON|has another shape than it must).*Remove it to have that part done anew"
-    with pytest.raises(ValueError, match=message):
+    (cells()[0].folder(tmp_path) / "result.json").write_text(content)
+    with pytest.raises(InputError, match=r"result\.json"):
         run_grid(cells(), tmp_path, Recorder())
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"scores": {}}, r"\.finished\.scores: .*at least 1 item"),
-        ({"scores": {"RTE": {"accuracy": "high"}}}, r"\.finished\.scores\.RTE\.accuracy: .*, got 'high'"),
-        ({"scores": {"RTE": {"accuracy": float("nan")}}}, "should be a finite number, got nan"),
-        ({"status": "running"}, "'status'"),
-        ({"status": "diverged"}, r"\.diverged\.reason: Field required"),
-        ({"seed": "1"}, r"\.seed: Input should be a valid integer, got '1'"),
-        ({"lr": 3.0}, "another configuration: lr was 3.0, now 1.0"),
-        ({"configuration": {"epochs": 4}}, "another configuration: configuration.epochs was 4, now 3"),
-    ],
-)
-def test_edited_results_are_named(tmp_path, change, message):
-    run_grid(cells(), tmp_path, Recorder())
-    path = cells()[0].folder(tmp_path) / "result.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    with pytest.raises(ValueError, match=message):
-        run_grid(cells(), tmp_path, Recorder())
-
-
-def test_a_grid_may_be_moved(tmp_path):
-    run_grid(cells(), tmp_path, Recorder())
-    path = cells()[0].folder(tmp_path) / "result.json"
-    path.write_text(path.read_text().replace("runs/RTE", "../../elsewhere"))
-    assert run_grid(cells(), tmp_path, Recorder())[0]["folder"] == "runs/RTE/lr-1_seed-1"
 
 
 def test_a_key_names_its_folder_and_its_run(tmp_path):
@@ -150,38 +138,43 @@ def test_a_key_names_its_folder_and_its_run(tmp_path):
         assert (cell.folder(tmp_path), cell.name) == (tmp_path / folder, name)
 
 
-def test_a_grid_of_another_key(tmp_path):
-    """A comparison of schemes over seeds: kept, and resumed, as any other; its statistics are over the seeds."""
+PROGRAM = "import sys; print('loss', sys.argv[1]); sys.exit(sys.argv[2] if len(sys.argv) > 2 else 0)"
+ARGUMENTS = {1: ["3.5"], 2: ["3.5", "gradients are Nan/Inf"], 3: ["3.5", "no such file"], 4: ["4.5"]}
 
-    class Key(TypedDict):
-        arch: str
-        seed: int
 
-    class Loss(Key, FinishedRun):
-        loss: float
-
-    class NoLoss(Key, DivergedRun):
-        pass
-
-    records = ResultFiles(TypeAdapter(Annotated[Loss | NoLoss, Field(discriminator="status")]))
-    keys = [{"arch": arch, "seed": seed} for arch in ("roberta_tisa", "roberta_t5") for seed in (1, 2, 3)]
-    done = []
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_commands(tmp_path, jobs):
+    """A comparison of schemes over seeds, as commands: one diverges and one fails."""
+    commands = [
+        Cell({"arch": "roberta_t5", "seed": seed}, {"updates": 10}, [sys.executable, "-c", PROGRAM, *arguments])
+        for seed, arguments in ARGUMENTS.items()
+    ]
+    calls = []
 
     def run(cell, folder, progress):
-        done.append(cell.name)
-        if cell.key["arch"] == "roberta_t5" and cell.key["seed"] == 2:
-            raise Diverged("gradients are Nan/Inf")
-        return {"loss": float(cell.key["seed"])}
+        calls.append((cell.key["seed"], threading.current_thread() is threading.main_thread()))
+        return {"loss": float((folder / "train.log").read_text().split()[-1])}
 
-    results = [grid.run_grid([Cell(key, {"updates": 10}) for key in keys], tmp_path, run, records) for _ in range(2)]
-    assert results[0] == results[1]
-    assert len(done) == 6
-    tisa, t5 = by("arch", results[0]).values()
-    assert spread([run["loss"] for run in tisa]) == {"median": 2.0, "mean": 2.0, "std": 1.0, "min": 1.0, "max": 3.0}
-    assert [run["status"] for run in t5] == ["finished", "diverged", "finished"]
+    with pytest.raises(Failures, match=r"1 of 4 runs failed: roberta_t5 seed=3 \(.*status 1: no such file") as error:
+        run_grid(commands, tmp_path, run, jobs=jobs)
+    assert sorted(calls) == [(1, jobs == 1), (4, jobs == 1)]
+    results = error.value.results
+    assert [(result["seed"], result["status"], result.get("loss")) for result in results] == [
+        (1, "finished", 3.5),
+        (2, "diverged", None),
+        (4, "finished", 4.5),
+    ]
+    assert finished(commands[0], tmp_path) == results[0]
+    assert finished(commands[2], tmp_path) is None
+
+
+def test_statistics():
+    assert spread([1.0, 2.0, 3.0]) == {"median": 2.0, "mean": 2.0, "std": 1.0, "min": 1.0, "max": 3.0}
     assert spread([1.0, 3.0], diverged=1)["median"] == 1.0
+    runs = [{"arch": "a", "seed": 1}, {"arch": "b", "seed": 1}, {"arch": "a", "seed": 2}]
+    assert by("arch", runs) == {"a": [runs[0], runs[2]], "b": [runs[1]]}
 
 
-def test_cells_of_one_folder_are_a_mistake(tmp_path):
-    with pytest.raises(ValueError, match=r"two cells share .*lr-1_seed-1"):
+def test_cells_of_one_folder_are_refused(tmp_path):
+    with pytest.raises(InputError, match=r"lr-1_seed-1"):
         run_grid([*cells(), *cells()], tmp_path, Recorder())

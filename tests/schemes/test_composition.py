@@ -62,12 +62,6 @@ def test_an_option_of_another_scheme_is_refused() -> None:
     assert Positions("untied", SETTINGS, {"position_share_layers": False, "untied_form": "head"})
 
 
-def test_files_of_older_releases_may_have_options_of_other_schemes() -> None:
-    options = {"shaw_terms": "keys", "max_relative_position": 3, "tisa_kernels": 2, "position_share_heads": True}
-    positions = Positions("tisa", SETTINGS, options, ignore_idle=True)
-    assert positions.complete_options == {"tisa_kernels": 2, "position_share_heads": True}
-
-
 def test_effective_options_are_those_given_or_the_schemes_own() -> None:
     assert Positions("tisa", SETTINGS).effective_options == {
         "tisa_kernels": 5, "position_scale_factor": 1.0, "position_share_heads": False, "position_share_layers": False,

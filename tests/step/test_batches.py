@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fairseq_posenc.errors import FieldError, Refused
 from fairseq_posenc.families import expressions
 from fairseq_posenc.tasks.masked_lm import document_starts
-from fairseq_posenc.transformer import Encoder, EncoderConfig, Layout
+from fairseq_posenc.transformer import Encoder, EncoderConfig, Mask
 
 PAD, BOS, EOS = 1, 0, 2
 MODES = ["none", "complete", "complete_doc", "eos"]
@@ -52,16 +52,16 @@ def test_the_same_samples_under_the_same_masks(mode, batches):
         assert count == (batch["target"] != PAD).sum() == (plain["target"] != PAD).sum()
         for name in ("ntokens", "nsentences", "id"):
             assert torch.equal(torch.as_tensor(batch[name]), torch.as_tensor(plain[name]))
-        padding = batch["net_input"]["layout"].get("padding", torch.zeros_like(tokens, dtype=torch.bool))
+        padding = batch["net_input"]["mask"].get("padding", torch.zeros_like(tokens, dtype=torch.bool))
         assert torch.equal(padding, tokens == PAD)
-        assert ("padding" in batch["net_input"]["layout"]) == (tokens == PAD).any()
+        assert ("padding" in batch["net_input"]["mask"]) == (tokens == PAD).any()
 
 
 def test_all_batches_have_one_shape(batches):
     found, _ = batches("fast", {"task.sample_break_mode": "complete", "task.document_mask": True, "dataset.batch_size": 9})
     shapes = {tuple(x.shape for x in (b["net_input"]["src_tokens"], b["net_input"]["read_at"], b["target"])) for b in found}
     assert shapes == {((8, 16), (24,), (24,))}  # 8 rows of 16, in each of which at most 3 are masked
-    assert {b["net_input"]["layout"]["documents"].shape for b in found} == {(8, 16)}
+    assert {b["net_input"]["mask"]["documents"].shape for b in found} == {(8, 16)}
 
 
 def test_documents_do_not_depend_on_masks(batches):
@@ -72,7 +72,7 @@ def test_documents_do_not_depend_on_masks(batches):
     for batch in found:
         for i, number in enumerate(batch["id"]):
             tokens = blocks[number][None]
-            starts = batch["net_input"]["layout"]["documents"][i, : tokens.shape[1]]
+            starts = batch["net_input"]["mask"]["documents"][i, : tokens.shape[1]]
             assert starts.tolist() == document_starts(tokens, BOS, EOS)[0].tolist()
             seen += len(starts.unique()) > 1
     assert seen
@@ -116,16 +116,24 @@ def test_a_document_in_a_row_is_a_document_alone(name):
     tokens = torch.randint(4, 20, (1, 14))
     tokens[0, [4, 11]] = EOS
     starts = [start for start, end in itertools.pairwise(ends) for _ in range(start, end)]
-    layout = Layout(documents=torch.tensor([starts], dtype=torch.int32))
+    mask = Mask(documents=torch.tensor([starts], dtype=torch.int32))
     if name not in RESTARTING:
         with pytest.raises(FieldError, match=r"counts positions from the start of the row"):
-            encoder(tokens, layout=layout)
+            encoder(tokens, mask=mask)
         return
-    packed = encoder(tokens, layout=layout, decode_masks=True).last
+    packed = encoder(tokens, mask=mask, decode_masks=True).last
     for start, end in itertools.pairwise(ends):
         alone = encoder(tokens[:, start:end], decode_masks=True).last
         if name != "sentence_absolute" or start == 0:  # which counts the first word of the others from 1
             torch.testing.assert_close(packed[:, start:end], alone)
+
+
+def test_sentences_do_not_go_on_in_the_next_document():
+    """The first document is cut before its end, which no separator shows."""
+    encoder, tokens = make_encoder("sentence_absolute"), torch.tensor([[BOS, 5, 6, 7, BOS, 8, 9, EOS, 10]])
+    packed = encoder(tokens, mask=Mask(documents=torch.tensor([[0] * 4 + [4] * 5]))).last
+    for part in (slice(4), slice(4, None)):
+        torch.testing.assert_close(packed[:, part], encoder(tokens[:, part]).last)
 
 
 @pytest.mark.parametrize("name", ["absolute_tisa", "tupe_r", "m4m"])
@@ -133,7 +141,7 @@ def test_padding_that_is_known_is_padding_that_is_found(name):
     encoder = make_encoder(expressions()[name])
     tokens = torch.randint(4, 20, (3, 9))
     tokens[1, 4:] = PAD
-    torch.testing.assert_close(encoder(tokens, layout=Layout(tokens == PAD)).last, encoder(tokens).last, rtol=0, atol=0)
+    torch.testing.assert_close(encoder(tokens, mask=Mask(tokens == PAD)).last, encoder(tokens).last, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(

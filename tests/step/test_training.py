@@ -15,11 +15,11 @@ from omegaconf import OmegaConf
 from torch._dynamo.testing import CompileCounter
 
 from fairseq_posenc.compat import load_checkpoint
-from fairseq_posenc.compat.leaving import LEFT_OFF, request
+from fairseq_posenc.compat.graceful_stop import STOPPED, request
 from fairseq_posenc.errors import InputError, Refused
-from fairseq_posenc.models.start import complete_and_check
+from fairseq_posenc.pipeline.checks import model_is_complete
 from fairseq_posenc.step.trainer import UnhaltedTrainer
-from fairseq_posenc.tasks.masked_lm_criterion import StaticMaskedLmLoss
+from fairseq_posenc.tasks.masked_lm import StaticMaskedLmLoss
 from fairseq_posenc.transformer import encoder
 
 from .conftest import FAST, OPTIONS, PLAIN
@@ -118,7 +118,7 @@ def test_leaves_off_when_it_is_asked_to(train, monkeypatch, tmp_path):
     monkeypatch.setattr(UnhaltedTrainer, "train_step", ask_in_the_third)
     with pytest.raises(SystemExit) as left:
         train("fast", "asked", {"optimization.max_update": 8})
-    assert left.value.code == LEFT_OFF
+    assert left.value.code == STOPPED
     assert load_checkpoint(str(tmp_path / "asked" / "checkpoint_last.pt"))["optimizer_history"][-1]["num_updates"] == 3
     assert request.everywhere == 1  # which is what other processes would have been told
 
@@ -163,7 +163,7 @@ def test_options_that_mean_another_update_are_refused(values, flag, configure):
 def test_batches_of_many_shapes_are_not_compiled_for(configure):
     cfg = configure("plain", {"model.compile": True})
     with pytest.raises(InputError, match=r"^--compile is for batches of one shape: add --task masked_lm_static"):
-        complete_and_check(cfg)
+        model_is_complete(cfg)
 
 
 @pytest.mark.slow
@@ -186,6 +186,6 @@ def test_the_recipe_is_all_of_it():
         cfg = compose("fast", overrides=["task.data=here", "model._name=roberta_t5"])
     OmegaConf.set_struct(cfg, False)
     add_defaults(cfg)
-    complete_and_check(cfg)
+    model_is_complete(cfg)
     assert (cfg.model._name, cfg.model.compile, cfg.common.bf16) == ("roberta_t5", True, True)
     assert (cfg.task._name, cfg.criterion._name, cfg.optimizer._name) == ("masked_lm_static", "masked_lm_static", "fused_adam")

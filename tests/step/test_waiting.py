@@ -15,9 +15,9 @@ from torch.ops import aten
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fairseq_posenc.compat.leaving import request
+from fairseq_posenc.compat.graceful_stop import request
 from fairseq_posenc.families import expressions
-from fairseq_posenc.transformer import Encoder, EncoderConfig, Layout
+from fairseq_posenc.transformer import Encoder, EncoderConfig, Mask
 
 WAITING = {
     aten._local_scalar_dense.default, aten.nonzero.default, aten.masked_select.default, aten.equal.default, aten._unique2.default,
@@ -152,4 +152,4 @@ def test_no_scheme_waits(name, backend):
     padding = torch.zeros(2, 12, dtype=torch.bool)
     padding[0, 9:] = True
     with nothing_waits():
-        encoder(tokens, layout=Layout(padding)).last.sum().backward()
+        encoder(tokens, mask=Mask(padding)).last.sum().backward()

@@ -12,8 +12,7 @@ from fairseq_posenc.data.databin import DatabinWriter
 from fairseq_posenc.errors import Refused
 from fairseq_posenc.families import expressions
 from fairseq_posenc.tasks.packing import arrange, pack
-from fairseq_posenc.tasks.squad import SquadConfig, SquadTask
-from fairseq_posenc.tasks.squad_criterion import SquadCriterion
+from fairseq_posenc.tasks.squad import SquadConfig, SquadCriterion, SquadTask
 
 PAD, BOS, EOS = 1, 0, 2
 LENGTHS = [5, 9, 3, 6, 12, 4]
@@ -30,7 +29,7 @@ def test_every_token_has_a_place(lengths, tokens):
     for i, length in enumerate(lengths):
         examples[i, :length] = 100 * (i + 1) + torch.arange(length)
     packed = pack(examples, torch.tensor(lengths), tokens, PAD)
-    rows, read_at, documents = packed["src_tokens"], packed["read_at"], packed["layout"]["documents"]
+    rows, read_at, documents = packed["src_tokens"], packed["read_at"], packed["mask"]["documents"]
     width = rows.shape[1]
     assert width <= max(tokens, *lengths)
     assert len(rows) <= len(lengths)
@@ -38,7 +37,7 @@ def test_every_token_has_a_place(lengths, tokens):
     for i, length in enumerate(lengths):
         assert rows.flatten()[read_at[i, :length]].tolist() == examples[i, :length].tolist()
         assert set(documents.flatten()[read_at[i]].tolist()) == {int(read_at[i, 0]) % width}
-    assert torch.equal(packed["layout"].get("padding", torch.zeros_like(rows, dtype=torch.bool)), rows == PAD)
+    assert torch.equal(packed["mask"].get("padding", torch.zeros_like(rows, dtype=torch.bool)), rows == PAD)
     assert (documents.diff(dim=1) >= 0).all()
 
 

@@ -15,8 +15,14 @@ from torch.nn import functional as F
 from fairseq_posenc.data.databin import DatabinWriter
 from fairseq_posenc.models.options import build
 from fairseq_posenc.models.state import SENTENCE_ORDER
-from fairseq_posenc.tasks.sentence_order import IN_ORDER, SWAPPED, WHOLE, Halves, MaskedLMSentenceOrder
-from fairseq_posenc.tasks.sentence_order_criterion import MaskedLMSentenceOrderCriterion
+from fairseq_posenc.tasks.sentence_order import (
+    IN_ORDER,
+    SWAPPED,
+    WHOLE,
+    Halves,
+    MaskedLMSentenceOrder,
+    MaskedLMSentenceOrderCriterion,
+)
 
 SENTENCES = [[5, 6, 2], [7, 2], [8, 9, 10, 2]]
 BLOCK = [0, *SENTENCES[0], *SENTENCES[1], *SENTENCES[2]]

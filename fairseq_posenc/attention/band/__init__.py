@@ -19,7 +19,7 @@ from ...terms import LowRank, Terms
 from ..base import Attend, Backend, opaque, register_backend
 from ..bias import before_scale
 from ..call import Call, Mask
-from ..tables import Tables, mixes_cls, relative_tables
+from ..tables import Tables, objection_to_cls, relative_tables
 from ..transform import fold, of_one_width, transform
 
 WIDEST = 128
@@ -57,11 +57,11 @@ class Band(Backend):
 
     @property
     def missing(self) -> str | None:
-        return None if importlib.util.find_spec("triton") else "it needs Triton: pip install 'fairseq-posenc[triton]'"
+        return None if importlib.util.find_spec("triton") else "it needs Triton: pip install -e '.[triton]'"
 
     def objection(self, terms: Terms, call: Call | None = None) -> str | None:
-        if mixes_cls(terms):
-            return "its kernels have no place for tables of one kind of which only some have rows for [CLS]"
+        if (reason := objection_to_cls(terms)) is not None:
+            return reason
         rank = sum(bias.left.shape[-1] for bias in terms.biases if isinstance(bias, LowRank))
         if rank and (terms.multiply or terms.gains or (terms.vectors and not terms.content)):
             return (

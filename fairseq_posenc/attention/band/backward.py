@@ -50,38 +50,22 @@ def query_range(
 
 
 @triton.jit
-def add_query_table(
-    low, high, from_cls, to_cls, w, x, i, j, KIND: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr, BLOCK: tl.constexpr
-):  # fmt: skip
-    """The sums of a table's gradient, with those of a tile that times_queries or over_keys took part in: ``Σ w_ij x_i``."""
-    if KIND == 2:
-        w, first, rest = part_cls(w, i, j)
-        from_cls += tl.sum(tl.sum(first, 1)[:, None] * x, 0)[None, :]
-        to_cls += tl.sum(tl.sum(rest, 1)[:, None] * x, 0)[None, :]
+def add_query_table(low, high, w, x, WIDE: tl.constexpr, PRECISION: tl.constexpr, BLOCK: tl.constexpr):
+    """Gradients of a table in times_queries and over_keys: ``Σ w_ij x_i`` added to the rows of both chunks."""
     w_low, w_high = unskew_rows(w, BLOCK)
-    low += weigh(tl.trans(w_low), x, WIDE, PRECISION)
-    high += weigh(tl.trans(w_high), x, WIDE, PRECISION)
-    return low, high, from_cls, to_cls
+    return low + weigh(tl.trans(w_low), x, WIDE, PRECISION), high + weigh(tl.trans(w_high), x, WIDE, PRECISION)
 
 
 @triton.jit
-def add_key_table(
-    low, high, from_cls, to_cls, w, x, i, j, KIND: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr, BLOCK: tl.constexpr
-):  # fmt: skip
+def add_key_table(low, high, w, x, WIDE: tl.constexpr, PRECISION: tl.constexpr, BLOCK: tl.constexpr):
     """The same for times_keys: ``Σ w_ij x_j``."""
-    if KIND == 2:
-        w, first, rest = part_cls(w, i, j)
-        from_cls += tl.sum(tl.sum(first, 0)[:, None] * x, 0)[None, :]
-        to_cls += tl.sum(tl.sum(rest, 0)[:, None] * x, 0)[None, :]
     w_low, w_high = unskew_columns(w, BLOCK)
-    low += weigh(w_low, x, WIDE, PRECISION)
-    high += weigh(w_high, x, WIDE, PRECISION)
-    return low, high, from_cls, to_cls
+    return low + weigh(w_low, x, WIDE, PRECISION), high + weigh(w_high, x, WIDE, PRECISION)
 
 
 @triton.jit
 def add_scalars(low, high, from_cls, to_cls, w, i, j, KIND: tl.constexpr, BLOCK: tl.constexpr):
-    """The same for a table of scalars: ``Σ w_ij``."""
+    """The same for a table of scalars, ``Σ w_ij``, and for its rows of query 0 and of key 0."""
     if KIND == 2:
         w, first, rest = part_cls(w, i, j)
         from_cls += tl.sum(first)
@@ -91,22 +75,16 @@ def add_scalars(low, high, from_cls, to_cls, w, i, j, KIND: tl.constexpr, BLOCK:
 
 
 @triton.jit
-def store_table(
-    pointer, place, low, high, from_cls, to_cls, KIND: tl.constexpr, HEAD: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr
-):  # fmt: skip
-    """(low, high, query 0, key 0): 2 BLOCK + 2 rows at ``place`` in a buffer of such sums."""
+def store_table(pointer, place, low, high, HEAD: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+    """(low, high): the first 2 BLOCK of 2 BLOCK + 2 rows at ``place`` in a buffer of such sums."""
     pointer += place * (2 * BLOCK + 2) * HEAD
     store_rows(pointer, low, 0, BLOCK, HEAD, HEAD, WIDTH, BLOCK)
     store_rows(pointer + BLOCK * HEAD, high, 0, BLOCK, HEAD, HEAD, WIDTH, BLOCK)
-    if KIND == 2:
-        column = tl.arange(0, WIDTH)[None, :]
-        tl.store(pointer + 2 * BLOCK * HEAD + column, from_cls, column < HEAD)
-        tl.store(pointer + (2 * BLOCK + 1) * HEAD + column, to_cls, column < HEAD)
 
 
 @triton.jit
 def store_scalars(pointer, place, low, high, from_cls, to_cls, KIND: tl.constexpr, BLOCK: tl.constexpr):
-    """The same for scalars."""
+    """The same for scalars, and in the last two rows those of query 0 and of key 0."""
     pointer += place * (2 * BLOCK + 2)
     column = tl.arange(0, BLOCK)
     tl.store(pointer + column, low)
@@ -142,10 +120,8 @@ def backward_kernel(
         bias += h * bias_head
     sums, v_sums = tl.zeros((BLOCK, WIDTH), SUM), tl.zeros((BLOCK, WIDTH), SUM)
     if WALK == "offsets":
-        rows, row, scalar = tl.zeros((BLOCK, WIDTH), SUM), tl.zeros((1, WIDTH), SUM), tl.zeros((BLOCK,), SUM)
-        a_low, a_high, a_from, a_to = rows, rows, row, row
-        b_low, b_high, b_from, b_to = rows, rows, row, row
-        v_low, v_high, v_from, v_to = rows, rows, row, row
+        rows, scalar = tl.zeros((BLOCK, WIDTH), SUM), tl.zeros((BLOCK,), SUM)
+        a_low, a_high, b_low, b_high, v_low, v_high = rows, rows, rows, rows, rows, rows
         g_low, g_high, g_from, g_to = scalar, scalar, tl.zeros((), SUM), tl.zeros((), SUM)
         bias_low, bias_high, bias_from, bias_to = scalar, scalar, tl.zeros((), SUM), tl.zeros((), SUM)
     for b in range(share, batches, shares):  # one turn, but for the tables
@@ -181,7 +157,7 @@ def backward_kernel(
             i, j = (keys - queries + at)[:, None], (n + tl.arange(0, BLOCK))[None, :]
             base = n - m + queries - 1
             x, y, w = factors(
-                q_tile, k_tile, A, B, base, offsets, i, j, CONTENT, MULTIPLY, A_KIND, B_KIND, PRECISION, HEAD, WIDTH, BLOCK, SUM
+                q_tile, k_tile, A, B, base, offsets, CONTENT, MULTIPLY, A_KIND, B_KIND, PRECISION, HEAD, WIDTH, BLOCK, SUM
             )
             e, content, gain = combine(
                 x, y, w, SCALE, g, bias, dense, dense_row, base, offsets, i, j, queries, keys,
@@ -191,7 +167,7 @@ def backward_kernel(
             p = tl.exp(tl.where(seen, e - level, float("-inf")))
             dp = dot(dz_tile, tl.trans(v_tile), PRECISION)
             if V_KIND:
-                dp += times_queries(dz_tile, V, base, offsets, i, j, V_KIND, PRECISION, HEAD, WIDTH, BLOCK)
+                dp += times_queries(dz_tile, V, base, offsets, PRECISION, HEAD, WIDTH, BLOCK)
             dropped = p
             if DROPOUT > 0:
                 keep = kept(seed, b, h, m, n, DROPOUT, BLOCK)
@@ -205,26 +181,20 @@ def backward_kernel(
                 if CONTENT:
                     sums += weigh(dx, k_tile, MULTIPLY, PRECISION)
                 if A_KIND:
-                    sums += over_keys(dy, A, base, offsets, i, j, A_KIND, MULTIPLY, PRECISION, HEAD, WIDTH, BLOCK)
+                    sums += over_keys(dy, A, base, offsets, MULTIPLY, PRECISION, HEAD, WIDTH, BLOCK)
             elif WALK == "keys":
                 if CONTENT:
                     sums += weigh(tl.trans(dx), q_tile, MULTIPLY, PRECISION)
                 if B_KIND:
-                    sums += over_queries(dw, B, base, offsets, i, j, B_KIND, MULTIPLY, PRECISION, HEAD, WIDTH, BLOCK)
+                    sums += over_queries(dw, B, base, offsets, MULTIPLY, PRECISION, HEAD, WIDTH, BLOCK)
                 v_sums += weigh(tl.trans(dropped), dz_tile, False, PRECISION)
             else:
                 if dA is not None:
-                    a_low, a_high, a_from, a_to = add_query_table(
-                        a_low, a_high, a_from, a_to, dy, q_tile, i, j, A_KIND, MULTIPLY, PRECISION, BLOCK
-                    )
+                    a_low, a_high = add_query_table(a_low, a_high, dy, q_tile, MULTIPLY, PRECISION, BLOCK)
                 if dB is not None:
-                    b_low, b_high, b_from, b_to = add_key_table(
-                        b_low, b_high, b_from, b_to, dw, k_tile, i, j, B_KIND, MULTIPLY, PRECISION, BLOCK
-                    )
+                    b_low, b_high = add_key_table(b_low, b_high, dw, k_tile, MULTIPLY, PRECISION, BLOCK)
                 if dV is not None:
-                    v_low, v_high, v_from, v_to = add_query_table(
-                        v_low, v_high, v_from, v_to, dropped, dz_tile, i, j, V_KIND, False, PRECISION, BLOCK
-                    )
+                    v_low, v_high = add_query_table(v_low, v_high, dropped, dz_tile, False, PRECISION, BLOCK)
                 if dg is not None:
                     g_low, g_high, g_from, g_to = add_scalars(g_low, g_high, g_from, g_to, de * content, i, j, G_KIND, BLOCK)
                 if dbias is not None:
@@ -245,11 +215,11 @@ def backward_kernel(
         store_rows(dv + of_keys, v_sums, line * BLOCK, keys, stride, HEAD, WIDTH, BLOCK)
     else:
         if dA is not None:
-            store_table(dA, place, a_low, a_high, a_from, a_to, A_KIND, HEAD, WIDTH, BLOCK)
+            store_table(dA, place, a_low, a_high, HEAD, WIDTH, BLOCK)
         if dB is not None:
-            store_table(dB, place, b_low, b_high, b_from, b_to, B_KIND, HEAD, WIDTH, BLOCK)
+            store_table(dB, place, b_low, b_high, HEAD, WIDTH, BLOCK)
         if dV is not None:
-            store_table(dV, place, v_low, v_high, v_from, v_to, V_KIND, HEAD, WIDTH, BLOCK)
+            store_table(dV, place, v_low, v_high, HEAD, WIDTH, BLOCK)
         if dg is not None:
             store_scalars(dg, place, g_low, g_high, g_from, g_to, G_KIND, BLOCK)
         if dbias is not None:

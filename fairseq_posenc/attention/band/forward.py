@@ -68,7 +68,7 @@ def forward_kernel(
         k_tile = load_rows(k + of_keys, n, keys, stride, HEAD, WIDTH, BLOCK)
         v_tile = load_rows(v + of_keys, n, keys, stride, HEAD, WIDTH, BLOCK)
         x, y, w = factors(
-            q_tile, k_tile, A, B, base, offsets, i, j, CONTENT, MULTIPLY, A_KIND, B_KIND, PRECISION, HEAD, WIDTH, BLOCK, SUM
+            q_tile, k_tile, A, B, base, offsets, CONTENT, MULTIPLY, A_KIND, B_KIND, PRECISION, HEAD, WIDTH, BLOCK, SUM
         )
         e, _, _ = combine(
             x, y, w, SCALE, g, bias, dense, dense_row, base, offsets, i, j, queries, keys,
@@ -85,7 +85,7 @@ def forward_kernel(
             p = tl.where(kept(seed, b, h, m, n, DROPOUT, BLOCK), p / (1 - DROPOUT), 0.0)
         sums = sums * correction[:, None] + weigh(p, v_tile, False, PRECISION)
         if V_KIND:
-            sums += over_keys(p, V, base, offsets, i, j, V_KIND, False, PRECISION, HEAD, WIDTH, BLOCK)
+            sums += over_keys(p, V, base, offsets, False, PRECISION, HEAD, WIDTH, BLOCK)
         greatest = now
     dead = total == 0
     total = tl.where(dead, 1.0, total)

@@ -8,7 +8,7 @@ from .tiles import dot, scalars, times_keys, times_queries
 
 @triton.jit
 def factors(
-    q, k, A, B, base, offsets, i, j,
+    q, k, A, B, base, offsets,
     CONTENT: tl.constexpr, MULTIPLY: tl.constexpr, A_KIND: tl.constexpr, B_KIND: tl.constexpr,
     PRECISION: tl.constexpr, HEAD: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, SUM: tl.constexpr,
 ):  # fmt: skip
@@ -18,9 +18,9 @@ def factors(
     if CONTENT:
         x = dot(q, tl.trans(k), PRECISION)
     if A_KIND:
-        y = times_queries(q, A, base, offsets, i, j, A_KIND, PRECISION, HEAD, WIDTH, BLOCK)
+        y = times_queries(q, A, base, offsets, PRECISION, HEAD, WIDTH, BLOCK)
     if B_KIND:
-        z = times_keys(k, B, base, offsets, i, j, B_KIND, PRECISION, HEAD, WIDTH, BLOCK)
+        z = times_keys(k, B, base, offsets, PRECISION, HEAD, WIDTH, BLOCK)
     return x, y, z
 
 

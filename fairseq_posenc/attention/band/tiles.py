@@ -57,13 +57,6 @@ def store_rows(pointer, x, first, count, stride, HEAD: tl.constexpr, WIDTH: tl.c
 
 
 @triton.jit
-def load_row(pointer, row, HEAD: tl.constexpr, WIDTH: tl.constexpr):
-    """(1, WIDTH)"""
-    column = tl.arange(0, WIDTH)[None, :]
-    return tl.load(pointer + row * HEAD + column, column < HEAD, 0.0)
-
-
-@triton.jit
 def load_chunks(table, base, offsets, HEAD: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     """The two chunks of a table that a tile meets, (BLOCK, WIDTH) each: low, high."""
     low = load_rows(table, base - BLOCK, offsets, HEAD, HEAD, WIDTH, BLOCK)
@@ -107,67 +100,39 @@ def part_cls(w, i, j):
 
 
 @triton.jit
-def times_queries(
-    x, table, base, offsets, i, j,
-    KIND: tl.constexpr, PRECISION: tl.constexpr, HEAD: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+def times_queries(x, table, base, offsets, PRECISION: tl.constexpr, HEAD: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     """(BLOCK, WIDTH) -> (query, key): ``x_i · T_row(i, j)``."""
     low, high = load_chunks(table, base, offsets, HEAD, WIDTH, BLOCK)
-    y = skew_rows(dot(x, tl.trans(low), PRECISION), dot(x, tl.trans(high), PRECISION), BLOCK)
-    if KIND == 2:
-        wide = x.to(y.dtype)
-        y = tl.where(j == 0, tl.sum(wide * load_row(table, offsets + 1, HEAD, WIDTH), 1)[:, None], y)
-        y = tl.where(i == 0, tl.sum(wide * load_row(table, offsets, HEAD, WIDTH), 1)[:, None], y)
-    return y
+    return skew_rows(dot(x, tl.trans(low), PRECISION), dot(x, tl.trans(high), PRECISION), BLOCK)
 
 
 @triton.jit
-def times_keys(
-    x, table, base, offsets, i, j,
-    KIND: tl.constexpr, PRECISION: tl.constexpr, HEAD: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+def times_keys(x, table, base, offsets, PRECISION: tl.constexpr, HEAD: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     """(BLOCK, WIDTH) -> (query, key): ``x_j · T_row(i, j)``."""
     low, high = load_chunks(table, base, offsets, HEAD, WIDTH, BLOCK)
-    y = skew_columns(dot(low, tl.trans(x), PRECISION), dot(high, tl.trans(x), PRECISION), BLOCK)
-    if KIND == 2:
-        wide = x.to(y.dtype)
-        y = tl.where(j == 0, tl.sum(wide * load_row(table, offsets + 1, HEAD, WIDTH), 1)[None, :], y)
-        y = tl.where(i == 0, tl.sum(wide * load_row(table, offsets, HEAD, WIDTH), 1)[None, :], y)
-    return y
+    return skew_columns(dot(low, tl.trans(x), PRECISION), dot(high, tl.trans(x), PRECISION), BLOCK)
 
 
 @triton.jit
 def over_keys(
-    w, table, base, offsets, i, j,
-    KIND: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr, HEAD: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    w, table, base, offsets,
+    WIDE: tl.constexpr, PRECISION: tl.constexpr, HEAD: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """(query, key) -> (query, WIDTH): ``Σ_j w_ij T_row(i, j)``."""
     rows_low, rows_high = load_chunks(table, base, offsets, HEAD, WIDTH, BLOCK)
-    if KIND == 2:
-        w, from_cls, to_cls = part_cls(w, i, j)
     low, high = unskew_rows(w, BLOCK)
-    z = weigh(low, rows_low, WIDE, PRECISION) + weigh(high, rows_high, WIDE, PRECISION)
-    if KIND == 2:
-        z += tl.sum(from_cls, 1)[:, None] * load_row(table, offsets, HEAD, WIDTH)
-        z += tl.sum(to_cls, 1)[:, None] * load_row(table, offsets + 1, HEAD, WIDTH)
-    return z
+    return weigh(low, rows_low, WIDE, PRECISION) + weigh(high, rows_high, WIDE, PRECISION)
 
 
 @triton.jit
 def over_queries(
-    w, table, base, offsets, i, j,
-    KIND: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr, HEAD: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    w, table, base, offsets,
+    WIDE: tl.constexpr, PRECISION: tl.constexpr, HEAD: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """(query, key) -> (key, WIDTH): ``Σ_i w_ij T_row(i, j)``."""
     rows_low, rows_high = load_chunks(table, base, offsets, HEAD, WIDTH, BLOCK)
-    if KIND == 2:
-        w, from_cls, to_cls = part_cls(w, i, j)
     low, high = unskew_columns(w, BLOCK)
-    z = weigh(tl.trans(low), rows_low, WIDE, PRECISION) + weigh(tl.trans(high), rows_high, WIDE, PRECISION)
-    if KIND == 2:
-        z += tl.sum(from_cls, 0)[:, None] * load_row(table, offsets, HEAD, WIDTH)
-        z += tl.sum(to_cls, 0)[:, None] * load_row(table, offsets + 1, HEAD, WIDTH)
-    return z
+    return weigh(tl.trans(low), rows_low, WIDE, PRECISION) + weigh(tl.trans(high), rows_high, WIDE, PRECISION)
 
 
 @triton.jit

@@ -1,0 +1,130 @@
+"""Give a pretrained model TISA, fitted to what its learned positions do, to be fine-tuned without more pretraining.
+
+MODEL is a folder or name of a transformers model (BERT, RoBERTa, ALBERT, ELECTRA's encoder), or a checkpoint of this package,
+with learned absolute positions. For each head, F̂_P is what the position vectors add to its scores between average words, and the
+S kernels of TISA are fitted to it by least squares, up to a constant (Wennberg & Henter 2021, section 4 and eq. 9-12):
+
+    fairseq-posenc init-tisa albert-base-v2 --kernels 5 --out tisa5/model.pt
+    fairseq-posenc init-tisa albert-base-v2 --kernels 5 --replace --out only-tisa5/model.pt
+    fairseq-posenc init-tisa albert-base-v2 --kernels 0 --replace --out words/model.pt
+
+The first is the paper's case a), TISA in addition to the position vectors. With --replace, case b), their average is added to
+every word embedding instead. The baselines have no kernels: a) the model as it is, b) a bag of words. Fine-tune each with
+'fairseq-posenc glue', and compare them with 'fairseq-posenc report'.
+
+The paper's ALBERT has the same weights in all layers. Where each has its own, F̂_P of a layer is that of its queries and keys,
+were it the first. In case a) the scores begin with both, the vectors' own effect and its fit. Needs scipy
+(pip install -e '.[glue]').
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import InputError
+from ..output import show
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..transformer import Encoder
+
+PARAMETERS = ("amplitude", "sharpness", "offset")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's flags."""
+    parser.add_argument("model", metavar="MODEL", help="a folder, the name of a transformers model, or a checkpoint (.pt)")
+    parser.add_argument("--kernels", required=True, type=_kernels, metavar="S", help="per head; 0 for the baseline without TISA")
+    parser.add_argument("--replace", action="store_true", help="replace the position vectors by their average")
+    parser.add_argument("--data-bin", type=Path, metavar="DIR", help="folder of a checkpoint's dictionary and tokenizer "
+                        "(default: the one that it was trained on)")  # fmt: skip
+    parser.add_argument("--out", required=True, metavar="CHECKPOINT", type=Path, help="the file to write (.pt)")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing checkpoint")
+
+
+def main(args: argparse.Namespace) -> None:
+    """Run the command.
+
+    Raises:
+        InputError, OSError: the model cannot be read or has other positions, or the output cannot be written.
+    """
+    from ..huggingface.importing import read_encoder, require_free, write_converted
+    from ..huggingface.positions import convert
+    from ..huggingface.sources import of_checkpoint
+
+    require_free(args.model, args.out, args.overwrite)
+    path = Path(args.model)
+    source = of_checkpoint(path, args.data_bin) if path.is_file() else read_encoder(args.model)
+    if source.config.positions != "absolute":
+        raise InputError(
+            f"{args.model} has the positions {source.config.positions}, and TISA is fitted to learned absolute positions: name a "
+            "model that has them"
+        )
+    terms = [*([] if args.replace else ["absolute"]), *(["tisa"] if args.kernels else [])]
+    initial = fitted(source.encoder(), args.kernels, args.model) if args.kernels else {}
+    options = {"tisa_kernels": args.kernels} if args.kernels else {}
+    converted = convert(source.config, source.state, "+".join(terms) or "none", options, initial=initial)
+    write_converted(args.model, source, converted, args.out, seed=1, tolerance=1e-4)
+    show(f"or fine-tune it: fairseq-posenc glue --data GLUE --checkpoint {args.out} --out DIR")
+
+
+def fitted(encoder: Encoder, kernels: int, name: str) -> dict[str, Tensor]:
+    """Returns TISA's parameters for an encoder with learned absolute positions, (layers, heads, S) each; prints R² per head.
+
+    Args:
+        encoder: for evaluation.
+        kernels: S, at least 1.
+        name: the model's name in messages.
+
+    Raises:
+        InputError: the scores are not finite, or have fewer offsets than the kernels have parameters.
+    """
+    import torch
+    from tqdm import tqdm
+
+    from .embeddings import positional_scores
+    from .regression import fit
+    from .toeplitz import r_squared
+
+    n = encoder.config.max_positions
+    if 3 * kernels > 2 * n - 1:
+        raise InputError(f"--kernels {kernels}: {name} has {n} positions, whose {2 * n - 1} offsets do not determine so many")
+    found: list[Any] = []
+    rows = []
+    for number, single in enumerate(tqdm(each_as_first(encoder), desc="layers", dynamic_ncols=True), start=1):
+        scores = positional_scores(single, n)
+        assert scores is not None  # there are position vectors
+        if not scores.isfinite().all():
+            raise InputError(f"{name}: in layer {number}, scores of positions are not finite. It is damaged: use another.")
+        found.append(fit(scores, kernels))
+        pairs = zip(found[-1].r_squared.tolist(), r_squared(scores).tolist(), strict=True)
+        rows.append(f"  layer {number}: {'  '.join(f'{own:.2f}/{best:.2f}' for own, best in pairs)}")
+    show(f"R² of f_θ with {kernels} kernels to F̂_P, and of the best function of the offset, per head:")
+    show("\n".join(rows))
+    layers = [found[layer * len(found) // encoder.config.layers] for layer in range(encoder.config.layers)]
+    return {f"tisa.{part}": torch.stack([getattr(layer, part) for layer in layers]) for part in PARAMETERS}
+
+
+def each_as_first(encoder: Encoder) -> list[Encoder]:
+    """Returns, for each of the encoder's sets of weights, an encoder of that layer alone, which shares its parameters."""
+    import copy
+    import dataclasses
+
+    from torch import nn
+
+    singles = []
+    for layer in encoder.layers:
+        single = copy.copy(encoder)
+        single._modules = {**encoder._modules, "layers": nn.ModuleList([layer])}
+        single.config = dataclasses.replace(encoder.config, layers=1, layer_groups=0)
+        singles.append(single)
+    return singles
+
+
+def _kernels(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of kernels: write 0, 1, 2 and so on")
+    return int(text)

@@ -1,0 +1,191 @@
+"""What is timed: the sizes of a model and its batch, the device, times of runs in turn with a baseline's, and memory."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import math
+import platform
+import re
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import InputError
+from ..models.memory import kept_bytes
+from ..runs.statistics import spread
+
+MASKED = 0.15  # share of the tokens that are predicted (Devlin et al. 2019)
+SHORTEST = 0.02  # seconds; shorter work is repeated within a measurement, so that the clock and kernel launches weigh little
+PEAKS = {r"\bA100\b": 312.0, r"\bH100 PCIe\b": 756.0, r"\b(H100|H200) NVL\b": 835.0, r"\b(H100|H200)\b": 989.0, r"\bL4\b": 121.0}
+"""TFLOP/s of dense bfloat16 matrix products in NVIDIA's data sheets, by CUDA's name of the device; the first match counts."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of a model and of its batch."""
+
+    layers: int
+    dim: int
+    ffn_dim: int
+    heads: int
+    symbols: int
+    tokens: int  # n, per sequence
+    sequences: int  # per step
+
+    @property
+    def batch(self) -> int:
+        """Tokens of a step."""
+        return self.tokens * self.sequences
+
+    @property
+    def masked(self) -> int:
+        """Tokens of a step that are predicted."""
+        return max(1, round(MASKED * self.batch))
+
+    @property
+    def attention_flops(self) -> float:
+        """FLOPs of q·k and p·v in one layer, forward and backward: ``12 n D`` per token."""
+        return 12.0 * self.tokens * self.dim * self.batch
+
+    @property
+    def step_flops(self) -> float:
+        """FLOPs of a training step: six per weight and token of the layers, attention, and the head for predicted tokens.
+
+        They are the same for all schemes: what a scheme adds is its cost, and no work that a model without it would have to do.
+        """
+        layer = 4 * self.dim**2 + 2 * self.dim * self.ffn_dim
+        head = self.dim**2 + self.dim * self.symbols
+        return self.layers * (6.0 * layer * self.batch + self.attention_flops) + 6.0 * head * self.masked
+
+
+def shapes(shape: Shape, lengths: Sequence[int]) -> list[Shape]:
+    """Returns the model at several lengths: ``shape`` has the sequences of the shortest, and longer ones are fewer."""
+    return [replace(shape, tokens=n, sequences=max(1, shape.sequences * min(lengths) // n)) for n in lengths]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A device and a precision; ``peak`` is the device's TFLOP/s, if it is known."""
+
+    device: torch.device
+    dtype: torch.dtype
+    peak: float | None
+
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> Machine:
+        """Returns what the flags ask for.
+
+        Raises:
+            InputError: there is no such device.
+        """
+        name = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
+        found = re.fullmatch(r"cpu|cuda(:(\d+))?", name)
+        if found is None or (name != "cpu" and int(found[2] or 0) >= torch.cuda.device_count()):
+            raise InputError(f"--device {name}: name cpu, or one of {torch.cuda.device_count()} GPUs as cuda:0")
+        machine = cls(torch.device(name), torch.bfloat16 if args.bf16 else torch.float32, args.peak_tflops)
+        return machine if machine.peak else replace(machine, peak=known_peak(machine.name, machine.dtype))
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.device.type == "cuda"
+
+    @property
+    def name(self) -> str:
+        if self.on_gpu:
+            return torch.cuda.get_device_name(self.device)
+        info = Path("/proc/cpuinfo")
+        found = re.search(r"^model name\s*:\s*(.+)$", info.read_text("utf-8"), re.MULTILINE) if info.exists() else None
+        return found[1] if found else platform.processor() or platform.machine()
+
+    def describe(self) -> dict[str, Any]:
+        """Returns what decides a time, in JSON's types."""
+        threads = {} if self.on_gpu else {"threads": torch.get_num_threads()}
+        dtype = str(self.dtype).removeprefix("torch.")
+        return {"device": self.name, "dtype": dtype, "torch": torch.__version__, **threads}
+
+
+def known_peak(device: str, dtype: torch.dtype) -> float | None:
+    """Returns the TFLOP/s of a device in half precision by its name; None if they are not known."""
+    return next((peak for pattern, peak in PEAKS.items() if dtype.itemsize == 2 and re.search(pattern, device)), None)
+
+
+class Work(nn.Module, ABC):
+    """Something that is done repeatedly. Its parameters, but nothing that a run computes, are kept between runs."""
+
+    device: torch.device
+
+    @abstractmethod
+    def compute(self) -> Tensor:
+        """Runs the forward pass."""
+
+    @abstractmethod
+    def run(self) -> None:
+        """Runs all of it."""
+
+
+def timing(pairs: Sequence[tuple[float, float]], tokens: float, flops: float, memory: float | None, peak: float | None) -> dict:
+    """Returns what pairs of times tell, in JSON's types.
+
+    Args:
+        pairs: seconds of a run, and of one of the baseline.
+        tokens, flops: of a run.
+        memory: bytes.
+        peak: TFLOP/s.
+    """
+    milliseconds = spread([1e3 * own for own, _ in pairs])
+    median = milliseconds["median"]
+    assert median is not None  # nothing has diverged
+    tflops = flops / median / 1e9
+    return {
+        "milliseconds": milliseconds,
+        "ratio": spread([own / other for own, other in pairs]),  # of its time to the baseline's, pair by pair
+        "tokens_per_second": 1e3 * tokens / median,
+        "tflops": tflops,
+        "mfu": None if peak is None else tflops / peak,
+        "mebibytes": None if memory is None else memory / 2**20,
+    }
+
+
+def pairs(work: Work, baseline: Work, repeats: int) -> list[tuple[float, float]]:
+    """Returns seconds of a run of both, ``repeats`` times in turn, so that other load on the machine meets both."""
+    calls = []
+    for each in (work, baseline):
+        _seconds(each, 1)  # compiles, and fills caches
+        calls.append(max(1, math.ceil(SHORTEST / _seconds(each, 1))))
+    return [(_seconds(work, calls[0]), _seconds(baseline, calls[1])) for _ in range(repeats)]
+
+
+def memory(work: Work, held: int) -> int:
+    """Returns, in bytes, a run's peak beyond ``held`` on a GPU, and elsewhere what is kept for the backward pass."""
+    if work.device.type != "cuda":
+        return kept_bytes(work, work.compute)
+    torch.cuda.reset_peak_memory_stats(work.device)
+    work.run()
+    torch.cuda.synchronize(work.device)
+    return torch.cuda.max_memory_allocated(work.device) - held
+
+
+def held(device: torch.device) -> int:
+    """Returns the bytes of a GPU that are in use now; 0 elsewhere."""
+    gc.collect()  # what was timed before
+    return torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
+
+
+def _seconds(work: Work, calls: int) -> float:
+    def synchronize() -> None:
+        if work.device.type == "cuda":
+            torch.cuda.synchronize(work.device)
+
+    synchronize()
+    start = time.perf_counter()
+    for _ in range(calls):
+        work.run()
+    synchronize()
+    return (time.perf_counter() - start) / calls

@@ -1,0 +1,121 @@
+"""Encoding: each shard is written by one process, and recorded once it is complete.
+
+A shard's files take their names when all of it is written, ``dict.txt`` last, without which fairseq takes no folder for a
+data-bin. A shard that a kill interrupts is written again from its beginning.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Any, NamedTuple
+
+from tqdm import tqdm
+
+from fairseq_posenc.data.binarize import Encode, encoding
+from fairseq_posenc.data.databin import DatabinWriter
+from fairseq_posenc.data.folder import Folder
+from fairseq_posenc.data.sources import VALID, Source, Sources, progress_bar
+from fairseq_posenc.data.split import Routed, Split
+from fairseq_posenc.files import atomic_write
+from fairseq_posenc.vocabulary import DICTIONARY, LineEncoder
+
+MAX_AT_ONCE = 100
+"""Shards that are written in one pass over their text, each to two open files."""
+
+
+class Job(NamedTuple):
+    """A source to read, the role it plays, and its number among those of this role."""
+
+    role: str
+    index: int
+    source: Source
+
+
+class Written(NamedTuple):
+    """What one pass over the text has completed.
+
+    Attributes:
+        shards: by name, as the manifest records them.
+        hashes: SHA-256 of the sources that were read, by role and number.
+    """
+
+    shards: dict[str, dict[str, Any]]
+    hashes: dict[tuple[str, int], str]
+
+
+def write_shards(
+    folder: Folder, names: Collection[str], sources: Sources, split: Split, encoder: LineEncoder, workers: int
+) -> Iterator[Written]:
+    """Write shards, those of a group together; each is locked until the next ones are asked for.
+
+    Args:
+        folder: where they are.
+        names: of the shards. The first of all has the validation text, too.
+        sources: all text.
+        split: where documents go.
+        encoder: turns lines into ids.
+        workers: processes that encode.
+
+    Raises:
+        InputError, OSError: what is wrong with the text, or another process is writing one of these shards.
+    """
+    with encoding(encoder, workers) as encode:
+        for group in range(split.groups):
+            wanted = [name for name in split.shards[group :: split.groups] if name in names]
+            jobs = [Job("train", index, sources["train"][index]) for index in range(group, len(sources["train"]), split.groups)]
+            for start in range(0, len(wanted), MAX_AT_ONCE):
+                yield from _one_pass(folder, wanted[start : start + MAX_AT_ONCE], jobs, sources[VALID], split, encoder, encode)
+
+
+def _one_pass(
+    folder: Folder,
+    names: Sequence[str],
+    jobs: Sequence[Job],
+    valid: Sequence[Source],
+    split: Split,
+    encoder: LineEncoder,
+    encode: Encode,
+) -> Iterator[Written]:
+    hashes: dict[tuple[str, int], str] = {}
+    with ExitStack() as stack:
+        writers = {}
+        for name in names:
+            stack.enter_context(folder.held(name))
+            for destination, prefix in folder.prefixes(name).items():
+                prefix.parent.mkdir(exist_ok=True)
+                writers[destination] = stack.enter_context(DatabinWriter(prefix, encoder.dtype, len(encoder.symbols)))
+        if VALID in writers:
+            jobs = [*jobs, *(Job(VALID, index, source) for index, source in enumerate(valid))]
+        bar = stack.enter_context(progress_bar("encoding", [job.source for job in jobs]))
+        for items in encode(_passages(jobs, split, writers, hashes, bar)):
+            for destination, of_destination in items.items():
+                writers[destination].add_documents(*of_destination)
+        for writer in writers.values():
+            writer.finish()
+        yield Written({name: _complete(folder, name, writers, encoder) for name in names}, hashes)
+
+
+def _passages(
+    jobs: Sequence[Job], split: Split, destinations: Collection[str], hashes: dict[tuple[str, int], str], bar: tqdm
+) -> Iterator[Routed]:
+    for role, index, source in jobs:
+        passages = source.passages(bar.update, partial(hashes.__setitem__, (role, index)))
+        routed = split.route(passages, index) if role == "train" else ((VALID, passage) for passage in passages)
+        yield from (item for item in routed if item[0] in destinations)
+
+
+def _complete(folder: Folder, name: str, writers: dict[str, DatabinWriter], encoder: LineEncoder) -> dict[str, Any]:
+    """Write the tokenizer and the dictionary of a shard; returns its entry in the manifest."""
+    place = folder.shards[name]
+    if place != folder.out:
+        for file, content in encoder.files.items():
+            with atomic_write(place / file, "wb") as stream:
+                stream.write(content)
+    with atomic_write(place / DICTIONARY) as stream:
+        stream.write(encoder.dictionary(writers[name].counts.tolist()))
+    texts = {prefix.name: writers[destination] for destination, prefix in folder.prefixes(name).items()}
+    files = [place / DICTIONARY, *(path for writer in texts.values() for path in (writer.bin, writer.idx))]
+    return {
+        "totals": {text: dict(writer.totals) for text, writer in texts.items()},
+        "files": {str(path.relative_to(folder.out)): path.stat().st_size for path in files},
+    }

@@ -1,0 +1,246 @@
+"""GLUE's tasks, and the files of the benchmark's own download: rows of columns separated by tabs, without quoting."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..errors import InputError
+
+SCALE = 5.0
+"""STS-B's scores are 0 … 5; a model is trained on score / 5, as in fairseq's recipe, on which its learning rates rest."""
+ENTAILMENT = ("entailment", "not_entailment")
+BINARY = ("0", "1")
+PAIR = ("sentence1", "sentence2")
+OPTIONAL_TESTS = ("AX",)
+"""Test sets that a download may lack."""
+
+
+@dataclass(frozen=True)
+class GlueTask:
+    """One task.
+
+    Attributes:
+        name: the folder of its files.
+        columns: the text columns' names, one or two.
+        label: the label column's name in train and dev files.
+        labels: the labels in the files, in the order of the classes; empty for a regression on 0 … 5.
+        metrics: names in :func:`.glue_runs.measures`, the first of which the benchmark lists first.
+        names: the names of the classes if ``labels`` are numbers.
+        dev, test: the evaluation sets by the name of their leaderboard file: the files' names.
+        header: columns of train and dev files that have no header row.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    label: str
+    labels: tuple[str, ...]
+    metrics: tuple[str, ...] = ("accuracy",)
+    names: tuple[str, ...] = ()
+    dev: dict[str, str] = field(default_factory=dict)
+    test: dict[str, str] = field(default_factory=dict)
+    header: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.dev:
+            object.__setattr__(self, "dev", {self.name: "dev.tsv"})
+            object.__setattr__(self, "test", {self.name: "test.tsv"})
+        object.__setattr__(self, "names", self.names or self.labels)
+
+    @property
+    def regression(self) -> bool:
+        return not self.labels
+
+
+COLA = ("source", "label", "star", "sentence")
+QUESTIONS, STRINGS, EQUIVALENT = ("question1", "question2"), ("#1 String", "#2 String"), ("not_equivalent", "equivalent")
+MNLI = GlueTask(
+    "MNLI",
+    PAIR,
+    "gold_label",
+    ("contradiction", "neutral", "entailment"),
+    dev={"MNLI-m": "dev_matched.tsv", "MNLI-mm": "dev_mismatched.tsv"},
+    test={"MNLI-m": "test_matched.tsv", "MNLI-mm": "test_mismatched.tsv", "AX": "../diagnostic/diagnostic.tsv"},
+)
+TASKS = {
+    task.name: task
+    for task in (
+        GlueTask("CoLA", ("sentence",), "label", BINARY, ("matthews",), ("unacceptable", "acceptable"), header=COLA),
+        GlueTask("SST-2", ("sentence",), "label", BINARY, names=("negative", "positive")),
+        GlueTask("MRPC", STRINGS, "Quality", BINARY, ("f1", "accuracy"), EQUIVALENT),
+        GlueTask("STS-B", PAIR, "score", (), ("pearson", "spearman")),
+        GlueTask("QQP", QUESTIONS, "is_duplicate", BINARY, ("f1", "accuracy"), ("not_duplicate", "duplicate")),
+        MNLI,
+        GlueTask("QNLI", ("question", "sentence"), "label", ENTAILMENT),
+        GlueTask("RTE", PAIR, "label", ENTAILMENT),
+        GlueTask("WNLI", PAIR, "label", BINARY, names=ENTAILMENT[::-1]),
+    )
+}
+
+
+def _columns(**chosen: str) -> dict[str, str]:
+    """Evaluation set -> metric: of each task the chosen one, or its only one."""
+    tasks = [task for task in TASKS.values() if task.name != "WNLI"]
+    return {name: chosen.get(task.name.replace("-", ""), task.metrics[0]) for task in tasks for name in task.dev}
+
+
+AVERAGES = {
+    "ke2021": _columns(MRPC="accuracy", QQP="accuracy", STSB="pearson"),
+    "huang2021": _columns(MRPC="f1", QQP="f1", STSB="spearman"),
+}
+"""The nine columns of an average by paper: Ke et al. 2021 (TUPE), Huang et al. 2021. MNLI-m and MNLI-mm apart, without WNLI."""
+
+
+def columns_of(average: str | None, tasks: Iterable[str]) -> dict[str, str] | None:
+    """The columns of an average; None if it is over tasks.
+
+    Raises:
+        InputError: some of them are not columns of these tasks.
+    """
+    if average is None:
+        return None
+    lacking = AVERAGES[average].keys() - {name for task in tasks for name in TASKS[task].dev}
+    if lacking:
+        raise InputError(
+            f"--average {average} is over {len(AVERAGES[average])} columns, and --tasks leaves out {', '.join(sorted(lacking))}: "
+            "name those too, or leave --average out"
+        )
+    return AVERAGES[average]
+
+
+@dataclass(frozen=True)
+class TaskFiles:
+    """One task's files.
+
+    Attributes:
+        train: the training set.
+        dev, tests: the evaluation sets by the name of their leaderboard file; the first of ``dev`` selects epochs.
+    """
+
+    train: Path
+    dev: dict[str, Path]
+    tests: dict[str, Path]
+
+    @classmethod
+    def of(cls, task: GlueTask, data: Path, predict: bool) -> TaskFiles:
+        """Those in the benchmark's folder; test sets only if they are to be labelled."""
+        folder = data / task.name
+        dev = {name: folder / file for name, file in task.dev.items()}
+        tests = {name: folder / file for name, file in task.test.items()} if predict else {}
+        tests = {name: path for name, path in tests.items() if path.is_file() or name not in OPTIONAL_TESTS}
+        return cls(folder / "train.tsv", dev, tests)
+
+
+def find(tasks: Sequence[GlueTask] | None, data: Path, predict: bool) -> dict[str, TaskFiles]:
+    """The files of each task, by its name.
+
+    Args:
+        tasks: which; None for those whose files exist, the others being named on stderr.
+
+    Raises:
+        FileNotFoundError: some are missing; names them all.
+    """
+    files = {task.name: TaskFiles.of(task, data, predict) for task in (TASKS.values() if tasks is None else tasks)}
+    missing = {
+        name: lacking
+        for name, each in files.items()
+        if (
+            lacking := [
+                str(p.relative_to(data)) for p in (each.train, *each.dev.values(), *each.tests.values()) if not p.is_file()
+            ]
+        )
+    }
+    if len(missing) == len(files) or (missing and tasks is not None):
+        advice = "None of the tasks is complete." if tasks is None else "'--tasks available' takes the tasks that are complete."
+        raise FileNotFoundError(
+            f"--data {data} lacks {', '.join(path for paths in missing.values() for path in paths)}. It is the folder that holds "
+            f"the benchmark's folders; test sets are needed only for --predict. {advice}"
+        )
+    for name, paths in missing.items():
+        print(f"{name} is left out, because --data lacks {', '.join(paths)}", file=sys.stderr)
+    return {name: each for name, each in files.items() if name not in missing}
+
+
+@dataclass(frozen=True)
+class Example:
+    """A row.
+
+    Attributes:
+        texts: one sentence, or two.
+        target: the class, or the score / 5 of a regression; None in test files.
+    """
+
+    texts: tuple[str, ...]
+    target: float | int | None
+
+
+def read(path: Path, task: GlueTask, labelled: bool = True, skip_bad: bool = False) -> Iterator[Example]:
+    """The rows of one file, in order.
+
+    Args:
+        path: a train, dev or test file of ``task``.
+        labelled: whether it has labels (test files have none).
+        skip_bad: leave rows out that cannot be read, and count them on stderr: for training sets. A score is of every row.
+
+    Raises:
+        InputError, FileNotFoundError: the file is missing or empty, or lacks a column, or a row cannot be read; names the line.
+    """
+    skipped, count, problem = 0, 0, ""
+    for line, fields, columns in _rows(path, task, labelled):
+        try:
+            example = _example(fields, columns, task, labelled)
+        except InputError as error:
+            problem = problem or f"{path}, line {line}: {error}"
+            if not skip_bad:
+                raise InputError(f"{problem}. Correct the line.") from None
+            skipped += 1
+            continue
+        count += 1
+        yield example
+    if not count:
+        raise InputError(f"{path} has no rows of data{f' that can be read: {problem}' if problem else ''}")
+    if skipped:
+        print(f"{path}: {skipped} rows left out, because they cannot be read ({problem})", file=sys.stderr)
+
+
+def _rows(path: Path, task: GlueTask, labelled: bool) -> Iterator[tuple[int, list[str], Sequence[str]]]:
+    """(line number, fields, column names); lines end in LF or CR LF, not at Unicode's other line breaks."""
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist: --data is the folder that holds the folder {task.name} of the benchmark")
+    columns = task.header if labelled else None
+    with open(path, encoding="utf-8-sig", newline="\n") as stream:
+        try:
+            for line, text in enumerate(stream, 1):
+                fields = text.removesuffix("\n").removesuffix("\r").split("\t")
+                if columns is None:
+                    columns = fields
+                    for name in (*task.columns, *([task.label] if labelled else [])):
+                        if name not in columns:
+                            raise InputError(f"{path} has no column {name!r} in its first line, which has {', '.join(columns)}")
+                    continue
+                yield line, fields, columns
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path} is not UTF-8 ({error.reason} at byte {error.start} of a block)") from None
+
+
+def _example(fields: list[str], columns: Sequence[str], task: GlueTask, labelled: bool) -> Example:
+    if len(fields) != len(columns):
+        raise InputError(f"{len(fields)} columns where the header has {len(columns)}; tabs separate columns, also within quotes")
+    values = dict(zip(columns, fields, strict=True))
+    return Example(tuple(values[name] for name in task.columns), _target(values[task.label], task) if labelled else None)
+
+
+def _target(label: str, task: GlueTask) -> float | int:
+    if task.regression:
+        try:
+            score = float(label)
+        except ValueError:
+            score = -1.0
+        if not 0 <= score <= SCALE:
+            raise InputError(f"the {task.label} is {label!r}, and must be a number from 0 to {SCALE:g}")
+        return score / SCALE
+    if label not in task.labels:
+        raise InputError(f"the {task.label} is {label!r}, and must be one of {', '.join(task.labels)}")
+    return task.labels.index(label)

@@ -1,0 +1,312 @@
+"""The runs of SQuAD: questions and contexts as windows, the data-bin, answers from a model's scores, and how they are scored."""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from fairseq.models import BaseFairseqModel
+from tqdm import tqdm
+
+from ..errors import InputError
+from ..files import atomic_write
+from ..ownership import own
+from ..runs.record import digests, write_json
+from ..vocabulary import Encoding, Vocabulary
+from .squad_data import Question, read
+from .squad_scores import Scores, applied_threshold, score_v1, score_v2
+from .training import infer
+from .tuning import Options, TaskRuns, write_items
+
+if TYPE_CHECKING:
+    from ..models.checkpoint import Checkpoint
+    from .settings import Settings
+
+QUESTIONS = 512  # predicted at a time
+CANDIDATES = 20  # best first and last tokens of a window, among which its answers are searched
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How contexts are cut and answers searched.
+
+    Attributes:
+        length: tokens of a window, ``<s>`` and ``</s>`` included.
+        stride: tokens of the context by which one window's stretch begins after the one before.
+        question: tokens of a question; the rest is cut off.
+        answer: tokens of an answer.
+        best: answers kept per question.
+    """
+
+    length: int = 384
+    stride: int = 128
+    question: int = 64
+    answer: int = 30
+    best: int = 20
+
+    def __post_init__(self) -> None:
+        if self.length < self.question + 8:
+            raise InputError(
+                f"--max-length {self.length} leaves no room for a context beside a question of {self.question} tokens: lower "
+                "--max-question-length, or raise --max-length if the model's positions allow it"
+            )
+
+
+class SquadRuns(TaskRuns):
+    """SQuAD's runs.
+
+    Args:
+        version: the data set's.
+        files: fairseq's names of the splits: SQuAD's files.
+        limits: how contexts are cut and answers searched.
+        null_threshold: of having no answer; None: the best one.
+        pretrained, settings, options: as of :class:`.TaskRuns`.
+    """
+
+    def __init__(
+        self, version: str, files: dict[str, Path], limits: Limits, null_threshold: float | None,
+        pretrained: Checkpoint, settings: Settings, options: Options,
+    ) -> None:  # fmt: skip
+        super().__init__(f"SQuAD-{version}", pretrained, settings, options)
+        self.version, self.files, self.limits, self.null_threshold = version, files, limits, null_threshold
+        self.outputs = ["predictions.json", "nbest.json", "metrics.json", *(["null_odds.json"] if version == "2.0" else [])]
+
+    @property
+    def arguments(self) -> list[str]:
+        return [str(self.data), "--task", "squad", "--criterion", "squad"]
+
+    def configuration(self) -> dict[str, Any]:
+        return {"data": digests(self.files), "windows": asdict(self.limits), "null_threshold": self.null_threshold}
+
+    def write_data(self) -> int:
+        vocabulary, files = self.pretrained.vocabulary, self.files
+        counts = {
+            split: write_split(read(path, self.version), self.data, split, vocabulary, self.limits)
+            for split, path in files.items()
+        }
+        return counts["train"]
+
+    def score(self, model: BaseFairseqModel, folder: Path) -> dict[str, Any]:
+        """Predict the development set into the run's folder, and score it."""
+        questions = list(read(self.files["valid"], self.version))
+        predictions = dict(self._predict(model, questions))
+        scores, details = self._score(questions, predictions)
+        answers = write_predictions(predictions, details["threshold"], folder)
+        write_json(folder / "metrics.json", details)
+        unanswered = score_v2(questions, dict.fromkeys(answers, "")) if self.version == "2.0" else {}
+        return {
+            "scores": {self.name: scores},
+            "majority": {self.name: {name: unanswered[name] for name in scores if name in unanswered}},
+            "constant": [] if any(answers.values()) else [self.name],
+            "details": details,
+        }
+
+    def _predict(self, model: BaseFairseqModel, questions: Iterable[Question]) -> Iterator[tuple[str, Prediction]]:
+        """(id, prediction) of each question, some hundreds at a time."""
+        vocabulary = self.pretrained.vocabulary
+        made, pad = encoded(questions, vocabulary, self.limits), vocabulary.dictionary.pad()
+        while block := list(islice(made, QUESTIONS)):
+            windows = [window.tokens for *_, cut in block for window in cut]
+            scores = iter(infer(model, windows, lambda tokens: model(tokens)[0], pad))
+            for question, context, cut in block:
+                yield question.id, predict(question, context, cut, list(islice(scores, len(cut))), self.limits)
+
+    def _score(self, questions: list[Question], predictions: dict[str, Prediction]) -> tuple[Scores, dict[str, Any]]:
+        """(the scores that runs are compared by, all figures of the official script and the threshold)"""
+        texts = {id_: prediction.text for id_, prediction in predictions.items()}
+        if self.version == "1.1":
+            scores = score_v1(questions, texts)
+            return scores, {**scores, "threshold": None}
+        odds = {id_: prediction.null_odds for id_, prediction in predictions.items()}
+        threshold = self.null_threshold
+        if threshold is None:
+            threshold = applied_threshold(questions, texts, odds)
+        details = score_v2(questions, texts, odds, threshold)
+        names = ("exact", "f1", "HasAns_exact", "HasAns_f1", "NoAns_exact")
+        return {name: details[name] for name in names if name in details}, {**details, "threshold": threshold}
+
+
+@dataclass(frozen=True)
+class Window:
+    """``<s> question </s> </s> stretch of the context </s>``
+
+    Attributes:
+        tokens: (n,) int64.
+        context: the first token of the context.
+        offset: which token of the whole context that is.
+    """
+
+    tokens: np.ndarray
+    context: int
+    offset: int
+
+    @property
+    def stretch(self) -> range:
+        """The tokens of the whole context that the window shows."""
+        return range(self.offset, self.offset + len(self.tokens) - self.context - 1)
+
+
+def windows(question: Encoding, context: Encoding, limits: Limits, bos: int, eos: int) -> Iterator[Window]:
+    """The windows of one question; together they show all of the context, which has at least one token in each."""
+    head = np.concatenate([[bos], question.ids[: limits.question], [eos, eos]])
+    room = limits.length - len(head) - 1
+    offset = 0
+    while True:
+        yield Window(np.concatenate([head, context.ids[offset : offset + room], [eos]]), len(head), offset)
+        if offset + room >= len(context):
+            return
+        offset += min(limits.stride, room)
+
+
+def answer_tokens(context: Encoding, start: int, end: int) -> tuple[int, int]:
+    """The first and the last token that share a character with ``text[start:end]``; one past the last if none follows."""
+    first = bisect_right(context.ends, start)
+    last = bisect_left(context.begins, end) - 1
+    return first, max(first, last)
+
+
+def answer_text(text: str, context: Encoding, first: int, last: int) -> str:
+    """The characters, exactly as in the text, from the first to the last of these tokens."""
+    return text[context.begins[first] : context.ends[last]]
+
+
+def target(window: Window, span: tuple[int, int] | None) -> tuple[int, int, int]:
+    """A row of ``SPLIT.spans.npy``: (first token of the context, first, last token of the answer); 0, 0 if it is not here."""
+    if span is None or span[0] not in window.stretch or span[1] not in window.stretch:
+        return window.context, 0, 0
+    shift = window.context - window.offset
+    return window.context, span[0] + shift, span[1] + shift
+
+
+def encoded(
+    questions: Iterable[Question], vocabulary: Vocabulary, limits: Limits
+) -> Iterator[tuple[Question, Encoding, list[Window]]]:
+    """Each question, its encoded context, and its windows. Successive questions about one context encode it once."""
+    dictionary, text, context = vocabulary.dictionary, None, None
+    for question in questions:
+        if text != question.context:
+            text, context = question.context, vocabulary.encode(question.context)
+        asked = vocabulary.encode(question.text.strip())
+        yield question, context, list(windows(asked, context, limits, dictionary.bos(), dictionary.eos()))
+
+
+REASONS = {
+    "elsewhere": "questions left out, whose answers are not where the file says",
+    "unseen": "questions left out, whose answers have no token in this vocabulary",
+    "inexact": "answers begin or end inside a token, and are learned with all of it",
+}
+
+
+def write_split(questions: Iterable[Question], folder: Path, split: str, vocabulary: Vocabulary, limits: Limits) -> int:
+    """Write one split in the form that ``--task squad`` reads (:mod:`fairseq_posenc.tasks.squad`); returns the number of windows.
+
+    Raises:
+        InputError: no question has a place in it.
+    """
+    spans: list[tuple[int, int, int]] = []
+    counts = dict.fromkeys(REASONS, 0)
+
+    def items() -> Iterator[np.ndarray]:
+        for question, context, made in encoded(tqdm(questions, desc=f"encoding {split}", unit=" questions"), vocabulary, limits):
+            span = None
+            if question.answers:
+                if question.span is None:
+                    counts["elsewhere"] += 1
+                    continue
+                span = answer_tokens(context, *question.span)
+                if span[0] == len(context):
+                    counts["unseen"] += 1
+                    continue
+                answer = question.context[slice(*question.span)].strip()
+                counts["inexact"] += answer_text(question.context, context, *span) != answer
+            for window in made:
+                spans.append(target(window, span))
+                yield window.tokens
+
+    write_items(folder, split, vocabulary.dictionary, items())
+    for reason, count in counts.items():
+        if count:
+            print(f"{split}: {count} {REASONS[reason]}", file=sys.stderr)
+    if not spans:
+        raise InputError(f"{split}: no question is left. Is this the vocabulary of the text's language?")
+    with atomic_write(own(folder / f"{split}.spans.npy"), "wb") as stream:
+        np.save(stream, np.array(spans, dtype=np.int32))
+    return len(spans)
+
+
+class Prediction(NamedTuple):
+    """A model's answers to a question.
+
+    Attributes:
+        best: (text, score) of answers of different texts, the best first; none if the context is empty. A score is the sum of
+            those of the first and of the last token.
+        null: the least score of ``<s>`` as the answer, over the windows.
+    """
+
+    best: list[tuple[str, float]]
+    null: float
+
+    @property
+    def text(self) -> str:
+        """The best answer."""
+        return self.best[0][0] if self.best else ""
+
+    @property
+    def null_odds(self) -> float:
+        """How much more having no answer scores than the best answer; if there is none, more than any model could find."""
+        return self.null - self.best[0][1] if self.best else sys.float_info.max  # JSON has no infinity
+
+
+def predict(
+    question: Question, context: Encoding, windows: Sequence[Window], scores: Sequence[np.ndarray], limits: Limits
+) -> Prediction:
+    """The answers to one question.
+
+    Args:
+        context: the encoded context.
+        windows, scores: the question's windows, and for each (n, 2), the scores of its tokens as first and last.
+    """
+    by_text: dict[str, float] = {}
+    for window, score in zip(windows, scores, strict=True):
+        for first, last, value in _spans(score[window.context : -1], limits.answer):
+            text = answer_text(question.context, context, first + window.offset, last + window.offset)
+            if text:
+                by_text[text] = max(value, by_text.get(text, -np.inf))
+    best = sorted(by_text.items(), key=lambda item: -item[1])[: limits.best]
+    return Prediction(best, min(float(score[0].sum()) for score in scores))
+
+
+def _spans(scores: np.ndarray, longest: int) -> list[tuple[int, int, float]]:
+    """(first, last, score) of the spans among a stretch's best first and last tokens; ``scores`` is (n, 2)."""
+    firsts, lasts = (np.argsort(-scores[:, side], kind="stable")[:CANDIDATES] for side in (0, 1))
+    values = scores[firsts, 0][:, None] + scores[lasts, 1][None, :]
+    lengths = lasts[None, :] - firsts[:, None] + 1
+    rows, columns = np.nonzero((lengths >= 1) & (lengths <= longest))
+    return [(int(firsts[i]), int(lasts[j]), float(values[i, j])) for i, j in zip(rows, columns, strict=True)]
+
+
+def write_predictions(predictions: dict[str, Prediction], threshold: float | None, folder: Path) -> dict[str, str]:
+    """Write predictions.json (the official scripts' input, returned), null_odds.json (v2.0's second input), and nbest.json."""
+    none = {id_ for id_, prediction in predictions.items() if threshold is not None and prediction.null_odds > threshold}
+    answers = {id_: "" if id_ in none else p.text for id_, p in predictions.items()}
+    write_json(folder / "predictions.json", answers)
+    if threshold is not None:
+        write_json(folder / "null_odds.json", {id_: p.null_odds for id_, p in predictions.items()})
+    write_json(folder / "nbest.json", {id_: _n_best(p, threshold is not None) for id_, p in predictions.items()})
+    return answers
+
+
+def _n_best(prediction: Prediction, with_null: bool) -> list[dict[str, Any]]:
+    answers = prediction.best
+    if with_null or not answers:
+        answers = sorted([*answers, ("", prediction.null)], key=lambda answer: -answer[1])
+    scores = np.array([score for _, score in answers])
+    shares = np.exp(scores - scores.max())
+    shares = (shares / shares.sum()).tolist()
+    return [{"text": text, "score": score, "probability": share} for (text, score), share in zip(answers, shares, strict=True)]

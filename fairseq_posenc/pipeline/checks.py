@@ -1,0 +1,149 @@
+"""What is checked before a program of fairseq's starts anything: :data:`CHECKS`, and of a training :data:`OF_TRAINING`.
+
+Each check gets the configuration and raises InputError, which names the flag.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from typing import Any
+
+from fairseq import utils
+from fairseq.file_io import PathManager
+from fairseq.models import ARCH_MODEL_REGISTRY
+from omegaconf import DictConfig, ListConfig, OmegaConf
+
+from ..compat.distributed import without_gpus
+from ..compat.hydra_1_0 import job_number
+from ..errors import InputError, flag_of
+from ..models.architectures import is_ours, require_architecture
+from ..models.config import LANGUAGE_MODEL_OPTIONS, TRANSLATION_OPTIONS
+from ..models.options import complete_new
+
+BOUNDS: dict[str, tuple[str, Callable[[float], bool]]] = {  # of fairseq's options
+    **dict.fromkeys(
+        ("dataset.batch_size", "dataset.batch_size_valid", "dataset.max_tokens", "dataset.max_tokens_valid",
+         "dataset.required_batch_size_multiple", "dataset.validate_interval", "task.tokens_per_sample", "common.log_interval",
+         "checkpoint.save_interval", "optimization.update_freq", "lr_scheduler.total_num_update",
+         "distributed_training.distributed_world_size", "generation.beam", "generation.nbest"),
+        ("at least 1 is needed", lambda number: number >= 1),
+    ),
+    **dict.fromkeys(
+        ("dataset.num_workers", "optimization.lr", "task.pack_examples"),
+        ("at least 0 is needed, and finite", lambda number: 0 <= number < math.inf),
+    ),
+    "common.seed": ("a number from 0 to 2^32 - 1 is needed, as NumPy takes it", lambda number: 0 <= number < 1 << 32),
+    "task.mask_prob": ("a number between 0 and 1 is needed", lambda number: 0 < number < 1),
+}  # fmt: skip
+ANY_NUMBER = ("a number is needed", lambda number: not math.isnan(number))
+DROPOUT = ("a number from 0 to 1 is needed", lambda number: 0 <= number <= 1)
+
+
+def user_dir_is_imported(cfg: Any) -> None:
+    """Import ``--user-dir``, which may have architectures."""
+    utils.import_user_module(cfg.common)
+
+
+def data_paths_are_absolute(cfg: Any) -> None:
+    """Have checkpoints record data paths that resolve from any working directory: those of ``cfg.task.data``, joined by ':'."""
+    task = None if OmegaConf.is_missing(cfg, "task") else cfg.task
+    if isinstance(data := getattr(task, "data", None), str):
+        task.data = ":".join(os.path.abspath(path) if os.path.exists(path) else path for path in data.split(":"))
+
+
+def numbers_have_a_meaning(cfg: Any) -> None:
+    """Refuse batches of no size, learning rates that are no number and the like.
+
+    ``--batch-size 0`` makes the whole data set one batch, and others end in errors about something else, or in a model of NaN.
+    """
+    for path, number in _numbers(cfg):
+        needed, fits = BOUNDS.get(path) or (DROPOUT if path.endswith("dropout") else ANY_NUMBER)
+        if not fits(number):
+            raise InputError(f"{flag_of(path.partition('.')[2])} {number}: {needed}")
+
+
+def _numbers(cfg: DictConfig) -> Iterator[tuple[str, float]]:
+    """Every number of a configuration, with its path; of a list, each."""
+    for section in cfg:
+        options: Any = None if OmegaConf.is_missing(cfg, section) else cfg[section]
+        if isinstance(options, argparse.Namespace):  # of a task or model without a dataclass
+            options = vars(options)
+        elif isinstance(options, DictConfig):
+            options = {name: options[name] for name in options if not OmegaConf.is_missing(options, name)}
+        for name, value in (options if isinstance(options, dict) else {}).items():
+            for each in value if isinstance(value, (list, ListConfig)) else [value]:
+                if type(each) in (int, float):
+                    yield f"{section}.{name}", each
+
+
+def batches_have_a_size(cfg: Any) -> None:
+    """Refuse a training without ``--batch-size`` and ``--max-tokens``."""
+    if cfg.dataset.batch_size is None and cfg.dataset.max_tokens is None:
+        raise InputError("--batch-size or --max-tokens is missing")
+
+
+def model_to_start_from_exists(cfg: Any) -> None:
+    """Refuse a ``--finetune-from-model`` that is missing."""
+    path = cfg.checkpoint.finetune_from_model
+    if path is not None and not PathManager.exists(path):
+        raise InputError(f"--finetune-from-model {path} does not exist")
+
+
+def fp16_has_a_gpu(cfg: Any) -> None:
+    """Refuse ``--fp16`` on a CPU, where fairseq fails when it asks for the current CUDA device."""
+    if without_gpus(cfg) and (cfg.common.fp16 or cfg.common.memory_efficient_fp16):
+        why = "--cpu was given" if cfg.common.cpu else "PyTorch finds none"
+        raise InputError(f"--fp16 needs a GPU, and {why}. Train with --bf16, or in float32 by leaving --fp16 out.")
+
+
+def model_is_complete(cfg: Any) -> None:
+    """Complete and check the options of a new model, where the configuration has one of ours."""
+    model = None if OmegaConf.is_missing(cfg, "model") else cfg.model  # it is missing in programs that use a trained model
+    arch = model if isinstance(model, str) else getattr(model, "_name", None)
+    if arch is None:
+        return
+    require_architecture(arch)
+    if is_ours(arch):
+        _require_task(cfg, arch)
+        complete_new(model, arch, cfg.task)
+        if getattr(model, "position_plots", False):
+            _require_place_for_plots(cfg)
+
+
+def _require_task(cfg: Any, arch: str) -> None:
+    """Without --task, fairseq trains on translations."""
+    if cfg.task._name == "translation" and ARCH_MODEL_REGISTRY[arch].option_set is not TRANSLATION_OPTIONS:
+        task = "language_modeling" if ARCH_MODEL_REGISTRY[arch].option_set is LANGUAGE_MODEL_OPTIONS else "masked_lm"
+        raise InputError(f"--task is translation (fairseq's default), which --arch {arch} cannot learn: add --task {task}")
+
+
+def _require_place_for_plots(cfg: Any) -> None:
+    if not cfg.common.tensorboard_logdir:
+        raise InputError("--position-plots draws into TensorBoard: add --tensorboard-logdir (common.tensorboard_logdir)")
+    if find_spec("matplotlib") is None:
+        raise InputError("--position-plots needs matplotlib, which is not installed: pip install -e '.[plots]'")
+
+
+_job_of_save_dir: dict[str, int] = {}
+
+
+def save_dir_is_of_this_job(cfg: Any) -> None:
+    """Refuse two jobs of a multirun that train in one folder, where the second would continue the model of the first."""
+    job = job_number()
+    if job is not None and not cfg.checkpoint.no_save:
+        before = _job_of_save_dir.setdefault(os.path.abspath(cfg.checkpoint.save_dir), job)
+        if before != job:
+            raise InputError(
+                f"jobs {before} and {job} of this multirun have one checkpoint.save_dir, {cfg.checkpoint.save_dir}. Give a "
+                "relative one, which is then in the folder of each job."
+            )
+
+
+CHECKS = (user_dir_is_imported, data_paths_are_absolute, numbers_have_a_meaning, model_is_complete, save_dir_is_of_this_job)
+OF_TRAINING = (batches_have_a_size, fp16_has_a_gpu, model_to_start_from_exists)
+OF_JOBS = (numbers_have_a_meaning, model_is_complete, batches_have_a_size, fp16_has_a_gpu)
+"""Those that all jobs of a multirun pass before the first starts, when the folder is not yet the job's."""

@@ -1,0 +1,135 @@
+"""Shared plotting helpers: panels, lines that differ by more than their colour, heat maps with one colour scale, and files.
+
+matplotlib is imported by the functions, so that commands without pictures do without it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from .errors import InputError
+from .files import atomic_write
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLUMNS = 4  # of panels, at most
+DPI = 110
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+"""Okabe and Ito's palette, which is legible with any colour vision, without its yellow, which is too light for lines."""
+DASHES = ("-", "--", "-.", ":")
+MARKERS = "osD^vPX*"
+
+Points = tuple[Sequence[float], Sequence[float]]
+"""The x and y values of a line."""
+
+
+def line_style(number: int) -> dict[str, Any]:
+    """Returns matplotlib's options of line ``number``: neighbours differ in colour, dashes and marker."""
+    return {
+        "color": COLOURS[number % len(COLOURS)],
+        "linestyle": DASHES[number % len(DASHES)],
+        "marker": MARKERS[number % len(MARKERS)],
+        "markersize": 3.5,
+        "linewidth": 1.4,
+    }
+
+
+def grid(
+    titles: Sequence[str],
+    size: tuple[float, float] = (4.2, 2.9),
+    columns: int = COLUMNS,
+    same_x: bool = False,
+    same_y: bool = False,
+) -> tuple[Figure, list[Axes]]:
+    """Returns a figure with one panel per title, in rows of at most ``columns``; ``size`` is a panel's, in inches.
+
+    With ``same_x`` or ``same_y``, the panels share that axis, and only the outer ones label it.
+    """
+    columns = min(len(titles), columns)
+    rows = math.ceil(len(titles) / columns)
+    figure = require_matplotlib()(figsize=(0.8 + size[0] * columns, 0.9 + size[1] * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, sharex=same_x, sharey=same_y, squeeze=False)
+    panels = list(axes.flat[: len(titles)])
+    for panel in axes.flat[len(titles) :]:
+        panel.set_visible(False)
+    for panel, title in zip(panels, titles, strict=True):
+        panel.set_title(title, fontsize=11)
+        panel.spines[["top", "right"]].set_visible(False)
+    for panel in panels[-columns:]:  # the lowest of each column
+        panel.xaxis.set_tick_params(labelbottom=True)
+    return figure, panels
+
+
+def line_figure(panels: Sequence[tuple[str, str, Mapping[str, Points]]]) -> Figure:
+    """Returns panels with one line per model. A panel is its x label, its y label and its lines by model.
+
+    An axis of integers, such as layers, has integer ticks.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    figure, axes = grid([""] * len(panels), size=(3.6, 2.8))
+    for panel, (x_label, y_label, lines) in zip(axes, panels, strict=True):
+        for number, (label, points) in enumerate(lines.items()):
+            panel.plot(*points, **line_style(number), label=label)
+        if all(isinstance(x, int) for xs, _ in lines.values() for x in xs):
+            panel.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        panel.set_xlabel(x_label)
+        panel.set_ylabel(y_label)
+    legend(figure, axes)
+    return figure
+
+
+def legend(figure: Figure, panels: Sequence[Axes]) -> None:
+    """Adds one legend for all panels, which have the same lines."""
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right center", frameon=False, ncols=math.ceil(len(labels) / 20), handlelength=3.2)
+
+
+def heat_maps(panels: Sequence[Axes], matrices: Sequence[Tensor], label: str, colours: str = "RdBu_r") -> None:
+    """Draws (n, n) matrices, rows from top to bottom, on one colour scale, which a bar next to the panels shows.
+
+    A few entries, such as those of [CLS], are often far from all others: the scale covers 98% of the entries of each matrix. The
+    diverging default is symmetric around 0, and logarithmic where the matrices' sizes differ by more than a factor of ten.
+    """
+    from matplotlib.colors import Normalize, SymLogNorm
+
+    sampled = [matrix.flatten()[:: max(1, matrix.numel() // 10**6)].float() for matrix in matrices]
+    if colours == "RdBu_r":
+        sizes = [max(torch.quantile(values.abs(), 0.98).item(), 1e-9) for values in sampled]
+        high, least = max(sizes), min(sizes)
+        norm = SymLogNorm(max(least, high / 1000), vmin=-high, vmax=high) if high > 10 * least else Normalize(-high, high)
+    else:
+        norm = Normalize(*torch.quantile(torch.cat(sampled), torch.tensor([0.01, 0.99])).tolist())
+    for panel, matrix in zip(panels, matrices, strict=True):
+        interpolation = "nearest" if len(matrix) < 200 else "antialiased"
+        image = panel.imshow(matrix.numpy(), cmap=colours, norm=norm, interpolation=interpolation)
+        panel.spines[:].set_visible(False)
+    panels[0].figure.colorbar(image, ax=panels, label=label, extend="both", shrink=0.8, aspect=30)
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Writes the picture in the format of its name's suffix."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path, "wb") as stream:
+        figure.savefig(stream, dpi=DPI, format=path.suffix.removeprefix("."))
+
+
+def require_matplotlib() -> type[Figure]:
+    """Returns matplotlib's figure without pyplot, which would ask for a window system.
+
+    Raises:
+        InputError: matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise InputError("matplotlib draws the pictures and is not installed: pip install -e '.[plots]'") from error
+    return Figure

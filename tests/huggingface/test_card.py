@@ -1,0 +1,103 @@
+"""The files that people see of an export: the model card, the names of classes, limits of lengths and permissions."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from small_models import make_model, save
+from transformers import AutoTokenizer
+
+from fairseq_posenc.compat import load_checkpoint
+from fairseq_posenc.huggingface.export import export
+
+SECRET = "hunter2"
+
+
+@pytest.fixture(scope="module")
+def world(prepared, tmp_path_factory):
+    """A checkpoint of pretraining and one of fine-tuning, each validated, and a data-bin whose manifest was tampered with."""
+    folder = tmp_path_factory.mktemp("card")
+    path = save(make_model("roberta_posenc_tiny", prepared, positions="rope+t5"), folder / "lm.pt", prepared)
+    content = load_checkpoint(path)
+    content["extra_state"]["val_loss"] = 3.0
+    content["cfg"]["task"] |= {"data": f"s3://user:{SECRET}@host/data", "hf_token": SECRET, "mask_prob": 0.15}
+    content["cfg"]["common"]["seed"] = f"1?token={SECRET}"
+    content["cfg"]["dataset"] = {"batch_size": 8, "train_subset": f"C:\\Users\\{SECRET}\\train"}
+    content["cfg"]["optimization"] = {"update_freq": [2], "max_update": "1\n```\n---\nlicense: evil"}
+    torch.save(content, path)
+    content["cfg"]["task"] = {"_name": "sentence_prediction", "data": f"C:\\{SECRET}\\RTE", "num_classes": 3}
+    content["cfg"]["checkpoint"] = {"best_checkpoint_metric": "accuracy"}
+    content["task_state"] = {"labels": ["yes", "no", f"[x](javascript:{SECRET})"]}
+    torch.save(content, folder / "tuned.pt")
+    data = shutil.copytree(prepared, folder / "a-corpus")
+    record = json.loads((data / "manifest.json").read_text())
+    (text,) = record["inputs"]["train"]
+    paths = [
+        f"{SECRET}/moby.txt",
+        f"C:\\{SECRET}\\ahab.txt",
+        f"[x](javascript:{SECRET})",
+        f"s3://user:{SECRET}@host",
+        f"https://host/x?token={SECRET}",
+    ]
+    record["inputs"]["train"] = [*({**text, "path": path} for path in paths), {"dataset": "allenai/c4", "sha256": None}]
+    (data / "manifest.json").write_text(json.dumps(record))
+    previous = os.umask(0o027)
+    export(folder / "lm.pt", data, folder / "lm", "lm", language="en,de", license="mit")
+    export(folder / "tuned.pt", data, folder / "tuned", "topic")
+    os.umask(previous)
+    return folder
+
+
+def card(folder):
+    text = (folder / "README.md").read_text("utf-8")
+    return yaml.safe_load(text.split("---\n")[1]), text
+
+
+def test_the_card_of_a_pretrained_model(world):
+    metadata, text = card(world / "lm")
+    assert (metadata["language"], metadata["license"], metadata["pipeline_tag"]) == (["en", "de"], "mit", "fill-mask")
+    assert metadata["model-index"][0]["results"][0]["metrics"] == [{"type": "loss", "value": 3.0}]
+    assert "\n# roberta_posenc_tiny: rope+t5\n" in text
+    assert "a-corpus (" in text
+    assert "from moby.txt, ahab.txt, c4, 3 more)" in text
+    for expected in ("(perplexity 8)", "Raffel et al. 2020", "trust_remote_code=True", "sdpa: ", "- update_freq: 2\n"):
+        assert expected in text
+
+
+def test_the_card_of_a_fine_tuned_model(world):
+    metadata, text = card(world / "tuned")
+    assert {"language", "license"}.isdisjoint(metadata)
+    assert "\n# roberta_posenc_tiny: rope+t5, fine-tuned on RTE\n" in text
+    assert "| RTE, after pretraining on a-corpus (" in text
+    assert "| accuracy 3 |" in text
+    assert "| yes, no |" in text
+
+
+@pytest.mark.parametrize("name", ["lm", "tuned"])
+def test_the_card_has_no_secret_and_no_markup_of_others(world, name):
+    _, text = card(world / name)
+    assert SECRET not in text
+    assert "javascript" not in text
+    assert "evil" not in text
+    assert str(Path.home()) not in text
+    assert str(world.parent) not in text
+
+
+def test_classes_have_the_names_that_the_checkpoint_gives(world):
+    config = json.loads((world / "tuned" / "config.json").read_text())
+    assert list(config["id2label"].values())[:2] == ["yes", "no"]
+
+
+def test_a_text_can_be_cut_to_the_length_of_training(world):
+    """transformers cuts to model_max_length, which is otherwise 10**30; 48 tokens were trained on."""
+    tokenizer = AutoTokenizer.from_pretrained(world / "lm")
+    assert len(tokenizer("w1 " * 200, truncation=True)["input_ids"]) == 48
+
+
+def test_others_may_read_the_files_as_far_as_umask_lets_them(world):
+    files = [path for path in (world / "lm").rglob("*") if path.is_file()]
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o640}

@@ -1,0 +1,84 @@
+"""Tables that are computed rather than learned: exact, whatever the default dtype, and without float64 on the device."""
+
+from contextlib import nullcontext
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from fairseq_posenc.families import expressions
+from fairseq_posenc.schemes.t5 import bucket
+from fairseq_posenc.terms import Window
+from fairseq_posenc.transformer import Encoder, EncoderConfig, Mask
+
+SIZES = dict(vocab_size=20, layers=2, dim=16, ffn_dim=16, heads=2, max_positions=32)
+VARIANTS = {
+    "deberta in buckets": ("deberta", {"deberta_buckets": 4, "max_relative_position": 16}),
+    "yarn": ("rope", {"rope_type": "yarn", "rope_factor": 4.0, "rope_original_positions": 16}),
+    "fairseq's sinusoids": ("sinusoidal", {"sinusoidal_layout": "fairseq"}),
+}
+MODELS = {**{name: (expression, {}) for name, expression in expressions().items()}, **VARIANTS}
+
+
+class NoFloat64(TorchDispatchMode):
+    """Refuses float64 on the meta device, as Apple GPUs do."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if any(isinstance(x, torch.Tensor) and x.is_meta and x.dtype == torch.float64 for x in tree_leaves(result)):
+            raise TypeError(f"float64 on the device: {func}")
+        return result
+
+
+def encoder(name, device):
+    expression, options = MODELS[name]
+    torch.manual_seed(0)
+    with torch.device(device):
+        return Encoder(EncoderConfig(**SIZES, positions=expression, position_options=options)).eval()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", MODELS)
+def test_no_float64_reaches_the_device(name, dtype, monkeypatch):
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda _: False)  # autocast does not know the meta device
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
+    with NoFloat64():
+        encoder(name, "meta").to(dtype)(torch.zeros(2, 24, dtype=torch.long, device="meta"), mask=Mask())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_default_dtype_changes_nothing(name):
+    tokens, model = torch.randint(4, 20, (1, 24)), encoder(name, "cpu")
+    again = encoder(name, "cpu")
+    expected = model(tokens, mask=Mask()).last
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        found = again(tokens, mask=Mask()).last
+    finally:
+        torch.set_default_dtype(before)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+def test_t5s_buckets_are_those_of_float32():
+    offsets = torch.arange(-200, 201)
+    expected = bucket(offsets, 32, 128, causal=False)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        assert torch.equal(bucket(offsets, 32, 128, causal=False), expected)
+    finally:
+        torch.set_default_dtype(before)
+
+
+def test_what_is_computed_in_parts_is_computed_at_once():
+    """The window grows beyond what was kept, and in inference mode, which must not spoil a later training."""
+    scheme = encoder("rope", "cpu").positions.rope
+    with torch.inference_mode():
+        scheme.layer_terms(Window(8, dtype=torch.float32))
+    grown = scheme.layer_terms(Window(700, dtype=torch.float32))[0].transforms[0]
+    whole = encoder("rope", "cpu").positions.rope.layer_terms(Window(700))[0].transforms[0]
+    assert not grown.cos.is_inference()
+    torch.testing.assert_close(grown.cos, whole.cos.float(), rtol=0, atol=0)
+    assert len(grown.sin) == 700

@@ -1,0 +1,145 @@
+"""Masked-LM tasks: one set of masks for validation, whole words, and the criterion."""
+
+import json
+import re
+import shlex
+import shutil
+
+import numpy as np
+import pytest
+from fairseq import tasks
+from fairseq.data import Dictionary
+from fairseq.data.encoders.gpt2_bpe_utils import bytes_to_unicode
+from lines import write_databin
+from omegaconf import OmegaConf
+from untrained import write_chance
+
+from fairseq_posenc.data.databin import DatabinWriter
+from fairseq_posenc.errors import Refused
+
+BOS, PAD = 0, 1
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_databin(tmp_path_factory.mktemp("masks") / "bin", train=[9, 14, 30] * 8, valid=[9, 14, 30] * 8)
+
+
+def load(data, name, split, seed, mask_whole_words=False, **trainer):
+    """The samples of a split in their own order: inputs and targets."""
+    options = {"tokens_per_sample": 16, "sample_break_mode": "complete_doc", "mask_whole_words": mask_whole_words}
+    task = tasks.setup_task(OmegaConf.create({"_name": name, "data": str(data), "seed": seed, **options}))
+    task.load_dataset(split, **trainer)
+    columns = task.dataset(split)
+    while not hasattr(columns, "defn"):
+        columns = columns.dataset
+    columns.set_epoch(1)
+    items = [columns[i] for i in range(len(columns))]
+    return [item["net_input.src_tokens"].tolist() for item in items], [item["target"].tolist() for item in items]
+
+
+@pytest.mark.parametrize("name", ["masked_lm", "masked_lm_static", "masked_lm_sentence_order"])
+def test_validation_has_the_same_masks_for_every_seed(name, data):
+    inputs, targets = load(data, name, "valid", 1)
+    assert (inputs, targets) == load(data, name, "valid", 7)
+    assert {sample[0] for sample in inputs} == {BOS}
+    assert {sample[0] for sample in targets} == {PAD}
+    assert any(token != PAD for sample in targets for token in sample)
+
+
+def test_training_is_masked_as_by_fairseq(data):
+    found = [load(data, "masked_lm", "train", seed, data_selector=None) for seed in (1, 7, 1)]
+    assert found[0] == found[2] != found[1]
+    assert any(sample[0] == BOS for _, targets in found for sample in targets)
+
+
+def test_training_validation_and_extrapolation_report_one_loss(tmp_path, run):
+    """With another seed, another batch size, and two processes."""
+    data = write_chance(tmp_path)
+    for kind in ("bin", "idx"):
+        shutil.copy(data / f"valid.{kind}", data / f"train.{kind}")
+    flags = shlex.split("--task masked_lm --tokens-per-sample 16 --sample-break-mode complete --cpu --log-format json")
+    model = shlex.split("--arch roberta_t5_tiny --encoder-embed-dim 16 --encoder-ffn-embed-dim 16 --encoder-attention-heads 2")
+    step = shlex.split("--criterion masked_lm --optimizer adam --lr 0.1 --batch-size 64 --max-update 2")
+    trained = run("fairseq-train", data, *flags, *model, *step, "--save-dir", tmp_path, cwd=tmp_path)
+    checkpoint = tmp_path / "checkpoint_last.pt"
+    validate = [data, *flags, "--path", checkpoint, "--seed", 5, "--batch-size", 25]
+    validated = [run("fairseq-validate", *validate, "--distributed-world-size", n, cwd=tmp_path).stdout for n in (1, 2)]
+    losses = [
+        float(found) for output in (trained.stdout, *validated) for found in re.findall(r'"valid_loss": "([0-9.]+)"', output)
+    ]
+    assert len(losses) == 4  # both processes report it
+    run("fairseq-posenc", "extrapolate", checkpoint, "--data", data, "--lengths", 16, "--out", tmp_path / "out")
+    measured = json.loads((tmp_path / "out/results.json").read_text())["lengths"][0]["loss"]
+    assert losses == pytest.approx([measured] * len(losses), abs=6e-4)  # fairseq rounds to three digits
+
+
+def sentencepiece(folder):
+    import sentencepiece as library
+
+    (folder / "text").write_text("the cat sat on a mat while dogs ran over green hills\n" * 20)
+    library.SentencePieceTrainer.train(input=str(folder / "text"), model_prefix=str(folder / "sentencepiece"), vocab_size=30,
+                                       hard_vocab_limit=False, minloglevel=2)  # fmt: skip
+    (folder / "sentencepiece.vocab").unlink()
+    model = library.SentencePieceProcessor(model_file=str(folder / "sentencepiece.model"))
+    pieces = [model.id_to_piece(number) for number in range(3, model.get_piece_size())]
+    return pieces, [piece.startswith("▁") for piece in pieces]
+
+
+def gpt2(folder):
+    alphabet = bytes_to_unicode()
+    pieces = [*alphabet.values(), "at", alphabet[32] + "c"]
+    (folder / "encoder.json").write_text(json.dumps({piece: number for number, piece in enumerate(pieces)}))
+    (folder / "vocab.bpe").write_text(f"#version: 0.2\na t\n{alphabet[32]} c\n", encoding="utf-8")
+    return [str(number) for number in range(len(pieces))], [piece[0] == alphabet[32] for piece in pieces]
+
+
+def wordpiece(folder):
+    library = pytest.importorskip("tokenizers", reason="tokenizers is not installed: pip install -e '.[hf]'")
+    pieces = ["cat", "sat", *"abc", "##a", "##b", "##at"]
+    model = library.models.WordPiece({piece: number for number, piece in enumerate(["[UNK]", *pieces])}, unk_token="[UNK]")
+    library.Tokenizer(model).save(str(folder / "tokenizer.json"))
+    return pieces, [not piece.startswith("##") for piece in pieces]
+
+
+@pytest.mark.parametrize("vocabulary", [sentencepiece, gpt2, wordpiece])
+def test_whole_words_are_masked(vocabulary, tmp_path):
+    """Either all pieces of a word or none, in about as many words as --mask-prob says, and the same in both tasks."""
+    symbols, begins = vocabulary(tmp_path)
+    dictionary = Dictionary()
+    for symbol in symbols:
+        dictionary.add_symbol(symbol)
+    dictionary.save(str(tmp_path / "dict.txt"))
+    starts = [True] * dictionary.nspecial + begins
+    rng = np.random.default_rng(0)
+    with DatabinWriter(tmp_path / "train", np.dtype(np.uint16), len(dictionary)) as writer:
+        for _ in range(60):
+            line = np.append(rng.integers(dictionary.nspecial, len(dictionary), 40), dictionary.eos())
+            writer.add(line, np.array([len(line)]))
+        writer.finish()
+    options = {"data_selector": None, "mask_whole_words": True}
+    inputs, targets = load(tmp_path, "masked_lm", "train", 1, **options)
+    assert (inputs, targets) == load(tmp_path, "masked_lm_static", "train", 1, **options)
+    masked = words = 0
+    for sample, target in zip(inputs, targets, strict=True):
+        original = [token if wanted == PAD else wanted for token, wanted in zip(sample, target, strict=True)]
+        for i, token in enumerate(original):
+            if starts[token]:
+                words += 1
+                masked += target[i] != PAD
+            else:
+                assert (target[i] != PAD) == (target[i - 1] != PAD)
+    assert 0.1 < masked / words < 0.2
+
+
+def test_whole_words_need_a_tokenizer(data):
+    with pytest.raises(FileNotFoundError, match=r"nothing that cuts text into its symbols: put the sentencepiece\.model"):
+        load(data, "masked_lm", "valid", 1, mask_whole_words=True)
+
+
+@pytest.mark.parametrize("name", ["masked_lm", "masked_lm_static", "masked_lm_sentence_order"])
+def test_another_criterion_is_refused(name, data):
+    task = tasks.setup_task(OmegaConf.create({"_name": name, "data": str(data), "seed": 1}))
+    for other in {"masked_lm", "masked_lm_static", "cross_entropy"} - {name}:
+        with pytest.raises(Refused, match=f"--criterion {other} .*: use --criterion {name}"):
+            task.build_criterion(OmegaConf.create({"_name": other}))
