@@ -18,7 +18,7 @@ from fairseq_posenc.schemes import REGISTRY
 PACKAGE = Path(fairseq_posenc.__file__).parent
 README = (readme.ROOT / "README.md").read_text("utf-8")
 COMMON = {"errors", "files", "output", "ownership", "version"}
-CORE = {"terms", "bounds", "schemes", "attention", "transformer"}
+CORE = {"terms", "schemes", "attention", "transformer"}
 MAY_IMPORT = {  # besides its own room; only rooms listed above it, so that there are no cycles
     "errors": set(),
     "version": set(),
@@ -28,12 +28,11 @@ MAY_IMPORT = {  # besides its own room; only rooms listed above it, so that ther
     "ownership": {"errors", "files"},
     "plotting": {"errors", "files"},
     "runs": {"errors", "files", "ownership", "version"},
-    "bounds": {"errors"},
     "terms": set(),
-    "schemes": {"terms", "bounds", "errors"},
+    "schemes": {"terms", "errors"},
     "attention": {"terms", "errors"},
     "families": {"schemes"},
-    "transformer": {"terms", "bounds", "errors", "schemes", "attention"},
+    "transformer": {"terms", "errors", "schemes", "attention"},
     "compat": {"errors", "files", "mmap_index"},
     "vocabulary": {"errors", "files"},
     "data": COMMON | {"mmap_index", "vocabulary", "runs"},
@@ -124,7 +123,7 @@ BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGE
 }
 MODULE_BUDGET = 270
 """Lines of a module that is no part of a package."""
-MAX_EDGES = 122
+MAX_EDGES = 118
 """Pairs of packages or modules of which one imports the other."""
 
 

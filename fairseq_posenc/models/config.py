@@ -19,8 +19,7 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 
 from ..attention import BACKENDS
-from ..bounds import value_types
-from ..errors import FieldError, InputError, flag_of
+from ..errors import FieldError, InputError, flag_of, value_types
 from ..families import FAMILIES
 from ..schemes import REGISTRY, option_fields
 from ..transformer import ACTIVATIONS, EncoderConfig

@@ -14,8 +14,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..bounds import MOST_POSITIONS, value_types
-from ..errors import FieldError, InputError
+from ..errors import MAX_POSITIONS, FieldError, InputError, value_types
 from ..terms import Sample, Terms, Window
 
 REGISTRY: dict[str, type[Scheme]] = {}
@@ -30,7 +29,7 @@ class GeneralOptions:
     position_share_heads: bool | None = field(default=None, metadata={"help": "one set of position parameters for all heads"})
     position_share_layers: bool | None = field(default=None, metadata={"help": "one set of position parameters for all layers"})
     max_relative_position: int | None = field(
-        default=None, metadata={"help": "clip offsets at -k and k", "minimum": 0, "maximum": MOST_POSITIONS, "metavar": "k"}
+        default=None, metadata={"help": "clip offsets at -k and k", "minimum": 0, "maximum": MAX_POSITIONS, "metavar": "k"}
     )
     position_scale_factor: float | None = field(
         default=None,

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from ..bounds import MOST_POSITIONS
+from ..errors import MAX_POSITIONS
 from ..terms import Terms, Window, precise
 from .base import Scheme, Settings, register
 
@@ -37,7 +37,7 @@ class Fire(Scheme):
     class Options:
         hidden: int = field(default=32, metadata={"help": "hidden width of the network", "minimum": 1, "maximum": 1 << 16})
         threshold: float = field(
-            default=512.0, metadata={"help": "initial L, in tokens", "minimum": 1.0, "maximum": MOST_POSITIONS}
+            default=512.0, metadata={"help": "initial L, in tokens", "minimum": 1.0, "maximum": MAX_POSITIONS}
         )
 
     def __init__(self, settings: Settings, options: Options) -> None:

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..bounds import check_value
-from ..errors import FieldError, InputError, suggestion
+from ..errors import FieldError, InputError, check_value, suggestion
 from ..terms import Sample, Terms, Window
 from .base import REGISTRY, GeneralOptions, Scheme, Settings, option_fields, scheme_options
 

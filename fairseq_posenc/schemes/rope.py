@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..bounds import MOST_POSITIONS
-from ..errors import FieldError
+from ..errors import MAX_POSITIONS, FieldError
 from ..terms import Rotation, Terms, Window
 from .base import Scheme, Settings, register
 
@@ -63,7 +62,7 @@ class Rope(Scheme):
         )
         original_positions: int | None = field(
             default=None,
-            metadata={"help": "tokens of the sequences before: L", "minimum": 1, "maximum": MOST_POSITIONS, "metavar": "L"},
+            metadata={"help": "tokens of the sequences before: L", "minimum": 1, "maximum": MAX_POSITIONS, "metavar": "L"},
         )
         beta_fast: float | None = field(
             default=None, metadata={"help": "turns from which yarn leaves a pair", "minimum": 1e-6, "maximum": 1e6}

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..bounds import MOST_POSITIONS
-from ..errors import FieldError
+from ..errors import MAX_POSITIONS, FieldError
 from ..terms import LowRank, Terms, Window
 from .base import Scheme, Settings, register
 
@@ -144,7 +143,7 @@ class SynthesizerFactorizedDense(InputSynthesizer):
     @dataclass(frozen=True)
     class Options:
         a: int | None = field(
-            default=None, metadata={"help": "width a of the tiled factor", "minimum": 1, "maximum": MOST_POSITIONS}
+            default=None, metadata={"help": "width a of the tiled factor", "minimum": 1, "maximum": MAX_POSITIONS}
         )
 
     def __init__(self, settings: Settings, options: Options) -> None:

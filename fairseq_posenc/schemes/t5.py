@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from ..bounds import MOST_POSITIONS
-from ..errors import FieldError
+from ..errors import MAX_POSITIONS, FieldError
 from ..terms import Relative, RelativeIndex, Terms, Window
 from .base import Scheme, Settings, register
 
@@ -53,7 +52,7 @@ class T5(Scheme):
             default=32, metadata={"help": "number of buckets (both directions)", "minimum": 4, "maximum": 1 << 16}
         )
         max_distance: int = field(
-            default=128, metadata={"help": "distance beyond which all share a bucket", "minimum": 2, "maximum": MOST_POSITIONS}
+            default=128, metadata={"help": "distance beyond which all share a bucket", "minimum": 2, "maximum": MAX_POSITIONS}
         )
 
     def __init__(self, settings: Settings, options: Options) -> None:

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..bounds import MOST_POSITIONS, check_value, value_types
-from ..errors import FieldError
+from ..errors import MAX_POSITIONS, FieldError, check_value, value_types
 from ..schemes import Positions, Settings
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -74,7 +73,7 @@ class EncoderConfig:
     )
     max_positions: int = _option(
         512, "number n of positions that schemes with tables learn; by default the task's length", "max_positions",
-        "max_position_embeddings", minimum=1, maximum=MOST_POSITIONS,
+        "max_position_embeddings", minimum=1, maximum=MAX_POSITIONS,
     )  # fmt: skip
     positions: str = _option("absolute", "positional encoding", "positions")
     position_options: Mapping[str, Any] = field(default_factory=dict)
