@@ -43,7 +43,7 @@ logger = logging.getLogger("fairseq_posenc.train")
 
 HYDRA_FLAGS = ("--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp")
 TIMEOUT = 600.0  # seconds
-LONGEST_TIMEOUT = 1e9  # seconds
+MAX_TIMEOUT = 1e9  # seconds
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Engine:
         Raises:
             Refused: what this host finds wrong.
         """
-        if not 0 < options.distributed_timeout <= LONGEST_TIMEOUT:
+        if not 0 < options.distributed_timeout <= MAX_TIMEOUT:
             raise Refused(f"--distributed-timeout {options.distributed_timeout}: a positive number of seconds is needed")
         zero = config.read(options.deepspeed_config)
         if zero.stage > 0:

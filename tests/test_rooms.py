@@ -38,7 +38,7 @@ MAY_IMPORT = {  # besides its own room; only rooms listed above it, so that ther
     "data": COMMON | {"mmap_index", "vocabulary", "runs"},
     "models": COMMON | CORE | {"families", "compat", "vocabulary"},
     "tasks": {"errors", "vocabulary", "models"},
-    "step": {"errors", "compat"},
+    "async_step": {"errors", "compat"},
     "deepspeed": COMMON | {"families", "compat", "models"},
     "train": {"errors", "compat", "deepspeed"},
     "catalogue": COMMON | CORE | {"families", "models"},
@@ -46,7 +46,7 @@ MAY_IMPORT = {  # besides its own room; only rooms listed above it, so that ther
     "huggingface": COMMON | CORE | {"families", "compat", "vocabulary", "data", "models"},
     "analysis": COMMON | CORE | {"plotting", "runs", "vocabulary", "models", "huggingface"},
     "bench": COMMON | CORE | {"families", "runs", "data", "models", "plotting"},
-    "pipeline": {"errors", "files", "compat", "models", "step", "analysis"},
+    "pipeline": {"errors", "files", "compat", "models", "async_step", "analysis"},
     "cli": COMMON | {"compat"},  # it knows its commands by name
     "__init__": {"version", "compat", "models", "tasks", "pipeline"},
 }
@@ -104,6 +104,7 @@ def test_arrows_point_down(module):
 
 BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGELOG.md
     "analysis": 2400,
+    "async_step": 350,
     "attention": 1900,
     "bench": 1200,
     "catalogue": 600,
@@ -116,7 +117,6 @@ BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGE
     "pipeline": 550,
     "runs": 350,
     "schemes": 2100,
-    "step": 350,
     "tasks": 900,
     "transformer": 850,
     "vocabulary": 800,

@@ -28,6 +28,8 @@ from fairseq.trainer import Trainer
 from hydra.core.utils import filter_overrides
 from hydra.plugins.sweeper import Sweeper
 
+from ..async_step import NAME as FUSED_ADAM
+from ..async_step import NonBlockingTrainer
 from ..compat import graceful_stop, launchers
 from ..compat.data import ending_readers
 from ..compat.distributed import start_processes
@@ -37,8 +39,6 @@ from ..errors import InputError, Refused
 from ..models import resume
 from ..models.architectures import update_configs
 from ..models.reading import load_models, load_to_cpu
-from ..step import NAME as FUSED_ADAM
-from ..step import UnhaltedTrainer
 from . import checks, session
 
 logger = logging.getLogger(__name__)
@@ -196,7 +196,7 @@ def stop_on_signal(run: Run) -> Iterator[None]:
 def choose_trainer(run: Run) -> Iterator[None]:
     """Train with the trainer that the optimizer or DeepSpeed needs, unless nothing is left to train."""
     fused = getattr(run.cfg.optimizer, "_name", None) == FUSED_ADAM
-    trainer = run.trainer or (UnhaltedTrainer if fused else run.module["Trainer"])
+    trainer = run.trainer or (NonBlockingTrainer if fused else run.module["Trainer"])
     with replaced(run.module, Trainer=trainer, train=session.unless_done(run.module["train"])):
         yield
 

@@ -18,12 +18,12 @@ from torch import Tensor, nn
 
 from ..compat.graceful_stop import request
 from ..errors import Refused
-from .optimizer import NAME
+from .fused_adam import NAME
 
 INCONSISTENT = 1e-6  # of the norm; so much may the norms of the same gradients differ between processes, as in fairseq
 
 
-class UnhaltedTrainer(Trainer):
+class NonBlockingTrainer(Trainer):
     """fairseq's trainer for ``--optimizer fused_adam``. Losses, gradients, weights and what is logged are those of fairseq's.
 
     fairseq's waits for the device at several points of each update: ``sample_size or 1.0``, ``isfinite`` of the gradients' norm,

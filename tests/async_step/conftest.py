@@ -30,7 +30,7 @@ OPTIONS = shlex.split("""
 INTERVAL = 4  # updates between two log lines, where something watches those between
 PLAIN = "--task masked_lm --criterion masked_lm --optimizer adam"
 FAST = "--task masked_lm_static --criterion masked_lm_static --optimizer fused_adam"
-STEPS = {"plain": (PLAIN, PLAIN), "static": (FAST, PLAIN), "unhalted": (PLAIN, FAST), "fast": (FAST, FAST)}
+STEPS = {"plain": (PLAIN, PLAIN), "static": (FAST, PLAIN), "non_blocking": (PLAIN, FAST), "fast": (FAST, FAST)}
 """From whose configurations the task and the criterion are, and the optimizer."""
 
 

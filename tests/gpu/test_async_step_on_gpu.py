@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from step.conftest import configure, lines, train, watched  # noqa: F401 - fixtures
-from step.test_waiting import CASES
+from async_step.conftest import configure, lines, train, watched  # noqa: F401 - fixtures
+from async_step.test_waiting import CASES
 
 from fairseq_posenc.families import expressions
 from fairseq_posenc.transformer import Encoder, EncoderConfig, Mask
@@ -27,7 +27,7 @@ def test_the_fast_step_waits_for_nothing(case, precision, train, values):  # noq
     assert int(trained.rows["train"][0]["train_num_updates"]) > 4
 
 
-@pytest.mark.parametrize("step", ["plain", "static", "unhalted"])
+@pytest.mark.parametrize("step", ["plain", "static", "non_blocking"])
 def test_others_do_wait(step, train, values):  # noqa: F811
     with pytest.raises(RuntimeError, match="synchroniz"):
         train(step, step, values)

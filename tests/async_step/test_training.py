@@ -14,11 +14,11 @@ from hydra.experimental import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from torch._dynamo.testing import CompileCounter
 
+from fairseq_posenc.async_step.non_blocking_trainer import NonBlockingTrainer
 from fairseq_posenc.compat import load_checkpoint
 from fairseq_posenc.compat.graceful_stop import STOPPED, request
 from fairseq_posenc.errors import InputError, Refused
 from fairseq_posenc.pipeline.checks import model_is_complete
-from fairseq_posenc.step.trainer import UnhaltedTrainer
 from fairseq_posenc.tasks.masked_lm import StaticMaskedLmLoss
 from fairseq_posenc.transformer import encoder
 
@@ -51,7 +51,7 @@ CASES = {
 def test_same_losses_norms_and_weights(case, train):
     expected = train("plain", "plain", CASES[case])
     assert len(expected.curve) >= 1
-    for step in ("fast",) if case != "padding" else ("fast", "static", "unhalted"):
+    for step in ("fast",) if case != "padding" else ("fast", "static", "non_blocking"):
         assert_same(train(step, step, CASES[case]), expected, **SAME)
 
 
@@ -108,14 +108,14 @@ def test_gradients_that_are_not_finite_end_it_with_the_weights_before(train, mon
 
 
 def test_leaves_off_when_it_is_asked_to(train, monkeypatch, tmp_path):
-    original = UnhaltedTrainer.train_step
+    original = NonBlockingTrainer.train_step
 
     def ask_in_the_third(self, samples, raise_oom=False):
         if self.get_num_updates() == 2:
             os.kill(os.getpid(), signal.SIGUSR1)
         return original(self, samples, raise_oom)
 
-    monkeypatch.setattr(UnhaltedTrainer, "train_step", ask_in_the_third)
+    monkeypatch.setattr(NonBlockingTrainer, "train_step", ask_in_the_third)
     with pytest.raises(SystemExit) as left:
         train("fast", "asked", {"optimization.max_update": 8})
     assert left.value.code == STOPPED
@@ -157,7 +157,7 @@ class Unsummable:
 )
 def test_options_that_mean_another_update_are_refused(values, flag, configure):
     with pytest.raises(Refused, match=rf"^{flag} and --optimizer fused_adam exclude each other: .*--optimizer adam$"):
-        UnhaltedTrainer(configure("fast", values), Unsummable, None, None)
+        NonBlockingTrainer(configure("fast", values), Unsummable, None, None)
 
 
 def test_batches_of_many_shapes_are_not_compiled_for(configure):

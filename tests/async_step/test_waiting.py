@@ -1,7 +1,7 @@
 """Between two log lines an update reads nothing from the device.
 
 On a CPU every read is at once; so what would wait on a GPU is forbidden: numbers of tensors, and sizes that depend on values.
-``tests/gpu/test_step_on_gpu.py`` lets CUDA look.
+``tests/gpu/test_async_step_on_gpu.py`` lets CUDA look.
 """
 
 import threading
@@ -110,7 +110,7 @@ def test_the_fast_step_waits_for_nothing(case, train, values):
     assert int(trained.rows["train"][0]["train_num_updates"]) > 4
 
 
-@pytest.mark.parametrize("step", ["plain", "static", "unhalted"])
+@pytest.mark.parametrize("step", ["plain", "static", "non_blocking"])
 def test_others_do_wait(step, train, values):
     with pytest.raises(Waits):
         train(step, step, values)

@@ -7,8 +7,8 @@ import torch
 from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
 from torch import nn
 
+from fairseq_posenc.async_step.fused_adam import FusedAdam, FusedAdamConfig
 from fairseq_posenc.errors import Refused
-from fairseq_posenc.step.optimizer import FusedAdam, FusedAdamConfig
 
 SETTINGS = {"adam_betas": "(0.9,0.98)", "adam_eps": 1e-3, "weight_decay": 0.1, "lr": [0.01]}
 
