@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -181,7 +182,7 @@ class Terms:
     """
 
     factor: float = 1.0  # f of the scale s = 1/sqrt(f·d)
-    multiply: bool = False  # C: the product of q·k, ΣA and ΣB rather than their sum
+    combine: Literal["add", "multiply"] = "add"  # C: the sum of q·k, ΣA and ΣB, or their product
     content: bool = True  # whether q·k is there at all (the Synthesizer has none)
     inputs: tuple[Tensor, ...] = ()  # (B or 1, Q, D), added to the layer's attention input
     transforms: tuple[Rotation | Shift, ...] = ()  # of queries and keys, in this order, before every product
@@ -244,15 +245,16 @@ class Terms:
         Raises:
             ValueError: the parts have no meaning together.
         """
-        if any(part.multiply for part in parts) and sum(bool(part.vectors) for part in parts) > 1:
+        multiplies = any(part.combine == "multiply" for part in parts)
+        if multiplies and sum(bool(part.vectors) for part in parts) > 1:
             raise ValueError("a product of q·k, q·A and k·B cannot take in the vector terms of another scheme")
-        if any(part.multiply for part in parts) and not all(part.content for part in parts):
+        if multiplies and not all(part.content for part in parts):
             raise ValueError("a product with q·k has no meaning beside a scheme that takes q·k away")
         if sum(part.cls_bias is not None for part in parts) > 1:
             raise ValueError("[CLS] can be reset only once")
         return cls(
             factor=factor,
-            multiply=any(part.multiply for part in parts),
+            combine="multiply" if multiplies else "add",
             content=all(part.content for part in parts),
             cls_bias=next((part.cls_bias for part in parts if part.cls_bias is not None), None),
             **{

@@ -27,7 +27,7 @@ from fairseq_posenc.families import expressions
 from fairseq_posenc.files import atomic_write
 
 FIRST, SYMBOLS, LENGTH, BATCH, BACK = 4, 20, 32, 16, 2
-EVERY, MOST, LEARNED, DONE = 50, 1000, 0.9, 0.99
+EVERY, MAX_UPDATES, LEARNED, DONE = 50, 1000, 0.9, 0.99
 
 STARTS = {
     "t5 N(0, 0.02²)": ("t5", {"t5.weight": (0.0, 0.02)}),
@@ -68,7 +68,7 @@ def batch(rows: int, generator: torch.Generator) -> Tensor:
     return tokens
 
 
-def learn(name: str, most: int = MOST, seed: int = 1) -> Iterator[tuple[int, float]]:
+def learn(name: str, most: int = MAX_UPDATES, seed: int = 1) -> Iterator[tuple[int, float]]:
     """Updates and accuracy of an architecture, or of one of ``STARTS``, until the task is learned or for so many updates."""
     positions, start = STARTS.get(name) or (expressions()[name], {})
     torch.manual_seed(seed)
@@ -101,7 +101,7 @@ def table(curves: dict[str, list[tuple[int, float]]]) -> str:
     rows: dict[str, list[str]] = {}
     for name in _in_order(curves):
         needed = updates_needed(curves[name])
-        here = rows.setdefault(f"more than {MOST:,}" if needed is None else f"{needed:,}", [])
+        here = rows.setdefault(f"more than {MAX_UPDATES:,}" if needed is None else f"{needed:,}", [])
         here.append(name if needed is not None else f"{name} {curves[name][-1][1]:.2f}")
     return tabulate([(needed, ", ".join(names)) for needed, names in rows.items()], ("updates", "architectures"), "github")
 
@@ -111,7 +111,7 @@ def _in_order(curves: dict[str, list[tuple[int, float]]]) -> list[str]:
 
     def key(name: str) -> tuple[int, float, str]:
         needed = updates_needed(curves[name])
-        return (MOST + 1, -curves[name][-1][1], name) if needed is None else (needed, 0.0, name)
+        return (MAX_UPDATES + 1, -curves[name][-1][1], name) if needed is None else (needed, 0.0, name)
 
     return sorted(curves, key=key)
 
@@ -132,8 +132,8 @@ def draw(curves: dict[str, list[tuple[int, float]]], path: Path) -> None:
         for curve, style in ((curves["absolute"], dict(color="0.6", ls="--")), (curves[name], dict(color="tab:blue"))):
             panel.plot(*zip((0, 1 / SYMBOLS), *curve, strict=True), **style)
         panel.set_title(name, fontsize=8)
-        panel.set_xlim(0, MOST)
-        panel.set_xticks((0, MOST // 2, MOST))
+        panel.set_xlim(0, MAX_UPDATES)
+        panel.set_xticks((0, MAX_UPDATES // 2, MAX_UPDATES))
         panel.set_ylim(0, 1.02)
     figure.supxlabel("updates")
     figure.supylabel("accuracy")

@@ -178,7 +178,7 @@ def test_sum_carries_every_kind_of_term() -> None:
 
 
 def test_sum_of_one_part_is_that_part() -> None:
-    part = Terms(multiply=True, query_tables=vectors(), gains=(scalars(),), cls_bias=random(1, 2))
+    part = Terms(combine="multiply", query_tables=vectors(), gains=(scalars(),), cls_bias=random(1, 2))
     total = Terms.sum([part], factor=part.factor)
     for field in dataclasses.fields(Terms):
         ours, given = getattr(total, field.name), getattr(part, field.name)
@@ -187,13 +187,13 @@ def test_sum_of_one_part_is_that_part() -> None:
 
 @pytest.mark.parametrize("kind", ["query_tables", "key_tables", "hidden_query_tables", "hidden_key_tables"])
 def test_a_product_with_another_scheme_s_vectors_is_refused(kind: str) -> None:
-    product = Terms(multiply=True, query_tables=vectors(), key_tables=vectors())
+    product = Terms(combine="multiply", query_tables=vectors(), key_tables=vectors())
     with pytest.raises(ValueError, match=r"product of q·k.* vector terms of another scheme"):
         Terms.sum([product, Terms(**{kind: vectors()})], factor=1.0)
 
 
 def test_a_product_without_content_is_refused() -> None:
-    product = Terms(multiply=True, query_tables=vectors(), key_tables=vectors())
+    product = Terms(combine="multiply", query_tables=vectors(), key_tables=vectors())
     with pytest.raises(ValueError, match="takes q·k away"):
         Terms.sum([product, Terms(content=False, biases=(random(1, 1, 2, 2),))], factor=1.0)
 
@@ -204,9 +204,9 @@ def test_cls_is_reset_once() -> None:
 
 
 def test_a_product_and_value_vectors_have_a_meaning() -> None:
-    product = Terms(multiply=True, query_tables=vectors(), key_tables=vectors())
+    product = Terms(combine="multiply", query_tables=vectors(), key_tables=vectors())
     total = Terms.sum([product, Terms(value_tables=vectors())], factor=1.0)
-    assert total.multiply
+    assert total.combine == "multiply"
     assert total.value_tables
 
 

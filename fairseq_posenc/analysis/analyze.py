@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 MAKER = "analyze"  # in the folders' record
 CHARACTERS = 2_000_000  # of the text that are read
-LONGEST = 2048  # tokens of a window, each pair of which has a number per layer and head
+MAX_LENGTH = 2048  # tokens of a window, each pair of which has a number per layer and head
 PAGE, JSON, FIGURES, MODELS = "index.html", "analysis.json", "figures", "models"
 
 
@@ -64,13 +64,13 @@ def main(args: argparse.Namespace) -> None:
     from ..runs.grid import Cell, Progress, run_grid
     from .examine import examine, require_positions
     from .scores import read_scores
-    from .subjects import SHORTEST, label_of, name_of, read
+    from .subjects import MIN_LENGTH, label_of, name_of, read
 
     require_matplotlib()
     if args.text is not None:
         import sklearn  # noqa: F401 - now, not after minutes of reading
-    if not SHORTEST <= args.length <= LONGEST:
-        raise InputError(f"--length {args.length}: a number from {SHORTEST} to {LONGEST:,} is needed")
+    if not MIN_LENGTH <= args.length <= MAX_LENGTH:
+        raise InputError(f"--length {args.length}: a number from {MIN_LENGTH} to {MAX_LENGTH:,} is needed")
     if args.windows < 2:
         raise InputError(f"--windows {args.windows}: at least 2 are needed")
     labels = [label_of(model) for model in args.models]
@@ -84,7 +84,7 @@ def main(args: argparse.Namespace) -> None:
     def load(number: int) -> tuple[Subject, int, Tensor | None]:
         """The model, the length of its windows, and the windows."""
         subject = read(args.models[number], data_bins[number], text is not None)
-        n = subject.longest(args.length)
+        n = subject.fitting_length(args.length)
         require_positions(subject, n)
         return subject, n, None if text is None else subject.windows(text, n, args.windows)
 

@@ -91,7 +91,7 @@ class Correlations:
 
 def inseparable(terms: Terms) -> str | None:
     """Returns why scores with such terms are not a sum of correlations of words and positions, or None if they are."""
-    if terms.multiply or terms.gains:
+    if terms.combine == "multiply" or terms.gains:
         return "words and positions are multiplied with each other"
     if any(isinstance(change, Rotation) for change in terms.transforms):
         return "rotations act on every product of words"

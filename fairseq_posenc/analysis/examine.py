@@ -20,7 +20,7 @@ from .toeplitz import block_r_squared, of_noise, of_random_vectors, r_squared
 from .trace import trace
 
 BLOCKS = 4  # along the diagonal of P; of BERT's 512 positions, each has 128
-LONGEST = 512  # positions that F̂_P is computed for
+MAX_SCORED = 512  # positions that F̂_P is computed for
 WORDS = 32  # of the text, that are repeated in sentences of their own
 EXACT = 1e-6  # a term whose R² is nearer to 1 than this is a function of the offset
 VECTORS, SCORES, WORDS_AND_POSITIONS = "Position vectors", "What position vectors do to attention", "Words and positions"
@@ -102,7 +102,7 @@ def along(subject: Subject, n: int) -> dict[str, float]:
 
 
 def _r_squared(encoder: Encoder, n: int) -> float | None:
-    added = position_vectors(encoder, encoder.positions.longest or n)
+    added = position_vectors(encoder, encoder.positions.max_length or n)
     if added is not None:
         return r_squared(products(added)).item()
     function = functions_of_average_word(encoder, n).get("bias")
@@ -110,11 +110,11 @@ def _r_squared(encoder: Encoder, n: int) -> float | None:
 
 
 def _vectors(subject: Subject, n: int) -> tuple[dict[str, Any] | None, list[Picture]]:
-    longest = subject.encoder.positions.longest or n
+    longest = subject.encoder.positions.max_length or n
     added = subject.position_vectors(longest)
     if added is None:
         return None, []
-    p, scores = products(added), positional_scores(subject.encoder, min(longest, LONGEST))
+    p, scores = products(added), positional_scores(subject.encoder, min(longest, MAX_SCORED))
     assert scores is not None
     r2, random, scores_r2 = r_squared(p).item(), of_random_vectors(*added.shape), r_squared(scores)
     blocks = block_r_squared(p, max(1, longest // BLOCKS)).tolist()

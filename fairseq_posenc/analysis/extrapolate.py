@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..models.checkpoint import Checkpoint
 
 COMMAND = "fairseq-posenc extrapolate"
-SHORTEST = 16
+MIN_LENGTH = 16
 LENGTHS = (128, 256, 512, 1024, 2048, 4096)
 
 
@@ -96,7 +96,7 @@ def _model(checkpoint: Checkpoint, changes: dict[str, Any], longest: int) -> Bas
     """The checkpoint's model with other options of its positions.
 
     Raises:
-        InputError: an option means nothing to them, or they do not reach so far, or there is no language model.
+        InputError: an option means nothing to them, or they have fewer positions, or there is no language model.
     """
     import dataclasses
 
@@ -109,12 +109,12 @@ def _model(checkpoint: Checkpoint, changes: dict[str, Any], longest: int) -> Bas
     config = checkpoint.config
     with naming_flags():
         positions = build_positions(dataclasses.replace(config, position_options={**config.position_options, **changes}))
-    reach = positions.longest or (config.max_positions if config.mask_decoder_steps else None)
-    if reach is not None and longest > reach:
-        what = f"positions {config.positions}" if positions.longest else "the enhanced mask decoder"
+    max_length = positions.max_length or (config.max_positions if config.mask_decoder_steps else None)
+    if max_length is not None and longest > max_length:
+        what = f"positions {config.positions}" if positions.max_length else "the enhanced mask decoder"
         raise InputError(
-            f"--lengths {longest}: {checkpoint.path} learned {reach} positions and knows none beyond ({what}). Name lengths up "
-            "to that, make its table longer with fairseq-posenc grow, or use a checkpoint with an inductive scheme."
+            f"--lengths {longest}: {checkpoint.path} learned {max_length} positions and has none beyond ({what}). Name "
+            "lengths up to that, make its table longer with fairseq-posenc grow, or use a checkpoint with an inductive scheme."
         )
     given = ", ".join(flag_of(option) for option in changes)
     for name, parameter in positions.named_parameters() if changes else ():
@@ -130,8 +130,8 @@ def _lengths(text: str) -> tuple[int, ...]:
         found = tuple(int(number) for number in text.split(","))
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is no list of whole numbers: write them as 128,256,512") from None
-    if found[0] < SHORTEST:
-        raise argparse.ArgumentTypeError(f"{found[0]} is too short: name lengths of at least {SHORTEST} tokens")
+    if found[0] < MIN_LENGTH:
+        raise argparse.ArgumentTypeError(f"{found[0]} is too short: name lengths of at least {MIN_LENGTH} tokens")
     if any(after <= before for before, after in pairwise(found)):
         raise argparse.ArgumentTypeError(f"{text} is not ascending: name each length once, the shortest first")
     return found

@@ -48,7 +48,7 @@ class OffsetFunction:
 def term_matrices(layer: Layer) -> dict[str, Tensor]:
     """Returns each kind of term that a layer has, by its name in :data:`TERMS`: (1 or H, n, n), the mean over the batch."""
     terms, q, k = layer.terms, layer.queries, layer.keys
-    scale = 1.0 if terms.multiply else layer.scale
+    scale = 1.0 if terms.combine == "multiply" else layer.scale
     found: dict[str, list[Tensor]] = {
         "bias": [] if layer.bias is None else [layer.bias],
         "gain": [math.prod(map(dense, terms.gains[1:]), start=dense(terms.gains[0]))[None]] if terms.gains else [],
@@ -107,13 +107,13 @@ def _content(layer: Layer) -> Tensor:
     return scores if layer.terms.content and scores.abs().max() > rounding else torch.zeros_like(scores)
 
 
-TO_CLS, TO_ONE, NEARBY, MOST, EVEN = 0.5, 0.4, 5, 0.5, 0.2
+MIN_TO_CLS, MIN_TO_NEIGHBOUR, NEARBY, MIN_NEARBY, MIN_UNEVEN = 0.5, 0.4, 5, 0.5, 0.2
 KINDS = ("previous", "next", "local", "global", "flat", "[CLS]")
 RULE = (
-    f"By its mean attention on the text, a head is of the kind [CLS] if queries give position 0 at least {TO_CLS:.0%} of their "
-    f"attention; else flat, if less than {EVEN:.0%} of the attention would have to move to make it even; previous or next, if "
-    f"that neighbour gets at least {TO_ONE:.0%}; local, if the tokens at most {NEARBY} away get at least {MOST:.0%}; and global "
-    "otherwise."
+    f"By its mean attention on the text, a head is of the kind [CLS] if queries give position 0 at least {MIN_TO_CLS:.0%} of "
+    f"their attention; else flat, if less than {MIN_UNEVEN:.0%} of the attention would have to move to make it even; previous or "
+    f"next, if that neighbour gets at least {MIN_TO_NEIGHBOUR:.0%}; local, if the tokens at most {NEARBY} away get at least "
+    f"{MIN_NEARBY:.0%}; and global otherwise."
 )
 
 
@@ -122,12 +122,12 @@ def kind_of(attention: Tensor) -> str:
     n = attention.shape[-1]
     i = torch.arange(n, device=attention.device)
     offsets = i - i[:, None]
-    if attention[1:, 0].mean() >= TO_CLS:
+    if attention[1:, 0].mean() >= MIN_TO_CLS:
         return "[CLS]"
-    if (attention - 1 / n).abs().sum(-1).mean() / 2 < EVEN:
+    if (attention - 1 / n).abs().sum(-1).mean() / 2 < MIN_UNEVEN:
         return "flat"
     for kind, r in (("previous", -1), ("next", 1)):
-        if attention.diagonal(r).mean() >= TO_ONE:
+        if attention.diagonal(r).mean() >= MIN_TO_NEIGHBOUR:
             return kind
     near = attention.masked_fill(offsets.abs() > NEARBY, 0).sum(-1).mean()
-    return "local" if near >= MOST else "global"
+    return "local" if near >= MIN_NEARBY else "global"

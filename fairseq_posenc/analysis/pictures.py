@@ -45,7 +45,7 @@ class Picture:
 
 def of_parameters(encoder: Encoder, n: int) -> dict[str, Figure]:
     """Returns P of the position vectors and every function of the offset on a sequence of n average words, by name."""
-    added = position_vectors(encoder, encoder.positions.longest or n)
+    added = position_vectors(encoder, encoder.positions.max_length or n)
     figures = {} if added is None else {"products": products_figure(added)}
     return figures | {term: function_figure(term, each) for term, each in functions_of_average_word(encoder, n).items()}
 
@@ -98,7 +98,7 @@ def function_figure(term: str, function: OffsetFunction) -> Figure:
     layers = [f"layer {layer}" for layer in range(1, len(values) + 1)]
     if len(values) > 1 and bool((values == values[:1]).all()):
         values, layers = values[:1], ["all layers"]
-    farthest = reach(values)
+    farthest = largest_visible_offset(values)
     middle = values.shape[-1] // 2
     shown, offsets = values[..., middle - farthest : middle + farthest + 1], range(-farthest, farthest + 1)
     sizes = shown.abs().amax((-2, -1))
@@ -113,7 +113,7 @@ def function_figure(term: str, function: OffsetFunction) -> Figure:
     return _labelled(figure, OFFSET, TERMS[term].partition(",")[0])
 
 
-def reach(values: Tensor) -> int:
+def largest_visible_offset(values: Tensor) -> int:
     """Returns the largest offset at which any of the functions (…, 2n-1) has a share of :data:`AUDIBLE` of the largest size."""
     sizes = values.abs().flatten(0, -2).amax(0)
     middle = len(sizes) // 2

@@ -17,7 +17,7 @@ from ..transformer import Encoder
 from ..vocabulary import DICTIONARY, Vocabulary
 from .embeddings import position_vectors
 
-SHORTEST = 8  # tokens of a window
+MIN_LENGTH = 8  # tokens of a window
 LAST = ("checkpoint_best.pt", "checkpoint_last.pt")
 """The checkpoints that represent a run, in order of preference."""
 CHECKPOINTS = "checkpoints"
@@ -34,7 +34,7 @@ class Subject:
         vocabulary: None if no text is read.
         common: (E,), added to every word embedding besides a position's vector: BERT's vector of token type 0; or None.
         run: the checkpoints of its run, if a run's folder was named.
-        reach: tokens of the longest sequence on which the encoder computes the same as the model; None for any.
+        max_length: tokens of the longest sequence on which the encoder computes the same as the model; None for any.
     """
 
     label: str
@@ -42,16 +42,16 @@ class Subject:
     vocabulary: Vocabulary | None = None
     common: Tensor | None = None
     run: tuple[Path, ...] = ()
-    reach: int | None = None
+    max_length: int | None = None
 
     def position_vectors(self, n: int) -> Tensor | None:
         """Returns E_P, (n, E), without what is common to all positions; None where nothing is added to the word embeddings."""
         added = position_vectors(self.encoder, n)
         return added if added is None or self.common is None else added - self.common
 
-    def longest(self, length: int) -> int:
+    def fitting_length(self, length: int) -> int:
         """Returns ``length``, or as many tokens as the model takes."""
-        return min(limit for limit in (length, self.encoder.positions.longest, self.reach) if limit is not None)
+        return min(limit for limit in (length, self.encoder.positions.max_length, self.max_length) if limit is not None)
 
     def windows(self, text: str, n: int, most: int) -> Tensor:
         """Returns (N, n) tokens: ``<s>``, n-2 tokens of running text and ``</s>``, at most so many, from all over the text.
@@ -60,8 +60,8 @@ class Subject:
             InputError: the text has not enough tokens for two, or the model takes fewer than a window needs.
         """
         assert self.vocabulary is not None
-        if n < SHORTEST:
-            raise InputError(f"{self.label} takes {n} tokens at most, and a window of text needs {SHORTEST}: leave --text out")
+        if n < MIN_LENGTH:
+            raise InputError(f"{self.label} takes {n} tokens at most, and a window of text needs {MIN_LENGTH}: leave --text out")
         ids = torch.from_numpy(self.vocabulary.encode(" ".join(text.split())).ids)
         number = len(ids) // (n - 2)
         if number < 2:
@@ -130,7 +130,7 @@ def _read(model: str, data_bin: Path | None, with_text: bool) -> Subject:
         for file, content in source.vocabulary.files.items():
             (folder / file).write_bytes(content)
         vocabulary = Vocabulary(folder) if with_text else None
-        return Subject(label, source.encoder(), vocabulary, source.token_type, reach=source.reach)
+        return Subject(label, source.encoder(), vocabulary, source.token_type, max_length=source.max_length)
 
 
 def follow(run: tuple[Path, ...]) -> Iterator[tuple[int, Encoder]]:

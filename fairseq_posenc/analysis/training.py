@@ -28,7 +28,7 @@ def plot_positions(trainer: Any) -> None:
         return
     plain = Encoder(model.encoder.sentence_encoder.config)
     plain.load_state_dict({name.removeprefix(ENCODER): value for name, value in weights.items() if name.startswith(ENCODER)})
-    figures = of_parameters(plain.eval(), min(LENGTH, plain.positions.longest or LENGTH))
+    figures = of_parameters(plain.eval(), min(LENGTH, plain.positions.max_length or LENGTH))
     if not figures:
         logger.warning(f"--position-plots has nothing to show of --positions {plain.positions.expression}")
         return

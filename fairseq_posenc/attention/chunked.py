@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -47,7 +47,7 @@ class Chunked(Backend):
             return "it has a bias of low rank within q·k, which gains and vectors leave no place for"
         if not (low_rank or terms.content):
             return "it has no place for scores without q·k"
-        if terms.multiply and not (terms.query_tables and terms.key_tables):
+        if terms.combine == "multiply" and not (terms.query_tables and terms.key_tables):
             return "it has no place for a product of two"
         if call is not None and call.weights:
             return "it does not give the attention weights"
@@ -62,7 +62,7 @@ class Chunked(Backend):
         tables = Tables.of(terms, call)
         scale = 1 / math.sqrt(terms.factor * call.head_dim)
         folded = None if tables.low_rank is None else before_scale(tables.low_rank, scale)
-        setup = Setup(scale, terms.multiply, call.dropout, *_additive(mask.blocked(call), call.dtype))
+        setup = Setup(scale, terms.combine, call.dropout, *_additive(mask.blocked(call), call.dtype))
         given = [None if table is None else precise(table) for table in (*tables.relative, tables.dense)]
 
         def attend(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, None]:
@@ -89,10 +89,10 @@ class Setup:
     """What attention depends on beside what has gradients."""
 
     scale: float
-    multiply: bool
+    combine: Literal["add", "multiply"]
     dropout: float
     mask: Tensor | None  # (B or 1, 1, Q or 1, K), added to e: so low where a query must not see a key that p is 0
-    sees: Tensor | None  # (B or 1, 1, Q or 1, 1), 0 for queries that see no key, else 1
+    any_visible: Tensor | None  # (B or 1, 1, Q or 1, 1), 0 for queries that see no key, else 1
 
 
 Part = tuple[slice, slice]  # of the batch and of the heads
@@ -131,8 +131,8 @@ class _Attention(torch.autograd.Function):
             chunk = _Chunk(setup, inputs.part(part), part)
             e = chunk.scores()
             p = torch.softmax(e, -1, out=weights[part].flatten(0, 1) if keeps else None)
-            if chunk.sees is not None:
-                p.unflatten(0, chunk.shape).mul_(chunk.sees)
+            if chunk.any_visible is not None:
+                p.unflatten(0, chunk.shape).mul_(chunk.any_visible)
             w = p
             if setup.dropout:
                 keep = kept[part].flatten(0, 1) if keeps else torch.empty_like(e, dtype=torch.bool)
@@ -179,15 +179,16 @@ class _Chunk:
         self.shape = inputs.q.shape[:2]
         self.q, self.k, self.v = (x.flatten(0, 1) for x in inputs[:3])
         self.a, self.b, self.values = (x if x is None or len(x) == 1 else x.repeat(self.shape[0], 1, 1) for x in inputs[3:6])
-        self.mask, self.sees = _cut(setup.mask, part[0]), _cut(setup.sees, part[0])
+        self.mask, self.any_visible = _cut(setup.mask, part[0]), _cut(setup.any_visible, part[0])
         # Where X, Y and Z add up, each is scaled by itself, in its smaller factor; where they multiply, X is.
         self.scale = setup.scale
-        self.table_scale = 1.0 if setup.multiply else setup.scale
+        self.multiplies = setup.combine == "multiply"
+        self.table_scale = 1.0 if self.multiplies else setup.scale
 
     def scores(self) -> Tensor:
         """e (G, Q, K)"""
         x, y, z = self._products()
-        e = x.mul_(y).mul_(z) if self.setup.multiply else x
+        e = x.mul_(y).mul_(z) if self.multiplies else x
         by_head, size = self._by_head(e), e.shape[1:]
         if self.inputs.gain is not None:
             by_head *= matrix(self.inputs.gain, *size)
@@ -207,13 +208,13 @@ class _Chunk:
         if gradients.dense is not None:
             gradients.dense.add_(by_head.sum_to_size(gradients.dense.shape))
         dx = dy = dz = de
-        if self.setup.multiply or self.inputs.gain is not None:
+        if self.multiplies or self.inputs.gain is not None:
             x, y, z = self._products()
             if gradients.gain is not None:
-                self._add_scalars(gradients.gain, de * x * y * z if self.setup.multiply else de * x)
+                self._add_scalars(gradients.gain, de * x * y * z if self.multiplies else de * x)
             if self.inputs.gain is not None:
                 by_head *= matrix(self.inputs.gain, *de.shape[1:])
-            if self.setup.multiply:
+            if self.multiplies:
                 dy = de * x
                 dz, dy, dx = dy * y, dy.mul_(z), de.mul_(y).mul_(z)
         dq, dk = torch.bmm(dx, self.k).mul_(self.scale), torch.bmm(dx.transpose(1, 2), self.q).mul_(self.scale)
@@ -232,7 +233,7 @@ class _Chunk:
     def _products(self) -> tuple[Tensor, Tensor, Tensor]:
         """s q·k, q·A and k·B; where they add up, three times their sum, scaled."""
         x = torch.bmm(self.q * self.scale, self.k.transpose(1, 2))
-        y, z = (torch.zeros_like(x), torch.zeros_like(x)) if self.setup.multiply else (x, x)
+        y, z = (torch.zeros_like(x), torch.zeros_like(x)) if self.multiplies else (x, x)
         if self.a is not None:
             add_products(y, self.q * self.table_scale, self.a)
         if self.b is not None:
@@ -259,7 +260,7 @@ def _parts(batch: int, heads: int, queries: int, keys: int) -> Iterator[Part]:
 
 
 def _additive(blocked: Tensor | None, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
-    """``mask`` and ``sees`` of :class:`Setup`: a sum and a product take less time than ``masked_fill``."""
+    """``mask`` and ``any_visible`` of :class:`Setup`: a sum and a product take less time than ``masked_fill``."""
     if blocked is None:
         return None, None
     like = precise(torch.empty(0, dtype=dtype, device=blocked.device))

@@ -49,13 +49,13 @@ class Eager(Backend):
 
 def _scores(q: Tensor, k: Tensor, terms: Terms) -> Tensor:
     """(B, H, Q, K): ``s · C(q·k, q·A, k·B)``"""
-    if terms.multiply or not multiplies_half(q):  # a product's gradients have more than half precision can hold
+    if terms.combine == "multiply" or not multiplies_half(q):  # a product's gradients have more than half precision can hold
         q, k = precise(q), precise(k)
     q, k = transform(q, k, terms)
     products = [product(q, k.transpose(-1, -2))] if terms.content else []
     query_side = [times_queries(q, table) for table in terms.query_tables]
     key_side = [times_keys(k, table) for table in terms.key_tables]
-    if terms.multiply:
+    if terms.combine == "multiply":
         # A tables add up among themselves before they enter the product, and so do B tables.
         products += [sum(side[1:], start=side[0]) for side in (query_side, key_side) if side]
         e = math.prod(products[1:], start=products[0])

@@ -44,7 +44,7 @@ class Sdpa(Backend):
         return super().suits(terms, call) and not (call is not None and call.device.type == "cpu" and call.dropout)
 
     def bind(self, terms: Terms, mask: Mask, call: Call) -> Attend:
-        low_rank, dead = low_rank_bias(terms, call), None
+        low_rank, fully_masked = low_rank_bias(terms, call), None
         scale = 1 / math.sqrt(terms.factor * call.head_dim)
         folded = None if low_rank is None else before_scale(low_rank, scale)
         bias = additive_bias(terms, call) if low_rank is None else None
@@ -52,13 +52,13 @@ class Sdpa(Backend):
         causal = bias is None and mask.only_causal and call.queries == call.keys  # of which kernels know without a matrix
         blocked = None if causal else mask.blocked(call)
         if blocked is not None:
-            dead = blocked.all(-1, keepdim=True)
-            blocked = blocked & ~dead  # a row of -inf alone is NaN in some kernels; its output is zeroed instead
+            fully_masked = blocked.all(-1, keepdim=True)
+            blocked = blocked & ~fully_masked  # a row of -inf alone is NaN in some kernels; its output is zeroed instead
             allowed = ~blocked if allowed is None else allowed.masked_fill(blocked, -torch.inf)
 
         def attend(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor | None]:
             q, k, v = of_one_width(*fold(*transform(q, k, terms), folded, terms.content), v)
             z = F.scaled_dot_product_attention(q, k, v, allowed, call.dropout, causal, scale=scale)[..., : call.head_dim]
-            return z if dead is None else z.masked_fill(dead, 0.0), None
+            return z if fully_masked is None else z.masked_fill(fully_masked, 0.0), None
 
         return attend

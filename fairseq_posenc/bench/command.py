@@ -31,7 +31,7 @@ from ..errors import InputError, flag_of
 from ..families import ROBERTA
 from . import INSTALLED, SIZES, STOCK
 
-LARGEST, LONGEST = 10**9, 10**6
+MAX_NUMBER, MAX_LENGTH = 10**9, 10**6
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -80,8 +80,8 @@ def main(args: argparse.Namespace) -> None:
 def _check(args: argparse.Namespace) -> None:
     """Checks flags before PyTorch is imported."""
     for name, least in {"layers": 1, "vocab_size": 16, "batch_size": 1, "repeats": 1, "updates": 1}.items():
-        if not least <= getattr(args, name) <= LARGEST:
-            raise InputError(f"{flag_of(name)} {getattr(args, name)}: a number from {least} to {LARGEST:,} is needed")
+        if not least <= getattr(args, name) <= MAX_NUMBER:
+            raise InputError(f"{flag_of(name)} {getattr(args, name)}: a number from {least} to {MAX_NUMBER:,} is needed")
     try:
         args.train_flags = shlex.split(args.train_flags)
     except ValueError as error:
@@ -107,6 +107,6 @@ def _numbers(text: str) -> list[int]:
         numbers = sorted({int(number) for number in text.split(",")})
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of whole numbers such as 128,512") from None
-    if not 1 <= numbers[0] <= numbers[-1] <= LONGEST:
-        raise argparse.ArgumentTypeError(f"lengths must be positive, and at most {LONGEST:,}: {text}")
+    if not 1 <= numbers[0] <= numbers[-1] <= MAX_LENGTH:
+        raise argparse.ArgumentTypeError(f"lengths must be positive, and at most {MAX_LENGTH:,}: {text}")
     return numbers

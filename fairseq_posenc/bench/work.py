@@ -22,7 +22,7 @@ from ..models.memory import kept_bytes
 from ..runs.statistics import spread
 
 MASKED = 0.15  # share of the tokens that are predicted (Devlin et al. 2019)
-SHORTEST = 0.02  # seconds; shorter work is repeated within a measurement, so that the clock and kernel launches weigh little
+MIN_SECONDS = 0.02  # seconds; shorter work is repeated within a measurement, so that the clock and kernel launches weigh little
 PEAKS = {r"\bA100\b": 312.0, r"\bH100 PCIe\b": 756.0, r"\b(H100|H200) NVL\b": 835.0, r"\b(H100|H200)\b": 989.0, r"\bL4\b": 121.0}
 """TFLOP/s of dense bfloat16 matrix products in NVIDIA's data sheets, by CUDA's name of the device; the first match counts."""
 
@@ -158,7 +158,7 @@ def pairs(work: Work, baseline: Work, repeats: int) -> list[tuple[float, float]]
     calls = []
     for each in (work, baseline):
         _seconds(each, 1)  # compiles, and fills caches
-        calls.append(max(1, math.ceil(SHORTEST / _seconds(each, 1))))
+        calls.append(max(1, math.ceil(MIN_SECONDS / _seconds(each, 1))))
     return [(_seconds(work, calls[0]), _seconds(baseline, calls[1])) for _ in range(repeats)]
 
 

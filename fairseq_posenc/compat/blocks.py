@@ -5,7 +5,7 @@ from fairseq.data import FairseqDataset, TokenBlockDataset
 
 from ..errors import InputError
 
-SHORTEST = 3  # tokens per piece; with fewer, a piece of a cut line could be a single token
+MIN_BLOCK_SIZE = 3  # tokens per piece; with fewer, a piece of a cut line could be a single token
 
 
 class Pieces(FairseqDataset):
@@ -17,7 +17,7 @@ class Pieces(FairseqDataset):
     Args:
         dataset: the lines.
         sizes: tokens of each.
-        longest: tokens per piece, at least :data:`SHORTEST`.
+        longest: tokens per piece, at least :data:`MIN_BLOCK_SIZE`.
     """
 
     def __init__(self, dataset, sizes: np.ndarray, longest: int) -> None:
@@ -69,7 +69,7 @@ class Blocks(TokenBlockDataset):
     def __init__(self, dataset, sizes, block_size, pad, eos, break_mode=None, **options) -> None:
         sizes = np.asarray(sizes)
         if break_mode not in (None, "none") and block_size is not None and sizes.max(initial=0) > block_size:
-            if block_size < SHORTEST:
+            if block_size < MIN_BLOCK_SIZE:
                 raise InputError(f"blocks of {block_size} tokens are too short to cut lines into: raise --tokens-per-sample")
             dataset = Pieces(dataset, sizes, block_size)
             sizes = dataset.sizes

@@ -23,7 +23,7 @@ from ..errors import InputError
 NUMBER = re.compile(r"[biufc]\d{1,2}")  # as NumPy writes the types of numbers; objects, texts and records are none
 NAME = re.compile(r"\w[\w-]*")
 INTERPOLATION = "${"
-MOST_VALUES = 10**6  # of a configuration; fairseq's have some hundreds
+MAX_VALUES = 10**6  # of a configuration; fairseq's have some hundreds
 
 
 class Refused(InputError):
@@ -149,8 +149,8 @@ def as_text(value: Any) -> Any:
         Refused: a value is of a type that options do not have, or the configuration is absurdly large once what stands there
             twice is written twice, as OmegaConf does.
     """
-    if _size(value, {}) > MOST_VALUES:
-        raise Refused(f"holds a configuration of more than {MOST_VALUES:,} values")
+    if _size(value, {}) > MAX_VALUES:
+        raise Refused(f"holds a configuration of more than {MAX_VALUES:,} values")
     return _change(value, _text)
 
 
@@ -208,7 +208,7 @@ def _size(value: Any, known: dict[int, int]) -> int:
     if not isinstance(value, (list, tuple, dict, *_plain_objects())):
         return 1
     if id(value) not in known:
-        known[id(value)] = MOST_VALUES + 1
+        known[id(value)] = MAX_VALUES + 1
         content = value if isinstance(value, (list, tuple)) else (value if isinstance(value, dict) else vars(value)).values()
         known[id(value)] = 1 + sum(_size(item, known) for item in content)
     return known[id(value)]

@@ -76,7 +76,7 @@ def read_encoder(name: str) -> Source:
         InputError, OSError: it has none, or as :func:`.sources.read`.
     """
     source = read(name)
-    if source.reach is not None:
+    if source.max_length is not None:
         raise InputError(
             f"{name} sees only a window of a sequence (Longformer), and encoders here see all of it: it cannot be imported, only "
             "looked at, by fairseq-posenc analyze"

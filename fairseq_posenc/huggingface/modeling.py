@@ -118,7 +118,7 @@ class PosencModel(PosencPreTrainedModel):
             decode_masks: give the states that words are predicted from, where the model has a decoder for them.
 
         Raises:
-            InputError: neither or both inputs, a mask that is not (B, n), or a sequence that the scheme does not reach.
+            InputError: neither or both inputs, a mask that is not (B, n), or a sequence longer than the scheme's tables.
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise InputError("give either input_ids or inputs_embeds")

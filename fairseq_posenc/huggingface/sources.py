@@ -52,7 +52,8 @@ class Source:
         left_out: names of its parameters that have no place here.
         model_flags: values of a fairseq model's options beyond the encoder's.
         token_type: (E,) the vector of token type 0, which the position table has taken in; None where there is none.
-        reach: tokens up to which the encoder here is the same function, whose attention sees all of a sequence; None for any.
+        max_length: tokens up to which the encoder here, whose attention sees all of a sequence, is the same function; None for
+            any number.
     """
 
     name: str
@@ -65,7 +66,7 @@ class Source:
     left_out: list[str] = field(default_factory=list)
     model_flags: dict[str, Any] = field(default_factory=dict)
     token_type: Tensor | None = None
-    reach: int | None = None
+    max_length: int | None = None
 
     def encoder(self) -> Encoder:
         """The encoder alone, with the source's parameters, in float32 and for evaluation.
@@ -89,7 +90,7 @@ class Source:
         Raises:
             InputError: the outputs differ by more than ``tolerance``.
         """
-        dictionary, longest = self.vocabulary.dictionary, min(self.config.max_positions, self.reach or 128)
+        dictionary, longest = self.vocabulary.dictionary, min(self.config.max_positions, self.max_length or 128)
         batches = random_batches(dictionary, [min(16, longest), min(128, longest)])
         parity = compare(theirs, ours, batches, dictionary.pad())
         if not parity.difference <= tolerance:
@@ -172,8 +173,8 @@ def _read_fairseq(folder: Path) -> Source:
 def _read_transformers(name: str) -> Source:
     config, weights, left_out = read_config(name), read_weights(name), []
     with explained(f"{name}/config.json"):
-        config, reach = _as_roberta(config)
-        if reach is not None:
+        config, max_length = _as_roberta(config)
+        if max_length is not None:
             left_out += [key for key in weights if "_global." in key]
             weights = {key.replace("longformer.", "roberta.", 1): value for key, value in weights.items() if key not in left_out}
         if config.model_type == "deberta-v2":
@@ -210,7 +211,7 @@ def _read_transformers(name: str) -> Source:
         left_out=left_out + others + unexpected,
         model_flags=flags,
         token_type=None if types is None else types[0],
-        reach=reach,
+        max_length=max_length,
     )
 
 

@@ -35,7 +35,7 @@ from ..vocabulary import Vocabulary, differing, fingerprint
 from ..vocabulary.fingerprint import KEY as VOCABULARY
 from .config import DEFAULTS
 from .heads import SpanHead
-from .options import build, complete, dictionary_of, encoder_config, reach
+from .options import build, complete, dictionary_of, encoder_config, max_length
 from .state import (
     CLASSIFICATION,
     ENCODER,
@@ -216,7 +216,7 @@ class Checkpoint:
         encoder = self._describe()
         self.config: EncoderConfig = encoder.config
         self.positions: str = encoder.positions.expression
-        self.max_length = reach(encoder)
+        self.max_length = max_length(encoder)
         history = self._content.get("optimizer_history")
         self.updates: int | None = history[-1].get("num_updates") if history else None
         self.task_state: dict[str, Any] = self._content.get("task_state") or {}

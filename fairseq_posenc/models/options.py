@@ -73,9 +73,9 @@ def complete_new(args: DictConfig, arch: str, task: Any) -> None:
     if getattr(args, "compile", False) and getattr(task, "_name", None) != ONE_SHAPE:
         raise InputError(f"--compile is for batches of one shape: add --task {ONE_SHAPE}, or leave --compile out")
     for flag, samples in _sample_lengths(task).items():
-        if positions.longest is not None and samples > positions.longest:
+        if positions.max_length is not None and samples > positions.max_length:
             raise InputError(
-                f"{flag} {samples} is more than --max-positions {positions.longest}, which is all that --positions "
+                f"{flag} {samples} is more than --max-positions {positions.max_length}, which is all that --positions "
                 f"{args.positions} learns: raise --max-positions, or leave it out, which makes it as long as the samples"
             )
     record(args, positions)
@@ -94,7 +94,7 @@ def differences(first: Any, second: Any, kind: OptionSet = ENCODER_OPTIONS) -> d
         with torch.device("meta"), naming_flags(kind.names):
             both = [build_positions(encoder_config(args, Dictionary(), kind)) for args in (first, second)]
         found = _unequal(*(positions.effective_options for positions in both))
-        lengths = [positions.longest for positions in both]
+        lengths = [positions.max_length for positions in both]
         if None not in lengths:  # one that takes any length is the same on those that the other takes
             found |= _unequal(*({"max_positions": longest} for longest in lengths))
     return found
@@ -116,9 +116,9 @@ def config_values(args: Any, dictionary: Dictionary, kind: OptionSet) -> dict[st
     return {**words, **kind.core_values(args)}
 
 
-def reach(core: Stack) -> int:
+def max_length(core: Stack) -> int:
     """Tokens of the longest sequence that an encoder or a decoder takes."""
-    return core.positions.longest or UNLIMITED
+    return core.positions.max_length or UNLIMITED
 
 
 def dictionary_of(symbols: int) -> Dictionary:

@@ -20,7 +20,7 @@ from ..transformer import DecoderConfig, EncoderConfig
 from .architectures import register_family
 from .config import TRANSLATION_OPTIONS, naming_flags
 from .decoding import TokenDecoder
-from .options import UNLIMITED, complete, config_values, encoder_config, reach, record
+from .options import UNLIMITED, complete, config_values, encoder_config, max_length, record
 from .roberta import SentenceEncoder
 from .stock import is_leftover
 from .summary import summary
@@ -105,7 +105,7 @@ class PosencTransformerModel(FairseqEncoderDecoderModel):
 
     def max_decoder_positions(self) -> int:
         """Where generation ends at the latest: a table's end, beyond which there is nothing to predict from."""
-        return reach(self.decoder)
+        return max_length(self.decoder)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         """Take a checkpoint of fairseq's own transformer, which has copies, and a place for sinusoids, that nothing reads."""

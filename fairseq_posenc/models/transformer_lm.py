@@ -18,7 +18,7 @@ from ..transformer import DecoderConfig
 from .architectures import register_family
 from .config import LANGUAGE_MODEL_OPTIONS, naming_flags
 from .decoding import TokenDecoder
-from .options import complete, config_values, reach, record
+from .options import complete, config_values, max_length, record
 from .summary import summary
 
 logger = logging.getLogger(__name__)
@@ -62,4 +62,4 @@ class PosencLanguageModel(FairseqLanguageModel):
 
     def max_decoder_positions(self) -> int:
         """Where generation ends at the latest: a table's end, beyond which there is nothing to predict from."""
-        return reach(self.decoder)
+        return max_length(self.decoder)

@@ -145,10 +145,10 @@ class Scheme(nn.Module):
         key = window.device, window.dtype
         start, table = self._computed.get(key, (0, None))
         if table is None or first < start or last >= start + len(table):
-            reach = -(-max(-first, last + 1) // COMPUTED_AT_ONCE) * COMPUTED_AT_ONCE
-            start = -reach if first < 0 else 0
+            stop = -(-max(-first, last + 1) // COMPUTED_AT_ONCE) * COMPUTED_AT_ONCE
+            start = -stop if first < 0 else 0
             with torch.inference_mode(False), torch.no_grad():
-                table = function(torch.arange(start, reach, device="cpu"))
+                table = function(torch.arange(start, stop, device="cpu"))
                 table = table.to(window.device, window.dtype if table.is_floating_point() else None)
             self._computed[key] = start, table
         return table[first - start : last + 1 - start]
@@ -195,7 +195,7 @@ class Scheme(nn.Module):
         return {name: self.general(name) for name in self.honours}
 
     def require_length(self, n: int) -> None:
-        """Refuse a sequence that the tables do not reach.
+        """Refuse a sequence longer than the tables.
 
         Raises:
             FieldError: ``n`` is beyond the maximum length; the message names the field to raise.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from torch import nn
 
@@ -19,7 +20,7 @@ class M4(OffsetTableScheme):
     equation = "e = (q·k + q·a_r + k·a_r) / √d"
     source = "Huang et al. 2021, eq. 12"
     interpretable = False
-    multiply = False
+    combine: Literal["add", "multiply"] = "add"
 
     def __init__(self, settings: Settings, options: Scheme.Options) -> None:
         super().__init__(settings, options)
@@ -29,4 +30,4 @@ class M4(OffsetTableScheme):
     def layer_terms(self, window: Window) -> Sequence[Terms]:
         index = self.offset_index(window)
         tables = [(Relative(table, index),) for table in self.weight.unbind()]
-        return [Terms(query_tables=table, key_tables=table, multiply=self.multiply) for table in tables]
+        return [Terms(query_tables=table, key_tables=table, combine=self.combine) for table in tables]

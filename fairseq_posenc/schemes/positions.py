@@ -72,7 +72,7 @@ class Positions(nn.Module):
         return all(scheme.takes_any_length for scheme in self.schemes)
 
     @property
-    def longest(self) -> int | None:
+    def max_length(self) -> int | None:
         """Tokens of the longest sequence; None where any length goes."""
         return None if self.inductive else self.settings.max_positions
 

@@ -46,5 +46,5 @@ class SentenceAbsolute(Absolute):
         if sample.tokens is None or self.settings.separator is None:
             raise InputError("sentence_absolute finds sentences by their separator token, so it needs tokens, not embeddings")
         self.require_length(window.keys)
-        places = within_sentences(sample.tokens, sample.positions, self.settings.separator, self.options.first)
-        return F.embedding(places, self.weight)
+        position_ids = within_sentences(sample.tokens, sample.positions, self.settings.separator, self.options.first)
+        return F.embedding(position_ids, self.weight)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ..errors import FieldError, Refused
 from ..models.config import flag
-from ..models.options import reach
+from ..models.options import max_length
 from ..models.roberta import PosencRobertaModel
 
 FLAG = "--pack-examples"
@@ -160,7 +160,7 @@ class PackingTask(FairseqTask):
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> BaseFairseqModel:
         model = super().build_model(cfg, from_checkpoint)
         if isinstance(model, PosencRobertaModel):
-            self._max_length = reach(model.encoder.sentence_encoder)
+            self._max_length = max_length(model.encoder.sentence_encoder)
         tokens = self.cfg.pack_examples
         if not tokens:
             return model
@@ -181,7 +181,7 @@ class PackingTask(FairseqTask):
         if self._max_length is not None and longest > self._max_length:
             raise Refused(
                 f"a row of {split} has {longest} tokens, and the model has {self._max_length} positions: prepare the data with "
-                "shorter rows, or take a model whose --max-positions reach so far, or one of an inductive scheme"
+                "shorter rows, or take a model with higher --max-positions, or one of an inductive scheme"
             )
 
     def max_positions(self) -> None:

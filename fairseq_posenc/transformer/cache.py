@@ -30,7 +30,7 @@ class Cache:
         self._own: dict[int, Pair] = {}  # by layer, (B, H, length, d) each
         self._memory: dict[int, Pair] = {}  # by layer, (B, H, S, d) each
         self._terms: LayerTerms | None = None
-        self._reach = 0  # positions that the terms are of
+        self._computed = 0  # how many positions the terms cover
 
     def extend(self, layer: int, k: Tensor, v: Tensor) -> Pair:
         """A layer's keys and values after those of new tokens (B, H, Q, d) are appended."""
@@ -45,18 +45,18 @@ class Cache:
             self._memory[layer] = compute()
         return self._memory[layer]
 
-    def terms(self, window: Window, longest: int | None, compute: Callable[[Window], LayerTerms]) -> LayerTerms:
+    def terms(self, window: Window, max_length: int | None, compute: Callable[[Window], LayerTerms]) -> LayerTerms:
         """The terms of one step, cut out of those of all positions that ``compute`` was last asked for.
 
         Args:
             window: of the step.
-            longest: the most positions that have terms; None for any number.
+            max_length: how many positions have terms; None for any number.
             compute: the projected terms of a whole window.
         """
-        if self._terms is None or window.keys > self._reach:
+        if self._terms is None or window.keys > self._computed:
             ahead = max(AHEAD, 2 * window.keys)
-            self._reach = ahead if longest is None else max(window.keys, min(ahead, longest))
-            self._terms = compute(Window(self._reach, causal=True, device=window.device, dtype=window.dtype))
+            self._computed = ahead if max_length is None else max(window.keys, min(ahead, max_length))
+            self._terms = compute(Window(self._computed, causal=True, device=window.device, dtype=window.dtype))
         return self._terms.cut(window)
 
     @property

@@ -54,7 +54,7 @@ class Decoder(Stack):
         Args:
             tokens: (B, n), all from the first; their padding may stand on either side. With a cache there is none in front.
             memory: (B, S, D), the encoder's states; with a cache they are read at the first step only.
-            memory_padding: (B, S) bool, True where nobody may look.
+            memory_padding: (B, S) bool, True at padding.
             cache: what is known of the first tokens; those after them are added to it.
 
         Returns:
@@ -67,8 +67,8 @@ class Decoder(Stack):
         words = self.embed_tokens(new)
         window = Window(tokens.shape[1], new.shape[1], causal=True, device=words.device, dtype=words.dtype)
         x = self.embed(words, window, Sample(new, window.positions[done:][None]))
-        terms = self._whole_terms(window) if cache is None else cache.terms(window, self.positions.longest, self._whole_terms)
-        look = None if memory is None else self.bind(Terms(), Mask(memory_padding), words, memory.shape[1])
+        terms = self._whole_terms(window) if cache is None else cache.terms(window, self.positions.max_length, self._whole_terms)
+        across = None if memory is None else self.bind(Terms(), Mask(memory_padding), words, memory.shape[1])
         bound: Attend | None = None
         for i, layer in enumerate(self.layers_in_order):
             if self.skips_layer():
@@ -77,11 +77,11 @@ class Decoder(Stack):
             if bound is None or not terms.same:
                 bound = self.bind(replace(own, transforms=()), Mask(causal=True), words, window.keys)
             attend = partial(_attend, own, bound, cache, i)
-            across = None if memory is None or look is None else partial(_attend_across, memory, look, cache, i)
+            cross_attend = None if memory is None or across is None else partial(_cross_attend, memory, across, cache, i)
             if self.checkpoint_activations and self.training:
-                x = checkpoint(layer, x, own.inputs, attend, across, use_reentrant=False)
+                x = checkpoint(layer, x, own.inputs, attend, cross_attend, use_reentrant=False)
             else:
-                x = layer(x, own.inputs, attend, across)
+                x = layer(x, own.inputs, attend, cross_attend)
         if cache is not None:
             cache.length = window.keys
         if self.layer_norm is not None:
@@ -100,10 +100,10 @@ def _attend(terms: Terms, bound: Attend, cache: Cache | None, layer: int, q: Ten
     return bound(q, k, v)[0], None
 
 
-def _attend_across(memory: Tensor, look: Attend, cache: Cache | None, layer: int, attention: Attention, x: Tensor) -> Tensor:
+def _cross_attend(memory: Tensor, attend: Attend, cache: Cache | None, layer: int, attention: Attention, x: Tensor) -> Tensor:
     """Attention to the encoder's states, whose keys and values are the same in every step."""
 
     def compute() -> Pair:
         return attention.keys_and_values(memory)
 
-    return attention.look_up(x, compute() if cache is None else cache.memory(layer, compute), look)[0]
+    return attention.attend(x, compute() if cache is None else cache.memory(layer, compute), attend)[0]

@@ -36,13 +36,13 @@ class Attention(nn.Module):
 
         Keys and values are those of ``memory`` (B, n, D), or of ``x`` too.
         """
-        return self.look_up(x, self.keys_and_values(x if memory is None else memory), attend)
+        return self.attend(x, self.keys_and_values(x if memory is None else memory), attend)
 
     def keys_and_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """(B, K, D) -> (B, H, K, d) each"""
         return self._split(self.k_proj(memory)), self._split(self.v_proj(memory))
 
-    def look_up(self, x: Tensor, keys_and_values: tuple[Tensor, Tensor], attend: Attend) -> tuple[Tensor, Tensor | None]:
+    def attend(self, x: Tensor, keys_and_values: tuple[Tensor, Tensor], attend: Attend) -> tuple[Tensor, Tensor | None]:
         """(B, Q, D) -> (B, Q, D), with keys and values that exist already."""
         z, p = attend(self._split(self.q_proj(x)), *keys_and_values)
         return self.out_proj(z.transpose(1, 2).flatten(2)), p
@@ -65,7 +65,7 @@ class Layer(nn.Module):
         self.final_layer_norm = nn.LayerNorm(config.dim, config.layer_norm_eps)
         self.activation = ACTIVATIONS[config.activation]
 
-    def attend_to_itself(
+    def self_attention(
         self, x: Tensor, inputs: tuple[Tensor, ...], attend: Attend, memory: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """The first half: (B, n, D) -> (B, n, D), and the attention weights where ``attend`` gives them."""
@@ -104,7 +104,7 @@ class EncoderLayer(Layer):
             attend: attention, bound to the layer's terms.
             memory: (B, n, D), what keys and values are of instead of the layer's input.
         """
-        x, p = self.attend_to_itself(x, inputs, attend, memory)
+        x, p = self.self_attention(x, inputs, attend, memory)
         return self.feed_forward(x), p
 
 
@@ -122,7 +122,7 @@ class DecoderLayer(Layer):
         x: Tensor,
         inputs: tuple[Tensor, ...],
         attend: Attend,
-        across: Callable[[Attention, Tensor], Tensor] | None = None,
+        cross_attend: Callable[[Attention, Tensor], Tensor] | None = None,
     ) -> Tensor:
         """(B, n, D) -> (B, n, D)
 
@@ -130,12 +130,12 @@ class DecoderLayer(Layer):
             x: the layer's input.
             inputs: (B or 1, n, D) each, added to what self-attention gets.
             attend: self-attention, bound to the layer's terms.
-            across: what the projections of cross-attention make of its input, (B, n, D) -> (B, n, D).
+            cross_attend: what the projections of cross-attention make of its input, (B, n, D) -> (B, n, D).
         """
-        x, _ = self.attend_to_itself(x, inputs, attend)
-        if across is not None:
+        x, _ = self.self_attention(x, inputs, attend)
+        if cross_attend is not None:
             norm = self.encoder_attn_layer_norm
-            x = self._after(x, across(self.encoder_attn, self._before(x, norm)), norm)
+            x = self._after(x, cross_attend(self.encoder_attn, self._before(x, norm)), norm)
         return self.feed_forward(x)
 
 

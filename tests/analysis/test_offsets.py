@@ -15,7 +15,7 @@ from fairseq_posenc.analysis.offsets import (
     offset_functions,
     term_matrices,
 )
-from fairseq_posenc.analysis.pictures import function_figure, reach
+from fairseq_posenc.analysis.pictures import function_figure, largest_visible_offset
 from fairseq_posenc.analysis.trace import trace
 
 
@@ -57,7 +57,7 @@ def test_functions_are_drawn_as_far_as_they_reach():
     r = torch.arange(-50, 51)
     values = 2 * torch.exp(-((r + 7.0) ** 2)).expand(3, 2, -1).clone()
     values[1:] *= torch.tensor([1.0, 0.5])[:, None]
-    assert reach(values) == 8
+    assert largest_visible_offset(values) == 8
     figure = function_figure("bias", OffsetFunction(values, torch.ones(3, 2)))
     assert [panel.get_title() for panel in figure.axes] == ["layer 1", "layer 2", "layer 3"]
     for layer, panel in enumerate(figure.axes):

@@ -47,7 +47,7 @@ def test_a_model_of_transformers(model, tmp_path, capsys):
     table = model.base_model.embeddings.position_embeddings.weight
     table = table[2:] if model.config.model_type in ("roberta", "longformer") else table  # after rows that no token uses
     assert torch.allclose(subject.position_vectors(len(table)), table, atol=1e-6)
-    assert subject.longest(128) == (17 if model.config.model_type == "longformer" else len(table))
+    assert subject.fitting_length(128) == (17 if model.config.model_type == "longformer" else len(table))
     if model.config.model_type == "longformer":
         assert main(["import-hf", str(tmp_path), "--out", str(tmp_path / "new" / "model.pt")]) == 2
         assert "sees only a window of a sequence (Longformer)" in capsys.readouterr().err

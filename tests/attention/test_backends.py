@@ -171,7 +171,7 @@ def test_dropout_keeps_the_mean(backend: Backend) -> None:
 def test_a_product_does_not_overflow_in_half_precision(backend: Backend) -> None:
     """The product of three numbers of size 10² is beyond float16, and not beyond what it is computed in."""
     tables = (Relative(torch.full((1, 2 * N - 1, DIM), 8.0), RelativeIndex(Window(N))),)
-    terms = Terms(multiply=True, query_tables=tables, key_tables=tables)
+    terms = Terms(combine="multiply", query_tables=tables, key_tables=tables)
     q, v = torch.full((1, 1, N, DIM), 8.0, dtype=torch.float16), torch.randn(1, 1, N, DIM, dtype=torch.float16)
     z, _ = attend(backend, terms, q, q, v)
     assert z.dtype == torch.float16

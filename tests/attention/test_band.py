@@ -8,6 +8,7 @@ import subprocess
 import sys
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -86,7 +87,7 @@ CASES = {  # terms, window, mask
     "everything, clip, queries of a cache": (everything(CACHED, clip=4), CACHED, Mask(causal=True)),
     "everything, the one query of a step": (everything(STEP, clip=4), STEP, Mask(causal=True)),
     "product": (
-        Terms(multiply=True, query_tables=table(FULL, DIM, heads=1), key_tables=table(FULL, DIM, clip=3)),
+        Terms(combine="multiply", query_tables=table(FULL, DIM, heads=1), key_tables=table(FULL, DIM, clip=3)),
         FULL,
         Mask(documents=torch.tensor([[0] * 7 + [7] * 16])),
     ),
@@ -148,8 +149,8 @@ def test_features_are_filled_up(n: int) -> None:
 
 @interpreted
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("multiply", [False, True])
-def test_precision(dtype: torch.dtype, multiply: bool) -> None:
+@pytest.mark.parametrize("combine", ["add", "multiply"])
+def test_precision(dtype: torch.dtype, combine: Literal["add", "multiply"]) -> None:
     """z and gradients are as close to float64's as those of the reference in the same precision, or nearly so."""
     torch.manual_seed(0)
     window, n = Window(20), 20
@@ -159,7 +160,7 @@ def test_precision(dtype: torch.dtype, multiply: bool) -> None:
     def run(name: str, as_type: torch.dtype) -> list[Tensor]:
         q, k, v, a, b, scalar = tensors = [tensor.detach().to(as_type).requires_grad_() for tensor in exact]
         a, b, scalar = ((Relative(table, RelativeIndex(window)),) for table in (a, b, scalar))
-        z, _ = attend(BACKENDS[name], Terms(multiply=multiply, query_tables=a, key_tables=b, biases=scalar), q, k, v)
+        z, _ = attend(BACKENDS[name], Terms(combine=combine, query_tables=a, key_tables=b, biases=scalar), q, k, v)
         return [z, *torch.autograd.grad(z, tensors, cotangent.to(as_type))]
 
     expected = run("eager", torch.float64)
@@ -256,7 +257,7 @@ def test_auto_does_not_take_it_before_it_has_run_on_a_gpu() -> None:
         (Terms(), {"device": torch.device("cpu")}, "not on cpu"),
         (Terms(), {"dtype": torch.float64}, "torch.float64"),
         (Terms(), {"head_dim": 192}, "at most 128"),
-        (Terms(multiply=True, content=False, query_tables=table(WINDOW, 4)), {}, "product without"),
+        (Terms(combine="multiply", content=False, query_tables=table(WINDOW, 4)), {}, "product without"),
         (Terms(biases=(LowRank(random(1, 1, 7, 2), random(1, 1, 7, 2)),), gains=table(WINDOW)), {}, "low rank"),
         (Terms(biases=(*table(WINDOW), *table(WINDOW, cls=True))), {}, r"only some have rows for \[CLS\]"),
         (Terms(value_tables=table(WINDOW, 4, cls=True)), {}, r"vectors of \[CLS\]"),

@@ -65,7 +65,7 @@ def test_auto_takes_it_on_a_cpu_where_nothing_is_fused(terms: Terms, change: dic
     [
         (Terms(content=False, biases=table(SQUARE)), "scores without q·k"),
         (Terms(query_tables=(Relative(random(1, 4, DIM), RelativeIndex(SQUARE, None, (0, 1))),)), "vectors of [CLS]"),
-        (Terms(multiply=True, query_tables=table(SQUARE, DIM)), "a product of two"),
+        (Terms(combine="multiply", query_tables=table(SQUARE, DIM)), "a product of two"),
         (Terms(biases=LOW_RANK, gains=table(SQUARE)), "low rank"),
     ],
 )

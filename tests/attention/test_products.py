@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -35,24 +35,24 @@ class WideProducts(TorchFunctionMode):
         return function(*arguments, **options)
 
 
-def run(multiply: bool, shared: bool) -> list[Tensor]:
+def run(combine: Literal["add", "multiply"], shared: bool) -> list[Tensor]:
     """z and every gradient, of the reference in bfloat16."""
     torch.manual_seed(0)
     index, heads = RelativeIndex(Window(N), torch.arange(2 * N - 1), (2 * N - 1, 2 * N)), 1 if shared else H
     shapes = [(B, H, N, DIM)] * 3 + [(heads, 2 * N + 1, DIM)] * 2
     inputs = [torch.randn(shape).bfloat16().requires_grad_() for shape in shapes]
     a, b = ((Relative(table, index),) for table in inputs[3:])
-    z, _ = attend(BACKENDS["eager"], Terms(multiply=multiply, query_tables=a, key_tables=b), *inputs[:3])
+    z, _ = attend(BACKENDS["eager"], Terms(combine=combine, query_tables=a, key_tables=b), *inputs[:3])
     assert z.dtype == torch.bfloat16
     return [z, *torch.autograd.grad(z, inputs, torch.randn_like(z))]
 
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_scores_are_products_of_half_precision(shared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = run(False, shared)  # on this device by products of float32
+    expected = run("add", shared)  # on this device by products of float32
     monkeypatch.setattr(eager, "multiplies_half", lambda x: x.dtype.itemsize == 2)
     with WideProducts() as wide:
-        found = run(False, shared)
+        found = run("add", shared)
     assert wide.types == [torch.bfloat16] * 10  # q·k, and A and B with the other offsets and with [CLS]
     assert found[0].equal(expected[0]), "the scores are the same numbers"
     for ours, theirs in zip(found, expected, strict=True):
@@ -62,7 +62,7 @@ def test_scores_are_products_of_half_precision(shared: bool, monkeypatch: pytest
 def test_factors_of_a_product_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(eager, "multiplies_half", lambda x: x.dtype.itemsize == 2)
     with WideProducts() as wide:
-        run(True, True)
+        run("multiply", True)
     assert wide.types == []
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 import torch
 from attending import attend
@@ -28,7 +30,9 @@ KINDS = {  # kinds of tables
 }
 
 
-def run(name: str, kinds: list[str], multiply: bool, cls: bool, tensors: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
+def run(
+    name: str, kinds: list[str], combine: Literal["add", "multiply"], cls: bool, tensors: list[Tensor], dtype: torch.dtype
+) -> list[Tensor]:
     """z and the gradients in queries, keys, values and tables."""
     n = tensors[0].shape[-2]
     plain, with_cls = (
@@ -41,7 +45,7 @@ def run(name: str, kinds: list[str], multiply: bool, cls: bool, tensors: list[Te
         rows = cls and kind in ("gains", "biases")
         tables[kind] = (Relative(table[:, : 2 * n - 1 + 2 * rows], with_cls if rows else plain),)
     padding = torch.arange(n, device="cuda") >= torch.tensor([[n], [n - n // 3]], device="cuda")
-    z, _ = attend(BACKENDS[name], Terms(multiply=multiply, **tables), *inputs[:3], Mask(padding))
+    z, _ = attend(BACKENDS[name], Terms(combine=combine, **tables), *inputs[:3], Mask(padding))
     return [z, *torch.autograd.grad(z, inputs, torch.ones_like(z).tril())]
 
 
@@ -55,15 +59,15 @@ CASES = [  # few, as each compiles four programs
 @pytest.mark.parametrize(("kind", "cls", "head_dim", "n", "dtype"), CASES)
 def test_agrees_with_the_reference(kind: str, cls: bool, head_dim: int, n: int, dtype: torch.dtype) -> None:
     generator = torch.Generator("cuda").manual_seed(0)
-    multiply, kinds = kind == "m4m", KINDS["m4" if kind == "m4m" else kind]
+    combine, kinds = "multiply" if kind == "m4m" else "add", KINDS["m4" if kind == "m4m" else kind]
     shapes = [(2, 2, n, head_dim)] * 3 + [(2, 2 * n + 1, *([head_dim] if name.endswith("_tables") else [])) for name in kinds]
     tensors = [torch.randn(shape, generator=generator, device="cuda", dtype=torch.float64) / 4 for shape in shapes]
     tensors = [tensor.to(dtype).double() for tensor in tensors]
-    exact = run("eager", kinds, multiply, cls, tensors, torch.float64)
+    exact = run("eager", kinds, combine, cls, tensors, torch.float64)
     errors = {
         name: [
             ((value.double() - right).norm() / right.norm().clamp(min=1e-30)).item()
-            for value, right in zip(run(name, kinds, multiply, cls, tensors, dtype), exact, strict=True)
+            for value, right in zip(run(name, kinds, combine, cls, tensors, dtype), exact, strict=True)
         ]
         for name in ("band", "eager")
     }

@@ -18,7 +18,7 @@ from omegaconf import open_dict
 from fairseq_posenc.compat.blocks import Blocks, Pieces
 from fairseq_posenc.errors import Refused
 from fairseq_posenc.families import expressions
-from fairseq_posenc.models.options import reach
+from fairseq_posenc.models.options import max_length
 from fairseq_posenc.tasks.packing import PackingTask
 
 LENGTHS = [5, 3, 40, 7, 16, 15, 1, 31, 46, 2, 9, 200, 14, 3, 30, 1, 16, 8]  # of lines; blocks have 15 tokens after <s>
@@ -152,7 +152,7 @@ def test_rows_beyond_a_table_are_refused(arch, accepted, data, configure):
         cfg.task.pack_examples = 0
     task = Rows(cfg.task)
     model = task.build_model(cfg.model)
-    assert (reach(model.encoder.sentence_encoder) > 16) == accepted
+    assert (max_length(model.encoder.sentence_encoder) > 16) == accepted
     assert model.max_positions() > 10**5  # or fairseq would leave longer rows out
     task.require_length(np.array([3, 16]), "train")
     if accepted:

@@ -26,11 +26,11 @@ from fairseq_posenc.models.checkpoint import untrained, write
 from fairseq_posenc.models.options import dictionary_of
 
 SIZES = {"layers": 1, "embed_dim": 8, "ffn_embed_dim": 8, "attention_heads": 2}
-LONGEST = 6
+MAX_LENGTH = 6
 MODELS = {  # architecture -> its task
-    "transformer_absolute_tiny": TranslationConfig(max_source_positions=LONGEST, max_target_positions=LONGEST),
-    "transformer_lm_absolute_tiny": LanguageModelingConfig(tokens_per_sample=LONGEST),
-    "roberta_absolute_tiny": MaskedLMConfig(tokens_per_sample=LONGEST),
+    "transformer_absolute_tiny": TranslationConfig(max_source_positions=MAX_LENGTH, max_target_positions=MAX_LENGTH),
+    "transformer_lm_absolute_tiny": LanguageModelingConfig(tokens_per_sample=MAX_LENGTH),
+    "roberta_absolute_tiny": MaskedLMConfig(tokens_per_sample=MAX_LENGTH),
 }
 PROGRAMS = {"generate": "transformer", "interactive": "transformer", "eval_lm": "transformer_lm", "validate": "transformer"}
 
@@ -54,7 +54,7 @@ def folder(tmp_path_factory):
         words.save(str(folder / name))
     for name in ("test.src-tgt.src", "test.src-tgt.tgt", "test"):
         builder = MMapIndexedDatasetBuilder(str(folder / f"{name}.bin"), np.uint16)
-        for length in (2, LONGEST + 3):
+        for length in (2, MAX_LENGTH + 3):
             builder.add_item(torch.tensor([5] * length + [words.eos()]))
         builder.finalize(str(folder / f"{name}.idx"))
     for arch, cfg in MODELS.items():
@@ -141,12 +141,12 @@ def test_a_model_of_another_kind(program, checkpoint, message, said, folder):
     ("program", "changes", "message"),
     [
         ("generate", {"generation": {"print_alignment": "hard"}}, "--print-alignment needs attention weights"),
-        ("generate", {}, f"a sequence of {LONGEST + 4} tokens is longer than the {LONGEST} positions"),
-        ("generate", {"task": {"max_source_positions": LONGEST}}, "Size of sample #1 is invalid"),
+        ("generate", {}, f"a sequence of {MAX_LENGTH + 4} tokens is longer than the {MAX_LENGTH} positions"),
+        ("generate", {"task": {"max_source_positions": MAX_LENGTH}}, "Size of sample #1 is invalid"),
         ("generate", {"dataset": {"gen_subset": "nowhere"}}, "Dataset not found: nowhere"),
         ("generate", {"task": {"data": "/nowhere"}}, "There is no dictionary /nowhere/dict.src.txt"),
-        ("interactive", {"interactive": {"input": "long.txt"}}, f"is longer than the {LONGEST} positions"),
-        ("eval_lm", {"task": {"tokens_per_sample": 8}}, f"a sequence of 8 tokens is longer than the {LONGEST} positions"),
+        ("interactive", {"interactive": {"input": "long.txt"}}, f"is longer than the {MAX_LENGTH} positions"),
+        ("eval_lm", {"task": {"tokens_per_sample": 8}}, f"a sequence of 8 tokens is longer than the {MAX_LENGTH} positions"),
     ],
 )
 def test_what_a_model_cannot_do(program, changes, message, said, folder, tmp_path, monkeypatch):

@@ -136,8 +136,8 @@ def test_a_product_needs_content() -> None:
 
 
 def test_a_product_takes_in_values_and_biases() -> None:
-    assert Positions("m4m+shaw", SETTINGS, {"shaw_terms": "values"}).probe().multiply
-    assert Positions("m4m+tisa", SETTINGS).probe().multiply
+    assert Positions("m4m+shaw", SETTINGS, {"shaw_terms": "values"}).probe().combine == "multiply"
+    assert Positions("m4m+tisa", SETTINGS).probe().combine == "multiply"
 
 
 def test_sentences_are_found_by_tokens() -> None:

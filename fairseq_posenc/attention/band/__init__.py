@@ -22,7 +22,7 @@ from ..call import Call, Mask
 from ..tables import Tables, objection_to_cls, relative_tables
 from ..transform import fold, of_one_width, transform
 
-WIDEST = 128
+MAX_WIDTH = 128
 DTYPES = {torch.float32, torch.bfloat16, torch.float16}
 VECTORS = {"a", "b", "v"}
 """Tables that queries, keys and weights are multiplied by."""
@@ -63,11 +63,11 @@ class Band(Backend):
         if (reason := objection_to_cls(terms)) is not None:
             return reason
         rank = sum(bias.left.shape[-1] for bias in terms.biases if isinstance(bias, LowRank))
-        if rank and (terms.multiply or terms.gains or (terms.vectors and not terms.content)):
+        if rank and (terms.combine == "multiply" or terms.gains or (terms.vectors and not terms.content)):
             return (
                 "its kernels have a bias of low rank within q·k, which gains, products and vectors without q·k leave no place for"
             )
-        if terms.multiply and not terms.content:
+        if terms.combine == "multiply" and not terms.content:
             return "its kernels have no product without q·k"
         return None if call is None else self._objection_to(call, rank)
 
@@ -86,7 +86,7 @@ class Band(Backend):
         setup = Setup(
             scale=scale,
             content=terms.content or bool(rank),
-            multiply=terms.multiply,
+            combine=terms.combine,
             causal=mask.causal,
             dropout=call.dropout,
             block=block_size(call, width, [name for name, found in relative_tables(terms).items() if found]),
@@ -113,6 +113,6 @@ class Band(Backend):
             return f"its kernels run on CUDA or, with TRITON_INTERPRET=1, on the CPU, and not on {call.device.type}"
         if call.dtype not in DTYPES and not (interpreted() and call.dtype == torch.float64):
             return f"its kernels do not take {call.dtype}"
-        if call.head_dim + rank > WIDEST:
-            return f"its kernels take at most {WIDEST} features per head, and the terms make {call.head_dim + rank}"
+        if call.head_dim + rank > MAX_WIDTH:
+            return f"its kernels take at most {MAX_WIDTH} features per head, and the terms make {call.head_dim + rank}"
         return None

@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 
 from .forward import VARYING, key_range
-from .scores import combine, factors
+from .scores import factors, score
 from .tiles import (
     dot,
     kept,
@@ -159,7 +159,7 @@ def backward_kernel(
             x, y, w = factors(
                 q_tile, k_tile, A, B, base, offsets, CONTENT, MULTIPLY, A_KIND, B_KIND, PRECISION, HEAD, WIDTH, BLOCK, SUM
             )
-            e, content, gain = combine(
+            e, content, gain = score(
                 x, y, w, SCALE, g, bias, dense, dense_row, base, offsets, i, j, queries, keys,
                 MULTIPLY, G_KIND, BIAS_KIND, DENSE, BLOCK,
             )  # fmt: skip

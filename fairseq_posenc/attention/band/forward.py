@@ -10,7 +10,7 @@ D is dropout: 0, or 1/(1 - rate). A query that sees nothing has z = 0 and lse = 
 import triton
 import triton.language as tl
 
-from .scores import combine, factors
+from .scores import factors, score
 from .tiles import kept, load_rows, over_keys, store_rows, visible, weigh
 
 VARYING = ["g_head", "bias_head", "dense_batch", "dense_head", "documents_stride", "queries", "keys", "offsets"]
@@ -70,7 +70,7 @@ def forward_kernel(
         x, y, w = factors(
             q_tile, k_tile, A, B, base, offsets, CONTENT, MULTIPLY, A_KIND, B_KIND, PRECISION, HEAD, WIDTH, BLOCK, SUM
         )
-        e, _, _ = combine(
+        e, _, _ = score(
             x, y, w, SCALE, g, bias, dense, dense_row, base, offsets, i, j, queries, keys,
             MULTIPLY, G_KIND, BIAS_KIND, DENSE, BLOCK,
         )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import triton
@@ -23,7 +23,7 @@ class Setup:
 
     scale: float
     content: bool
-    multiply: bool
+    combine: Literal["add", "multiply"]
     causal: bool
     dropout: float
     block: int  # queries and keys of a tile
@@ -42,7 +42,7 @@ class BandAttention(torch.autograd.Function):
         # Drawn where a recomputation draws it again; on the device, so that nobody waits for it.
         seed = torch.randint(2**62, (1,), device=q.device) if setup.dropout else None
         # A product multiplies the differences that δ is taken in, which z has to be more precise for than q is.
-        z = torch.empty_like(q, dtype=_sum_type(q) if setup.multiply else q.dtype)
+        z = torch.empty_like(q, dtype=_sum_type(q) if setup.combine == "multiply" else q.dtype)
         lse = q.new_empty(batches, heads, queries, dtype=_sum_type(q))
         inputs, sizes, options = _arguments(q, k, v, setup, seed, tables)
         with torch.cuda.device_of(q):  # Triton starts kernels on the current device; autograd sets it for the backward pass
@@ -64,11 +64,11 @@ class BandAttention(torch.autograd.Function):
         lines["offsets"] = sum(lines.values()) - 1
         dense = tables[-1]
         shares = min(batches, SHARES) if dense is None or len(dense) == 1 else batches
-        places = (shares, heads, lines["offsets"], 2 * setup.block + 2)
+        by_diagonal = (shares, heads, lines["offsets"], 2 * setup.block + 2)
         buffers: list[Tensor | None] = [None] * len(tables)
         for t, table in enumerate(tables):
             if ctx.needs_input_grad[4 + t]:
-                shape = (shares, heads, queries, keys) if table is dense else (*places, *table.shape[2:])
+                shape = (shares, heads, queries, keys) if table is dense else (*by_diagonal, *table.shape[2:])
                 buffers[t] = lse.new_zeros(shape)
         for walk, count in lines.items():
             if walk != "offsets" or any(buffer is not None for buffer in buffers):
@@ -113,7 +113,7 @@ def _arguments(
         "SCALE": setup.scale,
         "DROPOUT": setup.dropout,
         "CONTENT": setup.content,
-        "MULTIPLY": setup.multiply,
+        "MULTIPLY": setup.combine == "multiply",
         "DENSE": dense is not None,
         "CAUSAL": setup.causal,
         "PADDING": setup.padding is not None,

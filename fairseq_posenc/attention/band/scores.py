@@ -25,7 +25,7 @@ def factors(
 
 
 @triton.jit
-def combine(
+def score(
     x, y, z, scale, g, b, dense, dense_row, base, offsets, i, j, queries, keys,
     MULTIPLY: tl.constexpr, G_KIND: tl.constexpr, BIAS_KIND: tl.constexpr, DENSE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip

@@ -68,12 +68,12 @@ class Layer:
         return x.unflatten(-1, (self.heads, self.head_dim)).transpose(-3, -2)
 
     def clip(self, offset: int) -> int:
-        """The offset within ±k, k being the option or else what the tables reach."""
-        reach = self.options.get("max_relative_position", self.max_positions - 1)
-        return max(-reach, min(reach, offset))
+        """The offset within ±k, k being the option or else the largest offset of the tables."""
+        max_offset = self.options.get("max_relative_position", self.max_positions - 1)
+        return max(-max_offset, min(max_offset, offset))
 
     @property
-    def reach(self) -> int:
+    def max_offset(self) -> int:
         """Row of offset 0."""
         return self.options.get("max_relative_position", self.max_positions - 1)
 

@@ -12,13 +12,13 @@ from .reading import Layer, Parameters, Reading, content, layer_norm
 
 def vectors(table: Tensor, layer: Layer) -> Tensor:
     """(H, n, n, d): a_{ij} = table[clip(j - i, k) + k] of this layer."""
-    return layer.of(table)[:, layer.rows(lambda i, j: layer.clip(j - i) + layer.reach)]
+    return layer.of(table)[:, layer.rows(lambda i, j: layer.clip(j - i) + layer.max_offset)]
 
 
 def vectors_with_cls(table: Tensor, layer: Layer) -> Tensor:
     """The same, the last two rows being for pairs from [CLS] and for other pairs to it."""
-    last = 2 * layer.reach + 1
-    rows = layer.rows(lambda i, j: last if i == 0 else last + 1 if j == 0 else layer.clip(j - i) + layer.reach)
+    last = 2 * layer.max_offset + 1
+    rows = layer.rows(lambda i, j: last if i == 0 else last + 1 if j == 0 else layer.clip(j - i) + layer.max_offset)
     return layer.of(table)[:, rows]
 
 
@@ -80,10 +80,10 @@ def deberta(p: Parameters, layer: Layer) -> Reading:
     code reads it (``original``: B is read at δ(i, j) too).
     """
     (a, b), buckets = deberta_tables(p, layer), layer.options.get("deberta_buckets")  # (H, rows, d)
-    k = buckets or layer.reach
+    k = buckets or layer.max_offset
 
     def distance(i: int, j: int) -> int:
-        return i - j if buckets is None else deberta_bucket(i - j, buckets, layer.reach)
+        return i - j if buckets is None else deberta_bucket(i - j, buckets, layer.max_offset)
 
     def delta(i: int, j: int) -> int:
         return 0 if distance(i, j) <= -k else 2 * k - 1 if distance(i, j) >= k else distance(i, j) + k

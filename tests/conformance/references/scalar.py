@@ -12,7 +12,7 @@ from .reading import Layer, Parameters, Reading, content
 
 def raffel(p: Parameters, layer: Layer) -> Reading:
     """Huang et al. 2021, eq. 10: (q_i·k_j + a_{j-i}) / √d; eq. 14 has a_{j-i} outside the root."""
-    a = layer.of(p["raffel.weight"])[:, layer.rows(lambda i, j: layer.clip(j - i) + layer.reach)]
+    a = layer.of(p["raffel.weight"])[:, layer.rows(lambda i, j: layer.clip(j - i) + layer.max_offset)]
     if not layer.options.get("raffel_scaled", True):
         return Reading(content(layer) * layer.scale() + a)
     return Reading((content(layer) + a) * layer.scale())
@@ -25,14 +25,14 @@ def m1(p: Parameters, layer: Layer) -> Reading:
 
 def m2(p: Parameters, layer: Layer) -> Reading:
     """Huang et al. 2021, eq. 11: (q_i·k_j) a_{j-i} / √d."""
-    rows = lambda i, j: layer.clip(j - i) + layer.reach  # noqa: E731
+    rows = lambda i, j: layer.clip(j - i) + layer.max_offset  # noqa: E731
     return Reading(content(layer) * gain(p["m2.weight"], layer, rows) * layer.scale())
 
 
 def m2_reset(p: Parameters, layer: Layer) -> Reading:
     """m2 with [CLS] having a gain of its own in its row and in its column, the last two of the table."""
-    last = 2 * layer.reach + 1
-    rows = lambda i, j: last if i == 0 else last + 1 if j == 0 else layer.clip(j - i) + layer.reach  # noqa: E731
+    last = 2 * layer.max_offset + 1
+    rows = lambda i, j: last if i == 0 else last + 1 if j == 0 else layer.clip(j - i) + layer.max_offset  # noqa: E731
     return Reading(content(layer) * gain(p["m2.weight"], layer, rows) * layer.scale())
 
 
