@@ -2,7 +2,7 @@
 
 A command is a module with ``add_arguments(parser)`` and ``main(args)``, imported only when it is called. It imports nothing
 slow before ``main``, so that ``--help`` is immediate; flags that need such an import are declared in
-``add_scheme_arguments(parser)``, which ``--help`` does not call. Results are printed by :func:`.output.show` and are all that
+``add_scheme_arguments(parser)``, which ``--help`` does not call. Results are printed by :func:`.commands.show` and are all that
 stdout gets. Bad input raises InputError or OSError with a message that says what to do; it is printed without a traceback,
 and the exit status is 2.
 """
@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import NamedTuple
 
+from fairseq_posenc.commands import only_results
 from fairseq_posenc.errors import InputError, sentence
-from fairseq_posenc.output import only_results
 from fairseq_posenc.version import __version__
 
 HELP = {"-h", "--help"}

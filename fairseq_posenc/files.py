@@ -6,6 +6,7 @@ import hashlib
 import os
 import platform
 import re
+import struct
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +17,9 @@ from typing import IO
 LOCK = ".lock"
 HOLDER = "process "
 """How a lock's file begins, which says whose it is."""
+INDEX_MAGIC, INDEX_VERSION, INDEX_HEADER = b"MMIDIDX\x00\x00", 1, struct.Struct("<9sQBQ")
+"""Of the ``.idx`` file of fairseq's memory-mapped data set: these two, the code of the ids' type (8: uint16, 9: uint32), and
+the number of items. The size of each item in ids (int32) and its offset in the ``.bin`` file in bytes (int64) follow."""
 DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 

@@ -68,7 +68,7 @@ def test_help_imports_nothing_heavy(arguments):
 
 COMMAND = """
 import logging, os, subprocess, sys, types
-from fairseq_posenc import cli, output
+from fairseq_posenc import cli, commands
 
 def main(args):
 {body}
@@ -83,7 +83,7 @@ NOISE = """
     logging.StreamHandler(sys.stdout).emit(logging.makeLogRecord({"msg": "a log"}))
     os.write(1, b"a library in C\\n")
     subprocess.run([sys.executable, "-c", "print('a child')"], check=True)
-    output.show("the résumé")
+    commands.show("the résumé")
     print("another print")
 """
 
@@ -105,7 +105,7 @@ def test_a_terminal_of_few_characters_gets_escapes(arguments, escape):
 
 
 def test_results_that_nobody_reads_any_more_are_no_error():
-    code = COMMAND.format(body="    while True: output.show('a result')", afterwards="")
+    code = COMMAND.format(body="    while True: commands.show('a result')", afterwards="")
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         assert running.stdout.readline() == "a result\n"
         running.stdout.close()

@@ -7,8 +7,8 @@ import pytest
 import torch
 from fairseq.data import Dictionary, data_utils, indexed_dataset
 
-from fairseq_posenc import mmap_index
 from fairseq_posenc.errors import InputError
+from fairseq_posenc.files import INDEX_HEADER, INDEX_MAGIC, INDEX_VERSION
 
 
 @pytest.fixture(params=["mmap", "cached"])
@@ -35,9 +35,9 @@ def test_whole_files_open(prefix):
 @pytest.mark.parametrize("prefix", ["mmap"], indirect=True)
 def test_an_index_is_as_it_is_described(prefix):
     content = prefix.with_suffix(".idx").read_bytes()
-    header = mmap_index.HEADER.unpack(content[: mmap_index.HEADER.size])
-    assert header == (mmap_index.MAGIC, mmap_index.VERSION, 8, 3)
-    assert len(content) == mmap_index.length(3)
+    header = INDEX_HEADER.unpack(content[: INDEX_HEADER.size])
+    assert header == (INDEX_MAGIC, INDEX_VERSION, 8, 3)
+    assert len(content) == INDEX_HEADER.size + 12 * 3
 
 
 @pytest.mark.parametrize("prefix", ["mmap"], indirect=True)

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import ownership
+from ..commands import show
 from ..errors import InputError
-from ..output import show
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import ownership
+from ..commands import show
 from ..errors import InputError, flag_of
-from ..output import show
 
 if TYPE_CHECKING:
     from fairseq.models import BaseFairseqModel

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import ownership
+from ..commands import show
 from ..errors import InputError
-from ..output import show
 
 if TYPE_CHECKING:
     from torch import Tensor

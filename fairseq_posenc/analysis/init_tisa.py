@@ -23,8 +23,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..commands import show
 from ..errors import InputError
-from ..output import show
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -16,11 +16,11 @@ import torch
 
 from .. import ownership
 from ..attention import BACKENDS, choose
+from ..commands import show
 from ..errors import InputError
 from ..families import ROBERTA, expressions
 from ..files import atomic_write
 from ..models.config import naming_flags
-from ..output import show
 from ..runs.grid import Cell, Progress, run_grid
 from ..runs.record import versions, write_json
 from . import INSTALLED, MAKER, SIZES, STOCK, peers, report, training

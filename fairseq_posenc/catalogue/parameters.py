@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tabulate import tabulate
 
+from ..commands import show
 from ..errors import InputError
-from ..output import show
 from .build import count, positions_of
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import argparse
 
-from ..output import show
+from ..commands import show
 from .build import PROPERTIES
 
 

@@ -12,9 +12,9 @@ from contextlib import contextmanager, suppress
 
 import numpy as np
 
-from fairseq_posenc import mmap_index
 from fairseq_posenc.compat.view import View, wrap
 from fairseq_posenc.errors import InputError
+from fairseq_posenc.files import INDEX_HEADER
 
 LOOKED_AT = 1 << 24
 """Ids at the beginning of a .bin file that are looked for in the dictionary; all of a corpus would take too long."""
@@ -95,9 +95,9 @@ def _require_whole(prefix: str) -> np.dtype:
 
     index = f"{prefix}.idx"
     with open(index, "rb") as file:
-        header = file.read(mmap_index.HEADER.size)
-        _, _, code, items = mmap_index.HEADER.unpack(header.ljust(mmap_index.HEADER.size, b"\0"))
-        if code not in _code_to_dtype or os.path.getsize(index) != mmap_index.length(items):
+        header = file.read(INDEX_HEADER.size)
+        _, _, code, items = INDEX_HEADER.unpack(header.ljust(INDEX_HEADER.size, b"\0"))
+        if code not in _code_to_dtype or os.path.getsize(index) != INDEX_HEADER.size + 12 * items:
             raise InputError(
                 f"{index} is damaged: it is not as long as its items make it. Prepare the data again, or copy it again."
             )
@@ -116,8 +116,8 @@ def _require_whole(prefix: str) -> np.dtype:
 
 def _require_contiguous(index: str, items: int, bytes_per_id: int) -> int:
     """Each item begins where the one before it ends; returns where the last one ends."""
-    sizes = np.memmap(index, "<i4", "r", mmap_index.HEADER.size, (items,))
-    offsets = np.memmap(index, "<i8", "r", mmap_index.HEADER.size + 4 * items, (items,))
+    sizes = np.memmap(index, "<i4", "r", INDEX_HEADER.size, (items,))
+    offsets = np.memmap(index, "<i8", "r", INDEX_HEADER.size + 4 * items, (items,))
     end = 0
     for first in range(0, items, AT_ONCE):
         size = sizes[first : first + AT_ONCE].astype(np.int64) * bytes_per_id

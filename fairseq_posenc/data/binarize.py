@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fairseq_posenc.data.split import Routed
-from fairseq_posenc.vocabulary import LineEncoder
+from ..vocabulary import LineEncoder
+from .split import Routed
 
 CHUNK_BYTES = 1 << 20
 

@@ -1,6 +1,6 @@
 """fairseq's memory-mapped data set, written as a stream.
 
-``PREFIX.bin`` holds the ids of all items in a row, and ``PREFIX.idx`` where each of them is (:mod:`..mmap_index`).
+``PREFIX.bin`` holds the ids of all items in a row, and ``PREFIX.idx`` where each of them is (:data:`..files.INDEX_HEADER`).
 This is what ``fairseq-preprocess`` writes; fairseq's own builder keeps every size in memory and takes one item at a
 time.
 """
@@ -14,9 +14,8 @@ from typing import IO
 
 import numpy as np
 
-from fairseq_posenc import mmap_index
-from fairseq_posenc.files import atomic_write, create, partial_of
-from fairseq_posenc.vocabulary import UNK_ID
+from ..files import INDEX_HEADER, INDEX_MAGIC, INDEX_VERSION, atomic_write, create, partial_of
+from ..vocabulary import UNK_ID
 
 _TYPE_CODES = {np.dtype(np.uint16): 8, np.dtype(np.uint32): 9}
 _BLOCK = 1 << 16
@@ -78,7 +77,7 @@ class DatabinWriter:
 
     def _write_index(self, index: IO[bytes]) -> None:
         items = self.totals["items"]
-        index.write(mmap_index.HEADER.pack(mmap_index.MAGIC, mmap_index.VERSION, _TYPE_CODES[self._dtype], items))
+        index.write(INDEX_HEADER.pack(INDEX_MAGIC, INDEX_VERSION, _TYPE_CODES[self._dtype], items))
         for sizes in self._blocks():
             index.write(sizes.tobytes())
         offset = 0

@@ -7,14 +7,14 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from fairseq_posenc import ownership
-from fairseq_posenc.data.databin import files_of
-from fairseq_posenc.data.manifest import NAME as MANIFEST
-from fairseq_posenc.data.options import Options
-from fairseq_posenc.data.sources import VALID, Source, TextFile
-from fairseq_posenc.errors import InputError
-from fairseq_posenc.files import LOCK, atomic_write, real, sole_writer
-from fairseq_posenc.vocabulary import DICTIONARY, GIVEN_DICTIONARY, TOKENIZER_FILES
+from .. import ownership
+from ..errors import InputError
+from ..files import LOCK, atomic_write, real, sole_writer
+from ..vocabulary import DICTIONARY, GIVEN_DICTIONARY, TOKENIZER_FILES
+from .databin import files_of
+from .flags import Options
+from .manifest import NAME as MANIFEST
+from .sources import VALID, Source, TextFile
 
 SHARDS = "shards.txt"
 TOKENIZERS = (*TOKENIZER_FILES, GIVEN_DICTIONARY)

@@ -12,8 +12,8 @@ from typing import Any
 
 import datasets
 
-from fairseq_posenc.data.text import Layout, Line, OnEnd, OnRead, Passage, document_lines, group, ignore, text_of
-from fairseq_posenc.errors import InputError
+from ..errors import InputError
+from .text import Layout, Line, OnEnd, OnRead, Passage, document_lines, group, ignore, text_of
 
 _NAME = re.compile(r"(?P<name>[^@:]+)(@(?P<revision>[^:]+))?(:(?P<config>[^:]*))?(:(?P<split>[^:]+))?")
 

@@ -7,10 +7,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fairseq_posenc.data.databin import COUNTS
-from fairseq_posenc.data.sources import Sources
-from fairseq_posenc.errors import InputError, flag_of
-from fairseq_posenc.runs.record import differences, read_object, write_json
+from ..errors import InputError, flag_of
+from ..runs.record import differences, read_object, write_json
+from .databin import COUNTS
+from .sources import Sources
 
 NAME = "manifest.json"
 FORMAT = 3

@@ -25,22 +25,27 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from fairseq_posenc import ownership
-from fairseq_posenc.data.folder import SHARDS, Folder
-from fairseq_posenc.data.manifest import NAME, Manifest, digests
-from fairseq_posenc.data.options import Options, add_arguments
-from fairseq_posenc.data.shards import write_shards
-from fairseq_posenc.data.sources import VALID, Sources, estimated_text, find, progress_bar
-from fairseq_posenc.data.split import Split, default_fraction, sample_lines, training_lines
-from fairseq_posenc.errors import InputError
-from fairseq_posenc.files import atomic_write, full_disk_named
-from fairseq_posenc.vocabulary import SENTENCEPIECE, LineEncoder
-from fairseq_posenc.vocabulary.learning import DEFAULT_SYMBOLS, train
+from .. import ownership
+from ..commands import add_flags, read_flags
+from ..errors import InputError
+from ..files import atomic_write, full_disk_named
+from ..vocabulary import SENTENCEPIECE, LineEncoder
+from ..vocabulary.learning import DEFAULT_SYMBOLS, train
+from .flags import Options
+from .folder import SHARDS, Folder
+from .manifest import NAME, Manifest, digests
+from .shards import write_shards
+from .sources import VALID, Sources, estimated_text, find, progress_bar
+from .split import Split, default_fraction, sample_lines, training_lines
 
-__all__ = ["add_arguments", "main"]
 READ_PER_SAMPLED = 16
 """For a large corpus, the tokenizer's sample is drawn from this many times its size."""
 MANY_UNKNOWN = 0.01
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's flags."""
+    add_flags(parser, Options)
 
 
 def main(args: argparse.Namespace) -> None:
@@ -49,7 +54,7 @@ def main(args: argparse.Namespace) -> None:
     Raises:
         InputError, OSError: what is wrong with an option, a text file or the output folder, and what to do.
     """
-    options = Options.of(args)
+    options = read_flags(Options, args)
     sources = find({"train": options.text, VALID: options.valid}, options.layout)
     if options.valid_fraction is None and not options.valid:
         options = replace(options, valid_fraction=default_fraction(estimated_text(sources["train"])))
@@ -118,20 +123,20 @@ def _encoder(options: Options, sources: Sources, folder: Folder, split: Split, m
             stream.write(content)
     tokenizer = {"symbols": len(encoder.symbols), "sha256": digests(files)}
     manifest.record = manifest.record._replace(tokenizer=tokenizer, shards={})
-    if not (options.given or options.learned.vocab_size):
+    if not (options.given or options.vocab_size):
         why = "all that the text supports" if len(encoder.symbols) < DEFAULT_SYMBOLS else "the default of --vocab-size"
         _say(f"vocabulary: {len(encoder.symbols):,} symbols, {why}")
     return encoder
 
 
 def _learn(options: Options, sources: Sources, split: Split) -> bytes:
-    wanted, limit = options.learned, options.learned.sample_mb * 1_000_000
+    limit = options.sample_mb * 1_000_000
     with progress_bar("sampling", sources["train"]) as bar:
         lines = training_lines(sources["train"], split, READ_PER_SAMPLED * limit, bar.update)
         sample = sample_lines(lines, limit, options.seed)
-    size = f"{wanted.vocab_size:,}" if wanted.vocab_size else f"up to {DEFAULT_SYMBOLS:,}"
+    size = f"{options.vocab_size:,}" if options.vocab_size else f"up to {DEFAULT_SYMBOLS:,}"
     _say(f"learning {size} symbols from {sum(map(len, sample)):,} characters …")
-    return train(sample, wanted.vocab_size, wanted.model_type, wanted.character_coverage)
+    return train(sample, options.vocab_size, options.model_type, options.character_coverage)
 
 
 def _encode(options: Options, sources: Sources, folder: Folder, split: Split, encoder: LineEncoder, names: Sequence[str]) -> None:

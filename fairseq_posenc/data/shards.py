@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
-from fairseq_posenc.data.binarize import Encode, encoding
-from fairseq_posenc.data.databin import DatabinWriter
-from fairseq_posenc.data.folder import Folder
-from fairseq_posenc.data.sources import VALID, Source, Sources, progress_bar
-from fairseq_posenc.data.split import Routed, Split
-from fairseq_posenc.files import atomic_write
-from fairseq_posenc.vocabulary import DICTIONARY, LineEncoder
+from ..files import atomic_write
+from ..vocabulary import DICTIONARY, LineEncoder
+from .binarize import Encode, encoding
+from .databin import DatabinWriter
+from .folder import Folder
+from .sources import VALID, Source, Sources, progress_bar
+from .split import Routed, Split
 
 MAX_AT_ONCE = 100
 """Shards that are written in one pass over their text, each to two open files."""

@@ -12,10 +12,10 @@ from typing import Any, Protocol
 
 from tqdm import tqdm
 
-from fairseq_posenc.data import text
-from fairseq_posenc.data.text import Layout, OnEnd, OnRead, Passage, ignore
-from fairseq_posenc.errors import InputError
-from fairseq_posenc.files import sha256
+from ..errors import InputError
+from ..files import sha256
+from . import text
+from .text import Layout, OnEnd, OnRead, Passage, ignore
 
 VALID = "valid"
 """The role of validation text, the other being ``train``; also the destination of documents that are held out."""
@@ -138,7 +138,7 @@ def _twice(first: tuple[str, str], second: tuple[str, str]) -> InputError:
 
 def _in_hub(name: str, layout: Layout) -> Sequence[Source]:
     try:
-        from fairseq_posenc.data.hub import shards
+        from .hub import shards
     except ModuleNotFoundError as error:
         raise InputError(f"{name}: needs {error.name}, which is not installed: pip install -e '.[hub]'") from None
     return shards(name.removeprefix(HUB), layout)

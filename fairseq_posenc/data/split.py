@@ -9,9 +9,9 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count, islice, repeat
 
-from fairseq_posenc.data.sources import VALID, Source
-from fairseq_posenc.data.text import OnRead, Passage, ignore
-from fairseq_posenc.errors import InputError
+from ..errors import InputError
+from .sources import VALID, Source
+from .text import OnRead, Passage, ignore
 
 Routed = tuple[str, Passage]
 """A passage with the name of where it goes: a shard's, or ``VALID``."""

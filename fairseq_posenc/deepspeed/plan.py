@@ -16,8 +16,8 @@ import math
 import os
 from dataclasses import dataclass
 
+from ..commands import show
 from ..errors import InputError, flag_of
-from ..output import show
 from . import config
 from .config import ZeroConfig
 from .footprint import MASKED_TOKENS, PER_TOKENS, Footprint, footprint

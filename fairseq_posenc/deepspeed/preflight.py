@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
+from ..commands import show
 from ..errors import InputError
-from ..output import show
 
 SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
 SAME_ON_ALL = {"python": "Python", "torch": "PyTorch", "deepspeed": "DeepSpeed", "fairseq": "fairseq",

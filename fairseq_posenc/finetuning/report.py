@@ -25,8 +25,8 @@ from typing import Any
 
 from tabulate import tabulate
 
+from ..commands import show
 from ..errors import InputError
-from ..output import show
 from ..runs.grid import DIVERGED, FINISHED
 from ..runs.record import differences, read_object
 from ..runs.statistics import by, spread

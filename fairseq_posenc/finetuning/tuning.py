@@ -19,10 +19,10 @@ from fairseq.models import BaseFairseqModel
 from omegaconf import DictConfig
 
 from .. import ownership
+from ..commands import show
 from ..errors import InputError, flag_of
 from ..files import atomic_write
 from ..models.checkpoint import Checkpoint
-from ..output import show
 from ..ownership import own
 from ..runs.grid import DIVERGED, Cell, Diverged, Failures, Progress, finished, run_grid
 from ..runs.record import read_object, write_json

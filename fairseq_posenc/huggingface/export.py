@@ -17,10 +17,10 @@ import torch
 from transformers import PreTrainedModel
 
 from .. import ownership
+from ..commands import show
 from ..errors import InputError
 from ..files import full_disk_named, sole_writer
 from ..models.checkpoint import Checkpoint
-from ..output import show
 from ..vocabulary import DICTIONARY, TOKENIZER_FILES
 from . import tokenizer as tokenizers
 from .assemble import FILE_NAME

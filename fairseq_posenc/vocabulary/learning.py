@@ -3,7 +3,6 @@
 import io
 import re
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import sentencepiece
 
@@ -14,20 +13,11 @@ DEFAULT_SYMBOLS = 8192
 """Whatever the text's size: about a hundred tokens per symbol in 3 MB, and enough for the characters of Chinese and Japanese."""
 
 
-class Wanted(NamedTuple):
-    """How to train: see the flags of the same names."""
-
-    vocab_size: int | None
-    """None: ``DEFAULT_SYMBOLS``, or as many as the text supports if these are fewer."""
-    model_type: str
-    character_coverage: float
-    sample_mb: int
-
-
 def train(lines: Iterable[str], vocab_size: int | None, model_type: str, character_coverage: float) -> bytes:
-    """Train sentencepiece so that the dictionary made of it has ``vocab_size`` symbols (see :class:`Wanted`).
+    """Train sentencepiece so that the dictionary made of it has ``vocab_size`` symbols.
 
-    The same lines give the same model on any number of cores.
+    Without a size, it has ``DEFAULT_SYMBOLS``, or as many as the text supports if these are fewer. The same lines give the same
+    model on any number of cores.
 
     Raises:
         InputError: the text does not support that many pieces, or needs more to cover its characters; names the number.

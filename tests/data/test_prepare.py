@@ -181,9 +181,9 @@ def test_kill_leaves_nothing_that_looks_finished(tmp_path):
         (b"the cat sat\n" * 9, (), "has 1, and --valid-fraction 0.1 holds out one of every 10"),
         (b"the cat sat\n\n" * 99, ("--vocab-size", 5000), "supports 1[0-9] symbols at most"),
         (b"the cat sat\n\n" * 99, ("--vocab-size", 8), "--vocab-size 8: too small for the characters"),
-        (b"the cat sat\n\n" * 99, ("--vocab-size", -1), "--vocab-size -1: at least 1"),
-        (b"the cat sat\n\n" * 99, ("--workers", 0), "--workers 0"),
-        (b"the cat sat\n\n" * 99, ("--valid-fraction", 1.5), "--valid-fraction 1.5"),
+        (b"the cat sat\n\n" * 99, ("--vocab-size", -1), "--vocab-size must be at least 1"),
+        (b"the cat sat\n\n" * 99, ("--workers", 0), "--workers must be at least 1"),
+        (b"the cat sat\n\n" * 99, ("--valid-fraction", 1.5), "--valid-fraction must be at most"),
         (b"the cat sat\n\n" * 99, ("--vocabulary", "TEXT"), "text.txt: not a sentencepiece model"),
     ],
 )

@@ -194,7 +194,7 @@ def test_a_real_kill(tmp_path):
         (("--only", "3-2"), "'3-2' is not of the form A-B"),
         (("--only", "a"), "'a' is not of the form A-B"),
         (("--only", "1"), "--only: shard 1 of --shards 1"),
-        (("--shards", 0), "--shards 0: at least 1"),
+        (("--shards", 0), "--shards must be at least 1"),
         (("--shards", 2, "--only", "0-2"), "--only: shard 2 of --shards 2"),
         (("--shards", 2, "--only", 0, "--overwrite"), "--overwrite: not with --only"),
         (("--shards", 500), "no document for shard-00"),

@@ -1,0 +1,154 @@
+"""What all commands share: flags that the fields of a dataclass declare, and results on stdout with everything else on stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import sys
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Callable, Iterator
+from types import UnionType
+from typing import Any, TextIO, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from .errors import KINDS, FieldError, InputError, check_value, flag_of
+
+Options = TypeVar("Options")
+OURS = {"minimum", "maximum", "group", "names", "parse"}
+"""Metadata of :func:`option` that ``add_argument`` does not take."""
+
+
+def option(help: str, default: Any = dataclasses.MISSING, **metadata: Any) -> Any:
+    """Return the field of a dataclass that :func:`add_flags` turns into a flag.
+
+    The flag has the field's name. A ``bool`` needs no value, and a ``tuple`` takes values separated by commas.
+
+    Args:
+        help: of the flag; the default is appended unless the text has it.
+        default: without one, the flag is required.
+        metadata: ``minimum`` and ``maximum`` of the value, or of each value of a tuple; ``group``, the title of the flag's group;
+            ``names`` of the flag in place of the field's, of which one without dashes makes it positional; ``parse``, a function
+            of the text in place of the field's type. Everything else goes to ``add_argument``.
+    """
+    return dataclasses.field(default=default, metadata={"help": help, **metadata})
+
+
+def add_flags(parser: ArgumentParser, options: type, defaults: Any = None) -> None:
+    """Declare a flag for each :func:`option` of a dataclass.
+
+    Args:
+        defaults: has the values that the help shows as the defaults; flags that are not given are then None.
+    """
+    groups: dict[str | None, Any] = {None: parser}
+    for declared, kind, several in _declared(options):
+        keywords = {name: value for name, value in declared.metadata.items() if name not in OURS}
+        names = declared.metadata.get("names", (flag_of(declared.name),))
+        if (group := declared.metadata.get("group")) not in groups:
+            groups[group] = parser.add_argument_group(group)
+        default = declared.default if defaults is None else getattr(defaults, declared.name)
+        if names[0].startswith("-"):
+            required = default is dataclasses.MISSING
+            keywords |= {"dest": declared.name} | ({"required": True} if required else {})
+        if default not in (dataclasses.MISSING, None, False, ()) and "default:" not in keywords["help"]:
+            shown = ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
+            keywords["help"] += f" (default: {shown})"
+        keywords["help"] = keywords["help"].replace("%", "%%")
+        if default is not dataclasses.MISSING:
+            keywords["default"] = default if defaults is None else None
+        if kind is bool:
+            keywords["action"] = "store_true"
+        else:
+            parse = _list_of(kind) if several and "nargs" not in keywords else kind
+            keywords["type"] = declared.metadata.get("parse", parse)
+        groups[group].add_argument(*names, **keywords)
+
+
+def read_flags(options: type[Options], args: Namespace) -> Options:
+    """Return a dataclass of the flags' values, which may have fields that are not flags but attributes of ``args``.
+
+    Raises:
+        InputError: as :func:`check_options`.
+    """
+    names = {declared.name for declared in dataclasses.fields(options)}  # type: ignore[arg-type]
+    read = options(**{name: value for name, value in vars(args).items() if name in names})
+    check_options(read)
+    return read
+
+
+def check_options(options: Any) -> None:
+    """Check the types and limits of a dataclass's values.
+
+    Raises:
+        InputError: a value does not fit; the message names its flag.
+    """
+    for declared, kind, several in _declared(type(options)):
+        value = getattr(options, declared.name)
+        if value is None or kind not in KINDS or "parse" in declared.metadata:
+            continue
+        if several and not isinstance(value, (list, tuple)):
+            raise InputError(f"{flag_of(declared.name)} must be a list, got {value!r}")
+        try:
+            for part in value if several else [value]:
+                check_value(declared.name, part, (kind,), declared.metadata)
+        except FieldError as error:
+            raise InputError(error.named(flag_of)) from None
+
+
+def _declared(options: type) -> Iterator[tuple[dataclasses.Field, Any, bool]]:
+    """Each option, its type (``int`` of ``int | None`` and of ``tuple[int, ...]``), and whether it is a tuple."""
+    hints = get_type_hints(options)
+    for declared in dataclasses.fields(options):
+        if "help" in declared.metadata:
+            kind = hints[declared.name]
+            kind = get_args(kind)[0] if get_origin(kind) in (Union, UnionType) else kind
+            several = get_origin(kind) is tuple
+            yield declared, get_args(kind)[0] if several else kind, several
+
+
+def _list_of(kind: type) -> Callable[[str], tuple[Any, ...]]:
+    def parse(text: str) -> tuple[Any, ...]:
+        try:
+            return tuple(kind(part.strip()) for part in text.split(","))
+        except ValueError:
+            raise ArgumentTypeError(f"{text!r} is not a list of numbers, separated by commas") from None
+
+    return parse
+
+
+_stdout: TextIO | None = None  # where results go while everything else that means stdout goes to stderr
+
+
+def show(text: object = "") -> None:
+    """Print a result."""
+    print(text, file=_stdout or sys.stdout, flush=True)
+
+
+@contextlib.contextmanager
+def only_results() -> Iterator[None]:
+    """Meanwhile, :func:`show` alone reaches stdout: what libraries and child processes send there goes to stderr."""
+    global _stdout
+    original = sys.stdout
+    with contextlib.redirect_stdout(sys.stderr), _descriptor_to_stderr(original) as _stdout:
+        try:
+            yield
+        finally:
+            _stdout = None
+
+
+@contextlib.contextmanager
+def _descriptor_to_stderr(stdout: TextIO) -> Iterator[TextIO]:
+    """Point the file descriptor of ``stdout`` at stderr; gives a stream that still goes where it went."""
+    try:
+        number, errors = stdout.fileno(), sys.stderr.fileno()
+    except (OSError, AttributeError):  # no file, as in a notebook
+        yield stdout
+        return
+    stdout.flush()
+    kept = os.dup(number)
+    os.dup2(errors, number)
+    try:
+        with open(kept, "w", encoding=stdout.encoding, errors=stdout.errors, closefd=False) as stream:
+            yield stream
+    finally:
+        os.dup2(kept, number)
+        os.close(kept)
