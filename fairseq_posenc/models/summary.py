@@ -12,7 +12,7 @@ def summary(model: nn.Module, core: Stack, tokens_per_sample: int | None = None)
     positions = core.positions
     options = ", ".join(f"{name}={value}" for name, value in positions.effective_options.items())
     samples = f"{tokens_per_sample} tokens per sample, " if tokens_per_sample else ""
-    length = "any length" if positions.longest is None else f"{positions.longest} positions"
+    length = "any length" if positions.max_length is None else f"{positions.max_length} positions"
     positional = {p for part in model.modules() if isinstance(part, Stack) for p in part.positions.parameters()}
     counts = [sum(parameter.numel() for parameter in part) for part in (positional, model.parameters())]
     return (
