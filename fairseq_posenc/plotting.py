@@ -1,6 +1,6 @@
 """Shared plotting helpers: panels, lines that differ by more than their colour, heat maps with one colour scale, and files.
 
-matplotlib is imported by the functions, so that commands without pictures do without it.
+The functions import matplotlib, so that only commands with pictures need it.
 """
 
 from __future__ import annotations
@@ -32,14 +32,9 @@ Points = tuple[Sequence[float], Sequence[float]]
 
 
 def line_style(number: int) -> dict[str, Any]:
-    """Returns matplotlib's options of line ``number``: neighbours differ in colour, dashes and marker."""
-    return {
-        "color": COLOURS[number % len(COLOURS)],
-        "linestyle": DASHES[number % len(DASHES)],
-        "marker": MARKERS[number % len(MARKERS)],
-        "markersize": 3.5,
-        "linewidth": 1.4,
-    }
+    """Return matplotlib's options of line ``number``: neighbours differ in colour, dashes and marker."""
+    color, dashes, marker = (options[number % len(options)] for options in (COLOURS, DASHES, MARKERS))
+    return {"color": color, "linestyle": dashes, "marker": marker, "markersize": 3.5, "linewidth": 1.4}
 
 
 def grid(
@@ -48,10 +43,17 @@ def grid(
     columns: int = COLUMNS,
     same_x: bool = False,
     same_y: bool = False,
+    x_label: str = "",
+    y_label: str = "",
 ) -> tuple[Figure, list[Axes]]:
-    """Returns a figure with one panel per title, in rows of at most ``columns``; ``size`` is a panel's, in inches.
+    """Return a figure with one panel per title.
 
-    With ``same_x`` or ``same_y``, the panels share that axis, and only the outer ones label it.
+    Args:
+        titles: of the panels.
+        size: of a panel, in inches.
+        columns: panels in a row, at most.
+        same_x, same_y: whether the panels share that axis; then only the outer ones have tick labels.
+        x_label, y_label: of the whole figure.
     """
     columns = min(len(titles), columns)
     rows = math.ceil(len(titles) / columns)
@@ -65,11 +67,14 @@ def grid(
         panel.spines[["top", "right"]].set_visible(False)
     for panel in panels[-columns:]:  # the lowest of each column
         panel.xaxis.set_tick_params(labelbottom=True)
+    for label, write in ((x_label, figure.supxlabel), (y_label, figure.supylabel)):
+        if label:
+            write(label, fontsize=11)
     return figure, panels
 
 
 def line_figure(panels: Sequence[tuple[str, str, Mapping[str, Points]]]) -> Figure:
-    """Returns panels with one line per model. A panel is its x label, its y label and its lines by model.
+    """Return panels with one line per model. A panel is its x label, its y label and its lines by model.
 
     An axis of integers, such as layers, has integer ticks.
     """
@@ -88,13 +93,13 @@ def line_figure(panels: Sequence[tuple[str, str, Mapping[str, Points]]]) -> Figu
 
 
 def legend(figure: Figure, panels: Sequence[Axes]) -> None:
-    """Adds one legend for all panels, which have the same lines."""
+    """Add one legend for all panels, which have the same lines."""
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right center", frameon=False, ncols=math.ceil(len(labels) / 20), handlelength=3.2)
 
 
 def heat_maps(panels: Sequence[Axes], matrices: Sequence[Tensor], label: str, colours: str = "RdBu_r") -> None:
-    """Draws (n, n) matrices, rows from top to bottom, on one colour scale, which a bar next to the panels shows.
+    """Draw (n, n) matrices, rows from top to bottom, on one colour scale, which a bar next to the panels shows.
 
     A few entries, such as those of [CLS], are often far from all others: the scale covers 98% of the entries of each matrix. The
     diverging default is symmetric around 0, and logarithmic where the matrices' sizes differ by more than a factor of ten.
@@ -116,14 +121,14 @@ def heat_maps(panels: Sequence[Axes], matrices: Sequence[Tensor], label: str, co
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Writes the picture in the format of its name's suffix."""
+    """Write the picture in the format of its name's suffix."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path, "wb") as stream:
         figure.savefig(stream, dpi=DPI, format=path.suffix.removeprefix("."))
 
 
 def require_matplotlib() -> type[Figure]:
-    """Returns matplotlib's figure without pyplot, which would ask for a window system.
+    """Return matplotlib's ``Figure``; pyplot would need a window system.
 
     Raises:
         InputError: matplotlib is not installed.

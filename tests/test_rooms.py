@@ -102,7 +102,7 @@ def test_arrows_point_down(module):
 
 
 BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGELOG.md
-    "analysis": 2400,
+    "analysis": 2250,
     "async_step": 350,
     "attention": 1900,
     "bench": 1200,

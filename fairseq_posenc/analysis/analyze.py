@@ -9,7 +9,7 @@ followed along all of them. LABEL=MODEL gives a model another name in the pictur
 
 The parameters alone show position vectors, their effect on the first layer's attention, and functions of the offset. With --text,
 the page also has the kinds of heads, correlations of words and positions, and probes of attention and hidden states. Each model
-then takes minutes. All models are checked before the first is looked at. A killed analysis continues with the same command.
+then takes minutes. All models are checked before the analysis begins. An interrupted analysis continues with the same command.
 Needs matplotlib and, for the probes, scikit-learn: pip install -e '.[plots,glue]'.
 """
 
@@ -28,8 +28,8 @@ from ..errors import InputError
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from .comparison import Score
     from .pictures import Picture
-    from .scores import Score
     from .subjects import Subject
 
 MAKER = "analyze"  # in the folders' record
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         "largest offset (default: %(default)s)")  # fmt: skip
     parser.add_argument("--windows", type=int, default=64, metavar="N", help="windows to read, at most (default: %(default)s)")
     parser.add_argument("--data-bin", action="append", default=[], metavar="[LABEL=]DIR", help="the vocabulary of "
-                        "checkpoints, or of the one with this label; repeatable (default: where each was trained)")  # fmt: skip
+                        "checkpoints, or of the one with this label; repeatable (default: that of its training)")  # fmt: skip
     parser.add_argument("--scores", type=Path, metavar="CSV", help="scores of the models, to be compared with R²: columns model, "
                         "score and, for arrows between versions, after")  # fmt: skip
 
@@ -62,21 +62,21 @@ def main(args: argparse.Namespace) -> None:
     """
     from ..plotting import require_matplotlib
     from ..runs.grid import Cell, Progress, run_grid
+    from .comparison import read_scores
     from .examine import examine, require_positions
-    from .scores import read_scores
-    from .subjects import MIN_LENGTH, label_of, name_of, read
+    from .subjects import MIN_LENGTH, read, split_label
 
     require_matplotlib()
     if args.text is not None:
-        import sklearn  # noqa: F401 - now, not after minutes of reading
+        import sklearn  # noqa: F401 - fails now rather than after minutes of reading
     if not MIN_LENGTH <= args.length <= MAX_LENGTH:
         raise InputError(f"--length {args.length}: a number from {MIN_LENGTH} to {MAX_LENGTH:,} is needed")
     if args.windows < 2:
         raise InputError(f"--windows {args.windows}: at least 2 are needed")
-    labels = [label_of(model) for model in args.models]
-    names = [re.sub(r"\W+", "-", label) for label in labels]  # of folders
-    if twice := next((label for label, name in zip(labels, names, strict=True) if names.count(name) > 1), None):
-        raise InputError(f"two models are called {twice}: give each a name of its own, LABEL=MODEL")
+    labels, paths = zip(*((label, Path(name)) for label, name in map(split_label, args.models)), strict=True)
+    folders = [re.sub(r"\W+", "-", label) for label in labels]
+    if repeated := next((label for label, name in zip(labels, folders, strict=True) if folders.count(name) > 1), None):
+        raise InputError(f"two models are called {repeated}: give each another name with LABEL=MODEL")
     data_bins = _data_bins(args.data_bin, labels)
     text = None if args.text is None else _read_text(args.text)
     scores = [] if args.scores is None else read_scores(args.scores, labels)
@@ -92,46 +92,44 @@ def main(args: argparse.Namespace) -> None:
         load(number)
 
     def run(cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:
-        progress("looked at")
+        progress("analysis")
         subject, n, windows = load(cells.index(cell))
         numbers, pictures = examine(subject, n, windows, everything=args.only is None)
         for picture in pictures:
             _save(picture, folder)
-        shown = [{"name": each.name, "section": each.section, "caption": each.caption} for each in pictures]
-        return {**numbers, "pictures": shown}
+        return {**numbers, "pictures": [(picture.section, picture.caption, picture.name) for picture in pictures]}
 
-    paths = [Path(name_of(model)) for model in args.models]
-    inputs = [("MODEL", path) for path in paths] + [("--text", args.text), ("--scores", args.scores)]
+    inputs = [*(("MODEL", path) for path in paths), ("--text", args.text), ("--scores", args.scores)]
     with ownership.output(args.out, MAKER, [(flag, path) for flag, path in inputs if path is not None and path.exists()]):
-        asked = {"length": args.length, "windows": args.windows, "only": args.only}
+        settings = {"length": args.length, "windows": args.windows, "only": args.only}
         cells = [
-            Cell({"model": name}, {**asked, "label": label, "files": _files([path, data_bin, args.text])}, within=MODELS)
-            for name, label, path, data_bin in zip(names, labels, paths, data_bins, strict=True)
+            Cell({"model": name}, {**settings, "label": label, "files": _files([path, data_bin, args.text])}, within=MODELS)
+            for name, label, path, data_bin in zip(folders, labels, paths, data_bins, strict=True)
         ]
-        _write(args.out, run_grid(cells, args.out, run), names, scores)
+        _write(args.out, run_grid(cells, args.out, run), folders, scores)
 
 
-def _data_bins(given: Sequence[str], labels: Sequence[str]) -> list[Path | None]:
+def _data_bins(values: Sequence[str], labels: Sequence[str]) -> list[Path | None]:
     """The data-bin of each model: that with its label, or that without."""
     by_label = {}
-    for text in given:
-        label, sign, folder = text.partition("=")
+    for value in values:
+        label, sign, folder = value.partition("=")
         if sign and label not in labels:
-            raise InputError(f"--data-bin {text}: no model is called {label}; the models are {', '.join(labels)}")
-        by_label[label if sign else None] = Path(folder if sign else text)
+            raise InputError(f"--data-bin {value}: no model is called {label}; the models are {', '.join(labels)}")
+        by_label[label if sign else None] = Path(folder if sign else value)
     return [by_label.get(label, by_label.get(None)) for label in labels]
 
 
 def _files(paths: Sequence[Path | None]) -> dict[str, list[int]]:
-    """The sizes and times of these files, or of the checkpoints or all files of these folders, to which a finding belongs."""
-    from .subjects import checkpoints
+    """The sizes and times of these files, or of the checkpoints or all files of these folders, on which results depend."""
+    from .subjects import checkpoints_in
 
-    found = {}
+    states = {}
     for path in filter(None, paths):
-        for file in checkpoints(path) or (sorted(path.iterdir()) if path.is_dir() else [path]):
+        for file in checkpoints_in(path) or (sorted(path.iterdir()) if path.is_dir() else [path]):
             if file.is_file():
-                found[str(file.resolve())] = [(state := file.stat()).st_size, state.st_mtime_ns]
-    return found
+                states[str(file.resolve())] = [(state := file.stat()).st_size, state.st_mtime_ns]
+    return states
 
 
 def _read_text(path: Path) -> str:
@@ -145,28 +143,28 @@ def _read_text(path: Path) -> str:
 def _save(picture: Picture, folder: Path) -> None:
     from ..plotting import save
 
-    for form in ("png", "pdf"):
-        save(picture.figure, ownership.own(folder / f"{picture.name}.{form}"))
-        picture.figure.set_layout_engine("none")  # the layout is found once; it takes longer than the drawing
+    for suffix in ("png", "pdf"):
+        save(picture.figure, ownership.own(folder / f"{picture.name}.{suffix}"))
+        picture.figure.set_layout_engine("none")  # the layout stays; computing it takes longer than drawing
 
 
-def _write(out: Path, found: Sequence[Mapping[str, Any]], names: Sequence[str], scores: Sequence[Score]) -> None:
+def _write(out: Path, models: Sequence[Mapping[str, Any]], folders: Sequence[str], scores: Sequence[Score]) -> None:
     from ..runs.record import write_json
     from . import page
     from .comparison import comparisons
 
-    write_json(ownership.own(out / JSON), found)
+    write_json(ownership.own(out / JSON), models)
     pictures = [
-        (each["section"], each["caption"], out / MODELS / name / f"{each['name']}.png")
-        for name, model in zip(names, found, strict=True)
-        for each in model["pictures"]
+        (section, caption, out / MODELS / folder / f"{name}.png")
+        for folder, model in zip(folders, models, strict=True)
+        for section, caption, name in model["pictures"]
     ]
     ownership.remove(out / FIGURES)
-    for picture in comparisons(found, scores):
+    for picture in comparisons(models, scores):
         _save(picture, out / FIGURES)
         pictures.append((picture.section, picture.caption, out / FIGURES / f"{picture.name}.png"))
-    page.write(ownership.own(out / PAGE), found, pictures)
-    for model in found:
+    page.write(ownership.own(out / PAGE), models, pictures)
+    for model in models:
         r2 = "" if model["r_squared"] is None else f", R² {model['r_squared']:.4f}"
         show(f"{model['model']}: {model['positions']}{r2}")
     show(out / PAGE)

@@ -1,19 +1,54 @@
-"""Pictures that compare models, from their numbers."""
+"""Pictures that compare models, from their numbers, and scores to compare these with."""
 
 from __future__ import annotations
 
+import csv
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..plotting import Points, line_figure
+from ..errors import InputError
+from ..plotting import Points, grid, line_figure, line_style
 from .examine import EXACT, HEADS, PROBES, VECTORS
-from .offsets import RULE
-from .pictures import Picture, kinds_figure, score_figure
-from .scores import Score
+from .offsets import KINDS, RULE
+from .pictures import Picture
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class Score(NamedTuple):
+    """The score of a model on a task; an arrow leads to it from the model labelled ``after``, its earlier version."""
+
+    model: str
+    score: float
+    after: str | None
+
+
+def read_scores(path: Path, labels: Sequence[str]) -> list[Score]:
+    """Return the rows of these models from a CSV file with the columns ``model``, ``score`` and, for versions, ``after``.
+
+    Raises:
+        InputError, OSError: the file cannot be read, a score is not a finite number, or a model has no row.
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            rows = {row["model"]: row for row in csv.DictReader(stream, strict=True)}
+        scores = [Score(label, float(rows[label]["score"]), rows[label].get("after") or None) for label in labels]
+        if not all(math.isfinite(score.score) for score in scores):
+            raise ValueError("a score is not finite")
+    except (UnicodeDecodeError, csv.Error, TypeError, ValueError, KeyError) as error:
+        reason = f"it has no {error}" if isinstance(error, KeyError) else error
+        raise InputError(
+            f"--scores {path}: {reason}. A CSV file in UTF-8 with the columns model and score (and after, for versions) is "
+            "needed, with a row and a finite score for each model, by the LABEL of LABEL=MODEL."
+        ) from None
+    return scores
 
 
 def comparisons(models: Sequence[Mapping[str, Any]], scores: Sequence[Score]) -> Iterator[Picture]:
-    """Draws what there is to compare.
+    """Draw what there is to compare.
 
     Args:
         models: numbers of :func:`.examine.examine`.
@@ -26,8 +61,7 @@ def comparisons(models: Sequence[Mapping[str, Any]], scores: Sequence[Score]) ->
     runs = [model for model in models if len(model["run"]) > 1 and min(model["run"].values()) < 1 - EXACT]
     if runs:
         caption = "R² along the checkpoints of a run: of P, or of the additive biases of models without position vectors."
-        lines = {model["model"]: ([int(updates) for updates in model["run"]], [*model["run"].values()]) for model in runs}
-        yield Picture("run", VECTORS, caption, line_figure([("updates", "R²", lines)]))
+        yield Picture("run", VECTORS, caption, _lines("updates", "R²", {model["model"]: model["run"] for model in runs}))
     texts = {model["model"]: model["text"] for model in models if model["text"] is not None}
     if texts:
         yield from _on_text(texts)
@@ -39,12 +73,10 @@ def _on_text(texts: Mapping[str, Mapping[str, Any]]) -> Iterator[Picture]:
 
     def panels(x_label: str, first: int, names: Mapping[str, str], part: str) -> list[tuple[str, str, dict[str, Points]]]:
         """One panel per measure, by layer or hidden state; of numbers per head, their mean."""
-        values = {y_label: {label: text[part][name] for label, text in texts.items()} for name, y_label in names.items()}
         return [
-            (x_label, y_label, {label: (list(range(first, first + len(each))), [_mean(value) for value in each])
-                                for label, each in lines.items()})
-            for y_label, lines in values.items()
-        ]  # fmt: skip
+            (x_label, y_label, {label: _points(text[part][name], first) for label, text in texts.items()})
+            for name, y_label in names.items()
+        ]
 
     caption = (
         "Attention in sentences that repeat one word, the mean over words and heads. Locality: the share of attention near the "
@@ -61,11 +93,54 @@ def _on_text(texts: Mapping[str, Mapping[str, Any]]) -> Iterator[Picture]:
     yield Picture("linear", PROBES, caption, line_figure(panels("hidden state", 0, names, "linear_probes")))
     caption = (
         "How much the last hidden states change when two words are exchanged: the mean of ‖h' - h‖ / ‖h‖, each token compared "
-        "with itself wherever it is. 0 is a model that sees no order."
+        "with itself wherever it is. 0 means that the model does not use the order."
     )
-    swaps = {label: ([*map(int, text["swap_change"])], [*text["swap_change"].values()]) for label, text in texts.items()}
-    yield Picture("swaps", PROBES, caption, line_figure([("distance, in tokens", "relative change", swaps)]))
+    swaps = {label: text["swap_change"] for label, text in texts.items()}
+    yield Picture("swaps", PROBES, caption, _lines("distance, in tokens", "relative change", swaps))
 
 
-def _mean(value: Any) -> float:
-    return sum(value) / len(value) if isinstance(value, list) else value
+def _lines(x_label: str, y_label: str, models: Mapping[str, Mapping[str, float]]) -> Figure:
+    """One panel with a line per model: of numbers by an integer, which is text in JSON."""
+    lines = {label: ([int(x) for x in numbers], [*numbers.values()]) for label, numbers in models.items()}
+    return line_figure([(x_label, y_label, lines)])
+
+
+def _points(values: Sequence[Any], first: int) -> Points:
+    means = [sum(value) / len(value) if isinstance(value, list) else value for value in values]
+    return range(first, first + len(means)), means
+
+
+def kinds_figure(models: Mapping[str, Sequence[Sequence[str]]]) -> Figure:
+    """Draw the kind of every head, by model: the kinds of each layer's heads."""
+    from matplotlib.colors import ListedColormap
+    from matplotlib.patches import Patch
+
+    colours = ListedColormap(["#4477aa", "#66ccee", "#228833", "#ccbb44", "#bbbbbb", "#ee6677"])
+    figure, panels = grid(list(models), (2.8, 2.6))
+    for panel, kinds in zip(panels, models.values(), strict=True):
+        numbers = [[KINDS.index(kind) for kind in layer] for layer in kinds]
+        panel.imshow(numbers, cmap=colours, vmin=-0.5, vmax=len(KINDS) - 0.5, aspect="auto", origin="lower")
+        for name, axis, count in (("head", panel.xaxis, len(kinds[0])), ("layer", panel.yaxis, len(kinds))):
+            axis.set_ticks(range(count), [str(number) for number in range(1, count + 1)])
+            axis.set_label_text(name)
+        for layer, row in enumerate(kinds):
+            for head, kind in enumerate(row):
+                panel.text(head, layer, kind.strip("[")[0], ha="center", va="center", fontsize=7)
+    patches = [Patch(color=colours(number), label=kind) for number, kind in enumerate(KINDS)]
+    figure.legend(handles=patches, loc="outside lower center", ncols=len(KINDS), frameon=False)
+    return figure
+
+
+def score_figure(scores: Sequence[Score], r2: Mapping[str, float | None]) -> Figure:
+    """Draw R² against the score, with an arrow from each model to its later version."""
+    figure, (panel,) = grid([""], (5.2, 3.6), x_label="score", y_label="R²")
+    points = {score.model: (score.score, value) for score in scores if (value := r2[score.model]) is not None}
+    for number, (label, point) in enumerate(points.items()):
+        panel.plot(*point, **line_style(number))
+        panel.annotate(label, point, xytext=(5, 5), textcoords="offset points", fontsize=9)
+    for score in scores:
+        if score.model in points and score.after in points:
+            arrow = {"arrowstyle": "->", "color": "0.5", "shrinkA": 6, "shrinkB": 6}
+            panel.annotate("", points[score.model], xytext=points[score.after], arrowprops=arrow)
+    panel.margins(0.2)
+    return figure

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from ..attention.relative import times_keys, times_queries
 from ..attention.transform import transform
@@ -15,55 +12,40 @@ from ..transformer import Encoder
 from .trace import Layer, trace
 
 
-def made_up(encoder: Encoder, n: int) -> Tensor:
-    """Returns (1, n) tokens that repeat one symbol, which is neither padding nor the end of a sentence."""
-    outside = (encoder.config.padding_idx, encoder.config.separator_idx)
-    symbol = next(number for number in range(encoder.config.vocab_size) if number not in outside)
+def repeated_symbol(encoder: Encoder, n: int) -> Tensor:
+    """Return (1, n) tokens that repeat one symbol, which is neither padding nor the end of a sentence."""
+    special = (encoder.config.padding_idx, encoder.config.separator_idx)
+    symbol = next(number for number in range(encoder.config.vocab_size) if number not in special)
     return torch.full((1, n), symbol, device=encoder.embed_tokens.weight.device)
 
 
-@torch.no_grad()
 def position_vectors(encoder: Encoder, n: int) -> Tensor | None:
-    """Returns E_P, (n, E), which is added to the word embeddings of a sequence of one sentence; None if nothing is added."""
-    added = _added(encoder, made_up(encoder, n))
+    """Return E_P, (n, E), which is added to the word embeddings of a sequence of one sentence; None if nothing is added."""
+    added = _added(encoder, repeated_symbol(encoder, n))
     return None if added is None else added[0]
 
 
-def products(vectors: Tensor) -> Tensor:
-    """Returns P = E_P E_Pᵀ: (n, E) -> (n, n)."""
-    return vectors @ vectors.mT
+def rank(matrix: Tensor) -> dict[str, int]:
+    """Return the rank of an (n, m) matrix and the number of dimensions that hold most of it.
 
-
-def cosines(vectors: Tensor) -> Tensor:
-    """Returns the cosine similarity of each two vectors: (n, E) -> (n, n)."""
-    return products(F.normalize(vectors, dim=-1))
-
-
-@dataclass(frozen=True)
-class Rank:
-    """The numbers of singular values above float32's rounding, and of the greatest that hold 99% of the sum of their squares."""
-
-    full: int
-    most: int
-
-
-def rank(matrix: Tensor) -> Rank:
-    """Returns the rank of an (n, m) matrix."""
+    ``full`` counts the singular values above float32's rounding, ``most`` the largest that hold 99% of the sum of the squares.
+    """
     values = torch.linalg.svdvals(matrix.double())
     rounding = values.max() * max(matrix.shape) * torch.finfo(torch.float32).eps
-    held = values.square().cumsum(0) / values.square().sum()
-    return Rank(int((values > rounding).sum()), int((held < 0.99).sum()) + 1)
+    shares = values.square().cumsum(0) / values.square().sum()
+    return {"full": int((values > rounding).sum()), "most": int((shares < 0.99).sum()) + 1}
 
 
 @torch.no_grad()
 def average_word(encoder: Encoder) -> Tensor:
-    """Returns (E,), the mean of all word embeddings except that of padding."""
+    """Return (E,), the mean of all word embeddings except that of padding."""
     weight = encoder.embed_tokens.weight
     return (weight.sum(0) - weight[encoder.config.padding_idx]) / (len(weight) - 1)
 
 
+@torch.no_grad()
 def positional_scores(encoder: Encoder, n: int) -> Tensor | None:
-    """Returns F̂_P, (H, n, n), which position vectors add to the first layer's scores (Wennberg & Henter 2021, eq. 9-12).
+    """Return F̂_P, (H, n, n), which position vectors add to the first layer's scores (Wennberg & Henter 2021, eq. 9-12).
 
     ``F_P = E_W A E_Pᵀ + E_P A E_Wᵀ + E_P A E_Pᵀ``, with ``A = W_Q W_Kᵀ / sqrt(d)``, depends on the words. In F̂_P the average word
     embedding replaces each of them, and the words' own term is one number for all pairs, which the softmax ignores. So F̂_P is
@@ -73,24 +55,14 @@ def positional_scores(encoder: Encoder, n: int) -> Tensor | None:
     It is None if nothing is added to the word embeddings.
     """
     words = average_word(encoder).expand(1, n, -1)
-    whole, bare = _with_and_without(encoder, words, made_up(encoder, n))
-    if bare is None:
+    layer, averaged = _first_layers(encoder, words, repeated_symbol(encoder, n))
+    if averaged is None:
         return None
-    return whole.scale * (whole.queries @ whole.keys.mT - bare.queries @ bare.keys.mT)[0]
-
-
-@dataclass(frozen=True, eq=False)
-class Correlations:
-    """The four summands of the first layer's scores, (B or 1, H or 1, n, n) each."""
-
-    word_word: Tensor
-    word_position: Tensor
-    position_word: Tensor
-    position_position: Tensor
+    return layer.scale * (layer.queries @ layer.keys.mT - averaged.queries @ averaged.keys.mT)[0]
 
 
 def inseparable(terms: Terms) -> str | None:
-    """Returns why scores with such terms are not a sum of correlations of words and positions, or None if they are."""
+    """Return why scores with such terms are not a sum of correlations of words and positions, or None if they are."""
     if terms.combine == "multiply" or terms.gains:
         return "words and positions are multiplied with each other"
     if any(isinstance(change, Rotation) for change in terms.transforms):
@@ -99,48 +71,50 @@ def inseparable(terms: Terms) -> str | None:
 
 
 @torch.no_grad()
-def correlations(encoder: Encoder, tokens: Tensor) -> Correlations:
-    """Returns the correlations of the first layer (Ke et al. 2021, section 3.1), if its terms are not :func:`inseparable`.
+def correlations(encoder: Encoder, tokens: Tensor) -> dict[str, Tensor]:
+    """Return the correlations of the first layer (Ke et al. 2021, section 3.1), if its terms are not :func:`inseparable`.
 
     The query of a word is ``q = q_w + q_p``: q_w is that of the word with the average of all position vectors, and q_p the rest,
     with what the terms add to q; likewise for keys. Word to word is ``s q_w·k_w``, word to position ``s (q_w·k_p + q·A_r)``,
-    position to word ``s (q_p·k_w + k·B_r)``, and position to position ``s q_p·k_p + b``.
+    position to word ``s (q_p·k_w + k·B_r)``, and position to position ``s q_p·k_p + b``. They add up to the scores.
 
     Args:
         encoder: for evaluation.
         tokens: (B, n), without padding.
+
+    Returns:
+        (B or 1, H or 1, n, n) by the name of the correlation.
     """
-    whole, bare = _with_and_without(encoder, encoder.embed_tokens(tokens), tokens)
-    terms, s = whole.terms, whole.scale
-    q, k = transform(whole.queries, whole.keys, terms)
-    q_w, k_w = (whole.queries, whole.keys) if bare is None else (bare.queries, bare.keys)
+    layer, averaged = _first_layers(encoder, encoder.embed_tokens(tokens), tokens)
+    terms, s = layer.terms, layer.scale
+    q, k = transform(layer.queries, layer.keys, terms)
+    q_w, k_w = (layer.queries, layer.keys) if averaged is None else (averaged.queries, averaged.keys)
     q_p, k_p = q - q_w, k - k_w
-    zero = q.new_zeros(1, 1, 1, 1)
-    return Correlations(
-        word_word=s * (q_w @ k_w.mT),
-        word_position=s * sum((times_queries(q, table) for table in terms.query_tables), q_w @ k_p.mT),
-        position_word=s * sum((times_keys(k, table) for table in terms.key_tables), q_p @ k_w.mT),
-        position_position=s * (q_p @ k_p.mT) + (zero if whole.bias is None else whole.bias),
-    )
+    return {
+        "word to word": s * (q_w @ k_w.mT),
+        "word to position": s * sum((times_queries(q, table) for table in terms.query_tables), q_w @ k_p.mT),
+        "position to word": s * sum((times_keys(k, table) for table in terms.key_tables), q_p @ k_w.mT),
+        "position to position": s * (q_p @ k_p.mT) + (q.new_zeros(1, 1, 1, 1) if layer.bias is None else layer.bias),
+    }
 
 
-@torch.no_grad()
-def _with_and_without(encoder: Encoder, words: Tensor, tokens: Tensor) -> tuple[Layer, Layer | None]:
-    """Returns the first layer, and the same with the average position vector for each word; None if nothing is added.
+def _first_layers(encoder: Encoder, words: Tensor, tokens: Tensor) -> tuple[Layer, Layer | None]:
+    """Return the first layer, and the same with the average position vector for each word; None if nothing is added.
 
     Args:
         encoder: for evaluation.
         words: (B, n, E), word embeddings.
         tokens: (B, n), for schemes that depend on them.
     """
-    whole, added = trace(encoder, tokens, words).layers[0], _added(encoder, tokens)
+    layer, added = trace(encoder, tokens, words).layers[0], _added(encoder, tokens)
     if added is None:
-        return whole, None
-    return whole, trace(encoder, tokens, words + added.mean(1, keepdim=True) - added).layers[0]
+        return layer, None
+    return layer, trace(encoder, tokens, words + added.mean(1, keepdim=True) - added).layers[0]
 
 
+@torch.no_grad()
 def _added(encoder: Encoder, tokens: Tensor) -> Tensor | None:
-    """Returns (B or 1, n, E), which is added to the embeddings of (B, n) tokens without padding; None if nothing is added."""
+    """Return (B or 1, n, E), which is added to the embeddings of (B, n) tokens without padding; None if nothing is added."""
     n, device = tokens.shape[1], tokens.device
     added = encoder.positions.embed(Window(n, device=device), Sample(tokens, torch.arange(n, device=device)[None]))
     return None if added is None else added.to(encoder.embed_tokens.weight.dtype)

@@ -1,26 +1,26 @@
-"""Everything that is found out about one model: numbers in JSON's types, and pictures."""
+"""The analysis of one model: numbers in JSON's types, and pictures."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
 from typing import Any
 
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
 from ..errors import InputError
+from ..models.checkpoint import Checkpoint
 from ..transformer import Encoder
-from .embeddings import inseparable, position_vectors, positional_scores, products, rank
-from .offsets import TERMS, OffsetFunction, functions_of_average_word, has_own_cls, kind_of, offset_functions
+from .embeddings import correlations, inseparable, position_vectors, positional_scores, rank
+from .offsets import TERMS, OffsetFunction, functions_of_average_word, has_own_cls, kind_of, offset_functions, term_matrices
 from .pictures import Picture, correlations_figure, function_figure, products_figure, rows_figure, scores_figure
-from .probes import identical_words, linear_probes, swap_sensitivity
-from .reading import Reading, read
-from .subjects import Subject, follow
+from .probes import BATCH_SIZE, identical_words, linear_probes, swap_sensitivity
+from .subjects import Subject
 from .toeplitz import block_r_squared, of_noise, of_random_vectors, r_squared
 from .trace import trace
 
 BLOCKS = 4  # along the diagonal of P; of BERT's 512 positions, each has 128
-MAX_SCORED = 512  # positions that F̂_P is computed for
+MAX_SCORED = 512  # that F̂_P is computed for
 WORDS = 32  # of the text, that are repeated in sentences of their own
 EXACT = 1e-6  # a term whose R² is nearer to 1 than this is a function of the offset
 VECTORS, SCORES, WORDS_AND_POSITIONS = "Position vectors", "What position vectors do to attention", "Words and positions"
@@ -28,10 +28,10 @@ FUNCTIONS, HEADS, PROBES = "Functions of the offset", "Kinds of heads", "Probes"
 
 
 def require_positions(subject: Subject, n: int) -> None:
-    """Checks that there is something to look at.
+    """Check that the model has positions to analyze.
 
     Raises:
-        InputError: the model has no positions, or parameters so large that its scores are not finite.
+        InputError: it has none, or parameters so large that its scores are not finite.
     """
     functions = functions_of_average_word(subject.encoder, n)
     for term, function in functions.items():
@@ -45,131 +45,154 @@ def require_positions(subject: Subject, n: int) -> None:
 
 
 def examine(subject: Subject, n: int, sequences: Tensor | None, everything: bool = True) -> tuple[dict[str, Any], list[Picture]]:
-    """Looks at a model.
+    """Return the numbers of a model in JSON's types, and its pictures.
 
     Args:
         subject: the model.
         n: tokens of a window, which the model takes.
-        sequences: (N, n), windows of text; None where no text is read.
-        everything: whether more than the functions of the offset is looked at.
-
-    Returns:
-        Numbers in JSON's types, and pictures.
+        sequences: (N, n), windows of text; None if no text is read.
+        everything: whether to return more than the functions of the offset.
 
     Raises:
         InputError: a checkpoint of the model's run cannot be read.
     """
     encoder = subject.encoder
     functions = functions_of_average_word(encoder, n)
-    reading = None if sequences is None else read(encoder, sequences, f"{subject.label} reads")
-    if reading is not None:
-        own_cls = has_own_cls(trace(encoder, sequences[:1]).layers[0])  # type: ignore[index]
-        functions |= offset_functions(reading.terms, own_cls)
-    numbers = {
+    numbers: dict[str, Any] = {
         "model": subject.label,
         "positions": encoder.positions.expression,
         "layers": encoder.config.layers,
         "heads": encoder.config.heads,
         "window": n,
-        "functions": {term: {name: None if (value := getattr(function, name)) is None else value.tolist()
-                             for name in ("values", "r_squared", "cls")} for term, function in functions.items()},
-        "r_squared": functions["bias"].r_squared.mean().item() if "bias" in functions else None,
         "vectors": None,
         "text": None,
         "run": {},
-    }  # fmt: skip
+    }
     pictures: list[Picture] = []
     if everything:
-        vectors, drawn = _vectors(subject, n)
-        numbers |= {"vectors": vectors, "run": along(subject, n)}
-        numbers["r_squared"] = numbers["r_squared"] if vectors is None else vectors["r_squared"]
+        numbers["vectors"], pictures = _vectors(subject, n)
+        numbers["run"] = r_squared_of_run(subject, n)
+    if sequences is not None:
+        means, hidden = _read(encoder, sequences, f"{subject.label} reads")
+        own_cls = has_own_cls(trace(encoder, sequences[:1]).layers[0])
+        functions |= offset_functions({term: matrix for term, matrix in means.items() if term in TERMS}, own_cls)
+        numbers["text"], drawn = _on_text(subject, sequences, means, hidden)
         pictures += drawn
-    if reading is not None:
-        text, drawn = _on_text(subject, sequences, reading)  # type: ignore[arg-type]
-        numbers["text"] = text
-        pictures += drawn
-    pictures += [
-        Picture(term, FUNCTIONS, _function_caption(subject.label, term, function), function_figure(term, function))
+    for term, function in functions.items():
+        caption = _function_caption(subject.label, term, function)
+        pictures.append(Picture(term, FUNCTIONS, caption, function_figure(term, function)))
+    numbers["functions"] = {
+        term: {name: None if value is None else value.tolist() for name, value in vars(function).items()}
         for term, function in functions.items()
-    ]
+    }
+    numbers["r_squared"] = numbers["vectors"]["r_squared"] if numbers["vectors"] else _mean_r_squared(functions)
     return numbers, pictures
 
 
-def along(subject: Subject, n: int) -> dict[str, float]:
-    """Returns R² along the checkpoints of a run by their number of updates: of P, or of the biases of models without vectors."""
-    found = {updates: _r_squared(encoder, n) for updates, encoder in follow(subject.run)}
-    return {str(updates): value for updates, value in sorted(found.items()) if value is not None}
+def r_squared_of_run(subject: Subject, n: int) -> dict[str, float]:
+    """Return R² along the checkpoints of a run by their number of updates: of P, or of the biases of models without vectors."""
+    values: dict[int, float | None] = {}
+    for path in subject.run:
+        checkpoint = Checkpoint(path)
+        encoder, updates = checkpoint.encoder(), checkpoint.updates or 0
+        vectors = position_vectors(encoder, encoder.positions.max_length or n)
+        if vectors is None:
+            values[updates] = _mean_r_squared(functions_of_average_word(encoder, n))
+        else:
+            values[updates] = r_squared(vectors @ vectors.mT).item()
+    return {str(updates): value for updates, value in sorted(values.items()) if value is not None}
 
 
-def _r_squared(encoder: Encoder, n: int) -> float | None:
-    added = position_vectors(encoder, encoder.positions.max_length or n)
-    if added is not None:
-        return r_squared(products(added)).item()
-    function = functions_of_average_word(encoder, n).get("bias")
-    return None if function is None else function.r_squared.mean().item()
+def _mean_r_squared(functions: dict[str, OffsetFunction]) -> float | None:
+    return functions["bias"].r_squared.mean().item() if "bias" in functions else None
+
+
+@torch.no_grad()
+def _read(encoder: Encoder, sequences: Tensor, label: str) -> tuple[dict[str, Tensor], list[Tensor]]:
+    """Return means over (N, n) sequences by name, and the hidden states, (N, n, D) each.
+
+    The means are those of ``attention``, (L, H, n, n), of :func:`.offsets.term_matrices`, and, where scores are a sum of them, of
+    :func:`.embeddings.correlations`, (1 or H, n, n) each. ``label`` is that of the progress bar.
+    """
+    means: dict[str, Tensor] = {}
+    hidden = []
+    for batch in tqdm(sequences.split(BATCH_SIZE), desc=label, unit="batch", leave=False):
+        seen = trace(encoder, batch, with_attentions=True)
+        hidden.append(seen.hidden)
+        matrices = {"attention": torch.stack([p.mean(0) for p in seen.attentions]), **term_matrices(seen.layers)}
+        if inseparable(seen.layers[0].terms) is None:
+            matrices |= {name: matrix.mean(0) for name, matrix in correlations(encoder, batch).items()}
+        for name, matrix in matrices.items():
+            means[name] = means.get(name, 0) + len(batch) / len(sequences) * matrix
+    return means, [torch.cat(states) for states in zip(*hidden, strict=True)]
 
 
 def _vectors(subject: Subject, n: int) -> tuple[dict[str, Any] | None, list[Picture]]:
     longest = subject.encoder.positions.max_length or n
-    added = subject.position_vectors(longest)
-    if added is None:
+    vectors, scores = subject.position_vectors(longest), positional_scores(subject.encoder, min(longest, MAX_SCORED))
+    if vectors is None or scores is None:
         return None, []
-    p, scores = products(added), positional_scores(subject.encoder, min(longest, MAX_SCORED))
-    assert scores is not None
-    r2, random, scores_r2 = r_squared(p).item(), of_random_vectors(*added.shape), r_squared(scores)
+    p = vectors @ vectors.mT
+    r2, random, scores_r2 = r_squared(p).item(), of_random_vectors(*vectors.shape), r_squared(scores)
     blocks = block_r_squared(p, max(1, longest // BLOCKS)).tolist()
     numbers = {
-        "positions": len(added),
+        "positions": len(vectors),
         "r_squared": r2,
         "r_squared_of_random_vectors": random,
         "r_squared_of_blocks": blocks,
-        "rank": asdict(rank(added)),
+        "rank": rank(vectors),
         "scores_r_squared": scores_r2.tolist(),
     }
-    label = subject.label
-    captions = (
-        f"{label}: P = E_P E_Pᵀ and the vectors' cosine similarities, position by position. Stripes along the diagonal mean that "
-        f"only the offset counts. R² of P is {r2:.3f}; that of as many random vectors would be {random:.3f}. "
-        f"R² of its blocks along the diagonal: {', '.join(f'{value:.3f}' for value in blocks)}.",
-        f"{label}: F̂_P of each head of the first layer, less the head's mean. R² is {_span(scores_r2)}.",
-        f"{label}: rows of each of those matrices, from the first quarter of the sequence to the last, centred on the diagonal. "
-        "Where they coincide, the head treats every place alike.",
+    of_products = (
+        f"{subject.label}: P = E_P E_Pᵀ and the vectors' cosine similarities, position by position. Stripes along the diagonal "
+        f"mean that only the offset counts. R² of P is {r2:.3f}; that of as many random vectors would be {random:.3f}. "
+        f"R² of its blocks along the diagonal: {', '.join(f'{value:.3f}' for value in blocks)}."
     )
-    figures = (products_figure(added), scores_figure(scores), rows_figure(scores))
-    names = (("products", VECTORS), ("scores", SCORES), ("rows", SCORES))
-    return numbers, [Picture(*each, caption, figure) for each, caption, figure in zip(names, captions, figures, strict=True)]
+    of_scores = f"{subject.label}: F̂_P of each head of the first layer, less the head's mean. R² is {_span(scores_r2)}."
+    of_rows = (
+        f"{subject.label}: rows of each of those matrices, from the first quarter of the sequence to the last, centred on the "
+        "diagonal. Where they coincide, the head treats all positions alike."
+    )
+    return numbers, [
+        Picture("products", VECTORS, of_products, products_figure(vectors)),
+        Picture("scores", SCORES, of_scores, scores_figure(scores)),
+        Picture("rows", SCORES, of_rows, rows_figure(scores)),
+    ]
 
 
-def _on_text(subject: Subject, sequences: Tensor, reading: Reading) -> tuple[dict[str, Any], list[Picture]]:
+def _on_text(
+    subject: Subject, sequences: Tensor, means: dict[str, Tensor], hidden: list[Tensor]
+) -> tuple[dict[str, Any], list[Picture]]:
     encoder = subject.encoder
     words = sequences[:, 1:-1].unique()
     words = words[torch.linspace(0, len(words) - 1, min(WORDS, len(words))).long()]
     ends = (int(sequences[0, 0]), int(sequences[0, -1]))
     identical = identical_words(encoder, words, ends, sequences.shape[1])
+    ranks = [rank(bias) for bias in means["bias"][0] if r_squared(bias) < 1 - EXACT] if "bias" in means else []
     numbers: dict[str, Any] = {
         "windows": len(sequences),
-        "kinds": [[kind_of(head) for head in layer] for layer in reading.attention],
-        "identical_words": {field.name: getattr(identical, field.name).tolist() for field in fields(identical)},
-        "linear_probes": asdict(linear_probes([state[:, 1:-1] for state in reading.hidden])),  # symbols tell the ends
+        "kinds": [[kind_of(head) for head in layer] for layer in means["attention"]],
+        "identical_words": {name: values.tolist() for name, values in identical.items()},
+        "linear_probes": linear_probes([state[:, 1:-1] for state in hidden]),  # the symbols would reveal the ends
         "swap_change": {str(distance): change for distance, change in swap_sensitivity(encoder, sequences).items()},
         "correlations": None,
         "no_correlations_because": inseparable(trace(encoder, sequences[:1]).layers[0].terms),
-        "bias_ranks": [asdict(rank(bias)) for bias in reading.terms[0].get("bias", ()) if r_squared(bias) < 1 - EXACT],
+        "bias_ranks": ranks,
     }
-    if (parts := reading.correlations) is None:
+    parts = {name: matrix for name, matrix in means.items() if name not in ("attention", *TERMS)}
+    if not parts:
         return numbers, []
-    matrices = {field.name.replace("_", " to "): getattr(parts, field.name) for field in fields(parts)}
-    spread = {name: matrix.std().item() for name, matrix in matrices.items()}
+    spread = {name: matrix.std().item() for name, matrix in parts.items()}
     numbers["correlations"] = {
-        name: {"standard_deviation": spread[name], "r_squared": r_squared(matrix).tolist()} for name, matrix in matrices.items()
+        name: {"standard_deviation": spread[name], "r_squared": r_squared(matrix).tolist()} for name, matrix in parts.items()
     }
     largest = max(spread, key=lambda name: spread[name])
     caption = (
-        f"{subject.label}: the scores of the first layer by what meets what, the mean over heads and {len(sequences)} windows of "
-        f"the text, each less its mean; they add up to the scores. {largest.capitalize()} varies most from pair to pair "
-        f"(standard deviation {spread[largest]:.2g})."
+        f"{subject.label}: the four parts of the first layer's scores, the mean over heads and {len(sequences)} windows of the "
+        f"text, each less its mean; they add up to the scores. {largest.capitalize()} varies most from pair to pair (standard "
+        f"deviation {spread[largest]:.2g})."
     )
-    if ranks := numbers["bias_ranks"]:
+    if ranks:
         full, most = (", ".join(str(rank[name]) for rank in ranks) for name in ("full", "most"))
         caption += f" The heads' biases have rank {full}; {most} dimensions hold 99% of them."
     return numbers, [Picture("correlations", WORDS_AND_POSITIONS, caption, correlations_figure(parts))]

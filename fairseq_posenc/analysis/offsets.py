@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 from ..attention.relative import dense, times_keys, times_queries
 from ..attention.transform import transform
 from ..transformer import Encoder
-from .embeddings import average_word, made_up
+from .embeddings import average_word, repeated_symbol
 from .toeplitz import diagonal_means, r_squared
 from .trace import Layer, trace
 
@@ -45,61 +46,62 @@ class OffsetFunction:
 
 
 @torch.no_grad()
-def term_matrices(layer: Layer) -> dict[str, Tensor]:
-    """Returns each kind of term that a layer has, by its name in :data:`TERMS`: (1 or H, n, n), the mean over the batch."""
+def term_matrices(layers: Sequence[Layer]) -> dict[str, Tensor]:
+    """Return each kind of term that layers have, by its name in :data:`TERMS`: (L, 1 or H, n, n), the mean over the batch."""
+    matrices = [_terms_of(layer) for layer in layers]
+    return {term: torch.stack([of_layer[term] for of_layer in matrices]) for term in matrices[0]}
+
+
+def _terms_of(layer: Layer) -> dict[str, Tensor]:
+    """(1 or H, n, n) by the kind of term."""
     terms, q, k = layer.terms, layer.queries, layer.keys
     scale = 1.0 if terms.combine == "multiply" else layer.scale
-    found: dict[str, list[Tensor]] = {
+    parts: dict[str, list[Tensor]] = {
         "bias": [] if layer.bias is None else [layer.bias],
         "gain": [math.prod(map(dense, terms.gains[1:]), start=dense(terms.gains[0]))[None]] if terms.gains else [],
         "query": [times_queries(q, table) for table in terms.query_tables],
         "key": [times_keys(k, table) for table in terms.key_tables],
         "value": [dense(replace(table, table=table.table.norm(dim=-1)))[None] for table in terms.value_tables],
     }
-    matrices = {term: sum(parts[1:], start=parts[0]) for term, parts in found.items() if parts}
-    return {term: ((matrix * scale).abs() if term in SIZES else matrix).mean(0) for term, matrix in matrices.items()}
+    sums = {term: sum(matrices[1:], start=matrices[0]) for term, matrices in parts.items() if matrices}
+    return {term: ((matrix * scale).abs() if term in SIZES else matrix).mean(0) for term, matrix in sums.items()}
 
 
 def has_own_cls(layer: Layer) -> bool:
-    """Returns whether [CLS], at position 0, has terms of its own."""
+    """Return whether [CLS], at position 0, has terms of its own."""
     terms = layer.terms
     tables = (*terms.vectors, *terms.value_tables, *terms.gains)
     return terms.cls_bias is not None or any(table.index.cls_rows is not None for table in tables)
 
 
-def layers_of_average_word(encoder: Encoder, n: int) -> list[Layer]:
-    """Returns the layers on a sequence of n average words."""
-    return trace(encoder, made_up(encoder, n), average_word(encoder).expand(1, n, -1)).layers
-
-
-def offset_functions(matrices: list[dict[str, Tensor]], own_cls: bool) -> dict[str, OffsetFunction]:
-    """Returns the functions of all layers.
+def offset_functions(matrices: Mapping[str, Tensor], own_cls: bool) -> dict[str, OffsetFunction]:
+    """Return each kind of term as a function of the offset.
 
     Args:
-        matrices: :func:`term_matrices` of each layer.
+        matrices: (L, 1 or H, n, n) by the kind of term.
         own_cls: whether [CLS] has terms of its own, which are not functions of the offset.
     """
-    found = {}
-    for term in matrices[0]:
-        stacked = torch.stack([layer[term] for layer in matrices])  # (L, 1 or H, n, n)
-        words = stacked[..., 1:, 1:] if own_cls else stacked
-        cls = torch.stack([stacked[..., 0, 1], stacked[..., 1, 0]], dim=-1) if own_cls else None
-        found[term] = OffsetFunction(diagonal_means(words), r_squared(words), cls)
-    return found
+    functions = {}
+    for term, matrix in matrices.items():
+        words = matrix[..., 1:, 1:] if own_cls else matrix
+        cls = torch.stack([matrix[..., 0, 1], matrix[..., 1, 0]], dim=-1) if own_cls else None
+        functions[term] = OffsetFunction(diagonal_means(words), r_squared(words), cls)
+    return functions
 
 
 def functions_of_average_word(encoder: Encoder, n: int) -> dict[str, OffsetFunction]:
-    """Returns the functions of the offset on n average words: those of the terms and, where position vectors, rotations or shifts
-    make the products q·k vary from pair to pair, that of these products."""
-    layers = layers_of_average_word(encoder, n)
-    matrices, content = [term_matrices(layer) for layer in layers], [_content(layer) for layer in layers]
-    if any(matrix.any() for matrix in content):
-        matrices = [{CONTENT: matrix, **terms} for terms, matrix in zip(matrices, content, strict=True)]
-    return offset_functions(matrices, has_own_cls(layers[0]))
+    """Return the functions of the offset on n average words.
+
+    They are those of the terms and, where position vectors, rotations or shifts make the products q·k vary from pair to pair,
+    that of these products.
+    """
+    layers = trace(encoder, repeated_symbol(encoder, n), average_word(encoder).expand(1, n, -1)).layers
+    matrices, content = term_matrices(layers), torch.stack([_content(layer) for layer in layers])
+    return offset_functions({CONTENT: content, **matrices} if content.any() else matrices, has_own_cls(layers[0]))
 
 
 def _content(layer: Layer) -> Tensor:
-    """(H, n, n): s q·k less its mean over all pairs; 0 where it varies by no more than float32's rounding, or is not there."""
+    """(H, n, n): s q·k less its mean over all pairs; 0 if it is absent or varies by no more than float32's rounding."""
     q, k = transform(layer.queries, layer.keys, layer.terms)
     scores = q @ k.mT
     scores = (scores - scores.mean((-2, -1), keepdim=True)).mean(0) * layer.scale
@@ -118,7 +120,7 @@ RULE = (
 
 
 def kind_of(attention: Tensor) -> str:
-    """Returns the kind of a head by its mean attention weights (n, n), as :data:`RULE` states it."""
+    """Return the kind of a head by its mean attention weights (n, n), according to :data:`RULE`."""
     n = attention.shape[-1]
     i = torch.arange(n, device=attention.device)
     offsets = i - i[:, None]

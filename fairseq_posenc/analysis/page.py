@@ -1,4 +1,4 @@
-"""One HTML page with everything on it, which opens offline, on a narrow and on a wide screen."""
+"""The report of ``analyze``: one HTML page that needs no other file, for narrow and wide screens."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import html
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from tabulate import tabulate
 
 from ..files import atomic_write
 from .examine import FUNCTIONS, HEADS, PROBES, SCORES, VECTORS, WORDS_AND_POSITIONS
@@ -19,7 +21,7 @@ SECTIONS = {
     WORDS_AND_POSITIONS: "A score is the sum of four correlations (Ke et al. 2021): of words with words, words with positions, "
     "positions with words, and positions with positions.",
     FUNCTIONS: "The positional terms of each layer as functions of the offset k from query to key.",
-    HEADS: "What heads look at on average.",
+    HEADS: "What heads attend to on average.",
     PROBES: "What attention and hidden states reveal about positions.",
 }
 """Names and introductions of the page's sections."""
@@ -41,8 +43,7 @@ figcaption { margin-bottom: .6rem; }
 .scroll { overflow-x: auto; }
 .scroll img { display: block; height: auto; max-width: 100%; background: #fff; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .92rem; }
-th, td { padding: .3rem .7rem; border-bottom: 1px solid var(--rule); text-align: right; white-space: nowrap; }
-th:first-child, td:first-child, .overview :nth-child(2) { text-align: left; }
+th, td { padding: .3rem .7rem; border-bottom: 1px solid var(--rule); white-space: nowrap; }
 th { font-weight: 600; }
 footer, .soft { color: var(--soft); font-size: .9rem; }
 @media (max-width: 48rem) { .scroll img { max-width: 44rem; } }
@@ -56,7 +57,7 @@ MEANING = (
     "R² is that of P = E_P E_Pᵀ, or of the additive biases of models without position vectors. The rank is that of the position "
     "vectors; in brackets, how many dimensions hold 99% of them. Locality, symmetry and invariance describe attention between "
     "identical words, averaged over all heads. Position R² and order are what a linear probe reads from the last hidden states. "
-    "Swap is how much those change when two neighbours are exchanged."
+    "Swap is how much these states change when two neighbours are exchanged."
 )
 TEMPLATE = """<!doctype html>
 <html lang="en">
@@ -79,32 +80,38 @@ figures/ or models/.</p></footer>
 
 
 def write(path: Path, models: Sequence[Mapping[str, Any]], pictures: Sequence[tuple[str, str, Path]]) -> None:
-    """Writes the page.
+    """Write the page.
 
     Args:
         path: the file.
         models: the numbers of :func:`.examine.examine`.
         pictures: of each, the section, the caption and the PNG file.
     """
-    parts = {name: [each for each in pictures if each[0] == name] for name in SECTIONS}
-    parts = {name: each for name, each in parts.items() if each}
-    text = TEMPLATE.format(
-        title=html.escape(", ".join(model["model"] for model in models)),
-        css=CSS,
-        overview=_overview(models),
-        links=" ".join(f'<a href="#{_anchor(name)}">{html.escape(name)}</a>' for name in parts),
-        sections="".join(_section(name, each) for name, each in parts.items()),
-    )
+    links, sections = "", ""
+    for name, introduction in SECTIONS.items():
+        anchor = name.lower().replace(" ", "-")
+        if figures := "".join(_figure(caption, file) for section, caption, file in pictures if section == name):
+            links += f'<a href="#{anchor}">{html.escape(name)}</a> '
+            sections += f'<h2 id="{anchor}">{html.escape(name)}</h2>\n<p>{html.escape(introduction)}</p>\n{figures}'
     with atomic_write(path) as stream:
-        stream.write(text)
+        title = html.escape(", ".join(model["model"] for model in models))
+        stream.write(TEMPLATE.format(title=title, css=CSS, overview=_overview(models), links=links, sections=sections))
+
+
+def _figure(caption: str, file: Path) -> str:
+    alt = html.escape(caption.partition(". ")[0])
+    data = base64.b64encode(file.read_bytes()).decode("ascii")
+    return (
+        f'<figure><figcaption>{html.escape(caption)}</figcaption><div class="scroll">'
+        f'<img alt="{alt}" src="data:image/png;base64,{data}"></div></figure>\n'
+    )
 
 
 def _overview(models: Sequence[Mapping[str, Any]]) -> str:
-    head = ["model", "positions", "R²", "rank (99%)", "locality", "symmetry", "invariance", "position R²", "order", "swap"]
+    head = ["model", "positions", "R²", "rank (99%)", *MEASURES, "position R²", "order", "swap"]
+    table = tabulate(map(_row, models), head, "html", disable_numparse=True, colalign=["left"] * 2 + ["right"] * 8)
     text = "" if all(model["text"] is not None for model in models) else f"<p>{NO_TEXT}</p>"
-    rows = "".join(_cells("td", _row(model)) for model in models)
-    table = f'<div class="scroll"><table class="overview">{_cells("th", head)}{rows}</table></div>'
-    return f'{table}\n<p class="soft">{MEANING}</p>{text}'
+    return f'<div class="scroll">{table}</div>\n<p class="soft">{MEANING}</p>{text}'
 
 
 def _row(model: Mapping[str, Any]) -> list[str]:
@@ -116,30 +123,5 @@ def _row(model: Mapping[str, Any]) -> list[str]:
         numbers += [text["linear_probes"]["position"][-1], text["linear_probes"]["order"][-1]]
         numbers += [next(iter(text["swap_change"].values()), None)]
     ranks = "–" if vectors is None else f"{vectors['rank']['full']} ({vectors['rank']['most']})"
-    return [model["model"], model["positions"], _number(model["r_squared"]), ranks, *map(_number, numbers)]
-
-
-def _cells(tag: str, texts: Sequence[str]) -> str:
-    return f"<tr>{''.join(f'<{tag}>{html.escape(text)}</{tag}>' for text in texts)}</tr>"
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
-
-
-def _section(name: str, pictures: Sequence[tuple[str, str, Path]]) -> str:
-    figures = "".join(_figure(caption, path) for _, caption, path in pictures)
-    return f'<h2 id="{_anchor(name)}">{html.escape(name)}</h2>\n<p>{html.escape(SECTIONS[name])}</p>\n{figures}'
-
-
-def _anchor(section: str) -> str:
-    return section.lower().replace(" ", "-")
-
-
-def _figure(caption: str, path: Path) -> str:
-    alt = html.escape(caption.partition(". ")[0])
-    data = base64.b64encode(path.read_bytes()).decode("ascii")
-    return (
-        f'<figure><figcaption>{html.escape(caption)}</figcaption><div class="scroll">'
-        f'<img alt="{alt}" src="data:image/png;base64,{data}"></div></figure>\n'
-    )
+    r2, *others = ("–" if value is None else f"{value:.3f}" for value in (model["r_squared"], *numbers))
+    return [model["model"], model["positions"], r2, ranks, *others]

@@ -1,10 +1,9 @@
-"""The models that are looked at, each as this package's encoder with its vocabulary."""
+"""The models that are analyzed, each as this package's encoder with its vocabulary."""
 
 from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,8 +17,6 @@ from ..vocabulary import DICTIONARY, Vocabulary
 from .embeddings import position_vectors
 
 MIN_LENGTH = 8  # tokens of a window
-LAST = ("checkpoint_best.pt", "checkpoint_last.pt")
-"""The checkpoints that represent a run, in order of preference."""
 CHECKPOINTS = "checkpoints"
 """fairseq's default --save-dir, which Hydra's runs have in their folders."""
 
@@ -45,16 +42,16 @@ class Subject:
     max_length: int | None = None
 
     def position_vectors(self, n: int) -> Tensor | None:
-        """Returns E_P, (n, E), without what is common to all positions; None where nothing is added to the word embeddings."""
-        added = position_vectors(self.encoder, n)
-        return added if added is None or self.common is None else added - self.common
+        """Return E_P, (n, E), without what is common to all positions; None if nothing is added to the word embeddings."""
+        vectors = position_vectors(self.encoder, n)
+        return vectors if vectors is None or self.common is None else vectors - self.common
 
     def fitting_length(self, length: int) -> int:
-        """Returns ``length``, or as many tokens as the model takes."""
+        """Return ``length``, or as many tokens as the model takes."""
         return min(limit for limit in (length, self.encoder.positions.max_length, self.max_length) if limit is not None)
 
-    def windows(self, text: str, n: int, most: int) -> Tensor:
-        """Returns (N, n) tokens: ``<s>``, n-2 tokens of running text and ``</s>``, at most so many, from all over the text.
+    def windows(self, text: str, n: int, count: int) -> Tensor:
+        """Return (N, n) tokens: ``<s>``, n-2 tokens of running text and ``</s>``, at most ``count``, from all over the text.
 
         Raises:
             InputError: the text has not enough tokens for two, or the model takes fewer than a window needs.
@@ -70,29 +67,27 @@ class Subject:
                 f"{2 * (n - 2)}: name a longer text, or a smaller --length"
             )
         dictionary = self.vocabulary.dictionary
-        chosen = ids[: number * (n - 2)].view(number, n - 2)[torch.linspace(0, number - 1, min(most, number)).long()]
+        chosen = ids[: number * (n - 2)].view(number, n - 2)[torch.linspace(0, number - 1, min(count, number)).long()]
         bos, eos = (torch.full((len(chosen), 1), symbol) for symbol in (dictionary.bos(), dictionary.eos()))
         return torch.cat([bos, chosen, eos], dim=1)
 
 
-def name_of(model: str) -> str:
-    """Returns the file, folder or name in ``LABEL=MODEL`` or ``MODEL``."""
-    return model.partition("=")[2] if "=" in model and not Path(model).exists() else model
+def split_label(model: str) -> tuple[str, str]:
+    """Return the label and the file, folder or name of ``LABEL=MODEL`` or ``MODEL``.
 
-
-def label_of(model: str) -> str:
-    """Returns the label in ``LABEL=MODEL``, or else the name of the model's folder or its own."""
-    name = name_of(model)
-    if name != model:
-        return model.removesuffix(f"={name}")
-    path = Path(name).absolute()
+    Without a label, a model is named after its folder or, if it is no checkpoint of a run, after itself.
+    """
+    if "=" in model and not Path(model).exists():
+        label, _, name = model.partition("=")
+        return label, name
+    path = Path(model).absolute()
     path = path.parent if path.name.startswith("checkpoint") and path.suffix == ".pt" else path
     path = path.parent if path.name == CHECKPOINTS else path
-    return path.name.removesuffix(".pt")
+    return path.name.removesuffix(".pt"), model
 
 
 def read(model: str, data_bin: Path | None, with_text: bool) -> Subject:
-    """Returns the model of ``MODEL`` or ``LABEL=MODEL``.
+    """Return the model of ``MODEL`` or ``LABEL=MODEL``.
 
     Args:
         model: a checkpoint, the folder of a training run, or the folder or name of a model of transformers.
@@ -100,9 +95,9 @@ def read(model: str, data_bin: Path | None, with_text: bool) -> Subject:
         with_text: whether it will read text, for which it needs a vocabulary.
 
     Raises:
-        InputError, OSError: there is no such model, its vocabulary does not fit, or its parameters are no numbers.
+        InputError, OSError: there is no such model, its vocabulary does not fit, or its parameters are not finite.
     """
-    subject = _read(model, data_bin, with_text)
+    subject = _read(*split_label(model), data_bin, with_text)
     for name, parameter in subject.encoder.named_parameters():
         if not parameter.isfinite().all():
             raise InputError(
@@ -112,37 +107,31 @@ def read(model: str, data_bin: Path | None, with_text: bool) -> Subject:
     return subject
 
 
-def _read(model: str, data_bin: Path | None, with_text: bool) -> Subject:
-    label, name = label_of(model), name_of(model)
+def _read(label: str, name: str, data_bin: Path | None, with_text: bool) -> Subject:
     path = Path(name)
-    run = checkpoints(path)
-    if run:
-        path = next((file for last in LAST for file in run if file.name == last), run[-1])
+    run = checkpoints_in(path)
+    if run:  # represented by its best checkpoint, or else its last
+        path = max(run, key=lambda file: (file.stem == "checkpoint_best", file.stem == "checkpoint_last", file))
     if path.is_file():
         checkpoint = Checkpoint(path, data_bin)
         return Subject(label, checkpoint.encoder(), checkpoint.vocabulary if with_text else None, run=tuple(run))
-    from ..huggingface.sources import read as read_source  # which few need, with its libraries
+    from ..huggingface.sources import read as read_source  # imports transformers
 
     source = read_source(name)
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        source.vocabulary.dictionary.save(str(folder / DICTIONARY))
-        for file, content in source.vocabulary.files.items():
-            (folder / file).write_bytes(content)
-        vocabulary = Vocabulary(folder) if with_text else None
-        return Subject(label, source.encoder(), vocabulary, source.token_type, max_length=source.max_length)
+    vocabulary = None
+    if with_text:
+        with tempfile.TemporaryDirectory() as folder:
+            source.vocabulary.dictionary.save(str(Path(folder, DICTIONARY)))
+            for file, content in source.vocabulary.files.items():
+                Path(folder, file).write_bytes(content)
+            vocabulary = Vocabulary(Path(folder))
+    return Subject(label, source.encoder(), vocabulary, source.token_type, max_length=source.max_length)
 
 
-def follow(run: tuple[Path, ...]) -> Iterator[tuple[int, Encoder]]:
-    """Each checkpoint of a run, with its number of updates."""
-    for path in run:
-        checkpoint = Checkpoint(path)
-        yield checkpoint.updates or 0, checkpoint.encoder()
-
-
-def checkpoints(folder: Path) -> list[Path]:
-    """Returns what fairseq's trainer has left in a run's folder: its --save-dir, or that with ``checkpoints`` in it."""
-    name = re.compile(r"checkpoint[\d_]*(_best|_last)?\.pt")
-    found = (sorted(path for path in place.glob("checkpoint*.pt") if name.fullmatch(path.name))
-             for place in (folder, folder / CHECKPOINTS))  # fmt: skip
-    return next(filter(None, found), [])
+def checkpoints_in(folder: Path) -> list[Path]:
+    """Return what fairseq's trainer has saved in a run's folder: its --save-dir, or that with ``checkpoints`` in it."""
+    pattern = re.compile(r"checkpoint[\d_]*(_best|_last)?\.pt")
+    for save_dir in (folder, folder / CHECKPOINTS):
+        if files := sorted(path for path in save_dir.glob("checkpoint*.pt") if pattern.fullmatch(path.name)):
+            return files
+    return []

@@ -11,9 +11,9 @@ CONSTANT = 1e-10
 
 
 def diagonal_means(matrix: Tensor) -> Tensor:
-    """(…, n, n) -> (…, 2n-1), float64: the mean of each diagonal, by the offset ``j - i`` from ``-(n-1)`` to ``n-1``.
+    """Return the mean of each diagonal, by the offset ``j - i`` from ``-(n-1)`` to ``n-1``: (…, n, n) -> (…, 2n-1), float64.
 
-    They are the entries of the Toeplitz matrix that is nearest in squares (eq. 6).
+    The means are the entries of the Toeplitz matrix that is nearest in squares (eq. 6).
     """
     n = matrix.shape[-1]
     sums = unskew(matrix.double()).sum(-2)
@@ -22,10 +22,10 @@ def diagonal_means(matrix: Tensor) -> Tensor:
 
 
 def r_squared(matrix: Tensor) -> Tensor:
-    """(…, n, n) -> (…), float64: the share of the variance that the nearest Toeplitz matrix explains, in O(n²).
+    """Return the share of the variance that the nearest Toeplitz matrix explains, in O(n²): (…, n, n) -> (…), float64.
 
-    ``R² = 1 - Σ (A - A_T)² / Σ (A - Ā)²`` (eq. 6-8), with A_T of :func:`diagonal_means` and Ā the mean over all n² entries. 1 for
-    a Toeplitz matrix, a constant one among them; 2/(n+1) is expected of independent noise (:func:`of_noise`).
+    ``R² = 1 - Σ (A - A_T)² / Σ (A - Ā)²`` (eq. 6-8), with A_T of :func:`diagonal_means` and Ā the mean over all n² entries. It is
+    1 for a Toeplitz matrix, which includes a constant one; 2/(n+1) is expected of independent noise (:func:`of_noise`).
     """
     matrix = matrix.double()
     residual = (matrix - toeplitz(diagonal_means(matrix), matrix.shape[-1])).square().sum((-2, -1))
@@ -35,7 +35,7 @@ def r_squared(matrix: Tensor) -> Tensor:
 
 
 def of_noise(n: int) -> float:
-    """The R² to be expected of an (n, n) matrix of independent normal noise.
+    """Return the expected R² of an (n, n) matrix of independent normal noise.
 
     ``RSS / σ²`` is χ² with ``n² - (2n-1)`` degrees of freedom, ``TSS / σ²`` with ``n² - 1``, and their ratio is beta-distributed
     with the mean ``(n-1)² / (n²-1)``, so that ``E[R²] = (2n-2) / (n²-1) = 2 / (n+1)``.
@@ -44,7 +44,7 @@ def of_noise(n: int) -> float:
 
 
 def of_random_vectors(n: int, width: int) -> float:
-    """The R² to be expected of ``P = E Eᵀ`` for n independent normal vectors, which is not that of noise: P has their lengths.
+    """Return the expected R² of ``P = E Eᵀ`` for n independent normal vectors, which differs from that of noise.
 
     With unit variance, the diagonal of P has the mean ``width`` and the variance ``2 width``, and the other entries 0 and
     ``width``. So ``E[RSS] = n(n-1) width`` and ``E[TSS] ≈ n(n+1) width + (n-1) width²``; R² is about ``width / (width + n)``.
@@ -53,6 +53,6 @@ def of_random_vectors(n: int, width: int) -> float:
 
 
 def block_r_squared(matrix: Tensor, size: int) -> Tensor:
-    """(…, n, n) -> (…, n // size): R² of each whole (size, size) block on the diagonal, from the upper left."""
+    """Return R² of each whole (size, size) block on the diagonal, from the upper left: (…, n, n) -> (…, n // size)."""
     blocks = matrix.unfold(-2, size, size).unfold(-2, size, size)  # (…, n // size, n // size, size, size)
     return r_squared(blocks.diagonal(dim1=-4, dim2=-3).movedim(-1, -3))

@@ -47,7 +47,7 @@ class Trace:
 def trace(
     encoder: Encoder, tokens: Tensor | None = None, embeddings: Tensor | None = None, with_attentions: bool = False
 ) -> Trace:
-    """Runs an encoder on sequences without padding.
+    """Run an encoder on sequences without padding.
 
     Args:
         encoder: for evaluation.

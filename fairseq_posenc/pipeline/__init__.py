@@ -263,7 +263,7 @@ def check_jobs(validate: Callable, sweeper: Sweeper, batch: Sequence[Sequence[st
 def plot_positions(begin_valid_epoch: Callable, trainer: Trainer, epoch: int) -> Any:
     """fairseq's start of a validation, before which ``--position-plots`` draws."""
     if getattr(trainer.cfg.model, "position_plots", False):
-        from ..analysis.training import plot_positions
+        from ..analysis.position_plots import plot_positions
 
         plot_positions(trainer)
     return begin_valid_epoch(trainer, epoch)

@@ -12,7 +12,7 @@ from finetuning.conftest import make_data_bin, sentences
 from omegaconf import OmegaConf
 
 from fairseq_posenc.analysis import examine
-from fairseq_posenc.analysis.scores import read_scores
+from fairseq_posenc.analysis.comparison import read_scores
 from fairseq_posenc.analysis.subjects import read
 from fairseq_posenc.analysis.toeplitz import r_squared
 from fairseq_posenc.cli import main
@@ -193,7 +193,7 @@ def test_input_that_cannot_be_used(save, text, tmp_path, capsys):
         ([tisa, "--text", text, "--data-bin", other], "another vocabulary"),
         ([tisa, "--scores", empty], "has no 'tisa'"),
         ([tmp_path / "broken.pt"], "broken: its positions.tisa.offset is not finite (NaN or infinity)"),
-        ([tisa, tisa], "two models are called tisa: give each a name of its own, LABEL=MODEL"),
+        ([tisa, tisa], "two models are called tisa"),
         ([tisa, "--length", 3], "--length 3: "),
         ([tisa, "--length", 10**9], "--length 1000000000"),
         ([tisa, tmp_path / "folder"], "cannot be read as a model of transformers"),

@@ -24,8 +24,8 @@ def test_locality_and_symmetry_by_hand():
 
 def test_without_positions_identical_words_get_the_same():
     found = identical_words(encoder_of("none", max_positions=N), torch.tensor([5, 9]), (0, 2), N)
-    assert found.symmetry.flatten().tolist() == pytest.approx([1] * 4)
-    assert found.invariance.flatten().tolist() == pytest.approx([1] * 4)
+    assert found["symmetry"].flatten().tolist() == pytest.approx([1] * 4)
+    assert found["invariance"].flatten().tolist() == pytest.approx([1] * 4)
 
 
 def test_translation_invariance_is_seen_where_it_is():
@@ -33,8 +33,8 @@ def test_translation_invariance_is_seen_where_it_is():
     words, ends = torch.tensor([5, 9]), (0, 2)
     relative = identical_words(encoder_of("t5", max_positions=N), words, ends, N)
     absolute = identical_words(encoder_of("absolute", max_positions=N), words, ends, N)
-    assert relative.invariance[0].min() > 0.8
-    assert absolute.invariance[0].max() < 0.5
+    assert relative["invariance"][0].min() > 0.8
+    assert absolute["invariance"][0].max() < 0.5
 
 
 def test_a_swap_changes_nothing_without_positions(sequences):
@@ -49,8 +49,8 @@ def test_linear_probes_read_what_is_there():
     noise = torch.randn(40, N, 4)
     told = torch.cat([noise, torch.arange(float(N)).expand(40, N)[..., None]], dim=-1)
     found = linear_probes([noise, told])
-    assert found.position[0] < 0.05
-    assert found.position[1] == pytest.approx(1, abs=1e-3)
-    assert found.error[1] < 0.1
-    assert abs(found.order[0] - 0.5) < 0.2
-    assert found.order[1] > 0.95
+    assert found["position"][0] < 0.05
+    assert found["position"][1] == pytest.approx(1, abs=1e-3)
+    assert found["error"][1] < 0.1
+    assert abs(found["order"][0] - 0.5) < 0.2
+    assert found["order"][1] > 0.95

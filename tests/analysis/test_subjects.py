@@ -35,7 +35,7 @@ def model(request, tmp_path):
 
 def test_a_model_of_transformers(model, tmp_path, capsys):
     subject = read(f"theirs={tmp_path}", None, with_text=True)
-    windows = subject.windows(TEXT, 12, most=3)
+    windows = subject.windows(TEXT, 12, count=3)
     assert windows.shape == (3, 12)
     assert windows[:, 0].tolist() == [0] * 3
     assert windows[:, -1].tolist() == [2] * 3
