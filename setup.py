@@ -61,6 +61,7 @@ EXTRAS = {
         "torchdiffeq",
         "ruff",
         "pre-commit",
+        "codespell[toml]",
         "safetensors",
         "scikit-learn",
         "scipy",

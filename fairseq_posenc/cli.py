@@ -32,6 +32,8 @@ INSTALLED_BY = {  # package -> what pip install is given
 
 
 class Command(NamedTuple):
+    """A command: the name of its module, and one line of help."""
+
     module: str
     help: str
 

@@ -24,8 +24,10 @@ DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def real(path: str | os.PathLike) -> Path:
-    """The file or folder that a name stands for, links followed; a link to itself stands for itself, where ``Path.resolve``
-    raises RuntimeError before Python 3.13."""
+    """Return the file or folder that a path names, after following links.
+
+    A link to itself is returned unchanged; ``Path.resolve`` raises RuntimeError for it before Python 3.13.
+    """
     return Path(os.path.realpath(path))
 
 

@@ -34,6 +34,7 @@ with open(sys.argv[2], encoding="utf-8", newline="\\n") as text, open(sys.argv[3
 
 
 def main() -> None:
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text", type=Path, help="plain or packed")
     parser.add_argument("--mb", type=int, default=40, help="of its beginning (default: %(default)s)")
@@ -78,10 +79,12 @@ def unpack(source: Path, text: Path, valid: Path, limit: int) -> float:
 
 
 def prepare(text: Path, valid: Path, out: Path, *options: object) -> list[str]:
+    """The command that prepares the text."""
     return ["fairseq-posenc", "prepare", str(text), "--valid", str(valid), "--out", str(out), *map(str, options)]
 
 
 def commands(text: Path, valid: Path, folder: Path, workers: int) -> dict[str, list[str]]:
+    """The commands to time, by name."""
     model, dictionary = folder / "vocabulary" / "sentencepiece.model", folder / "vocabulary" / "dict.txt"
     pieces = folder / "pieces"
     return {
@@ -93,6 +96,7 @@ def commands(text: Path, valid: Path, folder: Path, workers: int) -> dict[str, l
 
 
 def run(command: list[str]) -> float:
+    """The seconds that a command takes in one thread per process."""
     start = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     if done.returncode:
@@ -101,6 +105,7 @@ def run(command: list[str]) -> float:
 
 
 def report(speeds: dict[str, float], workers: int) -> None:
+    """Print MB per second, and how many times as fast each is as the slowest way."""
     theirs = 1 / (1 / speeds["sentencepiece"] + 1 / speeds["fairseq-preprocess"])
     rows = {
         "fairseq-posenc prepare": speeds["prepare"],

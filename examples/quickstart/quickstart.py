@@ -32,6 +32,7 @@ run: they need many more updates before word order makes a difference."""
 
 
 def main() -> None:
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text", nargs="*", metavar="TEXT", help="text to learn from (default: Python's documentation)")
     parser.add_argument("--out", type=Path, default=Path("quickstart"), metavar="DIR", help="default: %(default)s")

@@ -170,6 +170,7 @@ def report(results: dict[str, list[dict[str, Any]]]) -> str:
 
 
 def main() -> None:
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, metavar="DATA-BIN")
     parser.add_argument("--text", type=Path, required=True, help="the folder with the sentences that the data-bin was made of")

@@ -41,6 +41,7 @@ def updates(path: Path) -> int:
 
 
 def main() -> None:
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkpoints", type=Path, nargs="+")
     parser.add_argument("--last", type=int, default=None, help="only so many of those with the most updates")

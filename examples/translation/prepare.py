@@ -95,6 +95,7 @@ def prepare(text: Path, vocabulary: Path, source: str, target: str, out: Path, m
 
 
 def main() -> None:
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text", type=Path, metavar="TEXT")
     parser.add_argument("--vocabulary", type=Path, required=True, metavar="DIR")

@@ -30,6 +30,7 @@ TINY = {f"{side}_{name}": value for side in ("encoder", "decoder")
 
 
 def build(arch: str, symbols: int, device: torch.device, options: dict[str, Any]) -> Any:
+    """The model of an architecture."""
     words = dictionary_of(symbols)
     args = Namespace(share_all_embeddings=True, **options)
     ARCH_CONFIG_REGISTRY[arch](args)
@@ -38,6 +39,7 @@ def build(arch: str, symbols: int, device: torch.device, options: dict[str, Any]
 
 
 def loss(model: Any, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    """A number that depends on all scores of a batch."""
     scores, _ = model.train()(**batch)
     return scores.float().logsumexp(-1).mean()
 
@@ -56,6 +58,7 @@ def translate(model: Any, sentences: torch.Tensor, length: int, symbols: int) ->
 
 
 def seconds(run: Callable[[], None], device: torch.device) -> float:
+    """The time that a function takes on the device."""
     start = time.perf_counter()
     run()
     if device.type == "cuda":
@@ -74,6 +77,7 @@ def memory(model: Any, batch: dict[str, torch.Tensor], device: torch.device) -> 
 
 
 def main() -> None:
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", default="", choices=STOCK)
     parser.add_argument("--schemes", nargs="+", default=["sinusoidal", "shaw", "rope", "t5", "tisa"])

@@ -98,7 +98,7 @@ class _Problem:
         return np.concatenate([self._roots * self._centred(_function(theta, self.offsets) - values), self._ridge * theta[0]])
 
     def _jacobian(self, x: Array, values: Array) -> Array:
-        """(R + S, 3 S)"""
+        """(R + S, 3 S)."""
         a, log_b, c = self._bounded(x)[..., None]
         b, distances = np.exp(log_b), self.offsets - c
         kernels = np.exp(-b * distances**2)  # (S, R)

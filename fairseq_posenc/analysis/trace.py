@@ -24,7 +24,7 @@ class Layer:
 
     @property
     def scale(self) -> float:
-        """s = 1/sqrt(f·d)"""
+        """s = 1/sqrt(f·d)."""
         return float((self.terms.factor * self.queries.shape[-1]) ** -0.5)
 
     @property

@@ -19,6 +19,8 @@ NAME = "fused_adam"
 
 @dataclass
 class FusedAdamConfig(FairseqDataclass):
+    """Options of the optimizer."""
+
     adam_betas: Any = field(default=(0.9, 0.999), metadata={"help": "β1 and β2"})
     adam_eps: float = field(default=1e-8, metadata={"help": "ε, added to the root of the second moment"})
     weight_decay: float = field(default=0.0, metadata={"help": "λ, by which weights shrink apart from the gradient"})
@@ -41,7 +43,6 @@ class FusedAdam(FairseqOptimizer):
     are decided on the device. Once gradients were not finite, weights and moments stay as they were: see :attr:`failed`.
 
     Args:
-        cfg: the options.
         params: what to train, on one device, in float32 or bfloat16.
 
     Raises:

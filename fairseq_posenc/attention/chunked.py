@@ -74,8 +74,10 @@ class Chunked(Backend):
 
 
 def _with_matrix(terms: Terms, call: Call) -> Terms:
-    """Terms whose biases of low rank, where all sequences share them, are one matrix with the other biases: made once where
-    layers share it, it is added in less time than a wider product takes in every head of every sequence."""
+    """Terms in which biases of low rank that all sequences share have become one matrix with the other biases.
+
+    Adding the matrix, which is made once if layers share it, takes less time than a wider product in every head.
+    """
     products = [bias for bias in terms.biases if isinstance(bias, LowRank)]
     if not (products and terms.content and all(len(bias.left) == len(bias.right) == 1 for bias in products)):
         return terms
@@ -186,7 +188,7 @@ class _Chunk:
         self.table_scale = 1.0 if self.multiplies else setup.scale
 
     def scores(self) -> Tensor:
-        """e (G, Q, K)"""
+        """e (G, Q, K)."""
         x, y, z = self._products()
         e = x.mul_(y).mul_(z) if self.multiplies else x
         by_head, size = self._by_head(e), e.shape[1:]
@@ -245,7 +247,7 @@ class _Chunk:
         gradient += matrix_gradient(by_head, gradient)
 
     def _by_head(self, x: Tensor) -> Tensor:
-        """(G, …) -> (b, h, …), a view"""
+        """(G, …) -> (b, h, …), a view."""
         return x.unflatten(0, self.shape)
 
 

@@ -48,7 +48,7 @@ class Eager(Backend):
 
 
 def _scores(q: Tensor, k: Tensor, terms: Terms) -> Tensor:
-    """(B, H, Q, K): ``s · C(q·k, q·A, k·B)``"""
+    """(B, H, Q, K): ``s · C(q·k, q·A, k·B)``."""
     if terms.combine == "multiply" or not multiplies_half(q):  # a product's gradients have more than half precision can hold
         q, k = precise(q), precise(k)
     q, k = transform(q, k, terms)

@@ -58,6 +58,7 @@ COSTS = ("scheme", "positions", "the paper's complexity", "operations", "million
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's flags."""
     parser.add_argument("--tokens", type=int, default=512, metavar="n", help="of the sequence whose multiply-adds are counted "
                         "(default: %(default)s)")  # fmt: skip
     parser.add_argument("--markdown", action="store_true", help="as tables for a Markdown file")

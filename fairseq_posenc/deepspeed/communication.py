@@ -70,8 +70,10 @@ def require_one_device(on_cpu: bool) -> None:
 
 
 def without_inference_kernels() -> None:
-    """Keep DeepSpeed on a CPU from compiling what adds numbers in shared memory: half a minute and a C++ compiler on each host,
-    for inference only. Training adds by gloo."""
+    """Keep DeepSpeed on a CPU from compiling its communication through shared memory, which only inference uses.
+
+    It would take half a minute and a C++ compiler on each host. Training communicates by gloo.
+    """
     import deepspeed
 
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False

@@ -116,7 +116,7 @@ def _content(path: Path) -> _File:
 
 
 def _paragraphs(path: Path) -> Iterator[tuple[str, _Paragraph]]:
-    """(where it is, paragraph)"""
+    """(where it is, paragraph)."""
     content = _content(path)
     for i, article in enumerate(content["data"], 1):
         for number, paragraph in enumerate(article["paragraphs"], 1):

@@ -118,7 +118,7 @@ class SquadRuns(TaskRuns):
                 yield question.id, predict(question, context, cut, list(islice(scores, len(cut))), self.limits)
 
     def _score(self, questions: list[Question], predictions: dict[str, Prediction]) -> tuple[Scores, dict[str, Any]]:
-        """(the scores that runs are compared by, all figures of the official script and the threshold)"""
+        """(the scores that runs are compared by, all figures of the official script and the threshold)."""
         texts = {id_: prediction.text for id_, prediction in predictions.items()}
         if self.version == "1.1":
             scores = score_v1(questions, texts)
@@ -134,7 +134,7 @@ class SquadRuns(TaskRuns):
 
 @dataclass(frozen=True)
 class Window:
-    """``<s> question </s> </s> stretch of the context </s>``
+    """``<s> question </s> </s> stretch of the context </s>``.
 
     Attributes:
         tokens: (n,) int64.

@@ -110,8 +110,7 @@ def best_threshold(
 
 
 def applied_threshold(questions: Iterable[Question], predictions: Mapping[str, str], null_odds: Mapping[str, float]) -> float:
-    """The threshold that gives the best F1 of all: of equally good ones the lowest, which is below all odds where it is best
-    to answer nothing."""
+    """The lowest threshold that gives the best F1; it is below all odds if answering nothing is best."""
     gains = {q.id: _best(f1, q, predictions[q.id]) - (not any(map(normalise, q.answers))) for q in questions}
     by_odds = sorted(gains, key=null_odds.__getitem__)
     current, best, threshold = 0.0, 0.0, math.nextafter(null_odds[by_odds[0]], -math.inf)

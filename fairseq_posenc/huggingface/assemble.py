@@ -33,8 +33,9 @@ from __future__ import annotations
 
 
 def assemble(expression: str) -> str:
-    """The source of one module that defines the models of :mod:`.modeling` for this positional encoding, and needs PyTorch
-    and transformers only (and what a scheme itself imports).
+    """The source of one module that defines the models of :mod:`.modeling` for this positional encoding.
+
+    The module needs PyTorch and transformers only (and what a scheme itself imports).
 
     Raises:
         InputError: an unknown scheme, a composition without meaning, or a scheme whose code cannot be put into one module.

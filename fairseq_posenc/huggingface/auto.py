@@ -1,5 +1,4 @@
-"""Importing this module registers the project's models with transformers' Auto classes, so that an export loads without
-``trust_remote_code``."""
+"""Registers the project's models with transformers' Auto classes, which then load exports without ``trust_remote_code``."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ def _common_config(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def labels(checkpoint: Checkpoint) -> list[str]:
-    """The names of the classes: the checkpoint's, those of the data of fairseq's own task if it still exists, or LABEL_0, …"""
+    """The names of the classes: the checkpoint's, those of fairseq's own task if its data still exist, or LABEL_0 and so on."""
     outputs = checkpoint.head.outputs
     saved = checkpoint.task_state.get("labels")
     if isinstance(saved, list) and len(saved) == outputs and all(isinstance(label, str) for label in saved):

@@ -153,7 +153,7 @@ class LanguageModelHead(nn.Module):
         self.decoder = nn.Linear(width, config.vocab_size)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, n, D) -> (B, n, vocabulary)"""
+        """(B, n, D) -> (B, n, vocabulary)."""
         return self.decoder(self.layer_norm(self.activation(self.dense(x))))
 
 
@@ -198,7 +198,7 @@ class ClassificationHead(nn.Module):
         self.out_proj = nn.Linear(width, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, D) -> (B, classes)"""
+        """(B, D) -> (B, classes)."""
         x = F.dropout(x, self.p, self.training)
         x = F.dropout(self.activation(self.dense(x)), self.p, self.training)
         return self.out_proj(x)

@@ -174,10 +174,10 @@ def to_deberta(state: StateDict) -> tuple[StateDict, list[str]]:
 
 
 def from_transformers(state: StateDict, model_type: str, padding_idx: int) -> tuple[StateDict, list[str]]:
-    """A state dict of transformers' model (of type fairseq_posenc, deberta-v2 or one of :data:`BY_TYPE`) under fairseq's names,
-    and what was left out. Those of :data:`BY_TYPE` get ``absolute`` positions.
+    """A state dict of transformers' model under fairseq's names, and what was left out.
 
-    The vector of token type 0, which every token has here, goes into the position table.
+    The model is of the type fairseq_posenc, deberta-v2 or one of :data:`BY_TYPE`, which get ``absolute`` positions. The vector
+    of token type 0, which every token has here, goes into the position table.
     """
     if model_type == "fairseq_posenc":
         return rename(state, reverse(POSENC))
@@ -202,7 +202,7 @@ def from_transformers(state: StateDict, model_type: str, padding_idx: int) -> tu
 
 
 def name_head(state: StateDict, name: str) -> StateDict:
-    """``classification_heads.dense.…`` -> ``classification_heads.NAME.dense.…``"""
+    """``classification_heads.dense.…`` -> ``classification_heads.NAME.dense.…``."""
     return {re.sub(f"^{re.escape(CLASSIFICATION)}", f"{CLASSIFICATION}{name}.", key): value for key, value in state.items()}
 
 

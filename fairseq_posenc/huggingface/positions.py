@@ -86,11 +86,7 @@ def convert(
     if copied:
         remarks.append(f"begins as the source's absolute positions: {_listed(copied)}")
     elif ABSOLUTE in removed:
-        average = state[ABSOLUTE].mean(0)
-        tied = f"{LANGUAGE_MODEL}weight"
-        for name in (WORDS, tied) if torch.equal(state[WORDS], state.get(tied, state[WORDS])) else (WORDS,):
-            if name in state:
-                converted[name] = state[name] + average
+        converted |= _shifted_words(state, state[ABSOLUTE].mean(0))
         remarks.append("removed: absolute positions; their average is now part of every word embedding")
     if MASK_POSITIONS in state:
         shape = torch.Size((target.max_positions, target.dim))
@@ -108,6 +104,13 @@ def convert(
     converted = {**fresh, **converted}
     same = not removed and not new and not given and not copied and _effective(config) == _effective(target)
     return Converted(target, converted, remarks, same)
+
+
+def _shifted_words(state: StateDict, average: Tensor) -> StateDict:
+    """The word embeddings with a vector added to each, and the output projection if it shares them."""
+    tied = f"{LANGUAGE_MODEL}weight"
+    shares = torch.equal(state[WORDS], state.get(tied, state[WORDS]))
+    return {name: state[name] + average for name in ((WORDS, tied) if shares else (WORDS,)) if name in state}
 
 
 def _fit(table: Tensor, shape: torch.Size, name: str) -> Tensor:

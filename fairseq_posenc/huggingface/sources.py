@@ -1,8 +1,8 @@
-"""What can be imported: transformers' RoBERTa, BERT, ALBERT, DeBERTa v2 or v3 and ELECTRA's encoder, this project's exports, and
-fairseq's released RoBERTa.
+"""The models that can be imported.
 
-Each becomes a :class:`Source`: its parameters under the project's names, its vocabulary in fairseq's order, and the model itself
-as the reference.
+They are transformers' RoBERTa, BERT, ALBERT, DeBERTa v2 or v3 and ELECTRA's encoder, this project's exports, and fairseq's
+released RoBERTa. Each becomes a :class:`Source`: its parameters under the project's names, its vocabulary in fairseq's order,
+and the model itself as the reference.
 """
 
 from __future__ import annotations
@@ -216,8 +216,10 @@ def _read_transformers(name: str) -> Source:
 
 
 def _as_roberta(config: PretrainedConfig) -> tuple[PretrainedConfig, int | None]:
-    """Longformer (Beltagy et al. 2020) as the RoBERTa that it is on sequences of no more than half a window and one token, and
-    the length of these; any other configuration as it is."""
+    """A Longformer's configuration (Beltagy et al. 2020) as a RoBERTa's, and the maximum length; any other unchanged, and None.
+
+    On sequences of no more than half a window and one token, the two are the same function.
+    """
     if config.model_type != "longformer":
         return config, None
     windows = config.attention_window if isinstance(config.attention_window, list) else [config.attention_window]

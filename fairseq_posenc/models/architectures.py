@@ -82,8 +82,10 @@ def update_configs() -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Named:
-    """The options of a model under an architecture's name. Hydra copies what it looks up, and only then there are any: to make
-    them for hundreds of architectures would take a second of every start."""
+    """The options of a model under an architecture's name, made when Hydra copies them.
+
+    Making them for hundreds of architectures would add a second to every start.
+    """
 
     options: DictConfig
     name: str

@@ -95,6 +95,7 @@ def untrained(cfg: DictConfig, model: BaseFairseqModel, vocabulary: Mapping[str,
 
 
 def no_checkpoint(path: Path, fault: str) -> InputError:
+    """The error for a file that is not a checkpoint."""
     return InputError(
         f"{path} is not a checkpoint of fairseq's trainer: {fault}. Name a .pt file that fairseq-train has written."
     )
@@ -151,7 +152,7 @@ def explained(path: str | os.PathLike) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Head:
-    """Which of a model's heads. ``kind`` is how transformers' classes end: MaskedLM, SequenceClassification, …"""
+    """Which of a model's heads. ``kind`` is how transformers' classes end: MaskedLM, SequenceClassification and so on."""
 
     kind: str
     name: str | None = None  # a classification head's

@@ -43,7 +43,7 @@ class TokenDecoder(Decoder, FairseqIncrementalDecoder):
         incremental_state: dict[str, Any] | None = None,
         **_: Any,
     ) -> tuple[Tensor, dict[str, list[Tensor | None]]]:
-        """(B, n) -> (B, n, D)"""
+        """(B, n) -> (B, n, D)."""
         memory = padding = None
         if encoder_out is not None:
             memory, padding = encoder_out["encoder_out"][0].transpose(0, 1), encoder_out["encoder_padding_mask"][0]
@@ -51,7 +51,7 @@ class TokenDecoder(Decoder, FairseqIncrementalDecoder):
         return super().forward(prev_output_tokens, memory, padding, cache), {"attn": [None]}
 
     def output_layer(self, features: Tensor, **_: Any) -> Tensor:
-        """(B, n, D) -> (B, n, V)"""
+        """(B, n, D) -> (B, n, V)."""
         return self.output_projection(features)
 
     def reorder_incremental_state(self, incremental_state: dict[str, Any], new_order: Tensor) -> None:

@@ -20,7 +20,7 @@ class SpanHead(nn.Module):
         nn.init.zeros_(self.span.bias)
 
     def forward(self, features: Tensor, masked_tokens: Tensor | None = None) -> Tensor:
-        """(B, n, D) -> (B, n, 2)"""
+        """(B, n, D) -> (B, n, 2)."""
         return self.span(features)
 
     def upgrade_state_dict_named(self, state: StateDict, name: str) -> None:

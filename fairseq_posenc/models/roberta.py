@@ -136,8 +136,10 @@ class PosencRobertaModel(RobertaModel):
         return model
 
     def forward(self, src_tokens: Tensor, *args: Any, also_classify: str | None = None, **kwargs: Any) -> tuple[Tensor, dict]:
-        """As fairseq's. ``also_classify`` names a classification head whose scores, (B, classes), are returned as ``classes``
-        beside the language model's."""
+        """As fairseq's; ``also_classify`` names a classification head whose scores (B, classes) are returned, too.
+
+        They are in the dictionary that comes with the language model's scores, as ``classes``.
+        """
         x, extra = super().forward(src_tokens, *args, **kwargs)
         if also_classify is not None:
             extra["classes"] = self.classification_heads[also_classify](extra["features"])

@@ -13,8 +13,10 @@ from .base import Scheme, register
 
 
 def slopes(heads: int, device: torch.device | str | None = None, dtype: torch.dtype = torch.float64) -> Tensor:
-    """(H,) the authors': ``2^(-8h/H)`` for h = 1 … H where H is a power of two P; else those of the greatest P below
-    H, followed by every other slope of 2P, starting with its first. Made on the device, whose copy of a list would be waited for.
+    """(H,) the authors' slopes: ``2^(-8h/H)`` for h = 1 … H where H is a power of two.
+
+    For any other H they are the slopes of the greatest power of two P below H, followed by every other slope of 2P, starting
+    with its first. They are computed on the device, since copying a list to it would wait for it.
     """
     power = 2 ** math.floor(math.log2(heads))
     own = torch.arange(1, power + 1, dtype=dtype, device=device)

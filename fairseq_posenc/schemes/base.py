@@ -67,7 +67,7 @@ class Settings:
 
     @property
     def scale(self) -> float:
-        """s = 1/sqrt(f·d)"""
+        """s = 1/sqrt(f·d)."""
         return 1 / math.sqrt(self.factor * self.head_dim)
 
 
@@ -130,7 +130,7 @@ class Scheme(nn.Module):
         """
 
     def by_head(self, x: Tensor) -> Tensor:
-        """(…, N, D) -> (…, H, N, d)"""
+        """(…, N, D) -> (…, H, N, d)."""
         return x.unflatten(-1, (self.settings.heads, -1)).transpose(-2, -3)
 
     def parameter(self, *shape: int) -> nn.Parameter:

@@ -57,7 +57,7 @@ class Fire(Scheme):
         return [Terms(biases=(self._bias(layer, window),)) for layer in range(len(self.c))]
 
     def _bias(self, layer: int, window: Window) -> Tensor:
-        """(1, H, Q, K)"""
+        """(1, H, Q, K)."""
         positions = window.positions.to(precise(self.c).dtype)
         queries = positions[window.start :].split(QUERIES_AT_ONCE)
         # Recomputed in the backward pass, so that the network's activations never exist for all pairs.
@@ -65,7 +65,7 @@ class Fire(Scheme):
         return torch.cat(rows, dim=0).permute(2, 0, 1)[None]
 
     def _scores(self, layer: int, queries: Tensor, keys: Tensor) -> Tensor:
-        """(some queries), (K,) -> (some queries, K, H)"""
+        """(some queries), (K,) -> (some queries, K, H)."""
         i, j = queries[:, None], keys
         parameters = (self.c, self.threshold, self.weight1, self.bias1, self.weight2, self.bias2)
         c, threshold, weight1, bias1, weight2, bias2 = (precise(p)[layer] for p in parameters)

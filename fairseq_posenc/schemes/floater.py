@@ -56,7 +56,7 @@ class Floater(Scheme):
         nn.init.xavier_normal_(self.weight2, gain=0.1)
 
     def dynamics(self, time: float, p: Tensor) -> Tensor:
-        """h: a time, (layers, D) -> (layers, D)"""
+        """h: a time, (layers, D) -> (layers, D)."""
         weight1, time_weight, bias1, weight2, bias2 = map(
             precise, (self.weight1, self.time_weight, self.bias1, self.weight2, self.bias2)
         )
@@ -67,7 +67,7 @@ class Floater(Scheme):
         return [Terms(inputs=(layer[None].to(self.initial.dtype),)) for layer in p.unbind(1)]
 
     def _solve(self, n: int) -> Tensor:
-        """(n, layers, D)"""
+        """(n, layers, D)."""
         stride, initial = self.options.stride, precise(self.initial)
         if initial.is_meta:  # there are no values yet while a model is built to be loaded
             return initial.new_empty(n, *initial.shape)

@@ -25,11 +25,11 @@ EXTENSIONS: dict[str, dict[str, float | None]] = {
 
 @register
 class Rope(Scheme):
-    """``e_ij = s · (R_i q_i)·(R_j k_j)``, where R_p turns the t-th pair of features by ``p · θ_t``, ``θ_t = base^(-2t/d)``
-    (eq. 14, 15).
+    """``e_ij = s · (R_i q_i)·(R_j k_j)`` (eq. 14, 15).
 
-    Pairs are adjacent features as in the paper (``interleaved``), or t and t + d/2 as in GPT-NeoX and Llama (``half``):
-    the same model up to the order of rows of the projections. No parameters.
+    R_p turns the t-th pair of features by ``p · θ_t``, with ``θ_t = base^(-2t/d)``. Pairs are adjacent features as in the paper
+    (``interleaved``), or t and t + d/2 as in GPT-NeoX and Llama (``half``): the same model up to the order of rows of the
+    projections. No parameters.
 
     A model that was trained on L tokens meets angles beyond ``L · θ_t`` in longer sequences. ``--rope-type`` changes the
     angles for sequences of ``s · L`` tokens, where s is ``--rope-factor``; then a short training on such sequences helps:
@@ -128,13 +128,13 @@ class Rope(Scheme):
         return self.options.layout == "interleaved"
 
     def _cos_and_sin(self, positions: Tensor) -> Tensor:
-        """(n,) -> (n, 2, d)"""
+        """(n,) -> (n, 2, d)."""
         angles = positions[:, None] * self.frequencies()  # (n, d/2)
         angles = angles.repeat_interleave(2, dim=-1) if self._interleaved else angles.repeat(1, 2)
         return torch.stack([angles.cos(), angles.sin()], dim=1) * self.magnification
 
     def _kept(self) -> Tensor:
-        """(d/2,) γ_t"""
+        """(d/2,) γ_t."""
         first = max(math.floor(self._pair(self.options.beta_fast)), 0)
         last = min(math.ceil(self._pair(self.options.beta_slow)), self.settings.head_dim - 1)
         t = torch.arange(self.settings.head_dim // 2, device="cpu", dtype=torch.float64)

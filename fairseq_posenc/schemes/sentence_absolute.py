@@ -15,9 +15,11 @@ from .base import register
 
 
 def within_sentences(tokens: Tensor, positions: Tensor, separator: int, first: int) -> Tensor:
-    """(B, n) tokens and their positions in the document -> (B, n) positions from 0, restarting with every document and after
-    every separator, which ends its sentence: at ``first``, or at 0 where a document begins with the symbol that the row begins
-    with, ``<s>``."""
+    """(B, n) tokens and their positions in the document -> (B, n) positions in their sentences.
+
+    Positions restart with every document and after every separator, which ends its sentence: at ``first``, or at 0 where a
+    document begins with the symbol that the row begins with, ``<s>``.
+    """
     index = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
     begins = F.pad(tokens[:, :-1] == separator, (1, 0)) | (positions == 0)
     starts = torch.where(begins, index, 0).cummax(dim=1).values

@@ -104,7 +104,7 @@ class InputSynthesizer(Synthesizer):
         return min(index, len(self.weight1) - 1)
 
     def hidden(self, index: int, x: Tensor) -> Tensor:
-        """(B, Q, D) -> (B, H, Q, d)"""
+        """(B, Q, D) -> (B, H, Q, d)."""
         return F.relu(self.by_head(x) @ self.weight1[self.layer(index)] + self.bias1[self.layer(index)])
 
 

@@ -29,6 +29,8 @@ WIDTH = 8  # positions; what tensor cores take at once
 
 @dataclass
 class StaticMaskedLMConfig(MaskedLMConfig):
+    """Options of the task."""
+
     document_mask: bool = field(
         default=False,
         metadata={"help": "let tokens see those of their own document only, and count positions from its start; a document ends "

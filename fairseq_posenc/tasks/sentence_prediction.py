@@ -26,6 +26,8 @@ def order_by_length(sizes: np.ndarray, seed: int) -> list[np.ndarray]:
 
 @dataclass
 class SentencePredictionByLengthConfig(SentencePredictionConfig):
+    """Options of the task."""
+
     pack_examples: int = field(default=0, metadata={"help": HELP})
 
 

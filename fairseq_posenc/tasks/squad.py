@@ -44,6 +44,8 @@ from .sentence_prediction import order_by_length
 
 @dataclass
 class SquadConfig(FairseqDataclass):
+    """Options of the task."""
+
     data: str = field(default=MISSING, metadata={"help": "folder of the prepared questions"})
     max_positions: int = field(
         default=512, metadata={"help": "positions that the model learns where its scheme learns each (as in pretraining)"}

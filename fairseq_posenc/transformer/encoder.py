@@ -140,7 +140,7 @@ class Encoder(Stack):
         return x, weights
 
     def _mask_positions(self, position_ids: Tensor) -> Tensor:
-        """(B or 1, n, D)"""
+        """(B or 1, n, D)."""
         if position_ids.shape[1] > self.config.max_positions:
             raise FieldError(
                 f"a sequence of {position_ids.shape[1]} tokens is longer than the {self.config.max_positions} positions that "

@@ -39,7 +39,7 @@ class Attention(nn.Module):
         return self.attend(x, self.keys_and_values(x if memory is None else memory), attend)
 
     def keys_and_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, K, D) -> (B, H, K, d) each"""
+        """(B, K, D) -> (B, H, K, d) each."""
         return self._split(self.k_proj(memory)), self._split(self.v_proj(memory))
 
     def attend(self, x: Tensor, keys_and_values: tuple[Tensor, Tensor], attend: Attend) -> tuple[Tensor, Tensor | None]:
@@ -48,7 +48,7 @@ class Attention(nn.Module):
         return self.out_proj(z.transpose(1, 2).flatten(2)), p
 
     def _split(self, x: Tensor) -> Tensor:
-        """(B, n, D) -> (B, H, n, d)"""
+        """(B, n, D) -> (B, H, n, d)."""
         return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
 
@@ -77,7 +77,7 @@ class Layer(nn.Module):
         return self._after(x, z, self.self_attn_layer_norm), p
 
     def feed_forward(self, x: Tensor) -> Tensor:
-        """The second half: (B, n, D) -> (B, n, D)"""
+        """The second half: (B, n, D) -> (B, n, D)."""
         z = self.activation(self.fc1(self._before(x, self.final_layer_norm)))
         z = F.dropout(z, self.config.activation_dropout, self.training)
         return self._after(x, self.fc2(z), self.final_layer_norm)
@@ -124,7 +124,7 @@ class DecoderLayer(Layer):
         attend: Attend,
         cross_attend: Callable[[Attention, Tensor], Tensor] | None = None,
     ) -> Tensor:
-        """(B, n, D) -> (B, n, D)
+        """(B, n, D) -> (B, n, D).
 
         Args:
             x: the layer's input.
