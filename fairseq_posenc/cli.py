@@ -45,7 +45,7 @@ COMMANDS = {
     "bench": Command("fairseq_posenc.bench.command", "time attention and training of each scheme against stock RoBERTa"),
     "glue": Command("fairseq_posenc.finetuning.glue", "fine-tune a checkpoint on GLUE and score it"),
     "squad": Command("fairseq_posenc.finetuning.squad", "fine-tune a checkpoint on SQuAD 1.1 or 2.0 and score it"),
-    "report": Command("fairseq_posenc.finetuning.report", "results of several grids of fine-tuning side by side"),
+    "report": Command("fairseq_posenc.finetuning.grid_report", "results of several grids of fine-tuning side by side"),
     "export-hf": Command("fairseq_posenc.huggingface.export_command", "turn a checkpoint into a Hugging Face model"),
     "import-hf": Command("fairseq_posenc.huggingface.import_command", "turn RoBERTa or BERT into a checkpoint"),
     "init-tisa": Command("fairseq_posenc.analysis.init_tisa", "fit TISA to a pretrained model's positions"),

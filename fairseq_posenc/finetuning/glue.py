@@ -11,65 +11,71 @@ OUT gets results.json, results.md, and a folder per run with its result and log.
 
 from __future__ import annotations
 
-import argparse
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from dataclasses import dataclass
 from pathlib import Path
 
+from ..commands import add_flags, option, read_flags
 from .glue_data import AVERAGES, TASKS, GlueTask, columns_of, find
-from .settings import Settings, add_flags, resolve
+from .hyperparameters import Options, Settings, resolve
 
 AVAILABLE = "available"
 DEFAULTS = Settings()
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's flags."""
-    parser.add_argument("--data", required=True, type=Path, metavar="DIR", help="the folder that holds the tasks' folders")
-    parser.add_argument(
-        "--tasks", type=_tasks, default=list(TASKS.values()), metavar="TASK[,TASK…]", help="which of them (default: all nine), "
-        f"or '{AVAILABLE}': those whose files are there"
-    )  # fmt: skip
-    parser.add_argument("--max-length", type=int, metavar="N", help="tokens per sequence, the rest is cut off (default: those "
-                        "of a sample in pretraining, at most 512)")  # fmt: skip
-    parser.add_argument("--average", choices=AVERAGES, help="over nine columns of one metric each, as that paper takes it "
-                        "(default: over tasks, each the mean of its metrics)")  # fmt: skip
-    parser.add_argument("--predict", action="store_true",
-                        help="also label the test sets, and write the leaderboard's files to OUT/submission")  # fmt: skip
-    add_flags(parser, DEFAULTS)
-
-
-def main(args: argparse.Namespace) -> None:
-    """Run the command.
-
-    Raises:
-        InputError, OSError: what is wrong with a flag, a file or the checkpoint, and what to do.
-    """
-    from ..models.checkpoint import Checkpoint
-    from .glue_runs import GlueRuns, collect, measures
-    from .report import best_run
-    from .tuning import Options, fine_tune, opened
-
-    measures()  # fails now rather than after training if they are not installed
-    files = find(args.tasks, args.data, args.predict)
-    columns = columns_of(args.average, files)
-    pretrained = Checkpoint(args.checkpoint, args.data_bin)
-    options = Options.of(vars(args))
-    with opened(options, "glue", pretrained, [args.data / name for name in files]) as lock:
-        settings = {name: resolve(vars(args), name, TASKS, DEFAULTS) for name in files}
-        tasks = [
-            GlueRuns(TASKS[name], found, pretrained, settings[name], options, args.max_length) for name, found in files.items()
-        ]
-        results = fine_tune(tasks, options, lock, columns)
-        for name, found in files.items():
-            if found.tests and results:
-                collect(found.tests, best_run([result for result in results if result["task"] == name]), args.out)
-
-
-def _tasks(text: str) -> list[GlueTask] | None:
+def _tasks(text: str) -> tuple[GlueTask, ...] | None:
     if text.strip().lower() == AVAILABLE:
         return None
     by_name = {name.lower(): task for name, task in TASKS.items()}
     names = dict.fromkeys(name.strip().lower() for name in text.split(","))
     for name in names:
         if name not in by_name:
-            raise argparse.ArgumentTypeError(f"{name!r} is not a GLUE task; those are {', '.join(TASKS)}")
-    return [by_name[name] for name in names]
+            raise ArgumentTypeError(f"{name!r} is not a GLUE task; those are {', '.join(TASKS)}")
+    return tuple(by_name[name] for name in names)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GlueOptions(Options):
+    """The values of the flags."""
+
+    data: Path = option("the folder that holds the tasks' folders", metavar="DIR")
+    tasks: tuple[GlueTask, ...] | None = option(
+        f"which of them, or '{AVAILABLE}': those whose files are there (default: all nine)", tuple(TASKS.values()), parse=_tasks,
+        metavar="TASK[,TASK…]",
+    )  # fmt: skip
+    max_length: int | None = option(
+        "tokens per sequence, the rest is cut off (default: those of a sample in pretraining, at most 512)", None, metavar="N"
+    )
+    average: str | None = option(
+        "over nine columns of one metric each, as in that paper (default: over tasks, each the mean of its metrics)", None,
+        choices=tuple(AVERAGES),
+    )  # fmt: skip
+    predict: bool = option("also label the test sets, and write the leaderboard's files to OUT/submission", False)
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the command's flags."""
+    add_flags(parser, GlueOptions)
+    add_flags(parser, Settings, DEFAULTS)
+
+
+def main(args: Namespace) -> None:
+    """Run the command.
+
+    Raises:
+        InputError, OSError: what is wrong with a flag, a file or the checkpoint, and what to do.
+    """
+    from ..models.checkpoint import Checkpoint
+    from .glue_runs import GlueRuns, measures
+    from .tuning import fine_tune
+
+    measures()  # fails now rather than after training if they are not installed
+    options = read_flags(GlueOptions, args)
+    files = find(options.tasks, options.data, options.predict)
+    columns = columns_of(options.average, files)
+    pretrained = Checkpoint(options.checkpoint, options.data_bin)
+    tasks = [
+        GlueRuns(TASKS[name], of_task, pretrained, resolve(args, name, TASKS, DEFAULTS), options)
+        for name, of_task in files.items()
+    ]
+    fine_tune("glue", tasks, options, [options.data / name for name in files], columns)

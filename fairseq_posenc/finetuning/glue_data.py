@@ -94,7 +94,7 @@ AVERAGES = {
 
 
 def columns_of(average: str | None, tasks: Iterable[str]) -> dict[str, str] | None:
-    """The columns of an average; None if it is over tasks.
+    """Return the columns of an average; None if it is over tasks.
 
     Raises:
         InputError: some of them are not columns of these tasks.
@@ -125,7 +125,7 @@ class TaskFiles:
 
     @classmethod
     def of(cls, task: GlueTask, data: Path, predict: bool) -> TaskFiles:
-        """Those in the benchmark's folder; test sets only if they are to be labelled."""
+        """Return the files in the benchmark's folder; test sets only if they are to be labelled."""
         folder = data / task.name
         dev = {name: folder / file for name, file in task.dev.items()}
         tests = {name: folder / file for name, file in task.test.items()} if predict else {}
@@ -134,24 +134,20 @@ class TaskFiles:
 
 
 def find(tasks: Sequence[GlueTask] | None, data: Path, predict: bool) -> dict[str, TaskFiles]:
-    """The files of each task, by its name.
+    """Return the files of each task, by its name.
 
     Args:
-        tasks: which; None for those whose files exist, the others being named on stderr.
+        tasks: the tasks; None for those whose files exist, the others being named on stderr.
 
     Raises:
         FileNotFoundError: some are missing; names them all.
     """
     files = {task.name: TaskFiles.of(task, data, predict) for task in (TASKS.values() if tasks is None else tasks)}
-    missing = {
-        name: lacking
-        for name, each in files.items()
-        if (
-            lacking := [
-                str(p.relative_to(data)) for p in (each.train, *each.dev.values(), *each.tests.values()) if not p.is_file()
-            ]
-        )
-    }
+    missing: dict[str, list[str]] = {}
+    for name, of_task in files.items():
+        for path in (of_task.train, *of_task.dev.values(), *of_task.tests.values()):
+            if not path.is_file():
+                missing.setdefault(name, []).append(str(path.relative_to(data)))
     if len(missing) == len(files) or (missing and tasks is not None):
         advice = "None of the tasks is complete." if tasks is None else "'--tasks available' takes the tasks that are complete."
         raise FileNotFoundError(
@@ -160,7 +156,7 @@ def find(tasks: Sequence[GlueTask] | None, data: Path, predict: bool) -> dict[st
         )
     for name, paths in missing.items():
         print(f"{name} is left out, because --data lacks {', '.join(paths)}", file=sys.stderr)
-    return {name: each for name, each in files.items() if name not in missing}
+    return {name: of_task for name, of_task in files.items() if name not in missing}
 
 
 @dataclass(frozen=True)
@@ -177,7 +173,7 @@ class Example:
 
 
 def read(path: Path, task: GlueTask, labelled: bool = True, skip_bad: bool = False) -> Iterator[Example]:
-    """The rows of one file, in order.
+    """Give the rows of one file, in order.
 
     Args:
         path: a train, dev or test file of ``task``.

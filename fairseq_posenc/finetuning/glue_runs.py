@@ -6,8 +6,8 @@ import shutil
 import sys
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from functools import cache, cached_property
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,13 +22,15 @@ from ..ownership import own
 from ..runs.grid import Cell
 from ..runs.record import digests
 from ..vocabulary import Vocabulary
+from .fairseq_run import infer
 from .glue_data import SCALE, Example, GlueTask, TaskFiles, read
-from .training import infer
-from .tuning import Options, TaskRuns, max_length, write_items
+from .grid_report import best_run
+from .tuning import TaskRuns, max_length, write_items
 
 if TYPE_CHECKING:
     from ..models.checkpoint import Checkpoint
-    from .settings import Settings
+    from .glue import GlueOptions
+    from .hyperparameters import Settings
 
 HEAD = "sentence_classification_head"
 Measure = Callable[[np.ndarray, np.ndarray], float]
@@ -40,9 +42,8 @@ class GlueRuns(TaskRuns):
 
     Args:
         task: the task.
-        files: what it is made from.
+        files: its files.
         pretrained, settings, options: as of :class:`.TaskRuns`.
-        length: tokens per sequence; None: as in pretraining.
 
     Raises:
         InputError: the flags do not fit the checkpoint.
@@ -51,13 +52,13 @@ class GlueRuns(TaskRuns):
     scored = "checkpoint_best.pt"
 
     def __init__(
-        self, task: GlueTask, files: TaskFiles, pretrained: Checkpoint, settings: Settings, options: Options, length: int | None
+        self, task: GlueTask, files: TaskFiles, pretrained: Checkpoint, settings: Settings, options: GlueOptions
     ) -> None:
         super().__init__(task.name, pretrained, settings, options)
         self.task, self.files = task, files
-        self.length = max_length(length, pretrained, least=2 * len(task.columns) + 2)
+        self.length = max_length(options.max_length, pretrained, least=2 * len(task.columns) + 2)
         self.encoder = Encoder(pretrained.vocabulary, self.length)
-        self.outputs = [prediction_file(test) for test in files.tests]
+        self.outputs = [f"{test}.tsv" for test in files.tests]
 
     @property
     def arguments(self) -> list[str]:
@@ -80,44 +81,48 @@ class GlueRuns(TaskRuns):
         super().prepare()
 
     def write_data(self) -> int:
-        valid = next(iter(self.files.dev.values()))
-        counts = {"train": self.files.train, "valid": valid}
-        for split, path in counts.items():
-            counts[split] = write_split(
-                self.task, read(path, self.task, skip_bad=split == "train"), self.data, split, self.encoder
-            )
+        train = write_split(self.task, read(self.files.train, self.task, skip_bad=True), self.data, "train", self.encoder)
+        selecting = next(iter(self.files.dev.values()))
+        write_split(self.task, read(selecting, self.task), self.data, "valid", self.encoder)
         if self.encoder.cut:
             print(f"{self.name}: {self.encoder.cut} sequences cut to the length limit", file=sys.stderr)
-        return counts["train"]
+        return train
 
     def score(self, model: BaseFairseqModel, folder: Path) -> dict[str, Any]:
-        targets = {name: np.array([example.target for example in examples]) for name, (examples, _) in self._dev_sets.items()}
-        predicted = {name: self._predict(model, sequences) for name, (_, sequences) in self._dev_sets.items()}
+        outcome: dict[str, Any] = {"scores": {}, "majority": {}, "constant": []}
+        for name, path in self.files.dev.items():
+            examples = list(read(path, self.task))
+            targets, predictions = np.array([example.target for example in examples]), self._predict(model, examples)
+            frequent = 0.0 if self.task.regression else np.bincount(targets).argmax()
+            outcome["scores"][name] = score(self.task, targets, predictions)
+            outcome["majority"][name] = score(self.task, targets, np.full(len(targets), frequent))
+            if len(np.unique(predictions)) == 1:
+                outcome["constant"].append(name)
         for name, path in self.files.tests.items():
-            sequences = [self.encoder.sequence(example.texts) for example in read(path, self.task, labelled=False)]
-            write_predictions(self.task, self._predict(model, sequences), folder / prediction_file(name))
-        return {
-            "scores": {name: score(self.task, targets[name], predicted[name]) for name in targets},
-            "majority": {name: majority(self.task, targets[name]) for name in targets},
-            "constant": [name for name in targets if len(np.unique(predicted[name])) == 1],
-        }
+            predictions = self._predict(model, read(path, self.task, labelled=False))
+            write_predictions(self.task, predictions, folder / f"{name}.tsv")
+        return outcome
 
-    @cached_property
-    def _dev_sets(self) -> dict[str, tuple[list[Example], list[np.ndarray]]]:
-        """Each development set's examples and their sequences."""
-        sets = {name: list(read(path, self.task)) for name, path in self.files.dev.items()}
-        return {
-            name: (examples, [self.encoder.sequence(example.texts) for example in examples]) for name, examples in sets.items()
-        }
-
-    def _predict(self, model: BaseFairseqModel, sequences: list[np.ndarray]) -> np.ndarray:
+    def _predict(self, model: BaseFairseqModel, examples: Iterable[Example]) -> np.ndarray:
         """(N,): the classes, or the scores / 5."""
 
         def forward(tokens: Tensor) -> Tensor:
             return model(tokens, features_only=True, classification_head_name=HEAD)[0]
 
+        sequences = [self.encoder.sequence(example.texts) for example in examples]
         outputs = np.stack(infer(model, sequences, forward, self.encoder.vocabulary.dictionary.pad()))
         return outputs[:, 0] if self.task.regression else outputs.argmax(1)
+
+    def finish(self, results: Sequence[Mapping[str, Any]]) -> None:
+        """Copy the best run's predictions to the folder for submission; if every run diverged, report that there are none."""
+        best, out = best_run(results), self.options.out
+        for name in self.outputs:
+            target = out / "submission" / name
+            if best is None:
+                print(f"{target} is not written, because every run diverged", file=sys.stderr)
+            else:
+                target.parent.mkdir(exist_ok=True)
+                shutil.copyfile(Cell({key: best[key] for key in ("task", "lr", "seed")}, {}).folder(out) / name, own(target))
 
 
 class Encoder:
@@ -222,17 +227,6 @@ def score(task: GlueTask, targets: np.ndarray, predictions: np.ndarray) -> dict[
     return {name: 100 * float(measures()[name](targets, predictions)) for name in task.metrics}
 
 
-def majority(task: GlueTask, targets: np.ndarray) -> dict[str, float]:
-    """The metrics in per cent of the most frequent class, or of a constant, as the prediction for every example."""
-    most = 0.0 if task.regression else np.bincount(targets).argmax()
-    return score(task, targets, np.full(len(targets), most))
-
-
-def prediction_file(test: str) -> str:
-    """The name of the leaderboard's file for a test set."""
-    return f"{test}.tsv"
-
-
 def write_predictions(task: GlueTask, predictions: np.ndarray, path: Path) -> None:
     """Write classes (or scores / 5) as labels (or scores from 0 to 5), numbered from 0."""
     with atomic_write(path) as stream:
@@ -240,14 +234,3 @@ def write_predictions(task: GlueTask, predictions: np.ndarray, path: Path) -> No
         for index, prediction in enumerate(predictions.tolist()):
             label = f"{SCALE * min(max(prediction, 0.0), 1.0):.3f}" if task.regression else task.labels[prediction]
             stream.write(f"{index}\t{label}\n")
-
-
-def collect(tests: Iterable[str], run: Mapping[str, Any] | None, out: Path) -> None:
-    """Copy a run's predictions to the folder for submission; if there is no such run, report that there are none."""
-    for name in map(prediction_file, tests):
-        target = out / "submission" / name
-        if run is None:
-            print(f"{target} is not written, because every run diverged", file=sys.stderr)
-        else:
-            target.parent.mkdir(exist_ok=True)
-            shutil.copyfile(Cell({key: run[key] for key in ("task", "lr", "seed")}, {}).folder(out) / name, own(target))

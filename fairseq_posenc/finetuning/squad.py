@@ -9,59 +9,59 @@ results.md, and a folder per run with predictions.json, nbest.json, metrics.json
 
 from __future__ import annotations
 
-import argparse
-import math
+from argparse import ArgumentParser, Namespace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from ..errors import InputError, flag_of
-from .settings import Settings, add_flags, resolve
-from .squad_data import VERSIONS, find
+from ..commands import add_flags, option, read_flags
+from ..errors import InputError
+from .hyperparameters import Options, Settings, resolve
+from .squad_data import LENGTH, VERSIONS, find
 
-DEFAULTS = Settings(lrs=[1.5e-5], seeds=1, epochs=2, batch_size=48, weight_decay=0.01)
+DEFAULTS = Settings(lrs=(1.5e-5,), seeds=1, epochs=2, batch_size=48, weight_decay=0.01)
 """RoBERTa's (Liu et al. 2019, table 10)."""
 TASKS = tuple(f"SQuAD-{version}" for version in VERSIONS)
-LENGTH = 384
+window = partial(option, group="windows and answers", metavar="N")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+@dataclass(frozen=True, kw_only=True)
+class SquadOptions(Options):
+    """The values of the flags."""
+
+    data: Path = option("the folder of SQuAD's JSON files", metavar="DIR")
+    version: str = option("2.0 has questions without an answer", choices=VERSIONS)
+    max_length: int | None = window(f"tokens per window (default: as in a pretraining sample, at most {LENGTH})", None)
+    doc_stride: int = window("tokens from one window's part of the context to the next", 128, minimum=1)
+    max_question_length: int = window("tokens per question, the rest is cut off", 64, minimum=1)
+    max_answer_length: int = window("tokens per answer", 30, minimum=1)
+    n_best: int = window("answers per question in nbest.json", 20, minimum=1)
+    null_threshold: float | None = option(
+        "2.0: predict no answer if its score exceeds the best answer's by more than this (default: what gives the best F1 on the "
+        "development set)", None, group="windows and answers", metavar="T",
+    )  # fmt: skip
+
+
+def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command's flags."""
-    parser.add_argument("--data", required=True, type=Path, metavar="DIR", help="the folder of SQuAD's JSON files")
-    parser.add_argument("--version", required=True, choices=VERSIONS, help="2.0 has questions without an answer")
-    add = parser.add_argument_group("windows and answers").add_argument
-    add("--max-length", type=int, metavar="N", help=f"tokens per window (default: as in a pretraining sample, at most {LENGTH})")
-    add("--doc-stride", type=int, default=128, metavar="N",
-        help="tokens from one window's part of the context to the next (default: %(default)s)")  # fmt: skip
-    add("--max-question-length", type=int, default=64, metavar="N",
-        help="tokens per question, the rest is cut off (default: %(default)s)")  # fmt: skip
-    add("--max-answer-length", type=int, default=30, metavar="N", help="tokens per answer (default: %(default)s)")
-    add("--n-best", type=int, default=20, metavar="N", help="answers per question in nbest.json (default: %(default)s)")
-    add("--null-threshold", type=float, metavar="T", help="2.0: predict no answer if its score exceeds the best answer's by "
-        "more than this (default: what gives the best F1 on the development set)")  # fmt: skip
-    add_flags(parser, DEFAULTS)
+    add_flags(parser, SquadOptions)
+    add_flags(parser, Settings, DEFAULTS)
 
 
-def main(args: argparse.Namespace) -> None:
+def main(args: Namespace) -> None:
     """Run the command.
 
     Raises:
         InputError, OSError: what is wrong with a flag, a file or the checkpoint, and what to do.
     """
     from ..models.checkpoint import Checkpoint
-    from .squad_runs import Limits, SquadRuns
-    from .tuning import Options, fine_tune, max_length, opened
+    from .squad_runs import SquadRuns
+    from .tuning import fine_tune
 
-    for flag in ("n_best", "max_answer_length", "max_question_length", "doc_stride"):
-        if getattr(args, flag) < 1:
-            raise InputError(f"{flag_of(flag)} {getattr(args, flag)}: at least 1 is needed")
-    if args.null_threshold is not None and args.version == "1.1":
+    options = read_flags(SquadOptions, args)
+    if options.null_threshold is not None and options.version == "1.1":
         raise InputError("--null-threshold is for --version 2.0: in 1.1 every question has an answer")
-    if args.null_threshold is not None and not math.isfinite(args.null_threshold):
-        raise InputError(f"--null-threshold must be a finite number, got {args.null_threshold}")
-    pretrained = Checkpoint(args.checkpoint, args.data_bin)
-    options = Options.of(vars(args))
-    with opened(options, "squad", pretrained, [args.data / f"train-v{args.version}.json"]) as lock:
-        files = find(args.data, args.version)
-        settings = resolve(vars(args), f"SQuAD-{args.version}", TASKS, DEFAULTS)
-        length = max_length(args.max_length, pretrained, least=1, default=LENGTH)
-        limits = Limits(length, args.doc_stride, args.max_question_length, args.max_answer_length, args.n_best)
-        fine_tune([SquadRuns(args.version, files, limits, args.null_threshold, pretrained, settings, options)], options, lock)
+    files = find(options.data, options.version)
+    pretrained = Checkpoint(options.checkpoint, options.data_bin)
+    settings = resolve(args, f"SQuAD-{options.version}", TASKS, DEFAULTS)
+    fine_tune("squad", [SquadRuns(files, pretrained, settings, options)], options, files.values())

@@ -13,6 +13,8 @@ from typing_extensions import NotRequired, TypedDict
 from ..errors import InputError
 
 VERSIONS = ("1.1", "2.0")
+LENGTH = 384
+"""The default limit of tokens of a window."""
 
 
 class _Answer(TypedDict):

@@ -19,14 +19,15 @@ from ..files import atomic_write
 from ..ownership import own
 from ..runs.record import digests, write_json
 from ..vocabulary import Encoding, Vocabulary
-from .squad_data import Question, read
-from .squad_scores import Scores, applied_threshold, score_v1, score_v2
-from .training import infer
-from .tuning import Options, TaskRuns, write_items
+from .fairseq_run import infer
+from .squad_data import LENGTH, Question, read
+from .squad_scores import applied_threshold, score_v1, score_v2
+from .tuning import TaskRuns, max_length, write_items
 
 if TYPE_CHECKING:
     from ..models.checkpoint import Checkpoint
-    from .settings import Settings
+    from .hyperparameters import Settings
+    from .squad import SquadOptions
 
 QUESTIONS = 512  # predicted at a time
 CANDIDATES = 20  # best first and last tokens of a window, among which its answers are searched
@@ -62,20 +63,17 @@ class SquadRuns(TaskRuns):
     """SQuAD's runs.
 
     Args:
-        version: the data set's.
-        files: fairseq's names of the splits: SQuAD's files.
-        limits: how contexts are cut and answers searched.
-        null_threshold: of having no answer; None: the best one.
+        files: the files by fairseq's names of the splits.
         pretrained, settings, options: as of :class:`.TaskRuns`.
     """
 
-    def __init__(
-        self, version: str, files: dict[str, Path], limits: Limits, null_threshold: float | None,
-        pretrained: Checkpoint, settings: Settings, options: Options,
-    ) -> None:  # fmt: skip
-        super().__init__(f"SQuAD-{version}", pretrained, settings, options)
-        self.version, self.files, self.limits, self.null_threshold = version, files, limits, null_threshold
-        self.outputs = ["predictions.json", "nbest.json", "metrics.json", *(["null_odds.json"] if version == "2.0" else [])]
+    def __init__(self, files: dict[str, Path], pretrained: Checkpoint, settings: Settings, options: SquadOptions) -> None:
+        super().__init__(f"SQuAD-{options.version}", pretrained, settings, options)
+        self.version, self.files, self.null_threshold = options.version, files, options.null_threshold
+        length = max_length(options.max_length, pretrained, least=1, default=LENGTH)
+        self.limits = Limits(length, options.doc_stride, options.max_question_length, options.max_answer_length, options.n_best)
+        self.outputs = ["predictions.json", "nbest.json", "metrics.json"]
+        self.outputs += ["null_odds.json"] if self.version == "2.0" else []
 
     @property
     def arguments(self) -> list[str]:
@@ -85,18 +83,21 @@ class SquadRuns(TaskRuns):
         return {"data": digests(self.files), "windows": asdict(self.limits), "null_threshold": self.null_threshold}
 
     def write_data(self) -> int:
-        vocabulary, files = self.pretrained.vocabulary, self.files
-        counts = {
-            split: write_split(read(path, self.version), self.data, split, vocabulary, self.limits)
-            for split, path in files.items()
-        }
-        return counts["train"]
+        def write(split: str) -> int:
+            questions = read(self.files[split], self.version)
+            return write_split(questions, self.data, split, self.pretrained.vocabulary, self.limits)
+
+        examples = write("train")
+        write("valid")
+        return examples
 
     def score(self, model: BaseFairseqModel, folder: Path) -> dict[str, Any]:
         """Predict the development set into the run's folder, and score it."""
         questions = list(read(self.files["valid"], self.version))
         predictions = dict(self._predict(model, questions))
-        scores, details = self._score(questions, predictions)
+        details = self._details(questions, predictions)
+        names = ("exact", "f1", "HasAns_exact", "HasAns_f1", "NoAns_exact")
+        scores = {name: details[name] for name in names if name in details}
         answers = write_predictions(predictions, details["threshold"], folder)
         write_json(folder / "metrics.json", details)
         unanswered = score_v2(questions, dict.fromkeys(answers, "")) if self.version == "2.0" else {}
@@ -117,19 +118,14 @@ class SquadRuns(TaskRuns):
             for question, context, cut in block:
                 yield question.id, predict(question, context, cut, list(islice(scores, len(cut))), self.limits)
 
-    def _score(self, questions: list[Question], predictions: dict[str, Prediction]) -> tuple[Scores, dict[str, Any]]:
-        """(the scores that runs are compared by, all figures of the official script and the threshold)."""
+    def _details(self, questions: list[Question], predictions: dict[str, Prediction]) -> dict[str, Any]:
+        """All figures of the official script, and the threshold."""
         texts = {id_: prediction.text for id_, prediction in predictions.items()}
         if self.version == "1.1":
-            scores = score_v1(questions, texts)
-            return scores, {**scores, "threshold": None}
+            return {**score_v1(questions, texts), "threshold": None}
         odds = {id_: prediction.null_odds for id_, prediction in predictions.items()}
-        threshold = self.null_threshold
-        if threshold is None:
-            threshold = applied_threshold(questions, texts, odds)
-        details = score_v2(questions, texts, odds, threshold)
-        names = ("exact", "f1", "HasAns_exact", "HasAns_f1", "NoAns_exact")
-        return {name: details[name] for name in names if name in details}, {**details, "threshold": threshold}
+        threshold = applied_threshold(questions, texts, odds) if self.null_threshold is None else self.null_threshold
+        return {**score_v2(questions, texts, odds, threshold), "threshold": threshold}
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,47 +24,14 @@ from ..models.checkpoint import Checkpoint
 from ..ownership import own
 from ..runs.grid import DIVERGED, Cell, Diverged, Failures, Progress, finished, run_grid
 from ..runs.record import read_object, write_json
-from .report import differing, edited, notes, read_report, summarise, table
-from .settings import Settings
-from .training import configure, load, parse, train
+from .fairseq_run import configure, load, train
+from .grid_report import differing, edited, notes, read_report, summarise, table
+from .hyperparameters import Options, Settings
 
 CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt", "crash.pt")
 FIXED_OPTIONS = ("arch", "task", "criterion", "lr", "seed", "save_dir")
 """fairseq's options that the task and the grid decide."""
 PREPARED, FORMAT = "prepared.json", 1
-
-
-@dataclass(frozen=True)
-class Options:
-    """The flags that the commands share: see :func:`.settings.add_flags`. ``command`` is the whole command line."""
-
-    checkpoint: Path
-    out: Path
-    from_scratch: bool
-    keep_checkpoints: bool
-    baseline: Path | None
-    train_flags: str
-    jobs: int
-    cell: str | None
-    command: Sequence[str]
-
-    @classmethod
-    def of(cls, flags: Mapping[str, Any]) -> Options:
-        if flags["jobs"] < 1:
-            raise InputError(f"--jobs {flags['jobs']}: at least 1 is needed")
-        return cls(**{name: flags[name] for name in cls.__dataclass_fields__})
-
-
-@contextmanager
-def opened(options: Options, command: str, pretrained: Checkpoint, data: Iterable[Path]) -> Iterator[int | None]:
-    """Hold ``--out``, which no input may lie in; gives its lock. A process of ``--jobs`` works under the lock of its parent."""
-    inputs = [
-        ("--checkpoint", options.checkpoint),
-        ("--data-bin", pretrained.vocabulary.folder / "dict.txt"),
-        *(("--data", path) for path in data),
-    ]
-    with nullcontext() if options.cell else ownership.output(options.out, command, inputs) as lock:
-        yield lock
 
 
 def write_items(folder: Path, split: str, dictionary: Dictionary, items: Iterable[np.ndarray | list[int]]) -> None:
@@ -87,7 +52,7 @@ class TaskRuns(ABC):
 
     Args:
         name: of the task.
-        pretrained: what is fine-tuned.
+        pretrained: the checkpoint that is fine-tuned.
         settings: the grid and the hyperparameters.
         options: the command's flags.
 
@@ -121,6 +86,9 @@ class TaskRuns(ABC):
     def score(self, model: BaseFairseqModel, folder: Path) -> dict[str, Any]:
         """``scores`` of a model by evaluation set and metric, ``majority`` scores, and the sets with ``constant`` answers."""
 
+    def finish(self, results: Sequence[Mapping[str, Any]]) -> None:  # noqa: B027 - not every benchmark has more
+        """Write what depends on all results of the task, other than the report."""
+
     @cached_property
     def cells(self) -> list[Cell]:
         """One run per learning rate and seed. Two grids can be compared if all of their configuration but ``model`` is the same.
@@ -130,13 +98,12 @@ class TaskRuns(ABC):
         """
         self._check_train_flags()
         pretrained = self.pretrained
-        model = {
-            "checkpoint": None if self.options.from_scratch else pretrained.digest,
-            "arch": pretrained.arch,
-            "positions": pretrained.positions,
-        }
         configuration = {
-            "model": model,
+            "model": {
+                "checkpoint": None if self.options.from_scratch else pretrained.digest,
+                "arch": pretrained.arch,
+                "positions": pretrained.positions,
+            },
             "vocabulary": pretrained.vocabulary.digests(),
             **self.configuration(),
             "train_flags": self.options.train_flags,
@@ -163,57 +130,44 @@ class TaskRuns(ABC):
     def run(self, cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:
         """Train and score one cell."""
         examples = read_object(self.data / PREPARED, FORMAT)["examples"]
-        schedule = self.settings.arguments(cell.key["lr"], cell.key["seed"], examples)
-        start = [] if self.options.from_scratch else ["--finetune-from-model", str(self.options.checkpoint)]
-        train(self._configure(folder, [*schedule, *start]), progress)
+        train(self._fairseq_config(folder, cell.key["lr"], cell.key["seed"], examples), progress)
         progress("scoring")
         model = load(folder / self.scored)
         return self.score(model, folder)
 
-    def _model(self) -> DictConfig:
-        """The model's options, made anew each time, as building a model changes them."""
-        return self.pretrained.model_options(
+    def _fairseq_config(self, save_dir: Path, lr: float, seed: int, examples: int) -> DictConfig:
+        """fairseq's configuration; flags of the user override all others."""
+        model = self.pretrained.model_options(
             dropout=self.settings.dropout,
             pooler_dropout=0.0,
             attention_dropout=self.settings.attention_dropout,
             activation_dropout=0.0,
             encoder_layerdrop=0.0,
         )
-
-    @property
-    def _any_schedule(self) -> list[str]:
-        """For what does not depend on the schedule."""
-        return self.settings.arguments(lr=1e-5, seed=1, examples=1)
-
-    def _check_train_flags(self) -> None:
-        given = f"--train-flags {self.options.train_flags!r}"
-        model = self._model()
-        try:
-            flags = shlex.split(self.options.train_flags)
-            parse(self.pretrained.arch, self._complete(model, self.options.out, self._any_schedule))
-        except Exception as error:  # anything may come: fairseq evaluates some values as Python
-            raise InputError(f"{given}: fairseq-train does not take them: {error}") from None
-        for flag in (flag.partition("=")[0] for flag in flags if flag.startswith("--")):
-            if (name := flag.removeprefix("--").replace("-", "_")) in (*FIXED_OPTIONS, *model):
-                raise InputError(f"{given} sets {flag_of(name)}, which this command decides. Leave it out there.")
-
-    def _configure(self, save_dir: Path, arguments: list[str]) -> DictConfig:
-        model = self._model()
-        return configure(self.pretrained.arch, model, self._complete(model, save_dir, arguments))
-
-    def _complete(self, model: DictConfig, save_dir: Path, arguments: list[str]) -> list[str]:
-        """All of fairseq-train's flags, the user's last."""
-        return [
+        arguments = [
             *self.arguments,
             *("--save-dir", str(save_dir), "--no-epoch-checkpoints", "--max-positions", str(model.max_positions)),
             *("--log-format", "json", "--log-interval", "20", "--num-workers", "0"),
-            *arguments,
+            *self.settings.arguments(lr, seed, examples),
+            *([] if self.options.from_scratch else ["--finetune-from-model", str(self.options.checkpoint)]),
             *shlex.split(self.options.train_flags),
         ]
+        return configure(self.pretrained.arch, model, arguments)
+
+    def _check_train_flags(self) -> None:
+        given = f"--train-flags {self.options.train_flags!r}"
+        try:
+            config = self._fairseq_config(self.options.out, lr=1e-5, seed=1, examples=1)
+        except Exception as error:  # of any kind, as fairseq evaluates some values as Python
+            raise InputError(f"{given}: fairseq-train does not take them: {error}") from None
+        for flag in shlex.split(self.options.train_flags):
+            name = flag.partition("=")[0].removeprefix("--").replace("-", "_")
+            if flag.startswith("--") and name in (*FIXED_OPTIONS, *config.model):
+                raise InputError(f"{given} sets {flag_of(name)}, which this command decides. Leave it out there.")
 
 
-def max_length(asked: int | None, pretrained: Checkpoint, least: int, default: int = 512) -> int:
-    """Tokens per sequence: what was asked for, or the length of pretraining, but at most ``default``.
+def max_length(given: int | None, pretrained: Checkpoint, least: int, default: int = 512) -> int:
+    """Return the number of tokens per sequence: what is given, or the length of pretraining, but at most ``default``.
 
     The default is the same for every scheme, although some would take more, so that runs of two schemes are comparable.
 
@@ -221,10 +175,10 @@ def max_length(asked: int | None, pretrained: Checkpoint, least: int, default: i
         InputError: the model has fewer positions, or there is no room for text; the message names the flag.
     """
     longest = pretrained.max_length
-    length = min(default, pretrained.length) if asked is None else asked
+    length = min(default, pretrained.length) if given is None else given
     if length > longest:
         raise InputError(
-            f"--max-length {length}: {pretrained.path} learned {longest} positions and knows none beyond. Name a lower one, or "
+            f"--max-length {length}: {pretrained.path} learned {longest} positions and has none beyond. Name a lower one, or "
             "use a checkpoint with an inductive scheme, which takes any length."
         )
     if length < least:
@@ -233,47 +187,50 @@ def max_length(asked: int | None, pretrained: Checkpoint, least: int, default: i
 
 
 def fine_tune(
-    tasks: Sequence[TaskRuns], options: Options, lock: int | None, columns: Mapping[str, str] | None = None
-) -> list[dict[str, Any]]:
-    """Run what is not done yet, write the report into ``--out``, and print it. Bad input is refused before training.
+    command: str, tasks: Sequence[TaskRuns], options: Options, inputs: Iterable[Path], columns: Mapping[str, str] | None = None
+) -> None:
+    """Run what is not done yet, write the report into ``--out``, and print it. Bad input is rejected before training.
+
+    A process of ``--jobs`` runs its one cell under the lock that its parent holds.
 
     Args:
-        tasks: the benchmark's.
-        options: the command's flags.
-        lock: that of the output folder.
-        columns: those of the average: see :func:`.report.summarise`.
-
-    Returns:
-        The results, in the order of the cells.
+        command: the name of the command.
+        tasks: the benchmark's, all with the same options.
+        inputs: files and folders of the data set, which must not lie in ``--out``.
+        columns: those of the average: see :func:`.grid_report.summarise`.
 
     Raises:
         InputError, OSError: the baseline is not one, data cannot be read, or as :func:`.runs.grid.run_grid`.
     """
     if options.cell:
-        tasks = [task for task in tasks if options.cell.startswith(f"{task.name} ")]
-    task_of = {cell: task for task in tasks for cell in task.cells}
-    out = options.out
+        (task,) = (task for task in tasks if options.cell.startswith(f"{task.name} "))
+        cells = [cell for cell in task.cells if cell.name == options.cell]
+        run_grid(cells, options.out, task.run, keep_temporary=True)
+        return
+    vocabulary = tasks[0].pretrained.vocabulary.folder
+    read = [("--checkpoint", options.checkpoint), ("--data-bin", vocabulary / "dict.txt"), *(("--data", path) for path in inputs)]
+    with ownership.output(options.out, command, read) as lock:
+        _run_all(tasks, options, lock, columns)
 
-    def run(cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:
-        return task_of[cell].run(cell, folder, progress)
 
-    if options.cell:
-        return run_grid([cell for cell in task_of if cell.name == options.cell], out, run, keep_temporary=True)
+def _run_all(tasks: Sequence[TaskRuns], options: Options, lock: int, columns: Mapping[str, str] | None) -> None:
+    task_of, out = {cell: task for task in tasks for cell in task.cells}, options.out
     baseline = read_report(options.baseline) if options.baseline else None
     waiting = {task_of[cell] for cell in task_of if finished(cell, out) is None}
     for task in tasks:
         if task in waiting:
             task.prepare()
+    cells = [*task_of]
+    if options.jobs > 1:
+        command = [sys.executable, "-m", "fairseq_posenc.cli", *options.command, "--cell"]
+        cells = [Cell(c.key, c.configuration, [*command, c.name], c.needs, c.temporary) for c in cells]
+
+    def run(cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:
+        return _recorded(cell, out) if cell.command else task_of[cell].run(cell, folder, progress)
+
     failures = None
     try:
-        results = run_grid(
-            [_in_process(cell, options) for cell in task_of] if options.jobs > 1 else [*task_of],
-            out,
-            (lambda cell, folder, progress: _collect(cell, out)) if options.jobs > 1 else run,
-            keep_temporary=options.keep_checkpoints,
-            jobs=options.jobs,
-            lock=lock,
-        )
+        results = run_grid(cells, out, run, keep_temporary=options.keep_checkpoints, jobs=options.jobs, lock=lock)
     except Failures as error:
         failures, results = error, error.results
     if results:
@@ -282,7 +239,8 @@ def fine_tune(
         show(text)
     if failures:
         raise failures
-    return results
+    for task in tasks:
+        task.finish([result for result in results if result["task"] == task.name])
 
 
 def write_report(
@@ -302,14 +260,8 @@ def write_report(
     return "\n\n".join(lines)
 
 
-def _in_process(cell: Cell, options: Options) -> Cell:
-    """The cell as a command: that of the grid, for this cell alone."""
-    command = [sys.executable, "-m", "fairseq_posenc.cli", *options.command, "--cell", cell.name]
-    return Cell(cell.key, cell.configuration, command, cell.needs, cell.temporary)
-
-
-def _collect(cell: Cell, out: Path) -> dict[str, Any]:
-    """What the process of a cell has recorded."""
+def _recorded(cell: Cell, out: Path) -> dict[str, Any]:
+    """The result that the process of a cell has recorded."""
     result = finished(cell, out)
     if result is None:
         raise ChildProcessError(f"the process of {cell.name} has recorded no result")

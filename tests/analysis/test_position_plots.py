@@ -2,12 +2,13 @@
 
 import fairseq  # noqa: F401 - registers the plugin
 import pytest
+from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from finetuning.conftest import make_data_bin
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from fairseq_posenc.errors import InputError
-from fairseq_posenc.finetuning import training
+from fairseq_posenc.finetuning import fairseq_run
 from fairseq_posenc.pipeline.checks import model_is_complete
 
 FLAGS = """--task masked_lm --criterion masked_lm --tokens-per-sample 16 --encoder-embed-dim 8 --encoder-ffn-embed-dim 8
@@ -20,16 +21,20 @@ def data_bin(tmp_path_factory):
     return make_data_bin(tmp_path_factory.mktemp("vocabulary") / "a")
 
 
+def parsed(arch, flags):
+    return options.parse_args_and_arch(options.get_training_parser(), ["--arch", arch, *flags])
+
+
 def test_functions_and_vectors_are_drawn_at_each_validation(data_bin, tmp_path):
     flags = [str(data_bin), *FLAGS.split(), "--positions", "absolute+tisa", "--tensorboard-logdir", str(tmp_path / "board")]
-    cfg = convert_namespace_to_omegaconf(training.parse("roberta_posenc_tiny", flags))
-    training.train(cfg, lambda text, share=None: None)
+    cfg = convert_namespace_to_omegaconf(parsed("roberta_posenc_tiny", flags))
+    fairseq_run.train(cfg, lambda text, share=None: None)
     events = EventAccumulator(str(tmp_path / "board" / "positions")).Reload()
     assert sorted(events.Tags()["images"]) == ["bias", "content", "products"]
     assert sorted({event.step for event in events.Images("bias")}) == [1, 2]
 
 
 def test_they_need_a_place_to_go_to(data_bin):
-    cfg = convert_namespace_to_omegaconf(training.parse("roberta_tisa_tiny", [str(data_bin), *FLAGS.split()]))
+    cfg = convert_namespace_to_omegaconf(parsed("roberta_tisa_tiny", [str(data_bin), *FLAGS.split()]))
     with pytest.raises(InputError, match="--position-plots draws into TensorBoard: add --tensorboard-logdir"):
         model_is_complete(cfg)

@@ -13,7 +13,7 @@ from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 from fairseq_posenc.data import prepare
-from fairseq_posenc.finetuning import training
+from fairseq_posenc.finetuning import fairseq_run
 
 WORDS = (
     *("red", "green", "blue", "small", "large", "round", "flat", "wooden", "iron", "old", "new"),
@@ -94,7 +94,7 @@ def pretrain(data_bin, tmp_path_factory) -> Callable[..., Path]:
             saving = ["--save-dir", str(folder), "--no-epoch-checkpoints"]
             arguments = [*data, "--arch", arch, *sizes, *optimization, *saving, *flags]
             namespace = options.parse_args_and_arch(options.get_training_parser(), arguments)
-            training.train(convert_namespace_to_omegaconf(namespace), lambda text, share=None: None)
+            fairseq_run.train(convert_namespace_to_omegaconf(namespace), lambda text, share=None: None)
             made[(arch, *flags)] = folder / "checkpoint_last.pt"
         return made[(arch, *flags)]
 

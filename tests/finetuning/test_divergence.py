@@ -10,7 +10,7 @@ from fairseq.distributed import utils as distributed_utils
 from torch import nn
 from torch.multiprocessing import ProcessRaisedException
 
-from fairseq_posenc.finetuning.training import infer, train
+from fairseq_posenc.finetuning.fairseq_run import infer, train
 from fairseq_posenc.runs.grid import Diverged
 
 INCONSISTENT = "Fatal error: gradients are inconsistent between workers.\nrank   0 = {}\nrank   1 = {}\n"

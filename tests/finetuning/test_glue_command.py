@@ -168,7 +168,7 @@ def test_missing_tasks_are_all_named_before_any_is_prepared(data, checkpoint, tm
     assert "--tasks available" in message
     assert not (tmp_path / "out").exists()
     chosen = []
-    monkeypatch.setattr(tuning, "fine_tune", lambda tasks, *rest: chosen.extend(task.name for task in tasks))
+    monkeypatch.setattr(tuning, "fine_tune", lambda command, tasks, *rest: chosen.extend(task.name for task in tasks))
     assert glue(data, checkpoint, tmp_path / "out", "--tasks", "Available") == 0
     assert chosen == ["SST-2", "STS-B"]
     errors = capsys.readouterr().err

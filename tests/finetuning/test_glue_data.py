@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
+from fairseq_posenc.finetuning.fairseq_run import configure
 from fairseq_posenc.finetuning.glue_data import TASKS, read
 from fairseq_posenc.finetuning.glue_runs import Encoder, score, shares, write_predictions, write_split
-from fairseq_posenc.finetuning.training import configure
 from fairseq_posenc.ownership import claim
 from fairseq_posenc.vocabulary import Vocabulary
 

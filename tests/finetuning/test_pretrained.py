@@ -5,7 +5,7 @@ import torch
 from fairseq import tasks
 from torch import nn
 
-from fairseq_posenc.finetuning.training import configure
+from fairseq_posenc.finetuning.fairseq_run import configure
 from fairseq_posenc.finetuning.tuning import max_length
 from fairseq_posenc.models.checkpoint import Checkpoint
 from fairseq_posenc.models.heads import SpanHead

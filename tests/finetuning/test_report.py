@@ -9,7 +9,7 @@ import pytest
 from fairseq_posenc import ownership
 from fairseq_posenc.finetuning import tuning
 from fairseq_posenc.finetuning.glue_data import AVERAGES, TASKS, columns_of
-from fairseq_posenc.finetuning.report import best_run, compare, median_runs, read_report, summarise, table
+from fairseq_posenc.finetuning.grid_report import best_run, compare, median_runs, read_report, summarise, table
 
 CONFIGURATION = {"model": {"arch": "roberta_tisa"}, "epochs": 3}
 

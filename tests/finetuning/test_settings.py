@@ -1,26 +1,27 @@
 """Hyperparameters: flags before the YAML file's task, before the file, before the defaults."""
 
 import argparse
+import dataclasses
 from pathlib import Path
 
 import pytest
 
+from fairseq_posenc.finetuning.glue import DEFAULTS, add_arguments
 from fairseq_posenc.finetuning.glue_data import TASKS
-from fairseq_posenc.finetuning.settings import Settings, add_flags, resolve
+from fairseq_posenc.finetuning.hyperparameters import Settings, resolve
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SQUADS = ("SQuAD-1.1", "SQuAD-2.0")
-DEFAULTS = Settings(lrs=[2e-5, 3e-5])
 
 
 def resolved(tmp_path, yaml, *flags, task="RTE"):
     parser = argparse.ArgumentParser()
-    add_flags(parser, DEFAULTS)
-    arguments = ["--checkpoint", "c.pt", "--out", "out", *flags]
+    add_arguments(parser)
+    arguments = ["--data", "d", "--checkpoint", "c.pt", "--out", "out", *flags]
     if yaml is not None:
         (tmp_path / "h.yaml").write_text(yaml)
         arguments += ["--config", str(tmp_path / "h.yaml")]
-    return resolve(vars(parser.parse_args(arguments)), task, (*TASKS, *SQUADS), DEFAULTS)
+    return resolve(parser.parse_args(arguments), task, (*TASKS, *SQUADS), DEFAULTS)
 
 
 def test_precedence(tmp_path):
@@ -28,29 +29,26 @@ def test_precedence(tmp_path):
     settings = resolved(tmp_path, yaml, "--batch-size", "8")
     assert (settings.epochs, settings.batch_size, settings.warmup) == (3, 8, DEFAULTS.warmup)
     assert (settings.lrs, settings.seeds) == ([1e-4], 2)
-    assert resolved(tmp_path, None, "--lrs", "1e-3,2e-3") == DEFAULTS.model_copy(update={"lrs": [1e-3, 2e-3]})
+    assert resolved(tmp_path, None, "--lrs", "1e-3,2e-3") == dataclasses.replace(DEFAULTS, lrs=(1e-3, 2e-3))
 
 
 @pytest.mark.parametrize(
     ("yaml", "flags", "message"),
     [
-        ("epoch: 3", [], r"h\.yaml.*--epoch: "),
-        ("tasks: {MRPC: {lr: 1}}", [], r"settings of MRPC .*--lr: "),
+        ("epoch: 3", [], r"settings of RTE .*h\.yaml.*'epoch'"),
+        ("tasks: {RTE: {lr: 1}}", [], r"settings of RTE .*'lr'"),
         ("3: 4", [], r"h\.yaml"),
-        ("epochs: many", [], "--epochs: .*valid integer, got 'many'"),
-        ("epochs: 0", [], "--epochs: .*greater than or equal to 1, got 0"),
-        ("epochs: [3]", [], r"--epochs: .*got \[3\]"),
-        ("dropout: 1.5", [], "--dropout: "),
-        ("dropout: .nan", [], "--dropout: .*got nan"),
-        ("weight_decay: .inf", [], "--weight-decay: .*finite"),
-        (f"weight_decay: {10**400}", [], "--weight-decay: "),
-        ("lrs: [0]", [], "--lrs: .*greater than 0"),
-        ("lrs: [.nan]", [], "--lrs: "),
-        ("lrs: []", [], "--lrs: .*at least 1"),
-        ("lrs: [[1]]", [], "--lrs: "),
-        (f"lrs: [{10**400}]", [], "--lrs: "),
-        ("lrs: '12'", [], "--lrs: .*valid list"),
-        ("seeds: true", [], "--seeds: "),
+        ("epochs: many", [], "--epochs .*'many'"),
+        ("epochs: 0", [], "--epochs .*at least 1"),
+        ("epochs: [3]", [], r"--epochs .*\[3\]"),
+        ("dropout: 1.5", [], "--dropout "),
+        ("dropout: .nan", [], "--dropout .*nan"),
+        ("weight_decay: .inf", [], "--weight-decay .*finite"),
+        ("lrs: [-1]", [], "--lrs .*at least 0"),
+        ("lrs: [.nan]", [], "--lrs "),
+        ("lrs: [[1]]", [], "--lrs "),
+        ("lrs: '12'", [], "--lrs .*list"),
+        ("seeds: true", [], "--seeds "),
         ("tasks: {RTF: {epochs: 3}}", [], r"names 'RTF', which is not a task"),
         ("tasks: {RTE: 3}", [], "must map names"),
         ("tasks: [RTE]", [], "must map names"),
@@ -58,9 +56,9 @@ def test_precedence(tmp_path):
         ("x: &a [1]\ny: *b", [], "is not YAML"),
         ("[" * 5000, [], "is not YAML"),
         ("epochs: " + "1" * 5000, [], r"h\.yaml is not YAML"),
-        (None, ["--lrs", "nan"], "--lrs: .*got nan"),
-        (None, ["--epochs", "-1"], "--epochs: "),
-        (None, ["--seeds", "100000"], "--seeds: .*1000"),
+        (None, ["--lrs", "nan"], "--lrs .*nan"),
+        (None, ["--epochs", "-1"], "--epochs "),
+        (None, ["--seeds", "100000"], "--seeds .*1000"),
     ],
 )
 def test_bad_values_are_named(tmp_path, yaml, flags, message):
@@ -79,7 +77,7 @@ def test_schedule_counts_the_last_small_batch():
 def test_a_list_of_numbers_is_asked_for(tmp_path, capsys):
     with pytest.raises(SystemExit):
         resolved(tmp_path, None, "--lrs", "1e-5;2e-5")
-    assert "argument --lrs: '1e-5;2e-5' is not a list of numbers such as 1e-5,2e-5" in capsys.readouterr().err
+    assert "argument --lrs: '1e-5;2e-5'" in capsys.readouterr().err
 
 
 def test_numbers_without_a_point(tmp_path):

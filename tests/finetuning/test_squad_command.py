@@ -87,7 +87,7 @@ def test_flags_that_make_no_sense(checkpoint, tmp_path, capsys):
     (tmp_path / "squad.yaml").write_text("tasks: {SQuAD2.0: {epochs: 3}}")
     for flags, message in [
         (["--null-threshold", "1"], "--null-threshold is for --version 2.0"),
-        (["--n-best", "0"], "--n-best 0: at least 1"),
+        (["--n-best", "0"], "--n-best must be at least 1"),
         (["--max-length", "70"], "--max-length 70"),
         (["--config", str(tmp_path / "squad.yaml")], "names 'SQuAD2.0', which is not a task"),
         ([], "--max-length 32 leaves no room"),
@@ -111,7 +111,7 @@ def test_the_data_set_is_not_removed(checkpoint, tmp_path, capsys, monkeypatch):
 
 def test_null_thresholds_are_numbers(checkpoint, tmp_path, capsys):
     assert squad(tmp_path, "2.0", checkpoint, tmp_path / "out", "--null-threshold", "nan") == 2
-    assert "--null-threshold must be a finite number, got nan" in capsys.readouterr().err
+    assert "--null-threshold must be a number" in capsys.readouterr().err
     assert squad(tmp_path, "2.0", checkpoint, tmp_path / "out", *WINDOWS) == 2
     assert "train-v2.0.json and" in capsys.readouterr().err
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import sys
@@ -28,11 +27,14 @@ from ..runs.grid import DIVERGENCE, LOG, Diverged, Progress
 MAX_TOKENS = 8192  # of a batch of inference, padding included
 
 
-def parse(arch: str, arguments: Sequence[str]) -> argparse.Namespace:
-    """The options that ``fairseq-train ARGUMENTS --arch ARCH`` runs with; flags are without a shell's quoting.
+def configure(arch: str, model: DictConfig, arguments: Sequence[str]) -> DictConfig:
+    """Return the configuration of ``fairseq-train ARGUMENTS --arch ARCH``, but with a model's complete options.
+
+    Args:
+        arguments: flags without a shell's quoting.
 
     Raises:
-        InputError: fairseq-train does not take the flags; names them.
+        InputError: fairseq-train rejects the flags; names them.
     """
 
     def refuse(message: str) -> NoReturn:
@@ -40,12 +42,7 @@ def parse(arch: str, arguments: Sequence[str]) -> argparse.Namespace:
 
     parser = options.get_training_parser()
     parser.error = refuse  # rather than print all of fairseq's flags and exit
-    return options.parse_args_and_arch(parser, ["--arch", arch, *arguments])
-
-
-def configure(arch: str, model: DictConfig, arguments: Sequence[str]) -> DictConfig:
-    """fairseq's configuration for :func:`parse`'s flags and a model's complete options, in place of the architecture's."""
-    cfg = convert_namespace_to_omegaconf(parse(arch, arguments))
+    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, ["--arch", arch, *arguments]))
     with open_dict(cfg):
         cfg.model = model
     return cfg
@@ -74,22 +71,15 @@ def train(cfg: DictConfig, progress: Progress) -> None:
 
 
 def load(checkpoint: Path) -> BaseFairseqModel:
-    """A model that :func:`train` has saved, for inference.
+    """Return a model that :func:`train` has saved, for inference.
 
     Raises:
         InputError, OSError: the file is damaged, or names a model that is not built from a file.
     """
-    with _quiet():
-        return Checkpoint(checkpoint).model
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep what fairseq logs, warnings excepted, from the terminal, where a progress bar is."""
     before = logging.root.manager.disable
-    logging.disable(logging.INFO)
+    logging.disable(logging.INFO)  # which would go through the progress bar
     try:
-        yield
+        return Checkpoint(checkpoint).model
     finally:
         logging.disable(before)
 

@@ -38,8 +38,8 @@ FORMAT = 1
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's flags."""
-    parser.add_argument("results", nargs="+", type=_labelled, metavar="[LABEL=]OUT", help="the --out of a grid, or its "
-                        "results.json; the default label is the folder's name")  # fmt: skip
+    text = "the --out of a grid, or its results.json; the default label is the folder's name"
+    parser.add_argument("results", nargs="+", type=_labelled, metavar="[LABEL=]OUT", help=text)
 
 
 def main(args: argparse.Namespace) -> None:
@@ -55,9 +55,9 @@ def main(args: argparse.Namespace) -> None:
     first, *others = reports
     with edited(", ".join(str(path) for _, path in args.results)):
         found = {label: differing(reports[first], reports[label]) for label in others}
-        notes = [f"{label} differs from {first}: {text}." for label, text in found.items() if text]
-        text = "\n\n".join([side_by_side(reports), *notes])
-    show(text)
+        lines = [f"{label} differs from {first}: {text}." for label, text in found.items() if text]
+        lines = [side_by_side(reports), *lines]
+    show("\n\n".join(lines))
 
 
 def overall(result: Mapping[str, Any]) -> float:
@@ -98,21 +98,16 @@ def summarise(results: Sequence[Mapping[str, Any]], columns: Mapping[str, str] |
     return {"format": FORMAT, "versions": versions, "tasks": tasks, "average": average}
 
 
-def _mean(parts: Sequence[Mapping[str, Any] | None], name: str) -> float | None:
-    values = [part and part[name] for part in parts]
+def _mean(parts: Sequence[Mapping[str, Any] | None], protocol: str) -> float | None:
+    values = [part and part[protocol] for part in parts]
     return None if None in values else statistics.fmean(values)
 
 
 def _task(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     kept = ("lr", "seed", "status", "scores", "constant", "reason", "seconds")
-    first = runs[0]["configuration"]
-    settings = {name: value for name, value in first.items() if name != "model"}
-    settings |= {"lrs": list(by("lr", runs)), "seeds": list(by("seed", runs))}
-    task = {
-        "model": first["model"],
-        "settings": settings,
-        "runs": [{key: run[key] for key in kept if key in run} for run in runs],
-    }
+    settings = {**runs[0]["configuration"], "lrs": list(by("lr", runs)), "seeds": list(by("seed", runs))}
+    model = settings.pop("model")
+    task = {"model": model, "settings": settings, "runs": [{key: run[key] for key in kept if key in run} for run in runs]}
     best, chosen = best_run(runs), median_runs(runs)
     if best is None:
         return {**task, "best": None, "lr": None, "overall": {"best": None, "median": None}, "scores": []}
@@ -130,13 +125,8 @@ def _task(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         for metric, score in metrics.items()
     ]
     median = spread([overall(run) for run in finished], diverged)["median"]
-    return {
-        **task,
-        "best": {"lr": best["lr"], "seed": best["seed"]},
-        "lr": chosen[0]["lr"],
-        "overall": {"best": overall(best), "median": median},
-        "scores": rows,
-    }
+    task |= {"best": {"lr": best["lr"], "seed": best["seed"]}, "lr": chosen[0]["lr"]}
+    return {**task, "overall": {"best": overall(best), "median": median}, "scores": rows}
 
 
 def read_report(path: Path) -> Report:
@@ -164,36 +154,31 @@ def differing(baseline: Report, report: Report) -> str:
 
 
 def notes(report: Report) -> list[str]:
-    """A sentence for each task with runs that diverged, or whose models predict a single class."""
-    found = []
+    """Return a sentence for each task with runs that diverged, or whose models predict a single class."""
+    sentences = []
     for name, task in report["tasks"].items():
         runs = task["runs"]
-        tried, diverged = (Counter(run["lr"] for run in some) for some in (runs, _diverged(runs)))
-        if diverged:
+        tried = Counter(run["lr"] for run in runs)
+        if diverged := Counter(run["lr"] for run in runs if run["status"] == DIVERGED):
             where = ", ".join(f"{count} of {tried[lr]} at the learning rate {lr:g}" for lr, count in diverged.items())
-            found.append(f"{name}: {diverged.total()} of {len(runs)} runs diverged ({where}).")
+            sentences.append(f"{name}: {diverged.total()} of {len(runs)} runs diverged ({where}).")
         if constant := sum(bool(run.get("constant")) for run in runs):
-            found.append(f"{name}: {constant} of {len(runs)} runs predict a single class.")
-    return found
+            sentences.append(f"{name}: {constant} of {len(runs)} runs predict a single class.")
+    return sentences
 
 
 def table(report: Report, baseline: Report | None = None) -> str:
-    """The report as a Markdown table, whose columns are aligned for the terminal."""
-    header = ["task", "metric", "majority", "best", "lr", "median", "mean", "std", "min", "max", "runs"]
-    rows, names = [], ("mean", "std", "min", "max")
+    """Return the report as a Markdown table, whose columns are aligned for the terminal."""
+    header = ["task", "metric", "majority", "best", "lr", "median", "mean", "std", "min", "max", "runs", "Δ", "Δ%"]
+    rows = []
     for name, task in report["tasks"].items():
         if not task["scores"]:
             rows.append([name, "", "–", "diverged", *["–"] * 6, _count(task["runs"]), *_change(None, None)])
+        runs = _count([run for run in task["runs"] if run["lr"] == task["lr"]])
         for row in task["scores"]:
             median = "diverged" if row["median"] is None else _number(row["median"])
-            scores = [
-                _number(row["majority"]),
-                _number(row["best"]),
-                f"{task['lr']:g}",
-                median,
-                *(_number(row[n]) for n in names),
-            ]
-            runs = _count([run for run in task["runs"] if run["lr"] == task["lr"]])
+            scores = [_number(row["majority"]), _number(row["best"]), f"{task['lr']:g}", median]
+            scores += [_number(row[figure]) for figure in ("mean", "std", "min", "max")]
             rows.append([row["set"], row["metric"], *scores, runs, *_change(row["median"], _median(baseline, name, row))])
     if len(report["tasks"]) > 1:
         average = report["average"]
@@ -202,12 +187,15 @@ def table(report: Report, baseline: Report | None = None) -> str:
         over = f"{len(average['columns'])} columns" if average["columns"] else ""
         change = _change(average["median"], baseline["average"]["median"] if same else None)
         rows.append(["average", over, "", _number(average["best"]), "", _number(average["median"]), *[""] * 5, *change])
-    header += ["Δ", "Δ%"]
-    return _markdown(header, rows) if baseline else _markdown(header[:-2], [row[:-2] for row in rows])
+    shown = len(header) if baseline else len(header) - 2
+    return _markdown(header[:shown], [row[:shown] for row in rows])
 
 
 def side_by_side(reports: Mapping[str, Report]) -> str:
-    """The medians of several grids by their labels, as a Markdown table. Δ and Δ% are those of the best one against the first."""
+    """Return the medians of several grids by their labels, as a Markdown table.
+
+    Δ and Δ% are those of the best one against the first.
+    """
     rows = []
     for name, task in next(iter(reports.values()))["tasks"].items():
         for row in task["scores"]:
@@ -223,9 +211,9 @@ def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _median(report: Report | None, task: str, row: Mapping[str, Any]) -> float | None:
-    """Of the score that ``row`` is of; None if there is none."""
+    """The median of a row's score in another report; None if it has none."""
     rows = report["tasks"][task]["scores"] if report and task in report["tasks"] else []
-    return next((each["median"] for each in rows if (each["set"], each["metric"]) == (row["set"], row["metric"])), None)
+    return next((other["median"] for other in rows if all(other[key] == row[key] for key in ("set", "metric"))), None)
 
 
 def compare(score: float, baseline: float) -> tuple[float, float]:
@@ -243,12 +231,9 @@ def _change(score: float | None, baseline: float | None) -> list[str]:
     return ["–" if math.isnan(value) else f"{value:+.2f}" for value in compare(score, baseline)]
 
 
-def _diverged(runs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    return [run for run in runs if run["status"] == DIVERGED]
-
-
 def _count(runs: Sequence[Mapping[str, Any]]) -> str:
-    marks = {"diverged": len(_diverged(runs)), "of one class": sum(bool(run.get("constant")) for run in runs)}
+    diverged = sum(run["status"] == DIVERGED for run in runs)
+    marks = {"diverged": diverged, "of one class": sum(bool(run.get("constant")) for run in runs)}
     words = ", ".join(f"{count} {mark}" for mark, count in marks.items() if count)
     return f"{len(runs)} ({words})" if words else str(len(runs))
 

@@ -1,0 +1,133 @@
+"""The flags that both commands share, and the hyperparameters: defaults, overridden by a YAML file, overridden by flags."""
+
+from __future__ import annotations
+
+import re
+from argparse import SUPPRESS, Namespace
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ..commands import check_options, option
+from ..errors import InputError
+
+setting = partial(option, group="settings")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The grid and the hyperparameters of one task; the defaults are RoBERTa's for GLUE (Liu et al. 2019, table 10)."""
+
+    lrs: tuple[float, ...] = setting("learning rates to try", (2e-5, 3e-5, 4e-5), minimum=0.0, metavar="LR[,LR…]")
+    seeds: int = setting("number of seeds per learning rate: 1 … N", 5, minimum=1, maximum=1000, metavar="N")
+    epochs: int = setting("passes over the training set", 10, minimum=1, metavar="N")
+    batch_size: int = setting("examples in a batch, over all devices", 32, minimum=1, metavar="N")
+    warmup: float = setting(
+        "share of the updates in which the learning rate rises; then it falls", 0.06, minimum=0.0, maximum=1.0, metavar="X"
+    )
+    weight_decay: float = setting("decoupled weight decay", 0.1, minimum=0.0, metavar="X")
+    dropout: float = setting("dropout probability", 0.1, minimum=0.0, maximum=1.0, metavar="X")
+    attention_dropout: float = setting("dropout probability of attention weights", 0.1, minimum=0.0, maximum=1.0, metavar="X")
+    adam_beta2: float = setting("decay of Adam's second moments", 0.98, minimum=0.0, maximum=1.0, metavar="X")
+    adam_eps: float = setting("Adam's epsilon", 1e-6, minimum=0.0, metavar="X")
+    clip_norm: float = setting("greatest norm of the gradient; 0 means no limit", 0.0, minimum=0.0, metavar="X")
+
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        """All but the grid, by name."""
+        return {name: value for name, value in asdict(self).items() if name not in ("lrs", "seeds")}
+
+    def arguments(self, lr: float, seed: int, examples: int) -> list[str]:
+        """fairseq-train's flags for ``examples`` training examples."""
+        import torch
+
+        devices = max(1, torch.cuda.device_count())
+        per_device = max(1, self.batch_size // devices)
+        updates = self.epochs * -(-examples // (per_device * devices))
+        return [
+            *("--optimizer", "adam", "--adam-betas", f"(0.9,{self.adam_beta2})", "--adam-eps", str(self.adam_eps)),
+            *("--weight-decay", str(self.weight_decay), "--clip-norm", str(self.clip_norm)),
+            *("--lr", str(lr), "--lr-scheduler", "polynomial_decay", "--total-num-update", str(updates)),
+            *("--warmup-updates", str(int(self.warmup * updates)), "--max-epoch", str(self.epochs)),
+            *("--batch-size", str(per_device), "--required-batch-size-multiple", "1", "--seed", str(seed)),
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The values of the flags that ``glue`` and ``squad`` share. ``command`` is the whole command line."""
+
+    data: Path
+    checkpoint: Path = option("the pretrained model, which determines scheme and sizes", metavar="FILE")
+    data_bin: Path | None = option(
+        "folder of its dictionary and tokenizer (default: the one it was trained on)", None, metavar="DIR"
+    )
+    out: Path = option("the folder to write", metavar="DIR")
+    max_length: int | None
+    from_scratch: bool = option(
+        "use the checkpoint's options and vocabulary but none of its weights: the baseline without pretraining", False
+    )
+    keep_checkpoints: bool = option("keep the fine-tuned models in OUT/runs", False)
+    baseline: Path | None = option(
+        "results.json of another grid to compare with: adds Δ and Δ%, and what differs besides the model", None,
+        metavar="RESULTS",
+    )  # fmt: skip
+    train_flags: str = option("more flags for fairseq-train, in one string, such as '--bf16'", "", metavar="FLAGS")
+    jobs: int = option("runs at a time, each in a process of its own", 1, minimum=1, metavar="N")
+    cell: str | None = option(SUPPRESS, None)  # the name of the run that a process of --jobs does
+    config: Path | None = option(
+        "file of settings, under the names of the flags below with _ for -; under 'tasks' and the name of a task, those of that "
+        "task only", None, group="settings", metavar="YAML",
+    )  # fmt: skip
+    command: Sequence[str]
+
+
+def resolve(args: Namespace, task: str, tasks: Iterable[str], defaults: Settings) -> Settings:
+    """Return the settings of one of ``tasks``, for each of which the file may have a section.
+
+    Args:
+        args: the values of the flags, None for those that are not given; ``config`` is the file.
+
+    Raises:
+        InputError: an unknown name or a bad value; the message names the file and the flag.
+    """
+    common, sections = _read(args.config, tasks) if args.config else ({}, {})
+    where = f" (--config {args.config})" if args.config else ""
+    names = [declared.name for declared in fields(Settings)]
+    values = {**common, **sections.get(task, {})}
+    if unknown := [name for name in values if name not in names]:
+        raise InputError(f"settings of {task}{where}: {unknown[0]!r} is not one. They are {', '.join(names)}.")
+    values |= {name: value for name in names if (value := getattr(args, name)) is not None}
+    settings = replace(defaults, **values)
+    try:
+        check_options(settings)
+    except InputError as error:
+        raise InputError(f"settings of {task}{where}: {error}") from None
+    return settings
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads 1e-5 as a number, as YAML 1.2 does, where PyYAML requires a point and a sign: 1.0e-5."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+)
+
+
+def _read(path: Path, tasks: Iterable[str]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """(settings of all tasks, settings by task)"""
+    try:
+        content = yaml.load(path.read_text("utf-8"), _Loader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise InputError(f"--config {path} is not YAML: {' '.join(str(error).split())}") from None
+    sections = content.pop("tasks", {}) if isinstance(content, dict) else None
+    if not isinstance(sections, dict) or not all(isinstance(section, dict) for section in sections.values()):
+        raise InputError(f"--config {path} must map names of settings, and of tasks under 'tasks', to values")
+    if unknown := [name for name in sections if name not in tasks]:
+        raise InputError(f"--config {path} names {unknown[0]!r}, which is not a task. Known are {', '.join(tasks)}.")
+    return content, sections
