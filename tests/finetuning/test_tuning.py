@@ -2,11 +2,12 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from fairseq_posenc import ownership
-from fairseq_posenc.finetuning.tuning import Options, fine_tune
+from fairseq_posenc.finetuning.hyperparameters import Options
+from fairseq_posenc.finetuning.tuning import fine_tune
 from fairseq_posenc.runs.grid import Cell, Failures
 
 MODEL = {"checkpoint": "a1", "arch": "roberta_tisa", "positions": "tisa"}
@@ -15,6 +16,8 @@ SETTINGS = {"max_length": 128, "epochs": 3, "data": {"train": "f00", "dev": "ba2
 
 class Task:
     """Scores 50."""
+
+    pretrained = SimpleNamespace(vocabulary=SimpleNamespace(folder=Path("data-bin")))
 
     def __init__(self, name="RTE", lrs=(1.0,), seeds=(1,), **changes):
         self.name = name
@@ -29,11 +32,13 @@ class Task:
         self.done.append(cell.key["lr"])
         return {"scores": {self.name: {"accuracy": 50.0}}, "majority": {}, "constant": []}
 
+    def finish(self, results):
+        self.done.append(len(results))
+
 
 def tuned(out, *tasks, baseline=None):
-    options = Options(Path("c.pt"), out, False, False, baseline, "", 1, None, ())
-    with ownership.output(out, "glue") as lock:
-        fine_tune(tasks, options, lock)
+    options = Options(data=Path("d"), checkpoint=Path("c.pt"), out=out, max_length=None, baseline=baseline, command=())
+    fine_tune("glue", tasks, options, [])
 
 
 @pytest.fixture
@@ -45,12 +50,12 @@ def baseline(tmp_path):
 def test_another_model_is_compared(baseline, tmp_path, capsys):
     task = Task(model={"checkpoint": None, "arch": "roberta_t5", "positions": "t5"})
     tuned(tmp_path / "out", task, baseline=baseline)
-    assert task.done == ["prepared", 1.0]
+    assert task.done == ["prepared", 1.0, 1]
     printed = capsys.readouterr().out
     assert "+0.00" in printed
     assert "Δ is against" not in printed
     tuned(tmp_path / "out", task)
-    assert task.done == ["prepared", 1.0]  # once every run has finished, no data set is made
+    assert task.done == ["prepared", 1.0, 1, 1]  # once every run has finished, no data set is made
 
 
 @pytest.mark.parametrize(
