@@ -120,7 +120,7 @@ _Loader.add_implicit_resolver(
 
 
 def _read(path: Path, tasks: Iterable[str]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """(settings of all tasks, settings by task)"""
+    """(settings of all tasks, settings by task)."""
     try:
         content = yaml.load(path.read_text("utf-8"), _Loader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
