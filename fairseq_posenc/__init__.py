@@ -1,8 +1,7 @@
 """Positional-encoding schemes for transformers, as a fairseq plugin.
 
-Importing this package is light: PyTorch and fairseq are imported only when something that needs them is used. If fairseq is
-already imported (as for ``--user-dir``), the package registers with it; otherwise the start-up hook registers it as soon as
-fairseq is imported.
+Importing this package does not import PyTorch or fairseq; what needs them does. If fairseq is already imported (as for
+``--user-dir``), the package registers with it; otherwise the start-up hook registers it as soon as fairseq is imported.
 """
 
 import sys
@@ -12,10 +11,10 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from fairseq_posenc.version import __version__
+from .version import __version__
 
 FAIRSEQ_VERSION = "0.12.2"
-EXPORTS = {  # name -> module, imported when the name is asked for
+EXPORTS = {  # name -> module, which is imported when the name is used
     "Cache": "transformer",
     "Decoder": "transformer",
     "DecoderConfig": "transformer",
@@ -39,8 +38,8 @@ def __getattr__(name: str) -> Any:
 
 @contextmanager
 def importing(package: str) -> Iterator[None]:
-    """What the start-up hook wraps around the import of fairseq or Hydra: patch it, then register with fairseq."""
-    from fairseq_posenc import compat
+    """Make fairseq or Hydra importable in this context, and register with fairseq afterwards, for the start-up hook."""
+    from . import compat
 
     with compat.importable():
         yield
@@ -49,17 +48,15 @@ def importing(package: str) -> Iterator[None]:
 
 
 def register() -> None:
-    """Patch fairseq for current libraries and register the models and tasks with it. Repeating it does nothing more."""
+    """Patch fairseq for current libraries and register the models and tasks with it. Later calls do nothing."""
     from fairseq import utils
 
-    from fairseq_posenc import compat
+    from . import compat
 
     compat.apply()
-    import fairseq_posenc.models
-    import fairseq_posenc.pipeline
-    import fairseq_posenc.tasks  # noqa: F401 - importing registers
+    from . import models, pipeline, tasks  # noqa: F401 - importing registers
 
-    # fairseq refuses to import a --user-dir whose package is imported already, unless it remembers to have done so itself.
+    # fairseq does not import a --user-dir whose package is imported already, unless it is in this set.
     utils.import_user_module.memo = getattr(utils.import_user_module, "memo", set()) | set(__path__)
 
 

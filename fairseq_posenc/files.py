@@ -24,30 +24,23 @@ DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def real(path: str | os.PathLike) -> Path:
-    """Return the file or folder that a path names, after following links.
-
-    A link to itself is returned unchanged; ``Path.resolve`` raises RuntimeError for it before Python 3.13.
-    """
+    """Follow links; a link to itself is returned, for which ``Path.resolve`` raises RuntimeError before Python 3.13."""
     return Path(os.path.realpath(path))
 
 
 def partial_of(path: str | os.PathLike) -> Path:
-    """Where a file is written until it is complete. The name marks it as ours, so that it is no other program's."""
+    """Return the path of a file until it is complete, a name that no other program uses."""
     return Path(f"{os.fspath(path)}.fairseq_posenc.partial")
 
 
 def create(path: str | os.PathLike, mode: str = "w") -> IO:
-    """Open a temporary file for writing. What a killed attempt left is removed first; a link is removed and not followed."""
+    """Open a temporary file for writing, after removing a link or the file of a killed attempt."""
     Path(path).unlink(missing_ok=True)
     return open(path, mode.replace("w", "x"), encoding=None if "b" in mode else "utf-8")
 
 
 def _open_without_links(path: str, flags: int) -> int:
-    """The ``opener`` of :func:`open` for a file that may exist, but not be a link, symbolic or hard.
-
-    Raises:
-        OSError: it is.
-    """
+    """Open a file as the ``opener`` of :func:`open` if it is not a link, symbolic or hard; otherwise raises OSError."""
     file = os.open(path, flags | os.O_NOFOLLOW, 0o666)
     if os.fstat(file).st_nlink > 1:
         os.close(file)
@@ -57,10 +50,10 @@ def _open_without_links(path: str, flags: int) -> int:
 
 @contextmanager
 def atomic_write(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
-    """Open ``path`` for writing so that it appears under its name only when the block has ended without an error.
+    """Open ``path`` for writing so that the file appears only when the context ends without an error.
 
-    The content goes to :func:`partial_of` in the same folder, is flushed to the disk, and takes the name by ``os.replace``; an
-    exception removes it, and what a kill leaves behind is replaced by the next attempt.
+    The content is written to :func:`partial_of` the path, flushed to the disk and renamed. An exception removes it, and the next
+    attempt replaces what a kill leaves.
     """
     partial = partial_of(path)
     try:
@@ -75,7 +68,7 @@ def atomic_write(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
 
 
 def sha256(path: str | os.PathLike) -> str:
-    """Hexadecimal SHA-256 of a file's bytes, read in pieces."""
+    """Return the hexadecimal SHA-256 of a file, which is read in pieces."""
     digest = hashlib.sha256()
     with open(path, "rb") as stream:
         while block := stream.read(1 << 20):
@@ -83,23 +76,23 @@ def sha256(path: str | os.PathLike) -> str:
     return digest.hexdigest()
 
 
-def require_writable(folder: Path, called: str = "") -> None:
-    """Check that ``folder`` can be written to, or can be made; ``called`` is its name in messages.
+def require_writable(folder: Path, name: str = "") -> None:
+    """Check that ``folder``, which messages call ``name``, can be written to or made.
 
     Raises:
-        NotADirectoryError, PermissionError: what stands in the way.
+        NotADirectoryError, PermissionError: it cannot.
     """
-    called = called or str(folder)
-    there = next(place for place in (folder, *folder.absolute().parents) if os.path.lexists(place))
-    if not there.is_dir():
-        raise NotADirectoryError(f"{called} cannot be a folder: {there} is a file. Name another.")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise PermissionError(f"{called} cannot be written: {there} does not let this user. Name another.")
+    name = name or str(folder)
+    existing = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
+    if not existing.is_dir():
+        raise NotADirectoryError(f"{name} cannot be a folder: {existing} is a file. Name another.")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise PermissionError(f"{name} cannot be written: this user has no permission for {existing}. Name another.")
 
 
 @contextmanager
-def full_disk_named(place: str | os.PathLike) -> Iterator[None]:
-    """Report in one sentence that there is no room for ``place``, however the library that wrote to it reports it.
+def full_disk_named(path: str | os.PathLike) -> Iterator[None]:
+    """Report a full disk in one sentence, whatever error the library that wrote to ``path`` raises.
 
     Raises:
         OSError: that sentence.
@@ -110,16 +103,16 @@ def full_disk_named(place: str | os.PathLike) -> Iterator[None]:
         if not (reason := _disk_full_reason(error)):
             raise
         raise OSError(
-            f"{place}: {reason}. Nothing that was there before is lost; when there is room, give the same command again."
+            f"{path}: {reason}. Nothing that was there before is lost; when there is room, give the same command again."
         ) from error
 
 
 def _disk_full_reason(error: BaseException | None) -> str | None:
-    """The system's message if an error, or one that caused it, is that of a full disk."""
+    """The system's message if an error, or its cause, is that of a full disk."""
     while error is not None:
         number = error.errno if isinstance(error, OSError) else None
-        if found := re.search(r"\(os error (\d+)\)", str(error)):  # of libraries written in Rust, such as safetensors
-            number = int(found[1])
+        if match := re.search(r"\(os error (\d+)\)", str(error)):  # of libraries written in Rust, such as safetensors
+            number = int(match[1])
         if number in DISK_FULL_ERRNOS:
             return os.strerror(number)
         error = error.__cause__ or error.__context__
@@ -128,14 +121,14 @@ def _disk_full_reason(error: BaseException | None) -> str | None:
 
 @contextmanager
 def sole_writer(folder: Path, name: str = LOCK, wait: bool = False, lock: Callable[..., None] = fcntl.flock) -> Iterator[int]:
-    """Create ``folder`` and hold its lock ``name`` for this process.
+    """Create ``folder`` and hold its lock ``name``, whose file names this process; yields the file descriptor.
 
-    The lock goes with the process, so a kill leaves none behind. Its file descriptor is given, and the file says whose it is.
+    The lock ends with the process, also if that is killed.
 
     Args:
-        wait: for another process that holds the lock, instead of BlockingIOError.
-        lock: ``fcntl.flock``, which a child process that inherits the file descriptor holds as well; or ``fcntl.lockf``, which
-            is this process's alone, and which NFS makes known to other hosts.
+        wait: whether to wait for another process that holds the lock, instead of raising BlockingIOError.
+        lock: ``fcntl.flock``, which child processes that inherit the file descriptor hold as well; or ``fcntl.lockf``, which
+            only this process holds, and which other hosts see on NFS.
     """
     require_writable(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -147,10 +140,10 @@ def sole_writer(folder: Path, name: str = LOCK, wait: bool = False, lock: Callab
                 raise BlockingIOError(
                     f"another process is writing to {folder} ({holder(folder / name)}). Wait for it, or name another folder."
                 ) from None
-            print(f"{folder}: waiting for another process that works there …", file=sys.stderr, flush=True)
+            print(f"{folder}: waiting for another process that writes to it …", file=sys.stderr, flush=True)
             lock(file, fcntl.LOCK_EX)
         file.seek(0)
-        if file.read(len(HOLDER)) in ("", HOLDER):  # else the file is somebody else's
+        if file.read(len(HOLDER)) in ("", HOLDER):  # otherwise another program has made the file
             file.truncate(0)
             since = time.strftime("%Y-%m-%d %H:%M:%S")
             print(f"{HOLDER}{os.getpid()} on {platform.node()}, since {since}", file=file, flush=True)
@@ -158,5 +151,5 @@ def sole_writer(folder: Path, name: str = LOCK, wait: bool = False, lock: Callab
 
 
 def holder(lock: Path) -> str:
-    """Who holds, or last held, the lock of :func:`sole_writer` with this file. Not for the process that holds it."""
+    """Return the process that holds, or last held, the lock of :func:`sole_writer` with this file."""
     return lock.read_text("utf-8", "replace").strip() or "just starting"

@@ -1,9 +1,9 @@
-"""What a command may write over or remove: the files that its record lists, and nothing else.
+"""Which files a command may overwrite or remove: those that its record lists, and no others.
 
-The record of an output folder, ``fairseq_posenc.json``, names the command that made the folder and every file that it wrote, by
-its path relative to the folder. A file is listed before it is written, and only if no file of that name exists. So the record
-covers what a killed command leaves behind, and never a file of somebody else. Only listed files are unlinked, none of them
-through a link, and a folder is removed only when it is empty. The :func:`.files.partial_of` a listed file counts as listed.
+The record of an output folder, ``fairseq_posenc.json``, names the command that made the folder and every file that it wrote,
+relative to the folder. A file is listed before it is written, and only if no file of that name exists, so that the record
+contains the files of a killed command and never those of others. Only listed files are removed, none of them through a link, and
+a folder is removed only when it is empty. The :func:`.files.partial_of` a listed file counts as listed.
 """
 
 from __future__ import annotations
@@ -23,23 +23,18 @@ RECORD = "fairseq_posenc.json"
 FORMAT = 2
 
 Inputs = Iterable[tuple[str, Path]]
-"""What a command reads: the flag, and the file or folder."""
+"""The flags of a command's inputs, and the files or folders."""
 
 
 class Record(NamedTuple):
-    """The content of a record.
+    """The content of a record."""
 
-    Attributes:
-        made_by: the command.
-        files: the files that it wrote, relative to the folder.
-    """
-
-    made_by: str
-    files: list[str]
+    made_by: str  # the command
+    files: list[str]  # relative to the folder
 
 
 def made_by(folder: Path) -> str | None:
-    """The command that made a folder; None if the folder has no valid record."""
+    """Return the command that made a folder; None if the folder has no valid record."""
     record = _read(folder)
     return record and record.made_by
 
@@ -48,7 +43,7 @@ def require_own(folder: Path, by: str, flag: str = "") -> None:
     """Check that a folder does not exist, is empty, or was made by the command ``by``.
 
     Raises:
-        InputError, OSError: another command or nobody known made it, it is a file, or it cannot be written.
+        InputError, OSError: it has other content, it is a file, or it cannot be written.
     """
     name = f"{flag} {folder}".lstrip()
     require_writable(folder, name)
@@ -60,16 +55,16 @@ def require_own(folder: Path, by: str, flag: str = "") -> None:
 
 
 def require_apart(folder: Path, inputs: Inputs, flag: str = "--out") -> None:
-    """Check that no input is ``folder``, in it or around it, links followed.
+    """Check that no input is ``folder``, lies in it or contains it, links followed.
 
     Raises:
-        InputError: one is; names it.
+        InputError: one does; names it.
     """
-    for other, path in inputs:
+    for input_flag, path in inputs:
         if _lies_in(path, folder):
-            raise InputError(f"{other} {path} lies in {flag} {folder}, which is written over: name a place elsewhere")
+            raise InputError(f"{input_flag} {path} lies in {flag} {folder}, which is written over: name another folder")
         if path.is_dir() and _lies_in(folder, path):
-            raise InputError(f"{flag} {folder} lies in {other} {path}, which is read: name a place elsewhere")
+            raise InputError(f"{flag} {folder} lies in {input_flag} {path}, which is read: name another folder")
 
 
 def require_free(path: Path, flag: str, overwrite: bool = False, inputs: Inputs = ()) -> None:
@@ -81,19 +76,15 @@ def require_free(path: Path, flag: str, overwrite: bool = False, inputs: Inputs 
     if path.is_dir():
         raise IsADirectoryError(f"{flag} {path} is a folder: name a file")
     require_writable(path.parent, f"{path.parent}, of {flag} {path},")
-    for other, read in inputs:
-        if _same(path, read):
-            raise InputError(f"{flag} {path} is {other} {read} itself: name another file")
+    for input_flag, source in inputs:
+        if _same(path, source):
+            raise InputError(f"{flag} {path} is {input_flag} {source} itself: name another file")
     if os.path.lexists(path) and not overwrite:
         raise FileExistsError(f"{flag} {path} exists: name another file, or add --overwrite to replace it")
 
 
 def claim(folder: Path, by: str) -> None:
-    """Make a folder with a record, unless ``by`` made it before.
-
-    Raises:
-        InputError, OSError: as :func:`require_own`.
-    """
+    """Make a folder with a record, unless ``by`` has made it; raises what :func:`require_own` raises."""
     require_own(folder, by)
     folder.mkdir(parents=True, exist_ok=True)
     if made_by(folder) is None:
@@ -101,16 +92,16 @@ def claim(folder: Path, by: str) -> None:
 
 
 def own(*paths: Path) -> Path:
-    """List files in the record of the nearest folder above that has one, before they are written; returns the first path.
+    """Before files are written, list them in the record of the nearest folder above that has one; returns the first path.
 
     Raises:
-        InputError: a file that is not listed exists, or a link leads to its folder.
+        InputError: a file exists that is not listed, or a link leads to its folder.
     """
     with _record_of(paths[0].parent) as (root, record):
         listed = dict.fromkeys(record.files)
         for path in paths:
             if not _is_direct(path, root):
-                raise InputError(f"{path.parent}, where {record.made_by} writes, is or follows a link: name another folder")
+                raise InputError(f"{path.parent}, to which {record.made_by} writes, is or follows a link: name another folder")
             name = str(path.relative_to(root))
             if name not in listed and os.path.lexists(path):
                 raise InputError(f"{path} was not made by {record.made_by}: move it away, or name another folder")
@@ -123,26 +114,26 @@ def own(*paths: Path) -> Path:
 def remove(path: Path, keep: Collection[Path] = ()) -> None:
     """Unlink the listed files in a folder, except ``keep``, or one listed file; remove the folders that are then empty.
 
-    The record is that of the folder, or of the nearest folder above that has one; it goes with the last file in its folder.
+    The record is that of the nearest folder, this one or above it, that has one; it is removed with the last file in its folder.
 
     Raises:
         OSError: a file cannot be removed.
     """
     with _record_of(path) as (root, record):
-        removed = [name for name in record.files if (root / name).is_relative_to(path) and root / name not in keep]
-        emptied = set()
+        removed = {name for name in record.files if (root / name).is_relative_to(path) and root / name not in keep}
+        folders = set()
         for file in (root / name for name in removed):
             if _is_direct(file, root):
-                for each in (file, partial_of(file)):
+                for existing in (file, partial_of(file)):
                     with suppress(IsADirectoryError, NotADirectoryError):
-                        each.unlink(missing_ok=True)
-                emptied |= {above for above in file.parents if above.is_relative_to(path) and above != root}
-        for folder in sorted(emptied, reverse=True):  # those below come first
+                        existing.unlink(missing_ok=True)
+                folders |= {folder for folder in file.parents if folder.is_relative_to(path) and folder != root}
+        for folder in sorted(folders, reverse=True):  # the deepest first
             _remove_if_empty(folder)
-        left = [name for name in record.files if name not in set(removed)]
+        rest = [name for name in record.files if name not in removed]
         if removed:
-            _write(root, record._replace(files=left))
-        if path == root and not left and not any(map(_is_content, os.listdir(root))):
+            _write(root, record._replace(files=rest))
+        if path == root and not rest and not any(map(_is_content, os.listdir(root))):
             for name in (RECORD, LOCK):
                 (root / name).unlink(missing_ok=True)
             _remove_if_empty(root)
@@ -150,9 +141,9 @@ def remove(path: Path, keep: Collection[Path] = ()) -> None:
 
 @contextmanager
 def output(out: Path, by: str, inputs: Inputs = ()) -> Iterator[int]:
-    """Hold ``--out`` for one command: checked before anything is written, then locked and claimed.
+    """Check ``--out``, then lock and claim it for one command; yields the lock's file descriptor.
 
-    Gives the lock's file descriptor. A full disk is reported as such. In the end the record lists only files that exist.
+    A full disk is reported as such. On exit, files that do not exist are removed from the record.
 
     Raises:
         InputError, OSError: as :func:`require_apart`, :func:`require_own` and :func:`.files.sole_writer`.
@@ -168,7 +159,7 @@ def output(out: Path, by: str, inputs: Inputs = ()) -> Iterator[int]:
 
 
 def finish(folder: Path) -> None:
-    """Take files that were listed and not written off the record of a folder: whoever makes them later, they are his."""
+    """Remove files that were not written from the record of a folder, since others may make them later."""
     record = _read(folder)
     if record is not None:
         exist = [name for name in record.files if any(map(os.path.lexists, (folder / name, partial_of(folder / name))))]
@@ -183,7 +174,7 @@ def _write(folder: Path, record: Record) -> None:
 
 
 def _read(folder: Path) -> Record | None:
-    """The record of a folder, if it is valid; anything else counts as none."""
+    """Return the record of a folder; None if it has none in this format."""
     try:
         content = json.loads((folder / RECORD).read_text("utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -197,7 +188,7 @@ def _read(folder: Path) -> Record | None:
 
 @contextmanager
 def _record_of(path: Path) -> Iterator[tuple[Path, Record]]:
-    """The nearest folder, this one or above it, that has a record; no other thread or process changes the record meanwhile."""
+    """Find the nearest folder, this one or above it, that has a record, and lock the record."""
     root = next((folder for folder in (path, *path.parents) if _read(folder) is not None), None)
     if root is None:
         raise LookupError(f"{path} lies in no folder with a record ({RECORD})")
@@ -213,7 +204,7 @@ def _record_of(path: Path) -> Iterator[tuple[Path, Record]]:
 
 
 def _is_content(name: str) -> bool:
-    """Whether a file in a folder is more than a record, a lock or what Python leaves behind."""
+    """Whether a file in a folder is not a record, a lock or a cache of Python."""
     return name not in (RECORD, partial_of(RECORD).name, "__pycache__") and not name.startswith(LOCK)
 
 
@@ -228,9 +219,8 @@ def _remove_if_empty(folder: Path) -> None:
 
 
 def _lies_in(path: Path, folder: Path) -> bool:
-    """Whether ``path`` is the folder or below it, by its name or by what a link leads to."""
-    places = (real(path.parent) / path.name, real(path))
-    return any(_same(above, folder) for place in places for above in (place, *place.parents))
+    """Whether ``path`` is the folder or below it, by its name or by the target of a link."""
+    return any(_same(above, folder) for p in (real(path.parent) / path.name, real(path)) for above in (p, *p.parents))
 
 
 def _same(a: Path, b: Path) -> bool:

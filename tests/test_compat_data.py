@@ -33,7 +33,7 @@ def test_whole_files_open(prefix):
 
 
 @pytest.mark.parametrize("prefix", ["mmap"], indirect=True)
-def test_an_index_is_as_it_is_described(prefix):
+def test_the_header_of_an_index(prefix):
     content = prefix.with_suffix(".idx").read_bytes()
     header = INDEX_HEADER.unpack(content[: INDEX_HEADER.size])
     assert header == (INDEX_MAGIC, INDEX_VERSION, 8, 3)
@@ -44,8 +44,8 @@ def test_an_index_is_as_it_is_described(prefix):
 @pytest.mark.parametrize(
     ("suffix", "damage", "message"),
     [
-        (".bin", cut, r"train\.bin has 17 bytes, and its \.idx is of 18"),
-        (".bin", lambda path: os.truncate(path, 0), r"train\.bin has 0 bytes, and its \.idx is of 18"),
+        (".bin", cut, r"train\.bin has 17 bytes, and its \.idx describes 18"),
+        (".bin", lambda path: os.truncate(path, 0), r"train\.bin has 0 bytes, and its \.idx describes 18"),
         (".idx", lambda path: path.write_bytes(path.read_bytes()[:18] + bytes(8)), r"train\.bin and \.idx hold nothing"),
         (".idx", cut, r"train\.idx is damaged"),
         (".idx", lambda path: os.truncate(path, 12), r"train\.idx is damaged"),
@@ -59,7 +59,7 @@ def test_an_index_is_as_it_is_described(prefix):
         (
             ".idx",
             lambda path: path.write_bytes(path.read_bytes()[:26] + b"\x01" + path.read_bytes()[27:]),
-            r"train\.idx is damaged: its item \d does not begin where the one before ends",
+            r"train\.idx is damaged: its items do not follow one another",
         ),
     ],
 )

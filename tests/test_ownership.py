@@ -81,7 +81,7 @@ class TestClaim:
             with pytest.raises(NotADirectoryError, match=f"cannot be a folder: {tmp_path / 'file'} is a file"):
                 claim(folder, "glue")
         monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everywhere
-        with pytest.raises(PermissionError, match=f"cannot be written: {tmp_path} does not let this user"):
+        with pytest.raises(PermissionError, match=f"cannot be written: this user has no permission for {tmp_path}"):
             claim(tmp_path / "new" / "folder", "glue")
 
 

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import torch
 
-from fairseq_posenc.compat import loading
-from fairseq_posenc.compat.view import View, wrap
-from fairseq_posenc.files import atomic_write, full_disk_named, require_writable
+from ..files import atomic_write, full_disk_named, require_writable
+from . import loading
+from .view import View, wrap
 
 
 def load_weights_only() -> None:
-    """Let fairseq read its own checkpoints, and run nothing from them.
+    """Let fairseq read its own checkpoints, without running code from them.
 
-    PyTorch 2.6 and later read nothing but tensors and plain containers unless types are allowed, which fairseq does not do;
-    earlier releases run whatever the file says. The modules of fairseq that read checkpoints get a ``torch`` whose ``load``
-    is :func:`.loading.load`. Can be removed when fairseq allows its own types.
+    ``torch.load`` since PyTorch 2.6 reads nothing but tensors and plain containers unless types are allowed, which fairseq does
+    not do. The modules of fairseq that read checkpoints get a ``torch`` whose ``load`` is :func:`.loading.load`. Can be removed
+    when fairseq allows its own types.
     """
     from fairseq import checkpoint_utils
     from fairseq.distributed import utils as distributed_utils
@@ -25,28 +25,32 @@ def load_weights_only() -> None:
 
 
 def read_literals() -> None:
-    """Make fairseq read options that are lists, dictionaries or booleans in a string as literals, not as arbitrary Python.
+    """Read options that are lists, dictionaries or booleans in a string as literals, which ``fairseq.utils`` evaluates as Python.
 
-    ``fairseq.utils.eval_str_list`` and its like evaluate them, those of a checkpoint's model as well
-    (``adaptive_softmax_cutoff``, ``xformers_att_config``). Can be removed when fairseq uses ``ast.literal_eval``
-    there, as its ``dataclass.utils`` does.
+    A checkpoint's model has such options as well (``adaptive_softmax_cutoff``, ``xformers_att_config``). What is no literal is a
+    ValueError, which argparse reports. Can be removed when fairseq does the same.
     """
     from fairseq import utils
+    from fairseq.dataclass import utils as dataclass_utils
 
     def literal(text):
         if not isinstance(text, str):
             raise TypeError(f"a string is needed, not {type(text).__name__}")  # as eval, which eval_bool relies on
-        return ast.literal_eval(text.strip())
+        try:
+            return ast.literal_eval(text.strip())
+        except SyntaxError:
+            raise ValueError(text) from None
 
     utils.eval = literal
+    dataclass_utils.ast = View(ast, literal_eval=literal)
 
 
 def write_atomically() -> None:
-    """Write every checkpoint to a temporary file and rename that, without following links.
+    """Write every checkpoint to a temporary file and rename it, without following links.
 
-    fairseq writes one file so, to FILE.tmp even if that is a link, and copies it over the others in place, so that a kill
-    meanwhile leaves a truncated checkpoint_last.pt, from which no run can continue. To see whether it may write to
-    ``--save-dir``, it empties and removes a file ``dummy`` there. Can be removed when fairseq does none of this.
+    fairseq writes one file to FILE.tmp, even if that is a link, and copies it over the others in place, so that a kill can leave
+    a truncated checkpoint_last.pt. To test ``--save-dir``, it empties and removes a file ``dummy`` there. Can be removed when
+    fairseq does none of this.
     """
     from fairseq import checkpoint_utils
     from fairseq.file_io import PathManager

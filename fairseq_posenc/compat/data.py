@@ -1,4 +1,4 @@
-"""Data directories and their readers."""
+"""Data-bins and the threads that read them."""
 
 import atexit
 import os
@@ -9,25 +9,26 @@ import types
 import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import numpy as np
 
-from fairseq_posenc.compat.view import View, wrap
-from fairseq_posenc.errors import InputError
-from fairseq_posenc.files import INDEX_HEADER
+from ..errors import InputError
+from ..files import INDEX_HEADER
+from .view import View, wrap
 
-LOOKED_AT = 1 << 24
-"""Ids at the beginning of a .bin file that are looked for in the dictionary; all of a corpus would take too long."""
-AT_ONCE = 1 << 20
-"""Items of an .idx file that are compared at once."""
-LAST_BATCH = 10.0
-"""Seconds to wait for the batch that is being read when training ends."""
+CHECKED_IDS = 1 << 24
+"""Ids at the beginning of a .bin file that are compared with the dictionary; all ids of a corpus would take too long."""
+CHECKED_TOGETHER = 1 << 20
+"""Items of an .idx file that are in memory at once."""
+MAX_WAIT_SECONDS = 10.0
+"""How long the end of training waits for the batch that is being read."""
 
 
 def numpy_names() -> None:
     """Supply ``np.int``, ``np.float`` and ``np.compat.long``, removed by NumPy 1.24 and 2.0, to the modules that use them.
 
-    Without the last, ``--sample-break-mode eos`` and ``translation`` do not run. Can be removed when fairseq says ``int``.
+    Can be removed when fairseq uses ``int`` and ``float``.
     """
     from fairseq.data import data_utils, language_pair_dataset, token_block_dataset
     from fairseq.modules import dynamic_crf_layer
@@ -38,10 +39,10 @@ def numpy_names() -> None:
 
 
 def explain_dictionaries() -> None:
-    """Name a dict.txt that is missing or cannot be read, and say what to do.
+    """Name a dict.txt that is missing or cannot be read, and report how to mend it.
 
-    fairseq passes on a bare FileNotFoundError, raises Exception and RuntimeError about the encoding and about
-    duplicate symbols, and names no file. Can be removed when fairseq says it.
+    fairseq passes on a bare FileNotFoundError, and raises errors about the encoding and duplicate symbols that name no file. Can
+    be removed when fairseq reports this.
     """
     from fairseq.data import Dictionary
 
@@ -53,9 +54,8 @@ def explain_dictionaries() -> None:
             return add_from_file(self, f)
         except FileNotFoundError as error:
             raise FileNotFoundError(
-                f"There is no dictionary {f}. A fairseq data directory (a data-bin) holds its dictionary beside the .bin "
-                "and .idx files: check the DATA argument, or make a data-bin from text with fairseq-posenc prepare (or "
-                "fairseq-preprocess)."
+                f"There is no dictionary {f}. A fairseq data directory (a data-bin) holds its dictionary next to the .bin and "
+                ".idx files: check the DATA argument, or make a data-bin from text with fairseq-posenc prepare."
             ) from error
         except OSError:
             raise
@@ -68,11 +68,10 @@ def explain_dictionaries() -> None:
 
 
 def refuse_damaged_data() -> None:
-    """Compare a .bin file with its .idx and with the dictionary when it is opened, and name what does not fit.
+    """Compare a .bin file with its .idx file and with the dictionary when it is opened.
 
-    fairseq opens them, and fails at the first item that is not there, hours later, with "buffer is smaller than requested size";
-    an id that the dictionary has not is an IndexError, and on a GPU "device-side assert triggered". Can be removed when
-    fairseq looks.
+    fairseq fails hours later, at the first item that is missing, with "buffer is smaller than requested size"; an id that the
+    dictionary lacks is an IndexError, and on a GPU "device-side assert triggered". Can be removed when fairseq compares them.
     """
     from fairseq.data import indexed_dataset
 
@@ -83,67 +82,47 @@ def refuse_damaged_data() -> None:
             if kind is None:
                 raise InputError(f"{path}.idx is no index of fairseq's: prepare the data again, or copy the file again")
             if kind == "mmap":
-                dtype = _require_whole(path)
-                if dictionary is not None:
-                    _require_known(path, dtype, len(dictionary))
+                _require_intact(path, None if dictionary is None else len(dictionary))
         return make_dataset(path, impl, fix_lua_indexing, dictionary)
 
 
-def _require_whole(prefix: str) -> np.dtype:
-    """The sizes of both files are those of the items; returns the ids' type."""
+def _require_intact(prefix: str, symbols: int | None) -> None:
+    """Check that the items follow one another and fill both files, and that the first ids are below ``symbols``."""
     from fairseq.data.indexed_dataset import _code_to_dtype
 
-    index = f"{prefix}.idx"
+    index, header_size = f"{prefix}.idx", INDEX_HEADER.size
+    advice = "Prepare the data again, or copy both files again."
     with open(index, "rb") as file:
-        header = file.read(INDEX_HEADER.size)
-        _, _, code, items = INDEX_HEADER.unpack(header.ljust(INDEX_HEADER.size, b"\0"))
-        if code not in _code_to_dtype or os.path.getsize(index) != INDEX_HEADER.size + 12 * items:
-            raise InputError(
-                f"{index} is damaged: it is not as long as its items make it. Prepare the data again, or copy it again."
-            )
-        if not items:
-            raise InputError(f"{prefix}.bin and .idx hold nothing: prepare them of some text, or remove them")
+        _, _, code, items = INDEX_HEADER.unpack(file.read(header_size).ljust(header_size, b"\0"))
+    if code not in _code_to_dtype or os.path.getsize(index) != header_size + 12 * items:
+        raise InputError(f"{index} is damaged: its length does not fit its number of items. {advice}")
+    if not items:
+        raise InputError(f"{prefix}.bin and .idx hold nothing: prepare them from some text, or remove them")
     dtype = np.dtype(_code_to_dtype[code])
-    wanted = _require_contiguous(index, items, dtype.itemsize)
-    found = os.path.getsize(f"{prefix}.bin")
-    if wanted != found:
-        raise InputError(
-            f"{prefix}.bin has {found:,} bytes, and its .idx is of {wanted:,}: one was cut, or they are not of one preparation. "
-            "Prepare the data again, or copy both files again."
-        )
-    return dtype
-
-
-def _require_contiguous(index: str, items: int, bytes_per_id: int) -> int:
-    """Each item begins where the one before it ends; returns where the last one ends."""
-    sizes = np.memmap(index, "<i4", "r", INDEX_HEADER.size, (items,))
-    offsets = np.memmap(index, "<i8", "r", INDEX_HEADER.size + 4 * items, (items,))
-    end = 0
-    for first in range(0, items, AT_ONCE):
-        size = sizes[first : first + AT_ONCE].astype(np.int64) * bytes_per_id
-        ends = end + np.cumsum(size)
-        wrong = (offsets[first : first + AT_ONCE] != ends - size) | (size < 0)
-        if wrong.any():
-            raise InputError(
-                f"{index} is damaged: its item {first + int(wrong.argmax()) + 1:,} does not begin where the one before ends. "
-                "Prepare the data again, or copy it again."
-            )
+    sizes = np.memmap(index, "<i4", "r", header_size, (items,))
+    offsets = np.memmap(index, "<i8", "r", header_size + 4 * items, (items,))
+    end = 0  # of the items so far, in the .bin file
+    for start in range(0, items, CHECKED_TOGETHER):
+        lengths = sizes[start : start + CHECKED_TOGETHER].astype(np.int64) * dtype.itemsize
+        ends = end + np.cumsum(lengths)
+        if (lengths < 0).any() or (offsets[start : start + CHECKED_TOGETHER] != ends - lengths).any():
+            raise InputError(f"{index} is damaged: its items do not follow one another. {advice}")
         end = int(ends[-1])
-    return end
-
-
-def _require_known(prefix: str, dtype: np.dtype, symbols: int) -> None:
-    """The first ids are the dictionary's."""
-    most = int(np.fromfile(f"{prefix}.bin", dtype, count=LOOKED_AT).max(initial=0))
-    if most >= symbols:
+    if end != (size := os.path.getsize(f"{prefix}.bin")):
         raise InputError(
-            f"{prefix}.bin has the id {most:,}, and its dictionary has {symbols:,} symbols: it is damaged, or dict.txt is of "
-            "another vocabulary. Prepare the data again, or copy dict.txt again from where it was prepared."
+            f"{prefix}.bin has {size:,} bytes, and its .idx describes {end:,}: one was cut, or they were not prepared together. "
+            f"{advice}"
+        )
+    largest = int(np.fromfile(f"{prefix}.bin", dtype, count=CHECKED_IDS).max(initial=0))
+    if symbols is not None and largest >= symbols:
+        raise InputError(
+            f"{prefix}.bin has the id {largest:,}, and its dictionary has {symbols:,} symbols: it is damaged, or dict.txt is "
+            "from another vocabulary. Prepare the data again, or copy dict.txt again from where it was prepared."
         )
 
 
 class ClosableQueue(queue.Queue):
-    """Once ``closed``, drops what is put in instead of waiting for room."""
+    """A queue that, once ``closed``, drops what is put in instead of waiting for room."""
 
     closed = False
 
@@ -153,47 +132,46 @@ class ClosableQueue(queue.Queue):
                 return super().put(item, timeout=0.1)
 
 
-readers: weakref.WeakSet[threading.Thread] = weakref.WeakSet()  # of fairseq's iterators
+_readers: weakref.WeakSet[threading.Thread] = weakref.WeakSet()  # of fairseq's iterators
 
 
 def readers_that_can_end() -> None:
-    """Let the threads that read batches ahead be ended: by :func:`ending_readers`, and at the latest at exit.
+    """Let :func:`end_readers` end the threads that read batches ahead, and end all of them at exit.
 
-    fairseq leaves it to Python, which ends a daemon thread wherever it is: inside PyTorch that is "terminate called without
-    an active exception" and status -6, of a training that ended within an epoch and had saved everything. Can be removed when
-    fairseq ends them.
+    fairseq leaves them to Python, which ends a daemon thread wherever it is. Inside PyTorch, that aborts the process with status
+    -6, although training has ended and saved everything. Can be removed when fairseq ends them.
     """
     from fairseq.data import iterators
 
     @wrap(iterators.BufferedIterator, "_create_consumer")
     def create_and_remember(create_consumer, self):
         create_consumer(self)
-        readers.add(self._consumer)
+        _readers.add(self._consumer)
 
     iterators.queue = View(queue, Queue=ClosableQueue)
-    atexit.register(lambda: _end(set(readers)))
+    atexit.register(lambda: _end(set(_readers)))
 
 
 @contextmanager
-def ending_readers() -> Iterator[None]:
-    """End the threads that read ahead for iterators which are made while this is open."""
-    others = set(readers)
+def end_readers(run: Any = None) -> Iterator[None]:
+    """On exit, end the threads that read batches ahead for iterators made in this context."""
+    others = set(_readers)
     try:
         yield
     finally:
-        _end(set(readers) - others)
+        _end(set(_readers) - others)
 
 
-def _end(ending: Iterable[threading.Thread]) -> None:
-    for reader in ending:
-        reader._max_len = 0  # it stops after the batch that it is at
+def _end(readers: Iterable[threading.Thread]) -> None:
+    for reader in readers:
+        reader._max_len = 0  # it stops after the current batch
         reader._queue.closed = True
-    for reader in ending:
-        reader.join(LAST_BATCH)
+    for reader in readers:
+        reader.join(MAX_WAIT_SECONDS)
 
 
 def log_waiting_for_data() -> None:
-    """Log ``data_wait`` with the training's statistics: the share of the time that it waits for its next batches.
+    """Log ``data_wait``, the share of the time that training waits for its next batches.
 
     Where it is not near 0, more ``--num-workers`` help, and a faster model does not. Can be removed when fairseq logs it.
     """
@@ -204,7 +182,7 @@ def log_waiting_for_data() -> None:
         def __next__(self):
             start = time.perf_counter()
             batches = super().__next__()
-            with metrics.aggregate("train_inner"):  # beside "train", which is open
+            with metrics.aggregate("train_inner"):  # "train" is already open
                 metrics.log_speed("data_wait", time.perf_counter() - start, priority=850, round=3)
             return batches
 

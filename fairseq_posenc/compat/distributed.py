@@ -7,14 +7,13 @@ from typing import Any
 
 import torch
 
-from fairseq_posenc.compat.view import wrap
+from .view import wrap
 
 
 def start_processes(call_main: Callable, cfg: Any, main: Callable, **kwargs: Any) -> None:
-    """fairseq's ``call_main``, which also starts the processes of ``--cpu --distributed-world-size N``.
+    """Call fairseq's ``call_main``, or start the processes of ``--cpu --distributed-world-size N``.
 
-    fairseq counts GPUs to know how many processes to start, and asserts that there are as many as the world is large. Can be
-    removed when fairseq asks ``--cpu`` first.
+    fairseq asserts that there are as many GPUs as processes. Can be removed when fairseq takes ``--cpu`` into account.
     """
     from fairseq.distributed import utils
 
@@ -31,10 +30,7 @@ def start_processes(call_main: Callable, cfg: Any, main: Callable, **kwargs: Any
 
 
 def gloo_without_gpus() -> None:
-    """Communicate by gloo where no GPU is used, since NCCL, fairseq's default, needs one.
-
-    Can be removed when fairseq does so.
-    """
+    """Communicate by gloo without GPUs, which NCCL, fairseq's default, needs. Can be removed when fairseq does so."""
     from fairseq.distributed import utils
 
     @wrap(utils, "distributed_init")
@@ -45,7 +41,7 @@ def gloo_without_gpus() -> None:
 
 
 def data_parallel_without_gpus() -> None:
-    """Give PyTorch's DistributedDataParallel no device where the model is on the CPU; it refuses the GPU that fairseq names.
+    """Give PyTorch's DistributedDataParallel no device for a model on the CPU; it rejects the GPU that fairseq names.
 
     Can be removed when fairseq leaves the device out.
     """
@@ -62,9 +58,9 @@ def data_parallel_without_gpus() -> None:
 
 
 def gather_objects_without_gpus() -> None:
-    """Gather Python objects (logging outputs that cannot be summed) through PyTorch where there is no GPU for a buffer.
+    """Gather Python objects (logging outputs that cannot be summed) through PyTorch, since fairseq's buffer is on a GPU.
 
-    Can be removed when fairseq's buffer is on the device of the process group.
+    Can be removed when the buffer is on the device of the process group.
     """
     from fairseq.distributed import utils
 
@@ -84,7 +80,7 @@ def without_gpus(cfg: Any) -> bool:
 
 
 def free_port() -> int:
-    """A TCP port of this host that nothing uses now."""
+    """Return a TCP port of this host that is not in use."""
     with socket.socket() as sock:
         sock.bind(("localhost", 0))
         return sock.getsockname()[1]

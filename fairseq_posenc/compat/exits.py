@@ -9,22 +9,22 @@ from typing import NoReturn
 from omegaconf.errors import MissingMandatoryValue
 from torch import distributed
 
-from fairseq_posenc.errors import InputError, flag_of, sentence
+from ..errors import InputError, flag_of, sentence
 
 REFUSED = 2  # exit status
 INTERRUPTED = 130  # exit status after Ctrl-C
-GRACE_SECONDS = 10.0  # seconds; a launcher ends all processes of a host soon after the first has ended
+GRACE_SECONDS = 10.0  # a launcher ends all processes of a host soon after the first has ended
 
 
 def refuse(refusal: str, program: str | None = None, status: int = REFUSED) -> NoReturn:
-    """End a process before the processes have met: the first process on each host says why, as ``program``."""
+    """End a process before the processes have met; the first process on each host prints the reason."""
     if not left_to_the_first(int(os.environ.get("LOCAL_RANK", "0"))):
         print(f"{program or Path(sys.argv[0]).name}: {refusal}", file=sys.stderr, flush=True)
     sys.exit(status)
 
 
 def left_to_the_first(local_rank: int) -> bool:
-    """Whether the first process on this host is another, after leaving it the time to speak: a launcher then ends all."""
+    """Whether another process is the first on this host, after giving it time to report: a launcher then ends all."""
     if local_rank == 0:
         return False
     time.sleep(GRACE_SECONDS)
@@ -32,7 +32,7 @@ def left_to_the_first(local_rank: int) -> bool:
 
 
 def leave_together(status: int) -> NoReturn:
-    """Exit with the other processes of the run: a launcher ends all when one has ended, while another may be reporting why."""
+    """Exit with the other processes of the run: a launcher would end all when one ends, while another may be reporting."""
     if distributed.is_initialized():
         distributed.barrier()
         distributed.destroy_process_group()  # whose threads may abort a process that exits with them
@@ -40,13 +40,12 @@ def leave_together(status: int) -> NoReturn:
 
 
 def reason_for_user(error: Exception) -> str | None:
-    """What the user can mend, in one sentence; None where the error is a fault of the program."""
+    """Return what the user can change, in one sentence; None if the error is a fault of the program."""
     if isinstance(error, MissingMandatoryValue):
         return f"{flag_of(error.key)} ({error.full_key}) is missing"
     if isinstance(error, FloatingPointError):
         return f"training has diverged ({error}): lower --lr, warm up for longer (--warmup-updates), or clip (--clip-norm)"
-    # Where a text, a data-bin or a flag cannot be used, fairseq raises Exception itself, as nothing else does; where a package
-    # is not installed, ImportError with advice.
+    # If data or a flag cannot be used, fairseq raises Exception itself; if a package is not installed, ImportError with advice.
     if isinstance(error, (InputError, OSError)) or type(error) in (Exception, ImportError):
         return sentence(error)
     return None

@@ -1,4 +1,4 @@
-"""A training that gets SIGUSR1 saves a checkpoint after the current update, in all processes, and ends."""
+"""On SIGUSR1, training saves a checkpoint after the current update, in all processes, and ends."""
 
 import functools
 import logging
@@ -17,19 +17,23 @@ STOPPED = 75  # exit status: EX_TEMPFAIL, try again
 
 
 class Request:
-    """Whether the training of this process should stop."""
+    """Whether the training of this process should stop.
+
+    Attributes:
+        here: whether this process got the signal.
+        everywhere: how many processes got it, as all of them know.
+        granted: whether the checkpoint has been saved.
+    """
 
     def __init__(self) -> None:
         self.clear()
 
     def clear(self) -> None:
-        """Start over, for another training."""
-        self.here = False  # asked of this process
-        self.everywhere = 0.0  # number of processes asked, known to all of them
-        self.granted = False  # the checkpoint has been saved
+        """Forget the request, for another training."""
+        self.here, self.everywhere, self.granted = False, 0.0, False
 
     def of(self, trainer: Any) -> bool:
-        """Whether any process was asked; all give the same answer after the same update."""
+        """Whether any process got the signal; the answer is the same in all processes after the same update."""
         return self.everywhere > 0 if trainer.data_parallel_world_size > 1 else self.here
 
 
@@ -37,15 +41,15 @@ request = Request()
 
 
 def share_request(aggregate: Callable, trainer: Any, logging_outputs: Any, *extra_stats_to_sum: Any, ignore: bool = False) -> Any:
-    """Let every process know of a request to any, through one more number in the sums that fairseq takes at every update."""
+    """Tell every process of a request to any, through one more number in the sums that fairseq takes at every update."""
     outputs, sums = aggregate(trainer, logging_outputs, *extra_stats_to_sum, float(request.here), ignore=ignore)
-    *sums, asked = sums
-    request.everywhere = float(asked)  # here, where fairseq waits for these sums itself, and not once more in each update
+    *sums, requests = sums
+    request.everywhere = float(requests)  # fairseq waits for these sums here anyway
     return outputs, sums
 
 
 def save_and_stop(validate_and_save: Callable) -> Callable:
-    """fairseq's end of an update; then, if requested, an extra checkpoint and the end of training."""
+    """Wrap fairseq's end of an update: if requested, save an extra checkpoint and end training."""
     from fairseq import checkpoint_utils
 
     @functools.wraps(validate_and_save)
@@ -62,17 +66,17 @@ def save_and_stop(validate_and_save: Callable) -> Callable:
 
 @contextmanager
 def listening() -> Iterator[None]:
-    """While this is open, the signal is a request to this process."""
+    """In this context, the signal is a request to this process."""
     request.clear()
-    with handling(_note, instead_of=(signal.SIG_DFL, pass_on)):
+    with handling(_note, replaces=(signal.SIG_DFL, pass_on)):
         yield
 
 
 @contextmanager
-def handling(handler: Callable, instead_of: tuple = (signal.SIG_DFL,)) -> Iterator[None]:
-    """Handle the signal, unless another handler than those in ``instead_of`` is installed."""
+def handling(handler: Callable, replaces: tuple = (signal.SIG_DFL,)) -> Iterator[None]:
+    """Handle the signal in this context, unless a handler is installed that is not in ``replaces``."""
     before = signal.getsignal(SIGNAL)
-    free = before in instead_of and threading.current_thread() is threading.main_thread()
+    free = before in replaces and threading.current_thread() is threading.main_thread()
     if free:
         signal.signal(SIGNAL, handler)
         signal.siginterrupt(SIGNAL, False)  # system calls that wait for other processes are resumed
@@ -88,6 +92,6 @@ def _note(*_: Any) -> None:
 
 
 def pass_on(number: int, *_: Any) -> None:
-    """A handler for the parent of spawned processes: they get the signal."""
+    """Pass the signal on to the processes that this process has spawned."""
     for child in multiprocessing.active_children():
         os.kill(child.pid, number)

@@ -5,43 +5,35 @@ import traceback
 from collections.abc import Iterator
 from importlib.machinery import FileFinder
 from pathlib import Path
+from types import SimpleNamespace
 
 from omegaconf import OmegaConf
 
-from fairseq_posenc.compat.exits import refuse
-from fairseq_posenc.compat.view import View, wrap
-from fairseq_posenc.errors import suggestion
+from ..errors import suggestion
+from .exits import refuse
+from .view import View, wrap
 
 
 def find_plugins() -> None:
-    """Let Hydra scan its plugins.
+    """Let Hydra scan its plugins, for which it calls ``FileFinder.find_module``, removed in Python 3.12.
 
-    Hydra calls ``FileFinder.find_module``, removed in Python 3.12, on what ``pkgutil.walk_packages`` yields; its plugin
-    scanner gets a ``pkgutil`` whose finders have it. Can be removed with Hydra 1.2.
+    Its scanner gets a ``pkgutil`` whose finders have that method. Can be removed with Hydra 1.2.
     """
     if hasattr(FileFinder, "find_module"):
         return
     from hydra.core import plugins
 
-    class Finder:
-        def __init__(self, finder: FileFinder) -> None:
-            self.finder = finder
-
-        def find_module(self, name: str):
-            return self.finder.find_spec(name).loader
-
-    def walk_packages(*args, **kwargs) -> Iterator[tuple[Finder, str, bool]]:
+    def walk_packages(*args, **kwargs) -> Iterator[tuple[SimpleNamespace, str, bool]]:
         for finder, name, is_package in pkgutil.walk_packages(*args, **kwargs):
-            yield Finder(finder), name, is_package
+            yield SimpleNamespace(find_module=lambda name, finder=finder: finder.find_spec(name).loader), name, is_package
 
     plugins.pkgutil = View(pkgutil, walk_packages=walk_packages)
 
 
 def report_errors() -> None:
-    """Let Hydra print what went wrong in a run.
+    """Let Hydra print an error: it uses a parameter of ``traceback.print_exception`` that Python 3.10 renamed.
 
-    It calls ``traceback.print_exception(etype=None, ...)``, a parameter that Python 3.10 renamed, so that every error ended in
-    a TypeError about it. Can be removed with Hydra 1.1.
+    Can be removed with Hydra 1.1.
     """
     from hydra._internal import utils
 
@@ -52,7 +44,7 @@ def report_errors() -> None:
 
 
 def job_number() -> int | None:
-    """The number of the job of a multirun that this process runs now."""
+    """The number of the multirun's job that this process runs; None outside of multiruns."""
     from hydra.core.hydra_config import HydraConfig
 
     job = HydraConfig.get().job if HydraConfig.initialized() else None
@@ -60,7 +52,7 @@ def job_number() -> int | None:
 
 
 def instead_of_timestamped_folder() -> str | None:
-    """The override to give Hydra if the folder that it made is named after the time, so that a restart would get another."""
+    """The override that replaces a folder named after the time, in which a restart would not look; None if Hydra made none."""
     from hydra.core.hydra_config import HydraConfig
 
     if not HydraConfig.initialized():
@@ -71,10 +63,9 @@ def instead_of_timestamped_folder() -> str | None:
 
 
 def named_where_missing() -> None:
-    """Name a configuration that is missing, and those that are in its folder.
+    """Name a configuration that is missing, and those in its folder.
 
-    fairseq gives its own defaults the name of the configuration, so that Hydra always finds one. Can be removed when it
-    names them differently.
+    fairseq gives its defaults the name of the configuration, so that Hydra always finds one. Can be removed when it does not.
     """
     import fairseq
     from fairseq.dataclass import initialize

@@ -17,10 +17,9 @@ UNHELPFUL_LOGGERS = (
 
 @contextmanager
 def importable() -> Iterator[None]:
-    """While this is open, fairseq and Hydra can be imported; afterwards the standard library is as it was."""
+    """Make fairseq and Hydra importable in this context; on exit, the standard library is as before."""
     with ExitStack() as stack:
-        for name in UNHELPFUL_LOGGERS:
-            stack.enter_context(silent(name))
+        stack.enter_context(quiet_loggers())
         if sys.version_info >= (3, 11):
             stack.enter_context(dataclasses_as_defaults())
         if sys.version_info >= (3, 13):
@@ -32,11 +31,9 @@ def importable() -> Iterator[None]:
 def dataclasses_as_defaults() -> Iterator[None]:
     """Let dataclasses of fairseq and Hydra be field defaults of one another.
 
-    Python 3.11 refuses a default whose class is unhashable, which a dataclass with ``eq=True`` is. Default factories would
-    not do, because fairseq reads ``field.default``; so these two packages' dataclasses get back the identity hash of
-    ``object``. Classes of other packages that happen to be imported meanwhile are not touched.
-
-    Needed from Python 3.11; can be removed when fairseq and Hydra use default factories (Hydra 1.3 does; fairseq requires 1.0).
+    Python 3.11 rejects a default whose class is unhashable, which a dataclass with ``eq=True`` is, and fairseq reads
+    ``field.default``, so that default factories would not do. The dataclasses of these two packages get the identity hash of
+    ``object``. Can be removed when fairseq and Hydra use default factories (Hydra 1.3 does; fairseq requires 1.0).
     """
     original = dataclasses.dataclass
 
@@ -57,9 +54,9 @@ def dataclasses_as_defaults() -> Iterator[None]:
 
 @contextmanager
 def typing_io() -> Iterator[None]:
-    """Supply ``typing.io``, from which antlr4 4.8 (Hydra's parser of overrides) takes ``TextIO``.
+    """Supply ``typing.io``, which Python 3.13 removed, and from which antlr4 4.8 (Hydra's parser of overrides) takes ``TextIO``.
 
-    Needed from Python 3.13, which removed it; can be removed with antlr4 4.9, which Hydra 1.1 uses.
+    Can be removed with antlr4 4.9, which Hydra 1.1 uses.
     """
     module = types.ModuleType("typing.io")
     module.TextIO = typing.TextIO
@@ -72,14 +69,17 @@ def typing_io() -> Iterator[None]:
 
 
 @contextmanager
-def silent(name: str) -> Iterator[None]:
-    """Keep a logger from giving advice to every command that imports fairseq.
+def quiet_loggers() -> Iterator[None]:
+    """Disable :data:`UNHELPFUL_LOGGERS` while fairseq is imported.
 
     Can be removed when fairseq imports its text-to-speech task and DeepSpeed only where they are used.
     """
-    logger = logging.getLogger(name)
-    before, logger.disabled = logger.disabled, True
+    loggers = [logging.getLogger(name) for name in UNHELPFUL_LOGGERS]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
     try:
         yield
     finally:
-        logger.disabled = before
+        for logger, disabled in zip(loggers, before, strict=True):
+            logger.disabled = disabled

@@ -12,20 +12,17 @@ from pathlib import Path
 logger = logging.getLogger(__name__)
 
 NAMES = {"torchrun", "torch.distributed.run", "torch.distributed.launch", "deepspeed", "deepspeed.launcher.launch"}
-POLL_SECONDS = 1.0  # seconds
-
-
+POLL_SECONDS = 1.0
 STARTED = getattr(sys.modules.get("_fairseq_posenc_hook"), "STARTED", (os.getpid(), os.getppid()))  # this process, its parent
 
 _watcher = threading.Thread()
 
 
 def watch() -> None:
-    """End this process from now on as soon as a launcher that started it ends, or at once if it has ended already.
+    """From now on, end this process as soon as a launcher that started it ends, or at once if it has ended already.
 
-    Killed by ``kill -9``, torchrun, ``deepspeed`` and the parent of spawned processes leave their processes behind, which would
-    hold their GPUs and write into the folder where a restart trains. A process that no launcher started, by a shell perhaps,
-    outlives whatever started it.
+    When torchrun, ``deepspeed`` or the parent of spawned processes is killed by ``kill -9``, its processes would keep their GPUs
+    and write into the folder where a restart trains.
     """
     global _watcher
     pids = launchers()
@@ -35,7 +32,7 @@ def watch() -> None:
 
 
 def launchers() -> list[int]:
-    """Process ids: the parent, if it is a launcher, and its parent, if it is one too, and so on."""
+    """The process ids of the parent, if it is a launcher, of its parent, if that is one too, and so on."""
     pids, pid = [], STARTED[1] if STARTED[0] == os.getpid() else os.getppid()  # the latter in a process that was forked
     if multiprocessing.parent_process() is not None or "TORCHELASTIC_RUN_ID" in os.environ:
         pids, pid = [pid], _parent(pid)
@@ -51,17 +48,14 @@ def _watch(pids: list[int]) -> None:
 
 
 def have_ended(pids: list[int]) -> bool:
-    """Whether any of these launchers has ended, which is logged.
-
-    A process whose parent has ended gets another parent.
-    """
+    """Whether any of these launchers has ended, which is logged: its child then has another parent."""
     parents = [os.getppid(), *map(_parent, pids[:-1])] if pids else []
     ended = [before for before, now in zip(pids, parents, strict=True) if before != now]
     if ended:
         with suppress(Exception):  # whoever read the log may be gone as well
             logger.error(
-                f"the launcher of this process (process {ended[0]}) has ended; so that no restart is disturbed, this one ends. "
-                "The same command continues from the last checkpoint."
+                f"the launcher of this process (process {ended[0]}) has ended, so this process ends too. The same command "
+                "continues from the last checkpoint."
             )
     return bool(ended)
 

@@ -1,13 +1,13 @@
 """fairseq's own transformer layers on current PyTorch."""
 
-from fairseq_posenc.compat.view import wrap
+from .view import wrap
 
 
 def no_fused_encoder_layer() -> None:
-    """Keep fairseq's encoder layers on their ordinary path in evaluation.
+    """Keep fairseq's encoder layers from PyTorch's fused path in evaluation.
 
-    Once a state dict is loaded, they call ``torch._transformer_encoder_layer_fwd`` with arguments of PyTorch 1.12, and
-    fairseq-generate ends with "Mask Type should be defined". Can be removed when fairseq passes ``mask_type``.
+    They call ``torch._transformer_encoder_layer_fwd`` with arguments of PyTorch 1.12, and fairseq-generate ends with "Mask Type
+    should be defined". Can be removed when fairseq passes ``mask_type``.
     """
     from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 

@@ -1,4 +1,4 @@
-"""Refuses pickles that are small but would keep a reader busy without end, by their opcodes, before anything is built."""
+"""Rejects small pickles that would keep a reader busy without end, by their opcodes, before anything is built."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import pickletools
 from dataclasses import dataclass
 from typing import IO, Any
 
-from fairseq_posenc.compat.stand_ins import Refused
+from .stand_ins import InvalidContent
 
 MAX_REPEATED = 10**8
 """Values and characters that a pickle may repeat by references; fairseq's repeat some thousands."""
 
-CHANGES_ITS_FIRST = {"APPEND", "APPENDS", "SETITEM", "SETITEMS", "BUILD"}
+MUTATING = {"APPEND", "APPENDS", "SETITEM", "SETITEMS", "BUILD"}
 
 
 @dataclass
 class _Item:
-    """An object on the pickle's stack: how much it holds, and its content where that is a text, a global's name or a tuple."""
+    """An object on the pickle's stack: its size, and its content if that is a text, a global's name or a tuple."""
 
     size: int
     content: Any = None
@@ -25,11 +25,11 @@ class _Item:
 def require_bounded(pickled: IO[bytes]) -> None:
     """Check the next pickle of a stream, up to its end, without building what it describes.
 
-    A tuple that holds itself twice, 40 levels deep, takes a kilobyte, and 2^40 steps to hash. So the sizes of all objects are
-    counted as the opcodes put them together, and what references repeat is limited.
+    A tuple that contains itself twice, 40 levels deep, takes a kilobyte, and 2^40 steps to hash. So the sizes of all objects are
+    counted while the opcodes assemble them, and what references repeat is limited.
 
     Raises:
-        Refused: it repeats more than :data:`MAX_REPEATED`, or calls what takes long or allocates memory without limit.
+        InvalidContent: it repeats more than :data:`MAX_REPEATED`, or calls what takes long or allocates memory without limit.
         Exception: any, if it is no pickle.
     """
     stack: list[_Item] = []
@@ -46,19 +46,18 @@ def require_bounded(pickled: IO[bytes]) -> None:
             stack.append(memo[argument])
             repeated += memo[argument].size
             if repeated > MAX_REPEATED:
-                raise Refused("holds a small structure that repeats itself without end")
+                raise InvalidContent("holds a small structure that repeats itself without end")
         else:
-            begin = (
-                marks.pop() - needs.index(pickletools.markobject) if pickletools.markobject in needs else len(stack) - len(needs)
-            )
+            mark = pickletools.markobject
+            begin = marks.pop() - needs.index(mark) if mark in needs else len(stack) - len(needs)
             items = stack[begin:]
             del stack[begin:]
             if name == "GLOBAL" and argument in ("builtins bytearray", "__builtin__ bytearray"):
-                raise Refused("asks for a bytearray, which may have any size")
+                raise InvalidContent("asks for a bytearray, which may have any size")
             if name in ("REDUCE", "NEWOBJ"):
                 _require_latin1(*items)
             size = sum(item.size for item in items)
-            if name in CHANGES_ITS_FIRST:
+            if name in MUTATING:
                 items[0].size = size
                 stack.append(items[0])
             elif operation.stack_after:
@@ -68,6 +67,6 @@ def require_bounded(pickled: IO[bytes]) -> None:
 
 
 def _require_latin1(function: _Item, arguments: _Item) -> None:
-    """``pickle`` writes bytes as a text in Latin-1. Other codecs may take time that grows with the square of the length."""
+    """Reject codecs other than Latin-1, as which ``pickle`` writes bytes; they may take time quadratic in the length."""
     if function.content == "_codecs encode" and (arguments.content or [])[1:] != ["latin1"]:
-        raise Refused("asks for a codec other than latin1")
+        raise InvalidContent("asks for a codec other than latin1")

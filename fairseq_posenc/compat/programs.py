@@ -6,14 +6,14 @@ from typing import Any
 
 from hydra.errors import ConfigCompositionException
 
-from fairseq_posenc.compat.exits import refuse
-from fairseq_posenc.compat.view import wrap
+from .exits import refuse
+from .view import wrap
 
 
 def generate_through_call_main() -> None:
-    """Start fairseq-generate through ``call_main``, as the other programs that use a model.
+    """Start fairseq-generate through ``call_main``, as fairseq starts its other programs.
 
-    It alone calls its ``main`` itself. Can be removed when fairseq_cli.generate uses ``call_main``.
+    Can be removed when fairseq_cli.generate uses ``call_main``.
     """
     from fairseq import options
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
@@ -34,9 +34,9 @@ def generate_through_call_main() -> None:
 
 
 def flags_that_are_missing() -> None:
-    """Report in one sentence what is missing, where fairseq fails in Hydra's merging of its None.
+    """Report a missing flag in one sentence, since fairseq fails when Hydra merges its None.
 
-    Can be removed when fairseq declares what is required.
+    Can be removed when fairseq declares which flags are required.
     """
     from fairseq.dataclass import utils
 

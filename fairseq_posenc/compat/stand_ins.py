@@ -1,7 +1,7 @@
 """Stand-ins for NumPy's and OmegaConf's types while a file is read.
 
-Both types accept any state that a file gives them: NumPy then reads invalid memory, and OmegaConf looks up what a value asks for
-in the environment. A stand-in keeps the state as it is; :func:`settle` checks it afterwards and makes the real object from it.
+Both accept any state that a file gives them: NumPy then reads invalid memory, and OmegaConf looks up what a value asks for in the
+environment. A stand-in keeps the state unchanged; :func:`settle` checks it afterwards and makes the real object from it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from enum import Enum
 from functools import cached_property
 from pathlib import PurePath
@@ -20,18 +20,18 @@ from torch import Tensor
 
 from ..errors import InputError
 
-NUMBER = re.compile(r"[biufc]\d{1,2}")  # as NumPy writes the types of numbers; objects, texts and records are none
+NUMBER = re.compile(r"[biufc]\d{1,2}")  # NumPy's codes for types of numbers
 NAME = re.compile(r"\w[\w-]*")
 INTERPOLATION = "${"
 MAX_VALUES = 10**6  # of a configuration; fairseq's have some hundreds
 
 
-class Refused(InputError):
-    """A file holds what no checkpoint of fairseq's holds; the message says what, to come after the file's name."""
+class InvalidContent(InputError):
+    """A file holds what no checkpoint of fairseq holds; the message continues a sentence that begins with the file's name."""
 
 
 class StandIn:
-    """An object of a file: what it was called with, and the state that it was given."""
+    """An object of a file: the arguments of its constructor, and the state that it was given."""
 
     def __init__(self, *args: Any) -> None:
         self.args, self.state = args, None
@@ -40,10 +40,10 @@ class StandIn:
         self.state = state
 
     def real(self) -> Any:
-        """What it stands for.
+        """Return the object that the file describes.
 
         Raises:
-            Refused: no such thing can be made of its state.
+            InvalidContent: the state does not describe one.
         """
         raise NotImplementedError
 
@@ -55,7 +55,7 @@ class DType(StandIn):
         match self.args, self.state:
             case (str(code), *_), (_, "<" | ">" | "|" | "=" as order, *_) if NUMBER.fullmatch(code):
                 return np.dtype(code if order == "|" else order + code)
-        raise Refused(f"holds NumPy data of the type {self.args[0] if self.args else None!r}, which is not a number")
+        raise InvalidContent(f"holds NumPy data of the type {self.args[0] if self.args else None!r}, which is not a number")
 
 
 class Array(StandIn):
@@ -67,19 +67,19 @@ class Array(StandIn):
                 kind = dtype.real()
                 if all(type(n) is int and n >= 0 for n in shape) and math.prod(shape) * kind.itemsize == len(data):
                     return np.ndarray(shape, kind, data, order="F" if fortran else "C").copy()
-        raise Refused("holds a NumPy array that does not fit its own description")
+        raise InvalidContent("holds a NumPy array that does not fit its own description")
 
 
 def scalar(dtype: Any, data: Any) -> np.generic:
     """``numpy.core.multiarray.scalar``, of numbers."""
     kind = dtype.real() if isinstance(dtype, DType) else None
     if kind is None or not isinstance(data, bytes) or len(data) != kind.itemsize:
-        raise Refused("holds a NumPy number that does not fit its own description")
+        raise InvalidContent("holds a NumPy number that does not fit its own description")
     return np.frombuffer(data, kind)[0]
 
 
 class Config(StandIn):
-    """``DictConfig`` and ``ListConfig``: their content, in which nothing is looked up; see :func:`as_text`."""
+    """``DictConfig`` and ``ListConfig``: their content as text (:func:`as_text`), so that nothing is looked up."""
 
     content = "_content"
 
@@ -87,7 +87,7 @@ class Config(StandIn):
     def plain(self) -> Any:
         """Dictionaries, lists and values."""
         if not isinstance(self.state, dict) or self.content not in self.state:
-            raise Refused("holds a configuration that is damaged")
+            raise InvalidContent("holds a configuration that is damaged")
         return _change(self.state[self.content], lambda value: value.plain if isinstance(value, Config) else _real(value))
 
     def real(self) -> Any:
@@ -106,7 +106,7 @@ class Value(Config):
 
 
 class Metadata(StandIn):
-    """What OmegaConf notes beside a value; not needed."""
+    """OmegaConf's notes about a value, which are not needed."""
 
     def real(self) -> None:
         return None
@@ -123,14 +123,11 @@ def plain_dict(*_factory: Any) -> dict:
 
 
 def settle(value: Any) -> Any:
-    """``value`` with real things in the place of stand-ins, and its configuration as text.
-
-    Args:
-        value: what a file holds; dictionaries, lists and objects are changed in place.
+    """Replace the stand-ins in a file's content by real objects, in place, and return it; its configuration becomes text.
 
     Raises:
-        Refused: what a stand-in holds cannot be what it says.
-        RecursionError: it is nested too deeply.
+        InvalidContent: a stand-in's state does not describe an object of its type.
+        RecursionError: the content is nested too deeply.
     """
     value = _change(value, _real)
     if isinstance(value, dict):
@@ -141,16 +138,15 @@ def settle(value: Any) -> Any:
 
 
 def as_text(value: Any) -> Any:
-    """A configuration in which ``${env:NAME}`` and the like are text: OmegaConf would look them up, here or later.
+    """Return a configuration in which ``${env:NAME}`` and the like are text, which OmegaConf would look up, here or later.
 
-    It has no way to quote them, so a backslash parts the two characters by which it knows them.
+    OmegaConf has no way to quote them, so a backslash separates the two characters by which it finds them.
 
     Raises:
-        Refused: a value is of a type that options do not have, or the configuration is absurdly large once what stands there
-            twice is written twice, as OmegaConf does.
+        InvalidContent: a value is of a type that options do not have, or there are too many of them, counting repetitions.
     """
     if _size(value, {}) > MAX_VALUES:
-        raise Refused(f"holds a configuration of more than {MAX_VALUES:,} values")
+        raise InvalidContent(f"holds a configuration of more than {MAX_VALUES:,} values")
     return _change(value, _text)
 
 
@@ -161,21 +157,21 @@ def _text(leaf: Any) -> Any:
         return str(leaf).replace(INTERPOLATION, "$\\{")
     if leaf is None or isinstance(leaf, (bool, int, float, complex, np.generic, Enum, Tensor)) or OmegaConf.is_config(leaf):
         return leaf
-    raise Refused(f"holds a configuration with a value of the type {type(leaf).__name__}")
+    raise InvalidContent(f"holds a configuration with a value of the type {type(leaf).__name__}")
 
 
 def _require_names(args: Any) -> None:
-    """fairseq has Hydra look for a file of the name that an option of old checkpoints gives, in any folder.
+    """Check the options of old checkpoints that fairseq has Hydra take for the name of a file, in any folder.
 
     Raises:
-        Refused: one is no name.
+        InvalidContent: one is not a plain name.
     """
     from fairseq.registry import REGISTRIES
 
     for kind in REGISTRIES:
         name = getattr(args, kind, None)
         if name is not None and not (isinstance(name, str) and NAME.fullmatch(name)):
-            raise Refused(f"names the {kind} {name!r}, which is not a name")
+            raise InvalidContent(f"names the {kind} {name!r}, which is not a name")
 
 
 def _real(value: Any) -> Any:
@@ -183,28 +179,28 @@ def _real(value: Any) -> Any:
 
 
 def _change(value: Any, leaf: Callable[[Any], Any], done: dict[int, Any] | None = None) -> Any:
-    """``leaf`` of every value that is inside dictionaries, lists, tuples and the attributes of plain objects."""
+    """Apply ``leaf`` to every value inside dictionaries, lists, tuples and the attributes of plain objects."""
     done = {} if done is None else done
     if id(value) in done:
         return done[id(value)][0]
     if isinstance(value, tuple):
         items = tuple(_change(item, leaf, done) for item in value)
-        # One in which nothing changes stays what it is: a torch.Size, for instance, of which fairseq asks more than of a tuple.
+        # A tuple in which nothing changes keeps its type, such as torch.Size.
         changed = value if all(new is old for new, old in zip(items, value, strict=True)) else items
     elif isinstance(value, (list, dict, *_plain_objects())):
-        done[id(value)] = value, value  # before its content, which may hold it
+        done[id(value)] = value, value  # before its content, which may contain it
         content = value if isinstance(value, (list, dict)) else vars(value)
-        for key, item in _items(content):
+        for key, item in list(enumerate(content) if isinstance(content, list) else content.items()):
             content[key] = _change(item, leaf, done)
         changed = value
     else:
         changed = leaf(value)
-    done[id(value)] = changed, value  # the second keeps the number from being given to another object
+    done[id(value)] = changed, value  # the reference to value keeps its id from being reused
     return changed
 
 
 def _size(value: Any, known: dict[int, int]) -> int:
-    """How many values a configuration has; more than can be, where it holds itself."""
+    """The number of values in a configuration; more than the maximum if it contains itself."""
     if not isinstance(value, (list, tuple, dict, *_plain_objects())):
         return 1
     if id(value) not in known:
@@ -212,10 +208,6 @@ def _size(value: Any, known: dict[int, int]) -> int:
         content = value if isinstance(value, (list, tuple)) else (value if isinstance(value, dict) else vars(value)).values()
         known[id(value)] = 1 + sum(_size(item, known) for item in content)
     return known[id(value)]
-
-
-def _items(content: list | dict) -> Iterator[tuple[Any, Any]]:
-    yield from list(enumerate(content)) if isinstance(content, list) else list(content.items())
 
 
 def _plain_objects() -> tuple[type, ...]:

@@ -4,14 +4,14 @@ import functools
 
 import torch
 
-from fairseq_posenc.compat.view import View, wrap
+from .view import View, wrap
 
 
 def bf16_without_tpu() -> None:
-    """Let ``--bf16`` and ``--memory-efficient-bf16`` mean the number format alone.
+    """Let ``--bf16`` and ``--memory-efficient-bf16`` mean the number format alone, and not a request to train on a TPU.
 
-    fairseq takes them for a request to train on a TPU and fails without torch_xla; its Hydra entry point does not. Can be
-    removed when fairseq's options do not set ``tpu``.
+    fairseq would fail without torch_xla; its Hydra entry point does not. Can be removed when fairseq's options do not set
+    ``tpu``.
     """
     from fairseq import options
 
@@ -25,10 +25,7 @@ def bf16_without_tpu() -> None:
 
 
 def current_amp() -> None:
-    """Give fairseq ``torch.amp`` where it uses ``torch.cuda.amp``, for which PyTorch gives a deprecation warning per run.
-
-    Can be removed when fairseq uses ``torch.amp``.
-    """
+    """Give fairseq ``torch.amp`` for ``torch.cuda.amp``, which is deprecated. Can be removed when fairseq uses ``torch.amp``."""
     from fairseq.optim import amp_optimizer
     from fairseq.tasks import fairseq_task
 
@@ -39,9 +36,9 @@ def current_amp() -> None:
 
 
 def pinned_memory_needs_gpu() -> None:
-    """Let fairseq's batches be in pinned memory only where there is a GPU; without one, PyTorch warns in every process.
+    """Pin the memory of fairseq's batches only if there is a GPU; without one, PyTorch warns in every process.
 
-    Can be removed when fairseq asks for pinned memory only with a GPU.
+    Can be removed when fairseq does the same.
     """
     from fairseq.data import iterators
 
@@ -55,9 +52,9 @@ def pinned_memory_needs_gpu() -> None:
 def nan_detector_forward_only() -> None:
     """Let training end in fairseq's "gradients are Nan/Inf", where it ends in a bare StopIteration.
 
-    fairseq computes such a batch once more with hooks that log where the first NaN is. Its backward hooks are of a kind that
-    PyTorch refuses where a module returns a dictionary without a tensor, as encoders do; the forward hooks, and the norms of
-    the gradients that are logged after them, remain. Can be removed when fairseq uses full backward hooks.
+    fairseq computes such a batch again with hooks that log where the first NaN is. PyTorch rejects its backward hooks for modules
+    that return a dictionary without a tensor, as encoders do; the forward hooks, and the logged norms of the gradients, remain.
+    Can be removed when fairseq uses full backward hooks.
     """
     from fairseq import trainer
 

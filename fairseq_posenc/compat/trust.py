@@ -1,29 +1,29 @@
-"""What a checkpoint's configuration is allowed to have built.
+"""What is built because a checkpoint's configuration names it.
 
-The file names a model, a task, a criterion, a tokenizer, and fairseq builds what it names from values in the same
-file. Many of fairseq's models evaluate such values as Python, open further files or fetch them. So each name is looked up
-here first: on :data:`OURS` by the commands of this package, on :data:`STOCK` by those of fairseq.
+fairseq builds the model, task, criterion and tokenizer that a file names, from values in the same file, and many of its models
+evaluate such values as Python, or open or fetch further files. So each name is looked up here first: in :data:`OURS` by the
+commands of this package, in :data:`STOCK` by those of fairseq.
 """
 
 from __future__ import annotations
 
 import os
 from argparse import Namespace
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
 from ..errors import InputError
 
-Listed = Mapping[str, frozenset[str]]
-
 TRUSTED = "FAIRSEQ_POSENC_TRUST"
 """The environment variable that names files, or folders of files, from which fairseq's commands may build anything."""
 
-OURS: Listed = {"model": frozenset({"roberta"})}  # besides this package's own
+OURS = frozenset({"roberta"})
+"""Models that the commands of this package build, besides its own."""
 
-STOCK: Listed = {
+STOCK: dict[str, frozenset[str]] = {
     kind: frozenset(names.split())
     for kind, names in {
         "model": """
@@ -51,7 +51,7 @@ STOCK: Listed = {
         "tokenizer": "moses nltk space",
     }.items()
 }
-"""Classes of fairseq 0.12.2 that only compute with what the file says, but for :data:`SIDE_EFFECTS`."""
+"""Classes of fairseq 0.12.2 that only compute with the values in the file, except for :data:`SIDE_EFFECTS`."""
 
 SIDE_EFFECTS = {
     "character_embeddings": "evaluates character_filters as Python",
@@ -66,31 +66,28 @@ SIDE_EFFECTS = {
         "loads a further file",
     ),
 }
-"""Options with which classes on the list do more than compute, where they are set; dataset_impl only to fasta."""
+"""Options with which listed classes do more than compute, if they are set; of dataset_impl, only fasta does."""
 
-FETCHED = ("http", "https", "s3")  # schemes of addresses; fairseq looks for them as below
+PACKAGE = __name__.partition(".")[0]  # all models, tasks and criterions of this package are listed
+FETCHED = ("http", "https", "s3")  # schemes of addresses that fairseq fetches
 
 
 class Untrusted(InputError):
-    """A file names what is not built because a file says so."""
+    """A file names a class that is not built because a file names it."""
 
 
 def require_ours(model: Any, file: str | os.PathLike) -> None:
-    """Look up the model that a command of this package will build from a file.
-
-    Args:
-        model: its options, as the file has them.
-        file: where they come from.
+    """Check the options of a model that a command of this package will build from a file.
 
     Raises:
-        Untrusted: it is none of this package's, nor fairseq's own RoBERTa, or does more than compute.
+        Untrusted: it is neither a model of this package nor fairseq's own RoBERTa, or does more than compute.
     """
-    if reason := _objection("model", model, OURS["model"]):
+    if reason := _refusal("model", model, OURS):
         raise Untrusted(f"{file} {reason}, so nothing was built: that could run code from the file")
 
 
 def require_stock(cfg: Any, file: str | os.PathLike, given: Collection[str] = ()) -> None:
-    """Look up everything that fairseq will build from a file.
+    """Check everything that fairseq will build from a file.
 
     Args:
         cfg: the file's configuration.
@@ -98,12 +95,12 @@ def require_stock(cfg: Any, file: str | os.PathLike, given: Collection[str] = ()
         given: kinds that are not built from the file.
 
     Raises:
-        Untrusted: something is not on the list, or does more than compute; says what, and how it may be allowed.
+        Untrusted: something is not listed, or does more than compute; the message explains how to allow it.
     """
     if trusts(file):
         return
     for kind in (kind for kind in STOCK if kind not in given):
-        if reason := _objection(kind, getattr(cfg, kind, None), STOCK[kind]):
+        if reason := _refusal(kind, getattr(cfg, kind, None), STOCK[kind]):
             raise Untrusted(
                 f"{file} {reason}, so nothing was built: that could run code from the file. If you trust the file, allow it by "
                 f"{TRUSTED}={file} in the environment."
@@ -111,40 +108,32 @@ def require_stock(cfg: Any, file: str | os.PathLike, given: Collection[str] = ()
 
 
 def trusts(file: str | os.PathLike) -> bool:
-    """Whether the environment names this file, or a folder that it is in."""
+    """Whether the environment names this file, or a folder that contains it."""
     path = Path(file).resolve()
-    named = [Path(name).resolve() for name in os.environ.get(TRUSTED, "").split(os.pathsep) if name]
-    return any(path == place or place in path.parents for place in named)
+    trusted = [Path(name).resolve() for name in os.environ.get(TRUSTED, "").split(os.pathsep) if name]
+    return not {path, *path.parents}.isdisjoint(trusted)
 
 
-def _objection(kind: str, section: Any, listed: frozenset[str]) -> str | None:
-    names = _names(kind, section)
+def _refusal(kind: str, section: Any, listed: frozenset[str]) -> str | None:
+    """Why a section of a configuration is not built; None if it is."""
+    from fairseq.data.encoders.gpt2_bpe import DEFAULT_ENCODER_JSON, DEFAULT_VOCAB_BPE
+
+    options = ("_name", "arch" if kind == "model" else kind)  # where fairseq looks for a name
+    names = [section] if isinstance(section, str) else [getattr(section, option, None) for option in options]
+    names = [str(name) for name in names if name is not None]
     if kind == "model" and not names:
         return "names no model"  # fairseq would look for one in other places
     for name in names:
         if not _is_listed(kind, name, listed):
-            return f"names the {kind} {name!r}, which is not on the list of what is built because a file says so"
+            return f"names the {kind} {name!r}, which is not on the list of what a file may have built"
     for name, value in _values(section):
         if name in SIDE_EFFECTS and value and (name != "dataset_impl" or value == "fasta"):
             return f"sets {name} of the {kind}, with which fairseq {SIDE_EFFECTS[name]}"
-        if isinstance(value, str) and _scheme(value) in FETCHED and value not in _usual_addresses():
-            return f"has the {kind} fetch {value}"
+        if isinstance(value, str) and value not in (DEFAULT_ENCODER_JSON, DEFAULT_VOCAB_BPE):
+            with suppress(ValueError):  # which fairseq would raise as well
+                if urlparse(value).scheme in FETCHED:
+                    return f"has the {kind} fetch {value}"
     return None
-
-
-def _scheme(value: str) -> str | None:
-    try:
-        return urlparse(value).scheme
-    except ValueError:  # which fairseq would raise as well
-        return None
-
-
-def _names(kind: str, section: Any) -> list[str]:
-    """Every name by which fairseq could find what to build: it looks in several places."""
-    if isinstance(section, str):
-        return [section]
-    places = ("_name", "arch") if kind == "model" else ("_name", kind)
-    return [str(name) for place in places if (name := getattr(section, place, None)) is not None]
 
 
 def _is_listed(kind: str, name: str, listed: frozenset[str]) -> bool:
@@ -156,15 +145,11 @@ def _is_listed(kind: str, name: str, listed: frozenset[str]) -> bool:
         name, classes = ARCH_MODEL_NAME_REGISTRY.get(name, name), MODEL_REGISTRY
     else:
         classes = TASK_REGISTRY if kind == "task" else REGISTRIES[kind]["registry"]
-    return name in classes and (name in listed or _is_ours(classes[name]))
-
-
-def _is_ours(built: type) -> bool:
-    return built.__module__.partition(".")[0] == __name__.partition(".")[0]
+    return name in classes and (name in listed or classes[name].__module__.startswith(f"{PACKAGE}."))
 
 
 def _values(section: Any) -> Iterator[tuple[str, Any]]:
-    """Every option and its value, also those within others."""
+    """Iterate over all options and their values, nested ones included."""
     from omegaconf import OmegaConf
 
     if OmegaConf.is_config(section):
@@ -179,9 +164,3 @@ def _values(section: Any) -> Iterator[tuple[str, Any]]:
         for value in section:
             yield "", value
             yield from _values(value)
-
-
-def _usual_addresses() -> set[str]:
-    from fairseq.data.encoders.gpt2_bpe import DEFAULT_ENCODER_JSON, DEFAULT_VOCAB_BPE
-
-    return {DEFAULT_ENCODER_JSON, DEFAULT_VOCAB_BPE}

@@ -1,4 +1,4 @@
-"""Ways to change what a module of fairseq's sees."""
+"""Ways to change the names that a module of fairseq sees."""
 
 import functools
 import types
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class View(types.ModuleType):
-    """``module`` with some names replaced or added, for the namespace of a single importer."""
+    """A module with some names replaced or added, for the namespace of a single importer."""
 
     def __init__(self, module: types.ModuleType, **names: Any) -> None:
         super().__init__(module.__name__, module.__doc__)
@@ -19,7 +19,7 @@ class View(types.ModuleType):
 
 
 def wrap(owner: Any, name: str) -> Callable[[Callable], Callable]:
-    """Decorator: put a function in place of ``owner.name``, which it gets as its first argument."""
+    """Decorator that replaces ``owner.name`` by a function, which gets the original as its first argument."""
 
     def decorate(function: Callable) -> Callable:
         original = getattr(owner, name)
@@ -36,7 +36,7 @@ def wrap(owner: Any, name: str) -> Callable[[Callable], Callable]:
 
 @contextmanager
 def replaced(module: dict[str, Any], **names: Any) -> Iterator[None]:
-    """While this is open, the module with these globals has other values for ``names``."""
+    """In this context, the module with these globals has other values for ``names``."""
     before = {name: module[name] for name in names}
     module.update(names)
     try:

@@ -8,6 +8,4 @@ from . import help
 for _family in FAMILIES.values():
     import_module(f"{__name__}.{_family.name}")
 
-help.show_in_help()
-
 __all__ = ["help"]

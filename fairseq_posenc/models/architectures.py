@@ -1,4 +1,4 @@
-"""The architectures in fairseq: how a family is registered there, and checks of a name."""
+"""Registers the architectures of a family with fairseq, and checks names of architectures."""
 
 from __future__ import annotations
 
@@ -32,15 +32,13 @@ from .config import ENCODER_OPTIONS
 def register_family(
     family: Family, make_config: Callable[[], type[FairseqDataclass]] = ENCODER_OPTIONS.config
 ) -> Callable[[type[BaseFairseqModel]], type[BaseFairseqModel]]:
-    """Class decorator: registers a family's model and architectures with fairseq and Hydra, with the flags of all schemes.
-
-    The model has ``option_set``, its options, and ``build_core(options, dictionary)``, which makes what has its positions.
+    """Class decorator that registers a family's model and architectures with fairseq and Hydra, with the flags of all schemes.
 
     Args:
-        family: what is registered.
+        family: the family.
         make_config: makes the class of the model's options, for the schemes registered so far.
     """
-    own = {name: architecture.options for name, architecture in architectures().items() if architecture.family is family}
+    defaults = {name: architecture.options for name, architecture in architectures().items() if architecture.family is family}
 
     def register(model: type[BaseFairseqModel]) -> type[BaseFairseqModel]:
         def add_args(parser: argparse.ArgumentParser) -> None:
@@ -52,15 +50,15 @@ def register_family(
             MODEL_DATACLASS_REGISTRY[family.model] = config
             store = ConfigStore.instance()
             store.store(name=family.model, group="model", node=config(), provider="fairseq_posenc")
-            known = store.repo["model"]
-            first = known[f"{family.model}.yaml"]
-            for name in own:
-                known[f"{name}.yaml"] = dataclasses.replace(first, name=f"{name}.yaml", node=Named(first.node, name))
+            models = store.repo["model"]
+            first = models[f"{family.model}.yaml"]
+            for name in defaults:
+                models[f"{name}.yaml"] = dataclasses.replace(first, name=f"{name}.yaml", node=Named(first.node, name))
 
-        model.add_args = staticmethod(add_args)  # without defaults: those are the architecture's
+        model.add_args = staticmethod(add_args)  # without defaults, which the architecture has
         register_model(family.model, dataclass=make_config())(model)
-        for name, values in own.items():
-            if name == family.model:  # which fairseq makes an architecture of itself, without values
+        for name, values in defaults.items():
+            if name == family.model:  # which fairseq has made an architecture, without values
                 ARCH_CONFIG_REGISTRY[name] = functools.partial(fill, values=family.options)
             else:
                 register_model_architecture(family.model, name)(functools.partial(fill, values=values))
@@ -75,7 +73,7 @@ _CONFIG_UPDATES: list[Callable[[], None]] = []
 
 
 def update_configs() -> None:
-    """Give every family's model the flags of the schemes that have been registered since, such as those of a ``--user-dir``."""
+    """Give every family's model the flags of schemes that were registered later, such as those of a ``--user-dir``."""
     for update in _CONFIG_UPDATES:
         update()
 
@@ -97,19 +95,19 @@ class Named:
 
 
 def fill(args: Any, values: dict[str, Any]) -> None:
-    """Set what ``args`` lacks or has as None."""
+    """Set the options that ``args`` lacks or has as None."""
     for name, value in values.items():
         if getattr(args, name, None) is None:
             setattr(args, name, value)
 
 
 def is_ours(name: str) -> bool:
-    """Whether an architecture is of one of this package's models, be it a user's own."""
+    """Whether an architecture, which may be a user's own, belongs to one of this package's models."""
     return ARCH_MODEL_NAME_REGISTRY.get(name) in FAMILIES
 
 
 def require_architecture(name: str) -> None:
-    """Check that fairseq knows an architecture.
+    """Check that an architecture exists.
 
     Raises:
         InputError: it does not; the message gives the reason or the nearest names.
@@ -121,18 +119,18 @@ def require_architecture(name: str) -> None:
             )
         raise InputError(
             f"unknown architecture {name!r} (--arch, model._name): {suggestion(name, ARCH_MODEL_REGISTRY)}"
-            "fairseq-posenc schemes lists this package's, each with _tiny and _large, too, and as albert_…"
+            "fairseq-posenc schemes lists this package's, each also with _tiny and _large, and as albert_…"
         )
 
 
 def require_agreement(name: str, positions: str | None) -> None:
-    """Check that a new model of an architecture may have the given positions, or that none were given.
+    """Check that a new model of an architecture may have the given positions, or lack them.
 
     Raises:
         InputError: it may not, or they are not an expression; the message has what to write.
     """
     known = architectures().get(name)
-    if known is None:  # a user's own, which may do as it likes
+    if known is None:  # a user's own architecture
         return
     if positions is None:
         if known.expression is None:

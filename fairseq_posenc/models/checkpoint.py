@@ -1,7 +1,6 @@
-"""A checkpoint of fairseq's trainer: read without running anything from it, its shape checked, the model it describes, written.
+"""A checkpoint of fairseq's trainer: reading it without running code from it, checking its content, and writing one.
 
-Every read of such a file comes through here, so that another kind of file, a damaged one and a malicious one all end in one
-sentence.
+Every command reads such files through this module, so that files of other kinds and damaged files are reported in one sentence.
 """
 
 from __future__ import annotations
@@ -50,15 +49,22 @@ from .state import (
 )
 from .stock import from_stock, our_options
 
+PARTS: dict[str, Any] = {
+    "args": Namespace,
+    "cfg": (dict, DictConfig),
+    "optimizer_history": list,
+    **dict.fromkeys(("extra_state", "last_optimizer_state", "task_state"), dict),
+}
+"""What a checkpoint of fairseq's trainer may hold besides the parameters."""
+
 
 def load(path: Path) -> dict[str, Any]:
-    """What a checkpoint holds, as it was saved.
+    """Read a checkpoint; the result is what was saved.
 
-    ``model`` is a dictionary of ordinary tensors; where there are ``args``, ``cfg``, ``extra_state``, ``optimizer_history``,
-    ``last_optimizer_state`` and ``task_state``, they have the types that fairseq's trainer gives them.
+    ``model`` is a dictionary of ordinary tensors, and the parts in :data:`PARTS`, if present, have these types.
 
     Raises:
-        InputError: the file is no such checkpoint, or damaged; says how that shows.
+        InputError: the file is not such a checkpoint, or damaged.
         OSError: it cannot be opened.
     """
     content = loading.load(path)
@@ -68,18 +74,18 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def write(path: Path, content: dict[str, Any]) -> None:
-    """Write what a checkpoint holds, atomically."""
+    """Write the content of a checkpoint, atomically."""
     with atomic_write(path, "wb") as stream:
         torch.save(content, stream)
 
 
 def untrained(cfg: DictConfig, model: BaseFairseqModel, vocabulary: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """What fairseq's trainer would have written before its first update.
+    """Make the content that fairseq's trainer would write before its first update.
 
     Args:
         cfg: the configuration of a run.
         model: the model.
-        vocabulary: as :func:`fairseq_posenc.vocabulary.fingerprint` gives it.
+        vocabulary: the result of :func:`fairseq_posenc.vocabulary.fingerprint`.
     """
     history = {"criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 0}
     return {
@@ -94,42 +100,38 @@ def untrained(cfg: DictConfig, model: BaseFairseqModel, vocabulary: Mapping[str,
     }
 
 
-def no_checkpoint(path: Path, fault: str) -> InputError:
-    """The error for a file that is not a checkpoint."""
+def no_checkpoint(path: str | os.PathLike, fault: str) -> InputError:
+    """Return the error for a file that is not a checkpoint."""
     return InputError(
         f"{path} is not a checkpoint of fairseq's trainer: {fault}. Name a .pt file that fairseq-train has written."
     )
 
 
 def fault_of(content: Any) -> str | None:
-    """What shows that this is not a checkpoint of fairseq's trainer; None if nothing does."""
-    if not isinstance(content, dict):
-        return f"it holds a {type(content).__name__}, not a dictionary"
-    if not isinstance(content.get("model"), dict):
+    """Return why this is not the content of a checkpoint of fairseq's trainer; None if it is."""
+    if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
         return "it has no 'model', a dictionary of tensors"
     for name, value in content["model"].items():
         if not isinstance(name, str) or not is_ordinary(value):
             return f"in its model, {name!r} is not a tensor of numbers that the file holds"
-    kinds = {"args": Namespace, "cfg": (dict, DictConfig), "optimizer_history": list}
-    for name in ("extra_state", "last_optimizer_state", "task_state"):
-        kinds[name] = dict
-    for name, kind in kinds.items():
+    for name, kind in PARTS.items():
         if content.get(name) is not None and not isinstance(content[name], kind):
             return f"its {name!r} is of the type {type(content[name]).__name__}"
-    history = content.get("optimizer_history")
-    if history is not None and not all(isinstance(entry, dict) and type(entry.get("num_updates", 0)) is int for entry in history):
-        return "its 'optimizer_history' is not a list of dictionaries with the number of updates"
-    if history == []:
-        return "its 'optimizer_history' is empty"
-    rates = history[-1].get("lr_scheduler_state", {}) if history else {}
-    if not isinstance(rates, dict) or not all(isinstance(rates.get(name, 0), (int, float, NoneType)) for name in ("best", "lr")):
-        return "its 'lr_scheduler_state' is not a dictionary of numbers"
+    if (history := content.get("optimizer_history")) is None:
+        return None
+    last = history[-1] if history else None
+    rates = last.get("lr_scheduler_state", {}) if isinstance(last, dict) else None
+    are_numbers = isinstance(rates, dict) and all(
+        isinstance(rates.get(name, 0), (int, float, NoneType)) for name in ("best", "lr")
+    )
+    if not are_numbers or type(last.get("num_updates", 0)) is not int:
+        return "its 'optimizer_history' does not end with numbers of updates and of the learning rate"
     return None
 
 
 @contextmanager
 def explained(path: str | os.PathLike) -> Iterator[None]:
-    """Turn any error that a file's configuration leads to into one sentence. Its values may be of any type and size.
+    """Turn any error that a file's configuration leads to into one sentence, since its values may be of any type and size.
 
     Raises:
         InputError: names the file.
@@ -138,11 +140,11 @@ def explained(path: str | os.PathLike) -> Iterator[None]:
         yield
     except OSError:
         raise
+    except InputError as error:
+        if str(path) in str(error):
+            raise
+        raise InputError(f"{path}: {error}") from error
     except Exception as error:
-        if isinstance(error, InputError):
-            if str(path) in str(error):
-                raise
-            raise InputError(f"{path}: {error}") from error
         reason = str(error).partition("\n")[0]
         raise InputError(
             f"{path}: its configuration describes no model that can be built ({type(error).__name__}: {reason}). It is damaged "
@@ -152,36 +154,36 @@ def explained(path: str | os.PathLike) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Head:
-    """Which of a model's heads. ``kind`` is how transformers' classes end: MaskedLM, SequenceClassification and so on."""
+    """One of a model's heads."""
 
-    kind: str
-    name: str | None = None  # a classification head's
-    outputs: int = 0  # classes
+    kind: str  # the end of the name of transformers' class: MaskedLM, SequenceClassification, …
+    name: str | None = None  # of a classification head
+    outputs: int = 0  # number of classes
 
 
 class Checkpoint:
-    """A checkpoint of one of this package's encoders, or of fairseq's own RoBERTa, with which everything but training begins.
+    """A checkpoint of one of this package's encoders, or of fairseq's own RoBERTa.
 
     Args:
         path: the file.
         data_bin: the folder of its vocabulary; by default the data-bin that it was trained on.
-        head: the name of the head that :attr:`head` is, or ``lm``; by default the only classification head if there is one, else
-            the language model's, and never the prediction of the order of sentences.
+        head: the name of a classification head, or ``lm``; by default the only classification head if there is one (the
+            prediction of the order of sentences does not count), else the language model's.
 
     Attributes:
         path: the file.
-        configuration: of the run, with its sections ``model``, ``task``, …
+        configuration: the configuration of the run, with its sections ``model``, ``task``, …
         task: the options of the task.
         arch: the name of the architecture.
-        state: its parameters, under this package's names.
-        config: of its encoder.
+        state: the parameters, under this package's names.
+        config: the config of the encoder.
         positions: the expression of its positions.
         max_length: tokens of the longest sequence that the model takes: the rows of its table of positions, or almost any number.
-        updates: for how many updates it was trained; None where the file does not tell.
+        updates: the number of updates of its training; None if the file does not record it.
         task_state, extra_state: what the task and the trainer have saved.
 
     Raises:
-        InputError: it is not such a checkpoint, its configuration describes no model, or one that the parameters do not fit.
+        InputError: the file is not such a checkpoint, or its configuration does not describe a model with these parameters.
         OSError: the file cannot be opened.
     """
 
@@ -209,12 +211,13 @@ class Checkpoint:
         if family is not None and family.causal:
             raise InputError(
                 f"{path} is of the architecture {self.arch!r}, which has a decoder. Only encoders (roberta_…, albert_…) can be "
-                "exported, fine-tuned or read alone; fairseq-generate, fairseq-interactive and fairseq-eval-lm run it"
+                "exported, fine-tuned or analysed; fairseq-generate, fairseq-interactive and fairseq-eval-lm run it"
             )
         if WORDS not in self.state or self.state[WORDS].dim() != 2:
             raise InputError(f"{path} is of the architecture {self.arch!r} and has no {WORDS}: it is not a RoBERTa-like encoder")
         self._dictionary = dictionary_of(len(self.state[WORDS]))
-        encoder = self._describe()
+        with explained(path):
+            encoder = self._described_encoder()
         self.config: EncoderConfig = encoder.config
         self.positions: str = encoder.positions.expression
         self.max_length = max_length(encoder)
@@ -235,17 +238,17 @@ class Checkpoint:
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """Its vocabulary.
+        """The vocabulary.
 
         Raises:
-            InputError, FileNotFoundError: there is none, or another than the one that it was trained with.
+            InputError, FileNotFoundError: there is none, or it is not the one of the training.
         """
         data = getattr(self.task, "data", None)
         folder = self._data_bin or Path(str(data).split(os.pathsep)[0])
         if self._data_bin is None and (not data or not folder.is_dir()):
             raise FileNotFoundError(
-                f"{self.path} was trained on {data}, which is not here: name the folder of its dictionary and tokenizer with "
-                "--data-bin"
+                f"{self.path} was trained on {data}, which does not exist here: name the folder of its dictionary and tokenizer "
+                "with --data-bin"
             )
         vocabulary = Vocabulary(folder)
         advice = "Name the folder that it was trained on with --data-bin, or a copy of it."
@@ -267,10 +270,10 @@ class Checkpoint:
 
     @cached_property
     def head(self) -> Head:
-        """The head that was asked for.
+        """The head that was named, or the default.
 
         Raises:
-            InputError: there is none of that name, or several of which none was named.
+            InputError: there is no head of that name, or there are several and none was named.
         """
         if f"{SPANS}weight" in self.state:
             return Head("QuestionAnswering")
@@ -293,10 +296,10 @@ class Checkpoint:
 
     @property
     def length(self) -> int:
-        """Tokens of the samples that it was trained on.
+        """The number of tokens per sample in its training.
 
         Raises:
-            InputError: no samples have such a length.
+            InputError: the file has no valid number.
         """
         length = getattr(self.task, "tokens_per_sample", None) or self.config.max_positions
         if not isinstance(length, int) or length < 1:
@@ -304,25 +307,25 @@ class Checkpoint:
         return length
 
     def section(self, name: str) -> Any:
-        """A section of the configuration, such as ``criterion``; None where there is none."""
+        """Return a section of the configuration, such as ``criterion``; None if it is missing."""
         return self.configuration[name] if name in self.configuration else None  # noqa: SIM401 - its get() refuses other names
 
     def model_options(self, **changes: Any) -> DictConfig:
-        """The model's options with ``changes``, such as other dropout probabilities; those of this package's models complete."""
+        """Return the model's options with ``changes``, such as other dropout probabilities; those of our models are complete."""
         options = self._changed(**changes)
         return options if self.is_stock else complete(options, self.task)
 
     def logits(self, tokens: Tensor) -> Tensor:
-        """(B, n) -> what :attr:`head` gives: (B, n, vocabulary), (B, classes) or (B, n, 2)."""
+        """Return the output of :attr:`head` for (B, n) tokens: (B, n, vocabulary), (B, classes) or (B, n, 2)."""
         classify = {} if self.head.name is None else {"classification_head_name": self.head.name}
         with torch.no_grad():
             return self.model(tokens, **classify)[0]
 
     def encoder(self) -> Encoder:
-        """The encoder alone, with the checkpoint's parameters, in float32 and for evaluation.
+        """Build the encoder with the checkpoint's parameters, in float32 and for evaluation.
 
         Raises:
-            InputError: the parameters are not those of the encoder.
+            InputError: the parameters do not fit the encoder.
         """
         encoder = Encoder(self.config)
         state = {name.removeprefix(ENCODER): value for name, value in self.state.items() if name.startswith(ENCODER)}
@@ -331,19 +334,18 @@ class Checkpoint:
 
     @cached_property
     def model(self) -> BaseFairseqModel:
-        """As :meth:`build_model` gives it without changes."""
+        """The result of :meth:`build_model` without changes."""
         return self.build_model()
 
     def build_model(self, **changes: Any) -> BaseFairseqModel:
-        """fairseq's model with this package's encoder and the checkpoint's heads and parameters, in float32 and for evaluation.
+        """Build the model with this package's encoder and the checkpoint's heads and parameters, in float32 and for evaluation.
 
         Args:
-            changes: other values of the model's options, of such as leave the parameters' shapes.
+            changes: other values of options that do not change the parameters' shapes.
 
         Raises:
             InputError: the parameters do not fit the model that the checkpoint describes.
         """
-        self._describe(**changes)
         with explained(self.path):
             options = self._our_options(load_checkpoint_heads=True, **changes)
             model = build(ROBERTA.model if self.is_stock else self.arch, options, self._dictionary, self.task)
@@ -353,10 +355,10 @@ class Checkpoint:
         return model.float().eval()
 
     def stock_model(self) -> BaseFairseqModel:
-        """The same for fairseq's own RoBERTa, with fairseq's encoder.
+        """Build fairseq's own RoBERTa with the parameters, in float32 and for evaluation.
 
         Raises:
-            InputError: the parameters are not those of such a model.
+            InputError: the parameters do not fit such a model.
         """
         with explained(self.path):
             model = build(self.arch, Namespace(**self._changed()), self._dictionary)
@@ -364,14 +366,14 @@ class Checkpoint:
         return model.float().eval()
 
     def write(self, path: Path, state: StateDict, **options: Any) -> None:
-        """Write a checkpoint of the same run with other parameters and options of the model, and without an optimizer."""
+        """Write a checkpoint of the same run with other parameters and options of the model, without the optimizer's state."""
         cfg = copy.deepcopy(self.configuration)
         with open_dict(cfg):
             cfg.model = self._changed(**options)
         write(path, {**self._content, "args": None, "cfg": cfg, "model": state, "last_optimizer_state": None})
 
     def _changed(self, **changes: Any) -> DictConfig:
-        """The model's options as they are in the file, with ``changes``."""
+        """The model's options in the file, with ``changes``."""
         options = copy.deepcopy(self._options)
         declared = MODEL_DATACLASS_REGISTRY.get(ARCH_MODEL_NAME_REGISTRY[self.arch])
         with open_dict(options):
@@ -383,30 +385,29 @@ class Checkpoint:
         return options
 
     def _our_options(self, **changes: Any) -> Namespace:
-        """The options for this package's model: fairseq's own is ours with absolute positions."""
+        """The options of this package's model; fairseq's own is ours with absolute positions."""
         options = self._changed(**changes)
         return our_options(options) if self.is_stock else Namespace(**options)
 
-    def _describe(self, **changes: Any) -> Encoder:
-        """The encoder that the configuration, with ``changes``, describes: shapes but no values, so that it takes no memory.
+    def _described_encoder(self) -> Encoder:
+        """Build the encoder that the configuration describes without memory for its parameters.
 
         Raises:
-            InputError: there is no such encoder, or the file holds far fewer numbers than it would have.
+            InputError: the file holds far fewer numbers, so that a model of this size would only fill the memory.
         """
-        with explained(self.path):
-            options = self._our_options(**changes)
-            groups, width = getattr(options, "encoder_layer_groups", None), getattr(options, "embedding_size", None)
-            sizes = {
-                "encoder_layer_groups" if groups else "encoder_layers": count_layers(self.state),
-                "embedding_size" if width else "encoder_embed_dim": self.state[WORDS].shape[-1],
-            }
-            for name, size in sizes.items():  # before any layer is made: there may be a billion
-                if (described := getattr(options, name, None) or DEFAULTS[name]) != size:
-                    raise InputError(f"its configuration has {name} = {described!r}, and its parameters {size}. It is damaged")
-            with torch.device("meta"):
-                encoder = Encoder(encoder_config(complete(options, self.task), self._dictionary))
-            described = sum(parameter.numel() for parameter in encoder.parameters())
-            held = sum(value.numel() for value in self.state.values())
-            if described > 2 * held:  # that some are missing is reported where they are loaded
-                raise InputError(f"its configuration describes {described:,} parameters, and it holds {held:,}. It is damaged")
+        options = self._our_options()
+        groups, width = getattr(options, "encoder_layer_groups", None), getattr(options, "embedding_size", None)
+        sizes = {
+            "encoder_layer_groups" if groups else "encoder_layers": count_layers(self.state),
+            "embedding_size" if width else "encoder_embed_dim": self.state[WORDS].shape[-1],
+        }
+        for name, size in sizes.items():  # before any layer is made: there may be a billion
+            if (described := getattr(options, name, None) or DEFAULTS[name]) != size:
+                raise InputError(f"its configuration has {name} = {described!r}, and its parameters {size}. It is damaged")
+        with torch.device("meta"):
+            encoder = Encoder(encoder_config(complete(options, self.task), self._dictionary))
+        described = sum(parameter.numel() for parameter in encoder.parameters())
+        held = sum(value.numel() for value in self.state.values())
+        if described > 2 * held:  # if only some are missing, loading reports them
+            raise InputError(f"its configuration describes {described:,} parameters, and it holds {held:,}. It is damaged")
         return encoder

@@ -1,8 +1,7 @@
 """The options of the models: command-line flags, Hydra's configuration and defaults.
 
-They are made from the fields of the core's config and of the schemes' options, whose metadata have help, limits and names.
-
-Every option may be ``None``, "as the architecture has it", so that one dataclass serves all sizes and schemes.
+They are made from the fields of the core's config and of the schemes' options, whose metadata have help, limits and names. Every
+option may be ``None``, which means the architecture's value, so that one dataclass serves all sizes and schemes.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from dataclasses import field, make_dataclass
 from enum import Enum
 from typing import Any, Optional
 
+from fairseq.data import Dictionary
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 
@@ -26,23 +26,20 @@ from ..transformer import ACTIVATIONS, EncoderConfig
 from ..transformer.config import FAIRSEQ
 
 ACTIVATION = ChoiceEnum(sorted(ACTIVATIONS))
-KINDS = {"activation": ACTIVATION, "attention_backend": ChoiceEnum(["auto", *BACKENDS])}
+CHOICES = {"activation": ACTIVATION, "attention_backend": ChoiceEnum(["auto", *BACKENDS])}
 CORE = {declared.name: declared for declared in dataclasses.fields(EncoderConfig)}
 POSITIONS = ("positions", "attention_backend", "max_positions")
-"""The options of the core's config that are of positions, which have these names in every kind of model."""
+"""The fields of the core's config that describe positions; the options have the same names in every kind of model."""
 
 
 def flag(field: str, names: Mapping[str, str] = FAIRSEQ) -> str:
-    """``--encoder-layers`` of ``layers``; the options of schemes have one name everywhere."""
+    """Return the flag of a field, such as ``--encoder-layers`` of ``layers``."""
     return flag_of(names.get(field, field))
 
 
 @contextmanager
 def naming_flags(names: Mapping[str, str] = FAIRSEQ) -> Iterator[None]:
-    """Let the core's errors name flags.
-
-    Args:
-        names: the model's, as :attr:`OptionSet.names`.
+    """Let the core's errors name flags, with the ``names`` of the model's :class:`OptionSet`.
 
     Raises:
         InputError: in place of a FieldError.
@@ -54,7 +51,7 @@ def naming_flags(names: Mapping[str, str] = FAIRSEQ) -> Iterator[None]:
 
 
 def _optional(type_: Any, help_: str, decides: bool = True) -> Any:
-    """An option without a default. ``decides``: whether another value makes the same parameters another function."""
+    """An option without a default. ``decides``: whether the parameters compute another function with another value."""
     return Optional[type_], field(default=None, metadata={"help": help_, "decides": decides})
 
 
@@ -70,21 +67,21 @@ def _of_core(name: str, option: str) -> Any:
         described = f"{described} with --arch {' or '.join(FAMILIES)}: a sum (+) of {', '.join(sorted(REGISTRY))}"
     if kind is bool:
         return _flag(f"no {described}" if option.startswith("no_") else described, decides)
-    return _optional(KINDS.get(name, kind), described, decides)
+    return _optional(CHOICES.get(name, kind), described, decides)
 
 
 def _of_scheme(declared: dataclasses.Field) -> Any:
     """An option of a scheme. Whether it decides depends on the schemes in use: :attr:`Positions.effective_options`."""
-    truth = declared.type is bool
-    kind = str if truth else declared.type  # true and false are written out, since None is neither
-    choices = ("true", "false") if truth else declared.metadata.get("choices")
+    is_bool = declared.type is bool
+    kind = str if is_bool else declared.type  # true and false are written out, since None is neither
+    choices = ("true", "false") if is_bool else declared.metadata.get("choices")
     default = "as the scheme's source has it" if declared.default is None else declared.default
     listed = f" ({'|'.join(choices)})" if choices else ""
     return _optional(kind, f"{declared.metadata['help']}{listed} (default: {default})", decides=False)
 
 
 def to_options(config: Any, names: Mapping[str, str] = FAIRSEQ) -> dict[str, Any]:
-    """The values of a core's config as a model's options, without those of its schemes. The class itself has the defaults."""
+    """Return a core's config, or the defaults of its class, as a model's options, without those of its schemes."""
     values = {option: getattr(config, name) for name, option in names.items()}
     return {option: not value if option.startswith("no_") else value for option, value in values.items()}
 
@@ -94,22 +91,24 @@ class OptionSet:
     """The options of a kind of model.
 
     Attributes:
-        names: a field of the core's config -> the option's name; one that begins with ``no_`` is the opposite.
+        names: a field of the core's config -> the option's name; one that begins with ``no_`` negates the field.
         others: options that the core does not have: name -> type and dataclass field.
         values: defaults of the options that differ from the core's, or that the core does not have.
+        task: fairseq's name of the task that trains such models.
     """
 
     names: Mapping[str, str]
     others: Mapping[str, Any]
     values: Mapping[str, Any]
+    task: str
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """The value of each option where neither the command line nor the architecture has one."""
+        """The value of each option that neither the command line nor the architecture sets."""
         return {**to_options(EncoderConfig, self.names), **self.values}
 
     def fields(self) -> dict[str, Any]:
-        """All options, those of the schemes registered so far included: name -> type and dataclass field."""
+        """All options, with those of the schemes registered so far: name -> type and dataclass field."""
         schemes = {name: _of_scheme(declared) for name, declared in option_fields().items()}
         core = {option: _of_core(name, option) for name, option in self.names.items()}
         return {**{name: core[name] for name in POSITIONS}, **schemes, **core, **self.others}
@@ -120,14 +119,15 @@ class OptionSet:
         return make_dataclass("ModelConfig", declared, bases=(FairseqDataclass,))
 
     def actions(self) -> dict[str, argparse.Action]:
-        """The command-line flags of all options, by their names, to be added to a parser; without defaults."""
+        """The command-line flags of all options, by name, to be added to a parser; they have no defaults."""
         parser = argparse.ArgumentParser(add_help=False)
         gen_parser_from_dataclass(parser, self.config()(), delete_default=True)
         return {action.dest: action for action in parser._actions}
 
-    def core_values(self, options: Any) -> dict[str, Any]:
-        """The values of the core's config that a model's complete options give."""
-        values: dict[str, Any] = {"position_options": position_options(options)}
+    def core_values(self, options: Any, dictionary: Dictionary) -> dict[str, Any]:
+        """The values of the core's config, from a model's complete options and its dictionary."""
+        words = dict(vocab_size=len(dictionary), padding_idx=dictionary.pad(), separator_idx=dictionary.eos())
+        values: dict[str, Any] = {**words, "position_options": position_options(options)}
         for name, option in self.names.items():
             value = getattr(options, option)
             values[name] = not value if option.startswith("no_") else str(value) if isinstance(value, Enum) else value
@@ -145,6 +145,7 @@ ENCODER_OPTIONS = OptionSet(
         load_checkpoint_heads=_flag("(re-)register and load classification heads when loading checkpoints", decides=False),
     ),
     {"pooler_activation_fn": "tanh", "pooler_dropout": 0.0, "compile": False},
+    task="masked_lm",
 )
 DEFAULTS = ENCODER_OPTIONS.defaults
 
@@ -167,35 +168,36 @@ TRANSLATION_OPTIONS = OptionSet(
         "share_all_embeddings": _flag("the same embeddings for source, target and output; needs a joined dictionary"),
     },
     {**_VALUES, **{f"encoder_{name}": size for name, size in _SIZES.items()}, "decoder_layers": _SIZES["layers"]},
+    task="translation",
 )
-"""Of an encoder and a decoder, whose layers are alike."""
+"""Options of an encoder and a decoder, whose layers are alike."""
 
 LANGUAGE_MODEL_OPTIONS = OptionSet(
     {name: option.replace("encoder_", "decoder_") for name, option in _IN_DECODERS.items()},
     {"share_decoder_input_output_embed": _SHARED_OUTPUT},
     {**_VALUES, **{f"decoder_{name}": size for name, size in _SIZES.items()}},
+    task="language_modeling",
 )
-"""Of a decoder alone."""
+"""Options of a decoder alone."""
 
 
 def add_position_flags(parser: argparse._ActionsContainer) -> None:
     """Declare the options of all schemes, for a command that is not fairseq's; :func:`position_options` reads them."""
-    own = option_fields()
     for name, action in ENCODER_OPTIONS.actions().items():
-        if name in own:
+        if name in option_fields():
             parser._add_action(action)
 
 
 def position_options(options: Any) -> dict[str, Any]:
-    """The schemes' options among a model's, in the core's plain types; what is None is left out.
+    """Return the schemes' options among a model's that are not None, in the core's plain types.
 
     Raises:
-        InputError: a truth value that is neither true nor false; the message names the flag.
+        InputError: an option is neither true nor false; the message names the flag.
     """
-    found = {name: value for name in option_fields() if (value := getattr(options, name, None)) is not None}
+    values = {name: value for name in option_fields() if (value := getattr(options, name, None)) is not None}
     for name, declared in option_fields().items():
-        if declared.type is bool and name in found:
-            if str(found[name]).lower() not in ("true", "false"):
-                raise InputError(f"{flag_of(name)} must be true or false, got {found[name]!r}")
-            found[name] = str(found[name]).lower() == "true"
-    return found
+        if declared.type is bool and name in values:
+            if str(values[name]).lower() not in ("true", "false"):
+                raise InputError(f"{flag_of(name)} must be true or false, got {values[name]!r}")
+            values[name] = str(values[name]).lower() == "true"
+    return values

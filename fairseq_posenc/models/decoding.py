@@ -1,4 +1,4 @@
-"""The shared decoder as fairseq's models and its generator call it."""
+"""The shared decoder with the interface of fairseq's models and its generator."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ CACHE = "cache"  # its name in fairseq's dictionary of incremental states
 
 
 class TokenDecoder(Decoder, FairseqIncrementalDecoder):
-    """The shared decoder, whose cache stands in fairseq's incremental state."""
+    """The shared decoder, whose cache is part of fairseq's incremental state."""
 
     def __init__(self, config: DecoderConfig, dictionary: Dictionary, embed_tokens: nn.Embedding | None = None) -> None:
         super().__init__(config, embed_tokens)
         self.dictionary = dictionary
-        self.onnx_trace, self.adaptive_softmax = False, None  # which fairseq asks every decoder for
+        self.onnx_trace, self.adaptive_softmax = False, None  # which fairseq reads from every decoder
 
     def forward(  # type: ignore[override]
         self,
@@ -31,7 +31,7 @@ class TokenDecoder(Decoder, FairseqIncrementalDecoder):
         features_only: bool = False,
         **_: Any,
     ) -> tuple[Tensor, dict[str, list[Tensor | None]]]:
-        """(B, n) -> scores (B, n, V), or states if ``features_only``; with an incremental state, those of new tokens alone."""
+        """(B, n) -> scores (B, n, V), or states if ``features_only``; with an incremental state, only those of new tokens."""
         states, extra = self.extract_features(prev_output_tokens, encoder_out, incremental_state)
         return states if features_only else self.output_layer(states), extra
 
@@ -55,11 +55,11 @@ class TokenDecoder(Decoder, FairseqIncrementalDecoder):
         return self.output_projection(features)
 
     def reorder_incremental_state(self, incremental_state: dict[str, Any], new_order: Tensor) -> None:
-        """Go on with these rows of the batch."""
-        if CACHE in incremental_state:  # unless sentences leave, hypotheses change places within theirs, whose states they share
+        """Select these rows of the batch."""
+        if CACHE in incremental_state:  # while no sentence ends, rows only move within a sentence, which shares its states
             cache = incremental_state[CACHE]
             cache.select(new_order, memory=len(new_order) != cache.rows)
 
     def max_positions(self) -> int:
-        """The same for all schemes: a sequence that is too long for one is refused, not left out."""
+        """The same for all schemes: too long a sequence is an error, and is not skipped."""
         return UNLIMITED

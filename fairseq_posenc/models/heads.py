@@ -24,9 +24,9 @@ class SpanHead(nn.Module):
         return self.span(features)
 
     def upgrade_state_dict_named(self, state: StateDict, name: str) -> None:
-        """Take a pretrained checkpoint: its language model's head goes, and this one stays as it is."""
-        own = {f"{name}.{key}": value for key, value in self.state_dict().items()}
-        for key in [key for key in state if key.startswith(f"{name}.") and key not in own]:
+        """Replace the language model's head of a pretrained checkpoint by this one."""
+        values = {f"{name}.{key}": value for key, value in self.state_dict().items()}
+        for key in [key for key in state if key.startswith(f"{name}.") and key not in values]:
             del state[key]
-        for key, value in own.items():
+        for key, value in values.items():
             state.setdefault(key, value)

@@ -1,18 +1,18 @@
-"""``fairseq-train --help`` with the models' flags, and the error for a misspelt or missing ``--arch``.
+"""The models' flags in ``fairseq-train --help``, and the error for a misspelt or missing ``--arch``.
 
-fairseq prints its help while it parses for the first time, before it adds the flags of the chosen architecture, so that
-they never show. If help is asked for, they are added at once, in two groups. For an unknown architecture it prints all 300
-that exist.
+fairseq prints its help before it adds the flags of the chosen architecture. With ``--help``, they are added at once, in groups.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 
 from fairseq import options
 
 from ..compat.exits import refuse
+from ..compat.view import wrap
 from ..errors import InputError
 from ..schemes import option_fields
 from .architectures import require_architecture
@@ -27,7 +27,7 @@ GROUPS = {
 
 
 def add_groups(parser: argparse.ArgumentParser) -> None:
-    """Add the models' flags, grouped, each with its default in the help; a flag of several kinds of models once."""
+    """Add the models' flags, grouped, each once and with its default in the help."""
     positional, shown = {*POSITIONS, *option_fields()}, set[str]()
     for number, (title, kind) in enumerate(GROUPS.items()):
         group = parser.add_argument_group(title)
@@ -35,13 +35,13 @@ def add_groups(parser: argparse.ArgumentParser) -> None:
             if name in shown or (number == 0 and name not in positional):
                 continue
             shown.add(name)
-            if name != "positions" and kind.defaults.get(name) is not None:  # which the architecture has
+            if name != "positions" and kind.defaults.get(name) is not None:  # the architecture has the positions
                 action.help = f"{action.help} (default: {kind.defaults[name]})"
             group._add_action(action)
 
 
 def architecture(name: str) -> str:
-    """The type of ``--arch``: ends the command where there is no such architecture."""
+    """The type of ``--arch``: ends the command if there is no such architecture."""
     try:
         require_architecture(name)
     except InputError as error:
@@ -49,19 +49,12 @@ def architecture(name: str) -> str:
     return name
 
 
-def show_in_help() -> None:
-    """Let ``--help`` of every fairseq command that takes ``--arch`` show the groups, and ``--arch`` the nearest names."""
-    original = options.add_model_args
-    if getattr(original, "shows_groups", False):
-        return
-
-    def add_model_args(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-        group = original(parser)
-        arch = next(action for action in group._group_actions if action.dest == "arch")
-        arch.type, arch.required = architecture, True  # fairseq ends in a RuntimeError without a word where it is missing
-        if {"-h", "--help"} & set(sys.argv[1:]):
-            add_groups(parser)
-        return group
-
-    add_model_args.shows_groups = True  # type: ignore[attr-defined]
-    options.add_model_args = add_model_args
+@wrap(options, "add_model_args")
+def add_model_args(add: Callable, parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Add ``--arch`` to a parser, and with ``--help`` the models' flags."""
+    group = add(parser)
+    arch = next(action for action in group._group_actions if action.dest == "arch")
+    arch.type, arch.required = architecture, True  # without it, fairseq raises a RuntimeError that has no message
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        add_groups(parser)
+    return group

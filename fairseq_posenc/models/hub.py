@@ -15,29 +15,25 @@ from .checkpoint import Checkpoint
 
 
 def load_encoder(path: str | os.PathLike) -> Encoder:
-    """The encoder of a checkpoint as a plain PyTorch module, in float32 and for evaluation.
+    """Load the encoder of a checkpoint as a plain PyTorch module, in float32 and for evaluation.
 
     Raises:
-        InputError, OSError: not a checkpoint of one of this package's models or of fairseq's RoBERTa.
+        InputError, OSError: the file is not a checkpoint of one of this package's encoders or of fairseq's RoBERTa.
     """
     return Checkpoint(Path(path)).encoder()
 
 
 def load_vocabulary(folder: str | os.PathLike) -> Vocabulary:
-    """The dictionary and the tokenizer of a data-bin, or of a folder that import-hf has written.
+    """Load the dictionary and the tokenizer of a data-bin, or of a folder that import-hf has written.
 
     Raises:
-        InputError, OSError: the folder has none, or parts that do not belong together.
+        InputError, OSError: the folder has none, or its parts do not belong together.
     """
     return Vocabulary(Path(folder))
 
 
 def load_hub_interface(path: Path, data: Path | None = None) -> RobertaHubInterface:
-    """What :meth:`PosencRobertaModel.from_pretrained` returns.
-
-    Raises:
-        InputError, OSError: as :class:`.checkpoint.Checkpoint`, or the parameters do not fit the model.
-    """
+    """Return the result of :meth:`PosencRobertaModel.from_pretrained`; raises what :class:`.checkpoint.Checkpoint` raises."""
     checkpoint = Checkpoint(path, data)
     vocabulary, cfg = checkpoint.vocabulary, checkpoint.configuration
     with open_dict(cfg):
@@ -49,7 +45,7 @@ def load_hub_interface(path: Path, data: Path | None = None) -> RobertaHubInterf
 
 
 class Subwords:
-    """A vocabulary as fairseq's hub interface asks for it: text to symbols, separated by spaces, and back."""
+    """A vocabulary with the interface of fairseq's hub: text to symbols, separated by spaces, and back."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary

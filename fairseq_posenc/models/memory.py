@@ -1,4 +1,4 @@
-"""What a forward pass keeps for the backward pass."""
+"""The memory that a forward pass keeps for the backward pass."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from torch import Tensor, nn
 
 
 def kept_bytes(module: nn.Module, forward: Callable[[], Any]) -> int:
-    """Returns the bytes of the distinct tensors, without the module's parameters, that are kept for the backward pass."""
+    """Return the bytes of the tensors, except the module's parameters, that ``forward`` keeps for the backward pass."""
     parameters = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
     saved: dict[int, Any] = {}
 
     def keep(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in parameters:
-            saved[storage.data_ptr()] = storage  # held, so that no address is used twice
+            saved[storage.data_ptr()] = storage  # a reference, so that no address is used twice
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):

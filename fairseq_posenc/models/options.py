@@ -1,7 +1,8 @@
-"""From the options that were given to those of a model, completed, checked and compared, and to the model itself."""
+"""From the options that were given to a model's complete options, and to the model."""
 
 from __future__ import annotations
 
+import logging
 from argparse import Namespace
 from collections.abc import Mapping
 from types import SimpleNamespace
@@ -10,27 +11,73 @@ from typing import Any
 import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, BaseFairseqModel
+from fairseq.tasks import FairseqTask
+from fairseq.tasks.language_modeling import LanguageModelingTask
+from fairseq.tasks.translation import TranslationTask
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from ..errors import InputError
+from ..errors import InputError, Refused
 from ..schemes import Positions, option_fields
-from ..transformer import Encoder, EncoderConfig, Stack, build_positions
+from ..transformer import EncoderConfig, Stack, build_positions
 from .architectures import fill, require_agreement
 from .config import ENCODER_OPTIONS, OptionSet, naming_flags
 
-UNLIMITED = 10**6  # tokens; every model's length for fairseq, so that it drops no sample because of the scheme
+logger = logging.getLogger(__name__)
 
+UNLIMITED = 10**6
+"""Tokens; every model reports this length to fairseq, so that no sample is dropped because of the scheme."""
 ONE_SHAPE = "masked_lm_static"
-"""The task all of whose batches have one shape."""
+"""The task whose batches all have one shape."""
+GENERATING = {"translation": TranslationTask, "language_modeling": LanguageModelingTask}
+"""Tasks that need a decoder, each for one kind of model."""
+
+
+class PosencModel(BaseFairseqModel):
+    """What the models of all families have in common.
+
+    Subclasses have ``option_set``, their options, and ``build_core(options, dictionary)``, which makes the part that has the
+    positions.
+    """
+
+    option_set: OptionSet
+
+    @classmethod
+    def build_from_options(cls, args: DictConfig, task: FairseqTask) -> tuple[BaseFairseqModel, Stack]:
+        """Build a model from complete options; returns it with its part whose positions are logged."""
+        raise NotImplementedError
+
+    @classmethod
+    def build_model(cls, args: DictConfig | Namespace, task: FairseqTask) -> BaseFairseqModel:
+        """Build a model from options of which those that are None, or missing, get their defaults.
+
+        Raises:
+            InputError: the options make no model, or the task is for another kind of model; the message names the flag.
+        """
+        for name, kind in GENERATING.items():
+            if isinstance(task, kind) and name != cls.option_set.task:
+                raise Refused(
+                    f"--task {name} is for models of another kind than this one: add --task {cls.option_set.task}, or name a "
+                    f"model of --arch {'transformer' if name == 'translation' else 'transformer_lm'}_…"
+                )
+        cfg = getattr(task, "cfg", None)
+        task_options = task.args if cfg is None else cfg  # some tasks of fairseq have args instead
+        args = complete(args, task_options, cls.option_set)
+        with open_dict(args), naming_flags(cls.option_set.names):
+            OmegaConf.set_struct(args, False)  # fairseq's models add options that our config has no field for
+            model, core = cls.build_from_options(args, task)
+        record(args, core.positions)
+        model.args = args
+        logger.info(summary(model, core, getattr(task_options, "tokens_per_sample", None)))
+        return model
 
 
 def complete(args: DictConfig | Namespace, task: Any, kind: OptionSet = ENCODER_OPTIONS) -> DictConfig:
-    """A model's options, each with its value: the one given, the architecture's or the default; see :func:`record` for schemes.
+    """Fill in a model's options that have no value, except those of schemes; see :func:`record`.
 
     Args:
-        args: what was given; a config is changed in place.
+        args: the options that were given; a DictConfig is changed in place.
         task: the task's options; a table of positions is as long as its samples.
-        kind: which options there are.
+        kind: the set of options.
     """
     if isinstance(args, Namespace):
         known = kind.fields()
@@ -42,7 +89,7 @@ def complete(args: DictConfig | Namespace, task: Any, kind: OptionSet = ENCODER_
 
 
 def record(args: DictConfig, positions: Positions) -> None:
-    """Write the options of a model's schemes into its options, so that they describe it whatever the defaults become."""
+    """Write all options of a model's schemes into its options, so that a later change of a default does not change the model."""
     values = positions.complete_options
     with open_dict(args):
         for name in option_fields():
@@ -51,16 +98,11 @@ def record(args: DictConfig, positions: Positions) -> None:
 
 
 def complete_new(args: DictConfig, arch: str, task: Any) -> None:
-    """Complete a new model's options in place, after checking them.
-
-    Args:
-        args: what was given.
-        arch: the name of the architecture.
-        task: the task's options.
+    """Complete and check the options of a new model of an architecture, in place.
 
     Raises:
-        InputError: they make no model, or another than the architecture's name means, or one that cannot take the task's
-            samples, or some do not apply; the message names the flag.
+        InputError: they make no model, contradict the architecture's name, do not apply, or the model cannot take the samples of
+            the task, whose options are ``task``; the message names the flag.
     """
     model = ARCH_MODEL_REGISTRY[arch]
     with naming_flags(model.option_set.names):
@@ -82,38 +124,39 @@ def complete_new(args: DictConfig, arch: str, task: Any) -> None:
 
 
 def differences(first: Any, second: Any, kind: OptionSet = ENCODER_OPTIONS) -> dict[str, tuple[Any, Any]]:
-    """The options that make two models different functions of the same parameters: name -> both values.
+    """Compare the complete options of two models.
 
-    Args:
-        first, second: complete options.
-        kind: which options there are.
+    Returns:
+        The options with which the same parameters compute different functions: name -> both values.
     """
     decisive = [name for name, (_, declared) in kind.fields().items() if declared.metadata["decides"] and name != "max_positions"]
-    found = _unequal(*({name: _plain(getattr(args, name)) for name in decisive} for args in (first, second)))
-    if not found:  # of the schemes' options, those count that have an effect, and only the same schemes have the same
+    differing = _unequal(*({name: _plain(getattr(args, name)) for name in decisive} for args in (first, second)))
+    if not differing:  # the effective options of schemes are comparable only if the schemes are the same
         with torch.device("meta"), naming_flags(kind.names):
             both = [build_positions(encoder_config(args, Dictionary(), kind)) for args in (first, second)]
-        found = _unequal(*(positions.effective_options for positions in both))
+        differing = _unequal(*(positions.effective_options for positions in both))
         lengths = [positions.max_length for positions in both]
-        if None not in lengths:  # one that takes any length is the same on those that the other takes
-            found |= _unequal(*({"max_positions": longest} for longest in lengths))
-    return found
+        if None not in lengths:  # positions of any length are the same for the lengths that the other model takes
+            differing |= _unequal(*({"max_positions": length} for length in lengths))
+    return differing
 
 
 def encoder_config(args: Any, dictionary: Dictionary, kind: OptionSet = ENCODER_OPTIONS) -> EncoderConfig:
-    """The shared encoder's config from a model's complete options."""
-    return EncoderConfig(**config_values(args, dictionary, kind))
+    """Return the core's config of an encoder with a model's complete options."""
+    return EncoderConfig(**kind.core_values(args, dictionary))
 
 
-def build_encoder(args: Any, dictionary: Dictionary) -> Encoder:
-    """An encoder from a model's complete options."""
-    return Encoder(encoder_config(args, dictionary))
-
-
-def config_values(args: Any, dictionary: Dictionary, kind: OptionSet) -> dict[str, Any]:
-    """The values of the core's config that a model's complete options and its dictionary give."""
-    words = dict(vocab_size=len(dictionary), padding_idx=dictionary.pad(), separator_idx=dictionary.eos())
-    return {**words, **kind.core_values(args)}
+def summary(model: BaseFairseqModel, core: Stack, tokens_per_sample: int | None = None) -> str:
+    """Describe a model's positions, which are those of its part ``core``, and its size, in one line."""
+    positions = core.positions
+    options = ", ".join(f"{name}={value}" for name, value in positions.effective_options.items())
+    samples = f"{tokens_per_sample} tokens per sample, " if tokens_per_sample else ""
+    length = "any length" if positions.max_length is None else f"{positions.max_length} positions"
+    positional = {p for part in model.modules() if isinstance(part, Stack) for p in part.positions.parameters()}
+    counts = [sum(parameter.numel() for parameter in part) for part in (positional, model.parameters())]
+    return (
+        f"positions {positions.expression} ({options}); {samples}{length}; {counts[0]:,} positional of {counts[1]:,} parameters"
+    )
 
 
 def max_length(core: Stack) -> int:
@@ -122,7 +165,7 @@ def max_length(core: Stack) -> int:
 
 
 def dictionary_of(symbols: int) -> Dictionary:
-    """A dictionary of this many made-up symbols, including fairseq's own four."""
+    """Return a dictionary with this many made-up symbols, including fairseq's own four."""
     dictionary = Dictionary()
     for number in range(len(dictionary), symbols):
         dictionary.add_symbol(f"madeupword{number:04d}")
@@ -130,22 +173,22 @@ def dictionary_of(symbols: int) -> Dictionary:
 
 
 def build(arch: str, options: DictConfig | Namespace, dictionary: Dictionary, task: Any = None) -> BaseFairseqModel:
-    """The model of an architecture, freshly initialised, where there is a dictionary and no task of fairseq's.
+    """Build a freshly initialised model from a dictionary, without one of fairseq's tasks.
 
     Args:
-        arch: any that fairseq knows.
-        options: the model's; what they lack is the architecture's. Changed in place.
+        arch: any architecture that fairseq knows.
+        options: the model's options, which are completed in place.
         dictionary: its symbols.
-        task: the task's options, where they matter.
+        task: the task's options, if they matter.
     """
     ARCH_CONFIG_REGISTRY[arch](options)
-    return ARCH_MODEL_REGISTRY[arch].build_model(options, SimpleNamespace(cfg=task, source_dictionary=dictionary))
+    return ARCH_MODEL_REGISTRY[arch].build_model(options, SimpleNamespace(cfg=task, args=task, source_dictionary=dictionary))
 
 
 def _sample_lengths(task: Any) -> dict[str, int]:
-    """How many tokens the samples of a task have at most, by the flags that limit them."""
+    """The largest numbers of tokens in a task's samples, by the flags that limit them."""
     tokens = getattr(task, "tokens_per_sample", None)
-    if tokens is not None:  # and one more, where a language model's samples begin with a symbol of their own
+    if tokens is not None:  # and one more, if a language model's samples begin with a symbol of their own
         return {"--tokens-per-sample": tokens + bool(getattr(task, "add_bos_token", False))}
     sides = {f"--max-{side}-positions": getattr(task, f"max_{side}_positions", None) for side in ("source", "target")}
     return {flag: tokens for flag, tokens in sides.items() if tokens is not None}

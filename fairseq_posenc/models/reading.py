@@ -1,4 +1,4 @@
-"""Trained models as fairseq's programs load them: what is wrong with a file is reported in one sentence, and nothing is run."""
+"""How fairseq's programs load trained models: errors are reported in one sentence, and no code from a file is run."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from ..errors import InputError
 from .checkpoint import explained, fault_of, no_checkpoint
 from .state import misfit
 
-MISFIT = "Error(s) in loading state_dict"  # how PyTorch begins
+MISFIT = "Error(s) in loading state_dict"  # the beginning of PyTorch's message
 
-_given: ContextVar[tuple[str, ...] | None] = ContextVar("given", default=None)  # None where nothing is built from a file
+_given: ContextVar[tuple[str, ...] | None] = ContextVar("given", default=None)
+"""What fairseq does not build from the file that it loads, as for :func:`.trust.require_stock`; None if it builds nothing."""
 
 
 def load_models(
     load: Callable, filenames: list[str], arg_overrides: Any = None, task: Any = None, strict: bool = True, suffix: str = "",
     num_shards: int = 1, state: Any = None,
 ) -> Any:  # fmt: skip
-    """fairseq's ``load_model_ensemble_and_task``, after a check of what the files name against a list: see :mod:`.trust`.
+    """Call fairseq's ``load_model_ensemble_and_task`` after checking what the files name (:mod:`.trust`).
 
-    fairseq-validate, -generate, -eval-lm, -interactive and ``from_pretrained`` build the model that a file names, and where no
-    task is given its task, criterion and tokenizer, out of the file's own values.
+    fairseq-validate, -generate, -eval-lm, -interactive and ``from_pretrained`` build the model that a file names, and if no task
+    is given also its task, criterion and tokenizer, from values in the file.
 
     Raises:
-        InputError: a file is no model for this program, or names what is not listed.
+        InputError: a file has no model for this program, or names what is not listed.
     """
     files = ", ".join(map(str, filenames))
     token = _given.set(() if task is None else ("task",))
@@ -47,13 +48,13 @@ def load_models(
 
 
 def load_to_cpu(load: Callable, path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
-    """fairseq's ``load_checkpoint_to_cpu``, and the same check where a model will be built from the file.
+    """Call fairseq's ``load_checkpoint_to_cpu``, with the same check if a model will be built from the file.
 
     Raises:
-        InputError: its content is not that of a trainer.
+        InputError: the file is not a checkpoint of fairseq's trainer.
     """
     before = logging.root.manager.disable
-    logging.disable(logging.ERROR)  # fairseq logs a page where it cannot read a configuration
+    logging.disable(logging.ERROR)  # fairseq logs a page if it cannot read a configuration
     try:
         state = load(path, *args, **kwargs)
     except (InputError, OSError):

@@ -1,4 +1,4 @@
-"""Loading a checkpoint, to train or to run it: only with the model and the vocabulary that it was trained with."""
+"""Loading a checkpoint, to train or to run it: only with the model and the vocabulary of its training."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..vocabulary import differing, fingerprint
 from ..vocabulary.fingerprint import KEY as VOCABULARY
 from .checkpoint import no_checkpoint
 from .config import ENCODER_OPTIONS, OptionSet
-from .options import complete, differences
+from .options import PosencModel, complete, differences
 from .state import misfit
 from .stock import our_options
 
@@ -30,7 +30,8 @@ NEW_MODEL = (
     "Repeat the options of the checkpoint, or name another --save-dir for another model; to start that from these weights: "
     "--finetune-from-model"
 )
-SHARDED = "EngineOptimizer"  # as checkpoints name the optimizer of fairseq_posenc.train with ZeRO
+SHARDED = "EngineOptimizer"
+"""The name of the optimizer in checkpoints of fairseq_posenc.train with ZeRO."""
 ONLY_ZERO = (
     "is sharded, which only ZeRO continues: fairseq_posenc.train with --deepspeed-config zero1, zero2 or zero3. To start from "
     "its weights: --finetune-from-model, or --restore-file with --reset-optimizer."
@@ -38,7 +39,7 @@ ONLY_ZERO = (
 
 
 def state_dict(save: Callable, task: FairseqTask) -> dict[str, Any]:
-    """A task's part of a checkpoint, which records the vocabulary."""
+    """Return a task's part of a checkpoint, with the fingerprint of its vocabulary."""
     return {**save(task), VOCABULARY: vocabulary_of(task)}
 
 
@@ -46,7 +47,7 @@ def load_state_dict(load: Callable, task: FairseqTask, state: dict[str, Any]) ->
     """Load a task's part of a checkpoint.
 
     Raises:
-        InputError: it was trained with another vocabulary.
+        InputError: the checkpoint was trained with another vocabulary.
     """
     if fault := other_vocabulary(state, task):
         raise InputError(fault)
@@ -54,17 +55,19 @@ def load_state_dict(load: Callable, task: FairseqTask, state: dict[str, Any]) ->
 
 
 def vocabulary_of(task: FairseqTask) -> dict[str, str]:
-    """The fingerprint of a task's dictionaries and of the tokenizer in its data-bin; nothing where it has no dictionary."""
-    try:
-        found = fingerprint(task.source_dictionary, _data_bin(task))
-    except (NotImplementedError, AttributeError):  # such as tasks of speech
-        return {}
-    target = getattr(task, "tgt_dict", None)
-    return found if target is None else {**found, "target dictionary": fingerprint(target, _data_bin(task))["dictionary"]}
+    """Return the fingerprint of a task's dictionaries and of the tokenizer in its data-bin, which is computed once."""
+    if not hasattr(task, "vocabulary_fingerprint"):
+        task.vocabulary_fingerprint = {}
+        with suppress(NotImplementedError, AttributeError):  # tasks without a dictionary, such as those of speech
+            folder, target = _data_bin(task), getattr(task, "tgt_dict", None)
+            task.vocabulary_fingerprint = fingerprint(task.source_dictionary, folder)
+            if target is not None:
+                task.vocabulary_fingerprint["target dictionary"] = fingerprint(target, folder)["dictionary"]
+    return task.vocabulary_fingerprint
 
 
 def other_vocabulary(task_state: Any, task: FairseqTask) -> str | None:
-    """How a task's vocabulary differs from the one that a checkpoint records in its ``task_state``; None if it does not."""
+    """Describe how a task's vocabulary differs from the one recorded in ``task_state``; None if it does not."""
     recorded = task_state.get(VOCABULARY) if isinstance(task_state, dict) else None
     if not (names := differing(recorded, vocabulary_of(task))):
         return None
@@ -78,28 +81,26 @@ def _data_bin(task: FairseqTask) -> Path:
     return Path(str(getattr(task.cfg, "data", "")).split(os.pathsep)[0])
 
 
-def load_same_model(
+def refuse_resuming_another_model(
     load: Callable, trainer: Trainer, filename: str, reset_optimizer: bool = False, *args: Any, **kwargs: Any
 ) -> Any:
-    """fairseq's ``Trainer.load_checkpoint``, which compares only names and shapes of parameters.
-
-    Several schemes and most options share those.
+    """Call fairseq's ``Trainer.load_checkpoint``, which compares only names and shapes of parameters, if the models are the same.
 
     Raises:
-        Refused: the checkpoint is of another model or vocabulary than the one to train; for ``--finetune-from-model``, of
-            another kind of model, of other sizes or of another vocabulary.
+        Refused: the checkpoint has another model or vocabulary than the training; for ``--finetune-from-model``, another kind
+            of model, other sizes or another vocabulary.
     """
     model = getattr(trainer, "_model", None)
-    if not isinstance(getattr(model, "option_set", None), OptionSet):
+    if not isinstance(model, PosencModel):
         return load(trainer, filename, reset_optimizer, *args, **kwargs)
-    found: list[Any] = [None, []]
-    if trainer.data_parallel_rank == 0 and PathManager.isfile(filename):  # which only this process may see
+    compared: list[Any] = [None, []]
+    if trainer.data_parallel_rank == 0 and PathManager.isfile(filename):  # other processes may not see the file
         weights_only = filename == trainer.cfg.checkpoint.finetune_from_model
         loads_shards = getattr(trainer, "loads_shards", False) or reset_optimizer
-        found = list(compared(filename, model, trainer.task, weights_only, loads_shards))
+        compared = list(compare(filename, model, trainer.task, weights_only, loads_shards))
     if distributed.is_initialized():
-        distributed.broadcast_object_list(found, src=0)
-    refusal, different = found
+        distributed.broadcast_object_list(compared, src=0)
+    refusal, different = compared
     if refusal is not None:
         raise Refused(refusal)
     try:
@@ -109,57 +110,56 @@ def load_same_model(
     except (LookupError, TypeError, AttributeError, ValueError) as error:
         raise no_checkpoint(filename, f"its trainer's state: {type(error).__name__}: {error}") from error
     except Exception as error:
-        if type(error) is not Exception:  # which fairseq raises where the parameters do not fit, whatever the reason
+        if type(error) is not Exception:  # fairseq raises Exception itself if the parameters do not fit
             raise
         reason = f"it has {'; '.join(different)}" if different else misfit(error.__context__)
         raise Refused(f"{filename} does not fit the model to be trained: {reason}. Give the same sizes") from error
 
 
-def compared(
+def compare(
     filename: str, model: BaseFairseqModel, task: FairseqTask, weights_only: bool = False, loads_shards: bool = True
 ) -> tuple[str | None, list[str]]:
-    """Why training cannot go on from a checkpoint, or None if it can; and the options that differ, by their flags.
+    """Return why training cannot continue from a checkpoint, or None if it can, and the options that differ, as flags.
 
     Args:
         filename: the checkpoint.
         model: the model to be trained, with complete options.
         task: its task.
-        weights_only: whether training starts anew with its parameters, so that options may differ.
+        weights_only: whether a new training starts with its parameters, so that options may differ.
         loads_shards: whether the trainer loads a sharded optimizer, or none.
     """
-    content = None
-    with suppress(Exception):  # loading a damaged file reports what is wrong with it
+    try:
         content = loading.peek(filename)
-    if content is None:
+    except Exception:  # loading the file reports what is wrong with it
         return None, []
     try:
-        arch, there, kind = saved_options(content)
+        arch, options, task_options, kind = saved_options(content)
         if kind is not None and kind is not model.option_set:
             return (
-                f"{filename} holds a model of the architecture {arch}, and one of {model.args._name} is to be trained, which is "
-                "made of other parts: name a checkpoint of the same kind of model, or none"
+                f"{filename} holds a model of the architecture {arch}, and the model to be trained, of {model.args._name}, has "
+                "other parts: name a checkpoint of the same kind of model, or none"
             ), []
         if fault := other_vocabulary(content.get("task_state"), task):
             return f"{filename}: {fault}", []
         if kind is None:
             raise InputError(f"{arch} is not one of this package's models")
-        found = differences(complete(*there, kind), model.args, kind)
+        unequal = differences(complete(options, task_options, kind), model.args, kind)
         sharded = any(part["optimizer_name"] == SHARDED for part in content.get("optimizer_history", [])[-1:])
     except Exception as error:  # a file's configuration may hold anything
         if weights_only:
             return None, []
         reason = str(error).partition("\n")[0]
-        return f"{filename} does not say which model it holds ({type(error).__name__}: {reason}). {NEW_MODEL} {filename}", []
-    listed = [f"{flag_of(name)} {saved} there, {asked} here" for name, (saved, asked) in found.items()]
-    if weights_only or not listed:
-        return (f"the optimizer of {filename} {ONLY_ZERO}" if sharded and not (weights_only or loads_shards) else None), listed
-    return f"{filename} holds another model than the one to be trained: {'; '.join(listed)}. {NEW_MODEL} {filename}", listed
+        return f"{filename} does not record which model it holds ({type(error).__name__}: {reason}). {NEW_MODEL} {filename}", []
+    flags = [f"{flag_of(name)} {saved} there, {asked} here" for name, (saved, asked) in unequal.items()]
+    if flags and not weights_only:
+        return f"{filename} holds another model than the one to be trained: {'; '.join(flags)}. {NEW_MODEL} {filename}", flags
+    return (f"the optimizer of {filename} {ONLY_ZERO}" if sharded and not (weights_only or loads_shards) else None), flags
 
 
-def saved_options(content: dict[str, Any]) -> tuple[str, tuple[Namespace, Namespace], OptionSet | None]:
-    """The architecture of the model that a checkpoint holds, the options of the model and of the task, and their kind.
+def saved_options(content: dict[str, Any]) -> tuple[str, Namespace, Namespace, OptionSet | None]:
+    """Return the architecture of a checkpoint's model, the options of model and task, and the option set of the model's kind.
 
-    fairseq's own RoBERTa counts as ours with absolute positions; of other models there is no kind.
+    fairseq's own RoBERTa counts as ours with absolute positions; other models have no option set.
 
     Raises:
         Exception: any, if the file is not such a checkpoint.
@@ -169,5 +169,5 @@ def saved_options(content: dict[str, Any]) -> tuple[str, tuple[Namespace, Namesp
     arch = getattr(model, "_name", None) or model.arch
     ARCH_CONFIG_REGISTRY[arch](model)
     if ARCH_MODEL_REGISTRY[arch] is RobertaModel:
-        return arch, (our_options(vars(model)), task), ENCODER_OPTIONS
-    return arch, (model, task), getattr(ARCH_MODEL_REGISTRY[arch], "option_set", None)
+        return arch, our_options(vars(model)), task, ENCODER_OPTIONS
+    return arch, model, task, getattr(ARCH_MODEL_REGISTRY[arch], "option_set", None)

@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
-import argparse
-import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fairseq.data import Dictionary
 from fairseq.models.roberta import RobertaModel
 from fairseq.models.roberta.model import RobertaEncoder, RobertaLMHead
 from fairseq.tasks import FairseqTask
-from fairseq.tasks.language_modeling import LanguageModelingTask
-from fairseq.tasks.translation import TranslationTask
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig
 from torch import Tensor, nn
 
-from ..errors import Refused
 from ..families import ROBERTA
 from ..transformer import Encoder, Mask
 from .architectures import register_family
 from .config import ENCODER_OPTIONS, naming_flags
-from .options import UNLIMITED, build_encoder, complete, encoder_config, record
-from .stock import from_stock, let_stock_load_ours
-from .summary import summary
+from .options import UNLIMITED, PosencModel, encoder_config
+from .stock import from_stock
 
 if TYPE_CHECKING:
     from fairseq.models.roberta.hub_interface import RobertaHubInterface
 
-logger = logging.getLogger(__name__)
-
 
 class SentenceEncoder(Encoder):
-    """The shared encoder as fairseq calls it."""
+    """The shared encoder with fairseq's interface."""
 
     @naming_flags()
     def forward(  # type: ignore[override]
@@ -83,57 +76,44 @@ class PosencRobertaEncoder(RobertaEncoder):
         read_at: Tensor | None = None,
         **unused: Any,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """As fairseq's; the language model's head alone reads what a decoder of masked words gives.
+        """As fairseq's; only the language model's head reads the output of a decoder of masked words.
 
         Args:
-            mask: what the loader knows of the batch; see :class:`Mask`.
-            read_at: any shape of int64, positions in the rows of the batch one after another. Heads get the features there, of
-                that shape and D, in place of (B, n, D). Other than ``masked_tokens``, a mask, no device has to be waited for.
+            mask: the fields of :class:`Mask`.
+            read_at: int64 of any shape, positions in the batch's rows one after another. Heads get the features there, of that
+                shape and D, instead of (B, n, D). Unlike ``masked_tokens``, a mask, this needs no wait for the device.
         """
         predicts = not features_only and isinstance(self.lm_head, RobertaLMHead)
         options = {"return_all_hiddens": return_all_hiddens, "decode_masks": predicts, "mask": mask}
-        found = self.sentence_encoder(src_tokens, **options)
-        x = features = found["encoder_out"][0].transpose(0, 1)
-        inner = found["encoder_states"] if return_all_hiddens else None
+        output = self.sentence_encoder(src_tokens, **options)
+        x = features = output["encoder_out"][0].transpose(0, 1)
+        inner = output["encoder_states"] if return_all_hiddens else None
         if read_at is not None:
             x = x.flatten(0, 1).index_select(0, read_at.flatten()).unflatten(0, read_at.shape)
         extra = {"inner_states": inner, "features": features}
         return x if features_only else self.output_layer(x, masked_tokens=masked_tokens), extra
 
     def max_positions(self) -> int:
-        """The same for all schemes: a sequence that is too long for one is refused, not left out."""
+        """The same for all schemes: too long a sequence is an error, and is not skipped."""
         return UNLIMITED
 
 
 @register_family(ROBERTA)
-class PosencRobertaModel(RobertaModel):
+class PosencRobertaModel(PosencModel, RobertaModel):
     """RoBERTa (Liu et al. 2019) whose positions are ``--positions EXPRESSION``."""
 
     option_set = ENCODER_OPTIONS
-    build_core = staticmethod(build_encoder)
+
+    @staticmethod
+    def build_core(args: Any, dictionary: Dictionary) -> Encoder:
+        """Build the encoder."""
+        return Encoder(encoder_config(args, dictionary))
 
     @classmethod
-    @naming_flags()
-    def build_model(cls, args: DictConfig | argparse.Namespace, task: FairseqTask) -> PosencRobertaModel:
-        """Build from a config in which None, or nothing, means the default.
-
-        Raises:
-            InputError: a configuration without meaning, or a task that needs a decoder; the message names the flag.
-        """
-        if isinstance(task, (TranslationTask, LanguageModelingTask)):
-            name = "translation" if isinstance(task, TranslationTask) else "language_modeling"
-            raise Refused(
-                f"--task {name} generates text, and this model is an encoder, without a decoder: train one of --arch "
-                "transformer_… (fairseq-posenc schemes lists the schemes), or name its checkpoint"
-            )
-        args = complete(args, task.cfg)
-        with open_dict(args):
-            args.layernorm_embedding = not args.no_layernorm_embedding
-            OmegaConf.set_struct(args, False)  # RobertaEncoder adds what our config has no field for
-            model = cls(args, PosencRobertaEncoder(args, task.source_dictionary))
-        record(args, model.encoder.sentence_encoder.positions)
-        logger.info(summary(model, model.encoder.sentence_encoder, getattr(task.cfg, "tokens_per_sample", None)))
-        return model
+    def build_from_options(cls, args: DictConfig, task: FairseqTask) -> tuple[PosencRobertaModel, Encoder]:
+        args.layernorm_embedding = not args.no_layernorm_embedding
+        model = cls(args, PosencRobertaEncoder(args, task.source_dictionary))
+        return model, model.encoder.sentence_encoder
 
     def forward(self, src_tokens: Tensor, *args: Any, also_classify: str | None = None, **kwargs: Any) -> tuple[Tensor, dict]:
         """As fairseq's; ``also_classify`` names a classification head whose scores (B, classes) are returned, too.
@@ -154,21 +134,21 @@ class PosencRobertaModel(RobertaModel):
         bpe: str | None = None,
         **overrides: Any,
     ) -> RobertaHubInterface:
-        """fairseq's hub interface to a checkpoint in a folder, with the tokenizer that stands beside its dict.txt.
+        """Return fairseq's hub interface to a checkpoint, with the tokenizer next to its dict.txt.
 
         Args:
             model_name_or_path: the folder.
             checkpoint_file: the file in it.
-            data_name_or_path: the folder of the dictionary and the tokenizer, relative to that folder where it begins with a dot;
-                by default that folder, or the data-bin that the checkpoint was trained on where there is no dict.txt in it.
-            bpe, overrides: where given, all is fairseq's own way.
+            data_name_or_path: the folder of the dictionary and the tokenizer, relative to the first folder if it begins with a
+                dot; by default the first folder, or the data-bin of the training if that folder has no dict.txt.
+            bpe, overrides: if one is given, fairseq's own method is called.
 
         Raises:
-            InputError, OSError: not such a checkpoint, or not its vocabulary.
+            InputError, OSError: the file is not such a checkpoint, or the vocabulary is not its own.
         """
         if bpe is not None or overrides:
             return super().from_pretrained(model_name_or_path, checkpoint_file, data_name_or_path, bpe or "gpt2", **overrides)
-        from .hub import load_hub_interface  # which few need, with its libraries
+        from .hub import load_hub_interface  # rarely needed
 
         folder = Path(model_name_or_path)
         data = folder / data_name_or_path if data_name_or_path.startswith(".") else Path(data_name_or_path)
@@ -180,6 +160,3 @@ class PosencRobertaModel(RobertaModel):
         state_dict.clear()
         state_dict.update(ours)
         super().upgrade_state_dict_named(state_dict, name)
-
-
-let_stock_load_ours()

@@ -1,4 +1,4 @@
-"""A model's parameters by name: their names, and how a model loads them."""
+"""The names of a model's parameters, and loading them."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ MASK_POSITIONS = f"{ENCODER}mask_positions.weight"
 ABSOLUTE = f"{POSITIONS}absolute.weight"
 LANGUAGE_MODEL = "encoder.lm_head."
 SPANS = f"{LANGUAGE_MODEL}span."
-"""Of question answering, whose head takes the language model's place."""
+"""The head of question answering, which takes the place of the language model's."""
 CLASSIFICATION = "classification_heads."
 SENTENCE_ORDER = "sentence_order"
 """The classification head that pretraining may have (Lan et al. 2020)."""
 HEADS = (CLASSIFICATION, LANGUAGE_MODEL)
-"""What belongs to a task and not to the encoder."""
+"""Parameters that belong to a task and not to the encoder."""
 
 _LAYER = re.compile(r"\.(?:layers?|albert_layer_groups)\.(\d+)\.")
 
 
 def is_ordinary(value: object) -> bool:
-    """Whether it is a tensor with every number in the file: not an expanded one, nor one without content."""
+    """Whether this is a tensor whose every number is in the file, unlike expanded tensors and those without content."""
     return (
         type(value) in (Tensor, nn.Parameter)
         and value.layout == torch.strided
@@ -41,20 +41,20 @@ def is_ordinary(value: object) -> bool:
 
 
 def count_layers(names: Iterable[str]) -> int:
-    """The number of layers with weights of their own that parameters of these names belong to."""
-    return len({found[1] for found in map(_LAYER.search, names) if found})
+    """Return the number of layers with their own weights, from the names of parameters."""
+    return len({match[1] for match in map(_LAYER.search, names) if match})
 
 
 def head_names(names: Iterable[str]) -> list[str]:
-    """The names of the classification heads that parameters of these names belong to."""
+    """Return the names of the classification heads, from the names of parameters."""
     return sorted({name.removeprefix(CLASSIFICATION).split(".")[0] for name in names if name.startswith(CLASSIFICATION)})
 
 
 def load_into(model: nn.Module, state: StateDict, fault: str) -> None:
-    """Load all of a state dict into a model that has a place for all of it.
+    """Load a state dict into a model.
 
     Raises:
-        InputError: parameters are missing, left over or of other shapes; ``fault`` begins the sentence.
+        InputError: parameters are missing, unexpected or of other shapes; ``fault`` begins the sentence.
     """
     try:
         model.load_state_dict(dict(state), strict=True)
@@ -65,6 +65,6 @@ def load_into(model: nn.Module, state: StateDict, fault: str) -> None:
 
 
 def misfit(error: RuntimeError) -> str:
-    """What PyTorch found that does not fit, without its first line, and not all where that is long."""
+    """Return PyTorch's list of parameters that do not fit, in one line of limited length."""
     reason = " ".join(str(error).partition(":")[2].split())  # a line for each parameter
     return f"{reason[:500]}{' …' if len(reason) > 500 else ''}"

@@ -1,20 +1,20 @@
-"""State dicts between fairseq's stock RoBERTa and ours with ``absolute`` positions: the same model, other names.
+"""Conversion of state dicts between fairseq's stock RoBERTa and ours with ``absolute`` positions.
 
-Ours omits what stock fairseq 0.12.2 stores twice in every layer (``in_proj_weight`` … ``fc2_bias``, which only fill
-PyTorch's fused inference path) and the rows of the position table that no token uses. fairseq's layers make those copies
-themselves while they load.
+Both are the same model. Ours omits what stock fairseq 0.12.2 stores twice in every layer for PyTorch's fused inference path
+(``in_proj_weight`` … ``fc2_bias``), and the rows of the position table that no token uses.
 """
 
 from __future__ import annotations
 
 import re
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from fairseq.models.roberta import RobertaModel
 
+from ..compat.view import wrap
 from ..errors import InputError
 from ..families import ROBERTA
 from .state import ABSOLUTE, StateDict
@@ -25,18 +25,18 @@ OUR_TABLE = ABSOLUTE.removeprefix("encoder.")  # a state dict may be of a part o
 
 
 def our_options(options: Mapping[str, Any]) -> Namespace:
-    """The complete options of a stock RoBERTa as those of our model, which is the same with absolute positions."""
-    unnormalised = not options.get("layernorm_embedding", True)
-    return Namespace(**{**options, "positions": "absolute", "no_layernorm_embedding": unnormalised})
+    """Convert the complete options of a stock RoBERTa to those of our model."""
+    no_layernorm = not options.get("layernorm_embedding", True)
+    return Namespace(**{**options, "positions": "absolute", "no_layernorm_embedding": no_layernorm})
 
 
 def is_leftover(name: str) -> bool:
-    """Whether stock fairseq 0.12.2 saves a parameter of this name needlessly."""
+    """Whether stock fairseq 0.12.2 saves a parameter of this name that it does not need."""
     return DEAD_COPIES.search(name) is not None or name.endswith("sentence_encoder.version")
 
 
 def from_stock(state: StateDict, padding_idx: int = 1) -> StateDict:
-    """A state dict of stock RoBERTa under our names. One that is already ours is returned as it is."""
+    """Rename a state dict of stock RoBERTa. One of ours is returned with the same content."""
     ours = {}
     for name, value in state.items():
         if is_leftover(name):
@@ -49,10 +49,10 @@ def from_stock(state: StateDict, padding_idx: int = 1) -> StateDict:
 
 
 def to_stock(state: StateDict, padding_idx: int = 1) -> StateDict:
-    """A state dict of ours with ``absolute`` positions, complete for stock RoBERTa with strict=True.
+    """Convert a state dict of ours with ``absolute`` positions for stock RoBERTa with strict=True.
 
     Raises:
-        InputError: the model has positions that stock RoBERTa has no place for.
+        InputError: the model has other positions.
     """
     stock = {}
     for name, value in state.items():
@@ -79,19 +79,12 @@ def _dead_copies(state: StateDict, layer: str) -> StateDict:
     return copies
 
 
-def let_stock_load_ours() -> None:
-    """Make fairseq's own RoBERTa take our ``absolute`` checkpoints wherever it loads a state dict."""
-    original = RobertaModel.upgrade_state_dict_named
-    if getattr(original, "takes_ours", False):
-        return
-
-    def upgrade_state_dict_named(self: RobertaModel, state: StateDict, name: str) -> None:
-        is_stock = hasattr(self.encoder.sentence_encoder, "embed_positions")  # our model inherits this method
-        if is_stock and any(key.endswith(OUR_TABLE) for key in state):
-            stock = to_stock(state, self.encoder.dictionary.pad())
-            state.clear()
-            state.update(stock)
-        original(self, state, name)
-
-    upgrade_state_dict_named.takes_ours = True  # type: ignore[attr-defined]
-    RobertaModel.upgrade_state_dict_named = upgrade_state_dict_named
+@wrap(RobertaModel, "upgrade_state_dict_named")
+def upgrade_state_dict_named(upgrade: Callable, model: RobertaModel, state: StateDict, name: str) -> None:
+    """Let fairseq's own RoBERTa load our ``absolute`` checkpoints."""
+    is_stock = hasattr(model.encoder.sentence_encoder, "embed_positions")  # our model inherits this method
+    if is_stock and any(key.endswith(OUR_TABLE) for key in state):
+        stock = to_stock(state, model.encoder.dictionary.pad())
+        state.clear()
+        state.update(stock)
+    upgrade(model, state, name)

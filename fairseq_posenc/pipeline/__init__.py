@@ -1,9 +1,9 @@
 """What happens between ``fairseq-train``, or another of fairseq's programs, and the first update.
 
-Every program of fairseq's calls ``call_main(cfg, main)``, which starts processes unless a launcher has, and calls ``main(cfg)``
-in each of them. Importing this package wraps it in :func:`call_main`. In the process that was started, that runs the checks of
-:mod:`.checks`; then, around everything else, the context managers in :data:`AROUND_ALL`; and in each process, around ``main``,
-those in :data:`AROUND_TRAINING` or :data:`AROUND_OTHERS`. Below them are the other functions of fairseq's that are wrapped.
+Every program of fairseq calls ``call_main(cfg, main)``, which starts processes unless a launcher has, and calls ``main(cfg)`` in
+each of them. Importing this package wraps it in :func:`call_main`, which runs the checks of :mod:`.checks` in the first process,
+and then everything else within the context managers :data:`AROUND_ALL`. In each process, ``main`` runs within
+:data:`AROUND_TRAINING` or :data:`AROUND_OTHERS`. The other wrapped functions of fairseq follow at the end of this module.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from hydra.plugins.sweeper import Sweeper
 from ..async_step import NAME as FUSED_ADAM
 from ..async_step import NonBlockingTrainer
 from ..compat import graceful_stop, launchers
-from ..compat.data import ending_readers
+from ..compat.data import end_readers
 from ..compat.distributed import start_processes
 from ..compat.exits import INTERRUPTED, REFUSED, leave_together, left_to_the_first, reason_for_user, refuse
 from ..compat.view import replaced, wrap
@@ -48,14 +48,14 @@ NEED_A_MODEL = {f"fairseq_cli.{name}" for name in ("generate", "interactive", "e
 
 @dataclass
 class Run:
-    """What a program of fairseq's is about to do.
+    """A run of one of fairseq's programs.
 
     Attributes:
-        cfg: its configuration.
-        main: its function, which every process calls.
-        program: its name in messages; None where a command of ours or a script calls fairseq, and handles errors itself.
-        engine: what :mod:`.train` adds; None without it.
-        trainer: makes the trainer, where it is not fairseq's.
+        cfg: the configuration.
+        main: the function that every process calls.
+        program: the name in messages; None if one of our commands or a script calls fairseq, and handles errors itself.
+        engine: the additions of :mod:`.train`, or None.
+        trainer: makes the trainer, if it is not fairseq's.
     """
 
     cfg: Any
@@ -71,13 +71,13 @@ class Run:
 
     @property
     def trains(self) -> bool:
-        """Whether ``main`` is that of fairseq_cli.train, or of a program made like it; others validate or generate."""
+        """Whether ``main`` is that of fairseq_cli.train or of a similar program; others validate or generate."""
         return {"validate_and_save", "should_stop_early", "train"} <= self.module.keys()
 
 
 @wrap(distributed_utils, "call_main")
 def call_main(start: Callable, cfg: Any, main: Callable, engine: Any = None, **kwargs: Any) -> None:
-    """fairseq's ``call_main``, which is ``start``, with the pipeline around it."""
+    """Call fairseq's ``call_main``, which is ``start``, within the pipeline."""
     launchers.watch()
     run = Run(cfg, main, _name_of_program() if engine is None else engine.program, engine)
     try:
@@ -94,7 +94,7 @@ def call_main(start: Callable, cfg: Any, main: Callable, engine: Any = None, **k
 
 
 def _call_in_process(main: Callable, program: str | None, engine: Any, cfg: Any, **kwargs: Any) -> None:
-    """``main``, in one process of the run."""
+    """Call ``main`` in one process of the run."""
     launchers.watch()
     run = Run(cfg, main, program, engine)
     with ExitStack() as stack:
@@ -104,7 +104,7 @@ def _call_in_process(main: Callable, program: str | None, engine: Any, cfg: Any,
 
 
 def _name_of_program() -> str | None:
-    """The name of the program of fairseq's whose ``cli_main`` has called this; None where none has."""
+    """The name of the program of fairseq whose ``cli_main`` has called this, or None."""
     callers = (frame for frame, _ in traceback.walk_stack(sys._getframe(1)) if frame.f_code.co_name == "cli_main")
     names = (getattr(frame.f_globals.get("__spec__"), "name", "") for frame in callers)
     return Path(sys.argv[0]).name if any(name.startswith("fairseq_cli.") for name in names) else None
@@ -112,7 +112,7 @@ def _name_of_program() -> str | None:
 
 @contextmanager
 def end_with_the_processes(run: Run) -> Iterator[None]:
-    """Exit as the processes that were started did, and on Ctrl-C in one line."""
+    """Exit with the status of the processes that were started, and on Ctrl-C with one line."""
     try:
         yield
     except torch.multiprocessing.ProcessExitedException as error:
@@ -139,22 +139,22 @@ def connect_engine(run: Run) -> AbstractContextManager:
 
 @contextmanager
 def report_errors(run: Run) -> Iterator[None]:
-    """Report an error that the user can mend in one sentence, and end with status 2."""
+    """Report an error that the user can correct in one sentence, and end with status 2."""
     try:
         yield
-    except KeyboardInterrupt:  # which PyTorch raises in the processes that it spawned, and handles, when their parent ends
+    except KeyboardInterrupt:  # PyTorch raises it in spawned processes when their parent ends
         launchers.have_ended(launchers.launchers())
         raise
     except Exception as error:
         if run.program is None:
             raise
         distributed_training = run.cfg.distributed_training
-        if isinstance(error, Refused):  # by all processes
+        if isinstance(error, Refused):  # in all processes
             if distributed_training.distributed_rank == 0:
                 print(f"{run.program}: {error}", file=sys.stderr, flush=True)
             leave_together(REFUSED)
         reason = reason_for_user(error)
-        if reason is None or left_to_the_first(distributed_training.device_id):  # had it seen it, this process would have ended
+        if reason is None or left_to_the_first(distributed_training.device_id):  # which has not seen the error
             raise
         refuse(reason, run.program)
 
@@ -164,19 +164,9 @@ def prepare_engine(run: Run) -> AbstractContextManager:
     return nullcontext() if run.engine is None else run.engine.prepared(run)
 
 
-def lock_save_dir(run: Run) -> AbstractContextManager:
-    """Let no other training write to ``--save-dir``."""
-    return session.locked(run.cfg)
-
-
-def forget_last_training(run: Run) -> AbstractContextManager:
-    """Start as in a new process, and close what fairseq leaves open."""
-    return session.fresh(run.module)
-
-
 @contextmanager
 def consolidate(run: Run) -> Iterator[None]:
-    """At the end of training with ZeRO, merge the last checkpoint."""
+    """At the end of training with ZeRO, merge the last checkpoint's shards."""
     yield
     if run.engine is not None:
         run.engine.consolidate(run)
@@ -184,7 +174,7 @@ def consolidate(run: Run) -> Iterator[None]:
 
 @contextmanager
 def stop_on_signal(run: Run) -> Iterator[None]:
-    """On SIGUSR1, save a checkpoint in all processes, and exit with a status of its own."""
+    """On SIGUSR1, save a checkpoint in all processes, and exit with the status :data:`.graceful_stop.STOPPED`."""
     validate_and_save = graceful_stop.save_and_stop(run.module["validate_and_save"])
     with graceful_stop.listening(), replaced(run.module, validate_and_save=validate_and_save):
         yield
@@ -194,23 +184,18 @@ def stop_on_signal(run: Run) -> Iterator[None]:
 
 @contextmanager
 def choose_trainer(run: Run) -> Iterator[None]:
-    """Train with the trainer that the optimizer or DeepSpeed needs, unless nothing is left to train."""
+    """Train with the trainer that the optimizer or DeepSpeed needs, unless training is complete."""
     fused = getattr(run.cfg.optimizer, "_name", None) == FUSED_ADAM
     trainer = run.trainer or (NonBlockingTrainer if fused else run.module["Trainer"])
     with replaced(run.module, Trainer=trainer, train=session.unless_done(run.module["train"])):
         yield
 
 
-def end_readers(run: Run) -> AbstractContextManager:
-    """End the threads that read batches ahead."""
-    return ending_readers()
-
-
 @contextmanager
 def require_checkpoint(run: Run) -> Iterator[None]:
-    """Refuse a program that uses a trained model without ``--path``."""
+    """Refuse to run a program that needs a trained model without ``--path``."""
     if getattr(run.module.get("__spec__"), "name", None) in NEED_A_MODEL and run.cfg.common_eval.path is None:
-        raise InputError("--path is missing: name a checkpoint, as fairseq-train makes them")
+        raise InputError("--path is missing: name a checkpoint that fairseq-train has written")
     yield
 
 
@@ -218,8 +203,8 @@ AROUND_ALL = (end_with_the_processes, pass_stop_signal_on, connect_engine)
 AROUND_TRAINING = (
     report_errors,
     prepare_engine,
-    lock_save_dir,
-    forget_last_training,
+    session.lock_save_dir,
+    session.forget_last_training,
     consolidate,
     stop_on_signal,
     choose_trainer,
@@ -230,24 +215,24 @@ AROUND_OTHERS = (report_errors, require_checkpoint, end_readers)
 
 @wrap(Trainer, "load_checkpoint")
 def load_checkpoint(load: Callable, trainer: Trainer, filename: str, *args: Any, **kwargs: Any) -> Any:
-    """fairseq's ``Trainer.load_checkpoint``, of a file that exists if it was named, and that has the same model.
+    """Call fairseq's ``Trainer.load_checkpoint`` if the file exists and has the same model.
 
-    fairseq logs one line about a missing ``--restore-file`` and trains from scratch. Only the default, checkpoint_last.pt in
-    ``--save-dir``, may be absent.
+    If ``--restore-file`` is missing, fairseq would train from scratch. Only its default, checkpoint_last.pt in ``--save-dir``,
+    may be missing.
     """
     default = str(Path(trainer.cfg.checkpoint.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt"))
     # Only one process per node may see the file; the others receive its contents.
     if Path(filename) != Path(default) and trainer.data_parallel_rank == 0 and not PathManager.isfile(filename):
         raise FileNotFoundError(
             f"--restore-file {filename} does not exist. Correct the path, or leave the flag out: then training continues "
-            f"from {default} where that exists and starts from scratch where it does not."
+            f"from {default} if that exists, and starts from scratch otherwise."
         )
-    return resume.load_same_model(load, trainer, filename, *args, **kwargs)
+    return resume.refuse_resuming_another_model(load, trainer, filename, *args, **kwargs)
 
 
 @wrap(Sweeper, "validate_batch_is_legal")
 def check_jobs(validate: Callable, sweeper: Sweeper, batch: Sequence[Sequence[str]]) -> None:
-    """Hydra's check of the jobs of a multirun before the first starts, and ours."""
+    """Check all jobs of a multirun before the first starts."""
     validate(sweeper, batch)
     for overrides in batch:
         cfg = sweeper.config_loader.load_sweep_config(sweeper.config, list(overrides))
@@ -261,7 +246,7 @@ def check_jobs(validate: Callable, sweeper: Sweeper, batch: Sequence[Sequence[st
 
 @wrap(Trainer, "begin_valid_epoch")
 def plot_positions(begin_valid_epoch: Callable, trainer: Trainer, epoch: int) -> Any:
-    """fairseq's start of a validation, before which ``--position-plots`` draws."""
+    """Draw ``--position-plots`` before each validation."""
     if getattr(trainer.cfg.model, "position_plots", False):
         from ..analysis.position_plots import plot_positions
 
@@ -271,8 +256,13 @@ def plot_positions(begin_valid_epoch: Callable, trainer: Trainer, epoch: int) ->
 
 @wrap(utils, "import_user_module")
 def import_user_module(imports: Callable, args: Any) -> None:
-    """fairseq's import of ``--user-dir``, whose schemes then have flags."""
-    imports(args)
+    """Import ``--user-dir``, and give its schemes flags."""
+    try:
+        imports(args)
+    except FileNotFoundError as error:
+        if error.strerror:  # a file that the package opens
+            raise
+        raise InputError(f"--user-dir {error}: there is no such folder") from error
     if getattr(args, "user_dir", None) is not None:
         update_configs()
 

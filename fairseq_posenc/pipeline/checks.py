@@ -1,4 +1,4 @@
-"""What is checked before a program of fairseq's starts anything: :data:`CHECKS`, and of a training :data:`OF_TRAINING`.
+"""The checks before one of fairseq's programs starts anything: :data:`CHECKS`, and :data:`OF_TRAINING` for training.
 
 Each check gets the configuration and raises InputError, which names the flag.
 """
@@ -21,10 +21,9 @@ from ..compat.distributed import without_gpus
 from ..compat.hydra_1_0 import job_number
 from ..errors import InputError, flag_of
 from ..models.architectures import is_ours, require_architecture
-from ..models.config import LANGUAGE_MODEL_OPTIONS, TRANSLATION_OPTIONS
 from ..models.options import complete_new
 
-BOUNDS: dict[str, tuple[str, Callable[[float], bool]]] = {  # of fairseq's options
+BOUNDS: dict[str, tuple[str, Callable[[float], bool]]] = {  # for fairseq's options
     **dict.fromkeys(
         ("dataset.batch_size", "dataset.batch_size_valid", "dataset.max_tokens", "dataset.max_tokens_valid",
          "dataset.required_batch_size_multiple", "dataset.validate_interval", "task.tokens_per_sample", "common.log_interval",
@@ -44,21 +43,21 @@ DROPOUT = ("a number from 0 to 1 is needed", lambda number: 0 <= number <= 1)
 
 
 def user_dir_is_imported(cfg: Any) -> None:
-    """Import ``--user-dir``, which may have architectures."""
+    """Import ``--user-dir``, which may define architectures."""
     utils.import_user_module(cfg.common)
 
 
 def data_paths_are_absolute(cfg: Any) -> None:
-    """Have checkpoints record data paths that resolve from any working directory: those of ``cfg.task.data``, joined by ':'."""
+    """Make the paths in ``cfg.task.data``, joined by ':', absolute, so that those in checkpoints resolve from any folder."""
     task = None if OmegaConf.is_missing(cfg, "task") else cfg.task
     if isinstance(data := getattr(task, "data", None), str):
         task.data = ":".join(os.path.abspath(path) if os.path.exists(path) else path for path in data.split(":"))
 
 
 def numbers_have_a_meaning(cfg: Any) -> None:
-    """Refuse batches of no size, learning rates that are no number and the like.
+    """Refuse batch sizes below 1, learning rates that are not finite, and the like.
 
-    ``--batch-size 0`` makes the whole data set one batch, and others end in errors about something else, or in a model of NaN.
+    ``--batch-size 0`` makes the whole data set one batch, and others end in unrelated errors, or in a model of NaN.
     """
     for path, number in _numbers(cfg):
         needed, fits = BOUNDS.get(path) or (DROPOUT if path.endswith("dropout") else ANY_NUMBER)
@@ -67,7 +66,7 @@ def numbers_have_a_meaning(cfg: Any) -> None:
 
 
 def _numbers(cfg: DictConfig) -> Iterator[tuple[str, float]]:
-    """Every number of a configuration, with its path; of a list, each."""
+    """Iterate over the numbers of a configuration, those in lists included, with their paths."""
     for section in cfg:
         options: Any = None if OmegaConf.is_missing(cfg, section) else cfg[section]
         if isinstance(options, argparse.Namespace):  # of a task or model without a dataclass
@@ -75,13 +74,13 @@ def _numbers(cfg: DictConfig) -> Iterator[tuple[str, float]]:
         elif isinstance(options, DictConfig):
             options = {name: options[name] for name in options if not OmegaConf.is_missing(options, name)}
         for name, value in (options if isinstance(options, dict) else {}).items():
-            for each in value if isinstance(value, (list, ListConfig)) else [value]:
-                if type(each) in (int, float):
-                    yield f"{section}.{name}", each
+            for number in value if isinstance(value, (list, ListConfig)) else [value]:
+                if type(number) in (int, float):
+                    yield f"{section}.{name}", number
 
 
 def batches_have_a_size(cfg: Any) -> None:
-    """Refuse a training without ``--batch-size`` and ``--max-tokens``."""
+    """Refuse training without ``--batch-size`` and ``--max-tokens``."""
     if cfg.dataset.batch_size is None and cfg.dataset.max_tokens is None:
         raise InputError("--batch-size or --max-tokens is missing")
 
@@ -107,32 +106,24 @@ def model_is_complete(cfg: Any) -> None:
     if arch is None:
         return
     require_architecture(arch)
-    if is_ours(arch):
-        _require_task(cfg, arch)
-        complete_new(model, arch, cfg.task)
-        if getattr(model, "position_plots", False):
-            _require_place_for_plots(cfg)
-
-
-def _require_task(cfg: Any, arch: str) -> None:
-    """Without --task, fairseq trains on translations."""
-    if cfg.task._name == "translation" and ARCH_MODEL_REGISTRY[arch].option_set is not TRANSLATION_OPTIONS:
-        task = "language_modeling" if ARCH_MODEL_REGISTRY[arch].option_set is LANGUAGE_MODEL_OPTIONS else "masked_lm"
+    if not is_ours(arch):
+        return
+    task = ARCH_MODEL_REGISTRY[arch].option_set.task
+    if cfg.task._name == "translation" != task:
         raise InputError(f"--task is translation (fairseq's default), which --arch {arch} cannot learn: add --task {task}")
-
-
-def _require_place_for_plots(cfg: Any) -> None:
-    if not cfg.common.tensorboard_logdir:
-        raise InputError("--position-plots draws into TensorBoard: add --tensorboard-logdir (common.tensorboard_logdir)")
-    if find_spec("matplotlib") is None:
-        raise InputError("--position-plots needs matplotlib, which is not installed: pip install -e '.[plots]'")
+    complete_new(model, arch, cfg.task)
+    if getattr(model, "position_plots", False):
+        if not cfg.common.tensorboard_logdir:
+            raise InputError("--position-plots draws into TensorBoard: add --tensorboard-logdir (common.tensorboard_logdir)")
+        if find_spec("matplotlib") is None:
+            raise InputError("--position-plots needs matplotlib, which is not installed: pip install -e '.[plots]'")
 
 
 _job_of_save_dir: dict[str, int] = {}
 
 
 def save_dir_is_of_this_job(cfg: Any) -> None:
-    """Refuse two jobs of a multirun that train in one folder, where the second would continue the model of the first."""
+    """Refuse two jobs of a multirun in one folder, where the second would continue the model of the first."""
     job = job_number()
     if job is not None and not cfg.checkpoint.no_save:
         before = _job_of_save_dir.setdefault(os.path.abspath(cfg.checkpoint.save_dir), job)
@@ -146,4 +137,4 @@ def save_dir_is_of_this_job(cfg: Any) -> None:
 CHECKS = (user_dir_is_imported, data_paths_are_absolute, numbers_have_a_meaning, model_is_complete, save_dir_is_of_this_job)
 OF_TRAINING = (batches_have_a_size, fp16_has_a_gpu, model_to_start_from_exists)
 OF_JOBS = (numbers_have_a_meaning, model_is_complete, batches_have_a_size, fp16_has_a_gpu)
-"""Those that all jobs of a multirun pass before the first starts, when the folder is not yet the job's."""
+"""The checks of all jobs of a multirun before the first starts; they do not depend on the current folder."""

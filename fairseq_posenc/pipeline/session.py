@@ -1,4 +1,4 @@
-"""One training at a time in a folder and in a process: fairseq expects no other in either, and keeps state of the last one."""
+"""One training at a time in a folder and in a process: fairseq expects no other, and keeps state of the last one."""
 
 import errno
 import fcntl
@@ -16,24 +16,25 @@ from torch import distributed
 from ..errors import Refused
 from ..files import holder, sole_writer
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 LOCK = ".training.lock"  # in --save-dir
-LOCK_WAIT_SECONDS = 20.0  # seconds that a training which is about to end, its launcher killed, may still write to --save-dir
+LOCK_WAIT_SECONDS = 20.0  # a training whose launcher was killed may write to --save-dir a little longer
 NO_LOCK_ERRNOS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
 
 @contextmanager
-def locked(cfg: Any) -> Iterator[None]:
-    """Hold the lock of ``--save-dir`` in the first process, which writes there.
+def lock_save_dir(run: Any) -> Iterator[None]:
+    """Let no other training write to ``--save-dir``; the first process, which writes there, holds the lock.
 
     Raises:
         Refused: another training writes there, or the folder cannot be written; in all processes alike.
     """
+    checkpoint = run.cfg.checkpoint
     with ExitStack() as held:
         refusals = [None]
-        if cfg.distributed_training.distributed_rank == 0 and not cfg.checkpoint.no_save:
-            refusals = [take_lock(held, Path(cfg.checkpoint.save_dir))]
+        if run.cfg.distributed_training.distributed_rank == 0 and not checkpoint.no_save:
+            refusals = [take_lock(held, Path(checkpoint.save_dir))]
         if distributed.is_initialized():
             distributed.broadcast_object_list(refusals, src=0)
         if refusals[0] is not None:
@@ -42,11 +43,11 @@ def locked(cfg: Any) -> Iterator[None]:
 
 
 def take_lock(held: ExitStack, save_dir: Path) -> str | None:
-    """Take the lock, until ``held`` is closed; returns why it cannot be had."""
+    """Take the lock, until ``held`` is closed; returns the reason if this fails."""
     give_up = time.monotonic() + LOCK_WAIT_SECONDS
     while True:
         try:
-            # Not flock, which the workers that load data would hold as well, a moment longer than a training that was killed.
+            # Not flock: workers that load data would hold it a moment longer than a training that was killed.
             held.enter_context(sole_writer(save_dir, LOCK, lock=fcntl.lockf))
             return None
         except BlockingIOError:
@@ -55,37 +56,35 @@ def take_lock(held: ExitStack, save_dir: Path) -> str | None:
         except OSError as error:
             if error.errno not in NO_LOCK_ERRNOS:
                 return f"--save-dir {save_dir} cannot be written: {error.strerror or error}"
-            logger.warning(f"the file system of --save-dir {save_dir} has no locks: make sure that nothing else trains there")
+            log.warning(f"the file system of --save-dir {save_dir} has no locks: make sure that nothing else trains there")
             return None
         time.sleep(0.2)
 
 
 @contextmanager
-def fresh(module: dict[str, Any]) -> Iterator[None]:
-    """Forget the training before, and close what fairseq opens once per process, to which the next training would write.
+def forget_last_training(run: Any) -> Iterator[None]:
+    """Start as in a new process, and close what fairseq opens once per process, to which the next training would write.
 
-    The best score so far is in attributes of functions. What is closed are the writers of TensorBoard, the runs of wandb and
-    Aim, and the handlers of ``--log-file``.
-
-    Args:
-        module: the globals of fairseq_cli.train.
+    fairseq keeps the best score in attributes of functions. What is closed are the writers of TensorBoard, the runs of wandb
+    and Aim, and the handlers of ``--log-file``.
     """
     from fairseq import checkpoint_utils
     from fairseq.logging import progress_bar
 
+    module = run.module
     for function in (checkpoint_utils.save_checkpoint, module["should_stop_early"]):
         for name in ("best", "num_runs"):
             vars(function).pop(name, None)
     loggers = (module["logger"], progress_bar.logger)
-    handlers = [each.handlers[:] for each in loggers]
+    handlers = [logger.handlers[:] for logger in loggers]
     wandb = progress_bar.wandb if progress_bar.wandb is None or progress_bar.wandb.run is None else None
     try:
         yield
     finally:
-        for each, before in zip(loggers, handlers, strict=True):
-            for handler in set(each.handlers) - set(before):
+        for logger, before in zip(loggers, handlers, strict=True):
+            for handler in set(logger.handlers) - set(before):
                 handler.close()
-            each.handlers = before
+            logger.handlers = before
         progress_bar._close_writers()
         progress_bar._tensorboard_writers.clear()
         if wandb is not None:
@@ -95,17 +94,14 @@ def fresh(module: dict[str, Any]) -> Iterator[None]:
 
 
 def unless_done(train: Callable) -> Callable:
-    """Let a training that has reached ``--max-update`` end unchanged when it is started again.
-
-    fairseq checks only after an update whether it was the last, and so would do one more each time.
-    """
+    """End a training unchanged that has reached ``--max-update`` before: fairseq checks this only after one more update."""
 
     @functools.wraps(train)
     def train_unless_done(cfg, trainer, task, epoch_itr):
         updates = trainer.get_num_updates()
         if updates < (cfg.optimization.max_update or math.inf):
             return train(cfg, trainer, task, epoch_itr)
-        logger.info(f"nothing is left to train after {updates} updates: --max-update is {cfg.optimization.max_update}")
+        log.info(f"nothing is left to train after {updates} updates: --max-update is {cfg.optimization.max_update}")
         return [None], True
 
     return train_unless_done

@@ -142,7 +142,7 @@ def test_a_task_that_is_given_is_not_the_file_s(contents, tmp_path):
 
 def test_what_is_listed_is_there():
     """Names that fairseq does not have would be typing errors."""
-    for kind, names in {**trust.STOCK, "model": trust.STOCK["model"] | trust.OURS["model"]}.items():
+    for kind, names in {**trust.STOCK, "model": trust.STOCK["model"] | trust.OURS}.items():
         assert [name for name in names if not trust._is_listed(kind, name, names)] == []
 
 

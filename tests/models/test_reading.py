@@ -124,10 +124,18 @@ def test_a_file_that_is_no_checkpoint(program, checkpoint, message, said, folder
 @pytest.mark.parametrize(
     ("program", "checkpoint", "message"),
     [
-        ("generate", "roberta.pt", "--task translation generates text, and this model is an encoder"),
-        ("eval_lm", "roberta.pt", "--task language_modeling generates text, and this model is an encoder"),
-        ("interactive", "transformer_lm.pt", "--task translation is for an encoder and a decoder"),
-        ("eval_lm", "transformer.pt", "--task language_modeling is for a decoder alone"),
+        ("generate", "roberta.pt", "--task translation is for models of another kind than this one: add --task masked_lm"),
+        ("eval_lm", "roberta.pt", "--task language_modeling is for models of another kind than this one: add --task masked_lm"),
+        (
+            "interactive",
+            "transformer_lm.pt",
+            "--task translation is for models of another kind than this one: add --task language_modeling",
+        ),
+        (
+            "eval_lm",
+            "transformer.pt",
+            "--task language_modeling is for models of another kind than this one: add --task translation",
+        ),
         ("validate", "incomplete.pt", 'Missing key(s) in state_dict: "decoder.layers.0.fc1.weight"'),
     ],
 )

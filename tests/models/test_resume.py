@@ -106,7 +106,7 @@ def test_another_model_may_start_from_the_weights(saved, trainer):
 def test_a_file_that_does_not_say_which_model_it_holds_is_refused(change, saved, trainer):
     path = saved("roberta_alibi_tiny")
     torch.save({**torch.load(path, weights_only=True), **change}, path)
-    with pytest.raises(Refused, match="does not say which model it holds"):
+    with pytest.raises(Refused, match="does not record which model it holds"):
         trainer("roberta_alibi_tiny").load_checkpoint(path)
 
 

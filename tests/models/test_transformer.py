@@ -16,7 +16,7 @@ from fairseq_posenc.compat import loading
 from fairseq_posenc.errors import InputError
 from fairseq_posenc.models.checkpoint import Checkpoint, untrained, write
 from fairseq_posenc.models.options import dictionary_of
-from fairseq_posenc.models.resume import compared
+from fairseq_posenc.models.resume import compare
 from fairseq_posenc.pipeline.checks import model_is_complete
 
 SYMBOLS, PAD, EOS = 30, 1, 2
@@ -172,7 +172,7 @@ def test_embeddings_of_two_dictionaries_cannot_be_shared():
 def test_an_encoder_cannot_translate():
     args = Namespace(encoder_layers=1)
     ARCH_CONFIG_REGISTRY["roberta_shaw_tiny"](args)
-    with pytest.raises(InputError, match="--task translation generates text, and this model is an encoder"):
+    with pytest.raises(InputError, match="--task translation is for models of another kind"):
         ARCH_MODEL_REGISTRY["roberta_shaw_tiny"].build_model(
             args, TranslationTask(TranslationConfig(), *[dictionary_of(SYMBOLS)] * 2)
         )
@@ -185,12 +185,10 @@ def test_a_checkpoint_of_an_encoder_is_refused(weights_only):
     content = {"cfg": {"model": {"_name": "roberta_shaw_tiny"}, "task": {}}}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loading, "peek", lambda path: content)
-        found, _ = compared("encoder.pt", model, task(), weights_only)
-        assert found.startswith(
-            "encoder.pt holds a model of the architecture roberta_shaw_tiny, and one of transformer_shaw_tiny"
-        )
+        found, _ = compare("encoder.pt", model, task(), weights_only)
+        assert found.startswith("encoder.pt holds a model of the architecture roberta_shaw_tiny")
         content["cfg"]["model"] = {**SIZES, "_name": "transformer_shaw_tiny", "max_relative_position": 2}
-        found, _ = compared("other.pt", model, task(), weights_only)
+        found, _ = compare("other.pt", model, task(), weights_only)
         assert found is None if weights_only else "--max-relative-position 2 there, 1023 here" in found
 
 
