@@ -105,7 +105,7 @@ class TestOwn:
 
     def test_writes_through_no_link(self, made, tmp_path):
         (made / "link").symlink_to(tmp_path / "outside")
-        with pytest.raises(ValueError, match=r"made/link, where glue writes, is or follows a link"):
+        with pytest.raises(ValueError, match=r"made/link, to which glue writes, is or follows a link"):
             own(made / "link" / "new.txt")
 
 
