@@ -51,7 +51,7 @@ class FusedAdam(FairseqOptimizer):
 
     def __init__(self, cfg: FusedAdamConfig, params: Iterable[nn.Parameter]) -> None:
         super().__init__(cfg)
-        self._parameters = list(params)
+        self._parameters: list[Tensor] = list(params)
         if others := {p.dtype for p in self._parameters} - {torch.float32, torch.bfloat16}:
             raise Refused(f"--optimizer {NAME} trains in float32 or bfloat16 (--bf16), not in {', '.join(map(str, others))}")
         self._master = nn.Parameter(torch.cat([p.detach().flatten().float() for p in self._parameters]))
@@ -62,7 +62,7 @@ class FusedAdam(FairseqOptimizer):
         self._updates = 0
         self._factor: float | Tensor = 1.0
         self._gathered = False
-        self._optimizer = torch.optim.AdamW([self._master], fused=True, **self.optimizer_config)
+        self._optimizer: Any = torch.optim.AdamW([self._master], fused=True, **self.optimizer_config)
 
     @property
     def optimizer_config(self) -> dict[str, Any]:
@@ -136,7 +136,7 @@ class FusedAdam(FairseqOptimizer):
             if p.grad is None:
                 place.zero_()
         found = [(place, p.grad) for place, p in zip(self._gradients, self._parameters, strict=True) if p.grad is not None]
-        torch._foreach_copy_(*map(list, zip(*found, strict=True)))
+        torch._foreach_copy_([place for place, _ in found], [gradient for _, gradient in found])
         self._gathered = True
 
     def _by_parameter(self, flat: Tensor) -> list[Tensor]:

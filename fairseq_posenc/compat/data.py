@@ -162,7 +162,7 @@ def end_readers(run: Any = None) -> Iterator[None]:
         _end(set(_readers) - others)
 
 
-def _end(readers: Iterable[threading.Thread]) -> None:
+def _end(readers: Iterable[Any]) -> None:
     for reader in readers:
         reader._max_len = 0  # it stops after the current batch
         reader._queue.closed = True

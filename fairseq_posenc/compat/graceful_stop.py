@@ -94,4 +94,5 @@ def _note(*_: Any) -> None:
 def pass_on(number: int, *_: Any) -> None:
     """Pass the signal on to the processes that this process has spawned."""
     for child in multiprocessing.active_children():
-        os.kill(child.pid, number)
+        if child.pid is not None:
+            os.kill(child.pid, number)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from importlib.machinery import FileFinder
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 from omegaconf import OmegaConf
 
@@ -40,7 +41,7 @@ def report_errors() -> None:
     def print_exception(etype, value, tb) -> None:
         traceback.print_exception(type(value), value, tb)
 
-    utils.print_exception = print_exception
+    utils.print_exception = print_exception  # type: ignore[assignment]
 
 
 def job_number() -> int | None:
@@ -58,8 +59,9 @@ def instead_of_timestamped_folder() -> str | None:
     if not HydraConfig.initialized():
         return None
     key = "run" if job_number() is None else "sweep"
-    folder = OmegaConf.to_container(HydraConfig.get()[key], resolve=False)["dir"]
-    return None if "${now:" not in folder else f"hydra.{key}.dir={'.' if key == 'run' else 'multirun'}"
+    hydra: Any = HydraConfig.get()
+    folder: Any = OmegaConf.to_container(hydra[key], resolve=False)
+    return None if "${now:" not in folder["dir"] else f"hydra.{key}.dir={'.' if key == 'run' else 'multirun'}"
 
 
 def named_where_missing() -> None:

@@ -59,7 +59,7 @@ def typing_io() -> Iterator[None]:
     Can be removed with antlr4 4.9, which Hydra 1.1 uses.
     """
     module = types.ModuleType("typing.io")
-    module.TextIO = typing.TextIO
+    module.TextIO = typing.TextIO  # type: ignore[attr-defined]
     sys.modules["typing.io"] = module
     try:
         yield

@@ -125,7 +125,7 @@ def _name(type_: Any) -> str:
     return f"{type_.__module__}.{type_.__qualname__}"
 
 
-def allowed_types() -> list[tuple[Any, str]]:
+def allowed_types() -> list[Any]:
     """List what fairseq's checkpoints hold besides tensors and containers: what is built, and its name in the file.
 
     Everything listed only stores what it is given; other types have stand-ins.
@@ -166,5 +166,5 @@ def _stand_ins() -> dict[str, Any]:
     }
 
 
-def _subclasses(parent: type) -> list[type]:
+def _subclasses(parent: Any) -> list[Any]:
     return [parent, *(below for child in parent.__subclasses__() for below in _subclasses(child))]

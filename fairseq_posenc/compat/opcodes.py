@@ -61,9 +61,9 @@ def require_bounded(pickled: IO[bytes]) -> None:
                 items[0].size = size
                 stack.append(items[0])
             elif operation.stack_after:
-                text = isinstance(argument, (str, bytes))
-                content = argument if text else [item.content for item in items] if name.startswith("TUPLE") else None
-                stack.append(_Item(1 + size + (len(argument) if text else 0), content))
+                text = argument if isinstance(argument, (str, bytes)) else None
+                content = text if text is not None else [item.content for item in items] if name.startswith("TUPLE") else None
+                stack.append(_Item(1 + size + len(text or ""), content))
 
 
 def _require_latin1(function: _Item, arguments: _Item) -> None:

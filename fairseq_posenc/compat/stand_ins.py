@@ -186,7 +186,7 @@ def _change(value: Any, leaf: Callable[[Any], Any], done: dict[int, Any] | None 
     if isinstance(value, tuple):
         items = tuple(_change(item, leaf, done) for item in value)
         # A tuple in which nothing changes keeps its type, such as torch.Size.
-        changed = value if all(new is old for new, old in zip(items, value, strict=True)) else items
+        changed: Any = value if all(new is old for new, old in zip(items, value, strict=True)) else items
     elif isinstance(value, (list, dict, *_plain_objects())):
         done[id(value)] = value, value  # before its content, which may contain it
         content = value if isinstance(value, (list, dict)) else vars(value)

@@ -1,6 +1,7 @@
 """Number formats and devices in training."""
 
 import functools
+from typing import Any
 
 import torch
 
@@ -42,8 +43,9 @@ def pinned_memory_needs_gpu() -> None:
     """
     from fairseq.data import iterators
 
-    def data_loader(*args, pin_memory: bool = False, **kwargs):
-        return torch.utils.data.DataLoader(*args, pin_memory=pin_memory and torch.cuda.is_available(), **kwargs)
+    def data_loader(*args: Any, **options: Any) -> torch.utils.data.DataLoader:
+        options["pin_memory"] = options.get("pin_memory", False) and torch.cuda.is_available()
+        return torch.utils.data.DataLoader(*args, **options)
 
     utils = View(torch.utils, data=View(torch.utils.data, DataLoader=data_loader))
     iterators.torch = View(torch, utils=utils)

@@ -26,9 +26,12 @@ PACKED = 3
 class Source(Protocol):
     """A file, or what is read like one."""
 
-    name: str
-    size: int | None
-    """Bytes to read, if known in advance."""
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def size(self) -> int | None:
+        """Bytes to read, if known in advance."""
 
     def identities(self) -> tuple[Hashable, ...]:
         """Two sources are one and the same, under whatever names, where they have any of these in common."""
@@ -107,17 +110,18 @@ def estimated_text(sources: Sequence[Source]) -> int | None:
 
     Packed text is taken for ``PACKED`` times its size, about what the packers reach on prose.
     """
-    sizes = [source.size for source in sources]
-    if None in sizes:
-        return None
-    packed = [os.path.splitext(source.name)[1] in text.READERS for source in sources]
-    return sum(size * PACKED if is_packed else size for size, is_packed in zip(sizes, packed, strict=True))
+    total = 0
+    for source in sources:
+        if source.size is None:
+            return None
+        total += source.size * (PACKED if os.path.splitext(source.name)[1] in text.READERS else 1)
+    return total
 
 
 def progress_bar(label: str, sources: Sequence[Source]) -> tqdm:
     """Of reading these, in bytes."""
-    known = [source.size for source in sources]
-    total = None if None in known else sum(known)
+    known = [source.size for source in sources if source.size is not None]
+    total = sum(known) if len(known) == len(sources) else None
     interval = 0.1 if sys.stderr.isatty() else 30
     return tqdm(total=total, desc=label, unit="B", unit_scale=True, mininterval=interval)
 

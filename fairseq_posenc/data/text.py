@@ -15,13 +15,13 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import PurePath
-from typing import BinaryIO, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from backports import zstd
 
 from ..errors import InputError
 
-READERS: dict[str, Callable[[BinaryIO], BinaryIO]] = {".gz": gzip.open, ".xz": lzma.open, ".zst": zstd.open}
+READERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open, ".zst": zstd.open}
 """How to decompress a file, by its suffix; every other file is read as it is."""
 
 JSON_SUFFIXES = (".jsonl", ".json", ".ndjson")
@@ -36,7 +36,8 @@ BOM = b"\xef\xbb\xbf"
 Line = bytes | None
 """A line of text, or None at the end of a document."""
 
-OnRead, OnEnd = Callable[[int], object], Callable[[str], object]
+OnRead: TypeAlias = Callable[[int], object]
+OnEnd: TypeAlias = Callable[[str], object]
 
 
 def ignore(_: object) -> None:
@@ -174,7 +175,7 @@ def document_lines(text: str) -> list[Line]:
     return [*(line + b"\n" for line in lines if line and not line.isspace()), None]
 
 
-def _lines(stream: BinaryIO, path: str, longest: int) -> Iterator[tuple[int, bytes]]:
+def _lines(stream: Any, path: str, longest: int) -> Iterator[tuple[int, bytes]]:
     """Every line with its number; one of nothing but white space is empty."""
     number = 0
     try:

@@ -162,7 +162,7 @@ def _parse(value: str) -> Any:
     return {"true": True, "false": False}.get(value.lower(), value)
 
 
-def _build(args: DictConfig, vocabulary: int, precision: str) -> Any:
+def _build(args: Any, vocabulary: int, precision: str) -> Any:
     import torch
 
     from ..models.options import build, dictionary_of

@@ -13,7 +13,7 @@ import platform
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -118,7 +118,8 @@ def main(arguments: Sequence[str]) -> None:
     """Answer one question."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     question, *rest = arguments
-    print(json.dumps({"look": look, "all-reduce": all_reduce}[question](*rest)))
+    questions: dict[str, Callable[..., Any]] = {"look": look, "all-reduce": all_reduce}
+    print(json.dumps(questions[question](*rest)))
 
 
 if __name__ == "__main__":

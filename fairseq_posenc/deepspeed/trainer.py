@@ -155,6 +155,7 @@ class DeepSpeedTrainer(Trainer):
 
     def _load_shards(self, state: dict[str, Any]) -> None:
         shards = Shards.of(state)
+        assert shards is not None  # as _find_shards has seen
         if shards.optimizer != self.cfg.optimizer._name:
             raise Refused(
                 f"--optimizer {self.cfg.optimizer._name} cannot continue from the state of {shards.optimizer} in the checkpoint. "

@@ -205,7 +205,7 @@ def _rows(path: Path, task: GlueTask, labelled: bool) -> Iterator[tuple[int, lis
     """(line number, fields, column names); lines end in LF or CR LF, not at Unicode's other line breaks."""
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist: --data is the folder that holds the folder {task.name} of the benchmark")
-    columns = task.header if labelled else None
+    columns: Sequence[str] | None = task.header if labelled else None
     with open(path, encoding="utf-8-sig", newline="\n") as stream:
         try:
             for line, text in enumerate(stream, 1):

@@ -99,8 +99,8 @@ def summarise(results: Sequence[Mapping[str, Any]], columns: Mapping[str, str] |
 
 
 def _mean(parts: Sequence[Mapping[str, Any] | None], protocol: str) -> float | None:
-    values = [part and part[protocol] for part in parts]
-    return None if None in values else statistics.fmean(values)
+    values = [part[protocol] for part in parts if part is not None]
+    return None if len(values) < len(parts) or None in values else statistics.fmean(values)
 
 
 def _task(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -182,10 +182,10 @@ def table(report: Report, baseline: Report | None = None) -> str:
             rows.append([row["set"], row["metric"], *scores, runs, *_change(row["median"], _median(baseline, name, row))])
     if len(report["tasks"]) > 1:
         average = report["average"]
-        same = baseline and baseline["tasks"].keys() == report["tasks"].keys()
-        same = same and baseline["average"]["columns"] == average["columns"]
+        before = baseline["average"] if baseline and baseline["tasks"].keys() == report["tasks"].keys() else None
         over = f"{len(average['columns'])} columns" if average["columns"] else ""
-        change = _change(average["median"], baseline["average"]["median"] if same else None)
+        same = before and before["columns"] == average["columns"]
+        change = _change(average["median"], before["median"] if before and same else None)
         rows.append(["average", over, "", _number(average["best"]), "", _number(average["median"]), *[""] * 5, *change])
     shown = len(header) if baseline else len(header) - 2
     return _markdown(header[:shown], [row[:shown] for row in rows])

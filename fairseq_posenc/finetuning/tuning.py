@@ -109,7 +109,7 @@ class TaskRuns(ABC):
             "train_flags": self.options.train_flags,
             **self.settings.hyperparameters,
         }
-        keys = [
+        keys: list[dict[str, Any]] = [
             {"task": self.name, "lr": lr, "seed": seed + 1} for lr in self.settings.lrs for seed in range(self.settings.seeds)
         ]
         return [Cell(key, configuration, needs=self.outputs, temporary=CHECKPOINTS) for key in keys]
@@ -129,8 +129,9 @@ class TaskRuns(ABC):
 
     def run(self, cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:
         """Train and score one cell."""
-        examples = read_object(self.data / PREPARED, FORMAT)["examples"]
-        train(self._fairseq_config(folder, cell.key["lr"], cell.key["seed"], examples), progress)
+        prepared, key = read_object(self.data / PREPARED, FORMAT), dict[str, Any](cell.key)
+        assert prepared is not None
+        train(self._fairseq_config(folder, key["lr"], key["seed"], prepared["examples"]), progress)
         progress("scoring")
         model = load(folder / self.scored)
         return self.score(model, folder)

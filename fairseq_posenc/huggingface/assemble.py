@@ -57,15 +57,16 @@ def assemble(expression: str) -> str:
         tree, lines = ast.parse(source), source.splitlines(keepends=True)
         for statement in tree.body:
             if isinstance(statement, (ast.Import, ast.ImportFrom)):
-                if isinstance(statement, ast.ImportFrom) and (statement.level or statement.module.partition(".")[0] in packages):
+                origin = (statement.module or "") if isinstance(statement, ast.ImportFrom) else ""
+                if isinstance(statement, ast.ImportFrom) and (statement.level or origin.partition(".")[0] in packages):
                     for name in _imported(statement, module, path.name == "__init__.py"):
                         visit(name)
                 else:
-                    origin = statement.module if isinstance(statement, ast.ImportFrom) else ""
                     imports.setdefault(origin, set()).update(map(ast.unparse, statement.names))
             elif statement is not tree.body[0] or not ast.get_docstring(tree):
                 continue
-            lines[statement.lineno - 1 : statement.end_lineno] = [""] * (statement.end_lineno - statement.lineno + 1)
+            for number in range(statement.lineno - 1, statement.end_lineno or statement.lineno):
+                lines[number] = ""
         if path.name != "__init__.py" or module in used:  # our packages hold no code of their own
             docstring = (ast.get_docstring(tree) or "").partition("\n")[0]
             del bodies[module]  # those that it imports come first

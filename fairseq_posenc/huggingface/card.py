@@ -197,8 +197,9 @@ def _evaluation(checkpoint: Checkpoint) -> tuple[str, float | None]:
     """The name and the value of what the checkpoint was validated by; None where it was not."""
     metric = str(getattr(checkpoint.section("checkpoint"), "best_checkpoint_metric", "loss"))
     score = checkpoint.extra_state.get("val_loss")
-    usable = isinstance(score, (int, float)) and math.isfinite(score) and NAME.fullmatch(metric)
-    return metric, float(score) if usable else None
+    if isinstance(score, (int, float)) and math.isfinite(score) and NAME.fullmatch(metric):
+        return metric, float(score)
+    return metric, None
 
 
 def _result(metric: str, score: float, checkpoint: Checkpoint) -> str:

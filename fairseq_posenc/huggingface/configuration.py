@@ -66,8 +66,9 @@ class PosencConfig(PretrainedConfig):
         What transformers has a name for (``rope_parameters``) is written under that too; only ``position_options`` is read.
         """
         with torch.device("meta"):
-            positions = build_positions(self.encoder_config())
-        self.position_options = {**positions.complete_options, **self.position_options}
+            config = self.encoder_config()
+            positions = build_positions(config)
+        self.position_options = {**positions.complete_options, **config.position_options}
         for scheme in positions.schemes:
             for name, value in scheme.transformers_options.items():
                 setattr(self, name, value)

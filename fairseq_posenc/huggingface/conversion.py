@@ -12,14 +12,13 @@ from transformers import AlbertConfig, DebertaV2Config, PretrainedConfig, PreTra
 from ..errors import InputError
 from ..models.checkpoint import Checkpoint
 from ..models.state import CLASSIFICATION, LANGUAGE_MODEL, MASK_POSITIONS
-from ..schemes import Positions
 from ..transformer import EncoderConfig
 from ..transformer.config import TRANSFORMERS
 from . import names
 from .auto import model_class
 from .configuration import PosencConfig
 
-LAYOUT = {"normalize_before": False, "layernorm_embedding": True, "mask_decoder_steps": 0}
+LAYOUT: dict[str, Any] = {"normalize_before": False, "layernorm_embedding": True, "mask_decoder_steps": 0}
 """Of transformers' own classes."""
 PLAIN = {**LAYOUT, "embed_dim": 0, "layer_groups": 0}
 """Of those but ALBERT, whose embeddings are narrower and whose layers share their weights."""
@@ -155,7 +154,7 @@ def _tied(checkpoint: Checkpoint) -> bool:
     return getattr(encoder.lm_head, "weight", None) is encoder.sentence_encoder.embed_tokens.weight
 
 
-def _positions(checkpoint: Checkpoint) -> Positions:
+def _positions(checkpoint: Checkpoint) -> Any:
     return checkpoint.model.encoder.sentence_encoder.positions
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -33,7 +33,7 @@ class PosencPreTrainedModel(PreTrainedModel):
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     _no_split_modules = ["EncoderLayer"]  # noqa: RUF012 - transformers reads a class attribute
-    write_code: ClassVar[Callable[[str, str], None] | None] = None
+    write_code: ClassVar[Any] = None
     """Writes the code of these classes for a positional encoding into a folder. Set where they are the package's own: a model
     whose code has travelled takes it along by transformers' own means."""
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from fairseq.data import Dictionary, data_utils
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from ..errors import InputError
 
@@ -59,7 +59,7 @@ def token_batches(data: Path, dictionary: Dictionary, length: int) -> list[Tenso
             "name the data-bin that the checkpoint was trained on"
         )
     generator = torch.Generator().manual_seed(0)
-    starts = np.linspace(0, len(sentences) - 1, num=BATCHES * SAMPLES, dtype=int).tolist()
+    starts = np.linspace(0, len(sentences) - 1, num=BATCHES * SAMPLES, dtype=np.int64).tolist()
     samples = []
     for i, start in enumerate(starts):
         words = _text(sentences, start, max(1, length * (i % SAMPLES + 1) // SAMPLES - 1))
@@ -100,14 +100,14 @@ def compare(first: Callable[[Tensor], Tensor], second: Callable[[Tensor], Tensor
     return Parity(max(differences), max(scales), real_tokens, sum(map(torch.numel, batches)) - real_tokens)
 
 
-def _load(path: Path, dictionary: Dictionary) -> Dataset | None:
+def _load(path: Path, dictionary: Dictionary) -> Any:
     if not path.with_suffix(".idx").exists():
         return None
     sentences = data_utils.load_indexed_dataset(str(path), dictionary)
     return sentences if sentences is not None and len(sentences) else None
 
 
-def _text(sentences: Dataset, start: int, length: int) -> Tensor:
+def _text(sentences: Any, start: int, length: int) -> Tensor:
     """So many tokens from a sentence on, in a circle."""
     found, size = [], 0
     for i in range(start, start + length):  # none is empty: each ends in </s>

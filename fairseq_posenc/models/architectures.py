@@ -6,7 +6,7 @@ import argparse
 import copy
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fairseq.dataclass import FairseqDataclass
@@ -94,7 +94,7 @@ class Named:
         return options
 
 
-def fill(args: Any, values: dict[str, Any]) -> None:
+def fill(args: Any, values: Mapping[str, Any]) -> None:
     """Set the options that ``args`` lacks or has as None."""
     for name, value in values.items():
         if getattr(args, name, None) is None:

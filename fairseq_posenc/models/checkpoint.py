@@ -120,7 +120,8 @@ def fault_of(content: Any) -> str | None:
     if (history := content.get("optimizer_history")) is None:
         return None
     last = history[-1] if history else None
-    rates = last.get("lr_scheduler_state", {}) if isinstance(last, dict) else None
+    last = last if isinstance(last, dict) else {"lr_scheduler_state": None}
+    rates = last.get("lr_scheduler_state", {})
     are_numbers = isinstance(rates, dict) and all(
         isinstance(rates.get(name, 0), (int, float, NoneType)) for name in ("best", "lr")
     )

@@ -82,6 +82,7 @@ def complete(args: DictConfig | Namespace, task: Any, kind: OptionSet = ENCODER_
     if isinstance(args, Namespace):
         known = kind.fields()
         args = OmegaConf.structured(kind.config()(**{name: value for name, value in vars(args).items() if name in known}))
+    assert isinstance(args, DictConfig)
     with open_dict(args):
         fill(args, {"max_positions": max(_sample_lengths(task).values(), default=None)})
         fill(args, kind.defaults)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any
 
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
@@ -62,11 +63,11 @@ def load_to_cpu(load: Callable, path: str, *args: Any, **kwargs: Any) -> dict[st
     except Exception as error:  # a damaged file can raise almost any exception
         reason = str(error).partition("\n")[0]
         fault = f"its configuration or the trainer's state cannot be read ({type(error).__name__}: {reason})"
-        raise no_checkpoint(path, fault) from error
+        raise no_checkpoint(Path(path), fault) from error
     finally:
         logging.disable(before)
-    if fault := fault_of(state):
-        raise no_checkpoint(path, fault)
+    if problem := fault_of(state):
+        raise no_checkpoint(Path(path), problem)
     if _given.get() is not None:
         _require_listed(state, path)
     return state

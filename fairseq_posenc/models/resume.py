@@ -108,7 +108,7 @@ def refuse_resuming_another_model(
     except (InputError, OSError, AssertionError):
         raise
     except (LookupError, TypeError, AttributeError, ValueError) as error:
-        raise no_checkpoint(filename, f"its trainer's state: {type(error).__name__}: {error}") from error
+        raise no_checkpoint(Path(filename), f"its trainer's state: {type(error).__name__}: {error}") from error
     except Exception as error:
         if type(error) is not Exception:  # fairseq raises Exception itself if the parameters do not fit
             raise

@@ -34,11 +34,16 @@ class SentenceEncoder(Encoder):
         return_all_hiddens: bool = False,
         token_embeddings: Tensor | None = None,
         decode_masks: bool = False,
-        mask: dict[str, Tensor] | None = None,
+        mask: dict[str, Any] | None = None,
     ) -> dict[str, list[Tensor]]:
         """(B, n) -> fairseq's dictionary, whose states are (n, B, D). ``mask`` has the fields of :class:`Mask`."""
-        options = {"embeddings": token_embeddings, "with_hidden": return_all_hiddens, "decode_masks": decode_masks}
-        output = super().forward(src_tokens, mask=None if mask is None else Mask(**mask), **options)
+        output = super().forward(
+            src_tokens,
+            embeddings=token_embeddings,
+            with_hidden=return_all_hiddens,
+            decode_masks=decode_masks,
+            mask=None if mask is None else Mask(**mask),
+        )
         return {
             "encoder_out": [output.last.transpose(0, 1)],
             "encoder_padding_mask": [src_tokens.eq(self.config.padding_idx)],

@@ -32,7 +32,8 @@ _LAYER = re.compile(r"\.(?:layers?|albert_layer_groups)\.(\d+)\.")
 def is_ordinary(value: object) -> bool:
     """Whether this is a tensor whose every number is in the file, unlike expanded tensors and those without content."""
     return (
-        type(value) in (Tensor, nn.Parameter)
+        isinstance(value, Tensor)
+        and type(value) in (Tensor, nn.Parameter)
         and value.layout == torch.strided
         and value.device.type == "cpu"
         and not value.is_quantized
@@ -64,7 +65,7 @@ def load_into(model: nn.Module, state: StateDict, fault: str) -> None:
         raise InputError(f"{fault}: {misfit(error)}") from error
 
 
-def misfit(error: RuntimeError) -> str:
+def misfit(error: BaseException | None) -> str:
     """Return PyTorch's list of parameters that do not fit, in one line of limited length."""
     reason = " ".join(str(error).partition(":")[2].split())  # a line for each parameter
     return f"{reason[:500]}{' …' if len(reason) > 500 else ''}"

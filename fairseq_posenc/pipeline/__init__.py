@@ -231,7 +231,7 @@ def load_checkpoint(load: Callable, trainer: Trainer, filename: str, *args: Any,
 
 
 @wrap(Sweeper, "validate_batch_is_legal")
-def check_jobs(validate: Callable, sweeper: Sweeper, batch: Sequence[Sequence[str]]) -> None:
+def check_jobs(validate: Callable, sweeper: Any, batch: Sequence[Sequence[str]]) -> None:
     """Check all jobs of a multirun before the first starts."""
     validate(sweeper, batch)
     for overrides in batch:

@@ -49,7 +49,7 @@ def user_dir_is_imported(cfg: Any) -> None:
 
 def data_paths_are_absolute(cfg: Any) -> None:
     """Make the paths in ``cfg.task.data``, joined by ':', absolute, so that those in checkpoints resolve from any folder."""
-    task = None if OmegaConf.is_missing(cfg, "task") else cfg.task
+    task: Any = None if OmegaConf.is_missing(cfg, "task") else cfg.task
     if isinstance(data := getattr(task, "data", None), str):
         task.data = ":".join(os.path.abspath(path) if os.path.exists(path) else path for path in data.split(":"))
 
@@ -101,7 +101,7 @@ def fp16_has_a_gpu(cfg: Any) -> None:
 
 def model_is_complete(cfg: Any) -> None:
     """Complete and check the options of a new model, where the configuration has one of ours."""
-    model = None if OmegaConf.is_missing(cfg, "model") else cfg.model  # it is missing in programs that use a trained model
+    model: Any = None if OmegaConf.is_missing(cfg, "model") else cfg.model  # it is missing in programs that use a trained model
     arch = model if isinstance(model, str) else getattr(model, "_name", None)
     if arch is None:
         return

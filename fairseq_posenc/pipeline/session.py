@@ -32,7 +32,7 @@ def lock_save_dir(run: Any) -> Iterator[None]:
     """
     checkpoint = run.cfg.checkpoint
     with ExitStack() as held:
-        refusals = [None]
+        refusals: list[str | None] = [None]
         if run.cfg.distributed_training.distributed_rank == 0 and not checkpoint.no_save:
             refusals = [take_lock(held, Path(checkpoint.save_dir))]
         if distributed.is_initialized():

@@ -119,8 +119,8 @@ def run_grid(
     for folder, count in Counter(cell.folder(out) for cell in cells).items():
         if count > 1:
             raise InputError(f"two runs share the folder {folder}: their numbers must differ within their first six digits")
-    results = {cell: finished(cell, out) for cell in cells}
-    waiting = [cell for cell, result in results.items() if result is None]
+    results = {cell: result for cell in cells if (result := finished(cell, out)) is not None}
+    waiting = [cell for cell in cells if cell not in results]
     with _Bar(total=len(cells), initial=len(cells) - len(waiting)) as bar:
 
         def complete(cell: Cell) -> None:
@@ -139,8 +139,8 @@ def run_grid(
                 except BaseException:
                     pool.shutdown(cancel_futures=True)
                     raise
-    failed = {cell.name: result["reason"] for cell, result in results.items() if result["status"] == FAILED}
-    done = [result for result in results.values() if result["status"] != FAILED]
+    failed = {cell.name: results[cell]["reason"] for cell in cells if results[cell]["status"] == FAILED}
+    done = [results[cell] for cell in cells if results[cell]["status"] != FAILED]
     if failed:
         raise Failures(failed, done)
     return done

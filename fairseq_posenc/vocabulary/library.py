@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -79,7 +79,7 @@ class GPT2(LibraryTokenizer):
         self._take(library, lambda number, token: str(number))
 
     def decode(self, symbols: Sequence[str]) -> str:
-        return super().decode([self._library.id_to_token(int(s)) if self.knows(s) else s for s in symbols])
+        return super().decode([self._library.id_to_token(int(s)) or s if self.knows(s) else s for s in symbols])
 
     def begins_word(self, symbol: str) -> bool:
         return self.decode([symbol]).startswith(" ")
@@ -143,7 +143,7 @@ def take_over(library: tokenizers.Tokenizer) -> tuple[dict[int, str], dict[str, 
     return {number: str(number) for number in numbers.values()}, files
 
 
-def _byte_level(numbers: dict[str, int], merges: list[tuple[str, ...]], **options: str) -> tokenizers.Tokenizer:
+def _byte_level(numbers: dict[str, int], merges: list[tuple[str, str]], **options: str) -> tokenizers.Tokenizer:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     library = Tokenizer(models.BPE(numbers, merges, **options))
@@ -152,7 +152,7 @@ def _byte_level(numbers: dict[str, int], merges: list[tuple[str, ...]], **option
     return library
 
 
-def _parse(encoder: bytes, merges: bytes) -> tuple[dict[str, int], list[tuple[str, ...]]]:
+def _parse(encoder: bytes, merges: bytes) -> tuple[dict[str, int], list[Any]]:
     try:
         numbers = {str(piece): int(number) for piece, number in json.loads(encoder).items()}
         lines = merges.decode("utf-8").split("\n")[1:]
