@@ -18,6 +18,15 @@ if not torch.cuda.is_available():
 Run = Callable[..., subprocess.CompletedProcess]
 
 
+@pytest.fixture
+def nan_memory() -> Iterator[None]:
+    """Uninitialised memory holds NaN, so that reading it cannot pass unseen."""
+    torch.use_deterministic_algorithms(True, warn_only=True)  # see torch.utils.deterministic.fill_uninitialized_memory
+    assert all(x.isnan().all() for x in (torch.empty(3), torch.empty_like(torch.ones(3)), torch.ones(()).new_empty(3)))
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
 @pytest.fixture(scope="session")
 def run() -> Run:
     """``run(command, *arguments, cwd=..., check=..., limit=..., **environment variables)`` for the commands of this environment.

@@ -1,4 +1,4 @@
-"""One thread: the tensors here are small, and threads that wait for a busy core cost more than they save."""
+"""One thread, since the tensors are small and threads that wait for a busy core cost more than they save; and NaN memory."""
 
 from collections.abc import Iterator
 
@@ -12,3 +12,8 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(autouse=True)
+def _nan_memory(nan_memory: None) -> None:
+    pass
