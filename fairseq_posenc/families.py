@@ -135,56 +135,41 @@ class Architecture(NamedTuple):
         return {**self.family.options, **self.family.sizes[self.size], **positions}
 
     @property
-    def exists(self) -> bool:
-        """Whether the family has a form of the scheme."""
-        return not self.family.causal or self.scheme == NEUTRAL or is_causal(self.scheme)
+    def has_causal_form(self) -> bool:
+        """Whether the scheme can be a decoder's."""
+        from .schemes import parse  # here, as it imports PyTorch
 
-    @property
-    def neutral(self) -> Architecture:
-        """The neutral one of its size."""
-        return self._replace(scheme=NEUTRAL)
-
-    def agrees(self, positions: str) -> bool:
-        """Whether a model with these positions may have this name, whatever the order of the terms."""
-        return self.expression is None or _terms(self.expression) == _terms(positions)
-
-
-def _terms(expression: str) -> list[str]:
-    return sorted(term.strip() for term in expression.split("+"))
+        return self.scheme == NEUTRAL or all(part.decoder for part in parse(expressions()[self.scheme]))
 
 
 @functools.cache
 def expressions() -> Mapping[str, str]:
     """The scheme in an architecture's name -> its expression, in alphabetical order.
 
-    Every scheme of this package that stands alone is in it by its own name, or by the one that :data:`NAMED` has for it.
+    Every scheme of this package that has a meaning alone is included, by its own name or by that in :data:`NAMED`.
     """
     from .schemes import REGISTRY  # here, as it imports PyTorch
 
-    ours = (name for name, scheme in REGISTRY.items() if scheme.__module__.startswith(f"{__package__}."))
-    own = {name: name for name in ours if REGISTRY[name].alone and name not in NAMED.values()}
-    return dict(sorted({**own, **NAMED}.items()))
+    derived = {
+        name: name
+        for name, scheme in REGISTRY.items()
+        if scheme.__module__.startswith(f"{__package__}.") and scheme.alone and name not in NAMED.values()
+    }
+    return dict(sorted((derived | NAMED).items()))
 
 
 @functools.cache
 def architectures() -> Mapping[str, Architecture]:
     """Every architecture of every family, by its name."""
-    return {known.name: known for known in _combinations() if known.exists}
+    return {known.name: known for known in _combinations() if known.has_causal_form or not known.family.causal}
 
 
 def is_acausal(name: str) -> bool:
-    """Whether an architecture would have this name if its scheme had a form for decoders."""
-    return any(known.name == name and not known.exists for known in _combinations())
+    """Whether an architecture would have this name if its scheme had a causal form."""
+    return name not in architectures() and any(known.name == name for known in _combinations())
 
 
 def _combinations() -> Iterator[Architecture]:
     for family in FAMILIES.values():
         for scheme in (NEUTRAL, *expressions()):
             yield from (Architecture(family, scheme, size) for size in family.sizes)
-
-
-def is_causal(scheme: str) -> bool:
-    """Whether the scheme in an architecture's name has a form for decoders."""
-    from .schemes import parse  # here, as it imports PyTorch
-
-    return all(part.decoder for part in parse(expressions()[scheme]))

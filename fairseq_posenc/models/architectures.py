@@ -24,7 +24,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig
 
 from ..errors import InputError, suggestion
-from ..families import FAMILIES, Family, architectures, is_acausal
+from ..families import FAMILIES, NEUTRAL, Family, architectures, is_acausal
 from ..schemes import parse
 from .config import ENCODER_OPTIONS
 
@@ -139,9 +139,9 @@ def require_agreement(name: str, positions: str | None) -> None:
                 "scheme, as in --positions tisa, or a sum, as in --positions absolute+tisa. fairseq-posenc schemes lists them"
             )
         return
-    parse(positions)
-    if not known.agrees(positions):
-        neutral = known.neutral.name
+    schemes = {scheme.name for scheme in parse(positions)}
+    if known.expression is not None and schemes != {*known.expression.split("+")}:
+        neutral = known._replace(scheme=NEUTRAL).name
         raise InputError(
             f"--arch {name} stands for --positions {known.expression}, and --positions {positions} is given: write "
             f"--arch {neutral} --positions {positions} (with Hydra model._name={neutral} model.positions={positions}), "

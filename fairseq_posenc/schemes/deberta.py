@@ -78,7 +78,7 @@ class Deberta(OffsetTableScheme):
         self.span = options.buckets or self.clip
         self.offsets = 2 * self.span + 1 if options.indexing == "relative" else 2 * max(self.span, 1)
         if options.projections == "head":
-            self.weight = self.offset_table(settings.head_dim, offsets=self.offsets)
+            self.weight = self.offset_table(settings.head_dim)
             self.key_projection = self.parameter(settings.head_dim, settings.head_dim)
             self.query_projection = self.parameter(settings.head_dim, settings.head_dim)
         else:
@@ -127,8 +127,8 @@ class Deberta(OffsetTableScheme):
         if self.options.buckets is not None:
             r = self.computed(self._buckets, 1 - window.keys, window.queries - 1, window)
         if self.options.indexing == "relative":
-            return (self.indexed(window, r.clamp(-k, k) + k, self.offsets),) * 2
-        c2p = self.indexed(window, (k - r).clamp(0, 2 * k - 1), self.offsets)
+            return (self.indexed(window, r.clamp(-k, k) + k),) * 2
+        c2p = self.indexed(window, (k - r).clamp(0, 2 * k - 1))
         if self.options.indexing == "original":
             return c2p, c2p
-        return c2p, self.indexed(window, (k + r).clamp(0, 2 * k - 1), self.offsets)
+        return c2p, self.indexed(window, (k + r).clamp(0, 2 * k - 1))

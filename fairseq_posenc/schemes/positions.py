@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import FieldError, InputError, check_value, suggestion
+from ..errors import FieldError, check_value, suggestion
 from ..terms import Sample, Terms, Window
 from .base import REGISTRY, GeneralOptions, Scheme, Settings, option_fields, scheme_options
 
@@ -124,15 +124,14 @@ class Positions(nn.Module):
         """The terms of the layers in one forward pass."""
         parts = [scheme.layer_terms(window) for scheme in self.schemes if not scheme.reads_input]
         layers = max(map(len, parts), default=1)
-        fixed = [self._sum([part[layer if len(part) > 1 else 0] for part in parts]) for layer in range(layers)]
+        fixed = [
+            Terms.sum([part[layer if len(part) > 1 else 0] for part in parts], self.settings.factor) for layer in range(layers)
+        ]
         return LayerTerms(self, window, fixed)
 
     def probe(self) -> Terms:
         """Terms of made-up tokens, to see which kinds there are."""
-        return self._sum(self._probe_schemes())
-
-    def _sum(self, parts: Sequence[Terms]) -> Terms:
-        return Terms.sum(parts, self.settings.factor)
+        return Terms.sum(self._probe_schemes(), self.settings.factor)
 
     def _probe_schemes(self) -> list[Terms]:
         like = next(self.parameters(), torch.zeros(()))
@@ -157,8 +156,8 @@ class Positions(nn.Module):
         effective = self.effective_options
         for name, value in given.items():
             if name not in effective:
-                known = _knowing(name)
-                elsewhere = "" if set(known) & set(self.expression.split("+")) else f", only to {', '.join(known)}"
+                owner = next((scheme.name for scheme in REGISTRY.values() if name in scheme_options(scheme)), None)
+                elsewhere = f", only to {owner}" if owner and owner not in self.settings.schemes else ""
                 raise FieldError(
                     f"`{name}` {value} means nothing to `positions` {self.expression}{elsewhere}: leave it out, or correct "
                     "`positions`"
@@ -200,19 +199,6 @@ class LayerTerms:
 
     def _of_layer(self, layer: int) -> Terms:
         return self._fixed[layer if len(self._fixed) > 1 else 0]
-
-
-def _knowing(option: str) -> list[str]:
-    """The schemes that an option means something to."""
-    owners = [name for name, scheme in sorted(REGISTRY.items()) if option in scheme_options(scheme)]
-    return owners or [name for name in sorted(REGISTRY) if _honours(name, option)]
-
-
-def _honours(name: str, option: str) -> bool:
-    try:
-        return option in Positions(name, Settings(layers=2, heads=2, dim=8, max_positions=4)).effective_options
-    except InputError:  # it does not stand alone
-        return False
 
 
 def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,11 +20,13 @@ class OffsetTableScheme(Scheme):
     inductive = False
     share_heads = True
     honours = ("max_relative_position", *Scheme.honours)
+    signed = True  # whether j - i and i - j have rows of their own
     resets = True  # whether its tables have rows for [CLS]; scalar biases leave them to the scheme ``reset``
 
     def __init__(self, settings: Settings, options: Any) -> None:
         super().__init__(settings, options)
         self.clip = self.general("max_relative_position")
+        self.offsets = 2 * self.clip + 1 if self.signed else self.clip + 1  # rows for them
 
     @property
     def takes_any_length(self) -> bool:
@@ -34,16 +36,17 @@ class OffsetTableScheme(Scheme):
     def has_cls_rows(self) -> bool:
         return self.resets and self.settings.reset
 
-    def offset_table(self, *width: int, offsets: int | None = None) -> nn.Parameter:
+    def offset_table(self, *width: int) -> nn.Parameter:
         """An uninitialised table (layers or 1, heads or 1, rows, *width)."""
-        return self.parameter((2 * self.clip + 1 if offsets is None else offsets) + 2 * self.has_cls_rows, *width)
+        return self.parameter(self.offsets + 2 * self.has_cls_rows, *width)
 
     def offset_index(self, window: Window) -> RelativeIndex:
-        """Row ``clip(j - i, k) + k``; the last two rows are those of [CLS]."""
+        """Row ``clip(j - i, k) + k``, or ``min(|j - i|, k)`` unless ``signed``; the last two rows are those of [CLS]."""
         if not self.takes_any_length:
             self.require_length(window.keys)
-        return self.indexed(window, window.offsets.clamp(-self.clip, self.clip) + self.clip, 2 * self.clip + 1)
+        clipped = window.offsets.clamp(-self.clip, self.clip)
+        return self.indexed(window, clipped + self.clip if self.signed else clipped.abs())
 
-    def indexed(self, window: Window, rows: Tensor, offsets: int) -> RelativeIndex:
-        """An index by ``rows`` over a table of so many offsets, followed by the rows of [CLS] where there are any."""
-        return RelativeIndex(window, rows, (offsets, offsets + 1) if self.has_cls_rows else None)
+    def indexed(self, window: Window, rows: Tensor) -> RelativeIndex:
+        """An index by ``rows``, one per offset of the window, over a table of :attr:`offsets` rows and those of [CLS] if any."""
+        return RelativeIndex(window, rows, (self.offsets, self.offsets + 1) if self.has_cls_rows else None)

@@ -36,7 +36,7 @@ def start(cfg):
         (
             "roberta_rope",
             ["--max-relative-position", 4],
-            "--max-relative-position 4 means nothing to --positions rope, only to deb",
+            "--max-relative-position 4 means nothing to --positions rope",
         ),
         (
             "roberta_m4m",
