@@ -19,11 +19,11 @@ KINDS: dict[type, tuple[str, type | tuple[type, ...]]] = {
     Mapping: ("names with values", Mapping),
 }
 MAX_POSITIONS = 1 << 20
-"""The largest sequence length, and limit of other numbers of tokens: more is a slip that would show only as memory runs out."""
+"""The largest sequence length, and limit of other numbers of tokens: more is a typing error that would exhaust the memory."""
 
 
 class InputError(ValueError):
-    """A flag, a file or a row that cannot be used; the message names it and says what to do."""
+    """A flag, a file or a row that cannot be used; the message names it and what to change."""
 
 
 class FieldError(InputError):
@@ -36,59 +36,59 @@ class FieldError(InputError):
         return self.named(str)
 
     def named(self, name_of: Callable[[str], str]) -> str:
-        """The message with every field called as ``name_of`` says."""
-        return _FIELD.sub(lambda found: name_of(found[1]), self.args[0])
+        """Return the message with the fields renamed by ``name_of``."""
+        return _FIELD.sub(lambda match: name_of(match[1]), self.args[0])
 
 
 class Refused(InputError):
-    """A run that cannot work. Every process of it finds the same, so that only one reports it."""
+    """A run that cannot work. All of its processes raise it, and only one reports it."""
 
 
 def sentence(error: Exception) -> str:
-    """What an interface says of an error: what the operating system reports comes as a number, a phrase and a file."""
+    """Return the message for the user; an error of the operating system consists of a number, a phrase and a file."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error)
 
 
-def nearest(name: str, known: Iterable[str], most: int = 3) -> list[str]:
-    """The known names that are most like this one; none where none is."""
-    return difflib.get_close_matches(name, list(known), n=most, cutoff=0.5)
+def nearest(name: str, known: Iterable[str], limit: int = 3) -> list[str]:
+    """Return the known names that are most similar to this one, if any."""
+    return difflib.get_close_matches(name, list(known), n=limit, cutoff=0.5)
 
 
-def suggestion(name: str, known: Iterable[str], most: int = 3) -> str:
-    """``did you mean … or …? `` with the nearest known names, or nothing if none is near."""
-    near = nearest(name, known, most)
+def suggestion(name: str, known: Iterable[str], limit: int = 3) -> str:
+    """Return ``did you mean … or …? `` with the nearest known names, or an empty string."""
+    near = nearest(name, known, limit)
     return f"did you mean {' or '.join(near)}? " if near else ""
 
 
 def flag_of(option: str) -> str:
-    """An option's name on the command line."""
+    """Return an option's name on the command line."""
     return "--" + option.replace("_", "-")
 
 
 def value_types(options: type) -> dict[str, tuple[type, ...]]:
-    """Which types the values of a dataclass's fields have: ``(int, NoneType)`` where ``int | None`` is declared."""
+    """Return the types of a dataclass's fields, such as ``(int, NoneType)`` for ``int | None``."""
     hints = get_type_hints(options)  # types, where a module's annotations are text
-    found: dict[str, tuple[type, ...]] = {}
+    types: dict[str, tuple[type, ...]] = {}
     for declared in dataclasses.fields(options):
         hint = hints[declared.name]
         choices = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-        found[declared.name] = tuple(get_origin(choice) or choice for choice in choices)
-    return found
+        types[declared.name] = tuple(get_origin(choice) or choice for choice in choices)
+    return types
 
 
 def check_value(name: str, value: Any, types: tuple[Any, ...], limits: Mapping[str, Any]) -> None:
-    """Compare a value with its field's types (see :func:`value_types`) and ``minimum``, ``maximum`` and ``choices``.
+    """Check a value against its field's types (see :func:`value_types`), ``minimum``, ``maximum`` and ``choices``.
 
     Raises:
-        FieldError: it does not fit; the message begins with ``name``, a field's.
+        FieldError: the value is not allowed; the message begins with the field's ``name``.
     """
     if value is None and NoneType in types:
         return
-    described, fitting = KINDS[types[0]]
-    if not _is_a(value, fitting):
-        raise FieldError(f"`{name}` must be {described}, got {value!r}")
+    description, accepted = KINDS[types[0]]
+    if not _is_a(value, accepted):
+        raise FieldError(f"`{name}` must be {description}, got {value!r}")
     minimum, maximum, choices = (limits.get(limit) for limit in ("minimum", "maximum", "choices"))
     if minimum is not None and value < minimum:
         raise FieldError(f"`{name}` must be at least {minimum}, got {value}")

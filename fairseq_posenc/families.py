@@ -1,4 +1,4 @@
-"""The families of models: the names of architectures, and the size and the expression that each stands for.
+"""The families of models: the names of architectures, and the size and the expression of each.
 
 A name consists of the family, the scheme and the size: ``roberta_tisa_large``. A further family is one more entry in
 :data:`FAMILIES`, and a module of its name in ``models/`` that registers its model.
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 NEUTRAL = "posenc"
-"""In place of the scheme: the architecture whose expression is given by ``--positions``."""
+"""In the place of the scheme's name: ``--positions`` gives the expression of such an architecture."""
 
 NAMED = {
     "absolute_m4m": "absolute+m4m",
@@ -25,7 +25,7 @@ NAMED = {
     "tupe_r": "untied+t5+reset",
     "tupe_r_tie_cls": "untied+t5",
 }
-"""Names that are not those of schemes, as the papers have them, and their expressions."""
+"""The papers' names for expressions that are not a single scheme, or not by the scheme's name."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Family:
     Attributes:
         name: the prefix of its architectures' names; also the name of its module in ``models/``.
         sizes: suffix of the name -> options of the model; the empty suffix is the base size, whose options are the defaults.
-        options: of the models of every size.
-        causal: whether its models have a decoder, for which only some schemes have a form.
+        options: options of the models of every size.
+        causal: whether its models have a decoder, which only schemes with a causal form can be used in.
     """
 
     name: str
@@ -113,7 +113,7 @@ FAMILIES = {family.model: family for family in (ROBERTA, ALBERT, TRANSFORMER, TR
 
 
 class Architecture(NamedTuple):
-    """What a name stands for."""
+    """The family, scheme and size of an architecture."""
 
     family: Family
     scheme: str
@@ -125,12 +125,12 @@ class Architecture(NamedTuple):
 
     @property
     def expression(self) -> str | None:
-        """Of its positions; None where it is neutral."""
+        """The expression of its positions; None if it is neutral."""
         return expressions().get(self.scheme)
 
     @property
     def options(self) -> dict[str, Any]:
-        """Of the model."""
+        """The options of the model."""
         positions = {"positions": self.expression} if self.expression else {}
         return {**self.family.options, **self.family.sizes[self.size], **positions}
 

@@ -7,7 +7,7 @@ With one head's query, key and value ``q_i``, ``k_j``, ``v_j`` of dimension ``d`
     p    = softmax_j(e)
     z_i  = Σ_j p_ij (v_j + V_r)
 
-A scheme turns its parameters into :class:`Terms`; attention turns terms into ``z``. Neither knows the other.
+A scheme turns its parameters into :class:`Terms`; attention turns terms into ``z``. Neither depends on the other.
 
 Sizes in shape comments: ``B`` batch, ``H`` heads, ``Q`` queries, ``K`` keys, ``d`` head dimension, ``D`` model
 dimension, ``R = Q + K - 1`` offsets, ``T`` table rows.
@@ -25,11 +25,11 @@ from torch import Tensor
 
 
 class Window:
-    """Which queries meet which keys in one forward pass.
+    """The positions of the queries and keys of one forward pass.
 
-    Keys stand at positions ``0 … keys-1`` and queries at the last ``queries`` of them, so that an encoder has
-    ``queries == keys`` and a decoder with a cache of keys has fewer queries. Tables that schemes compute rather than learn are
-    of ``dtype``, or of float32 where that is less.
+    Keys have the positions ``0 … keys-1`` and queries the last ``queries`` of them: an encoder has ``queries == keys``, and a
+    decoder with a cache of keys has fewer queries. Tables that schemes compute rather than learn have the type ``dtype``, or
+    float32 if that is more precise.
     """
 
     def __init__(
@@ -67,22 +67,22 @@ class Window:
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """What input embeddings may look at: the tokens, if there are any, and each token's position in its sequence."""
+    """The input of embeddings: the tokens, if there are any, and each token's position in its sequence."""
 
     tokens: Tensor | None  # (B, n)
     positions: Tensor  # (B or 1, n), counted from 0 over the tokens that are not padding
 
 
 def precise(tensor: Tensor) -> Tensor:
-    """In float32 or better: offsets, exponents and scores do not fit into half precision."""
+    """Return the tensor in float32 or better: offsets, exponents and scores do not fit into half precision."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 @dataclass(frozen=True, eq=False)
 class RelativeIndex:
-    """The function ``(i, j) -> row`` by which every relative table is read, and nothing else reads one.
+    """The function ``(i, j) -> row`` by which every relative table is read.
 
-    ``rows[t]`` is the row of the offset ``window.offsets[t]``; ``None`` says that the table has exactly one row per offset.
+    ``rows[t]`` is the row of the offset ``window.offsets[t]``; ``None`` means that the table has exactly one row per offset.
     ``cls_rows = (from_cls, to_cls)``, if given, overrides it where position 0 ([CLS]) is the query, and where it is the
     key of another query (Ke et al. 2021, section 3.2).
     """
@@ -175,10 +175,10 @@ class Shift:
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """One layer's terms of the canonical form. What is empty is absent; terms of one kind add up, gains multiply.
+    """One layer's terms of the canonical form. An empty field is absent; terms of one kind are added, gains multiplied.
 
-    Everything that is not a plain additive bias is either applied to the inputs (``inputs``, ``transforms``) before attention
-    sees them, or needs a backend that knows it.
+    Everything that is not a plain additive bias is either applied to the inputs of attention (``inputs``, ``transforms``), or
+    needs a backend that implements it.
     """
 
     factor: float = 1.0  # f of the scale s = 1/sqrt(f·d)
@@ -197,12 +197,12 @@ class Terms:
 
     @property
     def vectors(self) -> tuple[Relative, ...]:
-        """Everything that takes part in ``C`` beside q·k."""
+        """The tables in ``C``, apart from q·k."""
         return self.query_tables + self.key_tables + self.hidden_query_tables + self.hidden_key_tables
 
     @property
     def projected(self) -> bool:
-        """Whether no table waits for the layer's own projections."""
+        """Whether all tables are projected."""
         return not self.hidden_query_tables + self.hidden_key_tables
 
     def project(self, keys: Callable[[Tensor], Tensor], queries: Callable[[Tensor], Tensor]) -> Terms:
@@ -240,16 +240,16 @@ class Terms:
 
     @classmethod
     def sum(cls, parts: Sequence[Terms], factor: float) -> Terms:
-        """All parts in one, under the scale factor ``factor``.
+        """Combine the terms of several schemes under the scale factor ``factor``.
 
         Raises:
             ValueError: the parts have no meaning together.
         """
         multiplies = any(part.combine == "multiply" for part in parts)
         if multiplies and sum(bool(part.vectors) for part in parts) > 1:
-            raise ValueError("a product of q·k, q·A and k·B cannot take in the vector terms of another scheme")
+            raise ValueError("a product of q·k, q·A and k·B cannot include the vector terms of another scheme")
         if multiplies and not all(part.content for part in parts):
-            raise ValueError("a product with q·k has no meaning beside a scheme that takes q·k away")
+            raise ValueError("a product with q·k has no meaning together with a scheme that removes q·k")
         if sum(part.cls_bias is not None for part in parts) > 1:
             raise ValueError("[CLS] can be reset only once")
         return cls(

@@ -17,14 +17,14 @@ BACKENDS: dict[str, Backend] = {}
 """By name, in the order of preference."""
 
 Attend = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, "Tensor | None"]]
-"""q (B, H, Q, d), k and v (B, H, K, d) -> z (B, H, Q, d), and p (B, H, Q, K) where the call wants the weights.
+"""q (B, H, Q, d), k and v (B, H, K, d) -> z (B, H, Q, d), and p (B, H, Q, K) if the call asks for the weights.
 
-A query that may see no key at all gets zeros.
+The output of a fully masked query is zero.
 """
 
 
 class Backend(ABC):
-    """Turns (q, k, v, terms, mask) into z. It knows terms, and no scheme. Every gradient that exists is computed."""
+    """A function from (q, k, v, terms, mask) to z. It depends on terms, and on no scheme. All gradients are computed."""
 
     name: ClassVar[str]
     deterministic: ClassVar[bool] = True  # the same call gives the same bits, backward too
@@ -39,22 +39,22 @@ class Backend(ABC):
         """Why this backend cannot run such terms in such a call (``call=None``: in any call), or None if it can."""
 
     def suits(self, terms: Terms, call: Call | None = None) -> bool:
-        """Whether ``auto`` may take it: that it can run them, and is the better choice than those after it."""
+        """Whether ``auto`` may take it: it can run the terms, and is a better choice than the backends after it."""
         return self.missing is None and self.objection(terms, call) is None
 
     @abstractmethod
     def bind(self, terms: Terms, mask: Mask, call: Call) -> Attend:
-        """Do once the work that layers with the same terms and mask share; what is left is a function of q, k and v.
+        """Do once the work that layers with the same terms and mask share, and return a function of q, k and v.
 
         Args:
             terms: a layer's terms, projected.
-            mask: who may see whom.
-            call: what q, k and v will be.
+            mask: which keys are visible.
+            call: the sizes and the type of q, k and v.
         """
 
 
 def opaque(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The function as a whole to ``torch.compile``, which does not look into it: kernels, or work in place."""
+    """Exclude a function from ``torch.compile``, which cannot trace kernels and operations in place."""
 
     def call(*arguments: Any) -> Tensor:
         if torch.compiler.is_compiling():  # only then, as it imports much
@@ -65,21 +65,21 @@ def opaque(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def register_backend(backend: type[Backend]) -> type[Backend]:
-    """Class decorator: makes a backend known under its name."""
+    """Register a backend class under its name; a decorator."""
     BACKENDS[backend.name] = backend()
     return backend
 
 
 def choose(name: str, terms: Terms, call: Call | None = None) -> Backend:
-    """The backend of that name; ``auto`` takes the first that suits the terms, the fastest first.
+    """Return the backend of that name; ``auto`` takes the first that suits the terms, in the order of preference.
 
     Args:
         name: a backend's, or ``auto``.
         terms: a layer's terms.
-        call: the kind of call; None asks about the terms alone.
+        call: the kind of call; None checks the terms alone.
 
     Raises:
-        FieldError: no such backend, or it cannot run these terms; the message says why.
+        FieldError: no such backend, or it cannot run these terms; the message gives the reason.
     """
     if name == "auto":
         return next(backend for backend in BACKENDS.values() if backend.suits(terms, call))

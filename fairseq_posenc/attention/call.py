@@ -1,4 +1,4 @@
-"""What a backend knows about one call of attention besides its terms: the kind of call, and which keys are visible."""
+"""A call of attention apart from its terms: the kind of call, and which keys are visible."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ class Call:
 
     @property
     def start(self) -> int:
-        """Position of the first query: queries stand at the last positions of the keys."""
+        """Position of the first query: queries have the last positions of the keys."""
         return self.keys - self.queries
 
 
 @dataclass(frozen=True, eq=False)
 class Mask:
-    """Which keys a query may see: all, but for those that one of these takes away.
+    """Which keys are visible to a query: all that no field masks.
 
-    It becomes a matrix only in a backend that needs one. What a loader knows of a batch it can say with it before the batch is on
-    its device, where finding it out would wait for the device.
+    Only backends that need a matrix make one. A data loader can give the mask of a batch, so that nobody has to read the tokens
+    from the device.
     """
 
-    padding: Tensor | None = None  # (B, K) bool, True at keys that nobody sees
+    padding: Tensor | None = None  # (B, K) bool, True at keys that are masked for all queries
     causal: bool = False  # no key after the query
-    documents: Tensor | None = None  # (B or 1, K): where the document of each position starts; none sees another
+    documents: Tensor | None = None  # (B or 1, K): the start of each position's document; other documents are masked
 
     @property
     def only_causal(self) -> bool:
-        """Whether nothing but what comes after the query is taken away."""
+        """Whether only keys after the query are masked."""
         return self.causal and self.padding is None and self.documents is None
 
     def blocked(self, call: Call) -> Tensor | None:
-        """(B or 1, 1, Q or 1, K) bool, True where a query must not see a key; None where it may see all."""
+        """(B or 1, 1, Q or 1, K) bool, True where a key is masked; None if none is masked."""
         found = [] if self.padding is None else [self.padding[:, None, None, :]]
-        if self.causal and call.queries > 1:  # the last query sees all
+        if self.causal and call.queries > 1:  # all keys are visible to the last query
             allowed = torch.ones(call.queries, call.keys, dtype=torch.bool, device=call.device).tril(call.start)
             found.append(~allowed[None, None])
         if self.documents is not None:

@@ -1,13 +1,14 @@
 """Attention a few heads at a time and in place, so that their scores stay in a CPU's caches.
 
-What is done to scores then takes little beside the matrix products; on all heads at once it would wait for memory. With dropout's
-D (0 or 1 / share), ``w = D p`` and ``δ_i = dz_i · z_i``, the backward pass is::
+Operations on scores then take little time compared with the matrix products; on all heads at once they would wait for memory.
+With dropout's D (0 or 1 / share), ``w = D p`` and ``δ_i = dz_i · z_i``, the backward pass is::
 
     dv_j = Σ_i w_ij dz_i       dV_r = Σ w_ij dz_i       dp_ij = dz_i · (v_j + V_r)       de = w dp - p δ       db = de
 
     dg = de s C        dC = de s g        and those of X = q·k, Y = q·A and Z = k·B for C = X + Y + Z or X Y Z
 
-It keeps p, and a byte of D for each pair. Where gradients need the products (with a gain, or if C is one), it takes them again.
+The forward pass keeps p, and a byte of D for each pair. If gradients need the products (with a gain, or if C is a product), the
+backward pass recomputes them.
 """
 
 from __future__ import annotations
@@ -88,13 +89,13 @@ def _with_matrix(terms: Terms, call: Call) -> Terms:
 
 @dataclass(frozen=True, eq=False)
 class Setup:
-    """What attention depends on beside what has gradients."""
+    """The arguments of attention other than tensors that have gradients."""
 
     scale: float
     combine: Literal["add", "multiply"]
     dropout: float
-    mask: Tensor | None  # (B or 1, 1, Q or 1, K), added to e: so low where a query must not see a key that p is 0
-    any_visible: Tensor | None  # (B or 1, 1, Q or 1, 1), 0 for queries that see no key, else 1
+    mask: Tensor | None  # (B or 1, 1, Q or 1, K), added to e: so low at masked keys that p is 0
+    any_visible: Tensor | None  # (B or 1, 1, Q or 1, 1), 0 for fully masked queries, else 1
 
 
 Part = tuple[slice, slice]  # of the batch and of the heads
@@ -125,7 +126,7 @@ class _Attention(torch.autograd.Function):
         inputs = Inputs(*tensors)  # type: ignore[arg-type]  # the first three are there
         (batch, heads, queries, _), keys = inputs.q.shape, inputs.k.shape[2]
         shape = batch, heads, queries, keys
-        keeps = training and any(ctx.needs_input_grad)  # which says nothing about no_grad
+        keeps = training and any(ctx.needs_input_grad)  # which no_grad does not change
         weights = inputs.q.new_empty(shape if keeps else 0)
         kept = inputs.q.new_empty(shape if keeps and setup.dropout else 0, dtype=torch.bool)
         z = inputs.v.new_empty(batch, queries, heads, inputs.v.shape[-1]).transpose(1, 2)

@@ -20,6 +20,6 @@ def draw(kept: Tensor, rate: float) -> None:
 
 
 def kept_scale(rate: float) -> float:
-    """What the entries that are left are multiplied by, so that the mean stays; 0 where none is."""
+    """The factor of the remaining entries that preserves the mean; 0 if all are dropped."""
     zeros = int(rate * STEPS)
     return 0.0 if zeros == STEPS else STEPS / (STEPS - zeros)

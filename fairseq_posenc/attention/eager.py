@@ -1,4 +1,4 @@
-"""The readable reference: it materialises the scores, and says what every other backend must agree with."""
+"""The readable reference: it materialises the scores, and every other backend must agree with it."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ def multiplies_half(x: Tensor) -> bool:
 
 
 def product(x: Tensor, y: Tensor) -> Tensor:
-    """(…, N, d), (…, d, M) -> (…, N, M) in float32 or better. Half precision only where :func:`multiplies_half` says so."""
+    """(…, N, d), (…, d, M) -> (…, N, M) in float32 or better. Half precision only if :func:`multiplies_half`."""
     return _HalfProduct.apply(x, y) if x.dtype.itemsize == 2 else x @ y
 
 

@@ -49,7 +49,7 @@ class Sdpa(Backend):
         folded = None if low_rank is None else before_scale(low_rank, scale)
         bias = additive_bias(terms, call) if low_rank is None else None
         allowed = None if bias is None else bias.to(call.dtype)
-        causal = bias is None and mask.only_causal and call.queries == call.keys  # of which kernels know without a matrix
+        causal = bias is None and mask.only_causal and call.queries == call.keys  # which kernels support without a matrix
         blocked = None if causal else mask.blocked(call)
         if blocked is not None:
             fully_masked = blocked.all(-1, keepdim=True)

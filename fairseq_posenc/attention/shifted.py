@@ -1,7 +1,7 @@
 """Products with tables by offset as :mod:`.relative` has them, without autograd, in place and in blocks of positions.
 
-A pair (i, j) of N and M positions has the row ``j - i + N - 1`` of a table. A block of positions meets ``M + BLOCK - 1`` rows,
-where all N meet ``N + M - 1`` together: products by block have that many columns. (G, …) is of each sequence and head.
+A pair (i, j) of N and M positions has the row ``j - i + N - 1`` of a table. A block of positions needs ``M + BLOCK - 1`` rows,
+and all N positions ``N + M - 1``: products by block have fewer columns. G counts the heads of all sequences.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def matrix_gradient(w: Tensor, like: Tensor) -> Tensor:
 
 
 def _blocks(positions: int, others: int) -> Iterator[tuple[slice, slice]]:
-    """Each block of positions, and the rows that it meets."""
+    """Each block of positions, and the rows that it needs."""
     for start in range(0, positions, BLOCK):
         end = min(start + BLOCK, positions)
         yield slice(start, end), slice(positions - end, positions - start + others - 1)

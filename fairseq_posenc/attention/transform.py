@@ -1,4 +1,4 @@
-"""What terms do to queries and keys before any product is taken."""
+"""The transforms of queries and keys before any product."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..terms import LowRank, Rotation, Terms, precise
 def transform(q: Tensor, k: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
     """Queries and keys after the terms' rotations and shifts, in their order.
 
-    Both stand at the last positions of the terms' window: queries (B, H, Q, d), and keys (B, H, K, d) or only the new ones.
+    Both have the last positions of the terms' window: queries (B, H, Q, d), and keys (B, H, K, d) or only the new ones.
     """
     for change in terms.transforms:
         if isinstance(change, Rotation):

@@ -1,4 +1,4 @@
-"""The schemes, one file each. Every module here is imported, so a new file is all that a new scheme takes."""
+"""The schemes, one file each. Every module here is imported, so a new scheme needs no more than a new file."""
 
 import importlib
 import pkgutil

@@ -24,7 +24,7 @@ COMPUTED_AT_ONCE = 512
 
 @dataclass(frozen=True)
 class GeneralOptions:
-    """Options that every scheme honours where they have a meaning. ``None`` leaves the choice to the scheme."""
+    """Options of all schemes for which they have a meaning. ``None`` leaves the choice to the scheme."""
 
     position_share_heads: bool | None = field(default=None, metadata={"help": "one set of position parameters for all heads"})
     position_share_layers: bool | None = field(default=None, metadata={"help": "one set of position parameters for all layers"})
@@ -39,7 +39,7 @@ class GeneralOptions:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a scheme knows about the model around it."""
+    """The sizes and options of the model that a scheme is part of."""
 
     layers: int
     heads: int
@@ -72,7 +72,7 @@ class Settings:
 
 
 class Scheme(nn.Module):
-    """One way to tell a transformer about word order.
+    """A positional-encoding scheme: one way to represent word order in a transformer.
 
     A subclass is one file: it declares itself by the class attributes below, makes its parameters in ``__init__`` and turns
     them into terms in :meth:`layer_terms` (or :meth:`embed`, or :meth:`input_terms`).
@@ -107,7 +107,7 @@ class Scheme(nn.Module):
 
     @property
     def takes_any_length(self) -> bool:
-        """Whether it is inductive, or its options make it so."""
+        """Whether the scheme is inductive, possibly because of its options."""
         return self.inductive
 
     def embed(self, window: Window, sample: Sample) -> Tensor | None:
@@ -123,10 +123,10 @@ class Scheme(nn.Module):
         raise NotImplementedError
 
     def join(self, others: Sequence[Terms]) -> None:
-        """Told once, at construction, what kinds of terms the other schemes of the expression have.
+        """Take account of the terms that the other schemes of the expression have; called once, at construction.
 
         Raises:
-            InputError: this scheme has no meaning beside them.
+            InputError: this scheme has no meaning together with them.
         """
 
     def by_head(self, x: Tensor) -> Tensor:
@@ -154,15 +154,15 @@ class Scheme(nn.Module):
         return table[first - start : last + 1 - start]
 
     def general(self, name: str) -> Any:
-        """The value of a general option: the one given, or the scheme's choice."""
+        """Return the value of a general option: the one given, or the scheme's choice."""
         given = getattr(self.settings.options, name)
-        own = {
+        defaults = {
             "position_share_heads": self.share_heads,
             "position_share_layers": self.share_layers,
             "max_relative_position": self.settings.max_positions - 1,
             "position_scale_factor": self.settings.factor,
         }
-        return own[name] if given is None else given
+        return defaults[name] if given is None else given
 
     @property
     def layer_sets(self) -> int:
@@ -203,7 +203,7 @@ class Scheme(nn.Module):
         if n > self.settings.max_positions:
             raise FieldError(
                 f"a sequence of {n} tokens is longer than the {self.settings.max_positions} positions of the scheme "
-                f"{self.name!r}, which learns each of them and knows nothing beyond: raise "
+                f"{self.name!r}, which learns one vector or scalar for each: raise "
                 "`max_positions` (and train again), shorten the sequences, or use an inductive scheme"
             )
 
@@ -212,7 +212,7 @@ class Scheme(nn.Module):
 
 
 def register(scheme: type[Scheme]) -> type[Scheme]:
-    """Class decorator: makes a scheme known under its name.
+    """Register a scheme class under its name; a decorator.
 
     Raises:
         InputError: another has its name, or an option cannot become a flag.

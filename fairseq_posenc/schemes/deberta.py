@@ -43,8 +43,8 @@ class Deberta(OffsetTableScheme):
     Rows (``--deberta-indexing``): ``relative`` reads ``clip(j - i, ±k) + k`` in both terms; ``original`` reads
     ``clamp(i - j + k, 0, 2k-1)`` in both, as the authors' code; ``paper`` reads that in A and, with i and j exchanged, in B.
 
-    With ``--deberta-buckets s``, as in DeBERTa v2 and v3, :func:`log_bucket` of an offset stands for it in these formulas, and s
-    for k; ``--max-relative-position`` is then the distance that the buckets reach.
+    With ``--deberta-buckets s``, as in DeBERTa v2 and v3, the :func:`log_bucket` of an offset replaces it in these formulas, and
+    s replaces k; ``--max-relative-position`` is then the largest distance with a bucket of its own.
     """
 
     name = "deberta"

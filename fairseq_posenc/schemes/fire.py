@@ -24,7 +24,7 @@ class Fire(Scheme):
     The paper's form is causal (j ≤ i, divided by ψ(max(L, i))); this one is symmetric and equal to it there. c and the
     threshold L are learned; L starts at ``--fire-threshold``. One network for all layers.
 
-    Symmetric in j - i, it cannot tell left from right in one layer, as the order task of FIDELITY.md asks.
+    It is symmetric in j - i, so one layer cannot distinguish left from right, which the order task of FIDELITY.md needs.
     """
 
     name = "fire"

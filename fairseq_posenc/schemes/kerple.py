@@ -15,8 +15,8 @@ from .base import Scheme, Settings, register
 class Kerple(Scheme):
     """``b_ij = -r_1 log(1 + r_2 |j - i|)``, or ``-r_1 |j - i|^r_2`` with r_2 ≤ 2 (``--kerple-form power``); r_1, r_2 > 0.
 
-    ``r1`` and ``r2`` are (layers, heads), kept at least 0.01 as the authors do. The paper's distance is causal; the form is
-    symmetric in it, and so cannot tell left from right in one layer, as the order task of FIDELITY.md asks.
+    ``r1`` and ``r2`` are (layers, heads), kept at least 0.01 as the authors do. The paper's distance is causal; this
+    form is symmetric, so one layer cannot distinguish left from right, which the order task of FIDELITY.md needs.
     """
 
     name = "kerple"

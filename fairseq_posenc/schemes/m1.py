@@ -10,7 +10,7 @@ class M1(M2):
 
     Scalars start about 1, where attention is that of a model without positions; about 0 it would not see the words either.
 
-    Symmetric in j - i, it cannot tell left from right in one layer, as the order task of FIDELITY.md asks.
+    It is symmetric in j - i, so one layer cannot distinguish left from right, which the order task of FIDELITY.md needs.
     """
 
     name = "m1"

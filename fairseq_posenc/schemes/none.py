@@ -1,4 +1,4 @@
-"""No position information at all: the encoder sees a bag of words (Huang et al. 2021, section 5.2)."""
+"""No position information: for the encoder, the input is a bag of words (Huang et al. 2021, section 5.2)."""
 
 from .base import Scheme, register
 

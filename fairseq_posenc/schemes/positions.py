@@ -1,4 +1,4 @@
-"""Expressions such as ``absolute+tisa``, and the schemes of one acting together."""
+"""Expressions such as ``absolute+tisa``, and the sum of the schemes of an expression."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def parse(expression: str) -> list[type[Scheme]]:
 
 
 class Positions(nn.Module):
-    """The schemes of one expression, acting as one. ``positions.tisa`` is the scheme of that name.
+    """The sum of the schemes of an expression. ``positions.tisa`` is the scheme of that name.
 
     Args:
         expression: names of schemes joined by ``+``.
@@ -73,7 +73,7 @@ class Positions(nn.Module):
 
     @property
     def max_length(self) -> int | None:
-        """Tokens of the longest sequence; None where any length goes."""
+        """The number of tokens of the longest sequence; None if any length is possible."""
         return None if self.inductive else self.settings.max_positions
 
     def require_restart(self) -> None:

@@ -1,4 +1,4 @@
-"""What schemes have in common whose absolute positions are projected apart from the words (Ke et al. 2021)."""
+"""The base of schemes whose absolute positions have projections of their own (Ke et al. 2021)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .base import Scheme, Settings
 class ProjectedPositions(Scheme):
     """A vector p per position and two projections of it, p U^Q and p U^K, by the scheme's option ``form``.
 
-    - ``code``: p goes through a LayerNorm wherever it is used (section 3.3), U^Q and U^K have biases, as in the authors' code.
+    - ``code``: p goes through a LayerNorm wherever it is used (section 3.3), and U^Q and U^K have biases, as in their code.
       ``weight`` is (n, D), ``query_projection`` and ``key_projection`` are (1, 1, D, D), for all layers.
-    - ``equation``: the bare equation. What it gives starts 2,000 times smaller, and learns slowly.
+    - ``equation``: the bare equation. Its scores are 2,000 times smaller at first, and it learns slowly.
     - ``head``: each layer has p, (layers, 1, n, d), and projections, (layers, 1, d, d), for all heads.
     """
 

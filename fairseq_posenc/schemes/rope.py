@@ -31,8 +31,9 @@ class Rope(Scheme):
     (``interleaved``), or t and t + d/2 as in GPT-NeoX and Llama (``half``): the same model up to the order of rows of the
     projections. No parameters.
 
-    A model that was trained on L tokens meets angles beyond ``L · θ_t`` in longer sequences. ``--rope-type`` changes the
-    angles for sequences of ``s · L`` tokens, where s is ``--rope-factor``; then a short training on such sequences helps:
+    Sequences longer than the L tokens of training have angles beyond ``L · θ_t``, which the model has not learned.
+    ``--rope-type`` changes the angles for sequences of ``s · L`` tokens, where s is ``--rope-factor``; a short training on such
+    sequences then helps:
 
     - ``linear``: ``θ_t / s``, position interpolation (Chen et al. 2023, eq. 4).
     - ``ntk``: ``base · s^(d/(d-2))`` in place of the base, so that the last pair turns s times slower and the first as before
@@ -167,5 +168,7 @@ def _completed(options: Any) -> Any:
         if completed.beta_fast <= completed.beta_slow:
             raise FieldError(f"`rope_beta_fast` {completed.beta_fast:g} must be above `rope_beta_slow` {completed.beta_slow:g}")
         if completed.base == 1:
-            raise FieldError("`rope_base` 1 turns all pairs alike: `rope_type` yarn tells fast ones from slow ones")
+            raise FieldError(
+                "`rope_base` 1 turns all pairs by the same angle: `rope_type` yarn distinguishes fast pairs from slow ones"
+            )
     return completed

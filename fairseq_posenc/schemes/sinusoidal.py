@@ -35,8 +35,8 @@ LAYOUTS = {"vaswani": vaswani, "fairseq": fairseq}
 class Sinusoidal(Scheme):
     """``x_i = w_i·√D + PE(i)`` up to a common factor, which the LayerNorm that follows removes.
 
-    The paper multiplies the word embeddings by √D before it adds the table; encoders of BERT's kind do not, and beside
-    embeddings of standard deviation 0.02 a table of sines would drown the words. So the table is divided by √D instead,
+    The paper multiplies the word embeddings by √D before it adds the table; encoders like BERT do not, and a table
+    of sines is far larger than word embeddings of standard deviation 0.02. So the table is divided by √D instead,
     which is the same model after the embedding's LayerNorm. No parameters.
     """
 

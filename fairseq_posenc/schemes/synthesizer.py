@@ -21,8 +21,8 @@ SOURCE = "Tay et al. 2021, §3"
 class Synthesizer(Scheme):
     """What the four forms have in common: ``e_ij = b_ij``, a learned bias in place of the content term.
 
-    Pairs of positions share little or nothing, so that what one learns does not help another, and the dense forms do not know
-    where the query stands. Hence they are slow in the order task of FIDELITY.md.
+    Pairs of positions share little or nothing, so that learning one does not help another, and the dense forms do not depend
+    on the query's position. Hence they are slow in the order task of FIDELITY.md.
     """
 
     source = SOURCE

@@ -36,7 +36,7 @@ class T5(Scheme):
     """``b_ij = w[h, bucket(j - i)]``, one scalar per head and bucket, the same in all layers.
 
     ``weight`` is (1, H, buckets). The bias is added to the scaled scores; T5 itself does not scale ``q·k``. Scalars start uniform
-    in ±√(6 / (H + buckets)), as in T5's own code, and beside ``untied`` at N(0, 1), as in TUPE's.
+    in ±√(6 / (H + buckets)), as in T5's own code; together with ``untied`` they start at N(0, 1), as in TUPE's.
 
     Adam moves a scalar by about the learning rate per update: slow in the order task of FIDELITY.md.
     """

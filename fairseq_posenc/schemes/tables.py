@@ -1,4 +1,4 @@
-"""What schemes with one learned row per offset have in common."""
+"""The base of schemes that learn one row per offset."""
 
 from __future__ import annotations
 

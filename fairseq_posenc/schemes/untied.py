@@ -16,12 +16,12 @@ from .projections import ProjectedPositions
 
 @register
 class Untied(ProjectedPositions):
-    """``e_ij = (q_i·k_j + (p_i U^Q)·(p_j U^K)) / sqrt(2d)`` (section 3.1): words and positions do not meet.
+    """``e_ij = (q_i·k_j + (p_i U^Q)·(p_j U^K)) / sqrt(2d)`` (section 3.1): words and positions are not multiplied.
 
     Forms of U^Q and U^K (``--untied-form``) are those of :class:`.projections.ProjectedPositions`; ``equation`` has n·D + 2·D²
     parameters, ``head`` is eq. 14 of Huang et al. 2021.
 
-    Beside ``reset``, θ_1 and θ_2 (``--untied-theta``) are ``vectors`` c_1, c_2 of size D that take the way of p,
+    Together with ``reset``, θ_1 and θ_2 (``--untied-theta``) are ``vectors`` c_1, c_2 of size D that are projected like p,
     ``θ = (c U^Q)·(c U^K) / sqrt(2d)`` per head, so that all correlations start at one scale; or plain ``scalars``.
     """
 
@@ -39,7 +39,7 @@ class Untied(ProjectedPositions):
         )
         theta: str | None = field(
             default=None,
-            metadata={"help": "of [CLS] beside reset: vectors in the form of the code", "choices": ("vectors", "scalars")},
+            metadata={"help": "of [CLS], with reset: vectors in the form of the code", "choices": ("vectors", "scalars")},
         )
 
     def __init__(self, settings: Settings, options: Any) -> None:

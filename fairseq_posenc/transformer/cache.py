@@ -1,4 +1,4 @@
-"""What a decoder keeps of the tokens before, so that each step computes only the next one."""
+"""The keys and values that a decoder keeps, so that each step computes only the next token."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Cache:
     one decoder and to one batch, whose rows :meth:`select` reorders, repeats and removes.
 
     Attributes:
-        length: number of tokens that it has.
+        length: the number of tokens in the cache.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Cache:
         return self._memory[layer]
 
     def terms(self, window: Window, max_length: int | None, compute: Callable[[Window], LayerTerms]) -> LayerTerms:
-        """The terms of one step, cut out of those of all positions that ``compute`` was last asked for.
+        """The terms of one step, cut out of those that ``compute`` last returned for many positions.
 
         Args:
             window: of the step.
@@ -61,16 +61,16 @@ class Cache:
 
     @property
     def rows(self) -> int:
-        """Of the batch; 0 where nothing is known yet."""
+        """The number of rows of the batch; 0 before the first step."""
         return next((len(k) for k, _ in self._own.values()), 0)
 
     def select(self, rows: Tensor, memory: bool = True) -> None:
-        """Go on with these rows of the batch, as beam search chooses them: in any order, some repeatedly, others no more.
+        """Continue with these rows of the batch, as beam search chooses them: in any order, repeated or left out.
 
         Args:
-            rows: their numbers.
-            memory: whether to select what is known of the encoder's states, too. False where each row gets the place of one
-                that has the same.
+            rows: the indices of the rows.
+            memory: whether to select the keys and values of the encoder's states, too; False if they are the same for the rows
+                that are exchanged.
         """
         for kept in (self._own, self._memory) if memory else (self._own,):
             for layer, (k, v) in kept.items():

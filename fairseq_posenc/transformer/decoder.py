@@ -20,7 +20,7 @@ from .stack import Stack, reordered, tokens_first
 
 
 class Decoder(Stack):
-    """Predicts each token from those before it and, where the layers have cross-attention, from an encoder's states.
+    """A stack that predicts each token from those before it and, with cross-attention, from an encoder's states.
 
     Raises:
         InputError: a configuration without meaning, or positions without a causal form; the message names the flag.
@@ -34,7 +34,7 @@ class Decoder(Stack):
         if acausal:
             raise FieldError(
                 f"`positions` {config.positions} cannot be a decoder's: {' and '.join(acausal)} is for encoders and has no "
-                "causal form, with which a cache of the tokens before agrees; use another scheme"
+                "causal form; use another scheme"
             )
         self.output_projection = nn.Linear(config.dim, config.vocab_size, bias=False)
         if config.share_output:
@@ -52,10 +52,10 @@ class Decoder(Stack):
         """The states from which :attr:`output_projection` predicts the next tokens.
 
         Args:
-            tokens: (B, n), all from the first; their padding may stand on either side. With a cache there is none in front.
+            tokens: (B, n), all from the first, padded on either side; with a cache, on the right only.
             memory: (B, S, D), the encoder's states; with a cache they are read at the first step only.
             memory_padding: (B, S) bool, True at padding.
-            cache: what is known of the first tokens; those after them are added to it.
+            cache: the keys and values of the first tokens; those of the following tokens are added to it.
 
         Returns:
             (B, n, D), or (B, Q, D) for the Q tokens that the cache does not have yet.
@@ -63,7 +63,7 @@ class Decoder(Stack):
         done = 0 if cache is None else cache.length
         order = tokens_first(tokens.eq(self.config.padding_idx)) if cache is None else None
         new = (tokens if order is None else tokens.gather(1, order))[:, done:]
-        # No key is hidden as padding: all of it stands after the tokens, where none of them looks.
+        # Padding needs no mask: it follows the tokens, and attention is causal.
         words = self.embed_tokens(new)
         window = Window(tokens.shape[1], new.shape[1], causal=True, device=words.device, dtype=words.dtype)
         x = self.embed(words, window, Sample(new, window.positions[done:][None]))

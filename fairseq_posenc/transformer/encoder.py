@@ -1,4 +1,4 @@
-"""The transformer encoder that every face shares."""
+"""The transformer encoder that all interfaces share."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ COMPILER = "inductor"
 
 @dataclass(frozen=True)
 class EncoderOutput:
-    """What an encoder gives, batch first."""
+    """The output of an encoder, batch first."""
 
     last: Tensor  # (B, n, D)
-    hidden: tuple[Tensor, ...] = ()  # the input of the first layer and the output of each, if asked for
-    attentions: tuple[Tensor, ...] = ()  # (B, H, n, n) per layer, if asked for
+    hidden: tuple[Tensor, ...] = ()  # the input of the first layer and the output of each, if requested
+    attentions: tuple[Tensor, ...] = ()  # (B, H, n, n) per layer, if requested
 
 
 class Encoder(Stack):
-    """A stack in which every token sees every other.
+    """A stack in which every token attends to all others.
 
     Raises:
         InputError: a configuration without meaning; the message names the flag.
@@ -54,20 +54,18 @@ class Encoder(Stack):
         decode_masks: bool = False,
         mask: Mask | None = None,
     ) -> EncoderOutput:
-        """Encode.
-
-        Positions count the tokens that are not padding, wherever the padding stands.
+        """Encode tokens. Positions count the tokens that are not padding, on whichever side the padding is.
 
         Args:
             tokens: (B, n); may be None where ``embeddings`` are given.
             padding: (B, n) bool, True at padding; by default, where ``tokens`` are the padding symbol.
             embeddings: (B, n, D), or (B, n, E) where ``embed_dim`` is set, to be used in place of the word embeddings.
             with_hidden: return the states between the layers.
-            with_attentions: return the attention weights; computed by a backend that has them.
-            decode_masks: give the states that words are predicted from, where the model has a decoder for them: DeBERTa's
-                enhanced mask decoder, which takes the last layer's place. Its attention weights are those of every step.
-            mask: what is known of the batch, in place of ``padding``, which stands on the right. Tokens of one document do not
-                see those of another, and positions restart in each.
+            with_attentions: return the attention weights, computed by a backend that supports it.
+            decode_masks: return the states of DeBERTa's enhanced mask decoder, if the model has one, which replaces the last
+                layer. Its attention weights are those of every step.
+            mask: the mask of the batch, in place of ``padding``, with padding on the right only. Tokens attend to their own
+                document, and positions restart in each.
 
         Raises:
             FieldError: a sequence that is too long, or documents within a row for positions that cannot restart.
@@ -98,7 +96,7 @@ class Encoder(Stack):
             if not decodes and self.skips_layer():
                 continue
             if attend is None or not terms.same:
-                # Outside the layer, so that layers with the same terms share it and recomputation in backward never sees it.
+                # Outside the layer, so that layers with the same terms share it and checkpointing does not recompute it.
                 own = layer.self_attn.project(terms.of(i, x))
                 attend = self.bind(own, mask, words, window.keys, with_attentions)
             if decodes:
@@ -118,7 +116,7 @@ class Encoder(Stack):
         return EncoderOutput(x, tuple(hidden) if with_hidden else (), tuple(given))
 
     def _run(self, layer: nn.Module, *inputs: Any) -> tuple[Tensor, Tensor | None]:
-        """A layer's output and attention weights, compiled or recomputed in the backward pass where that is asked for."""
+        """A layer's output and attention weights, compiled or recomputed in the backward pass if requested."""
         run = _compiled() if self.compiles_layers and self.training else _call
         if self.checkpoint_activations and self.training:
             return checkpoint(run, layer, *inputs, use_reentrant=False)
@@ -166,7 +164,7 @@ def _reordered_weights(p: Tensor, order: Tensor) -> Tensor:
 
 
 def _count_positions(words: Tensor, mask: Mask) -> Tensor:
-    """(B or 1, n): each token's position in its document, from 0; 0 at padding, which stands on the right."""
+    """(B or 1, n): each token's position in its document, from 0; 0 at padding, which is on the right."""
     position_ids = torch.arange(words.shape[1], device=words.device)[None]
     if mask.documents is not None:
         position_ids = position_ids - mask.documents

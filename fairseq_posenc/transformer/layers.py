@@ -100,16 +100,16 @@ class EncoderLayer(Layer):
 
         Args:
             x: the layer's input.
-            inputs: (B or 1, n, D) each, added to what attention gets.
+            inputs: (B or 1, n, D) each, added to the input of attention.
             attend: attention, bound to the layer's terms.
-            memory: (B, n, D), what keys and values are of instead of the layer's input.
+            memory: (B, n, D), from which keys and values are computed instead of the layer's input.
         """
         x, p = self.self_attention(x, inputs, attend, memory)
         return self.feed_forward(x), p
 
 
 class DecoderLayer(Layer):
-    """A layer of a decoder; between its halves it attends to an encoder's states where it is to."""
+    """A layer of a decoder; between its halves it attends to an encoder's states, if configured."""
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__(config)
@@ -128,9 +128,9 @@ class DecoderLayer(Layer):
 
         Args:
             x: the layer's input.
-            inputs: (B or 1, n, D) each, added to what self-attention gets.
+            inputs: (B or 1, n, D) each, added to the input of self-attention.
             attend: self-attention, bound to the layer's terms.
-            cross_attend: what the projections of cross-attention make of its input, (B, n, D) -> (B, n, D).
+            cross_attend: cross-attention as a function of its projections and its input, (B, n, D) -> (B, n, D).
         """
         x, _ = self.self_attention(x, inputs, attend)
         if cross_attend is not None:

@@ -1,4 +1,4 @@
-"""What an encoder and a decoder have in common: embeddings, layers, positions, and the choice of a backend."""
+"""The base of encoder and decoder: embeddings, layers, positions, and the choice of a backend."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Stack(nn.Module):
     """
 
     def __init__(self, config: EncoderConfig, layer: type[Layer], embed_tokens: nn.Embedding | None = None) -> None:
-        nn.Module.__init__(self)  # by name, since fairseq's classes, which its models inherit as well, want arguments
+        nn.Module.__init__(self)  # not super(): subclasses also inherit from classes of fairseq that need arguments
         self.config = config
         width, eps = config.embed_dim or config.dim, config.layer_norm_eps
         self.embed_tokens = embed_tokens or nn.Embedding(config.vocab_size, width, config.padding_idx)
@@ -38,7 +38,9 @@ class Stack(nn.Module):
         self.positions = build_positions(config)
         self.checkpoint_activations = config.checkpoint_activations
         self.attention_backend = config.attention_backend
-        choose(self.attention_backend, self.positions.probe())  # one that can never run is refused here, not at the first call
+        choose(
+            self.attention_backend, self.positions.probe()
+        )  # reports here, rather than at the first call, a backend that cannot run the terms
         self._trained_with: set[str] = set()  # names of backends, each of which is logged once
 
     @property
@@ -52,9 +54,9 @@ class Stack(nn.Module):
         return self.training and self.config.layerdrop > 0 and torch.rand(()).item() < self.config.layerdrop
 
     def bind(self, terms: Terms, mask: Mask, x: Tensor, keys: int, weights: bool = False) -> Attend:
-        """Attention of the queries ``x`` (B, Q, D) over so many keys, by the backend that is asked for or suits the call.
+        """Attention of the queries ``x`` (B, Q, D) over so many keys, by the backend that is configured or suits the call.
 
-        Logs which it is when training first runs it: device and precision, on which the choice depends, are known no earlier.
+        Log its name when training first uses it, since the choice depends on device and precision.
         """
         config, device = self.config, x.device
         autocast = torch.is_autocast_enabled(device.type)
@@ -81,10 +83,10 @@ class Stack(nn.Module):
 
 
 def tokens_first(padding: Tensor) -> Tensor | None:
-    """(B, n): the order in which each row's tokens precede its padding; None where they do.
+    """(B, n): the order in which each row's tokens precede its padding; None if they already do.
 
-    It reads the padding, for which the host waits for a GPU. An encoder that is given a mask does not ask; what still does
-    are an encoder without one (fine-tuning in padded batches, inference) and a decoder.
+    It reads the padding, for which the host waits for a GPU. An encoder with a mask does not call it; an encoder without one
+    (fine-tuning in padded batches, inference) and a decoder do.
     """
     if not (padding[:, :-1] & ~padding[:, 1:]).any():
         return None

@@ -22,7 +22,7 @@ from ..call import Call, Mask
 from ..tables import Tables, objection_to_cls, relative_tables
 from ..transform import fold, of_one_width, transform
 
-MAX_WIDTH = 128
+MAX_WIDTH = 128  # features of a head
 DTYPES = {torch.float32, torch.bfloat16, torch.float16}
 VECTORS = {"a", "b", "v"}
 """Tables that queries, keys and weights are multiplied by."""
@@ -34,15 +34,15 @@ def interpreted() -> bool:
 
 
 def block_size(call: Call, width: int, kinds: Collection[str]) -> int:
-    """Queries and keys of a tile: so many that what a program holds fits into the registers and the shared memory of an A100.
+    """The number of queries and of keys of a tile, such that a program fits into the registers and shared memory of an A100.
 
-    By what the compiler says it takes (``tests/attention/compile_band.py``); none was timed. Products of float32 hold whole rows
-    of both factors in registers.
+    The sizes follow from the compiler's report (``tests/attention/compile_band.py``) and were not timed. Products of float32 hold
+    whole rows of both factors in registers.
 
     Args:
-        call: its precision counts.
-        width: features of a query and a key.
-        kinds: the tables that there are, as :func:`relative_tables` calls them.
+        call: the call, of which only the precision matters.
+        width: the number of features of a query and a key.
+        kinds: the names of the tables, as in :func:`relative_tables`.
     """
     if call.dtype.itemsize > 2:
         return 16 if width > 64 or VECTORS & set(kinds) else 32

@@ -1,4 +1,4 @@
-"""The backward pass, by one kernel that walks over tiles in three ways and computes each tile's scores anew.
+"""The backward pass, by one kernel that walks over tiles in three ways and recomputes each tile's scores.
 
 From ``p_ij = exp(e_ij - lse_i)``, dropout's D and the gradient ``dz``, with ``δ_i = dz_i · z_i``::
 

@@ -1,10 +1,10 @@
-"""The forward pass: each program takes a block of queries along its keys, with a softmax that is corrected as it goes on.
+"""The forward pass: each program takes a block of queries and goes over its keys, correcting the softmax with each tile.
 
 With ``M`` the greatest score so far and ``L = Σ_j exp(e_ij - M)``, a new tile multiplies both sums by ``exp(M_old - M)``::
 
     z_i = Σ_j D_ij exp(e_ij - M) (v_j + V_row(i, j)) / L           lse_i = M + log L
 
-D is dropout: 0, or 1/(1 - rate). A query that sees nothing has z = 0 and lse = +inf, so that the backward pass finds p = 0.
+D is dropout: 0, or 1/(1 - rate). A fully masked query has z = 0 and lse = +inf, so that the backward pass computes p = 0.
 """
 
 import triton

@@ -1,4 +1,4 @@
-"""The kernels as a function of tensors that autograd knows: shapes, buffers and the sums of what programs leave behind."""
+"""The kernels as an autograd function: shapes, buffers, and the sums of what the programs write."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHARES = 4  # parts of the batch that the gradients of tables are summed in, one
 
 @dataclass(frozen=True, eq=False)
 class Setup:
-    """What the kernels are told beside tensors that have gradients."""
+    """The arguments of the kernels other than tensors that have gradients."""
 
     scale: float
     content: bool
@@ -39,7 +39,7 @@ class BandAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, setup: Setup, *tables: Tensor | None) -> Tensor:
         batches, queries, heads, _ = q.shape
-        # Drawn where a recomputation draws it again; on the device, so that nobody waits for it.
+        # Drawn on the device, so that the host does not wait, and in the forward pass, so that a recomputation draws it again.
         seed = torch.randint(2**62, (1,), device=q.device) if setup.dropout else None
         # A product multiplies the differences that δ is taken in, which z has to be more precise for than q is.
         z = torch.empty_like(q, dtype=_sum_type(q) if setup.combine == "multiply" else q.dtype)
@@ -86,7 +86,7 @@ class BandAttention(torch.autograd.Function):
 
 
 def _by_offset(sums: Tensor, queries: int, keys: int, rows: int, block: int) -> Tensor:
-    """(shares, H, diagonals, 2 block + 2, …) -> (H, rows, …): the sums of two diagonals meet in each chunk of a table."""
+    """(shares, H, diagonals, 2 block + 2, …) -> (H, rows, …): each chunk of a table gets the sums of two diagonals."""
     sums = sums.sum(0)
     low, high, for_cls = sums.split((block, block, 2), dim=2)
     chunks = sums.new_zeros(len(sums), sums.shape[1] + 1, *low.shape[2:])

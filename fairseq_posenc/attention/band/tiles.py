@@ -1,7 +1,7 @@
 """What the kernels do with one square tile of scores: products with the rows of a table, turned into place, and back.
 
 A tile has ``BLOCK`` queries from ``m`` on and ``BLOCK`` keys from ``n`` on. With ``a`` and ``c`` counted within it, the pair
-(a, c) has the offset of the row ``base + c - a`` of a table by offset, ``base = n - m + Q - 1``. So a tile meets
+(a, c) has the offset of the row ``base + c - a`` of a table by offset, ``base = n - m + Q - 1``. So a tile needs
 two chunks of ``BLOCK`` rows: ``high`` from ``base`` on, for c >= a, and ``low`` before it. A product of the queries with both is
 two (BLOCK, BLOCK) matrices, of which row ``a`` needs the first ``BLOCK - a`` columns of one and the last ``a`` of the other: they
 fit into one matrix, whose row ``a`` is then turned by ``a`` places (:func:`skew_rows`). Keys do the same with columns.
@@ -58,7 +58,7 @@ def store_rows(pointer, x, first, count, stride, HEAD: tl.constexpr, WIDTH: tl.c
 
 @triton.jit
 def load_chunks(table, base, offsets, HEAD: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
-    """The two chunks of a table that a tile meets, (BLOCK, WIDTH) each: low, high."""
+    """The two chunks of a table that a tile needs, (BLOCK, WIDTH) each: low, high."""
     low = load_rows(table, base - BLOCK, offsets, HEAD, HEAD, WIDTH, BLOCK)
     return low, load_rows(table, base, offsets, HEAD, HEAD, WIDTH, BLOCK)
 
