@@ -194,7 +194,7 @@ def test_a_product_with_another_scheme_s_vectors_is_refused(kind: str) -> None:
 
 def test_a_product_without_content_is_refused() -> None:
     product = Terms(combine="multiply", query_tables=vectors(), key_tables=vectors())
-    with pytest.raises(ValueError, match="takes q·k away"):
+    with pytest.raises(ValueError, match="removes q·k"):
         Terms.sum([product, Terms(content=False, biases=(random(1, 1, 2, 2),))], factor=1.0)
 
 

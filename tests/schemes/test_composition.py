@@ -128,7 +128,7 @@ def test_a_product_stands_apart_from_other_vectors(other: str) -> None:
 
 
 def test_a_product_needs_content() -> None:
-    refused("m4m+synthesizer_random", "takes q·k away")
+    refused("m4m+synthesizer_random", "removes q·k")
 
 
 def test_a_product_takes_in_values_and_biases() -> None:
