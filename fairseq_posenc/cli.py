@@ -99,7 +99,7 @@ def _prepare(name: str, options: argparse.Namespace) -> tuple[Callable, argparse
     if not HELP & {*options.arguments}:
         with only_results():
             if options.user_dir is not None:
-                from fairseq_posenc.compat.user_dir import import_user_dir
+                from fairseq_posenc.compat.programs import import_user_dir
 
                 import_user_dir(options.user_dir)
             if hasattr(module, "add_scheme_arguments"):

@@ -22,7 +22,8 @@ from fairseq.logging import meters
 from omegaconf import OmegaConf
 from untrained import flip_a_bit
 
-from fairseq_posenc.compat import load_checkpoint, loading
+from fairseq_posenc.compat import loading
+from fairseq_posenc.compat.loading import load as load_checkpoint
 from fairseq_posenc.errors import InputError
 
 ZIP, LEGACY = True, False

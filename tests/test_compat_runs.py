@@ -18,7 +18,8 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.distributed import utils as distributed_utils
 from fairseq.logging import progress_bar
 
-from fairseq_posenc.compat import graceful_stop, load_checkpoint
+from fairseq_posenc.compat import graceful_stop
+from fairseq_posenc.compat.loading import load as load_checkpoint
 from fairseq_posenc.errors import Refused
 from fairseq_posenc.files import sole_writer
 from fairseq_posenc.pipeline import session

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fairseq_posenc import files
-from fairseq_posenc.compat import checkpoints
+from fairseq_posenc.compat import checkpoint_files
 from fairseq_posenc.ownership import RECORD, claim, made_by, output, own, remove, require_apart, require_free
 
 
@@ -295,7 +295,7 @@ def test_links_in_place_of_temporary_files_are_not_followed(tmp_path, link):
     from fairseq import checkpoint_utils
     from fairseq.file_io import PathManager
 
-    assert checkpoints.write_atomically in checkpoints.PATCHES
+    assert checkpoint_files.write_atomically in checkpoint_files.PATCHES
     theirs, out = tmp_path / "theirs.txt", tmp_path / "out"
     out.mkdir()
     theirs.write_text("")

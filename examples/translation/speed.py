@@ -21,7 +21,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks.translation import TranslationConfig
 
 from fairseq_posenc.deepspeed.footprint import kept_bytes
-from fairseq_posenc.models.options import dictionary_of
+from fairseq_posenc.models.building import dictionary_of
 
 STOCK = {"": "transformer", "_big": "transformer_wmt_en_de_big", "_iwslt": "transformer_iwslt_de_en", "_tiny": "transformer_tiny"}
 FLAGS = {"shaw": {"max_relative_position": 16}}

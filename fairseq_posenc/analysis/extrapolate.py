@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_scheme_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of all schemes."""
-    from ..models.config import add_position_flags
+    from ..models.option_set import add_position_flags
 
     add_position_flags(parser.add_argument_group("positions", "another value than the checkpoint's"))
 
@@ -62,7 +62,7 @@ def main(args: argparse.Namespace) -> None:
     import torch
 
     from ..models.checkpoint import Checkpoint
-    from ..models.config import position_options
+    from ..models.option_set import position_options
     from ..plotting import require_matplotlib
     from ..runs.grid import Cell, run_grid
     from . import loss_report, losses
@@ -100,7 +100,7 @@ def _model(checkpoint: Checkpoint, changes: dict[str, Any], longest: int) -> Bas
     """
     import dataclasses
 
-    from ..models.config import naming_flags
+    from ..models.option_set import naming_flags
     from ..models.state import LANGUAGE_MODEL, POSITIONS
     from ..transformer import build_positions
 

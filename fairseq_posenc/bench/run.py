@@ -20,7 +20,7 @@ from ..commands import show
 from ..errors import InputError
 from ..families import ROBERTA, expressions
 from ..files import atomic_write
-from ..models.config import naming_flags
+from ..models.option_set import naming_flags
 from ..runs.grid import Cell, Progress, run_grid
 from ..runs.record import versions, write_json
 from . import INSTALLED, MAKER, SIZES, STOCK, peers, report, training

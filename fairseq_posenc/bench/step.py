@@ -42,7 +42,7 @@ class Step(Work):
 
 def roberta(arch: str, shape: Shape, backend: str | None = None) -> tuple[nn.Module, Loss]:
     """Returns an architecture that fairseq knows, in its own class, and its loss; ``backend`` is for those of this package."""
-    from ..models.options import build, dictionary_of
+    from ..models.building import build, dictionary_of
 
     options = Namespace(
         encoder_layers=shape.layers,

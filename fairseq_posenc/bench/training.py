@@ -135,7 +135,7 @@ def read(output: str, process_bytes: int | None, device_bytes: int | None) -> Sp
 
 def write_data(folder: Path, symbols: int, tokens: int) -> None:
     """Writes a data-bin of ``tokens`` tokens drawn at random from ``symbols`` symbols: training data in lines of ``LINE``."""
-    from ..models.options import dictionary_of
+    from ..models.building import dictionary_of
 
     folder.mkdir(exist_ok=True)
     own(folder / "dict.txt", *files_of(folder / "train"))

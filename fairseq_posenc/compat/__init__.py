@@ -9,25 +9,14 @@ from functools import cache
 
 from .imports import importable
 
-__all__ = ["apply", "importable", "load_checkpoint"]
+__all__ = ["apply", "importable"]
 
 
 @cache
 def apply() -> None:
     """Apply every patch that needs fairseq to be imported. Later calls do nothing."""
-    from . import blocks, checkpoints, data, distributed, hydra_1_0, layers, logs, programs, training, user_dir
+    from . import blocks, checkpoint_files, databins, devices, distributed, hydra_1_0, logs, programs
 
-    for module in (hydra_1_0, checkpoints, data, blocks, distributed, layers, training, logs, programs, user_dir):
+    for module in (hydra_1_0, checkpoint_files, databins, blocks, distributed, devices, logs, programs):
         for patch in module.PATCHES:
             patch()
-
-
-def load_checkpoint(path: str) -> dict:
-    """Read a fairseq checkpoint onto the CPU without running code from it; see :func:`.loading.load`.
-
-    The result is what was saved; ``fairseq.checkpoint_utils.load_checkpoint_to_cpu`` uses the same reader and also upgrades files
-    of older releases.
-    """
-    from . import loading
-
-    return loading.load(path)

@@ -17,16 +17,11 @@ STOPPED = 75  # exit status: EX_TEMPFAIL, try again
 
 
 class Request:
-    """Whether the training of this process should stop.
+    """Whether the training of this process should stop."""
 
-    Attributes:
-        here: whether this process got the signal.
-        everywhere: how many processes got it, as all of them know.
-        granted: whether the checkpoint has been saved.
-    """
-
-    def __init__(self) -> None:
-        self.clear()
+    here = False  # this process got the signal
+    everywhere = 0.0  # how many processes got it, as all of them know
+    granted = False  # the checkpoint has been saved
 
     def clear(self) -> None:
         """Forget the request, for another training."""

@@ -135,8 +135,8 @@ def _arguments(arch: str, overrides: Sequence[str], tokens: int) -> DictConfig:
     """The architecture's complete options."""
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 
-    from ..models.config import ENCODER_OPTIONS
-    from ..models.options import complete_new
+    from ..models.building import complete_new
+    from ..models.option_set import ENCODER_OPTIONS
 
     encoders = {model for model, family in FAMILIES.items() if not family.causal}
     ours = sorted(arch for arch, model in ARCH_MODEL_NAME_REGISTRY.items() if model in encoders)
@@ -165,7 +165,7 @@ def _parse(value: str) -> Any:
 def _build(args: Any, vocabulary: int, precision: str) -> Any:
     import torch
 
-    from ..models.options import build, dictionary_of
+    from ..models.building import build, dictionary_of
 
     if args.attention_backend == "auto":  # which takes sdpa or eager on a GPU, and another here
         try:

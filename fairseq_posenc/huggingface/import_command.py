@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_scheme_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of all schemes."""
-    from ..models.config import add_position_flags
+    from ..models.option_set import add_position_flags
 
     add_position_flags(parser)
 
@@ -45,7 +45,7 @@ def main(args: argparse.Namespace) -> None:
     Raises:
         InputError, OSError: what is wrong with the source, the positions or the output, or that the two models differ.
     """
-    from ..models.config import position_options
+    from ..models.option_set import position_options
     from .importing import import_model
 
     options = position_options(args)

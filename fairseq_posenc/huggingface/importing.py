@@ -22,7 +22,7 @@ from ..errors import InputError, flag_of
 from ..families import ALBERT, ROBERTA, architectures
 from ..files import atomic_write, full_disk_named
 from ..models.checkpoint import untrained, write
-from ..models.config import DEFAULTS, ENCODER_OPTIONS, naming_flags, to_options
+from ..models.option_set import DEFAULTS, ENCODER_OPTIONS, naming_flags, to_options
 from ..models.state import LANGUAGE_MODEL, WORDS, StateDict, head_names, load_into
 from ..transformer import EncoderConfig
 from ..vocabulary import DICTIONARY, TOKENIZER_FILES, fingerprint, load_dictionary

@@ -3,9 +3,10 @@
 from importlib import import_module
 
 from ..families import FAMILIES
-from . import help
+from . import architectures, help
 
 for _family in FAMILIES.values():
     import_module(f"{__name__}.{_family.name}")
+architectures.update_configs()
 
-__all__ = ["help"]
+__all__ = ["architectures", "help"]

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import copy
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fairseq.dataclass import FairseqDataclass
-from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import (
     ARCH_CONFIG_REGISTRY,
     ARCH_MODEL_NAME_REGISTRY,
     ARCH_MODEL_REGISTRY,
     MODEL_DATACLASS_REGISTRY,
+    MODEL_REGISTRY,
     BaseFairseqModel,
     register_model,
     register_model_architecture,
@@ -24,58 +22,39 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig
 
 from ..errors import InputError, suggestion
-from ..families import FAMILIES, NEUTRAL, Family, architectures, is_acausal
+from ..families import FAMILIES, NEUTRAL, Architecture, Family, architectures, is_acausal
 from ..schemes import parse
-from .config import ENCODER_OPTIONS
 
 
-def register_family(
-    family: Family, make_config: Callable[[], type[FairseqDataclass]] = ENCODER_OPTIONS.config
-) -> Callable[[type[BaseFairseqModel]], type[BaseFairseqModel]]:
-    """Class decorator that registers a family's model and architectures with fairseq and Hydra, with the flags of all schemes.
-
-    Args:
-        family: the family.
-        make_config: makes the class of the model's options, for the schemes registered so far.
-    """
-    defaults = {name: architecture.options for name, architecture in architectures().items() if architecture.family is family}
+def register_family(family: Family) -> Callable[[type[BaseFairseqModel]], type[BaseFairseqModel]]:
+    """Class decorator that registers a family's model and architectures with fairseq and Hydra, with the flags of all schemes."""
 
     def register(model: type[BaseFairseqModel]) -> type[BaseFairseqModel]:
-        def add_args(parser: argparse.ArgumentParser) -> None:
-            gen_parser_from_dataclass(parser, MODEL_DATACLASS_REGISTRY[family.model](), delete_default=True)
-
-        def update_config() -> None:
-            config = make_config()
-            model.__dataclass = config
-            MODEL_DATACLASS_REGISTRY[family.model] = config
-            store = ConfigStore.instance()
-            store.store(name=family.model, group="model", node=config(), provider="fairseq_posenc")
-            models = store.repo["model"]
-            first = models[f"{family.model}.yaml"]
-            for name in defaults:
-                models[f"{name}.yaml"] = dataclasses.replace(first, name=f"{name}.yaml", node=Named(first.node, name))
-
-        model.add_args = staticmethod(add_args)  # without defaults, which the architecture has
-        register_model(family.model, dataclass=make_config())(model)
-        for name, values in defaults.items():
+        register_model(family.model, dataclass=model.option_set.config())(model)
+        for name, architecture in _architectures_of(family).items():
             if name == family.model:  # which fairseq has made an architecture, without values
                 ARCH_CONFIG_REGISTRY[name] = functools.partial(fill, values=family.options)
             else:
-                register_model_architecture(family.model, name)(functools.partial(fill, values=values))
-        update_config()
-        _CONFIG_UPDATES.append(update_config)
+                register_model_architecture(family.model, name)(functools.partial(fill, values=architecture.options))
         return model
 
     return register
 
 
-_CONFIG_UPDATES: list[Callable[[], None]] = []
-
-
 def update_configs() -> None:
-    """Give every family's model the flags of schemes that were registered later, such as those of a ``--user-dir``."""
-    for update in _CONFIG_UPDATES:
-        update()
+    """Give every family's model the flags of all schemes that are registered, those of a ``--user-dir`` included."""
+    models = ConfigStore.instance().repo["model"]
+    for family in FAMILIES.values():
+        config = MODEL_REGISTRY[family.model].option_set.config()
+        MODEL_REGISTRY[family.model].__dataclass = MODEL_DATACLASS_REGISTRY[family.model] = config
+        ConfigStore.instance().store(name=family.model, group="model", node=config(), provider="fairseq_posenc")
+        node = models[f"{family.model}.yaml"]
+        for name in _architectures_of(family):
+            models[f"{name}.yaml"] = dataclasses.replace(node, name=f"{name}.yaml", node=Named(node.node, name))
+
+
+def _architectures_of(family: Family) -> dict[str, Architecture]:
+    return {name: architecture for name, architecture in architectures().items() if architecture.family is family}
 
 
 @dataclasses.dataclass(frozen=True)

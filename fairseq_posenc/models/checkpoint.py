@@ -32,9 +32,9 @@ from ..files import atomic_write, sha256
 from ..transformer import Encoder, EncoderConfig
 from ..vocabulary import Vocabulary, differing, fingerprint
 from ..vocabulary.fingerprint import KEY as VOCABULARY
-from .config import DEFAULTS
+from .building import build, complete, dictionary_of, encoder_config, max_length
 from .heads import SpanHead
-from .options import build, complete, dictionary_of, encoder_config, max_length
+from .option_set import DEFAULTS
 from .state import (
     CLASSIFICATION,
     ENCODER,

@@ -9,8 +9,8 @@ from fairseq.models import FairseqIncrementalDecoder
 from torch import Tensor, nn
 
 from ..transformer import Cache, Decoder, DecoderConfig
-from .config import naming_flags
-from .options import UNLIMITED
+from .building import UNLIMITED
+from .option_set import naming_flags
 
 CACHE = "cache"  # its name in fairseq's dictionary of incremental states
 

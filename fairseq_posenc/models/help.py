@@ -16,7 +16,7 @@ from ..compat.view import wrap
 from ..errors import InputError
 from ..schemes import option_fields
 from .architectures import require_architecture
-from .config import ENCODER_OPTIONS, LANGUAGE_MODEL_OPTIONS, POSITIONS, TRANSLATION_OPTIONS
+from .option_set import ENCODER_OPTIONS, LANGUAGE_MODEL_OPTIONS, POSITIONS, TRANSLATION_OPTIONS
 
 GROUPS = {
     "Positional encoding (architectures of fairseq_posenc)": ENCODER_OPTIONS,

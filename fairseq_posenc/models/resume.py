@@ -20,9 +20,9 @@ from ..compat import loading
 from ..errors import InputError, Refused, flag_of
 from ..vocabulary import differing, fingerprint
 from ..vocabulary.fingerprint import KEY as VOCABULARY
+from .building import PosencModel, complete, differences
 from .checkpoint import no_checkpoint
-from .config import ENCODER_OPTIONS, OptionSet
-from .options import PosencModel, complete, differences
+from .option_set import ENCODER_OPTIONS, OptionSet
 from .state import misfit
 from .stock import our_options
 

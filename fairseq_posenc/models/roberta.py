@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from ..families import ROBERTA
 from ..transformer import Encoder, Mask
 from .architectures import register_family
-from .config import ENCODER_OPTIONS, naming_flags
-from .options import UNLIMITED, PosencModel, encoder_config
+from .building import UNLIMITED, PosencModel, encoder_config
+from .option_set import ENCODER_OPTIONS, naming_flags
 from .stock import from_stock
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from ..errors import InputError, Refused, flag_of
 from ..families import TRANSFORMER
 from ..transformer import DecoderConfig, EncoderConfig
 from .architectures import register_family
-from .config import TRANSLATION_OPTIONS
+from .building import UNLIMITED, PosencModel, encoder_config, max_length
 from .decoding import TokenDecoder
-from .options import UNLIMITED, PosencModel, encoder_config, max_length
+from .option_set import TRANSLATION_OPTIONS
 from .roberta import SentenceEncoder
 from .stock import is_leftover
 
@@ -47,7 +47,7 @@ def decoder_config(args: Any, dictionary: Dictionary) -> DecoderConfig:
     return DecoderConfig(**values, share_output=args.share_decoder_input_output_embed or args.share_all_embeddings)
 
 
-@register_family(TRANSFORMER, TRANSLATION_OPTIONS.config)
+@register_family(TRANSFORMER)
 class PosencTransformerModel(PosencModel, FairseqEncoderDecoderModel):
     """The transformer (Vaswani et al. 2017) whose positions are ``--positions EXPRESSION``.
 

@@ -13,12 +13,12 @@ from ..errors import Refused
 from ..families import TRANSFORMER_LM
 from ..transformer import DecoderConfig
 from .architectures import register_family
-from .config import LANGUAGE_MODEL_OPTIONS
+from .building import PosencModel, max_length
 from .decoding import TokenDecoder
-from .options import PosencModel, max_length
+from .option_set import LANGUAGE_MODEL_OPTIONS
 
 
-@register_family(TRANSFORMER_LM, LANGUAGE_MODEL_OPTIONS.config)
+@register_family(TRANSFORMER_LM)
 class PosencLanguageModel(PosencModel, FairseqLanguageModel):
     """A transformer decoder whose positions are ``--positions EXPRESSION``."""
 

@@ -31,7 +31,7 @@ from hydra.plugins.sweeper import Sweeper
 from ..async_step import NAME as FUSED_ADAM
 from ..async_step import NonBlockingTrainer
 from ..compat import graceful_stop, launchers
-from ..compat.data import end_readers
+from ..compat.databins import end_readers
 from ..compat.distributed import start_processes
 from ..compat.exits import INTERRUPTED, REFUSED, leave_together, left_to_the_first, reason_for_user, refuse
 from ..compat.view import replaced, wrap

@@ -21,7 +21,7 @@ from ..compat.distributed import without_gpus
 from ..compat.hydra_1_0 import job_number
 from ..errors import InputError, flag_of
 from ..models.architectures import is_ours, require_architecture
-from ..models.options import complete_new
+from ..models.building import complete_new
 
 BOUNDS: dict[str, tuple[str, Callable[[float], bool]]] = {  # for fairseq's options
     **dict.fromkeys(

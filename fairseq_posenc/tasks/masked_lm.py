@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..errors import Refused
-from ..models.options import ONE_SHAPE
+from ..models.building import ONE_SHAPE
 from ..models.roberta import PosencRobertaModel
 from .packing import require_restart
 

@@ -19,8 +19,8 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor
 
 from ..errors import FieldError, Refused
-from ..models.config import flag
-from ..models.options import max_length
+from ..models.building import max_length
+from ..models.option_set import flag
 from ..models.roberta import PosencRobertaModel
 
 FLAG = "--pack-examples"

@@ -15,8 +15,8 @@ from omegaconf import OmegaConf
 from torch._dynamo.testing import CompileCounter
 
 from fairseq_posenc.async_step.non_blocking_trainer import NonBlockingTrainer
-from fairseq_posenc.compat import load_checkpoint
 from fairseq_posenc.compat.graceful_stop import STOPPED, request
+from fairseq_posenc.compat.loading import load as load_checkpoint
 from fairseq_posenc.errors import InputError, Refused
 from fairseq_posenc.pipeline.checks import model_is_complete
 from fairseq_posenc.tasks.masked_lm import StaticMaskedLmLoss

@@ -18,7 +18,7 @@ from training_runs import (
 )
 
 from fairseq_posenc import ownership
-from fairseq_posenc.compat import load_checkpoint
+from fairseq_posenc.compat.loading import load as load_checkpoint
 from fairseq_posenc.deepspeed import checkpoint, consolidate
 from fairseq_posenc.deepspeed.checkpoint import Shards
 from fairseq_posenc.deepspeed.config import ZeroConfig

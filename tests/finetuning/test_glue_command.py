@@ -9,7 +9,7 @@ from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from fairseq_cli import train as fairseq_train
 
 from fairseq_posenc import cli
-from fairseq_posenc.compat import load_checkpoint
+from fairseq_posenc.compat.loading import load as load_checkpoint
 from fairseq_posenc.finetuning import tuning
 from fairseq_posenc.finetuning.glue_data import TASKS
 

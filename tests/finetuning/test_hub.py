@@ -12,7 +12,7 @@ from fairseq.data import indexed_dataset
 import fairseq_posenc
 from fairseq_posenc import PosencRobertaModel, load_encoder, load_vocabulary
 from fairseq_posenc.cli import main
-from fairseq_posenc.compat import load_checkpoint
+from fairseq_posenc.compat.loading import load as load_checkpoint
 
 TEXT = "The red ball is round."
 

@@ -20,7 +20,7 @@ def make(scheme: str) -> nn.Module:
     """The tiny size, every parameter moved away from its initial value."""
     from omegaconf import OmegaConf
 
-    from fairseq_posenc.models.options import build, dictionary_of
+    from fairseq_posenc.models.building import build, dictionary_of
 
     torch.manual_seed(0)
     options = OmegaConf.create({"dropout": 0.0, "attention_dropout": 0.0, "max_positions": SHAPE[1]})

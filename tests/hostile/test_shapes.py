@@ -7,7 +7,7 @@ import zipfile
 import pytest
 import torch
 
-from fairseq_posenc.compat import load_checkpoint
+from fairseq_posenc.compat.loading import load as load_checkpoint
 from fairseq_posenc.errors import InputError
 from fairseq_posenc.models.checkpoint import explained
 

@@ -11,7 +11,7 @@ import yaml
 from small_models import make_model, save
 from transformers import AutoTokenizer
 
-from fairseq_posenc.compat import load_checkpoint
+from fairseq_posenc.compat.loading import load as load_checkpoint
 from fairseq_posenc.huggingface.export import export
 
 SECRET = "hunter2"

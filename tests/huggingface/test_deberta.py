@@ -12,7 +12,7 @@ from fairseq.data import Dictionary
 from small_models import make_model, save, train
 from test_import import SMALL, assert_same_ids, import_hf, perturbed, prepare, refusal
 
-from fairseq_posenc.compat import load_checkpoint
+from fairseq_posenc.compat.loading import load as load_checkpoint
 from fairseq_posenc.huggingface import sources
 from fairseq_posenc.huggingface.export import export
 from fairseq_posenc.models.checkpoint import Checkpoint

@@ -18,7 +18,7 @@ from small_models import SIZES, make_model, save, train
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from fairseq_posenc.cli import main
-from fairseq_posenc.compat import load_checkpoint
+from fairseq_posenc.compat.loading import load as load_checkpoint
 from fairseq_posenc.huggingface import sources
 from fairseq_posenc.huggingface.export import export
 from fairseq_posenc.huggingface.positions import convert

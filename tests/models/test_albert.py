@@ -11,8 +11,8 @@ from test_roberta import Task, build
 from fairseq_posenc.catalogue.build import count
 from fairseq_posenc.families import ALBERT, architectures, expressions
 from fairseq_posenc.models.albert import PosencAlbertModel
+from fairseq_posenc.models.building import complete, complete_new, encoder_config
 from fairseq_posenc.models.checkpoint import Checkpoint, untrained, write
-from fairseq_posenc.models.options import complete, complete_new, encoder_config
 from fairseq_posenc.transformer import Encoder
 
 TINY = dict(max_positions=24, encoder_layers=3, encoder_embed_dim=32, encoder_ffn_embed_dim=48, encoder_attention_heads=4)

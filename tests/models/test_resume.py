@@ -14,8 +14,8 @@ from lines import write_databin
 
 from fairseq_posenc.errors import InputError, Refused
 from fairseq_posenc.families import expressions
-from fairseq_posenc.models.config import ENCODER_OPTIONS
-from fairseq_posenc.models.options import complete, differences, encoder_config, record
+from fairseq_posenc.models.building import complete, differences, encoder_config, record
+from fairseq_posenc.models.option_set import ENCODER_OPTIONS
 from fairseq_posenc.schemes import option_fields
 from fairseq_posenc.transformer import build_positions
 

@@ -10,7 +10,7 @@ from test_roberta import Task
 
 from fairseq_posenc.compat import exits
 from fairseq_posenc.families import ROBERTA
-from fairseq_posenc.models import config
+from fairseq_posenc.models import option_set
 from fairseq_posenc.models.roberta import PosencRobertaModel
 from fairseq_posenc.schemes import option_fields
 
@@ -123,7 +123,7 @@ def test_the_configuration_has_the_values_that_count(configure):
         "attention_backend": "auto", "layer_norm_eps": 1e-5,
     }  # fmt: skip
     assert {name: str(model[name]) for name in values} == {name: str(value) for name, value in values.items()}
-    without = [name for name in config.ENCODER_OPTIONS.fields() if model[name] is None]
+    without = [name for name in option_set.ENCODER_OPTIONS.fields() if model[name] is None]
     assert set(without) == option_fields().keys() - values.keys()
 
 

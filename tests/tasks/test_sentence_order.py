@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from torch.nn import functional as F
 
 from fairseq_posenc.data.databin import DatabinWriter
-from fairseq_posenc.models.options import build
+from fairseq_posenc.models.building import build
 from fairseq_posenc.models.state import SENTENCE_ORDER
 from fairseq_posenc.tasks.sentence_order import (
     IN_ORDER,

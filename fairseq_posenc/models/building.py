@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 from fairseq.data import Dictionary
+from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, BaseFairseqModel
 from fairseq.tasks import FairseqTask
 from fairseq.tasks.language_modeling import LanguageModelingTask
@@ -20,7 +21,7 @@ from ..errors import InputError, Refused
 from ..schemes import Positions, option_fields
 from ..transformer import EncoderConfig, Stack, build_positions
 from .architectures import fill, require_agreement
-from .config import ENCODER_OPTIONS, OptionSet, naming_flags
+from .option_set import ENCODER_OPTIONS, OptionSet, naming_flags
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +41,11 @@ class PosencModel(BaseFairseqModel):
     """
 
     option_set: OptionSet
+
+    @classmethod
+    def add_args(cls, parser: ArgumentParser) -> None:
+        """Declare the flags of all options without defaults, which the architecture has."""
+        gen_parser_from_dataclass(parser, cls.option_set.config()(), delete_default=True)
 
     @classmethod
     def build_from_options(cls, args: DictConfig, task: FairseqTask) -> tuple[BaseFairseqModel, Stack]:

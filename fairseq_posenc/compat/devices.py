@@ -1,4 +1,4 @@
-"""Number formats and devices in training."""
+"""Number formats, devices and kernels."""
 
 import functools
 from typing import Any
@@ -30,9 +30,8 @@ def current_amp() -> None:
     from fairseq.optim import amp_optimizer
     from fairseq.tasks import fairseq_task
 
-    autocast = functools.partial(torch.amp.autocast, "cuda")
-    scaler = functools.partial(torch.amp.GradScaler, "cuda")
-    amp = View(torch.cuda.amp, autocast=autocast, GradScaler=scaler)
+    classes = {name: functools.partial(getattr(torch.amp, name), "cuda") for name in ("autocast", "GradScaler")}
+    amp = View(torch.cuda.amp, **classes)
     amp_optimizer.torch = fairseq_task.torch = View(torch, cuda=View(torch.cuda, amp=amp))
 
 
@@ -63,4 +62,18 @@ def nan_detector_forward_only() -> None:
     trainer.NanDetector = functools.partial(trainer.NanDetector, backward=False)
 
 
-PATCHES = (bf16_without_tpu, current_amp, pinned_memory_needs_gpu, nan_detector_forward_only)
+def no_fused_encoder_layer() -> None:
+    """Keep fairseq's encoder layers from PyTorch's fused path in evaluation.
+
+    They call ``torch._transformer_encoder_layer_fwd`` with arguments of PyTorch 1.12, and fairseq-generate ends with "Mask Type
+    should be defined". Can be removed when fairseq passes ``mask_type``.
+    """
+    from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
+
+    @wrap(TransformerEncoderLayerBase, "__init__")
+    def without_fastpath(init, self, *args, **kwargs):
+        init(self, *args, **kwargs)
+        self.can_use_fastpath = False
+
+
+PATCHES = (bf16_without_tpu, current_amp, pinned_memory_needs_gpu, nan_detector_forward_only, no_fused_encoder_layer)
