@@ -77,11 +77,7 @@ def sha256(path: str | os.PathLike) -> str:
 
 
 def require_writable(folder: Path, name: str = "") -> None:
-    """Check that ``folder``, which messages call ``name``, can be written to or made.
-
-    Raises:
-        NotADirectoryError, PermissionError: it cannot.
-    """
+    """Raise an OSError unless ``folder``, which messages call ``name``, can be written to or made."""
     name = name or str(folder)
     existing = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
     if not existing.is_dir():
@@ -92,11 +88,7 @@ def require_writable(folder: Path, name: str = "") -> None:
 
 @contextmanager
 def full_disk_named(path: str | os.PathLike) -> Iterator[None]:
-    """Report a full disk in one sentence, whatever error the library that wrote to ``path`` raises.
-
-    Raises:
-        OSError: that sentence.
-    """
+    """Report a full disk in the sentence of one OSError, whatever error the library that wrote to ``path`` raises."""
     try:
         yield
     except Exception as error:

@@ -40,11 +40,7 @@ def made_by(folder: Path) -> str | None:
 
 
 def require_own(folder: Path, by: str, flag: str = "") -> None:
-    """Check that a folder does not exist, is empty, or was made by the command ``by``.
-
-    Raises:
-        InputError, OSError: it has other content, it is a file, or it cannot be written.
-    """
+    """Raise InputError or OSError unless a folder can be written, and is new, empty, or made by the command ``by``."""
     name = f"{flag} {folder}".lstrip()
     require_writable(folder, name)
     record = _read(folder)
@@ -55,11 +51,7 @@ def require_own(folder: Path, by: str, flag: str = "") -> None:
 
 
 def require_apart(folder: Path, inputs: Inputs, flag: str = "--out") -> None:
-    """Check that no input is ``folder``, lies in it or contains it, links followed.
-
-    Raises:
-        InputError: one does; names it.
-    """
+    """Raise InputError if an input is ``folder``, lies in it or contains it, links followed."""
     for input_flag, path in inputs:
         if _lies_in(path, folder):
             raise InputError(f"{input_flag} {path} lies in {flag} {folder}, which is written over: name another folder")

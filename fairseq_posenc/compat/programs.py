@@ -92,11 +92,7 @@ def user_dir_imported_first() -> None:
 
 
 def import_user_dir(path: str | None) -> None:
-    """Import the package at ``path``, if any, as fairseq does for ``--user-dir``.
-
-    Raises:
-        InputError: there is none.
-    """
+    """Import the package at ``path``, if any, as fairseq does for ``--user-dir``; raises InputError if there is none."""
     from fairseq import utils
 
     utils.import_user_module(argparse.Namespace(user_dir=path))

@@ -40,11 +40,7 @@ class StandIn:
         self.state = state
 
     def real(self) -> Any:
-        """Return the object that the file describes.
-
-        Raises:
-            InvalidContent: the state does not describe one.
-        """
+        """Return the object that the file describes; raises InvalidContent if the state does not describe one."""
         raise NotImplementedError
 
 
@@ -161,11 +157,7 @@ def _text(leaf: Any) -> Any:
 
 
 def _require_names(args: Any) -> None:
-    """Check the options of old checkpoints that fairseq has Hydra take for the name of a file, in any folder.
-
-    Raises:
-        InvalidContent: one is not a plain name.
-    """
+    """Reject options of old checkpoints that are no plain names: fairseq has Hydra look for a file of that name in any folder."""
     from fairseq.registry import REGISTRIES
 
     for kind in REGISTRIES:

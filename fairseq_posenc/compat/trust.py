@@ -77,11 +77,7 @@ class Untrusted(InputError):
 
 
 def require_ours(model: Any, file: str | os.PathLike) -> None:
-    """Check the options of a model that a command of this package will build from a file.
-
-    Raises:
-        Untrusted: it is neither a model of this package nor fairseq's own RoBERTa, or does more than compute.
-    """
+    """Raise Untrusted unless these options describe a model of this package or fairseq's RoBERTa that only computes."""
     if reason := _refusal("model", model, OURS):
         raise Untrusted(f"{file} {reason}, so nothing was built: that could run code from the file")
 

@@ -42,8 +42,6 @@ class DeepSpeedTrainer(Trainer):
         Refused: a criterion with parameters.
     """
 
-    loads_shards = True
-
     def __init__(self, cfg: Any, task: Any, model: nn.Module, criterion: nn.Module, quantizer: Any = None, *,
                  deepspeed_config: dict[str, Any]) -> None:  # fmt: skip
         if utils.has_parameters(criterion):

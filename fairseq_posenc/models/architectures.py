@@ -86,11 +86,7 @@ def is_ours(name: str) -> bool:
 
 
 def require_architecture(name: str) -> None:
-    """Check that an architecture exists.
-
-    Raises:
-        InputError: it does not; the message gives the reason or the nearest names.
-    """
+    """Raise InputError with the reason or the nearest names if an architecture does not exist."""
     if name not in ARCH_MODEL_REGISTRY:
         if is_acausal(name):
             raise InputError(
@@ -103,11 +99,7 @@ def require_architecture(name: str) -> None:
 
 
 def require_agreement(name: str, positions: str | None) -> None:
-    """Check that a new model of an architecture may have the given positions, or lack them.
-
-    Raises:
-        InputError: it may not, or they are not an expression; the message has what to write.
-    """
+    """Raise InputError with what to write unless a new model of an architecture may have these positions, or lack them."""
     known = architectures().get(name)
     if known is None:  # a user's own architecture
         return

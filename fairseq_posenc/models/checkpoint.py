@@ -132,11 +132,7 @@ def fault_of(content: Any) -> str | None:
 
 @contextmanager
 def explained(path: str | os.PathLike) -> Iterator[None]:
-    """Turn any error that a file's configuration leads to into one sentence, since its values may be of any type and size.
-
-    Raises:
-        InputError: names the file.
-    """
+    """Turn any error that a file's configuration leads to into an InputError that names the file: its values may be anything."""
     try:
         yield
     except OSError:
@@ -239,11 +235,7 @@ class Checkpoint:
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """The vocabulary.
-
-        Raises:
-            InputError, FileNotFoundError: there is none, or it is not the one of the training.
-        """
+        """The vocabulary; raises InputError or FileNotFoundError unless it is the one of the training."""
         data = getattr(self.task, "data", None)
         folder = self._data_bin or Path(str(data).split(os.pathsep)[0])
         if self._data_bin is None and (not data or not folder.is_dir()):
@@ -271,11 +263,7 @@ class Checkpoint:
 
     @cached_property
     def head(self) -> Head:
-        """The head that was named, or the default.
-
-        Raises:
-            InputError: there is no head of that name, or there are several and none was named.
-        """
+        """The head that was named, or the default; raises InputError if it does not exist, or several do and none was named."""
         if f"{SPANS}weight" in self.state:
             return Head("QuestionAnswering")
         usual = [name for name in self.heads if name != SENTENCE_ORDER]
@@ -297,11 +285,7 @@ class Checkpoint:
 
     @property
     def length(self) -> int:
-        """The number of tokens per sample in its training.
-
-        Raises:
-            InputError: the file has no valid number.
-        """
+        """The number of tokens per sample in its training; raises InputError if the file has no valid number."""
         length = getattr(self.task, "tokens_per_sample", None) or self.config.max_positions
         if not isinstance(length, int) or length < 1:
             raise InputError(f"{self.path}: its configuration has tokens_per_sample = {length!r}. It is damaged: use another.")
@@ -323,11 +307,7 @@ class Checkpoint:
             return self.model(tokens, **classify)[0]
 
     def encoder(self) -> Encoder:
-        """Build the encoder with the checkpoint's parameters, in float32 and for evaluation.
-
-        Raises:
-            InputError: the parameters do not fit the encoder.
-        """
+        """Build the encoder with its parameters, in float32 and for evaluation; raises InputError if they do not fit."""
         encoder = Encoder(self.config)
         state = {name.removeprefix(ENCODER): value for name, value in self.state.items() if name.startswith(ENCODER)}
         load_into(encoder, state, f"{self.path} does not fit the encoder that its own configuration describes")
@@ -356,11 +336,7 @@ class Checkpoint:
         return model.float().eval()
 
     def stock_model(self) -> BaseFairseqModel:
-        """Build fairseq's own RoBERTa with the parameters, in float32 and for evaluation.
-
-        Raises:
-            InputError: the parameters do not fit such a model.
-        """
+        """Build fairseq's own RoBERTa, in float32 and for evaluation; raises InputError if the parameters do not fit."""
         with explained(self.path):
             model = build(self.arch, Namespace(**self._changed()), self._dictionary)
             load_into(model, self.state, f"{self.path} is not fairseq's RoBERTa")
@@ -391,11 +367,7 @@ class Checkpoint:
         return our_options(options) if self.is_stock else Namespace(**options)
 
     def _described_encoder(self) -> Encoder:
-        """Build the encoder that the configuration describes without memory for its parameters.
-
-        Raises:
-            InputError: the file holds far fewer numbers, so that a model of this size would only fill the memory.
-        """
+        """Build the encoder of the configuration on the meta device; raises InputError if the file is far smaller."""
         options = self._our_options()
         groups, width = getattr(options, "encoder_layer_groups", None), getattr(options, "embedding_size", None)
         sizes = {

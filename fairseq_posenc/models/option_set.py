@@ -39,11 +39,7 @@ def flag(field: str, names: Mapping[str, str] = FAIRSEQ) -> str:
 
 @contextmanager
 def naming_flags(names: Mapping[str, str] = FAIRSEQ) -> Iterator[None]:
-    """Let the core's errors name flags, with the ``names`` of the model's :class:`OptionSet`.
-
-    Raises:
-        InputError: in place of a FieldError.
-    """
+    """Turn the core's FieldError into an InputError that names flags, by the ``names`` of the model's :class:`OptionSet`."""
     try:
         yield
     except FieldError as error:
@@ -189,11 +185,7 @@ def add_position_flags(parser: argparse._ActionsContainer) -> None:
 
 
 def position_options(options: Any) -> dict[str, Any]:
-    """Return the schemes' options among a model's that are not None, in the core's plain types.
-
-    Raises:
-        InputError: an option is neither true nor false; the message names the flag.
-    """
+    """Return the schemes' options among a model's that are not None, in the core's plain types, or raise InputError."""
     values = {name: value for name in option_fields() if (value := getattr(options, name, None)) is not None}
     for name, declared in option_fields().items():
         if declared.type is bool and name in values:

@@ -49,11 +49,7 @@ def load_models(
 
 
 def load_to_cpu(load: Callable, path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
-    """Call fairseq's ``load_checkpoint_to_cpu``, with the same check if a model will be built from the file.
-
-    Raises:
-        InputError: the file is not a checkpoint of fairseq's trainer.
-    """
+    """Call fairseq's ``load_checkpoint_to_cpu``, or raise InputError; check files that a model is built from as above."""
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)  # fairseq logs a page if it cannot read a configuration
     try:

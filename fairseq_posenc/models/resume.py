@@ -30,12 +30,7 @@ NEW_MODEL = (
     "Repeat the options of the checkpoint, or name another --save-dir for another model; to start that from these weights: "
     "--finetune-from-model"
 )
-SHARDED = "EngineOptimizer"
-"""The name of the optimizer in checkpoints of fairseq_posenc.train with ZeRO."""
-ONLY_ZERO = (
-    "is sharded, which only ZeRO continues: fairseq_posenc.train with --deepspeed-config zero1, zero2 or zero3. To start from "
-    "its weights: --finetune-from-model, or --restore-file with --reset-optimizer."
-)
+ZERO = "EngineOptimizer is that of ZeRO, which continues with fairseq_posenc.train --deepspeed-config zero1, zero2 or zero3"
 
 
 def state_dict(save: Callable, task: FairseqTask) -> dict[str, Any]:
@@ -44,11 +39,7 @@ def state_dict(save: Callable, task: FairseqTask) -> dict[str, Any]:
 
 
 def load_state_dict(load: Callable, task: FairseqTask, state: dict[str, Any]) -> None:
-    """Load a task's part of a checkpoint.
-
-    Raises:
-        InputError: the checkpoint was trained with another vocabulary.
-    """
+    """Load a task's part of a checkpoint; raises InputError if it was trained with another vocabulary."""
     if fault := other_vocabulary(state, task):
         raise InputError(fault)
     load(task, state)
@@ -81,9 +72,7 @@ def _data_bin(task: FairseqTask) -> Path:
     return Path(str(getattr(task.cfg, "data", "")).split(os.pathsep)[0])
 
 
-def refuse_resuming_another_model(
-    load: Callable, trainer: Trainer, filename: str, reset_optimizer: bool = False, *args: Any, **kwargs: Any
-) -> Any:
+def refuse_resuming_another_model(load: Callable, trainer: Trainer, filename: str, *args: Any, **kwargs: Any) -> Any:
     """Call fairseq's ``Trainer.load_checkpoint``, which compares only names and shapes of parameters, if the models are the same.
 
     Raises:
@@ -92,21 +81,22 @@ def refuse_resuming_another_model(
     """
     model = getattr(trainer, "_model", None)
     if not isinstance(model, PosencModel):
-        return load(trainer, filename, reset_optimizer, *args, **kwargs)
+        return load(trainer, filename, *args, **kwargs)
     compared: list[Any] = [None, []]
     if trainer.data_parallel_rank == 0 and PathManager.isfile(filename):  # other processes may not see the file
         weights_only = filename == trainer.cfg.checkpoint.finetune_from_model
-        loads_shards = getattr(trainer, "loads_shards", False) or reset_optimizer
-        compared = list(compare(filename, model, trainer.task, weights_only, loads_shards))
+        compared = list(compare(filename, model, trainer.task, weights_only))
     if distributed.is_initialized():
         distributed.broadcast_object_list(compared, src=0)
     refusal, different = compared
     if refusal is not None:
         raise Refused(refusal)
     try:
-        return load(trainer, filename, reset_optimizer, *args, **kwargs)
-    except (InputError, OSError, AssertionError):
+        return load(trainer, filename, *args, **kwargs)
+    except (InputError, OSError):
         raise
+    except AssertionError as error:  # fairseq's, about another criterion or optimizer
+        raise Refused(f"{filename}: {error}. {ZERO if 'EngineOptimizer' in str(error) else ''}") from error
     except (LookupError, TypeError, AttributeError, ValueError) as error:
         raise no_checkpoint(Path(filename), f"its trainer's state: {type(error).__name__}: {error}") from error
     except Exception as error:
@@ -117,7 +107,7 @@ def refuse_resuming_another_model(
 
 
 def compare(
-    filename: str, model: BaseFairseqModel, task: FairseqTask, weights_only: bool = False, loads_shards: bool = True
+    filename: str, model: BaseFairseqModel, task: FairseqTask, weights_only: bool = False
 ) -> tuple[str | None, list[str]]:
     """Return why training cannot continue from a checkpoint, or None if it can, and the options that differ, as flags.
 
@@ -126,7 +116,6 @@ def compare(
         model: the model to be trained, with complete options.
         task: its task.
         weights_only: whether a new training starts with its parameters, so that options may differ.
-        loads_shards: whether the trainer loads a sharded optimizer, or none.
     """
     try:
         content = loading.peek(filename)
@@ -144,7 +133,6 @@ def compare(
         if kind is None:
             raise InputError(f"{arch} is not one of this package's models")
         unequal = differences(complete(options, task_options, kind), model.args, kind)
-        sharded = any(part["optimizer_name"] == SHARDED for part in content.get("optimizer_history", [])[-1:])
     except Exception as error:  # a file's configuration may hold anything
         if weights_only:
             return None, []
@@ -153,7 +141,7 @@ def compare(
     flags = [f"{flag_of(name)} {saved} there, {asked} here" for name, (saved, asked) in unequal.items()]
     if flags and not weights_only:
         return f"{filename} holds another model than the one to be trained: {'; '.join(flags)}. {NEW_MODEL} {filename}", flags
-    return (f"the optimizer of {filename} {ONLY_ZERO}" if sharded and not (weights_only or loads_shards) else None), flags
+    return None, flags
 
 
 def saved_options(content: dict[str, Any]) -> tuple[str, Namespace, Namespace, OptionSet | None]:

@@ -52,11 +52,7 @@ def head_names(names: Iterable[str]) -> list[str]:
 
 
 def load_into(model: nn.Module, state: StateDict, fault: str) -> None:
-    """Load a state dict into a model.
-
-    Raises:
-        InputError: parameters are missing, unexpected or of other shapes; ``fault`` begins the sentence.
-    """
+    """Load a state dict into a model; raises InputError, whose message begins with ``fault``, if anything does not fit."""
     try:
         model.load_state_dict(dict(state), strict=True)
     except KeyError as error:

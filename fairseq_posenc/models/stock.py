@@ -49,11 +49,7 @@ def from_stock(state: StateDict, padding_idx: int = 1) -> StateDict:
 
 
 def to_stock(state: StateDict, padding_idx: int = 1) -> StateDict:
-    """Convert a state dict of ours with ``absolute`` positions for stock RoBERTa with strict=True.
-
-    Raises:
-        InputError: the model has other positions.
-    """
+    """Convert a state dict of ours for stock RoBERTa, complete; raises InputError if the positions are not ``absolute``."""
     stock = {}
     for name, value in state.items():
         if name.endswith(OUR_TABLE):
