@@ -82,7 +82,8 @@ def user_dir_imported_first() -> None:
     def import_and_init(hydra_init: Any, *args: Any) -> None:
         for override in get_args().overrides:
             if "common.user_dir" in override:
-                import_user_dir(OverridesParser.create().parse_override(override).value())
+                value = OverridesParser.create().parse_override(override).value()
+                import_user_dir(None if value is None else str(value))
         hydra_init(*args)
 
     @wrap(initialize, "add_defaults")
