@@ -1,4 +1,4 @@
-"""Packaging, and the one thing setup.cfg could not say: the start-up hook lies directly in site-packages."""
+"""Packaging. The start-up hook is installed directly in site-packages, which setup.cfg cannot express."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ README = ROOT / "README.md"
 
 
 class build_startup(Command):
-    """Copy the start-up hook beside the package, in wheels and editable installs: ``site`` reads ``.pth`` files there."""
+    """Copy the start-up hook next to the package, in wheels and editable installs, where ``site`` reads ``.pth`` files."""
 
     editable_mode = False  # set by setuptools
 
@@ -85,7 +85,7 @@ setup(
     install_requires=[
         "torch>=2.6,<2.14",  # before, weights_only could be made to run code: CVE-2025-32434
         # What fairseq 0.12.2 needs, in its place: it also requires torchaudio, which it imports for speech only and which often
-        # does not load beside the installed PyTorch; then transformers cannot be imported either. See README.md.
+        # does not load with the installed PyTorch; then transformers cannot be imported either. See README.md.
         "bitarray",
         "hydra-core>=1.0.7,<1.1",
         "regex",

@@ -16,7 +16,7 @@ from typing import IO
 
 LOCK = ".lock"
 HOLDER = "process "
-"""How a lock's file begins, which says whose it is."""
+"""The beginning of a lock's file, which names the process that holds it."""
 INDEX_MAGIC, INDEX_VERSION, INDEX_HEADER = b"MMIDIDX\x00\x00", 1, struct.Struct("<9sQBQ")
 """Of the ``.idx`` file of fairseq's memory-mapped data set: these two, the code of the ids' type (8: uint16, 9: uint32), and
 the number of items. The size of each item in ids (int32) and its offset in the ``.bin`` file in bytes (int64) follow."""

@@ -1,24 +1,24 @@
 """Makes ``import fairseq`` apply fairseq_posenc's compatibility patches first and register the plugin afterwards.
 
-``fairseq_posenc_hook.pth`` imports this module whenever Python starts, so it does next to nothing: it puts a finder in front
-of ``sys.meta_path`` that answers to two names only, and there to the releases that the patches are for: what else is called
-so is somebody else's. ``FAIRSEQ_POSENC_DISABLE=1`` switches it off.
+``fairseq_posenc_hook.pth`` imports this module whenever Python starts, so it only puts a finder in front of ``sys.meta_path``. The
+finder handles two names, and only the releases that the patches are for: other packages may have the same names.
+``FAIRSEQ_POSENC_DISABLE=1`` disables it.
 """
 
 import os
 import sys
 
 STARTED = (os.getpid(), os.getppid())
-"""This process and its parent as Python started: so a training notices that its launcher ended while it was importing."""
+"""This process and its parent when Python started, so that training notices if its launcher ended during imports."""
 
-VERSION_LINES = {  # a line that begins so, in the first of these files beside __init__.py that there is
+VERSION_LINES = {  # the beginning of a line, in the first of these files that exists next to __init__.py
     "fairseq": {"version.py": '__version__ = "0.12.2"', "version.txt": "0.12.2\n"},
     "hydra": {"__init__.py": '__version__ = "1.0.'},
 }
 
 
 class Finder:
-    """Leaves finding fairseq and Hydra to the other finders, and wraps the execution of their ``__init__``."""
+    """Finds fairseq and Hydra with the other finders, and wraps the execution of their ``__init__``."""
 
     def find_spec(self, name, path=None, target=None):
         if name not in VERSION_LINES:
@@ -36,7 +36,7 @@ class Finder:
         execute = loader.exec_module
 
         def exec_module(module):
-            del loader.exec_module  # leaves the loader as it was found
+            del loader.exec_module  # restores the loader
             with importing(name):
                 execute(module)
 
@@ -54,7 +54,7 @@ class Finder:
 
 
 def is_known_release(spec):
-    """Whether a package is of the version that the patches are for, as a file of its own says."""
+    """Whether a package has the version that the patches are for, according to one of its files."""
     if not (spec.origin and spec.submodule_search_locations):  # a plain module, or a mere folder of that name
         return False
     for file, beginning in VERSION_LINES[spec.name].items():

@@ -114,7 +114,7 @@ def require_agreement(name: str, positions: str | None) -> None:
     if known.expression is not None and schemes != {*known.expression.split("+")}:
         neutral = known._replace(scheme=NEUTRAL).name
         raise InputError(
-            f"--arch {name} stands for --positions {known.expression}, and --positions {positions} is given: write "
+            f"--arch {name} means --positions {known.expression}, and --positions {positions} is given: write "
             f"--arch {neutral} --positions {positions} (with Hydra model._name={neutral} model.positions={positions}), "
             "or leave out --positions"
         )

@@ -138,7 +138,7 @@ def compare(
             return None, []
         reason = str(error).partition("\n")[0]
         return f"{filename} does not record which model it holds ({type(error).__name__}: {reason}). {NEW_MODEL} {filename}", []
-    flags = [f"{flag_of(name)} {saved} there, {asked} here" for name, (saved, asked) in unequal.items()]
+    flags = [f"{flag_of(name)} {saved} in the checkpoint, {new} now" for name, (saved, new) in unequal.items()]
     if flags and not weights_only:
         return f"{filename} holds another model than the one to be trained: {'; '.join(flags)}. {NEW_MODEL} {filename}", flags
     return None, flags

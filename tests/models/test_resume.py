@@ -54,18 +54,26 @@ def saved(trainer, tmp_path):
 @pytest.mark.parametrize(
     ("before", "after", "differing"),
     [
-        ("roberta_alibi_tiny", "roberta_rope_tiny", "--positions alibi there, rope here"),
-        ("roberta_t5_tiny", "roberta_t5_tiny --t5-max-distance 64", "--t5-max-distance 128 there, 64 here"),
-        ("roberta_none_tiny --position-scale-factor 2", "roberta_none_tiny", "--position-scale-factor 2.0 there, 1.0 here"),
-        ("roberta_tisa_tiny", "roberta_tisa_tiny --activation-fn relu", "--activation-fn gelu there, relu here"),
+        ("roberta_alibi_tiny", "roberta_rope_tiny", "--positions alibi in the checkpoint, rope now"),
+        ("roberta_t5_tiny", "roberta_t5_tiny --t5-max-distance 64", "--t5-max-distance 128 in the checkpoint, 64 now"),
+        (
+            "roberta_none_tiny --position-scale-factor 2",
+            "roberta_none_tiny",
+            "--position-scale-factor 2.0 in the checkpoint, 1.0 now",
+        ),
+        ("roberta_tisa_tiny", "roberta_tisa_tiny --activation-fn relu", "--activation-fn gelu in the checkpoint, relu now"),
         (
             "roberta_tisa_tiny",
             "roberta_tisa_tiny --encoder-normalize-before",
-            "--encoder-normalize-before False there, True here",
+            "--encoder-normalize-before False in the checkpoint, True now",
         ),
-        ("roberta_tisa_tiny", "roberta_tisa", "--encoder-layers 2 there, 12 here"),
-        ("roberta_absolute_tiny", "roberta_absolute_tiny --max-positions 20", "--max-positions 16 there, 20 here"),
-        ("roberta_base --max-positions 16 --encoder-layers 2", "roberta_rope_tiny", "--positions absolute there, rope here"),
+        ("roberta_tisa_tiny", "roberta_tisa", "--encoder-layers 2 in the checkpoint, 12 now"),
+        ("roberta_absolute_tiny", "roberta_absolute_tiny --max-positions 20", "--max-positions 16 in the checkpoint, 20 now"),
+        (
+            "roberta_base --max-positions 16 --encoder-layers 2",
+            "roberta_rope_tiny",
+            "--positions absolute in the checkpoint, rope now",
+        ),
     ],
 )
 def test_another_model_is_refused(before, after, differing, saved, trainer):
@@ -146,7 +154,7 @@ def test_another_tokenizer_is_refused(saved, trainer, data):
 def test_other_sizes_are_named(saved, trainer):
     path = saved("roberta_tisa_tiny")
     started = trainer("roberta_tisa_tiny", "--encoder-ffn-embed-dim", 24, "--finetune-from-model", path)
-    with pytest.raises(Refused, match=rf"{path}.*--encoder-ffn-embed-dim 16 there, 24 here"):
+    with pytest.raises(Refused, match=rf"{path}.*--encoder-ffn-embed-dim 16 in the checkpoint, 24 now"):
         started.load_checkpoint(path, reset_optimizer=True)
 
 

@@ -53,7 +53,7 @@ def start(cfg):
         (
             "roberta_tisa_large",
             ["--positions", "absolute+t5"],
-            "--arch roberta_tisa_large stands for --positions tisa, and --positions absolute+t5 is given: write --arch "
+            "--arch roberta_tisa_large means --positions tisa, and --positions absolute+t5 is given: write --arch "
             "roberta_posenc_large --positions absolute+t5 (with Hydra model._name=roberta_posenc_large model.posit",
         ),
         (
