@@ -1,7 +1,7 @@
 """Makes ``import fairseq`` apply fairseq_posenc's compatibility patches first and register the plugin afterwards.
 
-``fairseq_posenc_hook.pth`` imports this module whenever Python starts, so it only puts a finder in front of ``sys.meta_path``. The
-finder handles two names, and only the releases that the patches are for: other packages may have the same names.
+``fairseq_posenc_hook.pth`` imports this module whenever Python starts, so it only puts a finder in front of ``sys.meta_path``.
+The finder handles two names, and only the releases that the patches are for: other packages may have the same names.
 ``FAIRSEQ_POSENC_DISABLE=1`` disables it.
 """
 
