@@ -124,7 +124,7 @@ def test_bfloat16_averaged_checkpoints_and_another_model(languages, tmp_path, ru
         check=False,
     )
     assert other.returncode == 2
-    assert "--positions rope there, t5 here" in other.stdout
+    assert "--positions rope in the checkpoint, t5 now" in other.stdout
     inputs = sorted(tmp_path.glob("checkpoint_*_*0.pt"))
     assert len(inputs) == 3
     said = run("python", EXAMPLES / "average.py", *inputs, "--last", "2", "--out", tmp_path / "average.pt").stdout
