@@ -1,9 +1,1 @@
 """The cost of each scheme: attention alone, a training step, and ``fairseq-train`` itself, relative to a baseline."""
-
-from ..families import ROBERTA
-
-MAKER = "bench"  # in the folders' record
-STOCK = "stock"
-INSTALLED = "installed"
-SIZES = {(suffix.lstrip("_") or "base"): sizes for suffix, sizes in ROBERTA.sizes.items()}
-"""What the flags call fairseq's own model, all peers that are there, and the sizes."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import dataclasses
 import itertools
@@ -23,58 +22,57 @@ from ..files import atomic_write
 from ..models.option_set import naming_flags
 from ..runs.grid import Cell, Progress, run_grid
 from ..runs.record import versions, write_json
-from . import INSTALLED, MAKER, SIZES, STOCK, peers, report, training
+from . import peers, report, training
 from .attention import call_of, positions_of
+from .flags import INSTALLED, SIZES, STOCK, Options
 from .step import FAIRSEQS
 from .steps import DISAGREES, Contender, Steps
-from .work import Machine, Shape, shapes
+from .work import Machine, Shape
 
 FEW = 16  # tokens with which a scheme is built to see whether it can be; all of them could take gigabytes
 
 
-def bench(args: argparse.Namespace) -> None:
+def bench(options: Options) -> None:
     """Do what is not done yet, and write and print all of it.
 
     Raises:
         InputError, OSError: as :func:`.command.main`.
     """
-    machine = Machine.of(args)
-    sizes = SIZES[args.size]
-    model = Shape(args.layers, sizes["encoder_embed_dim"], sizes["encoder_ffn_embed_dim"], sizes["encoder_attention_heads"],
-                  args.vocab_size, args.tokens[0], args.batch_size)  # fmt: skip
-    lengths = shapes(model, args.tokens)
-    baseline = _baseline(args.baseline)
-    rows = _rows(args, lengths, baseline, machine)
-    if args.train and args.updates < training.LEAST_UPDATES:
-        raise InputError(f"--updates {args.updates}: at least {training.LEAST_UPDATES} are needed")
-    if args.plot:
+    machine = Machine.of(options)
+    sizes, tokens = SIZES[options.size], sorted({*options.tokens})
+    model = Shape(options.layers, sizes["encoder_embed_dim"], sizes["encoder_ffn_embed_dim"], sizes["encoder_attention_heads"],
+                  options.vocab_size, tokens[0], options.batch_size)  # fmt: skip
+    lengths = [dataclasses.replace(model, tokens=n, sequences=max(1, options.batch_size * tokens[0] // n)) for n in tokens]
+    baseline = _baseline(options.baseline)
+    rows = _rows(options, lengths, baseline, machine)
+    if options.plot:
         from ..plotting import require_matplotlib
 
         require_matplotlib()  # now, not after minutes
-    memory = "peak MiB" if machine.on_gpu else "process, MiB" if args.train else "kept for backward, MiB"
-    with _folder(args.out, [] if args.data is None else [("--data", args.data)]) as (out, locks):
+    memory = "peak MiB" if machine.on_gpu else "process, MiB" if options.train else "kept for backward, MiB"
+    with _folder(options.out, [] if options.data is None else [("--data", options.data)]) as (out, locks):
         by_key = {(row.model, row.backend or "own", shape.tokens): (row, shape) for row, shape in rows}
         cells = [
-            Cell(dict(zip(("model", "backend", "tokens"), key, strict=True)), _configuration(args, shape, baseline, machine))
+            Cell(dict(zip(("model", "backend", "tokens"), key, strict=True)), _configuration(options, shape, baseline, machine))
             for key, (_, shape) in by_key.items()
         ]
-        steps = Steps(baseline, machine, args.repeats)
-        data = (args.data or _generate(out, lengths, args.updates)) if args.train else Path()
-        trainings = training.Trainings(baseline, machine, args, data, locks)
+        steps = Steps(baseline, machine, options.repeats)
+        data = (options.data or _generate(out, lengths, options.updates)) if options.train else Path()
+        trainings = training.Trainings(baseline, machine, options, data, locks)
 
         def run(cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:
             contender, shape = by_key[tuple(cell.key.values())]  # type: ignore[index]
-            return trainings(contender, shape, folder, progress) if args.train else steps(contender, shape, progress)
+            return trainings(contender, shape, folder, progress) if options.train else steps(contender, shape, progress)
 
         results = run_grid(cells, out, run)
-        title = _title(args, lengths, machine)
-        content = report.table(results, args.baseline, memory, args.markdown)
-        if args.out is not None:
+        title = _title(options, lengths, machine)
+        content = report.table(results, options.baseline, memory, options.markdown)
+        if options.out is not None:
             facts = {"title": title, "machine": machine.describe(), "versions": versions(), "results": results}
             write_json(ownership.own(out / "results.json"), facts)
             with atomic_write(ownership.own(out / "results.md")) as stream:
                 stream.write(f"{title}\n\n{content}\n")
-        if args.plot:
+        if options.plot:
             from ..plotting import save
 
             save(report.figure(results, title, memory), ownership.own(out / "results.png"))
@@ -87,31 +85,29 @@ def bench(args: argparse.Namespace) -> None:
         raise InputError("not all backends agree with the reference: see above. Those rows were not timed.")
 
 
-def _rows(
-    args: argparse.Namespace, lengths: Sequence[Shape], baseline: Contender, machine: Machine
-) -> list[tuple[Contender, Shape]]:
+def _rows(options: Options, lengths: Sequence[Shape], baseline: Contender, machine: Machine) -> list[tuple[Contender, Shape]]:
     """By length: the baseline, peers, and schemes by backends.
 
     Raises:
         InputError: an unknown name, or a scheme that was named cannot run in the only backend.
     """
     known = expressions()
-    for name in args.schemes or []:
+    for name in options.schemes:
         if name not in known:
             raise InputError(f"--schemes {name}: name some of {', '.join(known)}")
-    for name in args.attention_backend:
+    for name in options.attention_backend:
         if name not in ("auto", *BACKENDS):
             raise InputError(f"--attention-backend {name}: name some of auto, {', '.join(BACKENDS)}")
-    others = [name for name, peer in peers.PEERS.items() if peer.installed] if args.peers == [INSTALLED] else args.peers
+    others = [name for name, peer in peers.PEERS.items() if peer.installed] if options.peers == (INSTALLED,) else options.peers
     peers.require_installed(others)
     rows, left_out = [], []
     for shape in lengths:  # which have one baseline after the other
         rows += [(contender, shape) for contender in (baseline, *map(Contender, others))]
-        for name, backend in itertools.product(args.schemes or known, args.attention_backend):
+        for name, backend in itertools.product(options.schemes or known, options.attention_backend):
             try:
                 _require_runnable(known[name], backend, shape, machine)
             except InputError as error:
-                if args.schemes is not None and len(args.attention_backend) == 1:
+                if options.schemes and len(options.attention_backend) == 1:
                     raise
                 left_out.append(f"left out: {error}")  # because of the backend, or of what a user's own scheme needs
                 continue
@@ -141,17 +137,17 @@ def _baseline(name: str) -> Contender:
     return Contender(ROBERTA.architecture(name), expressions()[name], "auto")
 
 
-def _configuration(args: argparse.Namespace, shape: Shape, baseline: Contender, machine: Machine) -> dict[str, Any]:
+def _configuration(options: Options, shape: Shape, baseline: Contender, machine: Machine) -> dict[str, Any]:
     """Everything that decides a cell's result besides its key."""
-    data = args.data and str(args.data.absolute())
-    own = {"updates": args.updates, "flags": args.train_flags, "data": data} if args.train else None
+    data = options.data and str(options.data.absolute())
+    own = {"updates": options.updates, "flags": options.train_flags, "data": data} if options.train else None
     sizes = {name: value for name, value in dataclasses.asdict(shape).items() if name != "tokens"}
     return {
         **sizes,
         **machine.describe(),
         "peak": machine.peak,
         "baseline": baseline.model,
-        "repeats": args.repeats,
+        "repeats": options.repeats,
         "train": own,
     }
 
@@ -161,10 +157,10 @@ def _folder(out: Path | None, inputs: ownership.Inputs) -> Iterator[tuple[Path, 
     """Where the grid is, and its lock's file descriptor; without ``--out``, a folder that goes in the end."""
     if out is None:
         with tempfile.TemporaryDirectory() as folder:
-            ownership.claim(Path(folder), MAKER)
+            ownership.claim(Path(folder), "bench")
             yield Path(folder), []
         return
-    with ownership.output(out, MAKER, inputs) as lock:
+    with ownership.output(out, "bench", inputs) as lock:
         yield out, [lock]
 
 
@@ -177,15 +173,15 @@ def _generate(out: Path, lengths: Sequence[Shape], updates: int) -> Path:
     return data.absolute()
 
 
-def _title(args: argparse.Namespace, lengths: Sequence[Shape], machine: Machine) -> str:
+def _title(options: Options, lengths: Sequence[Shape], machine: Machine) -> str:
     """The conditions of the table."""
     facts = machine.describe()
     parts = [
-        f"fairseq-train, {args.updates} updates" if args.train else "",
-        f"{args.layers} layers, D = {lengths[0].dim}, {args.vocab_size} symbols",
+        f"fairseq-train, {options.updates} updates" if options.train else "",
+        f"{options.layers} layers, D = {lengths[0].dim}, {options.vocab_size} symbols",
         f"batch {', '.join(f'{shape.sequences} × {shape.tokens}' for shape in lengths)} tokens",
         f"{facts['device']} ({machine.device}), {facts['dtype']}",
         f"threads: {facts['threads']}" if "threads" in facts else "",
-        f"PyTorch {facts['torch']}, median (range) of {args.repeats}",
+        f"PyTorch {facts['torch']}, median (range) of {options.repeats}",
     ]
     return ", ".join(filter(None, parts))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -19,13 +19,13 @@ from ..data.databin import DatabinWriter, files_of
 from ..ownership import own
 from ..runs.grid import Progress
 from . import report
+from .flags import Options
 from .step import WORDS
 from .steps import Contender
 from .work import Machine, Shape, timing
 
 INTERVAL = 5  # updates per line of the log, each of which has the speed since the line before
 WARM_UP = 2  # lines left out: the first includes the start, the second what is compiled or cached on the way
-LEAST_UPDATES = INTERVAL * (WARM_UP + 1)  # with one line to time
 LINE = 512  # tokens of a line of the generated data
 PROGRAM = "from fairseq_cli.train import cli_main; cli_main()"
 OPTIMIZATION = """
@@ -47,14 +47,14 @@ class Speed(NamedTuple):
 class Trainings:
     """Times ``fairseq-train`` of a contender and of the baseline in turn, each run in a process of its own."""
 
-    def __init__(self, baseline: Contender, machine: Machine, args: argparse.Namespace, data: Path, locks: Sequence[int]) -> None:
-        self._baseline, self._machine, self._args, self._data, self._locks = baseline, machine, args, data, locks
+    def __init__(self, baseline: Contender, machine: Machine, options: Options, data: Path, locks: Sequence[int]) -> None:
+        self._baseline, self._machine, self._options, self._data, self._locks = baseline, machine, options, data, locks
 
     def __call__(self, contender: Contender, shape: Shape, folder: Path, progress: Progress) -> dict[str, Any]:
         """Returns ``ran``, ``refused`` and ``timings`` of a :data:`.report.Result`."""
         runs = [[self._train(each, shape, folder / f"{name}.log", progress)
                  for each, name in ((contender, "train"), (self._baseline, "baseline"))]
-                for _ in range(self._args.repeats)]  # fmt: skip
+                for _ in range(self._options.repeats)]  # fmt: skip
         tokens, taken = runs[0][0].tokens, [own.memory for own, _ in runs if own.memory is not None]
         seconds = [(own.seconds, other.seconds) for own, other in runs]
         flops = shape.step_flops * tokens / shape.batch
@@ -73,13 +73,13 @@ class Trainings:
             "max-positions": shape.tokens,
             "tokens-per-sample": shape.tokens,
             "batch-size": shape.sequences,
-            "max-update": self._args.updates,
+            "max-update": self._options.updates,
             "log-interval": INTERVAL,
         }
         more = ["--cpu"] if gpu is None else ["--device-id", str(device.index or 0), "--distributed-world-size", "1"]
-        more += ["--bf16"] if self._args.bf16 else []
+        more += ["--bf16"] if self._options.bf16 else []
         if contender.expression is not None:
-            more += ["--attention-backend", contender.backend, *self._args.train_flags]
+            more += ["--attention-backend", contender.backend, *shlex.split(self._options.train_flags)]
         words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
         progress(f"fairseq-train --arch {contender.model}")
         return run([str(self._data), *words, *OPTIMIZATION.split(), *more], log, gpu, self._locks)

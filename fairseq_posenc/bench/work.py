@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import gc
 import math
 import platform
@@ -20,6 +19,7 @@ from torch import Tensor, nn
 from ..errors import InputError
 from ..models.memory import kept_bytes
 from ..runs.statistics import spread
+from .flags import Options
 
 MASKED = 0.15  # share of the tokens that are predicted (Devlin et al. 2019)
 MIN_SECONDS = 0.02  # seconds; shorter work is repeated within a measurement, so that the clock and kernel launches weigh little
@@ -65,11 +65,6 @@ class Shape:
         return self.layers * (6.0 * layer * self.batch + self.attention_flops) + 6.0 * head * self.masked
 
 
-def shapes(shape: Shape, lengths: Sequence[int]) -> list[Shape]:
-    """Returns the model at several lengths: ``shape`` has the sequences of the shortest, and longer ones are fewer."""
-    return [replace(shape, tokens=n, sequences=max(1, shape.sequences * min(lengths) // n)) for n in lengths]
-
-
 @dataclass(frozen=True)
 class Machine:
     """A device and a precision; ``peak`` is the device's TFLOP/s, if it is known."""
@@ -79,17 +74,17 @@ class Machine:
     peak: float | None
 
     @classmethod
-    def of(cls, args: argparse.Namespace) -> Machine:
+    def of(cls, options: Options) -> Machine:
         """Returns what the flags ask for.
 
         Raises:
             InputError: there is no such device.
         """
-        name = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
+        name = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
         found = re.fullmatch(r"cpu|cuda(:(\d+))?", name)
         if found is None or (name != "cpu" and int(found[2] or 0) >= torch.cuda.device_count()):
             raise InputError(f"--device {name}: name cpu, or one of {torch.cuda.device_count()} GPUs as cuda:0")
-        machine = cls(torch.device(name), torch.bfloat16 if args.bf16 else torch.float32, args.peak_tflops)
+        machine = cls(torch.device(name), torch.bfloat16 if options.bf16 else torch.float32, options.peak_tflops)
         return machine if machine.peak else replace(machine, peak=known_peak(machine.name, machine.dtype))
 
     @property
