@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import fork_server
 import pytest
 import readme
 import torch
@@ -29,22 +30,17 @@ def nan_memory() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def run() -> Run:
-    """``run(command, *arguments, cwd=..., check=..., limit=..., **environment variables)`` for the commands of this environment.
+    """``run(command, *arguments, processes=1, cwd=..., check=..., limit=..., **environment variables)``
 
-    What they write, to either stream, is in ``stdout``. ``limit`` is in seconds.
+    runs a command of this environment in a process forked for it, or in several as torchrun does; see :mod:`fork_server`. What it
+    writes, to either stream, is in ``stdout``. ``limit`` is in seconds.
     """
     scripts = Path(sys.executable).parent
 
-    def run(command, *arguments, cwd=None, check=True, limit=300, **variables):
-        completed = subprocess.run(
-            [scripts / command, *map(str, arguments)],
-            cwd=cwd,
-            env=environment(**variables),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=limit,
-        )
+    def run(command, *arguments, processes=1, cwd=None, check=True, limit=600, **variables):
+        program = [fork_server.RANKS, processes] if processes > 1 else []
+        program += [scripts / command] if command != "python" else []
+        completed = fork_server.run([*program, *arguments], cwd=cwd, environment=environment(**variables), timeout=limit)
         if check:
             assert completed.returncode == 0, completed.stdout
         return completed

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 from tqdm import tqdm
-from training_runs import OPTIONS, SCRIPTS, Training, call, launcher, make_english
+from training_runs import OPTIONS, SCRIPTS, Training, call, make_english, torchrun
 
 WORDS = 64_000  # what there is
 WARM_UP = 10  # updates left out of the times
@@ -30,7 +30,7 @@ SMALL = shlex.split("""
 
 def ways(processes: int) -> dict[str, tuple]:
     """Name -> the command, up to the data."""
-    sharded = {f"ZeRO-{stage}": (*launcher(processes), "--deepspeed-config", f"zero{stage}") for stage in range(4)}
+    sharded = {f"ZeRO-{stage}": (*torchrun(processes), "--deepspeed-config", f"zero{stage}") for stage in range(4)}
     return {"DDP": (SCRIPTS / "fairseq-train", "--distributed-world-size", processes), **sharded}
 
 

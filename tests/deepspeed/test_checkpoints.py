@@ -1,7 +1,6 @@
 """Sharded checkpoints: complete or absent, continued by any number of processes, merged into plain ones."""
 
 import shutil
-import sys
 import time
 from types import SimpleNamespace
 
@@ -14,6 +13,7 @@ from training_runs import (
     launcher,
     needs_deepspeed,
     running,
+    torchrun,
     workers,
 )
 
@@ -276,7 +276,7 @@ def test_fairseq_itself_says_who_continues_a_sharded_optimizer(sharded_run, trai
 
 
 def test_a_refusal_of_the_trainer_is_one_line(sharded_run, train):
-    both = [sys.executable, "-m", "fairseq_posenc.train", "--distributed-world-size", 2]
+    both = ["-m", "fairseq_posenc.train", "--distributed-world-size", 2]
     flags = ("--deepspeed-config", "zero2", "--restore-file", sharded_run(2).save_dir / "consolidated.pt", "--no-save")
     output = train(*flags, launch=both, status=2).output
     assert output.count("consolidated.pt has no optimizer state") == 1
@@ -309,8 +309,8 @@ def test_shards_that_nobody_has_written_are_not_looked_for(change):
 
 def test_a_killed_process_ends_the_others_and_a_rerun_continues(english_data_bin, train, tmp_path):
     save_dir = tmp_path / "checkpoints"
-    torchrun, *options = launcher()
-    slow_to_look = (torchrun, "--monitor-interval", 5, *options)  # by default it ends process 0 before that can say anything
+    program, *options = torchrun()
+    slow_to_look = (program, "--monitor-interval", 5, *options)  # by default it ends process 0 before that can say anything
     with running(english_data_bin, save_dir, launch=slow_to_look) as process:
         workers(process)[1].kill()
         assert process.wait(timeout=90) != 0

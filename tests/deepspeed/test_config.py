@@ -200,15 +200,15 @@ def test_ema_needs_whole_parameters():
         config.complete(config.read("zero3"), fairseq_config("--store-ema"), 2)
 
 
-def test_sharding_without_deepspeed_says_what_to_install(run):
-    program = """
+def test_sharding_without_deepspeed_says_what_to_install(run, tmp_path):
+    (tmp_path / "program.py").write_text("""
 import importlib.util, sys
 find_spec = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *rest: None if name == "deepspeed" else find_spec(name, *rest)
 from fairseq_posenc.train import main
 sys.exit(main(["data", "--deepspeed-config", "zero2"]))
-"""
-    done = run("python", "-c", program, check=False)
+""")
+    done = run("python", tmp_path / "program.py", check=False)
     assert done.returncode == 2
     assert "pip install -e '.[deepspeed]'" in done.stdout
     assert "Traceback" not in done.stdout

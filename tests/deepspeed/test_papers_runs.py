@@ -1,6 +1,5 @@
 """The papers' runs under examples/pretraining: batches and lengths are the papers', and each starts."""
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -50,7 +49,7 @@ def test_tupe_keeps_the_checkpoints_that_the_paper_compares():
 
 def start(name, data_bin, folder, updates, *overrides):
     """Some updates of one of the runs with a small model; what it printed."""
-    command = [sys.executable, "-m", "fairseq_posenc.train", "--deepspeed-config", "zero1", "--config-dir", FOLDER]
+    command = ["-m", "fairseq_posenc.train", "--deepspeed-config", "zero1", "--config-dir", FOLDER]
     given = [f"task.data={data_bin}", *SMALL, f"optimization.max_update={updates}", *overrides]
     done = call(*command, "--config-name", name, *given, cwd=folder)
     assert done.returncode == 0, done.stdout

@@ -2,11 +2,10 @@
 
 import json
 import re
-import sys
 
 import pytest
 from commands import status_of
-from training_runs import call, launcher, needs_deepspeed
+from training_runs import RANKS, call, needs_deepspeed
 
 from fairseq_posenc.deepspeed import config, plan
 from fairseq_posenc.deepspeed.config import ZeroConfig
@@ -140,7 +139,7 @@ def test_memory_of_the_states_is_that_of_a_measured_run(tmp_path, stage, precisi
     """All tensors that are alive in one of two processes between steps."""
     program = tmp_path / "measure.py"
     program.write_text(MEASURED)
-    done = call(*launcher()[:-2], program, stage, precision, BUCKET)
+    done = call(RANKS, 2, program, stage, precision, BUCKET)
     assert done.returncode == 0, done.stdout
     measured = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
     planned = plan.memory(measured["parameters"], ZeroConfig(stage), 2, precision, activations=0)
@@ -180,7 +179,7 @@ def test_memory_without_sharding_is_that_of_a_measured_encoder(tmp_path):
     """What was allocated and not freed, by C++ too, where DDP has its buckets; the gradients are still there."""
     program = tmp_path / "measure.py"
     program.write_text(UNSHARDED)
-    done = call(*launcher()[:-2], program, *SMALL)
+    done = call(RANKS, 2, program, *SMALL)
     assert done.returncode == 0, done.stdout
     measured = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
     planned = plan.memory(measured["parameters"], ZeroConfig(0), 2, "fp32", activations=0)
@@ -221,13 +220,13 @@ def test_deep_nesting_is_refused_with_the_file(tmp_path):
 
 @needs_deepspeed
 @pytest.mark.parametrize("offload", [False, True])
-def test_memory_agrees_with_deepspeeds_own_estimator(offload):
+def test_memory_agrees_with_deepspeeds_own_estimator(tmp_path, offload):
     """Theirs counts the float32 gradients of the step among the states, and leaves out what Adam computes with."""
-    program = """
+    (tmp_path / "estimate.py").write_text(f"""
 from deepspeed.runtime.zero.stage_1_and_2 import estimate_zero2_model_states_mem_needs as estimate
-print("found", *estimate(10**9, num_gpus_per_node=8, num_nodes=4, cpu_offload=OFFLOAD, additional_buffer_factor=1))
-""".replace("OFFLOAD", str(offload))
-    done = call(sys.executable, "-c", program)
+print("found", *estimate(10**9, num_gpus_per_node=8, num_nodes=4, cpu_offload={offload}, additional_buffer_factor=1))
+""")
+    done = call(tmp_path / "estimate.py")
     host, gpu = map(float, next(line for line in done.stdout.splitlines() if line.startswith("found")).split()[1:])
     ours = plan.memory(10**9, ZeroConfig(2, offload_optimizer=offload), 32, "fp16", activations=0)
     assert ours.parameters + (0 if offload else ours.gradients + ours.optimizer + ours.step / 2) == pytest.approx(gpu, rel=1e-6)

@@ -5,14 +5,14 @@ import sys
 
 import psutil
 import pytest
-from training_runs import deepspeed_launcher, launcher, needs_deepspeed, running, workers
+from training_runs import deepspeed_launcher, launcher, needs_deepspeed, running, torchrun, workers
 
 from fairseq_posenc.compat.loading import load as load_checkpoint
 
 pytestmark = [needs_deepspeed, pytest.mark.slow]
 
 LAUNCHERS = [
-    pytest.param(launcher(), id="torchrun"),
+    pytest.param(torchrun(), id="torchrun"),
     pytest.param(deepspeed_launcher(), id="deepspeed"),
     pytest.param((sys.executable, "-m", "fairseq_posenc.train", "--distributed-world-size", 2), id="python"),
 ]

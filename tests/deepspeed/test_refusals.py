@@ -1,10 +1,11 @@
 """What cannot be meant is said once, by whichever process finds it, and no other process waits for that one."""
 
 import platform
+import subprocess
 import sys
 
 import pytest
-from training_runs import OPTIONS, SCRIPTS, call, needs_deepspeed
+from training_runs import OPTIONS, call, needs_deepspeed, torchrun
 
 from fairseq_posenc import train
 from fairseq_posenc.compat import exits
@@ -53,9 +54,9 @@ def test_every_host_says_what_it_finds_before_it_meets_the_others(monkeypatch, c
 def test_what_one_process_finds_ends_all(english_data_bin, tmp_path, change, message):
     program = tmp_path / "program.py"
     program.write_text(ONLY_THE_SECOND.format(change=change))
-    torchrun = [SCRIPTS / "torchrun", "--standalone", "--nproc-per-node", 2, program]
+    launch = [*torchrun()[:-2], program]
     save_dir = tmp_path / "checkpoints"
-    done = call(*torchrun, english_data_bin, *OPTIONS, "--deepspeed-config", "zero2", "--save-dir", save_dir, "--max-update", 1)
+    done = call(*launch, english_data_bin, *OPTIONS, "--deepspeed-config", "zero2", "--save-dir", save_dir, "--max-update", 1)
     assert done.returncode != 0
     assert done.stdout.count(message) == 1, done.stdout
     assert "exitcode  : 2 " in done.stdout
@@ -74,7 +75,7 @@ def test_a_time_to_wait_is_a_number_of_seconds(seconds, capsys):
 
 def test_fairseq_and_deepspeed_are_imported_when_the_environment_is_complete():
     program = "import sys, fairseq_posenc.train; print({'fairseq', 'deepspeed', 'hydra'} & sys.modules.keys())"
-    assert call(sys.executable, "-c", program).stdout == "set()\n"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "set()\n"
 
 
 @needs_deepspeed
@@ -82,7 +83,7 @@ def test_what_deepspeed_itself_does_not_take_is_one_line(english_data_bin, tmp_p
     file = tmp_path / "ds.json"
     file.write_text('{"zero_optimization": {"stage": 2, "reduce_bucket_size": 0.5}}')
     flags = ("--deepspeed-config", file, "--no-save", "--max-update", 1)
-    done = call(sys.executable, "-m", "fairseq_posenc.train", english_data_bin, *OPTIONS, *flags)
+    done = call("-m", "fairseq_posenc.train", english_data_bin, *OPTIONS, *flags)
     assert done.returncode == exits.REFUSED, done.stdout
     assert done.stdout.count("--deepspeed-config has what DeepSpeed does not take: reduce_bucket_size: ") == 1
     assert "Traceback" not in done.stdout

@@ -8,7 +8,7 @@ needed, and by two. Both of the two have the same batch, and so the average of t
 import json
 
 import pytest
-from training_runs import call, launcher, needs_deepspeed
+from training_runs import RANKS, call, needs_deepspeed
 
 from fairseq_posenc.schemes import REGISTRY
 
@@ -86,7 +86,7 @@ def curves(request, tmp_path_factory):
     """expression -> losses of three steps without and with ZeRO-3."""
     program = tmp_path_factory.mktemp("schemes") / "program.py"
     program.write_text(PROGRAM)
-    done = call(*launcher(request.param)[:-2], program, *EXPRESSIONS)
+    done = call(RANKS, request.param, program, *EXPRESSIONS)
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('["')]
     assert len(rows) == len(EXPRESSIONS), done.stdout
     return {expression: (whole, sharded) for expression, whole, sharded in rows}

@@ -1,10 +1,9 @@
 """The same training as fairseq's, whatever is sharded, and however many processes share the work."""
 
 import json
-import sys
 
 import pytest
-from training_runs import UPDATES, Training, assert_same_curve, call, deepspeed_launcher, launcher, needs_deepspeed
+from training_runs import UPDATES, Training, assert_same_curve, call, deepspeed_launcher, launcher, needs_deepspeed, torchrun
 
 pytestmark = needs_deepspeed
 
@@ -22,7 +21,7 @@ def test_the_curve_is_that_of_learning(fairseq_run):
 
 
 def test_one_process_with_twice_the_update_frequency_is_two_processes(fairseq_run, train):
-    alone = [sys.executable, "-m", "fairseq_posenc.train"]
+    alone = ("-m", "fairseq_posenc.train")
     run = train("--deepspeed-config", "zero2", "--update-freq", "2", "--no-save", launch=alone)
     assert_same_curve(run, fairseq_run)
 
@@ -50,8 +49,9 @@ def test_bf16_is_fairseqs_within_its_precision(train, stage):
 @pytest.mark.parametrize(
     "launch",
     [
+        pytest.param(torchrun(), id="torchrun"),
         pytest.param(deepspeed_launcher(), id="deepspeed"),
-        pytest.param((sys.executable, "-m", "fairseq_posenc.train", "--distributed-world-size", "2"), id="python"),
+        pytest.param(("-m", "fairseq_posenc.train", "--distributed-world-size", "2"), id="python"),
     ],
 )
 def test_every_launcher_starts_the_same_training(fairseq_run, train, launch):

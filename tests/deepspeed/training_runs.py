@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+import fork_server
 import pytest
 
 from fairseq_posenc.compat.distributed import free_port
@@ -21,7 +22,8 @@ needs_deepspeed = pytest.mark.skipif(
     find_spec("deepspeed") is None, reason="DeepSpeed is not installed: pip install -e '.[deepspeed]'"
 )
 SCRIPTS = Path(sys.executable).parent
-PLAIN = (SCRIPTS / "fairseq-train", "--distributed-world-size", "2")
+RANKS = fork_server.RANKS
+PLAIN = (RANKS, 2, SCRIPTS / "fairseq-train")
 UPDATES = 50
 OPTIONS = shlex.split("""
     --cpu --seed 1 --num-workers 0 --log-format json --log-interval 1
@@ -35,6 +37,11 @@ OPTIONS = shlex.split("""
 
 
 def launcher(processes: int = 2) -> tuple:
+    """Processes that do not import everything again."""
+    return (RANKS, processes, "-m", "fairseq_posenc.train")
+
+
+def torchrun(processes: int = 2) -> tuple:
     """torchrun, on this host."""
     return (SCRIPTS / "torchrun", "--standalone", "--nproc-per-node", processes, "-m", "fairseq_posenc.train")
 
@@ -49,23 +56,20 @@ def environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "PATH": f"{SCRIPTS}{os.pathsep}{os.environ['PATH']}"}
 
 
-def call(*command, timeout: float = 400, cwd: Path | None = None) -> subprocess.CompletedProcess:
-    """Run a command of this environment and wait; what it writes, to either stream, is in ``stdout``."""
-    return subprocess.run(
-        [*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout, cwd=cwd,
-        env=environment(), start_new_session=True,
-    )  # fmt: skip
+def call(*command, timeout: float = 600, cwd: Path | None = None) -> subprocess.CompletedProcess:
+    """Run a Python program and its arguments, and wait; what it writes, to either stream, is in ``stdout``."""
+    return fork_server.run([*command], cwd=cwd, environment=environment(), timeout=timeout)
 
 
 @contextmanager
 def running(data, save_dir, *flags, launch=None):
     """A run that saves every 5 updates and does not end; gives its process once there is a checkpoint."""
     flags = ("--deepspeed-config", "zero2", "--save-interval-updates", 5, "--keep-interval-updates", 1, *flags)
-    command = [*(launch or launcher()), data, *OPTIONS, "--save-dir", save_dir, "--max-update", 10**6, *flags]
+    command = [*(launch or torchrun()), data, *OPTIONS, "--save-dir", save_dir, "--max-update", 10**6, *flags]
     with (save_dir.parent / "log").open("w+") as log:
         process = subprocess.Popen([*map(str, command)], stdout=log, stderr=log, env=environment(), start_new_session=True)
         try:
-            deadline = time.monotonic() + 300
+            deadline = time.monotonic() + 600
             while not (save_dir / "checkpoint_last.pt").exists():
                 assert process.poll() is None and time.monotonic() < deadline, (save_dir.parent / "log").read_text()[-9000:]  # noqa: PT018
                 time.sleep(0.1)

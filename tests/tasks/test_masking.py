@@ -64,7 +64,7 @@ def test_training_validation_and_extrapolation_report_one_loss(tmp_path, run):
     trained = run("fairseq-train", data, *flags, *model, *step, "--save-dir", tmp_path, cwd=tmp_path)
     checkpoint = tmp_path / "checkpoint_last.pt"
     validate = [data, *flags, "--path", checkpoint, "--seed", 5, "--batch-size", 25]
-    validated = [run("fairseq-validate", *validate, "--distributed-world-size", n, cwd=tmp_path).stdout for n in (1, 2)]
+    validated = [run("fairseq-validate", *validate, processes=number, cwd=tmp_path).stdout for number in (1, 2)]
     losses = [
         float(found) for output in (trained.stdout, *validated) for found in re.findall(r'"valid_loss": "([0-9.]+)"', output)
     ]
