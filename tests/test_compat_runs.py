@@ -157,7 +157,7 @@ def test_children_of_a_training_do_not_hold_its_lock(tmp_path):
     with sole_writer(tmp_path, session.LOCK, lock=fcntl.lockf):
         child = os.fork()
         if child == 0:
-            time.sleep(60)
+            time.sleep(600)
             os._exit(0)
     try:
         with in_use(tmp_path):
@@ -221,10 +221,10 @@ def test_a_handler_of_somebody_else_stays(train, tmp_path):
 
 
 def test_the_parent_of_spawned_processes_passes_the_signal_on():
-    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
     child.start()
     graceful_stop.pass_on(signal.SIGUSR1)
-    child.join(10)
+    child.join(120)
     assert child.exitcode == -signal.SIGUSR1
 
 
@@ -241,7 +241,7 @@ def test_two_processes_leave_off_together_when_one_is_asked(data_bin, tmp_path):
         wait_until(lambda: "num_updates" in output.read_text(), parent)
         second = max(child.pid for child in psutil.Process(parent.pid).children() if "spawn_main" in " ".join(child.cmdline()))
         os.kill(second, signal.SIGUSR1)
-        assert parent.wait(120) == graceful_stop.STOPPED, output.read_text()
+        assert parent.wait(300) == graceful_stop.STOPPED, output.read_text()
     finally:
         parent.kill()
     said = output.read_text()
@@ -250,7 +250,7 @@ def test_two_processes_leave_off_together_when_one_is_asked(data_bin, tmp_path):
     assert "Traceback" not in said
 
 
-def wait_until(condition, process, seconds=120):
+def wait_until(condition, process, seconds=300):
     deadline = time.monotonic() + seconds
     while not condition():
         assert process.poll() is None
@@ -263,7 +263,7 @@ import os, time
 from fairseq_posenc.compat import launchers
 launchers.watch()
 print(os.getpid(), flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 STARTING = """
 import os, time
@@ -272,7 +272,7 @@ time.sleep(1)  # meanwhile, the launcher is killed
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.distributed import utils
 from omegaconf import OmegaConf
-utils.infer_init_method = lambda *_: time.sleep(60)
+utils.infer_init_method = lambda *_: time.sleep(600)
 utils.call_main(OmegaConf.structured(FairseqConfig), print)
 """
 START = """
@@ -319,7 +319,7 @@ def outlives(tmp_path, above, variables, ends, watched):
     pid = int(first.stdout.readline())
     try:
         first.kill()
-        deadline = time.monotonic() + (10 if ends else 2)
+        deadline = time.monotonic() + (120 if ends else 2)
         while alive(pid) and time.monotonic() < deadline:
             time.sleep(0.1)
         assert alive(pid) != ends

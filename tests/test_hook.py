@@ -16,7 +16,7 @@ DISABLED = {"FAIRSEQ_POSENC_DISABLE": "1"}
 def python(code, *flags, **variables):
     """Run ``code`` in the installed environment."""
     return subprocess.run(
-        [sys.executable, *flags, "-c", code], env=environment(**variables), capture_output=True, text=True, timeout=120
+        [sys.executable, *flags, "-c", code], env=environment(**variables), capture_output=True, text=True, timeout=300
     )
 
 

@@ -5,9 +5,11 @@ To add a scheme, write its equation as a function in ``references`` and add its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+import pytest
 
 from .references import absolute, functional, relative, rotary, scalar, synthesizer, untied
 from .references.reading import Layer, Parameters, Reading
@@ -145,3 +147,8 @@ ROWS = [
     Row("absolute+tisa", scalar.absolute_tisa, inductive=False, translation_invariant=False, own=BOTH),
     Row("absolute+t5", scalar.absolute_t5, inductive=False, translation_invariant=False, own=BOTH),
 ]
+
+
+def thoroughly(rows: Iterable[Row]) -> list[Any]:
+    """Parameters of a test that takes long: rows with options of their own are marked ``thorough``."""
+    return [pytest.param(row, id=row.id, marks=[pytest.mark.thorough] * bool(row.options)) for row in rows]

@@ -16,10 +16,10 @@ from fairseq_posenc.families import expressions
 from fairseq_posenc.schemes import REGISTRY
 
 from .layers import assert_same, by_package, by_reference, make_layer, make_positions, terms_of, to, with_gradients
-from .table import ROWS, Row
+from .table import ROWS, Row, thoroughly
 
 rows = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
-fast_backends = pytest.mark.parametrize("backend", parameters("band", "sdpa", "chunked"))
+BAND, SDPA, CHUNKED = parameters("band", "sdpa", "chunked")
 
 SHAPES = {  # n, heads, lengths
     "n1": (1, 2, (1, 1)),
@@ -84,12 +84,21 @@ def test_scale_factor(row: Row) -> None:
         assert_same(by_package(positions, layer), by_reference(row, positions, layer), row.tolerance)
 
 
+@pytest.mark.parametrize("row", thoroughly(ROWS))
+@pytest.mark.parametrize("backend", [BAND])
+def test_interpreted_kernels_agree_with_eager(row: Row, backend: Backend) -> None:
+    compare_with_eager(row, backend, heads=2, lengths=(17, 9))
+
+
 @rows
-@fast_backends
+@pytest.mark.parametrize("backend", [SDPA, CHUNKED])
 def test_backend_agrees_with_eager(row: Row, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunked, "SCORES", 1)  # each head by itself
     monkeypatch.setattr(shifted, "BLOCK", 5)
-    heads, lengths = (2, (17, 9)) if backend.name == "band" else (4, (17, 9, 0))  # what is interpreted takes long
+    compare_with_eager(row, backend, heads=4, lengths=(17, 9, 0))
+
+
+def compare_with_eager(row: Row, backend: Backend, heads: int, lengths: tuple[int, ...]) -> None:
     positions = make_positions(row, heads, max_positions=20)
     layer = make_layer(row, positions, 17, lengths)
     terms = terms_of(positions, layer)

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from fairseq_posenc.transformer import Encoder, EncoderConfig
 
-from .table import ROWS, Row
+from .table import ROWS, Row, thoroughly
 
 VOCABULARY, MASK = 32, 3
 STEPS, RATE = 200, 5e-3
@@ -75,12 +75,12 @@ def best_loss(row: Row, batch: tuple[Tensor, Tensor], autocast: bool = False) ->
     return lowest
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row.tells_apart], ids=lambda row: row.id)
+@pytest.mark.parametrize("row", thoroughly(row for row in ROWS if row.tells_apart))
 def test_overfits(row: Row) -> None:
     assert best_loss(row, masked_words()) < NEAR_ZERO
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if not row.tells_apart], ids=lambda row: row.id)
+@pytest.mark.parametrize("row", thoroughly(row for row in ROWS if not row.tells_apart))
 def test_overfits_what_needs_no_order(row: Row) -> None:
     """8 masked places that nothing tells apart have, at best, each of their 8 tokens for equally likely."""
     assert best_loss(row, masked_words()) > 0.9 * math.log(8)

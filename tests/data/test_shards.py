@@ -94,7 +94,7 @@ def test_hosts_at_the_same_time(tmp_path, corpus):
     arguments = ["prepare", corpus, *SMALL, "--shards", 2, "--out", together, "--only"]
     command = [sys.executable, "-m", "fairseq_posenc.cli", *map(str, arguments)]
     processes = [subprocess.Popen([*command, str(shard)], env=environment()) for shard in range(2)]
-    assert [process.wait(timeout=120) for process in processes] == [0, 0]
+    assert [process.wait(timeout=600) for process in processes] == [0, 0]
     assert prepare(corpus, "--out", apart, *SMALL, "--shards", 2) == 0
     assert files(together) == files(apart)
 

@@ -313,7 +313,7 @@ def test_a_killed_process_ends_the_others_and_a_rerun_continues(english_data_bin
     slow_to_look = (program, "--monitor-interval", 5, *options)  # by default it ends process 0 before that can say anything
     with running(english_data_bin, save_dir, launch=slow_to_look) as process:
         workers(process)[1].kill()
-        assert process.wait(timeout=90) != 0
+        assert process.wait(timeout=300) != 0
     output = (tmp_path / "log").read_text()
     assert "Process 0 has lost another process" in output
     assert f"continues from the last checkpoint in {save_dir}" in output
@@ -331,7 +331,7 @@ def test_a_kill_at_any_moment_leaves_a_checkpoint_that_continues(english_data_bi
         time.sleep(1 + delay)
         for each in workers(process):
             each.kill()
-        process.wait(timeout=90)
+        process.wait(timeout=300)
     saved = load_checkpoint(str(save_dir / "checkpoint_last.pt"))["optimizer_history"][-1]["num_updates"]
     again = train("--deepspeed-config", "zero2", save_dir=save_dir, launch=launcher(), updates=saved + 2)
     assert list(again.curve) == [saved + 1, saved + 2]

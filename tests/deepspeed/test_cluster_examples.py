@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -30,7 +31,7 @@ case $1 in show) echo node1 ;; *) echo "scontrol $*" ;; esac
 def job(tmp_path):
     """``job(status, seconds)`` starts job.sbatch where srun takes so long and ends with that status, or with 75 when told."""
 
-    def job(status=0, seconds=30.0, environment=Path(sys.prefix)):
+    def job(status=0, seconds=300.0, environment=Path(sys.prefix)):
         for name, text in {"srun": SRUN.format(status=status, tenths=int(10 * seconds)), "scontrol": SCONTROL}.items():
             (tmp_path / name).write_text(text)
             (tmp_path / name).chmod(0o755)
@@ -42,13 +43,19 @@ def job(tmp_path):
     return job
 
 
+def wait_until_caught(pid, number):
+    """Until the process has a handler of that signal, which would end it before."""
+    while not int(re.search(r"SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())[1], 16) >> (number - 1) & 1:
+        time.sleep(0.02)
+
+
 def test_a_job_whose_time_is_up_lets_the_run_save_and_is_queued_again(job):
     started = job()
     assert started.stdout.readline() == "runs --kill-on-bad-exit=1 --cpus-per-task=1 python -m fairseq_posenc.train " \
                                         "--deepspeed-config zero2 DATA\n"  # fmt: skip
-    time.sleep(0.3)
+    wait_until_caught(started.pid, signal.SIGUSR1)
     started.send_signal(signal.SIGUSR1)
-    output, _ = started.communicate(timeout=30)
+    output, _ = started.communicate(timeout=300)
     assert output.splitlines()[0] == "told"
     assert output.splitlines()[-1] == "scontrol requeue 7"
     assert started.returncode == 75
@@ -57,7 +64,7 @@ def test_a_job_whose_time_is_up_lets_the_run_save_and_is_queued_again(job):
 @pytest.mark.parametrize("status", [0, 1])
 def test_a_job_that_ends_by_itself_is_not_queued_again(job, status):
     started = job(status=status, seconds=0.1)
-    output, _ = started.communicate(timeout=30)
+    output, _ = started.communicate(timeout=300)
     assert "requeue" not in output
     assert started.returncode == status
 
@@ -66,7 +73,7 @@ def test_a_job_without_its_environment_says_what_to_edit(job, tmp_path):
     (tmp_path / "python").write_text("#!/usr/bin/env bash\nexit 1\n")
     (tmp_path / "python").chmod(0o755)
     started = job(environment=tmp_path / "none")
-    output, _ = started.communicate(timeout=30)
+    output, _ = started.communicate(timeout=300)
     assert (
         output.splitlines()[-1]
         == f"job.sbatch: {tmp_path / 'python'} does not find fairseq_posenc. Edit ENVIRONMENT in job.sbatch."

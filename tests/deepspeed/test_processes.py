@@ -28,7 +28,7 @@ def test_a_killed_launcher_takes_its_processes_along(english_data_bin, train, tm
     with running(english_data_bin, save_dir, launch=launch) as process:
         below = psutil.Process(process.pid).children(recursive=True)
         process.kill()
-        _, alive = psutil.wait_procs(below, timeout=30)
+        _, alive = psutil.wait_procs(below, timeout=120)
         for each in alive:
             each.kill()
     output = (tmp_path / "log").read_text()
@@ -46,7 +46,7 @@ def test_all_processes_leave_off_when_one_is_asked(english_data_bin, train, tmp_
     flags = ("--deepspeed-config", f"zero{stage}")
     with running(english_data_bin, save_dir, *flags, "--save-interval-updates", 10**5, "--save-interval", 1) as process:
         workers(process)[1].send_signal(signal.SIGUSR1)
-        assert process.wait(timeout=90) == 1
+        assert process.wait(timeout=1200) == 1
     output = (tmp_path / "log").read_text()
     assert output.count("asked by SIGUSR1 to stop") == 2
     assert output.count("exitcode  : 75 ") >= 1

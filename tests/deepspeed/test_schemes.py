@@ -75,6 +75,7 @@ for expression in sys.argv[1:]:
         found = [expression, str(error), None]
     if world.rank() == 0:
         print(json.dumps(found), flush=True)
+torch.distributed.destroy_process_group()
 """
 SHARED = ["albert absolute+shaw", "albert deberta+tisa"]  # one layer's weights for all layers, each with its own positions
 DECODERS = ["decoder absolute+shaw", "decoder alibi"]  # whose word embeddings are the output projection, too

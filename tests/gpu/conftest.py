@@ -1,10 +1,13 @@
 """A data-bin with a tokenizer, and training runs on it, each made once."""
 
 import functools
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from commands import environment
 from finetuning.conftest import make_data_bin
 from gpu_runs import OPTIONS, Trained
 from on_device import FLAGS
@@ -16,6 +19,19 @@ Train = Callable[..., Trained]
 def data(tmp_path_factory) -> Path:
     """dict.txt, sentencepiece.model and a little text."""
     return make_data_bin(tmp_path_factory.mktemp("vocabulary") / "made")
+
+
+@pytest.fixture(scope="session")
+def run() -> Callable[..., subprocess.CompletedProcess]:
+    """``run(command, *arguments)`` in a process that is not forked, for a forked one cannot use a GPU."""
+
+    def run(command, *arguments):
+        words = [*map(str, (Path(sys.executable).with_name(command), *arguments))]
+        done = subprocess.run(words, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        assert done.returncode == 0, done.stdout
+        return done
+
+    return run
 
 
 @pytest.fixture(scope="session")

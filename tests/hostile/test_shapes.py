@@ -140,7 +140,7 @@ def test_a_configuration_that_does_not_fit(case, command, contents, commands, re
     began = time.monotonic()
     said = refusal(command, *commands[command](path))
     assert "unfit.pt" in said or "model.pt" in said
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < 300
 
 
 @pytest.mark.parametrize("command", ["export-hf", "import-hf"])

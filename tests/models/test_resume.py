@@ -27,10 +27,11 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trainer(data, configure):
-    """``trainer(arch, *flags)`` at the start of training."""
+    """``trainer(arch, *flags)`` at the start of training, also from the weights of ``finetune_from_model``."""
 
-    def trainer(arch, *flags):
+    def trainer(arch, *flags, finetune_from_model=None):
         cfg = configure(data, arch, *flags)
+        cfg.checkpoint.finetune_from_model = finetune_from_model
         task = tasks.setup_task(cfg.task)
         return Trainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
 
@@ -78,12 +79,13 @@ def saved(trainer, tmp_path):
 )
 def test_another_model_is_refused(before, after, differing, saved, trainer):
     path = saved(*before.split())
-    for flags in ([], ["--restore-file", path, "--reset-optimizer", "--reset-dataloader"]):
+    started = trainer(*after.split())
+    for restore_file, reset in (("checkpoint_last.pt", False), (path, True)):
+        started.cfg.checkpoint.restore_file = restore_file
         with pytest.raises(Refused) as refused:
-            trainer(*after.split(), *flags).load_checkpoint(path, reset_optimizer=bool(flags))
-        said = f"{path} holds another model than the one to be trained: {differing}"
-        assert str(refused.value).startswith(said)
-        assert f"--finetune-from-model {path}" in str(refused.value)
+            started.load_checkpoint(path, reset_optimizer=reset)
+        for named in (path, differing, f"--finetune-from-model {path}"):
+            assert named in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +108,7 @@ def test_stock_roberta_goes_on_as_absolute(saved, trainer):
 
 def test_another_model_may_start_from_the_weights(saved, trainer):
     path = saved("roberta_alibi_tiny")
-    started = trainer("roberta_rope_tiny", "--finetune-from-model", path)
+    started = trainer("roberta_rope_tiny", finetune_from_model=path)
     assert started.load_checkpoint(path, reset_optimizer=True) is not None
 
 
@@ -153,7 +155,7 @@ def test_another_tokenizer_is_refused(saved, trainer, data):
 
 def test_other_sizes_are_named(saved, trainer):
     path = saved("roberta_tisa_tiny")
-    started = trainer("roberta_tisa_tiny", "--encoder-ffn-embed-dim", 24, "--finetune-from-model", path)
+    started = trainer("roberta_tisa_tiny", "--encoder-ffn-embed-dim", 24, finetune_from_model=path)
     with pytest.raises(Refused, match=rf"{path}.*--encoder-ffn-embed-dim 16 in the checkpoint, 24 now"):
         started.load_checkpoint(path, reset_optimizer=True)
 
