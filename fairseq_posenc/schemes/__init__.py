@@ -3,7 +3,7 @@
 import importlib
 import pkgutil
 
-from .base import REGISTRY, GeneralOptions, Scheme, Settings, option_fields, register, scheme_options
+from .base import REGISTRY, GeneralOptions, Scheme, Settings, option, option_fields, register, scheme_options
 from .positions import LayerTerms, Positions, parse
 
 for _module in pkgutil.iter_modules(__path__):
@@ -16,6 +16,7 @@ __all__ = [
     "Positions",
     "Scheme",
     "Settings",
+    "option",
     "option_fields",
     "parse",
     "register",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ..terms import Shift, Terms, Window
-from .base import register
+from .base import option, register
 from .projections import ProjectedPositions
 
 
@@ -26,7 +26,7 @@ class AbsoluteUntiedProjection(ProjectedPositions):
 
     @dataclass(frozen=True)
     class Options:
-        form: str = field(default="code", metadata={"help": "of the projections of positions", "choices": ("code", "equation")})
+        form: str = option("of the projections of positions", "code", choices=("code", "equation"))
 
     def layer_terms(self, window: Window) -> Sequence[Terms]:
         queries, keys = self.positions(window.keys)

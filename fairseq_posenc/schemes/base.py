@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import NoneType
 from typing import Any, ClassVar
 
@@ -22,18 +22,26 @@ OPTION_TYPES = (int, float, str, bool)
 COMPUTED_AT_ONCE = 512
 
 
+def option(help: str, default: Any, **limits: Any) -> Any:
+    """Declare an option of a scheme, a field of its ``Options`` and thereby a flag.
+
+    Args:
+        help: the help text of the flag.
+        default: the value without the flag.
+        limits: ``minimum``, ``maximum`` and ``choices`` as for :func:`check_value`; ``metavar`` of the flag.
+    """
+    return dataclasses.field(default=default, metadata={"help": help, **limits})
+
+
 @dataclass(frozen=True)
 class GeneralOptions:
     """Options of all schemes for which they have a meaning. ``None`` leaves the choice to the scheme."""
 
-    position_share_heads: bool | None = field(default=None, metadata={"help": "one set of position parameters for all heads"})
-    position_share_layers: bool | None = field(default=None, metadata={"help": "one set of position parameters for all layers"})
-    max_relative_position: int | None = field(
-        default=None, metadata={"help": "clip offsets at -k and k", "minimum": 0, "maximum": MAX_POSITIONS, "metavar": "k"}
-    )
-    position_scale_factor: float | None = field(
-        default=None,
-        metadata={"help": "f of the scale 1/sqrt(f d) of the attention scores", "minimum": 1e-6, "maximum": 1e6, "metavar": "f"},
+    position_share_heads: bool | None = option("one set of position parameters for all heads", None)
+    position_share_layers: bool | None = option("one set of position parameters for all layers", None)
+    max_relative_position: int | None = option("clip offsets at -k and k", None, minimum=0, maximum=MAX_POSITIONS, metavar="k")
+    position_scale_factor: float | None = option(
+        "f of the scale 1/sqrt(f d) of the attention scores", None, minimum=1e-6, maximum=1e6, metavar="f"
     )
 
 
@@ -249,7 +257,7 @@ def _plain_fields(options: type, prefix: str) -> dict[str, dataclasses.Field[Any
         if len(types) != 1 or types[0] not in OPTION_TYPES:
             raise InputError(f"the option {name} must be one of int, float, str or bool (or None): {declared.type}")
         if "help" not in declared.metadata:
-            raise InputError(f'the option {name} has no help: declare it as field(default=…, metadata={{"help": "…"}})')
+            raise InputError(f'the option {name} has no help: declare it as option("…", default)')
         found[name] = copy.copy(declared)
         found[name].type = types[0]
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ..errors import FieldError
 from ..terms import Relative, RelativeIndex, Terms, Window
-from .base import Settings, register
+from .base import Settings, option, register
 from .tables import OffsetTableScheme
 
 ROUNDING = 1e-9  # less than that above a whole number is that number
@@ -55,18 +55,10 @@ class Deberta(OffsetTableScheme):
 
     @dataclass(frozen=True)
     class Options:
-        projections: str = field(
-            default="head", metadata={"help": "how the table is projected", "choices": ("head", "model", "content")}
-        )
-        indexing: str = field(
-            default="relative", metadata={"help": "which rows are read", "choices": ("relative", "original", "paper")}
-        )
-        buckets: int | None = field(
-            default=None, metadata={"help": "logarithmic buckets per direction", "minimum": 2, "maximum": 1 << 16}
-        )
-        norm_eps: float = field(
-            default=1e-7, metadata={"help": "of the LayerNorm of projections=content", "minimum": 1e-20, "maximum": 1}
-        )
+        projections: str = option("how the table is projected", "head", choices=("head", "model", "content"))
+        indexing: str = option("which rows are read", "relative", choices=("relative", "original", "paper"))
+        buckets: int | None = option("logarithmic buckets per direction", None, minimum=2, maximum=1 << 16)
+        norm_eps: float = option("of the LayerNorm of projections=content", 1e-7, minimum=1e-20, maximum=1)
 
     def __init__(self, settings: Settings, options: Options) -> None:
         super().__init__(settings, options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ..errors import MAX_POSITIONS
 from ..terms import Terms, Window, precise
-from .base import Scheme, Settings, register
+from .base import Scheme, Settings, option, register
 
 QUERIES_AT_ONCE = 64  # bounds the (queries, keys, hidden) activations of the network
 
@@ -35,10 +35,8 @@ class Fire(Scheme):
 
     @dataclass(frozen=True)
     class Options:
-        hidden: int = field(default=32, metadata={"help": "hidden width of the network", "minimum": 1, "maximum": 1 << 16})
-        threshold: float = field(
-            default=512.0, metadata={"help": "initial L, in tokens", "minimum": 1.0, "maximum": MAX_POSITIONS}
-        )
+        hidden: int = option("hidden width of the network", 32, minimum=1, maximum=1 << 16)
+        threshold: float = option("initial L, in tokens", 512.0, minimum=1.0, maximum=MAX_POSITIONS)
 
     def __init__(self, settings: Settings, options: Options) -> None:
         super().__init__(settings, options)

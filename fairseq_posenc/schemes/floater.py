@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
 from ..terms import Terms, Window, precise
-from .base import Scheme, Settings, register
+from .base import Scheme, Settings, option, register
 
 TOKEN = 0.1  # time from one token to the next
 
@@ -36,10 +36,8 @@ class Floater(Scheme):
 
     @dataclass(frozen=True)
     class Options:
-        hidden: int | None = field(
-            default=None, metadata={"help": "hidden width of the dynamics (D/4 by default)", "minimum": 1, "maximum": 1 << 17}
-        )
-        stride: int = field(default=8, metadata={"help": "tokens per step of the solver", "minimum": 1, "maximum": 1024})
+        hidden: int | None = option("hidden width of the dynamics (D/4 by default)", None, minimum=1, maximum=1 << 17)
+        stride: int = option("tokens per step of the solver", 8, minimum=1, maximum=1024)
 
     def __init__(self, settings: Settings, options: Options) -> None:
         super().__init__(settings, replace(options, hidden=options.hidden or max(1, settings.dim // 4)))

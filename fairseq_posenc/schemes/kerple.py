@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from torch import nn
 
 from ..terms import Relative, RelativeIndex, Terms, Window, precise
-from .base import Scheme, Settings, register
+from .base import Scheme, Settings, option, register
 
 
 @register
@@ -25,7 +25,7 @@ class Kerple(Scheme):
 
     @dataclass(frozen=True)
     class Options:
-        form: str = field(default="log", metadata={"help": "kernel", "choices": ("log", "power")})
+        form: str = option("kernel", "log", choices=("log", "power"))
 
     def __init__(self, settings: Settings, options: Options) -> None:
         super().__init__(settings, options)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from torch import nn
 
 from ..terms import Relative, Terms, Window
-from .base import Scheme, Settings, register
+from .base import Scheme, Settings, option, register
 from .tables import OffsetTableScheme
 
 
@@ -32,7 +32,7 @@ class Raffel(OffsetTableScheme):
 
     @dataclass(frozen=True)
     class Options:
-        scaled: bool = field(default=True, metadata={"help": "whether the scalar is scaled as the scores are"})
+        scaled: bool = option("whether the scalar is scaled as the scores are", True)
 
     def __init__(self, settings: Settings, options: Scheme.Options) -> None:
         super().__init__(settings, options)

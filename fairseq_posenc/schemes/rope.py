@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..errors import MAX_POSITIONS, FieldError
 from ..terms import Rotation, Terms, Window
-from .base import Scheme, Settings, register
+from .base import Scheme, Settings, option, register
 
 EXTENSIONS: dict[str, dict[str, float | None]] = {
     "default": {},
@@ -53,24 +53,15 @@ class Rope(Scheme):
 
     @dataclass(frozen=True)
     class Options:
-        layout: str = field(
-            default="interleaved", metadata={"help": "which features make a pair", "choices": ("interleaved", "half")}
+        layout: str = option("which features make a pair", "interleaved", choices=("interleaved", "half"))
+        base: float = option("base of the frequencies", 10000.0, minimum=1.0, maximum=1e12)
+        type: str = option("extension to longer sequences", "default", choices=tuple(EXTENSIONS))
+        factor: float | None = option("how many times longer: s", None, minimum=1.0, maximum=1e6, metavar="s")
+        original_positions: int | None = option(
+            "tokens of the sequences before: L", None, minimum=1, maximum=MAX_POSITIONS, metavar="L"
         )
-        base: float = field(default=10000.0, metadata={"help": "base of the frequencies", "minimum": 1.0, "maximum": 1e12})
-        type: str = field(default="default", metadata={"help": "extension to longer sequences", "choices": tuple(EXTENSIONS)})
-        factor: float | None = field(
-            default=None, metadata={"help": "how many times longer: s", "minimum": 1.0, "maximum": 1e6, "metavar": "s"}
-        )
-        original_positions: int | None = field(
-            default=None,
-            metadata={"help": "tokens of the sequences before: L", "minimum": 1, "maximum": MAX_POSITIONS, "metavar": "L"},
-        )
-        beta_fast: float | None = field(
-            default=None, metadata={"help": "turns from which yarn leaves a pair", "minimum": 1e-6, "maximum": 1e6}
-        )
-        beta_slow: float | None = field(
-            default=None, metadata={"help": "turns up to which yarn interpolates", "minimum": 1e-6, "maximum": 1e6}
-        )
+        beta_fast: float | None = option("turns from which yarn leaves a pair", None, minimum=1e-6, maximum=1e6)
+        beta_slow: float | None = option("turns up to which yarn interpolates", None, minimum=1e-6, maximum=1e6)
 
     def __init__(self, settings: Settings, options: Options) -> None:
         super().__init__(settings, _completed(options))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from ..errors import InputError
 from ..terms import Sample, Window
 from .absolute import Absolute
-from .base import register
+from .base import option, register
 
 
 def within_sentences(tokens: Tensor, positions: Tensor, separator: int, first: int) -> Tensor:
@@ -42,7 +42,7 @@ class SentenceAbsolute(Absolute):
 
     @dataclass(frozen=True)
     class Options:
-        first: int = field(default=1, metadata={"help": "position of the word after a separator", "minimum": 0, "maximum": 1})
+        first: int = option("position of the word after a separator", 1, minimum=0, maximum=1)
 
     def embed(self, window: Window, sample: Sample) -> Tensor:
         if sample.tokens is None or self.settings.separator is None:

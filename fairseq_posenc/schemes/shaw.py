@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from torch import nn
 
 from ..terms import Relative, Terms, Window
-from .base import Settings, register
+from .base import Settings, option, register
 from .tables import OffsetTableScheme
 
 
@@ -27,9 +27,7 @@ class Shaw(OffsetTableScheme):
 
     @dataclass(frozen=True)
     class Options:
-        terms: str = field(
-            default="both", metadata={"help": "which tables there are: a^K, a^V or both", "choices": ("both", "keys", "values")}
-        )
+        terms: str = option("which tables there are: a^K, a^V or both", "both", choices=("both", "keys", "values"))
 
     keys: nn.Parameter | None
     values: nn.Parameter | None

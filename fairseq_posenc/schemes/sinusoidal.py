@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from ..terms import Sample, Window
-from .base import Scheme, register
+from .base import Scheme, option, register
 
 
 def vaswani(positions: Tensor, dim: int) -> Tensor:
@@ -50,9 +50,7 @@ class Sinusoidal(Scheme):
 
     @dataclass(frozen=True)
     class Options:
-        layout: str = field(
-            default="vaswani", metadata={"help": "order and frequencies of the sinusoids", "choices": tuple(LAYOUTS)}
-        )
+        layout: str = option("order and frequencies of the sinusoids", "vaswani", choices=tuple(LAYOUTS))
 
     def embed(self, window: Window, sample: Sample) -> Tensor:
         return F.embedding(sample.positions, self.computed(self._table, 0, window.keys - 1, window))

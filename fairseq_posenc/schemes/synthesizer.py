@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from ..errors import MAX_POSITIONS, FieldError
 from ..terms import LowRank, Terms, Window
-from .base import Scheme, Settings, register
+from .base import Scheme, Settings, option, register
 
 SOURCE = "Tay et al. 2021, §3"
 
@@ -65,7 +65,7 @@ class SynthesizerFactorizedRandom(Synthesizer):
 
     @dataclass(frozen=True)
     class Options:
-        rank: int = field(default=8, metadata={"help": "rank k of the factorized scores", "minimum": 1, "maximum": 1 << 12})
+        rank: int = option("rank k of the factorized scores", 8, minimum=1, maximum=1 << 12)
 
     def __init__(self, settings: Settings, options: Options) -> None:
         super().__init__(settings, options)
@@ -142,9 +142,7 @@ class SynthesizerFactorizedDense(InputSynthesizer):
 
     @dataclass(frozen=True)
     class Options:
-        a: int | None = field(
-            default=None, metadata={"help": "width a of the tiled factor", "minimum": 1, "maximum": MAX_POSITIONS}
-        )
+        a: int | None = option("width a of the tiled factor", None, minimum=1, maximum=MAX_POSITIONS)
 
     def __init__(self, settings: Settings, options: Options) -> None:
         super().__init__(settings, replace(options, a=options.a or math.isqrt(settings.max_positions)))

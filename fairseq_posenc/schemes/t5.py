@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import MAX_POSITIONS, FieldError
 from ..terms import Relative, RelativeIndex, Terms, Window
-from .base import Scheme, Settings, register
+from .base import Scheme, Settings, option, register
 
 
 def bucket(offsets: Tensor, buckets: int, max_distance: int, causal: bool) -> Tensor:
@@ -48,12 +48,8 @@ class T5(Scheme):
 
     @dataclass(frozen=True)
     class Options:
-        buckets: int = field(
-            default=32, metadata={"help": "number of buckets (both directions)", "minimum": 4, "maximum": 1 << 16}
-        )
-        max_distance: int = field(
-            default=128, metadata={"help": "distance beyond which all share a bucket", "minimum": 2, "maximum": MAX_POSITIONS}
-        )
+        buckets: int = option("number of buckets (both directions)", 32, minimum=4, maximum=1 << 16)
+        max_distance: int = option("distance beyond which all share a bucket", 128, minimum=2, maximum=MAX_POSITIONS)
 
     def __init__(self, settings: Settings, options: Options) -> None:
         super().__init__(settings, options)

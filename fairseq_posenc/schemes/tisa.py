@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from ..terms import Relative, RelativeIndex, Terms, Window, precise
-from .base import Scheme, Settings, register
+from .base import Scheme, Settings, option, register
 
 
 def scoring_function(amplitude: Tensor, sharpness: Tensor, offset: Tensor, offsets: Tensor) -> Tensor:
@@ -43,9 +43,7 @@ class Tisa(Scheme):
 
     @dataclass(frozen=True)
     class Options:
-        kernels: int = field(
-            default=5, metadata={"help": "number S of kernels per head", "minimum": 1, "maximum": 1024, "metavar": "S"}
-        )
+        kernels: int = option("number S of kernels per head", 5, minimum=1, maximum=1024, metavar="S")
 
     def __init__(self, settings: Settings, options: Options) -> None:
         super().__init__(settings, options)

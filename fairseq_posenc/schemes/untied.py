@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import nn
 
 from ..terms import LowRank, Terms, Window
-from .base import Settings, register
+from .base import Settings, option, register
 from .projections import ProjectedPositions
 
 
@@ -33,14 +33,8 @@ class Untied(ProjectedPositions):
 
     @dataclass(frozen=True)
     class Options:
-        form: str = field(
-            default="code",
-            metadata={"help": "of the projections of positions", "choices": ("code", "equation", "head")},
-        )
-        theta: str | None = field(
-            default=None,
-            metadata={"help": "of [CLS], with reset: vectors in the form of the code", "choices": ("vectors", "scalars")},
-        )
+        form: str = option("of the projections of positions", "code", choices=("code", "equation", "head"))
+        theta: str | None = option("of [CLS], with reset: vectors in the form of the code", None, choices=("vectors", "scalars"))
 
     def __init__(self, settings: Settings, options: Any) -> None:
         theta = options.theta or ("vectors" if options.form == "code" else "scalars")

@@ -79,7 +79,7 @@ def test_our_own_commands(my_schemes, capsys):
 @pytest.mark.parametrize(
     ("field", "message"),
     [
-        ("power: list = field(default=None, metadata={'help': 'p'})", "the option decay_power must be one of int, float, str"),
+        ("power: list = option('p', None)", "the option decay_power must be one of int, float, str"),
         ("power: float = 1.0", "the option decay_power has no help"),
     ],
 )
