@@ -18,11 +18,12 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import ownership
-from ..commands import show
+from ..commands import add_flags, option, read_flags, show
 from ..errors import InputError
 
 if TYPE_CHECKING:
@@ -34,24 +35,28 @@ if TYPE_CHECKING:
 
 MAKER = "analyze"  # in the folders' record
 CHARACTERS = 2_000_000  # of the text that are read
-MAX_LENGTH = 2048  # tokens of a window, each pair of which has a number per layer and head
 PAGE, JSON, FIGURES, MODELS = "index.html", "analysis.json", "figures", "models"
+
+
+@dataclass(kw_only=True)
+class Options:
+    """The command's flags."""
+
+    models: list[str] = option("a checkpoint, a run's folder, or a Hugging Face model", names=("models",), nargs="+", parse=str)
+    out: Path = option("the folder to write", metavar="DIR")
+    text: Path | None = option("UTF-8 text for the models to read (its first two million characters)", None, metavar="FILE")
+    only: str | None = option("show functions of the offset and nothing else", None, choices=("functions",))
+    length: int = option("tokens of a window, one more than the largest offset", 128, minimum=8, maximum=2048, metavar="N")
+    windows: int = option("windows to read, at most", 64, minimum=2, metavar="N")
+    data_bin: list[str] | None = option("the vocabulary of checkpoints, or of the one with this label; repeatable (default: that "
+                                        "of its training)", None, action="append", parse=str, metavar="[LABEL=]DIR")  # fmt: skip
+    scores: Path | None = option("the models' scores, to compare with R²: columns model, score, and after for arrows between "
+                                 "versions", None, metavar="CSV")  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's flags."""
-    parser.add_argument("models", nargs="+", metavar="MODEL", help="a checkpoint, a run's folder, or a Hugging Face model")
-    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="the folder to write")
-    parser.add_argument("--text", type=Path, metavar="FILE", help="text for the models to read, plain, in UTF-8 (the "
-                        "first two million characters)")  # fmt: skip
-    parser.add_argument("--only", choices=["functions"], help="show functions of the offset and nothing else")
-    parser.add_argument("--length", type=int, default=128, metavar="N", help="tokens of a window of text, and one more than the "
-                        "largest offset (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--windows", type=int, default=64, metavar="N", help="windows to read, at most (default: %(default)s)")
-    parser.add_argument("--data-bin", action="append", default=[], metavar="[LABEL=]DIR", help="the vocabulary of "
-                        "checkpoints, or of the one with this label; repeatable (default: that of its training)")  # fmt: skip
-    parser.add_argument("--scores", type=Path, metavar="CSV", help="scores of the models, to be compared with R²: columns model, "
-                        "score and, for arrows between versions, after")  # fmt: skip
+    add_flags(parser, Options)
 
 
 def main(args: argparse.Namespace) -> None:
@@ -64,29 +69,26 @@ def main(args: argparse.Namespace) -> None:
     from ..runs.grid import Cell, Progress, run_grid
     from .comparison import read_scores
     from .examine import examine, require_positions
-    from .subjects import MIN_LENGTH, read, split_label
+    from .subjects import read, split_label
 
+    options = read_flags(Options, args)
     require_matplotlib()
-    if args.text is not None:
+    if options.text is not None:
         import sklearn  # noqa: F401 - fails now rather than after minutes of reading
-    if not MIN_LENGTH <= args.length <= MAX_LENGTH:
-        raise InputError(f"--length {args.length}: a number from {MIN_LENGTH} to {MAX_LENGTH:,} is needed")
-    if args.windows < 2:
-        raise InputError(f"--windows {args.windows}: at least 2 are needed")
-    labels, paths = zip(*((label, Path(name)) for label, name in map(split_label, args.models)), strict=True)
+    labels, paths = zip(*((label, Path(name)) for label, name in map(split_label, options.models)), strict=True)
     folders = [re.sub(r"\W+", "-", label) for label in labels]
     if repeated := next((label for label, name in zip(labels, folders, strict=True) if folders.count(name) > 1), None):
         raise InputError(f"two models are called {repeated}: give each another name with LABEL=MODEL")
-    data_bins = _data_bins(args.data_bin, labels)
-    text = None if args.text is None else _read_text(args.text)
-    scores = [] if args.scores is None else read_scores(args.scores, labels)
+    data_bins = _data_bins(options.data_bin or [], labels)
+    text = None if options.text is None else _read_text(options.text)
+    scores = [] if options.scores is None else read_scores(options.scores, labels)
 
     def load(number: int) -> tuple[Subject, int, Tensor | None]:
         """The model, the length of its windows, and the windows."""
-        subject = read(args.models[number], data_bins[number], text is not None)
-        n = subject.fitting_length(args.length)
+        subject = read(options.models[number], data_bins[number], text is not None)
+        n = subject.fitting_length(options.length)
         require_positions(subject, n)
-        return subject, n, None if text is None else subject.windows(text, n, args.windows)
+        return subject, n, None if text is None else subject.windows(text, n, options.windows)
 
     for number in range(len(labels)):
         load(number)
@@ -94,19 +96,19 @@ def main(args: argparse.Namespace) -> None:
     def run(cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:
         progress("analysis")
         subject, n, windows = load(cells.index(cell))
-        numbers, pictures = examine(subject, n, windows, everything=args.only is None)
+        numbers, pictures = examine(subject, n, windows, everything=options.only is None)
         for picture in pictures:
             _save(picture, folder)
         return {**numbers, "pictures": [(picture.section, picture.caption, picture.name) for picture in pictures]}
 
-    inputs = [*(("MODEL", path) for path in paths), ("--text", args.text), ("--scores", args.scores)]
-    with ownership.output(args.out, MAKER, [(flag, path) for flag, path in inputs if path is not None and path.exists()]):
-        settings = {"length": args.length, "windows": args.windows, "only": args.only}
+    inputs = [*(("MODEL", path) for path in paths), ("--text", options.text), ("--scores", options.scores)]
+    with ownership.output(options.out, MAKER, [(flag, path) for flag, path in inputs if path is not None and path.exists()]):
+        settings = {"length": options.length, "windows": options.windows, "only": options.only}
         cells = [
-            Cell({"model": name}, {**settings, "label": label, "files": _files([path, data_bin, args.text])}, within=MODELS)
+            Cell({"model": name}, {**settings, "label": label, "files": _files([path, data_bin, options.text])}, within=MODELS)
             for name, label, path, data_bin in zip(folders, labels, paths, data_bins, strict=True)
         ]
-        _write(args.out, run_grid(cells, args.out, run), folders, scores)
+        _write(options.out, run_grid(cells, options.out, run), folders, scores)
 
 
 def _data_bins(values: Sequence[str], labels: Sequence[str]) -> list[Path | None]:

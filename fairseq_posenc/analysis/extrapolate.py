@@ -16,12 +16,13 @@ can be tried on a model as it is:
 from __future__ import annotations
 
 import argparse
-from itertools import pairwise
+import dataclasses
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import ownership
-from ..commands import show
+from ..commands import add_flags, option, read_flags, show
 from ..errors import InputError, flag_of
 
 if TYPE_CHECKING:
@@ -30,19 +31,26 @@ if TYPE_CHECKING:
     from ..models.checkpoint import Checkpoint
 
 COMMAND = "fairseq-posenc extrapolate"
-MIN_LENGTH = 16
-LENGTHS = (128, 256, 512, 1024, 2048, 4096)
+
+
+@dataclass(kw_only=True)
+class Options:
+    """The command's flags, without the options of schemes."""
+
+    checkpoint: Path = option("a fairseq checkpoint (.pt)", names=("checkpoint",), metavar="CHECKPOINT")
+    data: Path = option(
+        "a data-bin with its vocabulary, whose validation text is read", names=("--data", "--data-bin"), metavar="DATA_BIN"
+    )
+    lengths: tuple[int, ...] = option(
+        "tokens per sequence, <s> included", (128, 256, 512, 1024, 2048, 4096), minimum=16, metavar="N[,N…]"
+    )
+    tokens: int = option("tokens of the text that are read, at most", 1 << 17, metavar="T")
+    out: Path = option("the folder to write", metavar="DIR")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's flags."""
-    parser.add_argument("checkpoint", metavar="CHECKPOINT", type=Path, help="a fairseq checkpoint (.pt)")
-    parser.add_argument("--data", "--data-bin", required=True, metavar="DATA_BIN", type=Path,
-                        help="a data-bin with its vocabulary, whose validation text is read")  # fmt: skip
-    parser.add_argument("--lengths", type=_lengths, default=LENGTHS, metavar="N[,N…]", help="tokens per sequence, <s> included, "
-                        f"ascending (default: {','.join(map(str, LENGTHS))})")  # fmt: skip
-    parser.add_argument("--tokens", type=int, default=1 << 17, metavar="T", help="of the text (default: %(default)s, or all)")
-    parser.add_argument("--out", required=True, metavar="DIR", type=Path, help="the folder to write")
+    add_flags(parser, Options)
 
 
 def add_scheme_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +65,7 @@ def main(args: argparse.Namespace) -> None:
 
     Raises:
         InputError, OSError: the checkpoint has no language model's head or does not take such lengths, the data do not fit it
-            or are too short, or an option means nothing to its positions.
+            or are too short, or an option does not apply to its positions.
     """
     import torch
 
@@ -65,41 +73,37 @@ def main(args: argparse.Namespace) -> None:
     from ..models.option_set import position_options
     from ..plotting import require_matplotlib
     from ..runs.grid import Cell, run_grid
-    from . import loss_report, losses
+    from . import losses
 
     require_matplotlib()  # fails now rather than after the work
-    changes = position_options(args)
-    checkpoint = Checkpoint(args.checkpoint, args.data)
-    model = _model(checkpoint, changes, args.lengths[-1])
-    text = losses.read(checkpoint, args.data, args.tokens, args.lengths[-1])
+    options, changes = read_flags(Options, args), position_options(args)
+    lengths = sorted(set(options.lengths))
+    checkpoint = Checkpoint(options.checkpoint, options.data)
+    model = _model(checkpoint, changes, lengths[-1])
+    text = losses.read(checkpoint, options.data, options.tokens, lengths[-1])
     configuration = {"checkpoint": checkpoint.digest, "text": text.digest, "options": changes}
-    cells = [Cell({"length": n}, configuration) for n in args.lengths]
-    read = [("CHECKPOINT", args.checkpoint), ("--data", args.data / "dict.txt")]
-    with ownership.output(args.out, COMMAND, read):
+    cells = [Cell({"length": n}, configuration) for n in lengths]
+    inputs = [("CHECKPOINT", options.checkpoint), ("--data", options.data / "dict.txt")]
+    with ownership.output(options.out, COMMAND, inputs):
         model.to("cuda" if torch.cuda.is_available() else "cpu")
-        measured = run_grid(
-            cells,
-            args.out,
-            lambda cell, folder, progress: losses.measure(model, text, int(cell.key["length"]), progress),
-        )
-        found = {
+        results = {
             "checkpoint": {"sha256": checkpoint.digest, "arch": checkpoint.arch, "positions": checkpoint.positions},
             "options": changes,
             "pretrained_on": checkpoint.length,
             "tokens": len(text.tokens),
-            "lengths": measured,
+            "lengths": run_grid(
+                cells, options.out, lambda cell, _, progress: losses.measure(model, text, int(cell.key["length"]), progress)
+            ),
         }
-        show(loss_report.write(found, args.out))
+        show(losses.write(results, options.out))
 
 
-def _model(checkpoint: Checkpoint, changes: dict[str, Any], longest: int) -> BaseFairseqModel:
-    """The checkpoint's model with other options of its positions.
+def _model(checkpoint: Checkpoint, changes: dict[str, Any], length: int) -> BaseFairseqModel:
+    """Return the checkpoint's model with other options of its positions, for sequences of up to ``length`` tokens.
 
     Raises:
-        InputError: an option means nothing to them, or they have fewer positions, or there is no language model.
+        InputError: an option does not apply to them, or they have fewer positions, or there is no language model.
     """
-    import dataclasses
-
     from ..models.option_set import naming_flags
     from ..models.state import LANGUAGE_MODEL, POSITIONS
     from ..transformer import build_positions
@@ -110,28 +114,16 @@ def _model(checkpoint: Checkpoint, changes: dict[str, Any], longest: int) -> Bas
     with naming_flags():
         positions = build_positions(dataclasses.replace(config, position_options={**config.position_options, **changes}))
     max_length = positions.max_length or (config.max_positions if config.mask_decoder_steps else None)
-    if max_length is not None and longest > max_length:
-        what = f"positions {config.positions}" if positions.max_length else "the enhanced mask decoder"
+    if max_length is not None and length > max_length:
+        cause = f"positions {config.positions}" if positions.max_length else "the enhanced mask decoder"
         raise InputError(
-            f"--lengths {longest}: {checkpoint.path} learned {max_length} positions and has none beyond ({what}). Name "
+            f"--lengths {length}: {checkpoint.path} learned {max_length} positions and has none beyond ({cause}). Name "
             "lengths up to that, make its table longer with fairseq-posenc grow, or use a checkpoint with an inductive scheme."
         )
-    given = ", ".join(flag_of(option) for option in changes)
     for name, parameter in positions.named_parameters() if changes else ():
         if parameter.shape != checkpoint.state[f"{POSITIONS}{name}"].shape:
-            raise InputError(f"{given}: {checkpoint.path} was trained with another shape of positions.{name}. Leave it out.")
+            flags = ", ".join(map(flag_of, changes))
+            raise InputError(f"{flags}: {checkpoint.path} was trained with another shape of positions.{name}. Leave it out.")
     return checkpoint.build_model(
         **{name: str(value).lower() if isinstance(value, bool) else value for name, value in changes.items()}
     )
-
-
-def _lengths(text: str) -> tuple[int, ...]:
-    try:
-        found = tuple(int(number) for number in text.split(","))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of whole numbers: write them as 128,256,512") from None
-    if found[0] < MIN_LENGTH:
-        raise argparse.ArgumentTypeError(f"{found[0]} is too short: name lengths of at least {MIN_LENGTH} tokens")
-    if any(after <= before for before, after in pairwise(found)):
-        raise argparse.ArgumentTypeError(f"{text} is not ascending: name each length once, the shortest first")
-    return found

@@ -5,37 +5,42 @@ The tables of position vectors get N rows instead of n, written to a new checkpo
     fairseq-posenc grow checkpoints/checkpoint_best.pt --max-positions 4096 --out long/model.pt
 
 --method repeat begins again after the last vector, row i being row i mod n, as Longformer began from RoBERTa (Beltagy et al.
-2020, section 5): neighbours stay neighbours, except where a copy ends. --method interpolate stretches the table, row i standing
-at i (n-1) / (N-1) on the line between two old ones: no seams, but neighbours are more alike. Either way the model needs training.
+2020, section 5): neighbours stay neighbours, except where a copy ends. --method interpolate stretches the table, row i lying at
+i (n-1) / (N-1) on the line between two old ones: no seams, but neighbours are more alike. Either way the model needs training.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import ownership
-from ..commands import show
+from ..commands import add_flags, option, read_flags, show
 from ..errors import InputError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ..models.checkpoint import Checkpoint
-    from ..schemes import Scheme
 
-METHODS = ("repeat", "interpolate")
+
+@dataclass(kw_only=True)
+class Options:
+    """The command's flags."""
+
+    checkpoint: Path = option("a fairseq checkpoint (.pt)", names=("checkpoint",), metavar="CHECKPOINT")
+    max_positions: int = option("rows of the new tables", metavar="N")
+    method: str = option("how the new rows are made", "repeat", choices=("repeat", "interpolate"))
+    out: Path = option("the checkpoint to write (.pt)", metavar="FILE")
+    overwrite: bool = option("replace an existing file", False)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's flags."""
-    parser.add_argument("checkpoint", metavar="CHECKPOINT", type=Path, help="a fairseq checkpoint (.pt)")
-    parser.add_argument("--max-positions", required=True, metavar="N", type=int, help="rows of the new tables")
-    parser.add_argument("--method", choices=METHODS, default=METHODS[0], help="what the new rows are (default: %(default)s)")
-    parser.add_argument("--out", required=True, metavar="FILE", type=Path, help="the checkpoint to write (.pt)")
-    parser.add_argument("--overwrite", action="store_true", help="replace an existing file")
+    add_flags(parser, Options)
 
 
 def main(args: argparse.Namespace) -> None:
@@ -47,21 +52,20 @@ def main(args: argparse.Namespace) -> None:
     from ..files import full_disk_named
     from ..models.checkpoint import Checkpoint
 
-    ownership.require_free(args.out, "--out", args.overwrite, [("CHECKPOINT", args.checkpoint)])
-    n = args.max_positions
-    checkpoint = Checkpoint(args.checkpoint)
-    state = grown(checkpoint, n, args.method)
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    with full_disk_named(args.out):
-        checkpoint.write(args.out, state, max_positions=n)
-    show(f"{args.out}: {n} positions. Continue from it with")
-    show(
-        f"  fairseq-train … --arch {checkpoint.arch} --finetune-from-model {args.out} --max-positions {n} --tokens-per-sample {n}"
-    )
+    options = read_flags(Options, args)
+    out, n = options.out, options.max_positions
+    ownership.require_free(out, "--out", options.overwrite, [("CHECKPOINT", options.checkpoint)])
+    checkpoint = Checkpoint(options.checkpoint)
+    state = grown(checkpoint, n, options.method)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with full_disk_named(out):
+        checkpoint.write(out, state, max_positions=n)
+    show(f"{out}: {n} positions. Continue from it with")
+    show(f"  fairseq-train … --arch {checkpoint.arch} --finetune-from-model {out} --max-positions {n} --tokens-per-sample {n}")
 
 
 def grown(checkpoint: Checkpoint, n: int, method: str) -> dict[str, Tensor]:
-    """The parameters of a checkpoint whose tables of position vectors have ``n`` rows.
+    """Return the parameters of a checkpoint, with ``n`` rows in its tables of position vectors.
 
     Raises:
         InputError: the model takes any length, or learns something else per position, or has as many rows already.
@@ -70,18 +74,20 @@ def grown(checkpoint: Checkpoint, n: int, method: str) -> dict[str, Tensor]:
     from ..models.state import MASK_POSITIONS, POSITIONS
     from ..transformer import build_positions
 
-    path = checkpoint.path
+    path, config = checkpoint.path, checkpoint.config
     if checkpoint.is_stock:
         raise InputError(f"{path} is fairseq's own RoBERTa: turn it into one of this package's first, with import-hf")
-    config = checkpoint.config
     positions = build_positions(config)
     if positions.inductive and MASK_POSITIONS not in checkpoint.state:
-        raise InputError(f"{path}: positions {config.positions} take any length as they are, so there is nothing to make longer")
+        raise InputError(f"{path}: positions {config.positions} take any length, so there is no table to make longer")
     for scheme in positions.schemes:
-        _require_vectors(scheme, path)
-    before = config.max_positions
-    if n <= before:
-        raise InputError(f"--max-positions {n}: {path} has {before} positions already. Name a greater number.")
+        if not scheme.takes_any_length and not scheme.position_vectors:
+            raise InputError(
+                f"{path}: {scheme.name} learns no vector per position that could be repeated or interpolated. Train it at the "
+                "new length, or, where it learns offsets, with --max-relative-position, which lets it take any length."
+            )
+    if n <= config.max_positions:
+        raise InputError(f"--max-positions {n}: {path} has {config.max_positions} positions already. Name a larger number.")
     with naming_flags():
         longer = build_positions(dataclasses.replace(config, max_positions=n))
     state = dict(checkpoint.state)
@@ -100,22 +106,11 @@ def grown(checkpoint: Checkpoint, n: int, method: str) -> dict[str, Tensor]:
 
 
 def lengthened(table: Tensor, n: int, method: str) -> Tensor:
-    """(…, m, width) -> (…, n, width), n > m."""
+    """Return a table with n > m rows: (…, m, width) -> (…, n, width)."""
     import torch
 
-    m = table.shape[-2]
     if method == "repeat":
-        return table[..., torch.arange(n) % m, :]
-    places = torch.linspace(0, m - 1, n, dtype=torch.float64)
-    left = places.long().clamp(max=m - 2) if m > 1 else places.long()
-    right = (left + 1).clamp(max=m - 1)
-    share = (places - left)[:, None]
-    return ((1 - share) * table[..., left, :] + share * table[..., right, :]).to(table.dtype)
-
-
-def _require_vectors(scheme: Scheme, path: Path) -> None:
-    if not scheme.takes_any_length and not scheme.position_vectors:
-        raise InputError(
-            f"{path}: {scheme.name} learns no vector per position that could be repeated or interpolated. Train it at the new "
-            "length, or, where it learns offsets, with --max-relative-position, which lets it take any length."
-        )
+        return table[..., torch.arange(n) % table.shape[-2], :]
+    columns = table.double().mT
+    lines = torch.nn.functional.interpolate(columns.flatten(0, -2)[None], n, mode="linear", align_corners=True)
+    return lines.view(*columns.shape[:-1], n).mT.to(table.dtype)

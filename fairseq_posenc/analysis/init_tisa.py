@@ -20,10 +20,12 @@ were it the first. In case a) the scores begin with both, the vectors' own effec
 from __future__ import annotations
 
 import argparse
+import dataclasses
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..commands import show
+from ..commands import add_flags, option, read_flags, show
 from ..errors import InputError
 
 if TYPE_CHECKING:
@@ -31,18 +33,22 @@ if TYPE_CHECKING:
 
     from ..transformer import Encoder
 
-PARAMETERS = ("amplitude", "sharpness", "offset")
+
+@dataclass(kw_only=True)
+class Options:
+    """The command's flags."""
+
+    model: str = option("a folder, the name of a transformers model, or a checkpoint (.pt)", names=("model",), metavar="MODEL")
+    kernels: int = option("per head; 0 for the baseline without TISA", minimum=0, metavar="S")
+    replace: bool = option("replace the position vectors by their average", False)
+    data_bin: Path | None = option("the folder of a checkpoint's dictionary and tokenizer (default: that of its training)", None)
+    out: Path = option("the file to write (.pt)", metavar="CHECKPOINT")
+    overwrite: bool = option("replace an existing checkpoint", False)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's flags."""
-    parser.add_argument("model", metavar="MODEL", help="a folder, the name of a transformers model, or a checkpoint (.pt)")
-    parser.add_argument("--kernels", required=True, type=_kernels, metavar="S", help="per head; 0 for the baseline without TISA")
-    parser.add_argument("--replace", action="store_true", help="replace the position vectors by their average")
-    parser.add_argument("--data-bin", type=Path, metavar="DIR", help="folder of a checkpoint's dictionary and tokenizer "
-                        "(default: the one that it was trained on)")  # fmt: skip
-    parser.add_argument("--out", required=True, metavar="CHECKPOINT", type=Path, help="the file to write (.pt)")
-    parser.add_argument("--overwrite", action="store_true", help="replace an existing checkpoint")
+    add_flags(parser, Options)
 
 
 def main(args: argparse.Namespace) -> None:
@@ -55,24 +61,26 @@ def main(args: argparse.Namespace) -> None:
     from ..huggingface.positions import convert
     from ..huggingface.sources import of_checkpoint
 
-    require_free(args.model, args.out, args.overwrite)
-    path = Path(args.model)
-    source = of_checkpoint(path, args.data_bin) if path.is_file() else read_encoder(args.model)
+    options = read_flags(Options, args)
+    model, kernels = options.model, options.kernels
+    require_free(model, options.out, options.overwrite)
+    path = Path(model)
+    source = of_checkpoint(path, options.data_bin) if path.is_file() else read_encoder(model)
     if source.config.positions != "absolute":
         raise InputError(
-            f"{args.model} has the positions {source.config.positions}, and TISA is fitted to learned absolute positions: name a "
+            f"{model} has the positions {source.config.positions}, and TISA is fitted to learned absolute positions: name a "
             "model that has them"
         )
-    terms = [*([] if args.replace else ["absolute"]), *(["tisa"] if args.kernels else [])]
-    initial = fitted(source.encoder(), args.kernels, args.model) if args.kernels else {}
-    options = {"tisa_kernels": args.kernels} if args.kernels else {}
-    converted = convert(source.config, source.state, "+".join(terms) or "none", options, initial=initial)
-    write_converted(args.model, source, converted, args.out, seed=1, tolerance=1e-4)
-    show(f"or fine-tune it: fairseq-posenc glue --data GLUE --checkpoint {args.out} --out DIR")
+    terms = [*([] if options.replace else ["absolute"]), *(["tisa"] if kernels else [])]
+    initial = fitted(source.encoder(), kernels, model) if kernels else {}
+    tisa = {"tisa_kernels": kernels} if kernels else {}
+    converted = convert(source.config, source.state, "+".join(terms) or "none", tisa, initial=initial)
+    write_converted(model, source, converted, options.out, seed=1, tolerance=1e-4)
+    show(f"or fine-tune it: fairseq-posenc glue --data GLUE --checkpoint {options.out} --out DIR")
 
 
 def fitted(encoder: Encoder, kernels: int, name: str) -> dict[str, Tensor]:
-    """Returns TISA's parameters for an encoder with learned absolute positions, (layers, heads, S) each; prints R² per head.
+    """Return TISA's parameters for an encoder with learned absolute positions, (layers, heads, S) each; print R² per head.
 
     Args:
         encoder: for evaluation.
@@ -89,29 +97,29 @@ def fitted(encoder: Encoder, kernels: int, name: str) -> dict[str, Tensor]:
     from .regression import fit
     from .toeplitz import r_squared
 
-    n = encoder.config.max_positions
+    n, layers = encoder.config.max_positions, encoder.config.layers
     if 3 * kernels > 2 * n - 1:
         raise InputError(f"--kernels {kernels}: {name} has {n} positions, whose {2 * n - 1} offsets do not determine so many")
-    found: list[Any] = []
+    fits = []
     rows = []
     for number, single in enumerate(tqdm(each_as_first(encoder), desc="layers", dynamic_ncols=True), start=1):
         scores = positional_scores(single, n)
         assert scores is not None  # there are position vectors
         if not scores.isfinite().all():
             raise InputError(f"{name}: in layer {number}, scores of positions are not finite. It is damaged: use another.")
-        found.append(fit(scores, kernels))
-        pairs = zip(found[-1].r_squared.tolist(), r_squared(scores).tolist(), strict=True)
-        rows.append(f"  layer {number}: {'  '.join(f'{own:.2f}/{best:.2f}' for own, best in pairs)}")
+        parameters, r2 = fit(scores, kernels)
+        fits.append(parameters)
+        pairs = zip(r2.tolist(), r_squared(scores).tolist(), strict=True)
+        rows.append(f"  layer {number}: {'  '.join(f'{value:.2f}/{best:.2f}' for value, best in pairs)}")
     show(f"R² of f_θ with {kernels} kernels to F̂_P, and of the best function of the offset, per head:")
     show("\n".join(rows))
-    layers = [found[layer * len(found) // encoder.config.layers] for layer in range(encoder.config.layers)]
-    return {f"tisa.{part}": torch.stack([getattr(layer, part) for layer in layers]) for part in PARAMETERS}
+    of_layers = torch.stack([fits[layer * len(fits) // layers] for layer in range(layers)])  # (layers, heads, 3, S)
+    return {f"tisa.{name}": of_layers[:, :, i] for i, name in enumerate(("amplitude", "sharpness", "offset"))}
 
 
 def each_as_first(encoder: Encoder) -> list[Encoder]:
-    """Returns, for each of the encoder's sets of weights, an encoder of that layer alone, which shares its parameters."""
+    """Return, for each of the encoder's sets of weights, an encoder of that layer alone, which shares its parameters."""
     import copy
-    import dataclasses
 
     from torch import nn
 
@@ -122,9 +130,3 @@ def each_as_first(encoder: Encoder) -> list[Encoder]:
         single.config = dataclasses.replace(encoder.config, layers=1, layer_groups=0)
         singles.append(single)
     return singles
-
-
-def _kernels(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of kernels: write 0, 1, 2 and so on")
-    return int(text)

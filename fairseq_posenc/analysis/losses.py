@@ -1,27 +1,34 @@
-"""The masked-LM loss of a model on the same text, cut into sequences of one length or another."""
+"""The masked-LM loss of a model on the same text, cut into sequences of one length or another: measured and reported."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from fairseq.data import Dictionary
 from fairseq.models import BaseFairseqModel
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from omegaconf import OmegaConf
+from tabulate import tabulate
 from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from ..errors import InputError
+from ..files import atomic_write
 from ..models.checkpoint import Checkpoint, explained
-from ..runs.grid import Diverged, Progress
+from ..ownership import own
+from ..plotting import grid, line_style, save
+from ..runs.grid import FINISHED, Diverged, Progress
+from ..runs.record import write_json
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SPLIT = "valid"
 PARTS = 8  # of a sequence, for the loss by position
@@ -30,86 +37,103 @@ TOKENS_PER_BATCH = 8192
 
 @dataclass(frozen=True, eq=False)
 class MaskedText:
-    """The running text of a validation set, with the masks of validation: the same, whatever the length of the sequences.
+    """The running text of a validation set with the masks of validation, which do not depend on the length of the sequences.
 
     Attributes:
         tokens: (T,).
         inputs: (T,), the tokens with their masks.
-        asked: (T,) bool, whether a token is to be predicted.
-        samples: the task that cuts the text into samples.
+        masked: (T,) bool, whether a token is to be predicted.
+        task: cuts the text into samples.
     """
 
     tokens: Tensor
     inputs: Tensor
-    asked: Tensor
-    samples: MaskedLMTask
+    masked: Tensor
+    task: MaskedLMTask
 
     @property
     def digest(self) -> str:
         """SHA-256 of the tokens."""
         return hashlib.sha256(self.tokens.numpy().tobytes()).hexdigest()
 
-    def rows(self, n: int) -> list[int]:
-        """The numbers of tokens of the sequences of length ``n``, without ``<s>``: they are cut as the task cuts its samples."""
-        self.samples.cfg.tokens_per_sample = n
-        left, rows = len(self.tokens), list[int]()
-        for size in self.samples._load_dataset_split(SPLIT, 1, False).sizes:
+    def sizes(self, n: int) -> list[int]:
+        """Return the numbers of tokens of the sequences of length ``n``, without ``<s>``, cut as the task cuts its samples."""
+        self.task.cfg.tokens_per_sample = n
+        left, sizes = len(self.tokens), list[int]()
+        for size in self.task._load_dataset_split(SPLIT, 1, False).sizes:
             size = min(int(size) - 1, left)
-            rows += [n - 1] * (size // (n - 1)) + [size % (n - 1)] * (size % (n - 1) > 0)  # a sentence may be longer than n
+            sizes += [n - 1] * (size // (n - 1)) + [size % (n - 1)] * (size % (n - 1) > 0)  # a sentence may be longer than n
             left -= size
-        return rows
+        return sizes
+
+    def batches(self, n: int, sizes: list[int]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Yield tokens, inputs and masks, (B, n) each at most, of the sequences of these sizes."""
+        bos, pad = self.task.dictionary.bos(), self.task.dictionary.pad()
+        columns = [column.split(sizes) for column in (self.tokens, self.inputs, self.masked)]
+        count = max(1, TOKENS_PER_BATCH // n)
+        for first in range(0, len(sizes), count):
+            tokens, inputs, masked = (
+                F.pad(pad_sequence(column[first : first + count], True, padding), (1, 0), value=beginning)
+                for column, padding, beginning in zip(columns, (pad, pad, False), (bos, bos, False), strict=True)
+            )
+            if masked.any():
+                yield tokens, inputs, masked
 
 
-def read(checkpoint: Checkpoint, data: Path, most: int, longest: int) -> MaskedText:
-    """The first ``most`` tokens of a data-bin's validation text, ``<s>`` left out, masked as the checkpoint's task masks them.
+def read(checkpoint: Checkpoint, data: Path, max_tokens: int, length: int) -> MaskedText:
+    """Return the validation text of a data-bin, ``<s>`` left out, masked as the checkpoint's task masks it.
 
     Args:
         checkpoint: the checkpoint, whose options of the task apply where ``masked_lm`` has them.
         data: the data-bin.
-        most: tokens that are read at most.
-        longest: tokens of the longest sequence, of which the text has at least one.
+        max_tokens: tokens that are read, at most.
+        length: tokens of the longest sequence, of which the text has at least one.
 
     Raises:
         InputError, FileNotFoundError: there is no such text, or it is shorter than one sequence.
     """
     if not (data / f"{SPLIT}.idx").exists():
         raise FileNotFoundError(f"--data {data} has no {SPLIT}.bin and {SPLIT}.idx, whose text is read: name a data-bin that has")
-    task, dictionary = checkpoint.task, checkpoint.vocabulary.dictionary
+    dictionary = checkpoint.vocabulary.dictionary
     with explained(checkpoint.path):
-        given = {declared.name: getattr(task, declared.name) for declared in fields(MaskedLMConfig) if declared.name in task}
-        given |= {"data": str(data), "tokens_per_sample": checkpoint.length, "seed": 1}
-        samples = MaskedLMTask(OmegaConf.merge(OmegaConf.structured(MaskedLMConfig), given), dictionary)
-        samples.load_dataset(SPLIT)
-    masked = samples.dataset(SPLIT)
-    masked.set_epoch(1)  # as for validation
-    found: list[tuple[Tensor, Tensor]] = []
+        names = [field.name for field in fields(MaskedLMConfig) if field.name in checkpoint.task]
+        options = {name: getattr(checkpoint.task, name) for name in names}
+        options |= {"data": str(data), "tokens_per_sample": checkpoint.length, "seed": 1}
+        task = MaskedLMTask(OmegaConf.merge(OmegaConf.structured(MaskedLMConfig), options), dictionary)
+        task.load_dataset(SPLIT)
+    dataset = task.dataset(SPLIT)
+    dataset.set_epoch(1)  # as for validation
+    samples: list[tuple[Tensor, Tensor]] = []
     size = 0
-    for number in range(len(masked)):
-        sample = masked[number]
-        found.append((sample["net_input.src_tokens"][1:], sample["target"][1:]))
-        size += len(found[-1][0])
-        if size >= most:
+    for number in range(len(dataset)):
+        sample = dataset[number]
+        samples.append((sample["net_input.src_tokens"][1:], sample["target"][1:]))
+        size += len(samples[-1][0])
+        if size >= max_tokens:
             break
-    if min(size, most) < longest - 1:
-        what = f"{data / SPLIT} has {size:,} tokens" if size < most else f"--tokens is {most}"
-        raise InputError(f"--lengths {longest}: {what}, fewer than one sequence needs. Name shorter lengths, or more text.")
-    inputs, target = (torch.cat(column)[:most] for column in zip(*found, strict=True))
-    asked = target != dictionary.pad()
-    if not asked.any():
+    if min(size, max_tokens) < length - 1:
+        limit = f"{data / SPLIT} has {size:,} tokens" if size < max_tokens else f"--tokens is {max_tokens}"
+        raise InputError(f"--lengths {length}: {limit}, fewer than one sequence needs. Name shorter lengths, or more text.")
+    inputs, target = (torch.cat(column)[:max_tokens] for column in zip(*samples, strict=True))
+    masked = target != dictionary.pad()
+    if not masked.any():
         raise InputError(
-            f"--lengths {longest}: of the {len(target)} tokens that are read, none is masked. Name a greater --tokens."
+            f"--tokens {max_tokens}: of the {len(target)} tokens that are read, none is masked. Name a larger number."
         )
-    return MaskedText(torch.where(asked, target, inputs), inputs, asked, samples)
+    return MaskedText(torch.where(masked, target, inputs), inputs, masked, task)
 
 
 @torch.inference_mode()
 def measure(
     model: BaseFairseqModel, text: MaskedText, n: int, progress: Progress = lambda text, share=None: None
 ) -> dict[str, Any]:
-    """The loss on sequences of up to ``n`` tokens: ``<s>`` and up to ``n - 1`` of the text.
+    """Return the loss on sequences of up to ``n`` tokens: ``<s>`` and up to ``n - 1`` of the text.
 
     Args:
         model: with a language model's head, for evaluation.
+        text: the text.
+        n: tokens.
+        progress: receives the number of sequences that are done.
 
     Returns:
         In JSON's types: ``sequences``, their number; ``predicted``, the number of predicted tokens; ``loss``, bits per predicted
@@ -120,34 +144,22 @@ def measure(
         Diverged: a loss is not finite.
     """
     device = next(model.parameters()).device
-    rows = text.rows(n)
+    sizes = text.sizes(n)
     count, sums, squares = (torch.zeros(n, dtype=torch.float64) for _ in range(3))  # by position
     done = 0
-    for tokens, inputs, asked in _batches(text, rows, n, model.encoder.dictionary):
-        logits = model(inputs.to(device), masked_tokens=asked.to(device))[0]
-        losses = F.cross_entropy(logits.float(), tokens[asked].to(device), reduction="none").cpu().double() / math.log(2)
-        places = asked.nonzero()[:, 1]
-        for values, into in ((torch.ones_like(losses), count), (losses, sums), (losses.square(), squares)):
-            into.index_add_(0, places, values)
+    for tokens, inputs, masked in text.batches(n, sizes):
+        logits = model(inputs.to(device), masked_tokens=masked.to(device))[0]
+        losses = F.cross_entropy(logits.float(), tokens[masked].to(device), reduction="none").cpu().double() / math.log(2)
+        position_ids = masked.nonzero()[:, 1]
+        for values, total in ((torch.ones_like(losses), count), (losses, sums), (losses.square(), squares)):
+            total.index_add_(0, position_ids, values)
         done += len(tokens)
-        progress(f"{done:,} of {len(rows):,} sequences")
+        progress(f"{done:,} of {len(sizes):,} sequences")
     if not sums.isfinite().all():
         raise Diverged("the losses are not finite")
     edges = [round(n * part / PARTS) for part in range(PARTS + 1)]
     parts = [{"from": a, "to": b - 1, **_mean(count[a:b], sums[a:b], squares[a:b])} for a, b in pairwise(edges)]
-    return {"sequences": len(rows), **_mean(count, sums, squares), "parts": parts}
-
-
-def _batches(text: MaskedText, rows: list[int], n: int, dictionary: Dictionary) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Tokens, inputs and what is asked for, (B, n) each at most."""
-    bos, pad = dictionary.bos(), dictionary.pad()
-    columns = [x.split(rows) for x in (text.tokens, text.inputs, text.asked)]
-    for first in range(0, len(rows), most := max(1, TOKENS_PER_BATCH // n)):
-        rows_of = slice(first, first + most)
-        tokens, inputs = (pad_sequence(x[rows_of], batch_first=True, padding_value=pad) for x in columns[:2])
-        asked = pad_sequence(columns[2][rows_of], batch_first=True)
-        if asked.any():
-            yield F.pad(tokens, (1, 0), value=bos), F.pad(inputs, (1, 0), value=bos), F.pad(asked, (1, 0))
+    return {"sequences": len(sizes), **_mean(count, sums, squares), "parts": parts}
 
 
 def _mean(count: Tensor, sums: Tensor, squares: Tensor) -> dict[str, Any]:
@@ -158,3 +170,67 @@ def _mean(count: Tensor, sums: Tensor, squares: Tensor) -> dict[str, Any]:
     loss = float(sums.sum()) / predicted
     variance = float(squares.sum()) / predicted - loss**2
     return {"loss": loss, "error": math.sqrt(max(variance, 0) / predicted), "predicted": predicted}
+
+
+def write(results: Mapping[str, Any], out: Path) -> str:
+    """Write results.json, results.md and extrapolation.png into ``out``; return the tables.
+
+    Args:
+        results: ``lengths`` has a result of :func:`measure` per length, ``pretrained_on`` the tokens of a sample in pretraining.
+        out: the folder.
+    """
+    measured = [result for result in results["lengths"] if result["status"] == FINISHED]
+    text = "\n\n".join([_by_length(results["lengths"]), *([_by_part(measured)] if measured else [])])
+    write_json(own(out / "results.json"), results)
+    with atomic_write(own(out / "results.md")) as stream:
+        stream.write(f"{text}\n")
+    save(picture(measured, results["pretrained_on"], results["checkpoint"]["positions"]), own(out / "extrapolation.png"))
+    return text
+
+
+def picture(results: Sequence[Mapping[str, Any]], pretrained_on: int, title: str) -> Figure:
+    """Draw the loss against the length, and against the position in sequences of each length."""
+    figure, (by_length, by_position) = grid(["", ""], (4.6, 3.2), same_y=True)
+    lengths = [result["length"] for result in results]
+    losses, errors = ([result[name] for result in results] for name in ("loss", "error"))
+    by_length.errorbar(lengths, losses, errors, **line_style(0), capsize=3)
+    by_length.set_xscale("log", base=2)
+    by_length.set_xticks(lengths, [str(length) for length in lengths])
+    by_length.set(xlabel="tokens per sequence", ylabel="masked-LM loss, bits per token")
+    for number, result in enumerate(results):
+        parts = [part for part in result["parts"] if part["loss"] is not None]
+        middles = [(part["from"] + part["to"]) / 2 for part in parts]
+        losses, errors = ([part[name] for part in parts] for name in ("loss", "error"))
+        by_position.errorbar(middles, losses, errors, **line_style(number), capsize=2, elinewidth=0.7, label=result["length"])
+    by_position.set_xscale("log", base=2)
+    by_position.xaxis.set_major_formatter("{x:g}")
+    by_position.set_xlabel("position in the sequence")
+    if results:
+        by_position.legend(
+            title="tokens per\nsequence", frameon=False, loc="center left", bbox_to_anchor=(1, 0.5), handlelength=3.2
+        )
+    for panel in (by_length, by_position):
+        panel.axvline(pretrained_on, color="0.6", linewidth=0.9, linestyle=":", zorder=0)
+    figure.suptitle(f"{title}; dotted: the {pretrained_on} tokens of a sample in pretraining", fontsize=11)
+    return figure
+
+
+def _by_length(results: Sequence[Mapping[str, Any]]) -> str:
+    rows: list[list[Any]] = [[result["length"], "", "not finite", "", ""] for result in results]
+    for row, result in zip(rows, results, strict=True):
+        if result["status"] == FINISHED:
+            loss = result["loss"]
+            row[1:] = f"{result['sequences']:,}", f"{loss:.3f}", f"{result['error']:.3f}", f"{2**loss:,.1f}"
+    return _markdown(rows, ["tokens per sequence", "sequences", "loss (bits per token)", "±", "perplexity"])
+
+
+def _by_part(results: Sequence[Mapping[str, Any]]) -> str:
+    """The loss in each part of a sequence, a column per length."""
+    rows = []
+    for number, parts in enumerate(zip(*(result["parts"] for result in results), strict=True), 1):
+        rows.append([f"{number}/{PARTS}", *("–" if part["loss"] is None else f"{part['loss']:.2f}" for part in parts)])
+    return _markdown(rows, ["part of the sequence", *(str(result["length"]) for result in results)])
+
+
+def _markdown(rows: Sequence[Sequence[Any]], head: Sequence[str]) -> str:
+    return tabulate(rows, head, "pipe", disable_numparse=True, colalign=["right"] * len(head))

@@ -2,58 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .toeplitz import diagonal_means
+from ..attention.relative import toeplitz
+from .toeplitz import diagonal_means, explained
 
-SHARPEST = 8.0  # b: such a kernel is one offset wide
+MAX_SHARPNESS = 8.0  # b: such a kernel is one offset wide
 WIDTHS = 16  # that are tried first, from less than one offset to all of them
-RIDGE = 1e-6  # what a squared amplitude costs, in squared scores: two kernels would cancel each other at any height
+RIDGE = 1e-6  # cost of a squared amplitude, in squared scores: two kernels would cancel each other at any height
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False)
-class Fit:
-    """``f_θ(j - i) + constant``, fitted to (…, n, n) scores. All are float64.
-
-    Attributes:
-        amplitude, sharpness, offset: a, b > 0 and c, (…, S), in the order in which they were found.
-        r_squared: (…), ``1 - Σ (F - f - constant)² / Σ (F - F̄)²`` over all n² pairs; 1 for constant scores.
-    """
-
-    amplitude: Tensor
-    sharpness: Tensor
-    offset: Tensor
-    r_squared: Tensor
-
-
-def fit(scores: Tensor, kernels: int) -> Fit:
-    """Returns the least-squares fit of ``kernels`` Gaussian kernels to (…, n, n) ``scores``, up to a constant.
+def fit(scores: Tensor, kernels: int) -> tuple[Tensor, Tensor]:
+    """Return the least-squares fit of ``f_θ(j - i)`` plus a constant to (…, n, n) ``scores``, and its R², both float64.
 
     A function of the offset meets a matrix in the means of its diagonals, each of which counts as often as it is long. Kernels
     are added one by one: the best of a grid of widths and offsets for what is left, and then all together are improved by
     Levenberg and Marquardt's method. Nothing is drawn at random.
+
+    Returns:
+        (…, 3, S): amplitudes a, sharpness b > 0 and offsets c of the Gaussian kernels, in the order in which they were found; and
+        (…): ``1 - Σ (F - f - constant)² / Σ (F - F̄)²`` over all n² pairs, 1 for constant scores.
     """
     n = scores.shape[-1]
-    matrices = scores.detach().double().cpu().flatten(0, -3)
-    means = diagonal_means(matrices).numpy()  # (B, 2n-1)
+    matrices = scores.detach().double().cpu()
+    means = diagonal_means(matrices).flatten(0, -2).numpy()  # (B, 2n-1)
     problem = _Problem(n)
     theta = np.stack([problem.solve(values, kernels) for values in means])  # (B, 3, S)
-    functions = torch.from_numpy(np.stack([_function(own, problem.offsets) for own in theta]))
-    residual = torch.from_numpy(means) - functions
-    total = (matrices - matrices.mean((-2, -1), keepdim=True)).square().sum((-2, -1))
-    weights = torch.from_numpy(problem.weights)
-    outside = matrices.square().sum((-2, -1)) - (weights * torch.from_numpy(means) ** 2).sum(-1)  # of the diagonals' means
-    left = outside + (weights * (residual - (weights * residual).sum(-1, keepdim=True) / weights.sum()) ** 2).sum(-1)
-    flat = total <= 1e-10 * matrices.square().sum((-2, -1))
-    r_squared = (1 - left / total.masked_fill(flat, 1)).masked_fill(flat, 1)
-    found = torch.from_numpy(theta).unflatten(0, scores.shape[:-2])  # (…, 3, S)
-    return Fit(found[..., 0, :], found[..., 1, :].exp(), found[..., 2, :], r_squared.unflatten(0, scores.shape[:-2]))
+    functions = torch.from_numpy(np.stack([_function(of_matrix, problem.offsets) for of_matrix in theta]))
+    residual = matrices - toeplitz(functions.unflatten(0, scores.shape[:-2]), n)
+    parameters = torch.from_numpy(theta).unflatten(0, scores.shape[:-2])
+    parameters[..., 1, :].exp_()
+    return parameters, explained(matrices, residual - residual.mean((-2, -1), keepdim=True))
 
 
 def _function(theta: Array, offsets: Array) -> Array:
@@ -70,7 +53,7 @@ class _Problem:
         self.weights = n - np.abs(self.offsets)
         self._roots = np.sqrt(self.weights)
         self._ridge = np.sqrt(RIDGE * self.weights.sum())
-        self._log_b = (-np.log(8.0 * n * n), np.log(SHARPEST))
+        self._log_b = (-np.log(8.0 * n * n), np.log(MAX_SHARPNESS))
         powers = np.unique(np.round(2 ** np.arange(0, np.log2(max(n, 2)), 0.5)))
         widths = np.geomspace(0.5, max(n, 1), WIDTHS)
         grid = np.meshgrid(-np.log(2 * widths**2), np.concatenate([-powers, [0.0], powers]))

@@ -28,10 +28,14 @@ def r_squared(matrix: Tensor) -> Tensor:
     1 for a Toeplitz matrix, which includes a constant one; 2/(n+1) is expected of independent noise (:func:`of_noise`).
     """
     matrix = matrix.double()
-    residual = (matrix - toeplitz(diagonal_means(matrix), matrix.shape[-1])).square().sum((-2, -1))
+    return explained(matrix, matrix - toeplitz(diagonal_means(matrix), matrix.shape[-1]))
+
+
+def explained(matrix: Tensor, residual: Tensor) -> Tensor:
+    """Return ``1 - Σ residual² / Σ (A - Ā)²``, or 1 if A is constant: (…, n, n) each -> (…)."""
     total = (matrix - matrix.mean((-2, -1), keepdim=True)).square().sum((-2, -1))
     constant = total <= CONSTANT * matrix.square().sum((-2, -1))
-    return (1 - residual / total.masked_fill(constant, 1)).masked_fill(constant, 1)
+    return (1 - residual.square().sum((-2, -1)) / total.masked_fill(constant, 1)).masked_fill(constant, 1)
 
 
 def of_noise(n: int) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import io
 import json
 import shutil
@@ -17,29 +16,33 @@ from ..attention import BACKENDS
 from ..errors import InputError, flag_of, nearest
 from ..families import ROBERTA, Architecture, architectures, expressions
 from ..schemes import REGISTRY, Positions, option_fields
-from .build import PROPERTIES, count, positions_of
 from .equations import equation_of, source_of
-from .properties import differing
+from .parameters import count, positions_of
+from .properties import PROPERTIES, differing
 
 COLUMNS = ("architecture", "positions", "equation", "source", *PROPERTIES, "backends", "parameters")
-NARROWEST = 16  # an equation's column, however narrow the terminal
+MIN_WIDTH = 16  # of the column of equations
 MARGIN = 26  # where the right-hand side of a card begins
 Row = dict[str, Any]
 
 
 def find(name: str | None = None, properties: Sequence[str] = ()) -> list[Row]:
-    """The architecture or positions of that name, or else all with it in their name, if they have the properties.
+    """Return the rows of the architecture or positions of that name, or else of all with it in their name.
 
-    All those of RoBERTa at base size; by its whole name, an architecture of any family and size.
+    They are those of RoBERTa at base size; by its whole name, an architecture of any family and size.
+
+    Args:
+        name: all, if it is None.
+        properties: those that each row must have, of :data:`PROPERTIES`.
 
     Raises:
         InputError: there is none; the message names the nearest.
     """
-    asked = architectures().get(name or "")
-    if asked is not None and asked.expression is not None:
-        rows = [describe(asked.name, _positions(asked))]
+    architecture = architectures().get(name or "")
+    if architecture is not None and architecture.expression is not None:
+        rows = [describe(architecture.name, _positions(architecture))]
     else:
-        rows = [describe(architecture, positions_of(expression)) for architecture, expression in _matching(name)]
+        rows = [describe(found, positions_of(expression)) for found, expression in _matching(name)]
     rows = [row for row in rows if all(row[property_] for property_ in properties)]
     if not rows:
         raise InputError(f"no scheme is {' and '.join(properties)}" + (f" of those with {name} in their name" if name else ""))
@@ -58,35 +61,24 @@ def _positions(architecture: Architecture) -> Positions:
 
 
 def _matching(name: str | None) -> Sequence[tuple[str, str]]:
-    """Architectures, or "", and their expressions."""
-    known = {ROBERTA.architecture(scheme): expression for scheme, expression in expressions().items()}
-    named = {part for expression in known.values() for part in expression.split("+")}
-    pairs = [*known.items(), *(("", scheme) for scheme in REGISTRY if scheme not in named)]
-    if name is None:
-        return pairs
-    found = _exact(name, pairs) or [pair for pair in pairs if name in f"{pair[0]} {pair[1]}"]
-    if not found:
-        near = nearest(name, [*expressions(), *REGISTRY])
-        raise InputError(f"there is no {name}. Similar are {', '.join(dict.fromkeys(near)) or ', '.join(expressions())}")
-    return found
-
-
-def _exact(name: str, pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    for architecture, expression in pairs:
-        if architecture and name == _scheme(architecture):
-            return [(architecture, expression)]
-    if not set(name.split("+")) <= REGISTRY.keys():
-        return []
-    return [(next((architecture for architecture, expression in pairs if expression == name), ""), name)]
-
-
-def _scheme(architecture: str) -> str:
-    """The scheme in an architecture's name."""
-    return architectures()[architecture].scheme
+    """Return the names of architectures, or "", and their expressions."""
+    known = expressions()
+    parts = {part for expression in known.values() for part in expression.split("+")}
+    pairs = [(ROBERTA.architecture(scheme), expression) for scheme, expression in known.items()]
+    if name is not None and name in known:
+        return [(ROBERTA.architecture(name), known[name])]
+    if name is not None and set(name.split("+")) <= REGISTRY.keys():
+        return [(next((architecture for architecture, expression in pairs if expression == name), ""), name)]
+    pairs += [("", scheme) for scheme in REGISTRY if scheme not in parts]
+    matching = [pair for pair in pairs if name is None or name in f"{pair[0]} {pair[1]}"]
+    if not matching:
+        near = nearest(name or "", [*known, *REGISTRY])
+        raise InputError(f"there is no {name}. Similar are {', '.join(dict.fromkeys(near)) or ', '.join(known)}")
+    return matching
 
 
 def describe(architecture: str, positions: Positions) -> Row:
-    """One row: column -> value."""
+    """Return one row: column -> value."""
     schemes, settings = positions.schemes, positions.settings
     parameters = count(positions)
     return {
@@ -106,24 +98,24 @@ def describe(architecture: str, positions: Positions) -> Row:
 
 
 def as_table(rows: Sequence[Row]) -> str:
-    """Names, equations and parameters, fitted to the terminal. Positions are shown if the name does not tell them."""
-    names = [_scheme(row["architecture"]) if row["architecture"] else "–" for row in rows]
-    for i, row in enumerate(rows):
-        if names[i] != row["positions"]:
-            names[i] += f"\n= {row['positions']}"
-    counts = [_text(row["parameters"]) for row in rows]
-    header = [ROBERTA.architecture("…"), "parameters"]
-    others = tabulate([*zip(names, counts, strict=True)], header, "simple", disable_numparse=True)
-    width = max(NARROWEST, shutil.get_terminal_size().columns - len(others.splitlines()[1]) - 2)  # the rule's; 2 for the gap
-    equations = ["\n".join(line for part in row["equation"].split("; ") for line in textwrap.wrap(part, width)) for row in rows]
-    cells = [*zip(names, equations, counts, strict=True)]
-    return tabulate(
-        cells, [header[0], "equation", header[1]], "simple", disable_numparse=True, colalign=("left", "left", "right")
-    )
+    """Return names, equations and parameters, fitted to the terminal, and the positions that a name does not contain."""
+    names = []
+    for row in rows:
+        name = architectures()[row["architecture"]].scheme if row["architecture"] else "–"
+        names.append(name if name == row["positions"] else f"{name}\n= {row['positions']}")
+    header = [ROBERTA.architecture("…"), "equation", "parameters"]
+
+    def table(equations: Sequence[str]) -> str:
+        cells = [(name, equation, _text(row["parameters"])) for name, equation, row in zip(names, equations, rows, strict=True)]
+        return tabulate(cells, header, "simple", disable_numparse=True, colalign=("left", "left", "right"))
+
+    others = len(table(["=" * MIN_WIDTH] * len(rows)).splitlines()[1]) - MIN_WIDTH
+    width = max(MIN_WIDTH, shutil.get_terminal_size().columns - others)
+    return table(["\n".join(line for part in row["equation"].split("; ") for line in textwrap.wrap(part, width)) for row in rows])
 
 
 def as_markdown(rows: Sequence[Row], columns: Sequence[str] = COLUMNS) -> str:
-    """A table for a Markdown file, where | ends a cell. One that a paper has otherwise is "theirs / here", with a note."""
+    """Return a table for a Markdown file. A property that a paper has otherwise is "theirs / here", with a note."""
     cells: list[list[str]] = []
     notes: list[str] = []
     for row in rows:
@@ -138,7 +130,7 @@ def as_markdown(rows: Sequence[Row], columns: Sequence[str] = COLUMNS) -> str:
 
 
 def as_csv(rows: Sequence[Row]) -> str:
-    """A header and one line each; booleans are true and false, backends are separated by spaces."""
+    """Return a header and one line each; booleans are true and false, backends are separated by spaces."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -151,40 +143,33 @@ def as_csv(rows: Sequence[Row]) -> str:
 
 
 def as_json(rows: Sequence[Row]) -> str:
-    """A list of objects."""
+    """Return a list of objects."""
     return json.dumps(rows, indent=1, ensure_ascii=False)
 
 
 def card(row: Row) -> str:
-    """Everything about one row, and the options of its schemes, fitted to the terminal."""
+    """Return everything about one row, and the options of its schemes, fitted to the terminal."""
     facts = {name: _text(row[name]) for name in COLUMNS[2:]}
     for name, reason in differing(row):
         facts[name] += f" ({_text(not row[name])} in {reason})"
-    known, positions = option_fields(), positions_of(row["positions"])
-    return "\n".join(
-        [
-            f"{row['architecture'] or 'no architecture of its own'}: --positions {row['positions']}",
-            "",
-            *(_entry(*fact) for fact in facts.items()),
-            "",
-            *(_entry(flag_of(name), _help(known[name], value)) for name, value in positions.effective_options.items()),
-        ]
-    )
+    options = {}
+    for name, default in positions_of(row["positions"]).effective_options.items():
+        metadata = option_fields()[name].metadata
+        choices = f" ({'|'.join(metadata['choices'])})" if "choices" in metadata else ""
+        options[flag_of(name)] = f"{metadata['help']}{choices} (default: {_default(default)})"
+    title = f"{row['architecture'] or 'no architecture of its own'}: --positions {row['positions']}"
+    return "\n".join([title, "", *map(_entry, facts.items()), "", *map(_entry, options.items())])
 
 
-def _entry(name: str, text: str) -> str:
+def _entry(entry: tuple[str, str]) -> str:
+    name, text = entry
     width = max(2 * MARGIN, shutil.get_terminal_size().columns)
     return textwrap.fill(f"  {name:{MARGIN - 2}}{text}", width, subsequent_indent=" " * MARGIN, break_on_hyphens=False)
 
 
-def _help(declared: dataclasses.Field, default: Any) -> str:
-    choices = f" ({'|'.join(declared.metadata['choices'])})" if "choices" in declared.metadata else ""
-    return f"{declared.metadata['help']}{choices} (default: {_default(default)})"
-
-
 def _default(value: Any) -> str:
-    if isinstance(value, dict):  # schemes that choose differently
-        return ", ".join(f"{_default(own)} for {scheme}" for scheme, own in value.items())
+    if isinstance(value, dict):  # schemes whose defaults differ
+        return ", ".join(f"{_default(of_scheme)} for {scheme}" for scheme, of_scheme in value.items())
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -13,15 +13,17 @@ taken element by element are not among them.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tabulate import tabulate
 
-from ..commands import show
-from ..errors import InputError
-from .build import count, positions_of
+from ..commands import add_flags, option, read_flags, show
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from ..schemes import Positions
 
 
@@ -57,39 +59,71 @@ WENNBERG: tuple[tuple[str, str, dict[str, Any], tuple[int, ...]], ...] = (
 COSTS = ("scheme", "positions", "the paper's complexity", "operations", "million multiply-adds", "÷ absolute")
 
 
+def positions_of(
+    expression: str,
+    n: int = 512,
+    dim: int = 768,
+    heads: int = 12,
+    options: Mapping[str, Any] | None = None,
+    embed_dim: int | None = None,
+    layers: int = 12,
+) -> Positions:
+    """Return the positions of a model for sequences of ``n`` tokens, as the encoder would make them, without memory.
+
+    The model has base size by default. ``embed_dim`` is the width of the word embeddings, if that is not ``dim``.
+    """
+    import torch
+
+    from ..schemes import Positions, Settings
+
+    with torch.device("meta"):
+        settings = Settings(layers=layers, heads=heads, dim=dim, max_positions=n, separator=2, embed_dim=embed_dim)
+        return Positions(expression, settings, options)
+
+
+def count(module: nn.Module) -> int:
+    """Return the number of parameters."""
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+@dataclass
+class Options:
+    """The command's flags."""
+
+    tokens: int = option("tokens of the sequence whose multiply-adds are counted", 512, minimum=1, metavar="n")
+    markdown: bool = option("print tables for a Markdown file", False)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's flags."""
-    parser.add_argument("--tokens", type=int, default=512, metavar="n", help="of the sequence whose multiply-adds are counted "
-                        "(default: %(default)s)")  # fmt: skip
-    parser.add_argument("--markdown", action="store_true", help="as tables for a Markdown file")
+    add_flags(parser, Options)
 
 
 def main(args: argparse.Namespace) -> None:
     """Run the command.
 
     Raises:
-        InputError: a length that no sequence has.
+        InputError: --tokens is less than 1.
     """
-    if args.tokens < 1:
-        raise InputError(f"--tokens {args.tokens}: at least 1 is needed")
-    format_ = "github" if args.markdown else "simple"
+    options = read_flags(Options, args)
+    form = "github" if options.markdown else "simple"
     show("Huang et al. 2021, Table 1 (n = 512, D = 768, 12 layers of 12 heads; tables shared by the heads, one per layer)\n")
-    show(tabulate(huang(), ("scheme", "positions", "paper", "here", "counting one projection"), format_, intfmt=","))
+    show(tabulate(huang(), ("scheme", "positions", "paper", "here", "counting one projection"), form, intfmt=","))
     show(
         "\nThe paper counts one (D/H)² projection per layer for DeBERTa and TUPE; its equations 13 and 14, and so the modules\n"
         "here, have two. The last column leaves out the second.\n"
     )
     show(
         "The paper's complexity (storage of m layers; its d is h·d here), the operations that equations add to the n²·h·d of\n"
-        f"a layer's attention, and the multiply-adds of all matrix products of the live encoder, n = {args.tokens} (eager)\n"
+        f"a layer's attention, and the multiply-adds of all matrix products of the live encoder, n = {options.tokens} (eager)\n"
     )
-    show(tabulate(costs(args.tokens), COSTS, format_, intfmt=",", floatfmt=".3f"))
+    show(tabulate(costs(options.tokens), COSTS, form, intfmt=",", floatfmt=".3f"))
     show("\nWennberg & Henter 2021, Table 2 (paper / here)\n")
-    show(tabulate(wennberg(), ("scheme", "positions", *WENNBERG_MODELS), format_))
+    show(tabulate(wennberg(), ("scheme", "positions", *WENNBERG_MODELS), form))
 
 
 def huang() -> list[tuple[str, str, int, int, int]]:
-    """Rows of Table 1: scheme, expression, the paper's number, ours, and ours with one projection counted of two."""
+    """Return the rows of Table 1: scheme, expression, the paper's number, ours, and ours with one projection counted of two."""
     rows = []
     for row in HUANG:
         positions = positions_of(row.expression, options=row.options)
@@ -99,16 +133,16 @@ def huang() -> list[tuple[str, str, int, int, int]]:
 
 
 def costs(n: int) -> list[tuple[str, str, str, str, int, float]]:
-    """The same schemes: both complexities, an encoder's multiply-adds on ``n`` tokens in millions, their ratio to absolute's."""
+    """Return both complexities of the same schemes, an encoder's multiply-adds on ``n`` tokens in millions, and ÷ absolute's."""
     counts = [multiply_adds(row.expression, n, row.options) for row in HUANG]
     return [
-        (row.name, row.expression, row.complexity, row.operations, round(own / 1e6), own / counts[0])
-        for row, own in zip(HUANG, counts, strict=True)
+        (row.name, row.expression, row.complexity, row.operations, round(total / 1e6), total / counts[0])
+        for row, total in zip(HUANG, counts, strict=True)
     ]
 
 
 def multiply_adds(expression: str, n: int, options: dict[str, Any]) -> int:
-    """Of the matrix products of a base encoder's forward pass on one sequence of ``n`` tokens, in the eager backend.
+    """Return those of the matrix products of a base encoder's forward pass on one sequence of ``n`` tokens, in the eager backend.
 
     Nothing is computed: the tensors have shapes and no contents.
     """
@@ -129,18 +163,14 @@ def multiply_adds(expression: str, n: int, options: dict[str, Any]) -> int:
 
 
 def wennberg() -> list[tuple[str, ...]]:
-    """Rows of Table 2: scheme, expression, and "paper / here" for each model."""
+    """Return the rows of Table 2: scheme, expression, and "paper / here" for each model."""
     rows = []
-    for name, expression, options, papers in WENNBERG:
-        ours = [count(_positions(expression, options, n, width)) for n, width in WENNBERG_MODELS.values()]
-        rows.append((name, expression, *(f"{paper:,} / {here:,}" for paper, here in zip(papers, ours, strict=True))))
+    for name, expression, options, published in WENNBERG:
+        cells = []
+        for paper, (n, width) in zip(published, WENNBERG_MODELS.values(), strict=True):
+            # The paper counts TUPE's U^Q and U^K as wide as the embeddings, (128, 128) for ALBERT, although its layers have 768.
+            # So here the whole model has that width, and one head: 12 do not divide 128, and the count is the same.
+            sizes = {"dim": width, "heads": 1} if expression == "untied" else {"embed_dim": width}
+            cells.append(f"{paper:,} / {count(positions_of(expression, n, options=options, **sizes)):,}")
+        rows.append((name, expression, *cells))
     return rows
-
-
-def _positions(expression: str, options: dict[str, Any], n: int, width: int) -> Positions:
-    """For word embeddings of ``width``, in layers of 768."""
-    if expression == "untied":
-        # The paper counts U^Q and U^K as wide as the embeddings, (128, 128) for ALBERT, whose layers they would meet at 768. So
-        # here the whole model has that width, and one head: the count does not depend on their number, and 12 do not divide 128.
-        return positions_of(expression, n, width, heads=1, options=options)
-    return positions_of(expression, n, options=options, embed_dim=width)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .build import PROPERTIES
+PROPERTIES = ("inductive", "data-driven", "parameter-efficient", "translation-invariant", "parallelisable", "interpretable")
 
 PUBLISHED = {
     "Wennberg & Henter 2021": {
@@ -56,7 +56,7 @@ REASONS = {
 
 
 def differing(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Each property of a row of the listing that is the opposite in a paper, and the papers with the reason."""
+    """Yield each property of a row of the listing that is the opposite in a paper, and the papers with the reason."""
     for index, name in enumerate(PROPERTIES):
         marks = {paper: marks.get(row["positions"], "")[index : index + 1] for paper, marks in PUBLISHED.items()}
         if papers := [paper for paper, mark in marks.items() if mark == ("n" if row[name] else "y")]:

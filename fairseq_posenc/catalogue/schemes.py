@@ -21,7 +21,7 @@ from __future__ import annotations
 import argparse
 
 from ..commands import show
-from .build import PROPERTIES
+from .properties import PROPERTIES
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -7,26 +7,14 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from pydantic import FiniteFloat
-from typing_extensions import TypedDict
-
-Of = TypeVar("Of", bound=Mapping[str, Any])
+Run = TypeVar("Run", bound=Mapping[str, Any])
 
 
-class Spread(TypedDict):
-    """Of some runs. ``median`` is None where it falls on a run that diverged, ``std`` for a single run."""
+def spread(values: Sequence[float], diverged: int = 0) -> dict[str, float | None]:
+    """Return ``median``, ``mean``, ``std``, ``min`` and ``max`` of the scores of the runs that finished.
 
-    median: FiniteFloat | None
-    mean: FiniteFloat
-    std: FiniteFloat | None
-    min: FiniteFloat
-    max: FiniteFloat
-
-
-def spread(values: Sequence[float], diverged: int = 0) -> Spread:
-    """Of the scores of the runs that finished, and the number of those that did not, which count as worse than any score.
-
-    That is for the median; mean, standard deviation and range are of the runs that finished.
+    Only the median also counts the ``diverged`` runs, as worse than any score; it is None where it falls on one of them. The
+    standard deviation of a single run is None.
     """
     median = statistics.median([*[-math.inf] * diverged, *values])
     return {
@@ -38,9 +26,9 @@ def spread(values: Sequence[float], diverged: int = 0) -> Spread:
     }
 
 
-def by(name: str, runs: Iterable[Of]) -> dict[Any, list[Of]]:
-    """Runs by one value of their key, such as ``seed``; both in the order in which they come."""
-    found: dict[Any, list[Of]] = {}
+def by(name: str, runs: Iterable[Run]) -> dict[Any, list[Run]]:
+    """Group runs by one value of their key, such as ``seed``; both keep the order in which they come."""
+    groups: dict[Any, list[Run]] = {}
     for run in runs:
-        found.setdefault(run[name], []).append(run)
-    return found
+        groups.setdefault(run[name], []).append(run)
+    return groups

@@ -194,8 +194,8 @@ def test_input_that_cannot_be_used(save, text, tmp_path, capsys):
         ([tisa, "--scores", empty], "has no 'tisa'"),
         ([tmp_path / "broken.pt"], "broken: its positions.tisa.offset is not finite (NaN or infinity)"),
         ([tisa, tisa], "two models are called tisa"),
-        ([tisa, "--length", 3], "--length 3: "),
-        ([tisa, "--length", 10**9], "--length 1000000000"),
+        ([tisa, "--length", 3], "--length must be at least 8, got 3"),
+        ([tisa, "--length", 10**9], "--length must be at most 2048"),
         ([tisa, tmp_path / "folder"], "cannot be read as a model of transformers"),
     ]:
         assert main(["analyze", *map(str, arguments), "--out", str(tmp_path / "out")]) == 2

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from fairseq_posenc.catalogue.build import PROPERTIES
 from fairseq_posenc.catalogue.listing import COLUMNS
+from fairseq_posenc.catalogue.properties import PROPERTIES
 from fairseq_posenc.cli import main
 from fairseq_posenc.families import expressions
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fairseq_posenc.catalogue import listing, parameters, properties
-from fairseq_posenc.catalogue.build import count, positions_of
+from fairseq_posenc.catalogue.parameters import count, positions_of
 from fairseq_posenc.cli import main
 from fairseq_posenc.families import expressions
 from fairseq_posenc.schemes import REGISTRY, Positions, Settings
@@ -62,7 +62,7 @@ def test_costs_of_another_length(capsys):
     assert main(["parameters", "--tokens", "16"]) == 0
     assert "n = 16" in capsys.readouterr().out
     assert main(["parameters", "--tokens", "0"]) == 2
-    assert "--tokens 0: at least 1 is needed" in capsys.readouterr().err
+    assert "--tokens must be at least 1" in capsys.readouterr().err
 
 
 def test_wennberg_henter_table_2():

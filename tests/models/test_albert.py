@@ -8,7 +8,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from omegaconf import OmegaConf
 from test_roberta import Task, build
 
-from fairseq_posenc.catalogue.build import count
+from fairseq_posenc.catalogue.parameters import count
 from fairseq_posenc.families import ALBERT, architectures, expressions
 from fairseq_posenc.models.albert import PosencAlbertModel
 from fairseq_posenc.models.building import complete, complete_new, encoder_config
