@@ -10,7 +10,6 @@ import argparse
 import ast
 import itertools
 import json
-import re
 import shlex
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import sysconfig
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
+from pydoc_data.topics import topics
 
 import numpy as np
 from fairseq.data import Dictionary, data_utils
@@ -26,13 +26,18 @@ from fairseq_posenc.files import atomic_write
 from fairseq_posenc.models.checkpoint import load
 
 POSITIONS = ("absolute", "tisa")
+TRAINING = """--task masked_lm --criterion masked_lm --dropout 0 --attention-dropout 0 --cpu
+    --tokens-per-sample 32 --sample-break-mode none --batch-size 32 --batch-size-valid 64 --max-valid-steps 40
+    --optimizer adam --adam-betas (0.9,0.98) --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 1 --lr 2e-3
+    --lr-scheduler polynomial_decay --validate-interval 1000000 --save-interval-updates 500 --keep-interval-updates 1
+    --no-epoch-checkpoints --log-format simple --log-interval 100"""
 CAVEAT = """
 Lower is better. A run this short shows how soon a scheme begins to learn. It shows nothing about absolute positions in the long
 run: they need many more updates before word order makes a difference."""
 
 
 def main() -> None:
-    """Run the command."""
+    """Prepare the data, train, analyze, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text", nargs="*", metavar="TEXT", help="text to learn from (default: Python's documentation)")
     parser.add_argument("--out", type=Path, default=Path("quickstart"), metavar="DIR", help="default: %(default)s")
@@ -40,60 +45,39 @@ def main() -> None:
     parser.add_argument("--vocab-size", type=int, default=1024, metavar="N", help="default: %(default)s")
     parser.add_argument("--seed", type=int, default=1, help="seed for data and training (default: %(default)s)")
     args = parser.parse_args()
-    out, record = args.out, args.out / "quickstart.json"
+    out, record, updates = args.out, args.out / "quickstart.json", args.updates
     settings = json.dumps({**vars(args), "out": None})
     if record.read_text() != settings if record.exists() else out.exists() and any(out.iterdir()):
         sys.exit(f"--out {out} holds something else, or the results of other settings: name another folder")
     out.mkdir(parents=True, exist_ok=True)
     record.write_text(settings)
     (out / ".gitignore").write_text("*\n")
-    text = args.text or [str(write_documentation(out / "python_documentation.txt"))]
-    prepare = f"--vocab-size {args.vocab_size} --seed {args.seed} --valid-fraction 0.05 --sample-mb 8 --out".split()
-    run(["fairseq-posenc", "prepare", *text, *prepare, str(out / "data")])
-    for positions in POSITIONS:
-        run(training(positions, out, args.updates, args.seed), log=out / f"{positions}.log")
-    last = str(out / "tisa" / "checkpoint_last.pt")
-    run(["fairseq-posenc", "analyze", f"tisa={last}", "--only", "functions", "--length", "32", "--out", str(out / "functions")])
+    text = args.text or [write_documentation(out / "python_documentation.txt")]
+    sizes = f"--vocab-size {args.vocab_size} --seed {args.seed} --valid-fraction 0.05 --sample-mb 8"
+    run("fairseq-posenc", "prepare", *text, *sizes.split(), "--out", out / "data")
+    schedule = f"--warmup-updates {updates // 10} --total-num-update {updates} --max-update {updates} --seed {args.seed}"
+    for positions in POSITIONS:  # training continues from the last checkpoint
+        folders = ("--save-dir", out / positions, "--tensorboard-logdir", out / "tensorboard" / positions)
+        arch = ("--arch", f"roberta_{positions}_tiny")
+        run("fairseq-train", out / "data", *arch, *TRAINING.split(), *schedule.split(), *folders)
+    last, functions = out / "tisa" / "checkpoint_last.pt", out / "functions"
+    run("fairseq-posenc", "analyze", f"tisa={last}", "--only", "functions", "--length", "32", "--out", functions)
     with atomic_write(out / "results.md") as stream:
         stream.write(table(out))
     print(f"\n{table(out)}{CAVEAT}\n\nThis table: {out}/results.md. Curves: tensorboard --logdir {out}/tensorboard.")
-    print(f"What TISA's heads learned: {out}/functions/index.html. Other schemes are other architectures: fairseq-posenc schemes")
+    print(f"What TISA's heads learned: {functions}/index.html. Other schemes are other architectures: fairseq-posenc schemes")
 
 
-def training(positions: str, out: Path, updates: int, seed: int) -> list[str]:
-    """The command that trains one model, and continues from its last checkpoint if there is one."""
-    flags = f"""
-        --task masked_lm --criterion masked_lm --arch roberta_{positions}_tiny --dropout 0 --attention-dropout 0
-        --tokens-per-sample 32 --sample-break-mode none --batch-size 32
-        --optimizer adam --adam-betas (0.9,0.98) --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 1
-        --lr 2e-3 --lr-scheduler polynomial_decay --warmup-updates {updates // 10}
-        --total-num-update {updates} --max-update {updates} --seed {seed} --cpu
-        --batch-size-valid 64 --max-valid-steps 40 --validate-interval 1000000
-        --save-interval-updates 500 --keep-interval-updates 1 --no-epoch-checkpoints --log-format simple --log-interval 100
-    """
-    folders = ["--save-dir", str(out / positions), "--tensorboard-logdir", str(out / "tensorboard" / positions)]
-    return ["fairseq-train", str(out / "data"), *flags.split(), *folders]
-
-
-def run(command: list[str], log: Path | None = None) -> None:
-    """Run one of this environment's commands. Of output that goes to a log, a line per 100 updates is shown."""
-    print(f"\n$ {shlex.join(command)}", file=sys.stderr, flush=True)
-    program = [str(Path(sys.executable).parent / command[0]), *command[1:]]
-    if log is None:
-        status = subprocess.run(program, stdout=sys.stderr).returncode
-    else:
-        with log.open("a") as stream, subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as process:
-            for line in process.stdout:
-                stream.write(line)
-                if found := re.search(r" (loss=[\d.]+).* (num_updates=\d+)", line):
-                    print(f"  {found[2]} {found[1]}", file=sys.stderr, flush=True)
-        status = process.returncode
-    if status:
-        sys.exit(f"{command[0]} ended with status {status}{f', see {log}' if log else ''}. The same command continues from here.")
+def run(*command: str | Path) -> None:
+    """Run one of this environment's commands."""
+    name, *arguments = map(str, command)
+    print(f"\n$ {shlex.join([name, *arguments])}", file=sys.stderr, flush=True)
+    if status := subprocess.run([str(Path(sys.executable).parent / name), *arguments], stdout=sys.stderr).returncode:
+        sys.exit(f"{name} ended with status {status}. The same command continues from here.")
 
 
 def table(out: Path) -> str:
-    """One row per model, and one for the unigram."""
+    """Return one row per model, and one for the unigram."""
     unigram = unigram_loss(out / "data")
     lines = [
         "| positions | validation loss (bits per token) | perplexity | positional parameters | tokens/s |",
@@ -111,15 +95,14 @@ def table(out: Path) -> str:
 
 
 def unigram_loss(data: Path) -> float:
-    """Bits per token of each symbol's share of the training tokens, plus one: the best guess that looks at no context.
+    """Return the bits per token of each symbol's share of the training tokens, plus one: the best guess without context.
 
     The tokens are those that the loss of validation draws its targets from: all but the ``<s>`` at the beginning of a sample.
     """
     dictionary = Dictionary.load(str(data / "dict.txt"))
 
     def counts(split: str) -> np.ndarray:
-        lines = data_utils.load_indexed_dataset(str(data / split), dictionary)
-        ids = np.concatenate([lines[number].numpy() for number in range(len(lines))])
+        ids = np.concatenate([line.numpy() for line in data_utils.load_indexed_dataset(str(data / split), dictionary)])
         return np.bincount(ids, minlength=len(dictionary))
 
     train, valid = counts("train") + 1, counts("valid")
@@ -134,25 +117,23 @@ def write_documentation(path: Path) -> Path:
     with atomic_write(path) as stream:
         for document in itertools.chain.from_iterable(map(documents, sources)):
             parts = itertools.groupby(document.splitlines(), key=lambda line: any(map(str.isalnum, line)))
-            if paragraphs := [" ".join(line.strip() for line in lines) for in_words, lines in parts if in_words]:
+            if paragraphs := [" ".join(line.strip() for line in lines) for has_words, lines in parts if has_words]:
                 stream.write("\n".join(paragraphs) + "\n\n")
     return path
 
 
 def documents(source: Path) -> Iterator[str]:
-    """The help topics, or the docstrings of one module."""
+    """Yield the help topics, or the docstrings of one module."""
+    if source.parts[-2:] == ("pydoc_data", "topics.py"):
+        yield from dict.fromkeys(topics.values())
+        return
     try:
         with tokenize.open(source) as stream:
             tree = ast.parse(stream.read())
     except (SyntaxError, UnicodeDecodeError):  # a few files are broken on purpose
         return
-    if source.parts[-2:] == ("pydoc_data", "topics.py"):
-        for statement in tree.body:
-            if isinstance(statement, ast.Assign):
-                yield from dict.fromkeys(ast.literal_eval(statement.value).values())
-    else:
-        kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-        yield "\n\n".join(filter(None, (ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, kinds))))
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    yield "\n\n".join(filter(None, (ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, kinds))))
 
 
 if __name__ == "__main__":

@@ -8,8 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from ..errors import InputError
-from ..plotting import Points, grid, line_figure, line_style
+from ..plotting import grid, line_figure, line_style
 from .examine import EXACT, HEADS, PROBES, VECTORS
 from .offsets import KINDS, RULE
 from .pictures import Picture
@@ -71,12 +73,13 @@ def _on_text(texts: Mapping[str, Mapping[str, Any]]) -> Iterator[Picture]:
     kinds = {label: text["kinds"] for label, text in texts.items()}
     yield Picture("kinds", HEADS, f"The kind of every head. {RULE}", kinds_figure(kinds))
 
-    def panels(x_label: str, first: int, names: Mapping[str, str], part: str) -> list[tuple[str, str, dict[str, Points]]]:
-        """One panel per measure, by layer or hidden state; of numbers per head, their mean."""
-        return [
-            (x_label, y_label, {label: _points(text[part][name], first) for label, text in texts.items()})
-            for name, y_label in names.items()
-        ]
+    def lines_of(part: str, names: Mapping[str, str], x_label: str, first: int) -> Figure:
+        """One panel per measure, by layer or hidden state."""
+        panels = []
+        for name, y_label in names.items():
+            means = {label: [np.mean(values) for values in text[part][name]] for label, text in texts.items()}  # over heads
+            panels.append((x_label, y_label, {label: (range(first, first + len(y)), y) for label, y in means.items()}))
+        return line_figure(panels)
 
     caption = (
         "Attention in sentences that repeat one word, the mean over words and heads. Locality: the share of attention near the "
@@ -84,13 +87,13 @@ def _on_text(texts: Mapping[str, Mapping[str, Any]]) -> Iterator[Picture]:
         "offset counts."
     )
     names = {name: name for name in ("locality", "symmetry", "invariance")}
-    yield Picture("identical", PROBES, caption, line_figure(panels("layer", 1, names, "identical_words")))
+    yield Picture("identical", PROBES, caption, lines_of("identical_words", names, "layer", 1))
     caption = (
         "What a linear probe reads from hidden states (0 is the input of the first layer) of windows that it was not trained on: "
         "the position of a token, and which of two tokens comes first, where 0.5 is chance."
     )
     names = {"position": "R² of the position", "error": "error, in tokens", "order": "accuracy of the order"}
-    yield Picture("linear", PROBES, caption, line_figure(panels("hidden state", 0, names, "linear_probes")))
+    yield Picture("linear", PROBES, caption, lines_of("linear_probes", names, "hidden state", 0))
     caption = (
         "How much the last hidden states change when two words are exchanged: the mean of ‖h' - h‖ / ‖h‖, each token compared "
         "with itself wherever it is. 0 means that the model does not use the order."
@@ -103,11 +106,6 @@ def _lines(x_label: str, y_label: str, models: Mapping[str, Mapping[str, float]]
     """One panel with a line per model: of numbers by an integer, which is text in JSON."""
     lines = {label: ([int(x) for x in numbers], [*numbers.values()]) for label, numbers in models.items()}
     return line_figure([(x_label, y_label, lines)])
-
-
-def _points(values: Sequence[Any], first: int) -> Points:
-    means = [sum(value) / len(value) if isinstance(value, list) else value for value in values]
-    return range(first, first + len(means)), means
 
 
 def kinds_figure(models: Mapping[str, Sequence[Sequence[str]]]) -> Figure:

@@ -20,6 +20,7 @@ were it the first. In case a) the scores begin with both, the vectors' own effec
 from __future__ import annotations
 
 import argparse
+import copy
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,6 +92,7 @@ def fitted(encoder: Encoder, kernels: int, name: str) -> dict[str, Tensor]:
         InputError: the scores are not finite, or have fewer offsets than the kernels have parameters.
     """
     import torch
+    from torch import nn
     from tqdm import tqdm
 
     from .embeddings import positional_scores
@@ -102,7 +104,10 @@ def fitted(encoder: Encoder, kernels: int, name: str) -> dict[str, Tensor]:
         raise InputError(f"--kernels {kernels}: {name} has {n} positions, whose {2 * n - 1} offsets do not determine so many")
     fits = []
     rows = []
-    for number, single in enumerate(tqdm(each_as_first(encoder), desc="layers", dynamic_ncols=True), start=1):
+    for number, layer in enumerate(tqdm(encoder.layers, desc="layers", dynamic_ncols=True), start=1):
+        single = copy.copy(encoder)  # an encoder of that layer alone, which shares its parameters
+        single._modules = {**encoder._modules, "layers": nn.ModuleList([layer])}
+        single.config = dataclasses.replace(encoder.config, layers=1, layer_groups=0)
         scores = positional_scores(single, n)
         assert scores is not None  # there are position vectors
         if not scores.isfinite().all():
@@ -115,18 +120,3 @@ def fitted(encoder: Encoder, kernels: int, name: str) -> dict[str, Tensor]:
     show("\n".join(rows))
     of_layers = torch.stack([fits[layer * len(fits) // layers] for layer in range(layers)])  # (layers, heads, 3, S)
     return {f"tisa.{name}": of_layers[:, :, i] for i, name in enumerate(("amplitude", "sharpness", "offset"))}
-
-
-def each_as_first(encoder: Encoder) -> list[Encoder]:
-    """Return, for each of the encoder's sets of weights, an encoder of that layer alone, which shares its parameters."""
-    import copy
-
-    from torch import nn
-
-    singles = []
-    for layer in encoder.layers:
-        single = copy.copy(encoder)
-        single._modules = {**encoder._modules, "layers": nn.ModuleList([layer])}
-        single.config = dataclasses.replace(encoder.config, layers=1, layer_groups=0)
-        singles.append(single)
-    return singles

@@ -26,26 +26,17 @@ SECTIONS = {
 }
 """Names and introductions of the page's sections."""
 CSS = """
-:root { color-scheme: light dark; --paper: #fff; --ink: #15181c; --rule: #d5d9df; --soft: #5b6470; --link: #0b57a4; }
-@media (prefers-color-scheme: dark) {
-  :root { --paper: #15181c; --ink: #d8dce2; --rule: #363c45; --soft: #9aa4b1; --link: #8ab8ee; }
-}
-* { box-sizing: border-box; }
-body { margin: 0 auto; padding: 1rem 1.25rem 4rem; max-width: 76rem; background: var(--paper); color: var(--ink);
-  font: 16px/1.55 system-ui, sans-serif; }
-h1 { font-size: 1.7rem; line-height: 1.2; margin: 1.5rem 0 .5rem; }
-h2 { font-size: 1.25rem; margin: 3rem 0 .5rem; padding-top: .5rem; border-top: 1px solid var(--rule); }
-p, figcaption, ul { max-width: 46rem; }
-a { color: var(--link); }
+:root { color-scheme: light dark; }
+body { margin: 0 auto; padding: 1rem 1.25rem 4rem; max-width: 76rem; font: 16px/1.55 system-ui, sans-serif; }
+h2 { margin-top: 3rem; border-top: 1px solid gray; }
+p, figcaption { max-width: 46rem; }
 nav a { margin-right: 1rem; white-space: nowrap; }
 figure { margin: 1.5rem 0 2.5rem; }
-figcaption { margin-bottom: .6rem; }
 .scroll { overflow-x: auto; }
 .scroll img { display: block; height: auto; max-width: 100%; background: #fff; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .92rem; }
-th, td { padding: .3rem .7rem; border-bottom: 1px solid var(--rule); white-space: nowrap; }
-th { font-weight: 600; }
-footer, .soft { color: var(--soft); font-size: .9rem; }
+th, td { padding: .3rem .7rem; border-bottom: 1px solid gray; white-space: nowrap; }
+footer, .soft { opacity: .7; font-size: .9rem; }
 @media (max-width: 48rem) { .scroll img { max-width: 44rem; } }
 """
 MEASURES = ("locality", "symmetry", "invariance")  # of attention between identical words

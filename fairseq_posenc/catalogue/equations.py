@@ -33,20 +33,16 @@ PUBLISHED: dict[frozenset[str], tuple[str | None, str]] = {
 
 
 def source_of(positions: Positions) -> str:
-    """Returns the source of the equation, or the parts' own sources if no paper has the sum."""
-    _, source = _published(positions)
+    """Return the source of the equation, or the parts' own sources if no paper has the sum."""
+    _, source = PUBLISHED.get(frozenset(scheme.name for scheme in positions.schemes), (None, None))
     return source or "; ".join(dict.fromkeys(scheme.source for scheme in positions.schemes))
 
 
 def equation_of(positions: Positions) -> str:
-    """Returns the equation of the word embeddings and of the scores; semicolons separate its parts."""
-    equation, _ = _published(positions)
+    """Return the equation of the word embeddings and of the scores; semicolons separate its parts."""
+    equation, _ = PUBLISHED.get(frozenset(scheme.name for scheme in positions.schemes), (None, None))
     parts = [scheme.equation for scheme in positions.schemes]
     return equation or "; ".join(parts if len(parts) == 1 else _one_score(parts, positions.settings.factor))
-
-
-def _published(positions: Positions) -> tuple[str | None, str | None]:
-    return PUBLISHED.get(frozenset(scheme.name for scheme in positions.schemes), (None, None))
 
 
 def _one_score(parts: list[str], factor: float) -> list[str]:

@@ -8,6 +8,7 @@ import json
 import shutil
 import textwrap
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from tabulate import tabulate
@@ -142,11 +143,6 @@ def as_csv(rows: Sequence[Row]) -> str:
     return stream.getvalue().rstrip("\n")
 
 
-def as_json(rows: Sequence[Row]) -> str:
-    """Return a list of objects."""
-    return json.dumps(rows, indent=1, ensure_ascii=False)
-
-
 def card(row: Row) -> str:
     """Return everything about one row, and the options of its schemes, fitted to the terminal."""
     facts = {name: _text(row[name]) for name in COLUMNS[2:]}
@@ -185,5 +181,5 @@ FORMS: dict[str | None, Callable[[Sequence[Row]], str]] = {
     None: as_table,
     "markdown": as_markdown,
     "csv": as_csv,
-    "json": as_json,
+    "json": partial(json.dumps, indent=1, ensure_ascii=False),
 }

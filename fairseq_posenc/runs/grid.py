@@ -76,19 +76,19 @@ class Cell:
     @property
     def name(self) -> str:
         """``RTE lr=1e-05 seed=1``."""
-        return " ".join([*self._words, *self._numbers("=")])
+        words, numbers = self._parts("=")
+        return " ".join([*words, *numbers])
 
     def folder(self, out: Path) -> Path:
-        """Where it keeps its log, its checkpoints while it runs, and its result: ``runs/RTE/lr-1e-05_seed-1``."""
-        return out / self.within / Path(*self._words, "_".join(self._numbers("-")))
+        """Return the folder of its log, its result and, while it runs, its checkpoints: ``runs/RTE/lr-1e-05_seed-1``."""
+        words, numbers = self._parts("-")
+        return out / self.within / Path(*words, "_".join(numbers))
 
-    @property
-    def _words(self) -> list[str]:
-        return [value for value in self.key.values() if isinstance(value, str)]
-
-    def _numbers(self, sign: str) -> list[str]:
+    def _parts(self, sign: str) -> tuple[list[str], list[str]]:
+        """Words alone, and numbers with their names."""
+        words = [value for value in self.key.values() if isinstance(value, str)]
         numbers = [(name, value) for name, value in self.key.items() if not isinstance(value, str)]
-        return [f"{name}{sign}{f'{value:g}' if isinstance(value, float) else value}" for name, value in numbers]
+        return words, [f"{name}{sign}{f'{value:g}' if isinstance(value, float) else value}" for name, value in numbers]
 
 
 Run = Callable[[Cell, Path, Progress], dict[str, Any]]

@@ -79,7 +79,7 @@ def test_a_model_that_has_diverged_does_not_grow(checkpoint, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arch", "flags", "said"),
     [
-        ("tisa", "--max-positions 40", "positions tisa take any length as they are"),
+        ("tisa", "--max-positions 40", "positions tisa take any length"),
         ("m4", "--max-positions 40", "m4 learns no vector per position"),
         ("synthesizer_random", "--max-positions 40", "synthesizer_random learns no vector per position"),
         ("absolute", "--max-positions 16", "has 16 positions already"),
