@@ -102,11 +102,11 @@ def test_arrows_point_down(module):
 
 
 BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGELOG.md
-    "analysis": 2250,
+    "analysis": 2175,
     "async_step": 350,
     "attention": 1900,
     "bench": 1150,
-    "catalogue": 600,
+    "catalogue": 550,
     "compat": 1750,
     "data": 1650,
     "deepspeed": 2050,
