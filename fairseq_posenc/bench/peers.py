@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -39,7 +39,7 @@ def build(name: str, shape: Shape) -> tuple[nn.Module, Loss, str]:
     return model, loss, f"{PEERS[name].package} {getattr(getattr(model, 'config', None), '_attn_implementation', '')}".strip()
 
 
-def require_installed(names: list[str]) -> None:
+def require_installed(names: Sequence[str]) -> None:
     """Checks that the packages of these models are installed.
 
     Raises:
