@@ -115,9 +115,9 @@ BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGE
     "models": 1875,
     "pipeline": 525,
     "runs": 350,
-    "schemes": 2100,
+    "schemes": 2025,
     "tasks": 900,
-    "transformer": 850,
+    "transformer": 825,
     "vocabulary": 800,
 }
 MODULE_BUDGET = 270
