@@ -49,7 +49,8 @@ def add_flags(parser: ArgumentParser, options: type, defaults: Any = None) -> No
         if names[0].startswith("-"):
             required = default is dataclasses.MISSING
             keywords |= {"dest": declared.name} | ({"required": True} if required else {})
-        if default not in (dataclasses.MISSING, None, False, ()) and "default:" not in keywords["help"]:
+        shows_default = default not in (dataclasses.MISSING, None, "", ()) and kind is not bool
+        if shows_default and "default:" not in keywords["help"]:
             shown = ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
             keywords["help"] += f" (default: {shown})"
         keywords["help"] = keywords["help"].replace("%", "%%")

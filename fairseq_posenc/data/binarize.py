@@ -15,6 +15,7 @@ import numpy as np
 
 from ..vocabulary import LineEncoder
 from .split import Routed
+from .text import Passage
 
 CHUNK_BYTES = 1 << 20
 
@@ -47,8 +48,15 @@ def encoding(encoder: LineEncoder, workers: int) -> Iterator[Encode]:
         _encode_with(encoder)
         yield lambda passages: map(_encode, in_chunks(passages))
         return
-    with _encoders(encoder, workers) as executor:
+    executor = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _start_worker, (encoder.files,))
+    try:
         yield lambda passages: _in_order(executor, in_chunks(passages), 2 * workers)
+    except BrokenProcessPool:
+        raise OSError(
+            "an encoding process ended unexpectedly, as the system ends one when memory runs out. Try fewer --workers."
+        ) from None
+    finally:
+        executor.shutdown(cancel_futures=True)
 
 
 def _in_order(executor: Executor, chunks: Iterable[list[Routed]], most: int) -> Iterator[dict[str, Items]]:
@@ -79,17 +87,15 @@ _encoder: LineEncoder  # of a worker, or of this process if it encodes
 
 
 def _encode(chunk: list[Routed]) -> dict[str, Items]:
-    lines: dict[str, list[str]] = {}
-    documents: dict[str, int] = {}
-    text_bytes: dict[str, int] = {}
+    passages: dict[str, list[Passage]] = {}
     for destination, passage in chunk:
-        here = lines.setdefault(destination, [])
-        if passage.opens_document:
-            here.append("")
-        here += passage.lines()
-        documents[destination] = documents.get(destination, 0) + passage.opens_document
-        text_bytes[destination] = text_bytes.get(destination, 0) + len(passage.text)
-    return {name: Items(*_encoder.encode(here), documents[name], text_bytes[name]) for name, here in lines.items()}
+        passages.setdefault(destination, []).append(passage)
+    items = {}
+    for destination, at_destination in passages.items():
+        lines = [line for passage in at_destination for line in (*[""] * passage.opens_document, *passage.lines())]
+        documents = sum(passage.opens_document for passage in at_destination)
+        items[destination] = Items(*_encoder.encode(lines), documents, sum(len(passage.text) for passage in at_destination))
+    return items
 
 
 def _encode_with(encoder: LineEncoder) -> None:
@@ -104,16 +110,3 @@ def _start_worker(files: Mapping[str, bytes]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent ends the others
     # A worker whose parent was killed would wait for work forever.
     threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
-
-
-@contextmanager
-def _encoders(encoder: LineEncoder, workers: int) -> Iterator[Executor]:
-    executor = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _start_worker, (encoder.files,))
-    try:
-        yield executor
-    except BrokenProcessPool:
-        raise OSError(
-            "an encoding process ended unexpectedly, as the system ends one when memory runs out. Try fewer --workers."
-        ) from None
-    finally:
-        executor.shutdown(cancel_futures=True)

@@ -33,7 +33,7 @@ from ..vocabulary import SENTENCEPIECE, LineEncoder
 from ..vocabulary.learning import DEFAULT_SYMBOLS, train
 from .flags import Options
 from .folder import SHARDS, Folder
-from .manifest import NAME, Manifest, digests
+from .manifest import NAME, Manifest, digests, resume
 from .shards import write_shards
 from .sources import VALID, Sources, estimated_text, find, progress_bar
 from .split import Split, default_fraction, sample_lines, training_lines
@@ -67,7 +67,8 @@ def main(args: argparse.Namespace) -> None:
                 folder.empty()
         with _record(options, sources, folder) as manifest:
             encoder = _encoder(options, sources, folder, split, manifest)
-            unfinished = [name for name in _selected(options, folder) if not manifest.is_whole(name)]
+            names = [split.shards[number] for number in options.only or range(options.shards)]
+            unfinished = [name for name in names if not manifest.is_whole(name)]
         if unfinished:
             _encode(options, sources, folder, split, encoder, unfinished)
         else:
@@ -83,16 +84,11 @@ def main(args: argparse.Namespace) -> None:
         _report(options, manifest)
 
 
-def _selected(options: Options, folder: Folder) -> Sequence[str]:
-    names = list(folder.shards)
-    return [names[number] for number in options.only] if options.only else names
-
-
 @contextmanager
 def _record(options: Options, sources: Sources, folder: Folder) -> Iterator[Manifest]:
     """The folder's manifest, while no other process uses it; saved at the end."""
     with folder.turn():
-        manifest = Manifest(options.out, options.deciding, sources)
+        manifest = resume(options.out, options.deciding, sources)
         folder.claim()
         manifest.save()
         yield manifest
@@ -102,7 +98,7 @@ def _record(options: Options, sources: Sources, folder: Folder) -> Iterator[Mani
 def _encoder(options: Options, sources: Sources, folder: Folder, split: Split, manifest: Manifest) -> LineEncoder:
     """The vocabulary of the folder's data, if its files are unchanged; otherwise a new one, and the data is removed."""
     files = folder.tokenizer_files()
-    if files and manifest.record.tokenizer.get("sha256") == digests(files):
+    if files and manifest.tokenizer.get("sha256") == digests(files):
         return LineEncoder(files)
     folder.empty(keep=[options.out / NAME])
     folder.claim()
@@ -121,8 +117,7 @@ def _encoder(options: Options, sources: Sources, folder: Folder, split: Split, m
     for name, content in files.items():
         with atomic_write(options.out / name, "wb") as stream:
             stream.write(content)
-    tokenizer = {"symbols": len(encoder.symbols), "sha256": digests(files)}
-    manifest.record = manifest.record._replace(tokenizer=tokenizer, shards={})
+    manifest.tokenizer, manifest.shards = {"symbols": len(encoder.symbols), "sha256": digests(files)}, {}
     if not (options.given or options.vocab_size):
         why = "all that the text supports" if len(encoder.symbols) < DEFAULT_SYMBOLS else "the default of --vocab-size"
         _say(f"vocabulary: {len(encoder.symbols):,} symbols, {why}")
@@ -142,12 +137,12 @@ def _learn(options: Options, sources: Sources, split: Split) -> bytes:
 def _encode(options: Options, sources: Sources, folder: Folder, split: Split, encoder: LineEncoder, names: Sequence[str]) -> None:
     """Write these shards, and record each once it is complete."""
     start, megabytes = time.perf_counter(), 0.0
-    for written in write_shards(folder, names, sources, split, encoder, options.workers):
+    for shards, hashes in write_shards(folder, names, sources, split, encoder, options.workers):
         with _record(options, sources, folder) as manifest:
-            manifest.record.shards.update(written.shards)
-            for (role, index), digest in written.hashes.items():
-                manifest.record.inputs[role][index]["sha256"] = digest
-        for shard in written.shards.values():
+            manifest.shards.update(shards)
+            for (role, index), digest in hashes.items():
+                manifest.inputs[role][index]["sha256"] = digest
+        for shard in shards.values():
             megabytes += sum(totals["text_bytes"] for totals in shard["totals"].values()) / 1e6
     seconds = time.perf_counter() - start
     speed = megabytes / seconds
@@ -155,7 +150,7 @@ def _encode(options: Options, sources: Sources, folder: Folder, split: Split, en
 
 
 def _report(options: Options, manifest: Manifest) -> None:
-    for split, totals in manifest.record.totals().items():
+    for split, totals in manifest.totals().items():
         unknown = totals["unknown"] / totals["tokens"]
         _say(
             f"{split}: {totals['documents']:,} documents, {totals['items']:,} lines, {totals['tokens']:,} tokens, "
@@ -168,12 +163,9 @@ def _report(options: Options, manifest: Manifest) -> None:
             )
     if options.valid_fraction:
         _say(f"held out one of every {1 / options.valid_fraction:,.3g} documents, at random (--valid-fraction)")
-    symbols = f"{manifest.record.tokenizer['symbols']:,} symbols"
-    if options.shards == 1:
-        _say(f"{options.out}: {symbols}. Next: fairseq-train {shlex.quote(str(options.out))} …")
-    else:
-        listed = shlex.quote(str(options.out / SHARDS))
-        _say(f'{options.out}: {symbols}, {options.shards} shards. Next: fairseq-train "$(cat {listed})" …')
+    data = shlex.quote(str(options.out)) if options.shards == 1 else f'"$(cat {shlex.quote(str(options.out / SHARDS))})"'
+    symbols = f"{manifest.tokenizer['symbols']:,} symbols"
+    _say(f"{options.out}: {symbols}, shards: {options.shards}. Next: fairseq-train {data} …")
 
 
 def _say(text: str) -> None:

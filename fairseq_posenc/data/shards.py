@@ -7,7 +7,7 @@ data-bin. A shard that a kill interrupts is written again from its beginning.
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from tqdm import tqdm
 
@@ -22,37 +22,19 @@ from .split import Routed, Split
 MAX_AT_ONCE = 100
 """Shards that are written in one pass over their text, each to two open files."""
 
-
-class Job(NamedTuple):
-    """A source to read, the role it plays, and its number among those of this role."""
-
-    role: str
-    index: int
-    source: Source
-
-
-class Written(NamedTuple):
-    """What one pass over the text has completed.
-
-    Attributes:
-        shards: by name, as the manifest records them.
-        hashes: SHA-256 of the sources that were read, by role and number.
-    """
-
-    shards: dict[str, dict[str, Any]]
-    hashes: dict[tuple[str, int], str]
+Job = tuple[str, int, Source]
+"""The role of a source, its number among those of this role, and the source."""
+Written = tuple[dict[str, dict[str, Any]], dict[tuple[str, int], str]]
+"""The shards that one pass has completed, by name, as the manifest records them; SHA-256 of what it read, by role and number."""
 
 
 def write_shards(
     folder: Folder, names: Collection[str], sources: Sources, split: Split, encoder: LineEncoder, workers: int
 ) -> Iterator[Written]:
-    """Write shards, those of a group together; each is locked until the next ones are asked for.
+    """Write shards, those of a group together; each is locked until the next ones are requested.
 
     Args:
-        folder: where they are.
         names: of the shards. The first of all has the validation text, too.
-        sources: all text.
-        split: where documents go.
         encoder: turns lines into ids.
         workers: processes that encode.
 
@@ -62,7 +44,7 @@ def write_shards(
     with encoding(encoder, workers) as encode:
         for group in range(split.groups):
             wanted = [name for name in split.shards[group :: split.groups] if name in names]
-            jobs = [Job("train", index, sources["train"][index]) for index in range(group, len(sources["train"]), split.groups)]
+            jobs: list[Job] = [("train", index, source) for index, source in enumerate(sources["train"])][group :: split.groups]
             for start in range(0, len(wanted), MAX_AT_ONCE):
                 yield from _one_pass(folder, wanted[start : start + MAX_AT_ONCE], jobs, sources[VALID], split, encoder, encode)
 
@@ -70,7 +52,7 @@ def write_shards(
 def _one_pass(
     folder: Folder,
     names: Sequence[str],
-    jobs: Sequence[Job],
+    jobs: list[Job],
     valid: Sequence[Source],
     split: Split,
     encoder: LineEncoder,
@@ -85,14 +67,14 @@ def _one_pass(
                 prefix.parent.mkdir(exist_ok=True)
                 writers[destination] = stack.enter_context(DatabinWriter(prefix, encoder.dtype, len(encoder.symbols)))
         if VALID in writers:
-            jobs = [*jobs, *(Job(VALID, index, source) for index, source in enumerate(valid))]
-        bar = stack.enter_context(progress_bar("encoding", [job.source for job in jobs]))
+            jobs = [*jobs, *((VALID, index, source) for index, source in enumerate(valid))]
+        bar = stack.enter_context(progress_bar("encoding", [source for _, _, source in jobs]))
         for items in encode(_passages(jobs, split, writers, hashes, bar)):
             for destination, of_destination in items.items():
                 writers[destination].add_documents(*of_destination)
         for writer in writers.values():
             writer.finish()
-        yield Written({name: _complete(folder, name, writers, encoder) for name in names}, hashes)
+        yield {name: _complete(folder, name, writers, encoder) for name in names}, hashes
 
 
 def _passages(
@@ -107,12 +89,11 @@ def _passages(
 def _complete(folder: Folder, name: str, writers: dict[str, DatabinWriter], encoder: LineEncoder) -> dict[str, Any]:
     """Write the tokenizer and the dictionary of a shard; returns its entry in the manifest."""
     place = folder.shards[name]
-    if place != folder.out:
-        for file, content in encoder.files.items():
-            with atomic_write(place / file, "wb") as stream:
-                stream.write(content)
-    with atomic_write(place / DICTIONARY) as stream:
-        stream.write(encoder.dictionary(writers[name].counts.tolist()))
+    contents = {} if place == folder.out else dict(encoder.files)
+    contents[DICTIONARY] = encoder.dictionary(writers[name].counts.tolist()).encode("utf-8")
+    for file, content in contents.items():
+        with atomic_write(place / file, "wb") as stream:
+            stream.write(content)
     texts = {prefix.name: writers[destination] for destination, prefix in folder.prefixes(name).items()}
     files = [place / DICTIONARY, *(path for writer in texts.values() for path in (writer.bin, writer.idx))]
     return {

@@ -90,15 +90,17 @@ def find(named: Mapping[str, Sequence[str]], layout: Layout) -> Sources:
         InputError: two names refer to the same text, or one to a pipe or a device.
     """
     sources: Sources = {role: [] for role in named}
-    known: dict[Hashable, tuple[str, str]] = {}
-    for role, names in named.items():
-        for name in names:
-            for source in _named(name, layout):
-                mention = role, _mention(role, name, source)
-                for identity in source.identities():
-                    if known.setdefault(identity, mention) is not mention:
-                        raise _twice(known[identity], mention)
-                sources[role].append(source)
+    known: dict[Hashable, tuple[Source, str, str]] = {}
+    for role, name in ((role, name) for role, names in named.items() for name in names):
+        given = f"--valid {name}" if role == VALID else name
+        for source in _in_hub(name, layout) if name.startswith(HUB) else [TextFile(path, layout) for path in _paths(name)]:
+            mention = given if source.name == name else f"{source.name} (of {given})"
+            for identity in source.identities():
+                other, other_role, other_mention = known.setdefault(identity, (source, role, mention))
+                if other is not source:
+                    consequence = "count twice" if role == other_role else "be trained on, and validate nothing"
+                    raise InputError(f"{mention} is the same text as {other_mention}, and would {consequence}. Name it once.")
+            sources[role].append(source)
     for source, other in product(sources.get(VALID, []), sources["train"]):
         if source.size and source.size == other.size and filecmp.cmp(source.name, other.name, shallow=False):
             raise InputError(f"--valid {source.name} is a copy of {other.name}, which is trained on. Name other text.")
@@ -126,20 +128,6 @@ def progress_bar(label: str, sources: Sequence[Source]) -> tqdm:
     return tqdm(total=total, desc=label, unit="B", unit_scale=True, mininterval=interval)
 
 
-def _named(name: str, layout: Layout) -> Sequence[Source]:
-    return _in_hub(name, layout) if name.startswith(HUB) else [TextFile(_regular(path), layout) for path in _paths(name)]
-
-
-def _mention(role: str, name: str, source: Source) -> str:
-    given = f"--valid {name}" if role == VALID else name
-    return given if source.name == name else f"{source.name} (of {given})"
-
-
-def _twice(first: tuple[str, str], second: tuple[str, str]) -> InputError:
-    consequence = "count twice" if first[0] == second[0] else "be trained on, and validate nothing"
-    return InputError(f"{second[1]} is the same text as {first[1]}, and would {consequence}. Name it once.")
-
-
 def _in_hub(name: str, layout: Layout) -> Sequence[Source]:
     try:
         from .hub import shards
@@ -149,22 +137,19 @@ def _in_hub(name: str, layout: Layout) -> Sequence[Source]:
 
 
 def _paths(name: str) -> list[str]:
+    """The files that a name, a folder or a pattern stands for."""
     if os.path.isdir(name):
-        return _in_folder(Path(name))
-    if os.path.exists(name):
-        return [name]
-    if not glob.has_magic(name):
-        raise FileNotFoundError(f"{name}: no such file")
-    paths = [path for path in sorted(glob.glob(name, recursive=True)) if not os.path.isdir(path)]
-    if not paths:
-        raise FileNotFoundError(f"{name}: no file matches")
+        paths = _in_folder(Path(name))
+    elif os.path.exists(name) or not glob.has_magic(name):
+        paths = [name]
+    else:
+        paths = [path for path in sorted(glob.glob(name, recursive=True)) if not os.path.isdir(path)]
+    if not paths or not os.path.exists(paths[0]):
+        raise FileNotFoundError(f"{name}: no {'such file' if paths else 'file matches'}")
+    for path in paths:
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise InputError(f"{path} is not a file but a pipe or device. Text is read more than once; write it to a file first.")
     return paths
-
-
-def _regular(path: str) -> str:
-    if os.path.exists(path) and not os.path.isfile(path):
-        raise InputError(f"{path} is not a file but a pipe or device. Text is read more than once; write it to a file first.")
-    return path
 
 
 def _in_folder(folder: Path) -> list[str]:

@@ -102,12 +102,11 @@ class Skipped:
         self._named: set[str] = set()
 
     def __call__(self, error: InputError) -> None:
-        if str(error) in self._named or len(self._named) == self.LIMIT:
-            return
-        self._named.add(str(error))
-        print(f"skipped: {error}", file=sys.stderr)
-        if len(self._named) == self.LIMIT:
-            print("Further lines that are skipped are not named.", file=sys.stderr)
+        """Report a line."""
+        if len(self._named) < self.LIMIT and str(error) not in self._named:
+            self._named.add(str(error))
+            last = "; further lines are skipped without a message" if len(self._named) == self.LIMIT else ""
+            print(f"skipped: {error}{last}", file=sys.stderr)
 
 
 class Layout(NamedTuple):

@@ -57,7 +57,6 @@ class GlueRuns(TaskRuns):
         super().__init__(task.name, pretrained, settings, options)
         self.task, self.files = task, files
         self.length = max_length(options.max_length, pretrained, least=2 * len(task.columns) + 2)
-        self.encoder = Encoder(pretrained.vocabulary, self.length)
         self.outputs = [f"{test}.tsv" for test in files.tests]
 
     @property
@@ -81,12 +80,10 @@ class GlueRuns(TaskRuns):
         super().prepare()
 
     def write_data(self) -> int:
-        train = write_split(self.task, read(self.files.train, self.task, skip_bad=True), self.data, "train", self.encoder)
-        selecting = next(iter(self.files.dev.values()))
-        write_split(self.task, read(selecting, self.task), self.data, "valid", self.encoder)
-        if self.encoder.cut:
-            print(f"{self.name}: {self.encoder.cut} sequences cut to the length limit", file=sys.stderr)
-        return train
+        vocabulary, valid = self.pretrained.vocabulary, next(iter(self.files.dev.values()))
+        write_split(self.task, read(valid, self.task), self.data, "valid", vocabulary, self.length)
+        examples = read(self.files.train, self.task, skip_bad=True)
+        return write_split(self.task, examples, self.data, "train", vocabulary, self.length)
 
     def score(self, model: BaseFairseqModel, folder: Path) -> dict[str, Any]:
         outcome: dict[str, Any] = {"scores": {}, "majority": {}, "constant": []}
@@ -109,8 +106,9 @@ class GlueRuns(TaskRuns):
         def forward(tokens: Tensor) -> Tensor:
             return model(tokens, features_only=True, classification_head_name=HEAD)[0]
 
-        sequences = [self.encoder.sequence(example.texts) for example in examples]
-        outputs = np.stack(infer(model, sequences, forward, self.encoder.vocabulary.dictionary.pad()))
+        vocabulary = self.pretrained.vocabulary
+        sequences = [vocabulary.join(*encode(vocabulary, example.texts, self.length)) for example in examples]
+        outputs = np.stack(infer(model, sequences, forward, vocabulary.dictionary.pad()))
         return outputs[:, 0] if self.task.regression else outputs.argmax(1)
 
     def finish(self, results: Sequence[Mapping[str, Any]]) -> None:
@@ -125,50 +123,28 @@ class GlueRuns(TaskRuns):
                 shutil.copyfile(Cell({key: best[key] for key in ("task", "lr", "seed")}, {}).folder(out) / name, own(target))
 
 
-class Encoder:
-    """Sentences of one task to ids, cut to length.
+def encode(vocabulary: Vocabulary, texts: tuple[str, ...], max_length: int) -> list[np.ndarray]:
+    """Return the ids of each sentence of an example.
 
     Args:
-        vocabulary: the checkpoint's.
-        max_length: tokens of a whole sequence, with ``<s>`` and all ``</s>``.
-
-    Attributes:
-        cut: how many sequences were too long.
+        max_length: tokens of the whole sequence, ``<s> a </s>`` or ``<s> a </s> </s> b </s>``. The longer sentence is cut first.
     """
-
-    def __init__(self, vocabulary: Vocabulary, max_length: int) -> None:
-        self.vocabulary = vocabulary
-        self._max_length = max_length
-        self.cut = 0
-
-    def parts(self, texts: tuple[str, ...]) -> list[np.ndarray]:
-        """Each sentence's ids, closed by ``</s>``; the longer one is cut first."""
-        return [np.append(ids, self.vocabulary.dictionary.eos()) for ids in self._pieces(texts)]
-
-    def sequence(self, texts: tuple[str, ...]) -> np.ndarray:
-        """The whole sequence as a model reads it: ``<s> a </s>`` or ``<s> a </s> </s> b </s>``."""
-        return self.vocabulary.join(*self._pieces(texts))
-
-    def _pieces(self, texts: tuple[str, ...]) -> list[np.ndarray]:
-        pieces = [self.vocabulary.encode(text).ids for text in texts]
-        room = self._max_length - 2 * len(texts)  # <s> a </s>, <s> a </s> </s> b </s>
-        if sum(map(len, pieces)) <= room:
-            return pieces
-        self.cut += 1
-        return [ids[:length] for ids, length in zip(pieces, shares([len(ids) for ids in pieces], room), strict=True)]
+    sentences = [vocabulary.encode(text).ids for text in texts]
+    lengths = shortened([len(ids) for ids in sentences], max_length - 2 * len(texts))
+    return [ids[:length] for ids, length in zip(sentences, lengths, strict=True)]
 
 
-def shares(lengths: list[int], room: int) -> list[int]:
-    """The lengths, shortened to ``room`` in total: the longest is shortened first."""
-    left: dict[int, int] = {}
-    shortest_first = sorted(range(len(lengths)), key=lengths.__getitem__)
-    for done, part in enumerate(shortest_first):
-        left[part] = min(lengths[part], room // (len(lengths) - done))
-        room -= left[part]
-    return [left[part] for part in range(len(lengths))]
+def shortened(lengths: list[int], room: int) -> list[int]:
+    """Return the lengths, shortened to ``room`` in total, always by one of the longest, and of these one that was shortest."""
+    left = lengths.copy()
+    while sum(left) > room:
+        left[min(range(len(left)), key=lambda i: (-left[i], lengths[i]))] -= 1
+    return left
 
 
-def write_split(task: GlueTask, examples: Iterable[Example], folder: Path, split: str, encoder: Encoder) -> int:
+def write_split(
+    task: GlueTask, examples: Iterable[Example], folder: Path, split: str, vocabulary: Vocabulary, max_length: int
+) -> int:
     """Write one split in the form that ``sentence_prediction`` reads; returns the number of examples.
 
     ``FOLDER/input0``, and ``input1`` for pairs, hold one sentence per item, closed by ``</s>``; ``label`` the class (or, for a
@@ -180,15 +156,21 @@ def write_split(task: GlueTask, examples: Iterable[Example], folder: Path, split
     texts: list[list[np.ndarray]] = [[] for _ in task.columns]
     targets = []
     for example in examples:
-        for items, ids in zip(texts, encoder.parts(example.texts), strict=True):
-            items.append(ids.astype(np.int32))
+        for items, ids in zip(texts, encode(vocabulary, example.texts, max_length), strict=True):
+            items.append(np.append(ids, vocabulary.dictionary.eos()).astype(np.int32))
         targets.append(example.target)
     for i, items in enumerate(texts):
-        write_items(folder / f"input{i}", split, encoder.vocabulary.dictionary, items)
+        write_items(folder / f"input{i}", split, vocabulary.dictionary, items)
     write_items(folder / "label", split, names, () if task.regression else ([names.nspecial + target] for target in targets))
     if task.regression:
         with atomic_write(own(folder / "label" / f"{split}.label")) as stream:
             stream.writelines(f"{target}\n" for target in targets)
+    full = sum(sum(map(len, parts)) + len(parts) == max_length for parts in zip(*texts, strict=True))
+    if full:
+        print(
+            f"{task.name}: {full} sequences of {split} reach the limit of {max_length} tokens; longer ones are cut",
+            file=sys.stderr,
+        )
     return len(targets)
 
 

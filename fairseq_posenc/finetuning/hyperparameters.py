@@ -67,7 +67,6 @@ class Options:
         "folder of its dictionary and tokenizer (default: the one it was trained on)", None, metavar="DIR"
     )
     out: Path = option("the folder to write", metavar="DIR")
-    max_length: int | None
     from_scratch: bool = option(
         "use the checkpoint's options and vocabulary but none of its weights: the baseline without pretraining", False
     )
@@ -81,7 +80,7 @@ class Options:
     cell: str | None = option(SUPPRESS, None)  # the name of the run that a process of --jobs does
     config: Path | None = option(
         "file of settings, under the names of the flags below with _ for -; under 'tasks' and the name of a task, those of that "
-        "task only", None, group="settings", metavar="YAML",
+        "task only", None, metavar="YAML",
     )  # fmt: skip
     command: Sequence[str]
 

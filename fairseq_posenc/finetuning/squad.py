@@ -11,18 +11,16 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from ..commands import add_flags, option, read_flags
 from ..errors import InputError
 from .hyperparameters import Options, Settings, resolve
-from .squad_data import LENGTH, VERSIONS, find
+from .squad_data import VERSIONS, Limits, find
 
 DEFAULTS = Settings(lrs=(1.5e-5,), seeds=1, epochs=2, batch_size=48, weight_decay=0.01)
 """RoBERTa's (Liu et al. 2019, table 10)."""
 TASKS = tuple(f"SQuAD-{version}" for version in VERSIONS)
-window = partial(option, group="windows and answers", metavar="N")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,20 +29,16 @@ class SquadOptions(Options):
 
     data: Path = option("the folder of SQuAD's JSON files", metavar="DIR")
     version: str = option("2.0 has questions without an answer", choices=VERSIONS)
-    max_length: int | None = window(f"tokens per window (default: as in a pretraining sample, at most {LENGTH})", None)
-    doc_stride: int = window("tokens from one window's part of the context to the next", 128, minimum=1)
-    max_question_length: int = window("tokens per question, the rest is cut off", 64, minimum=1)
-    max_answer_length: int = window("tokens per answer", 30, minimum=1)
-    n_best: int = window("answers per question in nbest.json", 20, minimum=1)
     null_threshold: float | None = option(
         "2.0: predict no answer if its score exceeds the best answer's by more than this (default: what gives the best F1 on the "
-        "development set)", None, group="windows and answers", metavar="T",
+        "development set)", None, metavar="T",
     )  # fmt: skip
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command's flags."""
     add_flags(parser, SquadOptions)
+    add_flags(parser, Limits)
     add_flags(parser, Settings, DEFAULTS)
 
 
@@ -64,4 +58,4 @@ def main(args: Namespace) -> None:
     files = find(options.data, options.version)
     pretrained = Checkpoint(options.checkpoint, options.data_bin)
     settings = resolve(args, f"SQuAD-{options.version}", TASKS, DEFAULTS)
-    fine_tune("squad", [SquadRuns(files, pretrained, settings, options)], options, files.values())
+    fine_tune("squad", [SquadRuns(files, read_flags(Limits, args), pretrained, settings, options)], options, files.values())

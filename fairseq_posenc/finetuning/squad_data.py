@@ -5,16 +5,41 @@ from __future__ import annotations
 import codecs
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 from typing_extensions import NotRequired, TypedDict
 
+from ..commands import option
 from ..errors import InputError
 
 VERSIONS = ("1.1", "2.0")
 LENGTH = 384
 """The default limit of tokens of a window."""
+
+
+window = partial(option, group="windows and answers", metavar="N")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How contexts are cut and answers searched; lengths are in tokens."""
+
+    max_length: int | None = window(
+        f"tokens per window, with <s> and </s> (default: as in a pretraining sample, at most {LENGTH})", None
+    )
+    doc_stride: int = window("tokens from one window's part of the context to the next", 128, minimum=1)
+    max_question_length: int = window("tokens per question, the rest is cut off", 64, minimum=1)
+    max_answer_length: int = window("tokens per answer", 30, minimum=1)
+    n_best: int = window("answers per question in nbest.json", 20, minimum=1)
+
+    def __post_init__(self) -> None:
+        if self.max_length is not None and self.max_length < self.max_question_length + 8:
+            raise InputError(
+                f"--max-length {self.max_length} leaves no room for a context after a question of {self.max_question_length} "
+                "tokens: lower --max-question-length, or raise --max-length if the model's positions allow it"
+            )
 
 
 class _Answer(TypedDict):

@@ -20,7 +20,7 @@ from ..ownership import own
 from ..runs.record import digests, write_json
 from ..vocabulary import Encoding, Vocabulary
 from .fairseq_run import infer
-from .squad_data import LENGTH, Question, read
+from .squad_data import LENGTH, Limits, Question, read
 from .squad_scores import applied_threshold, score_v1, score_v2
 from .tuning import TaskRuns, max_length, write_items
 
@@ -33,41 +33,18 @@ QUESTIONS = 512  # predicted at a time
 CANDIDATES = 20  # best first and last tokens of a window, among which its answers are searched
 
 
-@dataclass(frozen=True)
-class Limits:
-    """How contexts are cut and answers searched.
-
-    Attributes:
-        length: tokens of a window, ``<s>`` and ``</s>`` included.
-        stride: tokens of the context by which one window's stretch begins after the one before.
-        question: tokens of a question; the rest is cut off.
-        answer: tokens of an answer.
-        best: answers kept per question.
-    """
-
-    length: int = 384
-    stride: int = 128
-    question: int = 64
-    answer: int = 30
-    best: int = 20
-
-    def __post_init__(self) -> None:
-        if self.length < self.question + 8:
-            raise InputError(
-                f"--max-length {self.length} leaves no room for a context beside a question of {self.question} tokens: lower "
-                "--max-question-length, or raise --max-length if the model's positions allow it"
-            )
-
-
 class SquadRuns(TaskRuns):
     """SQuAD's runs.
 
     Args:
         files: the files by fairseq's names of the splits.
+        limits: how contexts are cut and answers searched.
         pretrained, settings, options: as of :class:`.TaskRuns`.
     """
 
-    def __init__(self, files: dict[str, Path], pretrained: Checkpoint, settings: Settings, options: SquadOptions) -> None:
+    def __init__(
+        self, files: dict[str, Path], limits: Limits, pretrained: Checkpoint, settings: Settings, options: SquadOptions
+    ) -> None:
         super().__init__(f"SQuAD-{options.version}", pretrained, settings, options)
         self.version, self.files, self.null_threshold = options.version, files, options.null_threshold
         length = max_length(options.max_length, pretrained, least=1, default=LENGTH)
@@ -150,14 +127,14 @@ class Window:
 
 def windows(question: Encoding, context: Encoding, limits: Limits, bos: int, eos: int) -> Iterator[Window]:
     """The windows of one question; together they show all of the context, which has at least one token in each."""
-    head = np.concatenate([[bos], question.ids[: limits.question], [eos, eos]])
-    room = limits.length - len(head) - 1
+    head = np.concatenate([[bos], question.ids[: limits.max_question_length], [eos, eos]])
+    room = limits.max_length - len(head) - 1
     offset = 0
     while True:
         yield Window(np.concatenate([head, context.ids[offset : offset + room], [eos]]), len(head), offset)
         if offset + room >= len(context):
             return
-        offset += min(limits.stride, room)
+        offset += min(limits.doc_stride, room)
 
 
 def answer_tokens(context: Encoding, start: int, end: int) -> tuple[int, int]:
@@ -270,11 +247,11 @@ def predict(
     """
     by_text: dict[str, float] = {}
     for window, score in zip(windows, scores, strict=True):
-        for first, last, value in _spans(score[window.context : -1], limits.answer):
+        for first, last, value in _spans(score[window.context : -1], limits.max_answer_length):
             text = answer_text(question.context, context, first + window.offset, last + window.offset)
             if text:
                 by_text[text] = max(value, by_text.get(text, -np.inf))
-    best = sorted(by_text.items(), key=lambda item: -item[1])[: limits.best]
+    best = sorted(by_text.items(), key=lambda item: -item[1])[: limits.n_best]
     return Prediction(best, min(float(score[0].sum()) for score in scores))
 
 

@@ -2,11 +2,13 @@
 
 import functools
 import json
+import multiprocessing
 import operator
 import os
 import re
 import shutil
 import signal
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -289,7 +291,8 @@ class TestProcesses:
 
     def test_workers_leave_an_interrupt_to_their_parent(self, tmp_path, text):
         assert prepare(text, "--out", tmp_path / "out", *SMALL) == 0
-        with binarize._encoders(LineEncoder(folder.Folder(tmp_path / "out", 1).tokenizer_files()), workers=2) as executor:
+        files = folder.Folder(tmp_path / "out", 1).tokenizer_files()
+        with ProcessPoolExecutor(2, multiprocessing.get_context("spawn"), binarize._start_worker, (files,)) as executor:
             assert executor.submit(signal.getsignal, signal.SIGINT).result() == signal.SIG_IGN
 
 

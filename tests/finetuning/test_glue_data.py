@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 
 from fairseq_posenc.finetuning.fairseq_run import configure
 from fairseq_posenc.finetuning.glue_data import TASKS, read
-from fairseq_posenc.finetuning.glue_runs import Encoder, score, shares, write_predictions, write_split
+from fairseq_posenc.finetuning.glue_runs import encode, score, shortened, write_predictions, write_split
 from fairseq_posenc.ownership import claim
 from fairseq_posenc.vocabulary import Vocabulary
 
@@ -87,8 +87,8 @@ def test_unicode_line_ends_and_quotes_are_text(tmp_path):
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=3), st.integers(3, 60))
-def test_shares(lengths, room):
-    left = shares(lengths, room)
+def test_the_longest_are_shortened(lengths, room):
+    left = shortened(lengths, room)
     assert sum(left) == min(sum(lengths), sum(left))
     assert sum(left) <= room
     assert all(0 <= kept <= length for kept, length in zip(left, lengths, strict=True))
@@ -103,9 +103,9 @@ def test_training_reads_what_scoring_reads(name, max_length, data_bin, tmp_path)
     """The task's data set has the very sequences and targets that the scorer makes of the same file."""
     write_task(tmp_path, name, rows=20)
     task, path = TASKS[name], tmp_path / name / "train.tsv"
-    encoder = Encoder(Vocabulary(data_bin), max_length)
+    vocabulary = Vocabulary(data_bin)
     claim(tmp_path / "out", "glue")
-    assert write_split(task, read(path, task), tmp_path / "out", "train", encoder) == 20
+    assert write_split(task, read(path, task), tmp_path / "out", "train", vocabulary, max_length) == 20
     flags = ["--task", "sentence_prediction_by_length", "--num-classes", str(len(task.labels) or 1), "--init-token", "0"]
     flags += ["--separator-token", "2", "--batch-size", "4", "--criterion", "sentence_prediction"]
     flags += ["--regression-target"] if task.regression else []
@@ -113,7 +113,7 @@ def test_training_reads_what_scoring_reads(name, max_length, data_bin, tmp_path)
     loaded = tasks.setup_task(cfg.task)
     dataset = loaded.load_dataset("train")
     examples = list(read(path, task))
-    expected = [encoder.sequence(example.texts) for example in examples]
+    expected = [vocabulary.join(*encode(vocabulary, example.texts, max_length)) for example in examples]
     assert max(map(len, expected)) <= max_length
     for i, (sequence, example) in enumerate(zip(expected, examples, strict=True)):
         item = dataset.collater([dataset[i]])

@@ -64,7 +64,7 @@ def test_windows_beyond_a_table_are_refused_or_cut(pretrain, tmp_path, capsys):
     assert "--max-length 40" in " ".join(capsys.readouterr().err.split())
     flags = ["--max-question-length", "12", "--doc-stride", "6", "--lrs", "1e-3", "--epochs", "1"]
     assert squad(data, "1.1", learned, tmp_path / "out", *flags) == 0
-    assert outputs(tmp_path / "out", "1.1")["result.json"]["configuration"]["windows"]["length"] == 32
+    assert outputs(tmp_path / "out", "1.1")["result.json"]["configuration"]["windows"]["max_length"] == 32
 
 
 def test_plain_fairseq_train(checkpoint, tmp_path, run):

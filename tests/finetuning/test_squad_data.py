@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairseq_posenc.finetuning.squad_data import Question, find, read
+from fairseq_posenc.finetuning.squad_data import Limits, Question, find, read
 from fairseq_posenc.finetuning.squad_runs import (
-    Limits,
     answer_text,
     answer_tokens,
     encoded,
@@ -120,7 +119,7 @@ def test_questions_whose_answer_is_elsewhere_are_left_out(start, tmp_path, conte
     questions = reread(tmp_path, content)
     assert len(questions) == 10
     claim(tmp_path / "out", "squad")
-    assert write_split(questions, tmp_path / "out", "train", Vocabulary(data_bin), Limits(length=256)) == 9
+    assert write_split(questions, tmp_path / "out", "train", Vocabulary(data_bin), Limits(max_length=256)) == 9
     assert "train: 1 questions left out, whose answers are not where the file says" in capsys.readouterr().err
 
 
@@ -159,7 +158,7 @@ def test_answers_without_tokens_are_left_out(tmp_path, data_bin, capsys):
 
     def prepared(*paragraphs):
         (tmp_path / "train.json").write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
-        limits = Limits(length=48, stride=10, question=16)
+        limits = Limits(max_length=48, doc_stride=10, max_question_length=16)
         claim(tmp_path / "out", "squad")
         return write_split(read(tmp_path / "train.json", "1.1"), tmp_path / "out", "train", vocabulary, limits)
 
@@ -170,7 +169,7 @@ def test_answers_without_tokens_are_left_out(tmp_path, data_bin, capsys):
 
 
 def test_a_context_without_an_answer_has_odds_that_json_knows():
-    (nothing,) = windows(encoding(1), encoding(0), Limits(length=9, stride=2, question=1), bos=0, eos=2)
+    (nothing,) = windows(encoding(1), encoding(0), Limits(max_length=9, doc_stride=2, max_question_length=1), bos=0, eos=2)
     prediction = predict(Question("q", "?", "\u200b", (), ()), encoding(0), [nothing], [np.zeros((5, 2))], Limits())
     assert prediction.text == ""
     assert 1e300 < prediction.null_odds < float("inf")
@@ -191,7 +190,7 @@ def encoding(count):
 
 
 def test_windows_by_hand():
-    made = list(windows(encoding(2), encoding(7), Limits(length=10, stride=2, question=2), bos=0, eos=2))
+    made = list(windows(encoding(2), encoding(7), Limits(max_length=10, doc_stride=2, max_question_length=2), bos=0, eos=2))
     assert [window.tokens.tolist() for window in made] == [
         [0, 100, 101, 2, 2, 100, 101, 102, 103, 2],
         [0, 100, 101, 2, 2, 102, 103, 104, 105, 2],
@@ -219,7 +218,7 @@ def test_windows_show_all_of_the_context(asked, told, length, stride, question):
 
 def test_limits_leave_room():
     with pytest.raises(ValueError, match="--max-length 70 leaves no room"):
-        Limits(length=70)
+        Limits(max_length=70)
 
 
 def test_answers_inside_tokens_get_the_whole_tokens():
@@ -244,7 +243,7 @@ def test_answers_come_back_from_tokens(data, data_bin):
 
 def test_every_answer_of_a_file_comes_back(tmp_path, data_bin):
     write_squad(tmp_path, "1.1", paragraphs=5)
-    limits = Limits(length=48, stride=10, question=16)
+    limits = Limits(max_length=48, doc_stride=10, max_question_length=16)
     for question, context, made in encoded(read(tmp_path / "train-v1.1.json", "1.1"), Vocabulary(data_bin), limits):
         span = answer_tokens(context, question.starts[0], question.starts[0] + len(question.answers[0]))
         assert answer_text(question.context, context, *span) == question.answers[0]
@@ -259,10 +258,10 @@ def test_every_answer_of_a_file_comes_back(tmp_path, data_bin):
 def predicted(*scores, tokens=3, best=20, told=4):
     """Of a context of ``told`` tokens in windows that show 4 of them, ``<s> q </s> </s> c c c c </s>``, every 2."""
     text = " ".join(letter * 3 for letter in "abcdef"[:told])
-    made = list(windows(encoding(1), encoding(told), Limits(length=9, stride=2, question=1), bos=0, eos=2))
+    made = list(windows(encoding(1), encoding(told), Limits(max_length=9, doc_stride=2, max_question_length=1), bos=0, eos=2))
     assert len(made) == len(scores)
     question = Question("q", "?", text, (), ())
-    limits = Limits(answer=tokens, best=best)
+    limits = Limits(max_answer_length=tokens, n_best=best)
     return predict(question, encoding(told), made, [np.array(score, dtype=float) for score in scores], limits)
 
 

@@ -37,7 +37,7 @@ class Task:
 
 
 def tuned(out, *tasks, baseline=None):
-    options = Options(data=Path("d"), checkpoint=Path("c.pt"), out=out, max_length=None, baseline=baseline, command=())
+    options = Options(data=Path("d"), checkpoint=Path("c.pt"), out=out, baseline=baseline, command=())
     fine_tune("glue", tasks, options, [])
 
 
