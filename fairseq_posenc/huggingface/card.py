@@ -15,7 +15,7 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
 
-from ..data.manifest import read
+from ..data.folder import read
 from ..families import architectures
 from ..models.checkpoint import Checkpoint
 from ..schemes import parse

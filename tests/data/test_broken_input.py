@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from corpora import SMALL, copy, documents, files, make_text, prepare, sources
 
-from fairseq_posenc.data import binarize, folder
+from fairseq_posenc.data import folder, shards
 from fairseq_posenc.data.databin import DatabinWriter
 from fairseq_posenc.errors import InputError
 from fairseq_posenc.vocabulary import GIVEN_DICTIONARY, SENTENCEPIECE, LineEncoder, TokenizerJson
@@ -292,7 +292,7 @@ class TestProcesses:
     def test_workers_leave_an_interrupt_to_their_parent(self, tmp_path, text):
         assert prepare(text, "--out", tmp_path / "out", *SMALL) == 0
         files = folder.Folder(tmp_path / "out", 1).tokenizer_files()
-        with ProcessPoolExecutor(2, multiprocessing.get_context("spawn"), binarize._start_worker, (files,)) as executor:
+        with ProcessPoolExecutor(2, multiprocessing.get_context("spawn"), shards._start_worker, (files,)) as executor:
             assert executor.submit(signal.getsignal, signal.SIGINT).result() == signal.SIG_IGN
 
 

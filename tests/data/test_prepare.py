@@ -81,7 +81,7 @@ def test_packed_text_is_the_same_text(tmp_path, text, suffix, opener):
 
 
 def test_workers_and_chunks_do_not_change_the_result(tmp_path, monkeypatch):
-    monkeypatch.setattr("fairseq_posenc.data.binarize.CHUNK_BYTES", 500)
+    monkeypatch.setattr("fairseq_posenc.data.shards.CHUNK_BYTES", 500)
     monkeypatch.setattr("fairseq_posenc.data.text.PASSAGE_BYTES", 60)  # documents longer than a passage
     text = tmp_path / "text.txt"
     text.write_text(make_text(300), "utf-8")

@@ -17,7 +17,7 @@ from commands import environment
 from corpora import SMALL, documents, files, load, make_text, prepare
 
 from fairseq_posenc import files as files_module
-from fairseq_posenc.data import binarize, shards
+from fairseq_posenc.data import shards
 from fairseq_posenc.data import split as split_module
 from fairseq_posenc.data.sources import VALID
 from fairseq_posenc.data.split import Split
@@ -252,7 +252,7 @@ def test_memory_does_not_grow_with_the_text(tmp_path):
         tracemalloc.start()
         split = Split([f"{shard}" for shard in range(64)], 0.01, 1, 1)
         with MeteredFile(str(path)) as raw:
-            for _ in binarize.in_chunks(split.route(read_passages(raw, str(path), Layout()), 0)):
+            for _ in shards.in_chunks(split.route(read_passages(raw, str(path), Layout()), 0)):
                 pass
         _, most = tracemalloc.get_traced_memory()
         tracemalloc.stop()
