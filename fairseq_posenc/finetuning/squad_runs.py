@@ -20,8 +20,7 @@ from ..ownership import own
 from ..runs.record import digests, write_json
 from ..vocabulary import Encoding, Vocabulary
 from .fairseq_run import infer
-from .squad_data import LENGTH, Limits, Question, read
-from .squad_scores import applied_threshold, score_v1, score_v2
+from .squad_data import LENGTH, Limits, Question, applied_threshold, read, score_v1, score_v2
 from .tuning import TaskRuns, max_length, write_items
 
 if TYPE_CHECKING:

@@ -124,7 +124,7 @@ def test_bad_lines_and_rows_can_be_skipped(tmp_path, text, expected, capsys):
     told = capsys.readouterr().err
     assert told.count("skipped: ") == 3 + 20
     assert f"skipped: {dirty}, line 2, byte 6: not UTF-8" in told
-    assert told.count("are not named") == 1
+    assert told.count("without a message") == 1
 
 
 def test_empty_rows_are_no_documents(tmp_path):
