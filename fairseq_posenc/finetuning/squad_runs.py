@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -46,8 +46,7 @@ class SquadRuns(TaskRuns):
     ) -> None:
         super().__init__(f"SQuAD-{options.version}", pretrained, settings, options)
         self.version, self.files, self.null_threshold = options.version, files, options.null_threshold
-        length = max_length(options.max_length, pretrained, least=1, default=LENGTH)
-        self.limits = Limits(length, options.doc_stride, options.max_question_length, options.max_answer_length, options.n_best)
+        self.limits = replace(limits, max_length=max_length(limits.max_length, pretrained, least=1, default=LENGTH))
         self.outputs = ["predictions.json", "nbest.json", "metrics.json"]
         self.outputs += ["null_odds.json"] if self.version == "2.0" else []
 
