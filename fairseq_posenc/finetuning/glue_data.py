@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from ..errors import InputError
@@ -123,15 +124,6 @@ class TaskFiles:
     dev: dict[str, Path]
     tests: dict[str, Path]
 
-    @classmethod
-    def of(cls, task: GlueTask, data: Path, predict: bool) -> TaskFiles:
-        """Return the files in the benchmark's folder; test sets only if they are to be labelled."""
-        folder = data / task.name
-        dev = {name: folder / file for name, file in task.dev.items()}
-        tests = {name: folder / file for name, file in task.test.items()} if predict else {}
-        tests = {name: path for name, path in tests.items() if path.is_file() or name not in OPTIONAL_TESTS}
-        return cls(folder / "train.tsv", dev, tests)
-
 
 def find(tasks: Sequence[GlueTask] | None, data: Path, predict: bool) -> dict[str, TaskFiles]:
     """Return the files of each task, by its name.
@@ -142,21 +134,27 @@ def find(tasks: Sequence[GlueTask] | None, data: Path, predict: bool) -> dict[st
     Raises:
         FileNotFoundError: some are missing; names them all.
     """
-    files = {task.name: TaskFiles.of(task, data, predict) for task in (TASKS.values() if tasks is None else tasks)}
+    files: dict[str, TaskFiles] = {}
     missing: dict[str, list[str]] = {}
-    for name, of_task in files.items():
-        for path in (of_task.train, *of_task.dev.values(), *of_task.tests.values()):
-            if not path.is_file():
-                missing.setdefault(name, []).append(str(path.relative_to(data)))
-    if len(missing) == len(files) or (missing and tasks is not None):
+    for task in TASKS.values() if tasks is None else tasks:
+        folder = data / task.name
+        dev = {name: folder / file for name, file in task.dev.items()}
+        tests = {name: folder / file for name, file in task.test.items()} if predict else {}
+        tests = {name: path for name, path in tests.items() if path.is_file() or name not in OPTIONAL_TESTS}
+        paths = [folder / "train.tsv", *dev.values(), *tests.values()]
+        if lacking := [str(path.relative_to(data)) for path in paths if not path.is_file()]:
+            missing[task.name] = lacking
+        else:
+            files[task.name] = TaskFiles(folder / "train.tsv", dev, tests)
+    if not files or (missing and tasks is not None):
         advice = "None of the tasks is complete." if tasks is None else "'--tasks available' takes the tasks that are complete."
         raise FileNotFoundError(
-            f"--data {data} lacks {', '.join(path for paths in missing.values() for path in paths)}. It is the folder that holds "
+            f"--data {data} lacks {', '.join(chain.from_iterable(missing.values()))}. It is the folder that holds "
             f"the benchmark's folders; test sets are needed only for --predict. {advice}"
         )
-    for name, paths in missing.items():
-        print(f"{name} is left out, because --data lacks {', '.join(paths)}", file=sys.stderr)
-    return {name: of_task for name, of_task in files.items() if name not in missing}
+    for name, lacking in missing.items():
+        print(f"{name} is left out, because --data lacks {', '.join(lacking)}", file=sys.stderr)
+    return files
 
 
 @dataclass(frozen=True)
@@ -203,8 +201,6 @@ def read(path: Path, task: GlueTask, labelled: bool = True, skip_bad: bool = Fal
 
 def _rows(path: Path, task: GlueTask, labelled: bool) -> Iterator[tuple[int, list[str], Sequence[str]]]:
     """(line number, fields, column names); lines end in LF or CR LF, not at Unicode's other line breaks."""
-    if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist: --data is the folder that holds the folder {task.name} of the benchmark")
     columns: Sequence[str] | None = task.header if labelled else None
     with open(path, encoding="utf-8-sig", newline="\n") as stream:
         try:
@@ -225,18 +221,18 @@ def _example(fields: list[str], columns: Sequence[str], task: GlueTask, labelled
     if len(fields) != len(columns):
         raise InputError(f"{len(fields)} columns where the header has {len(columns)}; tabs separate columns, also within quotes")
     values = dict(zip(columns, fields, strict=True))
-    return Example(tuple(values[name] for name in task.columns), _target(values[task.label], task) if labelled else None)
-
-
-def _target(label: str, task: GlueTask) -> float | int:
-    if task.regression:
-        try:
-            score = float(label)
-        except ValueError:
-            score = -1.0
-        if not 0 <= score <= SCALE:
-            raise InputError(f"the {task.label} is {label!r}, and must be a number from 0 to {SCALE:g}")
-        return score / SCALE
-    if label not in task.labels:
-        raise InputError(f"the {task.label} is {label!r}, and must be one of {', '.join(task.labels)}")
-    return task.labels.index(label)
+    texts = tuple(values[name] for name in task.columns)
+    if not labelled:
+        return Example(texts, None)
+    label = values[task.label]
+    if not task.regression:
+        if label not in task.labels:
+            raise InputError(f"the {task.label} is {label!r}, and must be one of {', '.join(task.labels)}")
+        return Example(texts, task.labels.index(label))
+    try:
+        score = float(label)
+    except ValueError:
+        score = -1.0
+    if not 0 <= score <= SCALE:
+        raise InputError(f"the {task.label} is {label!r}, and must be a number from 0 to {SCALE:g}")
+    return Example(texts, score / SCALE)

@@ -57,7 +57,7 @@ def test_bad_rows_stop_or_are_left_out(tmp_path, capsys, lines, message):
 
 
 def test_bad_files_are_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="--data"):
+    with pytest.raises(FileNotFoundError, match="none"):
         list(read(tmp_path / "none.tsv", TASKS["RTE"]))
     (tmp_path / "empty.tsv").touch()
     with pytest.raises(ValueError, match=r"empty\.tsv has no rows"):
