@@ -1,4 +1,4 @@
-"""Tables 1, 2 and 3 of Shaw et al. 2018 on a data-bin of yours: trains, translates, scores, and prints ours beside the paper's.
+"""Tables 1, 2 and 3 of Shaw et al. 2018 on a data-bin of yours: trains, translates, scores, and prints a table with the paper's scores.
 
     python examples/translation/ablations.py data-bin --text text --out ablations --size _tiny --seeds 1 2 -- --max-update 8000
 
@@ -113,8 +113,8 @@ class Experiment:
             progress("training")
             execute("train", [data, *cell.configuration["flags"], *place], folder, lock)
             progress("translating")
-            said = execute("generate", [data, *best, *SEARCH, *cpu], folder, lock)
-        found = dict(re.findall(r"^H-(\d+)\t\S+\t(.*)$", said, re.M))
+            output = execute("generate", [data, *best, *SEARCH, *cpu], folder, lock)
+        found = dict(re.findall(r"^H-(\d+)\t\S+\t(.*)$", output, re.M))
         references = self.references.read_text("utf-8").splitlines()
         if sorted(map(int, found)) != list(range(len(references))):
             raise InputError(
@@ -127,7 +127,7 @@ class Experiment:
 
 
 def execute(command: str, arguments: list[str], folder: Path, lock: int) -> str:
-    """Run fairseq's command; what it says goes to a log, and is returned.
+    """Run fairseq's command; its output goes to a log, and is returned.
 
     Args:
         lock: a file descriptor that it holds open, so that nothing else starts in the folder while it runs, even if this
@@ -141,14 +141,14 @@ def execute(command: str, arguments: list[str], folder: Path, lock: int) -> str:
     with log.open("w", encoding="utf-8") as stream:
         program = [sys.executable, "-m", f"fairseq_cli.{command}"]
         done = subprocess.run([*program, *arguments], stdout=stream, stderr=subprocess.STDOUT, pass_fds=[lock])
-    said = log.read_text("utf-8", errors="replace")
-    if done.returncode and (reason := DIVERGENCE.search(said)):
+    output = log.read_text("utf-8", errors="replace")
+    if done.returncode and (reason := DIVERGENCE.search(output)):
         raise Diverged(f"{reason[0]}; see {log.name}")
     if done.returncode:
         raise ChildProcessError(
-            f"fairseq's {command} ended with status {done.returncode}: {said.strip().splitlines()[-1:]}; see {log}"
+            f"fairseq's {command} ended with status {done.returncode}: {output.strip().splitlines()[-1:]}; see {log}"
         )
-    return said
+    return output
 
 
 def report(results: dict[str, list[dict[str, Any]]]) -> str:

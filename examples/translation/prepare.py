@@ -6,7 +6,7 @@ fairseq-posenc prepare has made of both sides of train:
     fairseq-posenc prepare TEXT/train.en TEXT/train.de --document-per-line --out VOCABULARY --vocab-size 32768
     python examples/translation/prepare.py TEXT --vocabulary VOCABULARY -s en -t de --out data-bin
 
-Pairs of train with an empty side, or with more pieces than --max-pieces, are left out; how many is said.
+Pairs of train with an empty side, or with more pieces than --max-pieces, are left out and counted.
 """
 
 from __future__ import annotations

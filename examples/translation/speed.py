@@ -1,4 +1,4 @@
-"""Time and memory of training and of translating beside fairseq's own transformer of the same size, in turn in one process.
+"""Compare time and memory of training and translating with fairseq's own transformer of the same size, in turn in one process.
 
     python examples/translation/speed.py --size _iwslt --schemes sinusoidal shaw rope
 

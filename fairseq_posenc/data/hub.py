@@ -38,8 +38,7 @@ class HubShard:
         return {"dataset": self.name, "origin": self.origin, "sha256": None}
 
     def is_same(self, earlier: dict[str, Any]) -> bool:
-        # Earlier releases noted the folder of a local data set as well, before the hash.
-        return earlier.get("dataset") == self.name and str(earlier.get("origin")).endswith(self.origin)
+        return (earlier.get("dataset"), earlier.get("origin")) == (self.name, self.origin)
 
     def passages(self, on_read: OnRead = ignore, on_end: OnEnd = ignore) -> Iterator[Passage]:
         digest = hashlib.sha256()

@@ -139,16 +139,12 @@ def _lack(lacking: set[str], documents: Sequence[int], sources: Sequence[Source]
     named = ", ".join(sources[index].name for index in files[:3]) + (", …" if len(files) > 3 else "")
     if not number:
         return InputError(f"no text for train in {named}: nothing but blank lines.")
+    reason = f"dealt to {len(split.shards) // split.groups} shards. Ask for fewer --shards"
     if name == VALID:
-        return InputError(
-            f"no document for valid: {named} has {number:,}, and --valid-fraction {split.fraction} holds out one of every "
-            f"{1 / split.fraction:,.3g}. Change it, give --valid FILES, separate the documents by blank lines, or give "
-            "--document-per-line."
-        )
-    return InputError(
-        f"no document for {name}: {named} has {number:,}, dealt to {len(split.shards) // split.groups} shards. Ask for fewer "
-        "--shards, separate the documents by blank lines, or give --document-per-line."
-    )
+        share = f"--valid-fraction {split.fraction} holds out one of every {1 / split.fraction:,.3g}"
+        reason = f"and {share}. Change it, give --valid FILES"
+    advice = "separate the documents by blank lines, or give --document-per-line."
+    return InputError(f"no document for {name}: {named} has {number:,}, {reason}, {advice}")
 
 
 def sample_lines(lines: Iterable[str], max_characters: int, seed: int) -> list[str]:
