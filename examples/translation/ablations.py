@@ -1,4 +1,4 @@
-"""Tables 1, 2 and 3 of Shaw et al. 2018 on a data-bin of yours: trains, translates, scores, and prints a table with the paper's scores.
+"""Tables 1, 2 and 3 of Shaw et al. 2018 on your data-bin: train, translate, score, and compare with the paper's scores.
 
     python examples/translation/ablations.py data-bin --text text --out ablations --size _tiny --seeds 1 2 -- --max-update 8000
 
