@@ -202,12 +202,13 @@ def resume(folder: Path, options: dict[str, Any], sources: Sources) -> Manifest:
     inputs = {role: [source.fingerprint() for source in of_role] for role, of_role in sources.items()}
     if not earlier.tokenizer:
         return Manifest(folder, options, inputs)
-    changes = differences(*({flag_of(key): value for key, value in values.items()} for values in (earlier.options, options)))
+    before, now = ({flag_of(name): value for name, value in values.items()} for values in (earlier.options, options))
+    changes = differences(before, now)
     for role, of_role in sources.items():
-        before = earlier.inputs.get(role, [])
-        if len(before) != len(of_role):
-            changes.append(f"it had {len(before)} {role} files, now {len(of_role)}")
-        for source, old, new in zip(of_role, before, inputs[role], strict=False):
+        recorded = earlier.inputs.get(role, [])
+        if len(recorded) != len(of_role):
+            changes.append(f"it had {len(recorded)} {role} files, now {len(of_role)}")
+        for source, old, new in zip(of_role, recorded, inputs[role], strict=False):
             if source.is_same(old):
                 new["sha256"] = old["sha256"]
             else:

@@ -201,7 +201,7 @@ def _encoder(options: Options, sources: Sources, folder: Folder, split: Split, m
     if options.given:
         for _ in training_lines(sources["train"], split, enough=0):  # read only to see that there is enough
             pass
-        files = options.given
+        files = dict(options.given)
     else:
         files = {SENTENCEPIECE: _learn(options, sources, split)}
     try:

@@ -203,6 +203,7 @@ def _encode_with(encoder: LineEncoder) -> None:
 def _start_worker(files: Mapping[str, bytes]) -> None:
     _encode_with(LineEncoder(files))
     parent = multiprocessing.parent_process()
+    assert parent is not None
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent ends the others
     # A worker whose parent was killed would wait for work forever.
     threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()

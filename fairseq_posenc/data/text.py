@@ -61,30 +61,23 @@ class Passage(NamedTuple):
         return text.replace("\r\n", "\n").replace("\x85", " ").removesuffix("\n").split("\n")
 
 
-class MeteredFile(io.RawIOBase):
+class MeteredFile(io.FileIO):
     """A file that counts and hashes the bytes read from it; for a compressed file, the compressed bytes."""
 
     def __init__(self, path: str, on_read: OnRead = ignore) -> None:
-        super().__init__()
-        self._file = open(path, "rb", buffering=0)  # noqa: SIM115 (closed with the object)
+        super().__init__(path)
         self._on_read = on_read
         self._digest = hashlib.sha256()
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer) -> int:
-        count = self._file.readinto(buffer)
+    def readinto(self, buffer: Any) -> int:
+        """Read into a buffer, as all methods of a buffered reader do."""
+        count = super().readinto(buffer)
         self._digest.update(memoryview(buffer)[:count])
         self._on_read(count)
         return count
 
-    def close(self) -> None:
-        self._file.close()
-        super().close()
-
     def sha256(self) -> str:
-        """Of the bytes read so far."""
+        """Return the digest of the bytes read so far."""
         return self._digest.hexdigest()
 
 

@@ -128,7 +128,7 @@ def read(path: Path, version: str) -> Iterator[Question]:
             if entry["id"] in seen:
                 raise InputError(f"{where}: an earlier question has the same id; ids must differ")
             seen.add(entry["id"])
-            texts, starts = (tuple(answer[name] for answer in answers) for name in ("text", "answer_start"))
+            texts, starts = tuple(answer["text"] for answer in answers), tuple(answer["answer_start"] for answer in answers)
             yield Question(entry["id"], entry["question"], paragraph["context"], texts, starts)
     if not seen:
         raise InputError(f"{path} has no questions")

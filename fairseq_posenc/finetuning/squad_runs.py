@@ -126,7 +126,7 @@ class Window:
 def windows(question: Encoding, context: Encoding, limits: Limits, bos: int, eos: int) -> Iterator[Window]:
     """The windows of one question; together they show all of the context, which has at least one token in each."""
     head = np.concatenate([[bos], question.ids[: limits.max_question_length], [eos, eos]])
-    room = limits.max_length - len(head) - 1
+    room = (limits.max_length or LENGTH) - len(head) - 1
     offset = 0
     while True:
         yield Window(np.concatenate([head, context.ids[offset : offset + room], [eos]]), len(head), offset)
@@ -159,7 +159,7 @@ def encoded(
     questions: Iterable[Question], vocabulary: Vocabulary, limits: Limits
 ) -> Iterator[tuple[Question, Encoding, list[Window]]]:
     """Each question, its encoded context, and its windows. Successive questions about one context encode it once."""
-    dictionary, text, context = vocabulary.dictionary, None, None
+    dictionary, text, context = vocabulary.dictionary, "", vocabulary.encode("")
     for question in questions:
         if text != question.context:
             text, context = question.context, vocabulary.encode(question.context)

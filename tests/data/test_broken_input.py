@@ -99,7 +99,7 @@ class TestPlaces:
         (out / "shard-00001").symlink_to(other / "shard-00001")
         before = files(other)
         assert prepare(text, "--out", out, *PAIR, *flags) == 2
-        assert f"{out / 'shard-00001'}, where prepare writes" in " ".join(capsys.readouterr().err.split())
+        assert f"{out / 'shard-00001'}, to which prepare writes" in " ".join(capsys.readouterr().err.split())
         assert files(other) == before
 
     def test_a_kill_while_it_begins_anew(self, tmp_path, text, monkeypatch):
