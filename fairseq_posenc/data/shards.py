@@ -205,5 +205,9 @@ def _start_worker(files: Mapping[str, bytes]) -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent ends the others
-    # A worker whose parent was killed would wait for work forever.
-    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+
+    def end_with_parent() -> None:  # whose kill would leave this process waiting for work forever
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
