@@ -24,7 +24,7 @@ COUNTS = ("items", "tokens", "documents", "text_bytes", "unknown")
 
 
 def files_of(prefix: Path) -> list[Path]:
-    """The files that a :class:`DatabinWriter` writes."""
+    """Return the files that a :class:`DatabinWriter` writes."""
     return [Path(f"{prefix}.bin"), Path(f"{prefix}.idx")]
 
 

@@ -42,24 +42,24 @@ class Folder(NamedTuple):
 
     @property
     def shards(self) -> dict[str, Path]:
-        """By name; a single shard is the folder itself."""
+        """The folders of the shards by name; a single shard is the folder itself."""
         if self.number == 1:
             return {"train": self.out}
         return {name: self.out / name for name in (f"shard-{index:05}" for index in range(self.number))}
 
     def prefixes(self, shard: str) -> dict[str, Path]:
-        """Where a shard's texts are, by destination (see ``split``): its own, and the validation text in the first shard."""
+        """Return the paths of a shard's texts by destination (see ``split``); the first shard has the validation text, too."""
         place = self.shards[shard]
         prefixes = {shard: place / "train"}
         return prefixes | {VALID: place / VALID} if shard == next(iter(self.shards)) else prefixes
 
     def turn(self) -> AbstractContextManager:
-        """The lock of the tokenizer and the manifest; waits for another process that holds it."""
+        """Hold the lock of the tokenizer and the manifest; waits for another process that holds it."""
         return sole_writer(self.out, wait=True)
 
     @contextmanager
     def held(self, shard: str) -> Iterator[None]:
-        """The lock of a shard while it is written.
+        """Hold the lock of a shard while it is written.
 
         Raises:
             BlockingIOError: another process holds it.
@@ -95,7 +95,7 @@ class Folder(NamedTuple):
         """List every file of all shards in the folder's record, before it is written; needs the lock.
 
         Raises:
-            InputError: a file of this name is not ours.
+            InputError: a file of this name was not made by prepare.
         """
         ownership.claim(self.out, MAKER)
         paths = [self.out / name for name in (MANIFEST, SHARDS, *TOKENIZERS, *map(self._lock, self.shards))]
@@ -124,7 +124,7 @@ class Folder(NamedTuple):
                 stream.write(":".join(str(folder.absolute()) for folder in self.shards.values()) + "\n")
 
     def tokenizer_files(self) -> dict[str, bytes]:
-        """Contents by name."""
+        """Return the contents of the tokenizer's files by name."""
         paths = (self.out / name for name in TOKENIZERS)
         return {path.name: path.read_bytes() for path in paths if path.exists()}
 
@@ -222,5 +222,5 @@ def resume(folder: Path, options: dict[str, Any], sources: Sources) -> Manifest:
 
 
 def digests(files: Mapping[str, bytes]) -> dict[str, str]:
-    """SHA-256 of contents, by their names."""
+    """Return the SHA-256 of contents, by their names."""
     return {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}

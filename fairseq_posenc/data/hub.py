@@ -60,7 +60,7 @@ class HubShard:
 
 
 def shards(name: str, layout: Layout) -> list[HubShard]:
-    """The files of a data set, each streamed when it is read.
+    """Return the files of a data set, each streamed when it is read.
 
     Raises:
         InputError: the name cannot be read, or there is no such configuration, split or field.

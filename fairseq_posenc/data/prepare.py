@@ -124,7 +124,7 @@ class Options:
         return Layout(self.text_field, self.document_per_line, Skipped() if self.skip_bad else refuse)
 
     @cached_property
-    def given(self) -> Mapping[str, bytes]:
+    def vocabulary_files(self) -> Mapping[str, bytes]:
         """The contents of the files of ``--vocabulary``, by name."""
         return read_files(self.vocabulary) if self.vocabulary else {}
 
@@ -133,8 +133,8 @@ class Options:
         """Those that decide the result, as the manifest records them."""
         names = ["valid_fraction", "seed", "shards", "text_field", "document_per_line"]
         trained = ["vocab_size", "model_type", "character_coverage", "sample_mb"]
-        values = {name: getattr(self, name) for name in (names if self.given else names + trained)}
-        return values | {"vocabulary": digests(self.given)} if self.given else values
+        values = {name: getattr(self, name) for name in (names if self.vocabulary_files else names + trained)}
+        return values | {"vocabulary": digests(self.vocabulary_files)} if self.vocabulary_files else values
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -198,10 +198,10 @@ def _encoder(options: Options, sources: Sources, folder: Folder, split: Split, m
     folder.claim()
     if options.valid and not any(True for source in sources[VALID] for _ in source.passages()):
         raise InputError(f"--valid {' '.join(options.valid)}: no text, nothing but blank lines. Without it, some is held out.")
-    if options.given:
+    if options.vocabulary_files:
         for _ in training_lines(sources["train"], split, enough=0):  # read only to see that there is enough
             pass
-        files = dict(options.given)
+        files = dict(options.vocabulary_files)
     else:
         files = {SENTENCEPIECE: _learn(options, sources, split)}
     try:
@@ -212,7 +212,7 @@ def _encoder(options: Options, sources: Sources, folder: Folder, split: Split, m
         with atomic_write(options.out / name, "wb") as stream:
             stream.write(content)
     manifest.tokenizer, manifest.shards = {"symbols": len(encoder.symbols), "sha256": digests(files)}, {}
-    if not (options.given or options.vocab_size):
+    if not (options.vocabulary_files or options.vocab_size):
         why = "all that the text supports" if len(encoder.symbols) < DEFAULT_SYMBOLS else "the default of --vocab-size"
         _say(f"vocabulary: {len(encoder.symbols):,} symbols, {why}")
     return encoder

@@ -155,12 +155,12 @@ def encoding(encoder: LineEncoder, workers: int) -> Iterator[Encode]:
         executor.shutdown(cancel_futures=True)
 
 
-def _in_order(executor: Executor, chunks: Iterable[list[Routed]], most: int) -> Iterator[dict[str, Items]]:
+def _in_order(executor: Executor, chunks: Iterable[list[Routed]], max_pending: int) -> Iterator[dict[str, Items]]:
     """Chunks are taken a few at a time, where ``Executor.map`` would take all at once."""
     pending: deque = deque()
     for chunk in chunks:
         pending.append(executor.submit(_encode, chunk))
-        if len(pending) >= most:
+        if len(pending) >= max_pending:
             yield pending.popleft().result()
     while pending:
         yield pending.popleft().result()

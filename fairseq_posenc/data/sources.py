@@ -83,7 +83,7 @@ class TextFile:
 
 
 def find(named: Mapping[str, Sequence[str]], layout: Layout) -> Sources:
-    """Every source that the names of each role refer to, in their order; those of a folder or pattern are sorted.
+    """Return every source that the names of each role refer to, in their order; those of a folder or pattern are sorted.
 
     Raises:
         FileNotFoundError: a name refers to nothing.
@@ -108,7 +108,7 @@ def find(named: Mapping[str, Sequence[str]], layout: Layout) -> Sources:
 
 
 def estimated_text(sources: Sequence[Source]) -> int | None:
-    """Bytes of text in all of them together, or None where some are not known before they are read.
+    """Return the bytes of text in all sources together, or None if some are not known before they are read.
 
     Packed text is taken for ``PACKED`` times its size, about what the packers reach on prose.
     """
@@ -121,7 +121,7 @@ def estimated_text(sources: Sequence[Source]) -> int | None:
 
 
 def progress_bar(label: str, sources: Sequence[Source]) -> tqdm:
-    """Of reading these, in bytes."""
+    """Return a progress bar of reading these sources, in bytes."""
     known = [source.size for source in sources if source.size is not None]
     total = sum(known) if len(known) == len(sources) else None
     interval = 0.1 if sys.stderr.isatty() else 30

@@ -25,7 +25,7 @@ ENOUGH_VALID_BYTES = 100_000
 
 
 def default_fraction(text_bytes: int | None) -> float:
-    """The default share to hold out: a hundredth; for little text as much as is enough, at most a tenth.
+    """Return the default share to hold out: a hundredth; for little text as much as is enough, at most a tenth.
 
     Args:
         text_bytes: of the whole training text, if it is known.
@@ -34,7 +34,7 @@ def default_fraction(text_bytes: int | None) -> float:
 
 
 def held_out(fraction: float, seed: int) -> Iterator[bool]:
-    """For each document in turn, whether it is held out: one of every ``1 / fraction`` documents, at random.
+    """Give for each document in turn whether it is held out: one of every ``1 / fraction`` documents, at random.
 
     That many documents are therefore enough for one to be held out.
     """
@@ -48,7 +48,7 @@ def held_out(fraction: float, seed: int) -> Iterator[bool]:
 
 
 def deal(shards: Sequence[str], seed: int, file: int) -> Iterator[str]:
-    """For each document of a file in turn its shard: each round of ``len(shards)`` documents gives every shard one."""
+    """Give for each document of a file in turn its shard: each round of ``len(shards)`` documents gives every shard one."""
     if len(shards) == 1:
         while True:
             yield shards[0]
@@ -77,12 +77,12 @@ class Split:
         self.groups = max(n for n in range(1, number + 1) if number % n == 0 and (n == 1 or n * MIN_FILES <= files))
 
     def destinations(self, file: int) -> list[str]:
-        """The names of all places where documents of a file may go."""
+        """Return the names of all places where documents of a file may go."""
         group = file % self.groups
         return [*self.shards[group :: self.groups], *([VALID] if self.fraction and group == 0 else [])]
 
     def route(self, passages: Iterable[Passage], file: int) -> Iterator[Routed]:
-        """Each passage of a file with its destination; documents stay whole.
+        """Give each passage of a file with its destination; documents stay whole.
 
         The i-th file of a group begins i documents later in the sequence of ``held_out``, so that of files with a single
         document one of every ``1 / fraction`` is held out too.
@@ -101,7 +101,7 @@ class Split:
 
 
 def training_lines(sources: Sequence[Source], split: Split, enough: int, on_read: OnRead = ignore) -> Iterator[str]:
-    """Lines that are not held out, of about ``enough`` bytes: of whole sources, in random order.
+    """Give lines that are not held out, of about ``enough`` bytes: of whole sources, in random order.
 
     Reading continues until every shard, and the validation text if it is held out, is known to get a document.
 
@@ -148,7 +148,7 @@ def _lack(lacking: set[str], documents: Sequence[int], sources: Sequence[Source]
 
 
 def sample_lines(lines: Iterable[str], max_characters: int, seed: int) -> list[str]:
-    """A uniform sample of the lines, in order, of at most ``max_characters`` characters, in one pass and in bounded memory.
+    """Return a uniform sample of the lines, in order, of at most ``max_characters``, in one pass and bounded memory.
 
     Every line draws a number; whenever those kept outgrow the bound, the threshold is halved and those above it go. All
     lines are kept if they fit.

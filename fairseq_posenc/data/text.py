@@ -114,13 +114,13 @@ class Layout(NamedTuple):
 
 
 def suffix(path: str) -> str:
-    """The last suffix of a name, after that of its packing: ``.jsonl`` of ``c4.jsonl.gz``."""
+    """Return the last suffix of a name, after that of its packing: ``.jsonl`` of ``c4.jsonl.gz``."""
     name = PurePath(path)
     return (name.with_suffix("") if name.suffix in READERS else name).suffix.lower()
 
 
 def read_passages(raw: MeteredFile, path: str, layout: Layout) -> Iterator[Passage]:
-    """The documents of one file in order, in passages of about ``PASSAGE_BYTES`` at most.
+    """Give the documents of one file in order, in passages of about ``PASSAGE_BYTES`` at most.
 
     Line ends are LF or CR LF; a byte order mark is dropped; lines of nothing but white space are dropped.
 
@@ -138,7 +138,7 @@ def read_passages(raw: MeteredFile, path: str, layout: Layout) -> Iterator[Passa
 
 
 def group(lines: Iterable[Line]) -> Iterator[Passage]:
-    """Lines as passages; the end of the last document need not be marked."""
+    """Give lines as passages; the end of the last document need not be marked."""
     kept: list[bytes] = []
     size, opens_document = 0, True
     for line in chain(lines, [None]):
@@ -153,7 +153,7 @@ def group(lines: Iterable[Line]) -> Iterator[Passage]:
 
 
 def document_lines(text: str) -> list[Line]:
-    """The lines of a whole document, and its end.
+    """Return the lines of a whole document, and its end.
 
     Raises:
         InputError: the text holds NUL characters, or half of a surrogate pair, which no UTF-8 can hold.
@@ -167,16 +167,16 @@ def document_lines(text: str) -> list[Line]:
     return [*(line + b"\n" for line in lines if line and not line.isspace()), None]
 
 
-def _lines(stream: Any, path: str, longest: int) -> Iterator[tuple[int, bytes]]:
+def _lines(stream: Any, path: str, max_bytes: int) -> Iterator[tuple[int, bytes]]:
     """Every line with its number; one of nothing but white space is empty."""
     number = 0
     try:
         _require_utf8(stream.peek(4)[:4], path)
-        while line := stream.readline(longest + 1):
+        while line := stream.readline(max_bytes + 1):
             number += 1
-            if len(line) > longest:
+            if len(line) > max_bytes:
                 raise InputError(
-                    f"{path}, line {number}: longer than {longest >> 20} MiB. Break the text into lines of a sentence or "
+                    f"{path}, line {number}: longer than {max_bytes >> 20} MiB. Break the text into lines of a sentence or "
                     "paragraph first, or into more rows."
                 )
             line = line.removeprefix(BOM) if number == 1 else line
@@ -232,7 +232,7 @@ def _json_documents(rows: Iterable[tuple[int, bytes]], path: str, layout: Layout
 
 
 def text_of(row: object, field: str) -> str:
-    """The text of a row of JSON lines or of a data set.
+    """Return the text of a row of JSON lines or of a data set.
 
     Raises:
         InputError: the row is not an object that has a string in this field.

@@ -176,7 +176,7 @@ def write_split(
 
 @cache
 def measures() -> dict[str, Measure]:
-    """Every measure by its name. f1 is of class 1; a correlation with a constant is 0.
+    """Return every measure by its name. f1 is of class 1; a correlation with a constant is 0.
 
     Raises:
         InputError: scikit-learn or scipy is not installed.
@@ -205,7 +205,7 @@ def measures() -> dict[str, Measure]:
 
 
 def score(task: GlueTask, targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
-    """The task's metrics in per cent."""
+    """Return the task's metrics in per cent."""
     return {name: 100 * float(measures()[name](targets, predictions)) for name in task.metrics}
 
 

@@ -50,36 +50,36 @@ def main(args: argparse.Namespace) -> None:
     """
     labels = Counter(label for label, _ in args.results)
     if repeated := [label for label, count in labels.items() if count > 1]:
-        raise InputError(f"two grids are called {repeated[0]!r}: give each a label of its own, as in S=1=OUT")
+        raise InputError(f"two grids have the label {repeated[0]!r}: give each a label of its own, as in S=1=OUT")
     reports = {label: read_report(path / "results.json" if path.is_dir() else path) for label, path in args.results}
     first, *others = reports
     with edited(", ".join(str(path) for _, path in args.results)):
-        found = {label: differing(reports[first], reports[label]) for label in others}
-        lines = [f"{label} differs from {first}: {text}." for label, text in found.items() if text]
+        changes = {label: differing(reports[first], reports[label]) for label in others}
+        lines = [f"{label} differs from {first}: {text}." for label, text in changes.items() if text]
         lines = [side_by_side(reports), *lines]
     show("\n\n".join(lines))
 
 
 def overall(result: Mapping[str, Any]) -> float:
-    """One number for a run, by which runs are compared: the mean over its evaluation sets of the mean of their metrics."""
+    """Return one number for a run, by which runs are compared: the mean over its evaluation sets of the mean of their metrics."""
     if result["status"] == DIVERGED:
         return -math.inf
     return statistics.fmean(statistics.fmean(metrics.values()) for metrics in result["scores"].values())
 
 
 def best_run(results: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """The run with the highest overall score; of equal ones the first. None if all diverged."""
+    """Return the run with the highest overall score; of equal ones the first. None if all diverged."""
     best = max(results, key=overall)
     return best if best["status"] == FINISHED else None
 
 
 def median_runs(results: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The runs of the learning rate whose median overall score is highest; of equal ones that of the best run, or the first."""
+    """Return the runs of the learning rate with the highest median overall score; of equal ones, of the best run, or the first."""
     return max(by("lr", results).values(), key=lambda runs: (statistics.median(map(overall, runs)), max(map(overall, runs))))
 
 
 def summarise(results: Sequence[Mapping[str, Any]], columns: Mapping[str, str] | None = None) -> Report:
-    """The report of a grid.
+    """Return the report of a grid.
 
     Args:
         results: the runs that finished or diverged.
@@ -130,7 +130,7 @@ def _task(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def read_report(path: Path) -> Report:
-    """The ``results.json`` of a grid.
+    """Read the ``results.json`` of a grid.
 
     Raises:
         InputError: it is not one.
@@ -142,15 +142,15 @@ def read_report(path: Path) -> Report:
 
 
 def differing(baseline: Report, report: Report) -> str:
-    """How a report's runs differ from the baseline's, apart from the model; empty if they do not."""
-    found: dict[str, list[str]] = {}
+    """Return how a report's runs differ from the baseline's, apart from the model; empty if they do not."""
+    tasks_of: dict[str, list[str]] = {}
     tasks = {name: task["settings"] for name, task in report["tasks"].items() if name in baseline["tasks"]}
     for name, settings in tasks.items():
         for text in differences(baseline["tasks"][name]["settings"], settings):
-            found.setdefault(text, []).append(name)
+            tasks_of.setdefault(text, []).append(name)
     if not tasks:
         return "it has none of these tasks"
-    return "; ".join(f"{text} ({', '.join(names)})" for text, names in found.items())
+    return "; ".join(f"{text} ({', '.join(names)})" for text, names in tasks_of.items())
 
 
 def notes(report: Report) -> list[str]:
@@ -217,7 +217,7 @@ def _median(report: Report | None, task: str, row: Mapping[str, Any]) -> float |
 
 
 def compare(score: float, baseline: float) -> tuple[float, float]:
-    """(Δ, Δ%): the difference, and the share of the baseline's error that was removed, in per cent (Wennberg & Henter, table 3).
+    """Return (Δ, Δ%): the difference, and the removed share of the baseline's error in per cent (Wennberg & Henter, table 3).
 
     Δ% = 100 (score - baseline) / (100 - baseline); NaN if the baseline has no error.
     """
@@ -244,7 +244,7 @@ def _number(value: float | None) -> str:
 
 @contextmanager
 def edited(names: str) -> Iterator[None]:
-    """Report records of ours that somebody has edited in one sentence.
+    """Report records that somebody has edited in one sentence.
 
     Raises:
         InputError: that sentence.
@@ -254,7 +254,7 @@ def edited(names: str) -> Iterator[None]:
     except (KeyError, TypeError, AttributeError, ValueError, statistics.StatisticsError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"{names}: the results of these runs are not as they were written ({error!r}): remove them") from error
+        raise InputError(f"{names}: the results of these runs were edited or damaged ({error!r}): remove them") from error
 
 
 def _labelled(text: str) -> tuple[str, Path]:

@@ -110,7 +110,7 @@ class Question:
 
 
 def read(path: Path, version: str) -> Iterator[Question]:
-    """The questions of one file, in order.
+    """Give the questions of one file, in order.
 
     Args:
         version: ``1.1``, where every question has an answer, or ``2.0``.
@@ -124,7 +124,7 @@ def read(path: Path, version: str) -> Iterator[Question]:
             answers = [] if entry.get("is_impossible") else entry.get("answers", [])
             where = f"{place}, question {entry['id']!r}"
             if not answers and version == "1.1":
-                raise InputError(f"{where} has no answer, which SQuAD 1.1 does not know: is this a file for --version 2.0?")
+                raise InputError(f"{where} has no answer, which SQuAD 1.1 does not have: is this a file for --version 2.0?")
             if entry["id"] in seen:
                 raise InputError(f"{where}: an earlier question has the same id; ids must differ")
             seen.add(entry["id"])
@@ -135,7 +135,7 @@ def read(path: Path, version: str) -> Iterator[Question]:
 
 
 def find(data: Path, version: str) -> dict[str, Path]:
-    """fairseq's names of the splits: SQuAD's files.
+    """Return SQuAD's files by fairseq's names of the splits.
 
     Raises:
         FileNotFoundError: some are missing; names them all.
@@ -168,17 +168,17 @@ def _paragraphs(path: Path) -> Iterator[tuple[str, _Paragraph]]:
 
 
 def normalise(answer: str) -> str:
-    """Lower case, no punctuation, no articles, single spaces."""
+    """Return an answer in lower case, without punctuation and articles, with single spaces."""
     return " ".join(ARTICLES.sub(" ", answer.lower().translate(PUNCTUATION)).split())
 
 
 def exact(gold: str, predicted: str) -> int:
-    """1 if the normalised answers are equal, else 0."""
+    """Return 1 if the normalised answers are equal, else 0."""
     return int(normalise(gold) == normalise(predicted))
 
 
 def f1(gold: str, predicted: str, empty: bool = True) -> float:
-    """F1 of the normalised answers' words. ``empty``: two answers of no words are equal (v2.0), rather than 0 (v1.1)."""
+    """Return F1 of the normalised answers' words. ``empty``: two answers of no words are equal (v2.0), rather than 0 (v1.1)."""
     gold_words, words = normalise(gold).split(), normalise(predicted).split()
     if empty and not (gold_words and words):
         return float(gold_words == words)
@@ -190,7 +190,7 @@ def f1(gold: str, predicted: str, empty: bool = True) -> float:
 
 
 def score_v1(questions: Iterable[Question], predictions: Mapping[str, str]) -> Scores:
-    """What evaluate-v1.1.py says: ``exact`` (its ``exact_match``) and ``f1``."""
+    """Return the scores of evaluate-v1.1.py: ``exact`` (its ``exact_match``) and ``f1``."""
     questions = list(questions)
     exacts = [max(exact(gold, predictions[q.id]) for gold in q.answers) for q in questions]
     f1s = [max(f1(gold, predictions[q.id], empty=False) for gold in q.answers) for q in questions]
@@ -203,7 +203,7 @@ def score_v2(
     null_odds: Mapping[str, float] | None = None,
     threshold: float = 1.0,
 ) -> Scores:
-    """The scores of evaluate-v2.0.py, under its names.
+    """Return the scores of evaluate-v2.0.py, under its names.
 
     Args:
         predictions: the answers, "" for none.
@@ -236,7 +236,7 @@ def score_v2(
 def best_threshold(
     scores: Mapping[str, float], predictions: Mapping[str, str], null_odds: Mapping[str, float], answered: Mapping[str, bool]
 ) -> tuple[float, float]:
-    """(the best score, its threshold), as evaluate-v2.0.py finds them.
+    """Return (the best score, its threshold), as evaluate-v2.0.py finds them.
 
     It lets one more question count as answered at a time, in the order of ``null_odds``, equal ones in the order of the file.
     So it may name a threshold that does not give its score: 0 where it is best to answer nothing, whatever the odds, and
@@ -254,7 +254,7 @@ def best_threshold(
 
 
 def applied_threshold(questions: Iterable[Question], predictions: Mapping[str, str], null_odds: Mapping[str, float]) -> float:
-    """The lowest threshold that gives the best F1; it is below all odds if answering nothing is best."""
+    """Return the lowest threshold that gives the best F1; it is below all odds if answering nothing is best."""
     gains = {q.id: _best(f1, q, predictions[q.id]) - (not any(map(normalise, q.answers))) for q in questions}
     by_odds = sorted(gains, key=null_odds.__getitem__)
     current, best, threshold = 0.0, 0.0, math.nextafter(null_odds[by_odds[0]], -math.inf)

@@ -86,8 +86,8 @@ class SquadRuns(TaskRuns):
     def _predict(self, model: BaseFairseqModel, questions: Iterable[Question]) -> Iterator[tuple[str, Prediction]]:
         """(id, prediction) of each question, some hundreds at a time."""
         vocabulary = self.pretrained.vocabulary
-        made, pad = encoded(questions, vocabulary, self.limits), vocabulary.dictionary.pad()
-        while block := list(islice(made, QUESTIONS)):
+        blocks, pad = encoded(questions, vocabulary, self.limits), vocabulary.dictionary.pad()
+        while block := list(islice(blocks, QUESTIONS)):
             windows = [window.tokens for *_, cut in block for window in cut]
             scores = iter(infer(model, windows, lambda tokens: model(tokens)[0], pad))
             for question, context, cut in block:
@@ -124,7 +124,7 @@ class Window:
 
 
 def windows(question: Encoding, context: Encoding, limits: Limits, bos: int, eos: int) -> Iterator[Window]:
-    """The windows of one question; together they show all of the context, which has at least one token in each."""
+    """Give the windows of one question; together they show all of the context, which has at least one token in each."""
     head = np.concatenate([[bos], question.ids[: limits.max_question_length], [eos, eos]])
     room = (limits.max_length or LENGTH) - len(head) - 1
     offset = 0
@@ -136,19 +136,19 @@ def windows(question: Encoding, context: Encoding, limits: Limits, bos: int, eos
 
 
 def answer_tokens(context: Encoding, start: int, end: int) -> tuple[int, int]:
-    """The first and the last token that share a character with ``text[start:end]``; one past the last if none follows."""
+    """Return the first and the last token that share a character with ``text[start:end]``; one past the last if none follows."""
     first = bisect_right(context.ends, start)
     last = bisect_left(context.begins, end) - 1
     return first, max(first, last)
 
 
 def answer_text(text: str, context: Encoding, first: int, last: int) -> str:
-    """The characters, exactly as in the text, from the first to the last of these tokens."""
+    """Return the characters, exactly as in the text, from the first to the last of these tokens."""
     return text[context.begins[first] : context.ends[last]]
 
 
 def target(window: Window, span: tuple[int, int] | None) -> tuple[int, int, int]:
-    """A row of ``SPLIT.spans.npy``: (first token of the context, first, last token of the answer); 0, 0 if it is not here."""
+    """Return a row of ``SPLIT.spans.npy``: (first token of the context, first, last token of the answer); 0, 0 if it has none."""
     if span is None or span[0] not in window.stretch or span[1] not in window.stretch:
         return window.context, 0, 0
     shift = window.context - window.offset
@@ -158,13 +158,13 @@ def target(window: Window, span: tuple[int, int] | None) -> tuple[int, int, int]
 def encoded(
     questions: Iterable[Question], vocabulary: Vocabulary, limits: Limits
 ) -> Iterator[tuple[Question, Encoding, list[Window]]]:
-    """Each question, its encoded context, and its windows. Successive questions about one context encode it once."""
+    """Give each question, its encoded context, and its windows. Successive questions about one context encode it once."""
     dictionary, text, context = vocabulary.dictionary, "", vocabulary.encode("")
     for question in questions:
         if text != question.context:
             text, context = question.context, vocabulary.encode(question.context)
-        asked = vocabulary.encode(question.text.strip())
-        yield question, context, list(windows(asked, context, limits, dictionary.bos(), dictionary.eos()))
+        words = vocabulary.encode(question.text.strip())
+        yield question, context, list(windows(words, context, limits, dictionary.bos(), dictionary.eos()))
 
 
 REASONS = {
@@ -184,7 +184,7 @@ def write_split(questions: Iterable[Question], folder: Path, split: str, vocabul
     counts = dict.fromkeys(REASONS, 0)
 
     def items() -> Iterator[np.ndarray]:
-        for question, context, made in encoded(tqdm(questions, desc=f"encoding {split}", unit=" questions"), vocabulary, limits):
+        for question, context, cut in encoded(tqdm(questions, desc=f"encoding {split}", unit=" questions"), vocabulary, limits):
             span = None
             if question.answers:
                 if question.span is None:
@@ -196,7 +196,7 @@ def write_split(questions: Iterable[Question], folder: Path, split: str, vocabul
                     continue
                 answer = question.context[slice(*question.span)].strip()
                 counts["inexact"] += answer_text(question.context, context, *span) != answer
-            for window in made:
+            for window in cut:
                 spans.append(target(window, span))
                 yield window.tokens
 
@@ -237,7 +237,7 @@ class Prediction(NamedTuple):
 def predict(
     question: Question, context: Encoding, windows: Sequence[Window], scores: Sequence[np.ndarray], limits: Limits
 ) -> Prediction:
-    """The answers to one question.
+    """Return the answers to one question.
 
     Args:
         context: the encoded context.
@@ -253,12 +253,12 @@ def predict(
     return Prediction(best, min(float(score[0].sum()) for score in scores))
 
 
-def _spans(scores: np.ndarray, longest: int) -> list[tuple[int, int, float]]:
+def _spans(scores: np.ndarray, max_length: int) -> list[tuple[int, int, float]]:
     """(first, last, score) of the spans among a stretch's best first and last tokens; ``scores`` is (n, 2)."""
     firsts, lasts = (np.argsort(-scores[:, side], kind="stable")[:CANDIDATES] for side in (0, 1))
     values = scores[firsts, 0][:, None] + scores[lasts, 1][None, :]
     lengths = lasts[None, :] - firsts[:, None] + 1
-    rows, columns = np.nonzero((lengths >= 1) & (lengths <= longest))
+    rows, columns = np.nonzero((lengths >= 1) & (lengths <= max_length))
     return [(int(firsts[i]), int(lasts[j]), float(values[i, j])) for i, j in zip(rows, columns, strict=True)]
 
 

@@ -156,18 +156,18 @@ class TaskRuns(ABC):
         return configure(self.pretrained.arch, model, arguments)
 
     def _check_train_flags(self) -> None:
-        given = f"--train-flags {self.options.train_flags!r}"
+        flags = f"--train-flags {self.options.train_flags!r}"
         try:
             config = self._fairseq_config(self.options.out, lr=1e-5, seed=1, examples=1)
         except Exception as error:  # of any kind, as fairseq evaluates some values as Python
-            raise InputError(f"{given}: fairseq-train does not take them: {error}") from None
+            raise InputError(f"{flags}: fairseq-train does not take them: {error}") from None
         for flag in shlex.split(self.options.train_flags):
             name = flag.partition("=")[0].removeprefix("--").replace("-", "_")
             if flag.startswith("--") and name in (*FIXED_OPTIONS, *config.model):
-                raise InputError(f"{given} sets {flag_of(name)}, which this command decides. Leave it out there.")
+                raise InputError(f"{flags} sets {flag_of(name)}, which this command decides. Leave it out there.")
 
 
-def max_length(given: int | None, pretrained: Checkpoint, least: int, default: int = 512) -> int:
+def max_length(length: int | None, pretrained: Checkpoint, least: int, default: int = 512) -> int:
     """Return the number of tokens per sequence: what is given, or the length of pretraining, but at most ``default``.
 
     The default is the same for every scheme, although some would take more, so that runs of two schemes are comparable.
@@ -175,12 +175,11 @@ def max_length(given: int | None, pretrained: Checkpoint, least: int, default: i
     Raises:
         InputError: the model has fewer positions, or there is no room for text; the message names the flag.
     """
-    longest = pretrained.max_length
-    length = min(default, pretrained.length) if given is None else given
-    if length > longest:
+    length = min(default, pretrained.length) if length is None else length
+    if length > pretrained.max_length:
         raise InputError(
-            f"--max-length {length}: {pretrained.path} learned {longest} positions and has none beyond. Name a lower one, or "
-            "use a checkpoint with an inductive scheme, which takes any length."
+            f"--max-length {length}: {pretrained.path} learned {pretrained.max_length} positions and has none beyond. Name a "
+            "lower one, or use a checkpoint with an inductive scheme, which takes any length."
         )
     if length < least:
         raise InputError(f"--max-length {length}: at least {least} tokens are needed")
