@@ -74,7 +74,7 @@ def best_run(results: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
 
 
 def median_runs(results: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the runs of the learning rate with the highest median overall score; of equal ones, of the best run, or the first."""
+    """Return the runs of the learning rate with the highest median overall score; of equal ones, of the best or the first run."""
     return max(by("lr", results).values(), key=lambda runs: (statistics.median(map(overall, runs)), max(map(overall, runs))))
 
 
