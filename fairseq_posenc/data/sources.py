@@ -129,10 +129,8 @@ def progress_bar(label: str, sources: Sequence[Source]) -> tqdm:
 
 
 def _in_hub(name: str, layout: Layout) -> Sequence[Source]:
-    try:
-        from .hub import shards
-    except ModuleNotFoundError as error:
-        raise InputError(f"{name}: needs {error.name}, which is not installed: pip install -e '.[hub]'") from None
+    from .hub import shards  # needs an optional package
+
     return shards(name.removeprefix(HUB), layout)
 
 

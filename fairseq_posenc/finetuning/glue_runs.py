@@ -16,7 +16,6 @@ from fairseq.data import Dictionary
 from fairseq.models import BaseFairseqModel
 from torch import Tensor
 
-from ..errors import InputError
 from ..files import atomic_write
 from ..ownership import own
 from ..runs.grid import Cell
@@ -176,16 +175,9 @@ def write_split(
 
 @cache
 def measures() -> dict[str, Measure]:
-    """Return every measure by its name. f1 is of class 1; a correlation with a constant is 0.
-
-    Raises:
-        InputError: scikit-learn or scipy is not installed.
-    """
-    try:
-        from scipy import stats
-        from sklearn import metrics
-    except ModuleNotFoundError as error:
-        raise InputError("scikit-learn and scipy compute GLUE's metrics: pip install -e '.[glue]'") from error
+    """Return every measure by its name. f1 is of class 1; a correlation with a constant is 0."""
+    from scipy import stats
+    from sklearn import metrics
 
     def correlation(measure: Callable[[np.ndarray, np.ndarray], tuple[float, float]]) -> Measure:
         def correlate(targets: np.ndarray, predictions: np.ndarray) -> float:
