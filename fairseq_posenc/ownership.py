@@ -112,7 +112,8 @@ def remove(path: Path, keep: Collection[Path] = ()) -> None:
         OSError: a file cannot be removed.
     """
     with _record_of(path) as (root, record):
-        removed = {name for name in record.files if (root / name).is_relative_to(path) and root / name not in keep}
+        # In the order in which they were listed: a command may list first the file without which the others count for nothing.
+        removed = [name for name in record.files if (root / name).is_relative_to(path) and root / name not in keep]
         folders = set()
         for file in (root / name for name in removed):
             if _is_direct(file, root):
@@ -122,7 +123,7 @@ def remove(path: Path, keep: Collection[Path] = ()) -> None:
                 folders |= {folder for folder in file.parents if folder.is_relative_to(path) and folder != root}
         for folder in sorted(folders, reverse=True):  # the deepest first
             _remove_if_empty(folder)
-        rest = [name for name in record.files if name not in removed]
+        rest = [name for name in record.files if name not in set(removed)]
         if removed:
             _write(root, record._replace(files=rest))
         if path == root and not rest and not any(map(_is_content, os.listdir(root))):
