@@ -145,7 +145,7 @@ def draw(curves: dict[str, list[tuple[int, float]]], path: Path) -> None:
 def main() -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help="file of the curves; the picture is .png beside it")
+    parser.add_argument("--out", type=Path, required=True, help="file of the curves; the picture is a .png in the same folder")
     names = list(expressions())
     parser.add_argument(
         "--schemes",

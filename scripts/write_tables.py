@@ -1,4 +1,4 @@
-"""Writes the tables in README.md, docs/schemes.md and FIDELITY.md anew, from the live modules and docs/order_task.json.
+"""Rewrites the tables in README.md, docs/schemes.md and FIDELITY.md from the live modules and docs/order_task.json.
 
 A test holds them to it.
 """

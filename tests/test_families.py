@@ -1,4 +1,4 @@
-"""The names of architectures, and what they stand for."""
+"""The names of architectures: family, scheme and size."""
 
 import pytest
 

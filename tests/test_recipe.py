@@ -1,4 +1,4 @@
-"""The README's recipe for a new scheme ends as it says."""
+"""The README's recipe for a new scheme works to the letter."""
 
 import os
 import re

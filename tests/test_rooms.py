@@ -46,7 +46,7 @@ MAY_IMPORT = {  # besides its own room; only rooms listed above it, so that ther
     "analysis": COMMON | CORE | {"plotting", "runs", "vocabulary", "models", "huggingface"},
     "bench": COMMON | CORE | {"families", "runs", "data", "models", "plotting"},
     "pipeline": {"errors", "files", "compat", "models", "async_step", "analysis"},
-    "cli": COMMON | {"compat"},  # it knows its commands by name
+    "cli": COMMON | {"compat"},  # it imports commands by name
     "__init__": {"version", "compat", "models", "tasks", "pipeline"},
 }
 MODULES = {

@@ -45,16 +45,16 @@ class Mask:
 
     def blocked(self, call: Call) -> Tensor | None:
         """(B or 1, 1, Q or 1, K) bool, True where a key is masked; None if none is masked."""
-        found = [] if self.padding is None else [self.padding[:, None, None, :]]
+        masks = [] if self.padding is None else [self.padding[:, None, None, :]]
         if self.causal and call.queries > 1:  # all keys are visible to the last query
             allowed = torch.ones(call.queries, call.keys, dtype=torch.bool, device=call.device).tril(call.start)
-            found.append(~allowed[None, None])
+            masks.append(~allowed[None, None])
         if self.documents is not None:
             of_keys = self.documents[:, None, None, :]
-            found.append(of_keys[..., call.start :].transpose(-1, -2) != of_keys)
-        if not found:
+            masks.append(of_keys[..., call.start :].transpose(-1, -2) != of_keys)
+        if not masks:
             return None
-        total, *others = found
+        total, *others = masks
         for other in others:
             total = total | other
         return total

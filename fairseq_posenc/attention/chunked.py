@@ -156,9 +156,9 @@ class _Attention(torch.autograd.Function):
         z, weights, kept, *tensors = ctx.saved_tensors
         inputs, needed = Inputs(*tensors), ctx.needs_input_grad[2:]
         wanted = (x if t < 3 or needed[t] else None for t, x in enumerate(inputs))
-        found = Inputs(*(None if x is None else torch.zeros_like(x) for x in wanted))  # type: ignore[arg-type]
+        whole = Inputs(*(None if x is None else torch.zeros_like(x) for x in wanted))  # type: ignore[arg-type]
         for part in _parts(*weights.shape):
-            chunk, gradients = _Chunk(setup, inputs.part(part), part), found.part(part)
+            chunk, gradients = _Chunk(setup, inputs.part(part), part), whole.part(part)
             p, dsums = weights[part].flatten(0, 1), (dz[part] * kept_scale(setup.dropout)).flatten(0, 1)
             w = p
             if setup.dropout:
@@ -171,7 +171,7 @@ class _Attention(torch.autograd.Function):
                 add_products(de, dsums, chunk.values)
             delta = (dz[part] * z[part]).sum(-1, keepdim=True).flatten(0, 1)
             chunk.add_gradients(gradients, de.mul_(w).addcmul_(p, delta, value=-1))
-        return None, None, *(x if need else None for x, need in zip(found, needed, strict=True))
+        return None, None, *(x if need else None for x, need in zip(whole, needed, strict=True))
 
 
 class _Chunk:
@@ -228,10 +228,10 @@ class _Chunk:
         gradients.q.copy_(dq.unflatten(0, self.shape))
         gradients.k.copy_(dk.unflatten(0, self.shape))
 
-    def add(self, gradient: Tensor | None, found: Tensor) -> None:
+    def add(self, gradient: Tensor | None, addition: Tensor) -> None:
         """Add (1 or G, …) to (1 or H, …), where that is needed."""
         if gradient is not None:
-            gradient += found if len(found) == 1 else self._by_head(found).sum_to_size(1, *gradient.shape)[0]
+            gradient += addition if len(addition) == 1 else self._by_head(addition).sum_to_size(1, *gradient.shape)[0]
 
     def _products(self) -> tuple[Tensor, Tensor, Tensor]:
         """s q·k, q·A and k·B; where they add up, three times their sum, scaled."""

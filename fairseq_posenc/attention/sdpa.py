@@ -30,11 +30,11 @@ class Sdpa(Backend):
             "vectors that are added to the values (V)": terms.value_tables,
             "gains that multiply the scores (g)": terms.gains,
         }
-        found = [kind for kind, present in kinds.items() if present]
+        unsupported = [kind for kind, present in kinds.items() if present]
         if not terms.content and not (terms.biases and all(isinstance(bias, LowRank) for bias in terms.biases)):
-            found.append("scores without q·k")
-        if found:
-            return f"scaled_dot_product_attention has no place for {' or '.join(found)}"
+            unsupported.append("scores without q·k")
+        if unsupported:
+            return f"scaled_dot_product_attention has no place for {' or '.join(unsupported)}"
         if call is not None and call.weights:
             return "scaled_dot_product_attention does not give the attention weights"
         return None

@@ -24,11 +24,11 @@ def add_products(e: Tensor, x: Tensor, rows: Tensor) -> None:
 
 def add_product_gradients(dx: Tensor, de: Tensor, x: Tensor, rows: Tensor, scale: float) -> Tensor:
     """The gradients of :func:`add_products` of ``scale · x``: x's is added to dx, and that of the rows returned, like rows."""
-    found = torch.zeros_like(rows)
+    out = torch.zeros_like(rows)
     for at, met, by_offset in _unskewed(de):
         dx[:, at].add_(_times(by_offset, rows[:, met]), alpha=scale)
-        _add_transposed_times(found[:, met], by_offset, x[:, at], scale)
-    return found
+        _add_transposed_times(out[:, met], by_offset, x[:, at], scale)
+    return out
 
 
 def add_sums(z: Tensor, w: Tensor, rows: Tensor) -> None:
@@ -39,21 +39,21 @@ def add_sums(z: Tensor, w: Tensor, rows: Tensor) -> None:
 
 def sum_gradients(dz: Tensor, w: Tensor, rows: Tensor) -> Tensor:
     """Of the gradients of :func:`add_sums` that of the rows, like rows; that of w are products of dz."""
-    found = torch.zeros_like(rows)
+    out = torch.zeros_like(rows)
     for at, met, by_offset in _unskewed(w):
-        _add_transposed_times(found[:, met], by_offset, dz[:, at])
-    return found
+        _add_transposed_times(out[:, met], by_offset, dz[:, at])
+    return out
 
 
 def matrix(scalars: Tensor, queries: int, keys: int) -> Tensor:
     """(H, R), or with those of query 0 and of key 0 (H, R + 2) -> (H, Q, K): the scalar of each pair."""
     offsets = queries + keys - 1
-    found = toeplitz(scalars[:, :offsets], keys)
+    out = toeplitz(scalars[:, :offsets], keys)
     if scalars.shape[1] > offsets:
-        found[:, :, 0] = scalars[:, offsets + 1, None]
+        out[:, :, 0] = scalars[:, offsets + 1, None]
         if queries == keys:
-            found[:, 0] = scalars[:, offsets, None]
-    return found
+            out[:, 0] = scalars[:, offsets, None]
+    return out
 
 
 def matrix_gradient(w: Tensor, like: Tensor) -> Tensor:
@@ -91,9 +91,9 @@ def _times(x: Tensor, y: Tensor) -> Tensor:
     return x @ y[0] if len(y) == 1 else torch.bmm(x, y)
 
 
-def _add_transposed_times(found: Tensor, x: Tensor, y: Tensor, scale: float = 1.0) -> None:
-    """``found += scale · xᵀ y``: (G, N, M), (G, N, L) to (G, M, L), or to the (1, M, L) that all share."""
-    if len(found) == 1:
-        found[0].addmm_(x.flatten(0, 1).T, y.flatten(0, 1), alpha=scale)
+def _add_transposed_times(out: Tensor, x: Tensor, y: Tensor, scale: float = 1.0) -> None:
+    """``out += scale · xᵀ y``: (G, N, M), (G, N, L) to (G, M, L), or to the (1, M, L) that all share."""
+    if len(out) == 1:
+        out[0].addmm_(x.flatten(0, 1).T, y.flatten(0, 1), alpha=scale)
     else:
-        found.baddbmm_(x.transpose(1, 2), y, alpha=scale)
+        out.baddbmm_(x.transpose(1, 2), y, alpha=scale)

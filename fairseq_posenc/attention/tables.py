@@ -48,7 +48,7 @@ class Tables:
         """The tables of these terms. Where [CLS] has biases of its own, every other bias is zero in its row and column."""
         kinds = {name: tables for name, tables in relative_tables(terms).items() if tables}
         rows = {name: [_rows(table) for table in tables] for name, tables in kinds.items()}
-        merged = {name: sum(found[1:], start=found[0]) for name, found in rows.items() if name != "g"}
+        merged = {name: sum(parts[1:], start=parts[0]) for name, parts in rows.items() if name != "g"}
         if "g" in rows:
             merged["g"] = math.prod(rows["g"][1:], start=rows["g"][0])
         with_cls = {name for name, tables in kinds.items() if tables[0].index.cls_rows is not None}

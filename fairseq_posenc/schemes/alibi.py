@@ -19,8 +19,8 @@ def slopes(heads: int, device: torch.device | str | None = None, dtype: torch.dt
     with its first. They are computed on the device, since copying a list to it would wait for it.
     """
     power = 2 ** math.floor(math.log2(heads))
-    own = torch.arange(1, power + 1, dtype=dtype, device=device)
-    return torch.exp2(-8 / power * torch.cat([own, own[: heads - power] - 0.5]))
+    numbers = torch.arange(1, power + 1, dtype=dtype, device=device)
+    return torch.exp2(-8 / power * torch.cat([numbers, numbers[: heads - power] - 0.5]))
 
 
 @register

@@ -234,8 +234,8 @@ def register(scheme: type[Scheme]) -> type[Scheme]:
 
 def option_fields() -> dict[str, dataclasses.Field[Any]]:
     """Every option of every scheme and the general ones: full name -> dataclass field (default, metadata, plain type)."""
-    found = [_plain_fields(GeneralOptions, ""), *(scheme_options(scheme) for _, scheme in sorted(REGISTRY.items()))]
-    return {name: declared for fields in found for name, declared in fields.items()}
+    groups = [_plain_fields(GeneralOptions, ""), *(scheme_options(scheme) for _, scheme in sorted(REGISTRY.items()))]
+    return {name: declared for fields in groups for name, declared in fields.items()}
 
 
 def scheme_options(scheme: type[Scheme]) -> dict[str, dataclasses.Field[Any]]:
@@ -250,7 +250,7 @@ def scheme_options(scheme: type[Scheme]) -> dict[str, dataclasses.Field[Any]]:
 @functools.cache
 def _plain_fields(options: type, prefix: str) -> dict[str, dataclasses.Field[Any]]:
     """A dataclass's fields with the types that their values have: ``int`` for an option declared as ``int | None``."""
-    found, kinds = {}, value_types(options)
+    plain, kinds = {}, value_types(options)
     for declared in dataclasses.fields(options):
         name = prefix + declared.name
         types = [kind for kind in kinds[declared.name] if kind is not NoneType]
@@ -258,6 +258,6 @@ def _plain_fields(options: type, prefix: str) -> dict[str, dataclasses.Field[Any
             raise InputError(f"the option {name} must be one of int, float, str or bool (or None): {declared.type}")
         if "help" not in declared.metadata:
             raise InputError(f'the option {name} has no help: declare it as option("…", default)')
-        found[name] = copy.copy(declared)
-        found[name].type = types[0]
-    return found
+        plain[name] = copy.copy(declared)
+        plain[name].type = types[0]
+    return plain

@@ -84,13 +84,13 @@ def _integrate(h: Callable[[float, Tensor], Tensor], p: Tensor, times: list[floa
 
     The times are plain numbers: a solver that takes them as a tensor reads it at every step, and the host waits for the device.
     """
-    found, slopes = [p], [h(times[0], p)]
+    values, slopes = [p], [h(times[0], p)]
     for start, end in pairwise(times):
         step, slope1 = end - start, slopes[-1]
         slope2 = h(start + step / 3, p + step / 3 * slope1)
         slope3 = h(start + step * 2 / 3, p + step * (slope2 - slope1 / 3))
         slope4 = h(end, p + step * (slope1 - slope2 + slope3))
         p = p + step / 8 * (slope1 + 3 * (slope2 + slope3) + slope4)
-        found.append(p)
+        values.append(p)
         slopes.append(h(end, p))
-    return torch.stack(found), torch.stack(slopes)
+    return torch.stack(values), torch.stack(slopes)

@@ -102,11 +102,11 @@ class Positions(nn.Module):
         for scheme in self.schemes:
             for name, value in scheme.general_options.items():
                 general.setdefault(name, {})[scheme.name] = value
-        found = {name: value for scheme in self.schemes for name, value in scheme.own_options.items()}
+        options = {name: value for scheme in self.schemes for name, value in scheme.own_options.items()}
         for name, by_scheme in general.items():
             first, *others = by_scheme.values()
-            found[name] = first if all(other == first for other in others) else by_scheme
-        return found
+            options[name] = first if all(other == first for other in others) else by_scheme
+        return options
 
     @property
     def complete_options(self) -> dict[str, Any]:

@@ -41,10 +41,10 @@ class ProjectedPositions(Scheme):
 
     @property
     def general_options(self) -> dict[str, Any]:
-        found = super().general_options
+        options = super().general_options
         if self.options.form != "head":
-            del found["position_share_layers"]
-        return found
+            del options["position_share_layers"]
+        return options
 
     def positions(self, n: int) -> tuple[Tensor, Tensor]:
         """Both projections of the first n positions, (1 or L, 1 or H, n, d) each."""

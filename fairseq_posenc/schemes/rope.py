@@ -80,15 +80,15 @@ class Rope(Scheme):
     @property
     def transformers_options(self) -> dict[str, Any]:
         options = self.options
-        found = {"rope_type": options.type, "rope_theta": self._base}
+        parameters = {"rope_type": options.type, "rope_theta": self._base}
         if options.type == "ntk":  # transformers has it with a factor that follows each sequence's length; a fixed one is a base
-            found["rope_type"] = "default"
+            parameters["rope_type"] = "default"
         elif options.type != "default":
-            found["factor"] = options.factor
+            parameters["factor"] = options.factor
         if options.type == "yarn":
-            found |= {"original_max_position_embeddings": options.original_positions, "attention_factor": self.magnification}
-            found |= {"beta_fast": options.beta_fast, "beta_slow": options.beta_slow}
-        return {"rope_parameters": found}
+            parameters |= {"original_max_position_embeddings": options.original_positions, "attention_factor": self.magnification}
+            parameters |= {"beta_fast": options.beta_fast, "beta_slow": options.beta_slow}
+        return {"rope_parameters": parameters}
 
     @property
     def _base(self) -> float:
@@ -147,14 +147,14 @@ def _completed(options: Any) -> Any:
         FieldError: an option that it must have is missing, or one is given that it does not take.
     """
     takes = EXTENSIONS[options.type]
-    own = {name: getattr(options, name) for name in EXTENSIONS["yarn"]}
-    for name, value in own.items():
+    given = {name: getattr(options, name) for name in EXTENSIONS["yarn"]}
+    for name, value in given.items():
         if name in takes and value is None and takes[name] is None:
             raise FieldError(f"`rope_type` {options.type} needs a value of `rope_{name}`")
         if name not in takes and value is not None:
             others = [kind for kind, taken in EXTENSIONS.items() if name in taken]
             raise FieldError(f"`rope_{name}` {value:g} means nothing to `rope_type` {options.type}, only to {', '.join(others)}")
-    completed = replace(options, **{name: takes[name] for name in takes if own[name] is None})
+    completed = replace(options, **{name: takes[name] for name in takes if given[name] is None})
     if completed.type == "yarn":
         if completed.beta_fast <= completed.beta_slow:
             raise FieldError(f"`rope_beta_fast` {completed.beta_fast:g} must be above `rope_beta_slow` {completed.beta_slow:g}")

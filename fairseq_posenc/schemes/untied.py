@@ -54,5 +54,5 @@ class Untied(ProjectedPositions):
 
     @property
     def own_options(self) -> dict[str, Any]:
-        found = super().own_options
-        return found if self.settings.reset else {"untied_form": found["untied_form"]}
+        options = super().own_options
+        return options if self.settings.reset else {"untied_form": options["untied_form"]}

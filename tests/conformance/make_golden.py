@@ -2,7 +2,7 @@
 
     python tests/conformance/make_golden.py
 
-writes the files anew; each names the releases that made it in its metadata. They hold inputs, parameters and results, all of them
+rewrites the files; each names the releases that made it in its metadata. They hold inputs, parameters and results, all of them
 numbers that came out of a run. Parameters are rounded to what 16 bits can hold, and stored so.
 """
 
@@ -56,7 +56,7 @@ def config(name: str, layers: int = LAYERS, **options: object):
 
     sizes = dict(vocab_size=SYMBOLS, hidden_size=DIM, num_attention_heads=HEADS, num_hidden_layers=layers, intermediate_size=DIM)
     common = dict(pad_token_id=PADDING, attn_implementation="eager")
-    if name not in ("XLNetConfig", "T5Config"):  # which know no longest sequence
+    if name not in ("XLNetConfig", "T5Config"):  # which have no maximum length
         common["max_position_embeddings"] = MAX_POSITIONS
     return getattr(transformers, name)(**{**sizes, **common, **options})
 

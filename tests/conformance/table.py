@@ -28,7 +28,7 @@ class Row:
     own: tuple[str, ...] = ()  # what can have parameters of its own: "layers", "heads"
     clips: bool = False  # --max-relative-position has a meaning
     content: bool = True  # scores have a part q·k, which --position-scale-factor scales
-    tells_apart: bool = True  # tells equal tokens at different places apart
+    tells_apart: bool = True  # distinguishes equal tokens at different positions
     tolerance: float = 1e-9  # in float64
     rate: float = 1.0  # of learning in the training tests, relative to the model's; Adam takes long to move lone scalars far
     spread: float = 0.5  # standard deviation of the noise that the tests add to parameters
@@ -54,7 +54,7 @@ SYNTHESIZED = POSITIONS | {"own": BOTH, "content": False}
 
 
 def tabular(expression: str, reference: Callable[[Parameters, Layer], Reading], **claims: Any) -> Row:
-    """A scheme that learns each offset and, without a clip, knows none beyond."""
+    """A scheme that learns each offset and, without a clip, has no value for larger ones."""
     return Row(expression, reference, **{"inductive": False, "own": BOTH, "clips": True} | claims)
 
 

@@ -1,4 +1,4 @@
-"""A task that needs word order, at the papers' learning rate: scripts/order_task.py says what it is.
+"""A task that needs word order, at the papers' learning rate: that of scripts/order_task.py.
 
 The curves in docs/ say which architectures learn it within three times the updates of absolute positions. The slow test holds
 them to it: bash scripts/test.sh -m slow tests/conformance/test_early_learning.py

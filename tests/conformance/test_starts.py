@@ -1,4 +1,4 @@
-"""What schemes start from where their authors' code says it, at base width."""
+"""Initial values at base width, where the authors' code has them."""
 
 import math
 

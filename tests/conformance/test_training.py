@@ -82,7 +82,7 @@ def test_overfits(row: Row) -> None:
 
 @pytest.mark.parametrize("row", thoroughly(row for row in ROWS if not row.tells_apart))
 def test_overfits_what_needs_no_order(row: Row) -> None:
-    """8 masked places that nothing tells apart have, at best, each of their 8 tokens for equally likely."""
+    """At best, the 8 tokens of 8 masked positions that nothing distinguishes are equally likely at each."""
     assert best_loss(row, masked_words()) > 0.9 * math.log(8)
     assert best_loss(row, next_words()) < NEAR_ZERO
 

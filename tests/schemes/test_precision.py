@@ -41,7 +41,7 @@ def encoder(name, device):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", MODELS)
 def test_no_float64_reaches_the_device(name, dtype, monkeypatch):
-    monkeypatch.setattr(torch, "is_autocast_enabled", lambda _: False)  # autocast does not know the meta device
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda _: False)  # autocast does not support the meta device
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
     with NoFloat64():
         encoder(name, "meta").to(dtype)(torch.zeros(2, 24, dtype=torch.long, device="meta"), mask=Mask())

@@ -89,7 +89,7 @@ class Band(Backend):
             combine=terms.combine,
             causal=mask.causal,
             dropout=call.dropout,
-            block=block_size(call, width, [name for name, found in relative_tables(terms).items() if found]),
+            block=block_size(call, width, [name for name, tables_of_kind in relative_tables(terms).items() if tables_of_kind]),
             interpreted=interpreted(),
             cls=tables.cls,
             padding=None if mask.padding is None else mask.padding.contiguous().view(torch.uint8),

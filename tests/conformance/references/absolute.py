@@ -1,4 +1,4 @@
-"""Schemes that tell the words, not attention, where they stand."""
+"""Schemes that add positions to the words rather than to attention."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def absolute(p: Parameters, layer: Layer) -> Reading:
 
 
 def sentence_absolute(p: Parameters, layer: Layer) -> Reading:
-    """Huang et al. 2021, section 5.2: positions start anew in every sentence, at 1, since <s> is at 0; a separator is the last
+    """Huang et al. 2021, section 5.2: positions restart in every sentence, at 1, since <s> is at 0; a separator is the last
     of its sentence."""
     rows = []
     for sentence in layer.tokens.tolist():

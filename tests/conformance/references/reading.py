@@ -47,7 +47,7 @@ class Layer:
         return self.x.shape[2]
 
     def scale(self, factor: float = 1.0) -> float:
-        """1/sqrt(f·d), f being the paper's unless an option says otherwise."""
+        """1/sqrt(f·d), f being the paper's unless an option gives another."""
         return 1 / math.sqrt(self.options.get("position_scale_factor", factor) * self.head_dim)
 
     def of(self, parameter: Tensor) -> Tensor:

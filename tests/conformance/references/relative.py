@@ -74,7 +74,7 @@ def absolute_m4m(p: Parameters, layer: Layer) -> Reading:
 def deberta(p: Parameters, layer: Layer) -> Reading:
     """(q_i·k_j + q_i·A_ij + k_j·B_ij) / sqrt(3d), A and B being projections of one table of relative positions.
 
-    With buckets, as v2 and v3 have, the bucket of i - j stands for it.
+    With buckets, as v2 and v3 have, the bucket of i - j takes its place.
 
     Huang et al. 2021, eq. 13, or He et al. 2021, eq. 4 with δ of eq. 3 (``paper``: B is read at δ(j, i)), or as the authors'
     code reads it (``original``: B is read at δ(i, j) too).
