@@ -24,7 +24,7 @@ from fairseq.tasks.translation import TranslationTask
 from fairseq_posenc.errors import InputError
 from fairseq_posenc.files import LOCK, sha256
 from fairseq_posenc.runs.grid import RESULT
-from fairseq_posenc.vocabulary.learning import train
+from fairseq_posenc.vocabulary import train
 
 FOLDER = Path(__file__).parents[1] / "examples" / "translation"
 WORDS = ["one", "two", "three", "four", "five", "six"]

@@ -33,8 +33,7 @@ from .. import ownership
 from ..commands import add_flags, option, read_flags
 from ..errors import InputError
 from ..files import atomic_write, full_disk_named
-from ..vocabulary import SENTENCEPIECE, LineEncoder, read_files
-from ..vocabulary.learning import DEFAULT_SYMBOLS, train
+from ..vocabulary import DEFAULT_SYMBOLS, SENTENCEPIECE, LineEncoder, read_files, train
 from .folder import MANIFEST, SHARDS, Folder, Manifest, digests, resume
 from .shards import write_shards
 from .sources import VALID, Sources, estimated_text, find, progress_bar

@@ -24,6 +24,7 @@ from ..models.checkpoint import Checkpoint
 from ..ownership import own
 from ..runs.grid import DIVERGED, Cell, Diverged, Failures, Progress, finished, run_grid
 from ..runs.record import read_object, write_json
+from ..vocabulary import fingerprint
 from .fairseq_run import configure, load, train
 from .grid_report import differing, edited, notes, read_report, summarise, table
 from .hyperparameters import Options, Settings
@@ -104,7 +105,7 @@ class TaskRuns(ABC):
                 "arch": pretrained.arch,
                 "positions": pretrained.positions,
             },
-            "vocabulary": pretrained.vocabulary.digests(),
+            "vocabulary": fingerprint(pretrained.vocabulary.dictionary, pretrained.vocabulary.folder),
             **self.configuration(),
             "train_flags": self.options.train_flags,
             **self.settings.hyperparameters,

@@ -30,8 +30,7 @@ from ..errors import InputError
 from ..families import FAMILIES, ROBERTA
 from ..files import atomic_write, sha256
 from ..transformer import Encoder, EncoderConfig
-from ..vocabulary import Vocabulary, differing, fingerprint
-from ..vocabulary.fingerprint import KEY as VOCABULARY
+from ..vocabulary import VOCABULARY, Vocabulary, differing, fingerprint
 from .building import build, complete, dictionary_of, encoder_config, max_length
 from .heads import SpanHead
 from .option_set import DEFAULTS

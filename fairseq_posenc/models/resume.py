@@ -18,8 +18,7 @@ from torch import distributed
 
 from ..compat import loading
 from ..errors import InputError, Refused, flag_of
-from ..vocabulary import differing, fingerprint
-from ..vocabulary.fingerprint import KEY as VOCABULARY
+from ..vocabulary import VOCABULARY, differing, fingerprint
 from .building import PosencModel, complete, differences
 from .checkpoint import no_checkpoint
 from .option_set import ENCODER_OPTIONS, OptionSet

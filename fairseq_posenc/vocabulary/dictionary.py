@@ -1,27 +1,21 @@
 """dict.txt: fairseq's dictionary of a vocabulary.
 
 fairseq's ``Dictionary`` puts four symbols of its own first and ``masked_lm`` adds ``<mask>`` after the pieces. In a data-bin
-``<mask>`` is the last line of ``dict.txt`` from the start, so every task that loads the file gives every symbol the
-same id:
+``<mask>`` is the last line of ``dict.txt``, so that a symbol has the same id in every task:
 
     ======== ===============================================================================
     id       symbol
     ======== ===============================================================================
     0 .. 3   ``<s>``, ``<pad>``, ``</s>``, ``<unk>``
-    4 ..     the pieces: in sentencepiece's order, or in that of a dictionary which is given
+    4 ..     the pieces, in the order of sentencepiece or of a given dictionary
     last     ``<mask>``
     ======== ===============================================================================
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from ..errors import InputError
-from .tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from fairseq.data import Dictionary
@@ -36,10 +30,10 @@ GIVEN_DICTIONARY = "dict.given.txt"
 
 
 def load_dictionary(folder: Path) -> Dictionary:
-    """The dictionary in a folder as ``masked_lm`` sees it, with ``<mask>``.
+    """Read the dictionary in a folder as ``masked_lm`` does, with ``<mask>``.
 
     Raises:
-        InputError, OSError: there is none, or it is damaged.
+        InputError, OSError: the file is missing or damaged.
     """
     from fairseq.data import Dictionary
 
@@ -47,29 +41,3 @@ def load_dictionary(folder: Path) -> Dictionary:
     if MASK not in dictionary:  # else its count would change
         dictionary.add_symbol(MASK)
     return dictionary
-
-
-def foreign_symbol(symbols: Iterable[str], tokenizer: Tokenizer) -> str | None:
-    """The first of a dictionary's symbols that is none of the tokenizer's pieces; None if there is none."""
-    return next((s for s in symbols if s != MASK and not s.startswith("madeupword") and not tokenizer.knows(s)), None)
-
-
-def given_symbols(dictionary: bytes, tokenizer: Tokenizer) -> list[str]:
-    """Those of a dict.txt that is to be a data-bin's.
-
-    Raises:
-        InputError: it is damaged, or of another vocabulary than the tokenizer, or ``<mask>`` has another place.
-    """
-    try:
-        lines = dictionary.decode("utf-8").split("\n")
-    except UnicodeDecodeError as error:
-        raise InputError(f"dict.txt is not UTF-8 at byte {error.start + 1}: it is damaged, or no dictionary") from None
-    rows = [line.removesuffix(" #fairseq:overwrite") for line in lines if line]
-    symbols = [row.rsplit(" ", 1)[0] for row in rows]
-    if twice := [symbol for symbol, count in Counter(symbols).items() if count > 1]:
-        raise InputError(f"the symbol {twice[0]!r} is in dict.txt twice, which fairseq cannot load")
-    if MASK in symbols[:-1]:
-        raise InputError(f"{MASK} is in the middle of dict.txt, where another task than masked_lm has put it")
-    if (foreign := foreign_symbol(symbols, tokenizer)) is not None:
-        raise InputError(f"the symbol {foreign!r} of dict.txt is none of the tokenizer's pieces: not of one vocabulary")
-    return [*SPECIALS, *symbols, *([] if MASK in symbols else [MASK])]

@@ -42,7 +42,7 @@ class LibraryTokenizer(Tokenizer):
             raise InputError(f"a token has the number {last}; a vocabulary has at most {MAX_NUMBER}")
         tokens = map(library.id_to_token, range(last + 1))
         self.symbols = [None if token is None else symbol(number, token) for number, token in enumerate(tokens)]
-        self._known = frozenset(self.symbols)
+        self.pieces = frozenset(self.symbols)
         self._library = library
 
     def encode_lines(self, lines: Sequence[str]) -> list[list[int]]:
@@ -59,9 +59,6 @@ class LibraryTokenizer(Tokenizer):
         decoder = self._library.decoder
         return " ".join(symbols) if decoder is None else decoder.decode(list(symbols))
 
-    def knows(self, symbol: str) -> bool:
-        return symbol in self._known
-
 
 class GPT2(LibraryTokenizer):
     """GPT-2's byte-level BPE. Its numbers are the dictionary's symbols, as of the official RoBERTa."""
@@ -71,15 +68,21 @@ class GPT2(LibraryTokenizer):
     def __init__(self, encoder: bytes, merges: bytes) -> None:
         from tokenizers.pre_tokenizers import ByteLevel
 
-        self._numbers, self._merges = _parse(encoder, merges)
+        problem = f"{' and '.join(self.FILES)} cannot be read"
+        try:
+            self._numbers = {str(piece): int(number) for piece, number in json.loads(encoder).items()}
+            lines = merges.decode("utf-8").split("\n")[1:]
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise InputError(f"{problem}: {error}") from None
+        self._merges: list[Any] = [tuple(line.split()) for line in lines if line.strip()]
         if lacking := set(ByteLevel.alphabet()) - self._numbers.keys():
             raise InputError(f"{self.FILES[0]} has no number for {len(lacking)} of the 256 bytes")
-        with library_errors(f"{' and '.join(self.FILES)} cannot be read"):
+        with library_errors(problem):
             library = _byte_level(self._numbers, self._merges)
         self._take(library, lambda number, token: str(number))
 
     def decode(self, symbols: Sequence[str]) -> str:
-        return super().decode([self._library.id_to_token(int(s)) or s if self.knows(s) else s for s in symbols])
+        return super().decode([self._library.id_to_token(int(s)) or s if s in self.pieces else s for s in symbols])
 
     def begins_word(self, symbol: str) -> bool:
         return self.decode([symbol]).startswith(" ")
@@ -150,12 +153,3 @@ def _byte_level(numbers: dict[str, int], merges: list[tuple[str, str]], **option
     library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     library.decoder = decoders.ByteLevel()
     return library
-
-
-def _parse(encoder: bytes, merges: bytes) -> tuple[dict[str, int], list[Any]]:
-    try:
-        numbers = {str(piece): int(number) for piece, number in json.loads(encoder).items()}
-        lines = merges.decode("utf-8").split("\n")[1:]
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise InputError(f"{' and '.join(GPT2.FILES)} cannot be read: {error}") from None
-    return numbers, [tuple(line.split()) for line in lines if line.strip()]

@@ -1,8 +1,10 @@
-"""sentencepiece's unigram and BPE models. Its pieces are the dictionary's symbols."""
+"""sentencepiece's unigram and BPE models, whose pieces are the dictionary's symbols, and their training."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import io
+import re
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +12,7 @@ import sentencepiece
 from sentencepiece import sentencepiece_pb2
 
 from ..errors import InputError
-from .dictionary import UNK_ID
+from .dictionary import SPECIALS, UNK_ID
 from .tokenizer import Encoding, Tokenizer
 
 if TYPE_CHECKING:
@@ -19,6 +21,10 @@ if TYPE_CHECKING:
 
 SENTENCEPIECE = "sentencepiece.model"
 SPACE = "▁"
+DEFAULT_SYMBOLS = 8192
+"""Whatever the text's size: about a hundred tokens per symbol in 3 MB, and enough for the characters of Chinese and Japanese."""
+UNCOUNTED = len(SPECIALS)
+"""Symbols that sentencepiece does not count: ``<mask>`` and our four without ``<unk>``, which it has too."""
 
 
 class Sentencepiece(Tokenizer):
@@ -36,8 +42,9 @@ class Sentencepiece(Tokenizer):
             raise InputError(damaged) from None
         if not pieces:  # an empty file becomes a processor that fails only when it is used
             raise InputError(damaged)
-        special = [self._processor.is_control(number) or self._processor.is_unknown(number) for number in range(len(pieces))]
-        self.symbols = [None if skip else piece for piece, skip in zip(pieces, special, strict=True)]
+        self.pieces = {piece for number, piece in enumerate(pieces) if not self._processor.is_unknown(number)}
+        of_text = self.pieces - {piece for number, piece in enumerate(pieces) if self._processor.is_control(number)}
+        self.symbols = [piece if piece in of_text else None for piece in pieces]
 
     def encode_lines(self, lines: Sequence[str]) -> list[list[int]]:
         return self._processor.encode(list(lines), out_type=int, num_threads=1)
@@ -55,9 +62,6 @@ class Sentencepiece(Tokenizer):
 
     def decode(self, symbols: Sequence[str]) -> str:
         return self._processor.decode_pieces(list(symbols))
-
-    def knows(self, symbol: str) -> bool:
-        return not self._processor.is_unknown(self._processor.piece_to_id(symbol))
 
     def begins_word(self, symbol: str) -> bool:
         return symbol.startswith(SPACE)
@@ -109,3 +113,45 @@ def _merges(model: ModelProto) -> list[tuple[str, str]]:
         splits = ((piece[:i], piece[i:]) for i in range(1, len(piece)))
         merges += [split for split in splits if split[0] in scores and split[1] in scores]
     return merges
+
+
+def train(lines: Iterable[str], vocab_size: int | None, model_type: str, character_coverage: float) -> bytes:
+    """Train sentencepiece so that the dictionary made of it has ``vocab_size`` symbols.
+
+    Without a size, it has ``DEFAULT_SYMBOLS``, or as many as the text supports if these are fewer. The same lines give the same
+    model on any number of cores.
+
+    Raises:
+        InputError: the text does not support that many pieces, or needs more to cover its characters; names the number.
+    """
+    size = vocab_size or DEFAULT_SYMBOLS
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines),
+            model_writer=model,
+            vocab_size=size - UNCOUNTED,
+            hard_vocab_limit=vocab_size is not None,
+            model_type=model_type,
+            character_coverage=character_coverage,
+            max_sentence_length=1 << 30,  # in bytes; longer lines would be silently left out
+            unk_id=0,
+            bos_id=-1,
+            eos_id=-1,
+            pad_id=-1,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        advice = f"sentencepiece could not be trained on this text: {error}"
+        if match := re.search(r"Vocabulary size too high .* value <= (\d+)", str(error)):
+            advice = (
+                f"--vocab-size {size}: the training text supports {int(match[1]) + UNCOUNTED} symbols at most. "
+                "Ask for no more than that, or give more text."
+            )
+        elif match := re.search(r"smaller than required_chars\. \d+ vs (\d+)", str(error)):
+            advice = (
+                f"--vocab-size {size}: too small for the characters of the training text, which need more than "
+                f"{int(match[1]) + UNCOUNTED}. Raise it, or leave rare characters to <unk> with a lower --character-coverage."
+            )
+        raise InputError(advice) from error
+    return model.getvalue()

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from ..errors import InputError
-
 if TYPE_CHECKING:
     import tokenizers
-    from typing_extensions import Self
 
 
 @dataclass(frozen=True)
@@ -22,8 +18,8 @@ class Encoding:
     """The pieces of a text.
 
     Attributes:
-        ids: (n,) int64, of each piece; no ``<s>`` and no ``</s>``.
-        begins, ends: (n,) int64, each piece is the characters ``text[begin:end]``. Both never decrease.
+        ids: (n,) int64, one for each piece, without ``<s>`` and ``</s>``.
+        begins, ends: (n,) int64; a piece is the characters ``text[begin:end]``. Both never decrease.
     """
 
     ids: np.ndarray
@@ -35,13 +31,14 @@ class Encoding:
 
 
 class Tokenizer(ABC):
-    """What cuts text into pieces, which it numbers.
+    """Cuts text into numbered pieces.
 
     Args:
-        contents: of ``FILES``, in their order.
+        contents: the contents of ``FILES``, in their order.
 
     Attributes:
-        symbols: of each number, the piece's symbol in a dictionary, or None.
+        symbols: for each number, the piece's symbol in a dictionary, or None.
+        pieces: all symbols of pieces.
 
     Raises:
         InputError: the files are damaged, or others.
@@ -49,46 +46,31 @@ class Tokenizer(ABC):
 
     FILES: ClassVar[tuple[str, ...]]
     symbols: list[str | None]
+    pieces: Container[str | None]
 
     @abstractmethod
     def __init__(self, *contents: bytes) -> None: ...
 
-    @classmethod
-    def read(cls, folder: Path) -> Self:
-        """The tokenizer of a folder.
-
-        Raises:
-            InputError, OSError: they cannot be read; names them.
-        """
-        try:
-            return cls(*((folder / name).read_bytes() for name in cls.FILES))
-        except InputError as error:
-            raise InputError(f"{folder / cls.FILES[0]}: {error}") from None
-
     @abstractmethod
     def encode_lines(self, lines: Sequence[str]) -> list[list[int]]:
-        """The numbers of each line's pieces."""
+        """Return the numbers of each line's pieces."""
 
     @abstractmethod
     def encode(self, text: str) -> Encoding:
-        """The numbers and spans of a text's pieces. A piece that begins or ends inside a character has all of it."""
+        """Return the numbers and spans of a text's pieces. The span of a part of a character is the whole character."""
 
     @abstractmethod
     def decode(self, symbols: Sequence[str]) -> str:
-        """The text of these symbols, in which those that are no pieces appear as they are."""
-
-    @abstractmethod
-    def knows(self, symbol: str) -> bool:
-        """Whether the symbol is one of a piece."""
+        """Return the text of these symbols, in which symbols that are no pieces appear unchanged."""
 
     @abstractmethod
     def begins_word(self, symbol: str) -> bool:
-        """Whether a symbol is of a piece that begins a word, rather than of one that continues it."""
+        """Return whether the symbol's piece begins a word rather than continues it."""
 
     @abstractmethod
     def renumbered(self, symbols: Sequence[str]) -> tokenizers.Tokenizer:
-        """The same tokenizer in the tokenizers library, whose numbers are the ids of a dictionary with these symbols.
+        """Return this tokenizer in the tokenizers library, numbered as a dictionary with these symbols.
 
         Raises:
-            InputError: the library has no equal for it.
+            InputError: the library has no equivalent.
         """

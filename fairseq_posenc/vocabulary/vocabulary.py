@@ -1,31 +1,163 @@
-"""The vocabulary of a checkpoint: text to ids of its dictionary, each with its place in the text."""
+"""Vocabularies: a tokenizer and the dictionary that numbers its pieces, for the lines of a data-bin and for single texts."""
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import InputError
 from ..files import sha256
-from .dictionary import DICTIONARY, UNK_ID, foreign_symbol, load_dictionary
-from .kinds import TOKENIZER_FILES, kind_of
+from .dictionary import DICTIONARY, EOS_ID, GIVEN_DICTIONARY, MASK, SPECIALS, UNK_ID, load_dictionary
 from .library import GPT2, TokenizerJson
-from .sentencepiece import SENTENCEPIECE
-from .tokenizer import Encoding
+from .sentencepiece import SENTENCEPIECE, Sentencepiece
+from .tokenizer import Encoding, Tokenizer
+
+if TYPE_CHECKING:
+    from fairseq.data import Dictionary
+
+KINDS: tuple[type[Tokenizer], ...] = (Sentencepiece, GPT2, TokenizerJson)
+"""Of several in one folder, the first counts."""
+
+TOKENIZER_FILES = tuple(name for kind in KINDS for name in kind.FILES)
+"""The names of the files that cut text into the symbols of a dict.txt in the same folder."""
+
+VOCABULARY = "vocabulary"
+"""The key of the fingerprint in the ``task_state`` of a checkpoint."""
+
+
+def kind_of(names: Container[str]) -> type[Tokenizer] | None:
+    """Return the kind of tokenizer whose files all have one of these names."""
+    return next((kind for kind in KINDS if all(name in names for name in kind.FILES)), None)
+
+
+def _kind_in(folder: Path) -> type[Tokenizer]:
+    if kind := kind_of(os.listdir(folder)):
+        return kind
+    files = ", or ".join(" and ".join(kind.FILES) for kind in KINDS)
+    raise FileNotFoundError(f"{folder} has nothing that cuts text into symbols: put the vocabulary's {files} there")
+
+
+def read_files(path: Path) -> dict[str, bytes]:
+    """Read the files for a :class:`LineEncoder`: those of a folder with a vocabulary, or a sentencepiece model.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+    """
+    if not path.is_dir():
+        return {SENTENCEPIECE: path.read_bytes()}
+    kind = _kind_in(path)
+    files = {name: (path / name).read_bytes() for name in kind.FILES}
+    if (path / DICTIONARY).exists():
+        files[GIVEN_DICTIONARY] = (path / DICTIONARY).read_bytes()
+    elif kind is not Sentencepiece:
+        raise FileNotFoundError(f"{path / DICTIONARY}: no such file, which has the id of each piece of {kind.FILES[0]}")
+    return files
+
+
+def fingerprint(dictionary: Dictionary, folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of a dictionary's symbols in their order, and of each file of the tokenizer in the folder, if any."""
+    kind = kind_of(os.listdir(folder)) if folder.is_dir() else None
+    symbols = "\n".join(dictionary.symbols).encode("utf-8", "surrogatepass")
+    files = {name: sha256(folder / name) for name in (kind.FILES if kind else ())}
+    return {"dictionary": hashlib.sha256(symbols).hexdigest(), **files}
+
+
+def differing(recorded: Any, found: Mapping[str, str]) -> list[str]:
+    """Return the parts of a fingerprint that differ from the recorded one. A part that either lacks is not compared."""
+    recorded = recorded if isinstance(recorded, dict) else {}
+    return [name for name in found if recorded.get(name, found[name]) != found[name]]
+
+
+def _require_pieces(symbols: Iterable[str], tokenizer: Tokenizer, dictionary: str) -> None:
+    for symbol in symbols:
+        if symbol != MASK and not symbol.startswith("madeupword") and symbol not in tokenizer.pieces:
+            raise InputError(
+                f"the symbol {symbol!r} of {dictionary} is none of the tokenizer's pieces, so the two are not of one vocabulary. "
+                "Put both files there that the model was pretrained with."
+            )
+
+
+def _given_symbols(dictionary: bytes, tokenizer: Tokenizer) -> list[str]:
+    try:
+        lines = dictionary.decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise InputError(f"dict.txt is not UTF-8 at byte {error.start + 1}: it is damaged, or no dictionary") from None
+    rows = [line.removesuffix(" #fairseq:overwrite") for line in lines if line]
+    symbols = [row.rsplit(" ", 1)[0] for row in rows]
+    if twice := [symbol for symbol, count in Counter(symbols).items() if count > 1]:
+        raise InputError(f"the symbol {twice[0]!r} is in dict.txt twice, which fairseq cannot load")
+    _require_pieces(symbols, tokenizer, DICTIONARY)
+    return symbols if MASK in symbols else [*symbols, MASK]
+
+
+class LineEncoder:
+    """Turns lines of text into the ids of a data-bin, whose dictionary it makes of a tokenizer's pieces.
+
+    Args:
+        files: contents by name, of a tokenizer of any of the ``KINDS`` and of its dictionary as ``dict.given.txt``, which is
+            optional for ``sentencepiece.model``.
+
+    Attributes:
+        symbols: every symbol of the dictionary; its index is its id.
+
+    Raises:
+        InputError: the files cannot be read, or are not of one vocabulary, or a fairseq dictionary cannot hold the pieces.
+    """
+
+    def __init__(self, files: Mapping[str, bytes]) -> None:
+        kind = kind_of(files)
+        assert kind is not None, f"no tokenizer among {list(files)}"
+        self._tokenizer = kind(*(files[name] for name in kind.FILES))
+        pieces = self._tokenizer.symbols
+        if GIVEN_DICTIONARY in files:
+            symbols = _given_symbols(files[GIVEN_DICTIONARY], self._tokenizer)
+        else:
+            symbols = [*(piece for piece in pieces if piece is not None), MASK]
+        self.symbols = [*SPECIALS, *symbols]
+        for symbol in symbols[:-1]:
+            if symbol in (*SPECIALS, MASK) or symbol.split() != [symbol]:
+                raise InputError(
+                    f"the piece {symbol!r} cannot be in a fairseq dictionary: it is one of the dictionary's own symbols, "
+                    "or holds white space"
+                )
+        index: dict[str | None, int] = {symbol: number for number, symbol in enumerate(symbols[:-1], start=len(SPECIALS))}
+        # One entry more than there are pieces: the mark of a line's end in encode().
+        self._ids = np.array([*(index.get(piece, UNK_ID) for piece in pieces), EOS_ID], dtype=np.int64)
+        self.dtype = np.dtype(np.uint16 if len(self.symbols) < 65500 else np.uint32)  # fairseq's own choice
+        self.files = dict(files)
+
+    def encode(self, lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Return ``(ids, sizes)``: the ids of all lines in a row, each line closed by ``</s>``, and the length of each line."""
+        encoded = self._tokenizer.encode_lines(lines)
+        end = len(self._ids) - 1
+        for ids in encoded:
+            ids.append(end)
+        sizes = np.fromiter(map(len, encoded), dtype=np.int32, count=len(encoded))
+        flat = np.fromiter(chain.from_iterable(encoded), dtype=np.int64, count=int(sizes.sum()))
+        return self._ids[flat].astype(self.dtype), sizes
+
+    def dictionary(self, counts: Sequence[int]) -> str:
+        """Return the text of ``dict.txt``, without fairseq's own four, as fairseq saves it; ``counts`` is indexed by id."""
+        rows = zip(self.symbols, counts, strict=True)
+        return "".join(f"{symbol} {count}\n" for symbol, count in list(rows)[len(SPECIALS) :])
 
 
 class Vocabulary:
-    """A data-bin's dictionary and what cuts text into its symbols.
+    """The dictionary of a data-bin and the tokenizer that cuts text into its symbols.
 
     Args:
         folder: the data-bin: ``dict.txt``, and ``sentencepiece.model``, or ``encoder.json`` and ``vocab.bpe``, or
             ``tokenizer.json``.
 
     Attributes:
-        dictionary: fairseq's, as ``masked_lm`` sees it, with ``<mask>``.
+        dictionary: fairseq's dictionary as ``masked_lm`` reads it, with ``<mask>``.
         tokenizer: cuts text into pieces with numbers of its own.
 
     Raises:
@@ -36,24 +168,15 @@ class Vocabulary:
         self.folder = folder
         if not (folder / DICTIONARY).exists():
             raise FileNotFoundError(
-                f"{folder / DICTIONARY} does not exist: --data-bin must be the folder that the checkpoint was pretrained on, "
-                "which holds its dictionary"
+                f"{folder / DICTIONARY} does not exist: --data-bin must be the folder that the checkpoint was pretrained on"
             )
         self.dictionary = load_dictionary(folder)
-        kind = kind_of(os.listdir(folder))
-        if kind is None:
-            raise FileNotFoundError(
-                f"{folder} has a dictionary and nothing that cuts text into its symbols: put the {SENTENCEPIECE} that the "
-                f"checkpoint's text was encoded with there, or {' and '.join(GPT2.FILES)} for GPT-2's byte-level BPE, or "
-                f"{TokenizerJson.FILES[0]}"
-            )
-        self.tokenizer = kind.read(folder)
-        symbols = self.dictionary.symbols[self.dictionary.nspecial :]
-        if (foreign := foreign_symbol(symbols, self.tokenizer)) is not None:
-            raise InputError(
-                f"{folder}: the dictionary's symbol {foreign!r} is none of the tokenizer's pieces, so dict.txt and the "
-                "tokenizer are not of one vocabulary. Put those files there that the checkpoint was pretrained with."
-            )
+        kind = _kind_in(folder)
+        try:
+            self.tokenizer = kind(*((folder / name).read_bytes() for name in kind.FILES))
+        except InputError as error:
+            raise InputError(f"{folder / kind.FILES[0]}: {error}") from None
+        _require_pieces(self.dictionary.symbols[self.dictionary.nspecial :], self.tokenizer, str(folder / DICTIONARY))
         index = self.dictionary.indices
         self._ids = np.array([index.get(symbol, UNK_ID) for symbol in self.tokenizer.symbols], np.int64)
 
@@ -64,42 +187,29 @@ class Vocabulary:
         """
         text = text.replace("\x85", " ")  # as fairseq-posenc prepare reads it
         encoding = self.tokenizer.encode(text)
-        return Encoding(self._ids[encoding.ids], _after_space(text, encoding.begins, encoding.ends), encoding.ends)
+        begins = encoding.begins.copy()
+        for i, (begin, end) in enumerate(zip(begins.tolist(), encoding.ends.tolist(), strict=True)):
+            while begin < end and text[begin].isspace():
+                begin += 1
+            begins[i] = begin
+        return Encoding(self._ids[encoding.ids], begins, encoding.ends)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of these ids, as far as they tell; ``<s>``, ``<pad>`` and ``</s>`` are left out."""
+        """Return the text of these ids without ``<s>``, ``<pad>`` and ``</s>``."""
         dictionary = self.dictionary
         outside = (dictionary.bos(), dictionary.pad(), dictionary.eos())
         return self.tokenizer.decode([dictionary[number] for number in map(int, ids) if number not in outside])
 
     def sequence(self, *texts: str) -> np.ndarray:
-        """(n,) what a model reads of one text or two: ``<s> a </s>`` or ``<s> a </s> </s> b </s>``."""
+        """Return the (n,) ids that a model reads for one text or two: ``<s> a </s>`` or ``<s> a </s> </s> b </s>``."""
         return self.join(*(self.encode(text).ids for text in texts))
 
     def join(self, *pieces: np.ndarray) -> np.ndarray:
-        """As :meth:`sequence`, of texts that are ids already."""
+        """Return the same as :meth:`sequence` for texts that are ids already."""
         bos, eos = self.dictionary.bos(), self.dictionary.eos()
         first, *others = (np.append(ids, eos) for ids in pieces)
         return np.concatenate([[bos], first, *(np.insert(ids, 0, eos) for ids in others)])
 
-    def save(self, folder: Path) -> None:
-        """Write the dictionary into ``folder`` as dict.txt."""
-        self.dictionary.save(str(folder / DICTIONARY))
-
     def files(self) -> list[Path]:
-        """The dictionary and the tokenizer's files."""
+        """Return the paths of the dictionary and the tokenizer's files."""
         return [self.folder / name for name in (DICTIONARY, *TOKENIZER_FILES) if (self.folder / name).exists()]
-
-    def digests(self) -> dict[str, str]:
-        """SHA-256 of each of its files."""
-        return {path.name: sha256(path) for path in self.files()}
-
-
-def _after_space(text: str, begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """``begins`` moved past the white space that pieces begin with."""
-    moved = begins.copy()
-    for i, (begin, end) in enumerate(zip(begins.tolist(), ends.tolist(), strict=True)):
-        while begin < end and text[begin].isspace():
-            begin += 1
-        moved[i] = begin
-    return moved

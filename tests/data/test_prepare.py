@@ -272,7 +272,7 @@ class TestVocabularySize:
         assert f"--vocab-size {size + 1}: the training text supports {size} symbols at most" in capsys.readouterr().err
 
     def test_it_does_not_grow_with_the_text(self, tmp_path, capsys, monkeypatch):
-        for module in ("data.prepare", "vocabulary.learning"):
+        for module in ("data.prepare", "vocabulary.sentencepiece"):
             monkeypatch.setattr(f"fairseq_posenc.{module}.DEFAULT_SYMBOLS", 40)
         for size in (60, 240):
             (tmp_path / "text.txt").write_text(make_text(size), "utf-8")

@@ -7,8 +7,7 @@ import pytest
 
 from fairseq_posenc.data import text
 from fairseq_posenc.data.split import default_fraction, held_out, sample_lines
-from fairseq_posenc.vocabulary import SENTENCEPIECE, LineEncoder
-from fairseq_posenc.vocabulary.learning import train
+from fairseq_posenc.vocabulary import SENTENCEPIECE, LineEncoder, train
 
 
 def read(path) -> list[text.Passage]:
