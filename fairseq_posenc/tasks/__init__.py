@@ -1,5 +1,5 @@
 """Tasks and criterions that fairseq lacks. Importing this package registers them."""
 
-from . import masked_lm, masking, sentence_order, sentence_prediction, squad
+from . import masked_lm, packing, sentence_order, squad
 
-__all__ = ["masked_lm", "masking", "sentence_order", "sentence_prediction", "squad"]
+__all__ = ["masked_lm", "packing", "sentence_order", "squad"]

@@ -1,21 +1,21 @@
-"""Several examples per row: ``--pack-examples``, for fine-tuning without padding.
+"""Tasks of fine-tuning without padding: examples of similar lengths in a batch, and with ``--pack-examples`` several per row.
 
-Each example is a document of its row: it sees itself alone, and its positions count from its own start. The model's heads get its
-features as if it had stood in a row of its own, so that losses, gradients and scores are those of the padded batch, to rounding.
+Each packed example is a document of its row: it sees itself alone, and its positions count from its own start. The model's heads
+get its features as those of a row of its own, so that losses, gradients and scores are those of the padded batch, to rounding.
 """
 
-from __future__ import annotations
-
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from fairseq.data import BaseWrapperDataset, FairseqDataset
+from fairseq.data import BaseWrapperDataset, FairseqDataset, SortDataset, data_utils
 from fairseq.data.iterators import EpochBatchIterator
 from fairseq.models import BaseFairseqModel
-from fairseq.tasks import FairseqTask
+from fairseq.tasks import FairseqTask, register_task
+from fairseq.tasks.sentence_prediction import SentencePredictionConfig, SentencePredictionTask
 from torch import Tensor
 
 from ..errors import FieldError, Refused
@@ -23,6 +23,7 @@ from ..models.building import max_length
 from ..models.option_set import flag
 from ..models.roberta import PosencRobertaModel
 
+WIDTH = 8  # tokens; lengths within one stretch of this count as similar, which keeps some chance in the batches
 FLAG = "--pack-examples"
 HELP = (
     "put several examples into each row of so many tokens (or of as many as the longest has); they do not see each other, and "
@@ -48,47 +49,43 @@ class Rows(NamedTuple):
 
 
 def arrange(lengths: Sequence[int], tokens: int) -> Rows:
-    """Examples of these lengths in rows of ``tokens`` at most, or of the longest one's.
+    """Put examples of these lengths into rows of ``tokens`` at most, or of the longest example's length.
 
-    Of the fewest rows that do, and up to twice as many, it is the number with the least padding; then, with the shortest rows.
+    Each example, the longest first, goes into the row that has the least. Of the fewest rows that suffice, and up to twice as
+    many, the number with the least padding is chosen; then, with the shortest rows.
     """
-    most, found = max(tokens, *lengths), list[Rows]()
-    for count in range(-(-sum(lengths) // most), len(lengths) + 1):
-        if found and count > 2 * len(found[0].filled):
+    limit, choices = max(tokens, *lengths), list[Rows]()
+    longest_first = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    for count in range(-(-sum(lengths) // limit), len(lengths) + 1):
+        if choices and count > 2 * len(choices[0].filled):
             break
-        rows = _spread(lengths, count)
-        if rows.width <= most:
-            found.append(rows)
-    return min(found, key=lambda rows: (rows.area, rows.width))
-
-
-def _spread(lengths: Sequence[int], count: int) -> Rows:
-    """The longest first, each in the row that has the least."""
-    rows = Rows([(0, 0)] * len(lengths), [0] * count)
-    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        row = rows.filled.index(min(rows.filled))
-        rows.places[i] = row, rows.filled[row]
-        rows.filled[row] += lengths[i]
-    return rows
+        rows = Rows([(0, 0)] * len(lengths), [0] * count)
+        for i in longest_first:
+            row = rows.filled.index(min(rows.filled))
+            rows.places[i] = row, rows.filled[row]
+            rows.filled[row] += lengths[i]
+        if rows.width <= limit:
+            choices.append(rows)
+    return min(choices, key=lambda rows: (rows.area, rows.width))
 
 
 def pack(examples: Tensor, lengths: Tensor, tokens: int, pad: int) -> dict[str, Any]:
-    """What a model reads in place of ``examples`` (B, L), which are padded on the right and of ``lengths`` (B,).
+    """Return a model's input in place of ``examples`` (B, L), which are padded on the right and of ``lengths`` (B,).
 
-    ``src_tokens`` is (R, W), ``mask`` has its padding, where there is any, and its documents, and ``read_at`` (B, L) is the
-    position in the rows of each token of an example; beyond its end, of its last token.
+    ``src_tokens`` is (R, W), ``mask`` has its padding, if any, and its documents, and ``read_at`` (B, L) is the position in the
+    rows of each token of an example; beyond its end, of its last token.
     """
     rows = arrange(lengths.tolist(), tokens)
     row, starts = torch.tensor(rows.places).unbind(1)
     place = torch.arange(examples.shape[1])
-    there = place < lengths[:, None]
+    present = place < lengths[:, None]
     read_at = (row * rows.width + starts)[:, None] + torch.minimum(place, lengths[:, None] - 1)
     packed = examples.new_full((len(rows.filled), rows.width), pad)
     documents = torch.zeros(packed.shape, dtype=torch.int32)
     padding = torch.ones(packed.shape, dtype=torch.bool)
-    packed.view(-1)[read_at[there]] = examples[there]
-    documents.view(-1)[read_at[there]] = starts.int()[:, None].expand_as(there)[there]
-    padding.view(-1)[read_at[there]] = False
+    packed.view(-1)[read_at[present]] = examples[present]
+    documents.view(-1)[read_at[present]] = starts.int()[:, None].expand_as(present)[present]
+    padding.view(-1)[read_at[present]] = False
     mask = {"documents": documents.cummax(1).values}  # padding counts to the last one
     return {"src_tokens": packed, "mask": {**mask, "padding": padding} if padding.any() else mask, "read_at": read_at}
 
@@ -97,8 +94,8 @@ class PackedExamples(BaseWrapperDataset):
     """Examples, in batches that hold several per row.
 
     Args:
-        dataset: of examples, whose batches have ``net_input`` with ``src_tokens`` and ``src_lengths``.
-        tokens: of a row.
+        dataset: examples, whose batches have ``net_input`` with ``src_tokens`` and ``src_lengths``.
+        tokens: tokens per row.
         pad: the padding symbol.
 
     Attributes:
@@ -120,28 +117,27 @@ class PackedExamples(BaseWrapperDataset):
         packed = pack(given["src_tokens"], given["src_lengths"], self._tokens, self._pad)
         return {**batch, "net_input": {**given, **packed}}
 
-    def filling(self, batches: Iterable[Sequence[int]]) -> tuple[float, float]:
-        """The share of the places of rows that hold tokens: in these batches, and if every example had a row."""
-        sizes = np.asarray(self.sizes[0])
-        held = packed = padded = 0
-        for batch in batches:
-            lengths = sizes[batch].tolist()
-            held += sum(lengths)
-            packed += arrange(lengths, self._tokens).area
-            padded += len(lengths) * max(lengths)
-        return held / max(packed, 1), held / max(padded, 1)
 
-
-def require_restart(model: PosencRobertaModel, flag_name: str) -> None:
-    """Refuse to restart positions within a row where the model cannot.
+def require_encoder(model: BaseFairseqModel, flag_name: str, restart: bool = False) -> None:
+    """Check that a model is one of this package's encoders and, with ``restart``, can restart positions within a row.
 
     Raises:
-        Refused: a scheme depends on the position in the row; the message names the flag that needs the restart.
+        Refused: it is not, or a scheme depends on the position in the row; the message names the flag.
     """
+    if not isinstance(model, PosencRobertaModel):
+        raise Refused(f"{flag_name} is for the architectures of fairseq_posenc, such as --arch roberta_tisa")
     try:
-        model.encoder.sentence_encoder.positions.require_restart()
+        if restart:
+            model.encoder.sentence_encoder.positions.require_restart()
     except FieldError as error:
         raise Refused(f"{flag_name}: {error.named(flag)}") from error
+
+
+def order_by_length(sizes: np.ndarray, seed: int) -> list[np.ndarray]:
+    """Return sort keys for ``SortDataset``: stretches of similar lengths, and a permutation within each."""
+    with data_utils.numpy_seed(seed):
+        permutation = np.random.permutation(len(sizes))
+    return [permutation, sizes // WIDTH]
 
 
 class PackingTask(FairseqTask):
@@ -161,21 +157,20 @@ class PackingTask(FairseqTask):
         model = super().build_model(cfg, from_checkpoint)
         if isinstance(model, PosencRobertaModel):
             self._max_length = max_length(model.encoder.sentence_encoder)
-        tokens = self.cfg.pack_examples
-        if not tokens:
-            return model
-        if not isinstance(model, PosencRobertaModel):
-            raise Refused(f"{FLAG} {tokens} is for the architectures of fairseq_posenc: leave it out, or train one of those")
-        require_restart(model, FLAG)
-        if self._max_length is not None and tokens > self._max_length:
-            raise Refused(f"{FLAG} {tokens}: the model has {self._max_length} positions, and a row cannot have more tokens")
+        if tokens := self.cfg.pack_examples:
+            require_encoder(model, FLAG, restart=True)
+            if self._max_length is not None and tokens > self._max_length:
+                raise Refused(f"{FLAG} {tokens}: the model has {self._max_length} positions, and a row cannot have more tokens")
         return model
 
-    def require_length(self, sizes: np.ndarray, split: str) -> None:
-        """Look at the lengths of a split's rows.
+    def max_positions(self) -> None:
+        return None
+
+    def prepared(self, dataset: FairseqDataset, sizes: np.ndarray, split: str, shuffle: bool = True) -> FairseqDataset:
+        """Return the examples of a split in batches of similar lengths, several per row if ``pack_examples`` asks for it.
 
         Raises:
-            Refused: one is longer than the model takes.
+            Refused: an example is longer than the model takes.
         """
         longest = sizes.max(initial=0)
         if self._max_length is not None and longest > self._max_length:
@@ -183,12 +178,8 @@ class PackingTask(FairseqTask):
                 f"a row of {split} has {longest} tokens, and the model has {self._max_length} positions: prepare the data with "
                 "shorter rows, or take a model with higher --max-positions, or one of an inductive scheme"
             )
-
-    def max_positions(self) -> None:
-        return None
-
-    def packed(self, dataset: FairseqDataset) -> FairseqDataset:
-        """The examples of a split, several per row where that is asked for."""
+        if shuffle:
+            dataset = SortDataset(dataset, sort_order=order_by_length(sizes, self.cfg.seed))
         tokens = self.cfg.pack_examples
         return PackedExamples(dataset, tokens, self.source_dictionary.pad()) if tokens else dataset
 
@@ -196,7 +187,39 @@ class PackingTask(FairseqTask):
         batches = super().get_batch_iterator(dataset, **options)
         if isinstance(dataset, PackedExamples) and not dataset.reported:
             dataset.reported = True
-            split = next(name for name, each in self.datasets.items() if each is dataset)
-            now, before = dataset.filling(batches.frozen_batches)
-            logger.info(f"{FLAG} {self.cfg.pack_examples}: tokens fill {now:.1%} of the rows of {split}, {before:.1%} without it")
+            split = next(name for name, candidate in self.datasets.items() if candidate is dataset)
+            sizes = np.asarray(dataset.sizes[0])
+            lengths = [sizes[batch].tolist() for batch in batches.frozen_batches]
+            held = sum(map(sum, lengths))
+            packed = held / max(sum(arrange(batch, self.cfg.pack_examples).area for batch in lengths), 1)
+            padded = held / max(sum(len(batch) * max(batch) for batch in lengths), 1)
+            logger.info(
+                f"{FLAG} {self.cfg.pack_examples}: tokens fill {packed:.1%} of the rows of {split}, {padded:.1%} without it"
+            )
         return batches
+
+
+@dataclass
+class SentencePredictionByLengthConfig(SentencePredictionConfig):
+    """Options of the task."""
+
+    pack_examples: int = field(default=0, metadata={"help": HELP})
+
+
+@register_task("sentence_prediction_by_length", dataclass=SentencePredictionByLengthConfig)
+class SentencePredictionByLength(PackingTask, SentencePredictionTask):
+    """fairseq's ``sentence_prediction`` with batches of sentences of similar lengths.
+
+    fairseq draws batches at random, so that most of a batch is padding. Rows are cut to length when they are prepared, so this
+    task imposes no limit of its own.
+    """
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return a checkpoint's ``task_state``; ``labels`` are the classes' names in order (none for a regression)."""
+        symbols = [] if self.cfg.regression_target else self.label_dictionary.symbols[self.label_dictionary.nspecial :]
+        return {**super().state_dict(), "labels": symbols[: self.cfg.num_classes]}
+
+    def load_dataset(self, split: str, combine: bool = False, **kwargs: Any) -> FairseqDataset:
+        dataset = super().load_dataset(split, combine, **kwargs)
+        self.datasets[split] = self.prepared(dataset, dataset.sizes[0], split, shuffle=not self.cfg.no_shuffle)
+        return self.datasets[split]

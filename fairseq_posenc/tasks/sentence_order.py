@@ -7,45 +7,43 @@ token. The cut and the order are drawn again each epoch. A block of a single sen
 
 from __future__ import annotations
 
-import contextlib
-import copy
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
-from fairseq import metrics, utils
+from fairseq import metrics
 from fairseq.criterions import FairseqCriterion, register_criterion
-from fairseq.data import BaseWrapperDataset, FairseqDataset
+from fairseq.criterions.masked_lm import MaskedLmLoss
+from fairseq.data import FairseqDataset, ListDataset, RawLabelDataset
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models import BaseFairseqModel
 from fairseq.tasks import register_task
-from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
+from fairseq.tasks.masked_lm import MaskedLMConfig
 from torch import Tensor
 from torch.nn import functional as F
 
 from ..errors import InputError
-from ..models.roberta import PosencRobertaModel
 from ..models.state import SENTENCE_ORDER
+from .masked_lm import ComparableMaskedLMTask, changed_options
+from .packing import require_encoder
 
 IN_ORDER, SWAPPED, WHOLE = 0, 1, -1
 
 
-class Halves(BaseWrapperDataset):
+class Halves(ListDataset):
     """Blocks ``<s> … </s>`` as two halves in one order or the other; ``orders`` has that of each item since it was last read.
 
     Args:
-        blocks: of tokens.
+        blocks: the blocks of tokens.
         separator: the token that ends a sentence.
-        seed: of the cuts and orders, with the epoch and the index.
+        seed: draws the cuts and orders, together with the epoch and the index.
     """
 
     def __init__(self, blocks: FairseqDataset, separator: int, seed: int) -> None:
-        super().__init__(blocks)
+        super().__init__(blocks, np.asarray(blocks.sizes) + 1)  # at most; a block that stays whole has one token less
         self._separator, self._seed, self._epoch = separator, seed, 1
-        self._sizes = np.asarray(blocks.sizes) + 1
-        self.orders = np.full(len(blocks), WHOLE, dtype=np.int8)
+        self.orders = np.full(len(blocks), WHOLE)
 
     def __getitem__(self, index: int) -> Tensor:
         block = self.dataset[index]
@@ -61,34 +59,12 @@ class Halves(BaseWrapperDataset):
         return torch.cat([block[:1], first, block.new_tensor([self._separator]), second])
 
     def set_epoch(self, epoch: int) -> None:
-        super().set_epoch(epoch)
         self._epoch = epoch
-
-    @property
-    def sizes(self) -> np.ndarray:
-        """At most; a block that stays whole has one token less."""
-        return self._sizes
-
-    def num_tokens(self, index: int) -> int:
-        return int(self._sizes[index])
-
-    def size(self, index: int) -> int:
-        return int(self._sizes[index])
-
-
-class Orders(BaseWrapperDataset):
-    """The order of each item of :class:`Halves` that has been read just before; a batch is (B,) int64."""
-
-    def __getitem__(self, index: int) -> int:
-        return int(self.dataset.orders[index])
-
-    def collater(self, samples: list[int]) -> Tensor:
-        return torch.tensor(samples)
 
 
 @register_task("masked_lm_sentence_order", dataclass=MaskedLMConfig)
-class MaskedLMSentenceOrder(MaskedLMTask):
-    """Goes with the criterion of the same name."""
+class MaskedLMSentenceOrder(ComparableMaskedLMTask):
+    """Trains a model on the masked words and on the order of the halves. Goes with the criterion of the same name."""
 
     cfg: MaskedLMConfig
 
@@ -104,38 +80,28 @@ class MaskedLMSentenceOrder(MaskedLMTask):
                 "must be whole sentences of one document, so give --sample-break-mode complete_doc"
             )
         super().load_dataset(split, epoch, combine, **kwargs)
-        nested = self.datasets[split].dataset
-        nested.defn["order"] = Orders(self._halves)  # read after the tokens, which come first there
+        # Read after the tokens, which come first there.
+        self.datasets[split].dataset.defn["order"] = RawLabelDataset(self._halves.orders)
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> BaseFairseqModel:
-        """The model, with a head for the order.
+        """Build the model, with a head for the order.
 
         Raises:
             InputError: it is not one of this package's encoders, or predicts words from other states than its last layer's.
         """
         model = super().build_model(cfg, from_checkpoint)
-        if not isinstance(model, PosencRobertaModel):
-            raise InputError("--task masked_lm_sentence_order trains this package's encoders, such as --arch albert_tisa")
+        require_encoder(model, "--task masked_lm_sentence_order")
         if model.args.mask_decoder_steps:
             raise InputError("--task masked_lm_sentence_order reads the last layer, so leave out --mask-decoder-steps")
         model.register_classification_head(SENTENCE_ORDER, num_classes=2)
         return model
 
     def _load_dataset_split(self, split: str, epoch: int, combine: bool) -> Halves:
-        with self._one_token_less():
+        # The separator between the halves takes one token.
+        with changed_options(self, tokens_per_sample=self.cfg.tokens_per_sample - 1):
             blocks = super()._load_dataset_split(split, epoch, combine)
         self._halves = Halves(blocks, self.dictionary.eos(), self.cfg.seed)
         return self._halves
-
-    @contextlib.contextmanager
-    def _one_token_less(self) -> Iterator[None]:
-        """Leave room in each block for what parts the halves."""
-        whole, self.cfg = self.cfg, copy.deepcopy(self.cfg)
-        self.cfg.tokens_per_sample -= 1
-        try:
-            yield
-        finally:
-            self.cfg = whole
 
 
 @register_criterion("masked_lm_sentence_order", dataclass=FairseqDataclass)
@@ -166,14 +132,12 @@ class MaskedLMSentenceOrderCriterion(FairseqCriterion):
 
     @staticmethod
     def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
-        def total(name: str) -> Any:
-            return sum(output.get(name, 0) for output in logging_outputs)
-
-        words, pairs = total("sample_size"), max(total("npairs"), 1)
-        metrics.log_scalar("loss", total("loss") / words / math.log(2), words, round=3)
-        metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["loss"].avg))
-        metrics.log_scalar("order_loss", total("order_loss") / pairs / math.log(2), pairs, round=3)
-        metrics.log_scalar("order_accuracy", 100.0 * total("ncorrect") / pairs, pairs, round=1)
+        MaskedLmLoss.reduce_metrics(logging_outputs)
+        names = ("order_loss", "ncorrect", "npairs")
+        order_loss, correct, pairs = (sum(log.get(name, 0) for log in logging_outputs) for name in names)
+        pairs = max(pairs, 1)
+        metrics.log_scalar("order_loss", order_loss / pairs / math.log(2), pairs, round=3)
+        metrics.log_scalar("order_accuracy", 100.0 * correct / pairs, pairs, round=1)
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:

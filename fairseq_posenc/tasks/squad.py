@@ -25,7 +25,6 @@ from fairseq.data import (
     NumelDataset,
     NumSamplesDataset,
     RightPadDataset,
-    SortDataset,
     data_utils,
 )
 from fairseq.dataclass import FairseqDataclass
@@ -39,7 +38,6 @@ from ..errors import InputError
 from ..models.heads import SpanHead
 from ..vocabulary import load_dictionary
 from .packing import HELP, PackingTask
-from .sentence_prediction import order_by_length
 
 
 @dataclass
@@ -54,24 +52,15 @@ class SquadConfig(FairseqDataclass):
     seed: int = II("common.seed")
 
 
-class SpanTargets(BaseWrapperDataset):
-    """Rows of ``SPLIT.spans.npy``; a batch is (B, 3) int64."""
-
-    def collater(self, samples: list[Any]) -> Tensor:
-        return torch.from_numpy(np.stack(samples).astype(np.int64))
-
-
 @register_task("squad", dataclass=SquadConfig)
 class SquadTask(PackingTask):
     """Trains a model to point at answers. Goes with the criterion ``squad``."""
 
-    def __init__(self, cfg: SquadConfig, dictionary: Dictionary) -> None:
-        super().__init__(cfg)
-        self.dictionary = dictionary
+    source_dictionary = target_dictionary = property(lambda self: self.dictionary)
 
-    @classmethod
-    def setup_task(cls, cfg: SquadConfig, **kwargs: Any) -> "SquadTask":
-        return cls(cfg, load_dictionary(Path(cfg.data)))
+    def __init__(self, cfg: SquadConfig, dictionary: Dictionary | None = None) -> None:
+        super().__init__(cfg)
+        self.dictionary = load_dictionary(Path(cfg.data)) if dictionary is None else dictionary
 
     def load_dataset(self, split: str, combine: bool = False, **kwargs: Any) -> FairseqDataset:
         """Load one split.
@@ -87,8 +76,7 @@ class SquadTask(PackingTask):
                 f"{path}.bin, .idx and .spans.npy are not all there: DATA of --task squad is a folder that "
                 "fairseq-posenc squad has prepared (data in its --out)"
             )
-        self.require_length(windows.sizes, split)
-        spans = np.load(f"{path}.spans.npy", mmap_mode="r", allow_pickle=False)
+        spans = np.load(f"{path}.spans.npy", allow_pickle=False).astype(np.int64)
         if spans.shape != (len(windows), 3):
             raise InputError(
                 f"{path}.spans.npy has the shape {spans.shape} and there are {len(windows)} windows: the files are not of one "
@@ -101,13 +89,13 @@ class SquadTask(PackingTask):
                     "src_tokens": RightPadDataset(windows, pad_idx=self.dictionary.pad()),
                     "src_lengths": NumelDataset(windows, reduce=False),
                 },
-                "target": SpanTargets(spans),
+                "target": BaseWrapperDataset(spans),
                 "nsentences": NumSamplesDataset(),
                 "ntokens": NumelDataset(windows, reduce=True),
             },
             sizes=[windows.sizes],
         )
-        self.datasets[split] = self.packed(SortDataset(nested, sort_order=order_by_length(windows.sizes, self.cfg.seed)))
+        self.datasets[split] = self.prepared(nested, windows.sizes, split)
         return self.datasets[split]
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> BaseFairseqModel:
@@ -116,14 +104,6 @@ class SquadTask(PackingTask):
         model = super().build_model(cfg, from_checkpoint)
         model.encoder.lm_head = SpanHead(model.args.encoder_embed_dim)
         return model
-
-    @property
-    def source_dictionary(self) -> Dictionary:
-        return self.dictionary
-
-    @property
-    def target_dictionary(self) -> Dictionary:
-        return self.dictionary
 
 
 def mask_scores(scores: Tensor, lengths: Tensor, context: Tensor) -> Tensor:
@@ -165,12 +145,9 @@ class SquadCriterion(FairseqCriterion):
 
     @staticmethod
     def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
-        def total(name: str) -> Any:
-            return sum(output[name] for output in logging_outputs)
-
-        count = total("nsentences")
-        metrics.log_scalar("loss", total("loss") / count / math.log(2), count, round=3)
-        metrics.log_scalar("accuracy", 100.0 * total("ncorrect") / count, count, round=1)
+        loss, correct, count = (sum(log[name] for log in logging_outputs) for name in ("loss", "ncorrect", "nsentences"))
+        metrics.log_scalar("loss", loss / count / math.log(2), count, round=3)
+        metrics.log_scalar("accuracy", 100.0 * correct / count, count, round=1)
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:

@@ -161,5 +161,5 @@ def test_what_the_task_refuses(values, message, batches):
 
 def test_other_models_are_refused(batches, monkeypatch):
     monkeypatch.setattr(MaskedLMTask, "build_model", lambda *_: torch.nn.Linear(1, 1))
-    with pytest.raises(Refused, match=r"trains the architectures of fairseq_posenc"):
+    with pytest.raises(Refused, match=r"is for the architectures of fairseq_posenc"):
         batches("fast", {})
