@@ -116,9 +116,9 @@ BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGE
     "pipeline": 525,
     "runs": 350,
     "schemes": 2025,
-    "tasks": 900,
+    "tasks": 725,
     "transformer": 825,
-    "vocabulary": 800,
+    "vocabulary": 650,
 }
 MODULE_BUDGET = 270
 """Lines of a module that is no part of a package."""

@@ -175,7 +175,7 @@ REASONS = {
 
 
 def write_split(questions: Iterable[Question], folder: Path, split: str, vocabulary: Vocabulary, limits: Limits) -> int:
-    """Write one split in the form that ``--task squad`` reads (:mod:`fairseq_posenc.tasks.squad`); returns the number of windows.
+    """Write one split in the form that ``--task squad`` reads (:mod:`..tasks.finetuning`); returns the number of windows.
 
     Raises:
         InputError: no question has a place in it.

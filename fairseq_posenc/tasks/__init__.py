@@ -1,5 +1,5 @@
 """Tasks and criterions that fairseq lacks. Importing this package registers them."""
 
-from . import masked_lm, packing, sentence_order, squad
+from . import finetuning, masked_lm
 
-__all__ = ["masked_lm", "packing", "sentence_order", "squad"]
+__all__ = ["finetuning", "masked_lm"]

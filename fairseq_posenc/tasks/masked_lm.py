@@ -7,34 +7,45 @@ sample alone, and ``<s>``, with which each sample begins, is not predicted. The 
 A batch of ``masked_lm_static`` is filled up to ``--batch-size`` rows of ``--tokens-per-sample`` tokens. It lists the masked
 positions, so that the head and the criterion of the same name compute there alone, and has the padding and, with
 ``--document-mask``, where documents begin: all that a training step would else read from the GPU.
+
+A sample of ``masked_lm_sentence_order`` (Lan et al. 2020, section 3.1) is a block of whole sentences of one document, cut in two
+between sentences: ``<s> A </s> </s> B </s>``, or with equal chance ``<s> B </s> </s> A </s>``, as a pair of fine-tuning. A
+classification head predicts the order from the first token. The cut and the order are drawn again each epoch. A block of a
+single sentence stays whole; only its words are predicted.
 """
 
 import copy
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from fairseq import utils
+from fairseq import metrics, utils
 from fairseq.criterions import CRITERION_REGISTRY, FairseqCriterion, register_criterion
 from fairseq.criterions.masked_lm import MaskedLmConfig, MaskedLmLoss
-from fairseq.data import BaseWrapperDataset, Dictionary, FairseqDataset
+from fairseq.data import BaseWrapperDataset, Dictionary, FairseqDataset, ListDataset, RawLabelDataset
 from fairseq.data.iterators import EpochBatchIterator
+from fairseq.dataclass import FairseqDataclass
 from fairseq.models import BaseFairseqModel
 from fairseq.tasks import TASK_REGISTRY, FairseqTask, masked_lm, register_task
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..errors import Refused
-from ..models.options import ONE_SHAPE
+from ..errors import FieldError, InputError, Refused
+from ..models.building import ONE_SHAPE
+from ..models.option_set import flag
+from ..models.roberta import PosencRobertaModel
+from ..models.state import SENTENCE_ORDER
 from ..vocabulary import Vocabulary
-from .packing import require_encoder
 
 VALIDATION_SEED = 1
 WIDTH = 8  # positions; what tensor cores take at once
+IN_ORDER, SWAPPED, WHOLE = 0, 1, -1
 
 
 @contextmanager
@@ -47,6 +58,21 @@ def changed_options(task: FairseqTask, **values: Any) -> Iterator[None]:
         yield
     finally:
         task.cfg = cfg
+
+
+def require_encoder(model: BaseFairseqModel, flag_name: str, restart: bool = False) -> None:
+    """Check that a model is one of this package's encoders and, with ``restart``, can restart positions within a row.
+
+    Raises:
+        Refused: it is not, or a scheme depends on the position in the row; the message names the flag.
+    """
+    if not isinstance(model, PosencRobertaModel):
+        raise Refused(f"{flag_name} is for the architectures of fairseq_posenc, such as --arch roberta_tisa")
+    try:
+        if restart:
+            model.encoder.sentence_encoder.positions.require_restart()
+    except FieldError as error:
+        raise Refused(f"{flag_name}: {error.named(flag)}") from error
 
 
 class FirstToken(BaseWrapperDataset):
@@ -226,3 +252,114 @@ class StaticMaskedLmLoss(MaskedLmLoss):
         loss = F.cross_entropy(logits, sample["target"], ignore_index=self.padding_idx, reduction="sum")
         logged = {name: sample[name] for name in ("ntokens", "nsentences", "sample_size")}
         return loss, sample["sample_size"], {"loss": loss.data, **logged}
+
+
+class Halves(ListDataset):
+    """Blocks ``<s> … </s>`` as two halves in one order or the other; ``orders`` has that of each item since it was last read.
+
+    Args:
+        blocks: the blocks of tokens.
+        separator: the token that ends a sentence.
+        seed: draws the cuts and orders, together with the epoch and the index.
+    """
+
+    def __init__(self, blocks: FairseqDataset, separator: int, seed: int) -> None:
+        super().__init__(blocks, np.asarray(blocks.sizes) + 1)  # at most; a block that stays whole has one token less
+        self._separator, self._seed, self._epoch = separator, seed, 1
+        self.orders = np.full(len(blocks), WHOLE)
+
+    def __getitem__(self, index: int) -> Tensor:
+        block = self.dataset[index]
+        ends = (block[1:-1] == self._separator).nonzero()[:, 0] + 2  # where a second half may begin
+        if not len(ends) or block[-1] != self._separator:
+            self.orders[index] = WHOLE
+            return block
+        generator = np.random.default_rng((self._seed, self._epoch, index))
+        cut = int(ends[generator.integers(len(ends))])
+        self.orders[index] = order = int(generator.integers(2))
+        halves = (block[1:cut], block[cut:])
+        first, second = halves if order == IN_ORDER else halves[::-1]
+        return torch.cat([block[:1], first, block.new_tensor([self._separator]), second])
+
+    def set_epoch(self, epoch: int) -> None:
+        self._epoch = epoch
+
+
+@register_task("masked_lm_sentence_order", dataclass=MaskedLMConfig)
+class MaskedLMSentenceOrder(ComparableMaskedLMTask):
+    """Trains a model on the masked words and on the order of the halves. Goes with the criterion of the same name."""
+
+    def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
+        """Load one split.
+
+        Raises:
+            InputError: the samples are not of one document each.
+        """
+        if str(self.cfg.sample_break_mode) != "complete_doc":
+            raise InputError(
+                f"--task masked_lm_sentence_order with --sample-break-mode {self.cfg.sample_break_mode}: both halves of a sample "
+                "must be whole sentences of one document, so give --sample-break-mode complete_doc"
+            )
+        super().load_dataset(split, epoch, combine, **kwargs)
+        # Read after the tokens, which come first there.
+        self.datasets[split].dataset.defn["order"] = RawLabelDataset(self._halves.orders)
+
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> BaseFairseqModel:
+        """Build the model, with a head for the order.
+
+        Raises:
+            InputError: it is not one of this package's encoders, or predicts words from other states than its last layer's.
+        """
+        model = super().build_model(cfg, from_checkpoint)
+        require_encoder(model, "--task masked_lm_sentence_order")
+        if model.args.mask_decoder_steps:
+            raise InputError("--task masked_lm_sentence_order reads the last layer, so leave out --mask-decoder-steps")
+        model.register_classification_head(SENTENCE_ORDER, num_classes=2)
+        return model
+
+    def _load_dataset_split(self, split: str, epoch: int, combine: bool) -> Halves:
+        # The separator between the halves takes one token.
+        with changed_options(self, tokens_per_sample=self.cfg.tokens_per_sample - 1):
+            blocks = super()._load_dataset_split(split, epoch, combine)
+        self._halves = Halves(blocks, self.dictionary.eos(), self.cfg.seed)
+        return self._halves
+
+
+@register_criterion("masked_lm_sentence_order", dataclass=FairseqDataclass)
+class MaskedLMSentenceOrderCriterion(FairseqCriterion):
+    """The mean cross-entropy of the masked words and that of the order, added up (Lan et al. 2020).
+
+    ``loss`` and ``ppl`` are logged of the words alone, as by ``masked_lm``; ``order_loss`` is in bits per pair.
+    """
+
+    def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Any, Any, dict[str, Any]]:
+        """The loss is a sum over the masked words, and the order's is weighted accordingly."""
+        masked = sample["target"].ne(self.padding_idx)
+        words, order = masked.sum(), sample["order"]
+        logits, extra = model(**sample["net_input"], masked_tokens=masked, also_classify=SENTENCE_ORDER)
+        scores, pairs = extra["classes"].float(), order.ne(WHOLE).sum()
+        word_loss = F.cross_entropy(logits.float(), sample["target"][masked], reduction="sum")
+        order_loss = F.cross_entropy(scores, order, reduction="sum", ignore_index=WHOLE)
+        logged = {
+            "loss": word_loss.data,
+            "order_loss": order_loss.data,
+            "ncorrect": (scores.argmax(1) == order).sum(),
+            "npairs": pairs,
+            "ntokens": sample["ntokens"],
+            "nsentences": sample["nsentences"],
+            "sample_size": words,
+        }
+        return word_loss + order_loss * words / pairs.clamp(min=1), words, logged
+
+    @staticmethod
+    def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
+        MaskedLmLoss.reduce_metrics(logging_outputs)
+        names = ("order_loss", "ncorrect", "npairs")
+        order_loss, correct, pairs = (sum(log.get(name, 0) for log in logging_outputs) for name in names)
+        pairs = max(pairs, 1)
+        metrics.log_scalar("order_loss", order_loss / pairs / math.log(2), pairs, round=3)
+        metrics.log_scalar("order_accuracy", 100.0 * correct / pairs, pairs, round=1)
+
+    @staticmethod
+    def logging_outputs_can_be_summed() -> bool:
+        return True

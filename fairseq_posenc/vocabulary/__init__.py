@@ -1,15 +1,13 @@
 """Vocabularies: a tokenizer, and the fairseq dictionary that numbers its pieces.
 
-``sentencepiece`` and ``library`` are the kinds of tokenizers, with the interface in ``tokenizer``; ``dictionary`` reads dict.txt;
-``vocabulary`` turns lines into the ids of a data-bin, and a text into ids with their spans in it. Importing the package imports
-neither PyTorch nor fairseq nor the tokenizers library.
+``sentencepiece`` and ``library`` are the kinds of tokenizers, with the interface in ``tokenizer``; ``vocabulary`` turns lines and
+texts into ids. Importing the package imports neither PyTorch nor fairseq nor the tokenizers library.
 """
 
-from .dictionary import DICTIONARY, EOS_ID, GIVEN_DICTIONARY, MASK, SPECIALS, UNK_ID, load_dictionary
 from .library import GPT2, TokenizerJson, library_errors, take_over
 from .sentencepiece import DEFAULT_SYMBOLS, SENTENCEPIECE, Sentencepiece, train
-from .tokenizer import Encoding
-from .vocabulary import TOKENIZER_FILES, VOCABULARY, LineEncoder, Vocabulary, differing, fingerprint, read_files
+from .tokenizer import DICTIONARY, EOS_ID, GIVEN_DICTIONARY, MASK, SPECIALS, UNK_ID, Encoding
+from .vocabulary import TOKENIZER_FILES, VOCABULARY, LineEncoder, Vocabulary, differing, fingerprint, load_dictionary, read_files
 
 __all__ = ["DEFAULT_SYMBOLS", "DICTIONARY", "EOS_ID", "GIVEN_DICTIONARY", "GPT2", "MASK", "SENTENCEPIECE", "SPECIALS", "UNK_ID"]
 __all__ += ["TOKENIZER_FILES", "VOCABULARY", "Encoding", "LineEncoder", "Sentencepiece", "TokenizerJson", "Vocabulary"]

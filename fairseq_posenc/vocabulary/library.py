@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import InputError
-from .dictionary import UNK_ID
 from .sentencepiece import SPACE
-from .tokenizer import Encoding, Tokenizer
+from .tokenizer import UNK_ID, Encoding, Tokenizer
 
 if TYPE_CHECKING:
     import tokenizers

@@ -12,8 +12,7 @@ import sentencepiece
 from sentencepiece import sentencepiece_pb2
 
 from ..errors import InputError
-from .dictionary import SPECIALS, UNK_ID
-from .tokenizer import Encoding, Tokenizer
+from .tokenizer import SPECIALS, UNK_ID, Encoding, Tokenizer
 
 if TYPE_CHECKING:
     import tokenizers
@@ -33,15 +32,14 @@ class Sentencepiece(Tokenizer):
     FILES = (SENTENCEPIECE,)
 
     def __init__(self, model: bytes) -> None:
-        damaged = "not a sentencepiece model, or one that is damaged or cut short: copy it again"
         self._model = model
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
             pieces = [self._processor.id_to_piece(number) for number in range(self._processor.get_piece_size())]
         except (RuntimeError, UnicodeDecodeError):
-            raise InputError(damaged) from None
+            pieces = []
         if not pieces:  # an empty file becomes a processor that fails only when it is used
-            raise InputError(damaged)
+            raise InputError("not a sentencepiece model, or one that is damaged or cut short: copy it again")
         self.pieces = {piece for number, piece in enumerate(pieces) if not self._processor.is_unknown(number)}
         of_text = self.pieces - {piece for number, piece in enumerate(pieces) if self._processor.is_control(number)}
         self.symbols = [piece if piece in of_text else None for piece in pieces]

@@ -1,4 +1,16 @@
-"""The interface of all kinds of tokenizers: from text to the numbers of its pieces, and back."""
+"""The interface of all kinds of tokenizers, from text to the numbers of its pieces and back, and the symbols of dict.txt.
+
+fairseq's ``Dictionary`` puts four symbols of its own first and ``masked_lm`` adds ``<mask>`` after the pieces. In a data-bin
+``<mask>`` is the last line of ``dict.txt``, so that a symbol has the same id in every task:
+
+    ======== ===============================================================================
+    id       symbol
+    ======== ===============================================================================
+    0 .. 3   ``<s>``, ``<pad>``, ``</s>``, ``<unk>``
+    4 ..     the pieces, in the order of sentencepiece or of a given dictionary
+    last     ``<mask>``
+    ======== ===============================================================================
+"""
 
 from __future__ import annotations
 
@@ -11,6 +23,14 @@ import numpy as np
 
 if TYPE_CHECKING:
     import tokenizers
+
+SPECIALS = ("<s>", "<pad>", "</s>", "<unk>")
+MASK = "<mask>"
+EOS_ID, UNK_ID = SPECIALS.index("</s>"), SPECIALS.index("<unk>")
+
+DICTIONARY = "dict.txt"
+GIVEN_DICTIONARY = "dict.given.txt"
+"""The dictionary that came with the tokenizer, under a name that fairseq does not look for."""
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,9 @@ import numpy as np
 
 from ..errors import InputError
 from ..files import sha256
-from .dictionary import DICTIONARY, EOS_ID, GIVEN_DICTIONARY, MASK, SPECIALS, UNK_ID, load_dictionary
 from .library import GPT2, TokenizerJson
 from .sentencepiece import SENTENCEPIECE, Sentencepiece
-from .tokenizer import Encoding, Tokenizer
+from .tokenizer import DICTIONARY, EOS_ID, GIVEN_DICTIONARY, MASK, SPECIALS, UNK_ID, Encoding, Tokenizer
 
 if TYPE_CHECKING:
     from fairseq.data import Dictionary
@@ -59,6 +58,20 @@ def read_files(path: Path) -> dict[str, bytes]:
     elif kind is not Sentencepiece:
         raise FileNotFoundError(f"{path / DICTIONARY}: no such file, which has the id of each piece of {kind.FILES[0]}")
     return files
+
+
+def load_dictionary(folder: Path) -> Dictionary:
+    """Read the dictionary in a folder as ``masked_lm`` does, with ``<mask>``.
+
+    Raises:
+        InputError, OSError: the file is missing or damaged.
+    """
+    from fairseq.data import Dictionary
+
+    dictionary = Dictionary.load(str(folder / DICTIONARY))
+    if MASK not in dictionary:  # else its count would change
+        dictionary.add_symbol(MASK)
+    return dictionary
 
 
 def fingerprint(dictionary: Dictionary, folder: Path) -> dict[str, str]:
@@ -166,10 +179,6 @@ class Vocabulary:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        if not (folder / DICTIONARY).exists():
-            raise FileNotFoundError(
-                f"{folder / DICTIONARY} does not exist: --data-bin must be the folder that the checkpoint was pretrained on"
-            )
         self.dictionary = load_dictionary(folder)
         kind = _kind_in(folder)
         try:
