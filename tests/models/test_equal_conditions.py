@@ -154,9 +154,9 @@ def test_rows_beyond_a_table_are_refused(arch, accepted, data, configure):
     model = task.build_model(cfg.model)
     assert (max_length(model.encoder.sentence_encoder) > 16) == accepted
     assert model.max_positions() > 10**5  # or fairseq would leave longer rows out
-    task.require_length(np.array([3, 16]), "train")
+    task.prepared([], np.array([3, 16]), "train", shuffle=False)
     if accepted:
-        task.require_length(np.array([3, 17]), "train")
+        task.prepared([], np.array([3, 17]), "train", shuffle=False)
     else:
         with pytest.raises(Refused, match=r"a row of train has 17 tokens, and the model has 16 positions.*--max-positions"):
-            task.require_length(np.array([3, 17]), "train")
+            task.prepared([], np.array([3, 17]), "train", shuffle=False)
