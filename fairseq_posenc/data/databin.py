@@ -34,18 +34,13 @@ class DatabinWriter:
     They take their names in ``finish``. Leaving the ``with`` block without it leaves nothing behind.
 
     Args:
-        prefix: path without the suffix.
         dtype: uint16 or uint32.
         symbols: size of the dictionary.
-
-    Attributes:
-        counts: (symbols,) how often each symbol occurs.
-        totals: what was written so far, by the names of ``COUNTS``.
     """
 
     def __init__(self, prefix: Path, dtype: np.dtype, symbols: int) -> None:
         self.bin, self.idx = files_of(prefix)
-        self.counts = np.zeros(symbols, dtype=np.int64)
+        self.counts = np.zeros(symbols, dtype=np.int64)  # how often each symbol occurs
         self.totals: Counter[str] = Counter(dict.fromkeys(COUNTS, 0))
         self._dtype = dtype
         self._sizes = tempfile.TemporaryFile(dir=self.bin.parent)  # noqa: SIM115 (both are closed by __exit__)

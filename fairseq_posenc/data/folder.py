@@ -131,21 +131,13 @@ class Folder(NamedTuple):
 
 @dataclass
 class Manifest:
-    """The record of an output folder. While the folder is written, only the holder of its lock may use it.
-
-    Attributes:
-        folder: the output folder.
-        options: what decides the result, by the flag's name.
-        inputs: fingerprints of the texts, by role (``train``, ``valid``).
-        tokenizer: its number of symbols and the SHA-256 of its files; empty until it is trained.
-        shards: of each complete shard, by its name: totals of its texts, and the bytes of its files.
-    """
+    """The record of an output folder. While the folder is written, only the holder of its lock may use it."""
 
     folder: Path
-    options: dict[str, Any] = field(default_factory=dict)
-    inputs: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    tokenizer: dict[str, Any] = field(default_factory=dict)
-    shards: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)  # those that decide the result, by the flag's name
+    inputs: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # fingerprints of the texts, by role
+    tokenizer: dict[str, Any] = field(default_factory=dict)  # number of symbols, SHA-256 of the files; empty until trained
+    shards: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)  # totals and bytes of each complete shard's files
 
     def totals(self) -> dict[str, dict[str, int]]:
         """Return the sums of ``COUNTS`` over the complete shards, by text (``train``, ``valid``)."""

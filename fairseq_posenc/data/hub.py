@@ -23,12 +23,10 @@ class HubShard:
     """One of the files that a data set consists of."""
 
     data: datasets.IterableDataset
-    origin: str
-    """A hash of what the builder finds, of the commit where that is the hub, and where it reads if it is no local folder."""
+    origin: str  # a hash of the files, and of the hub their commit and place
     name: str
     layout: Layout
-    identity: tuple[Hashable, ...]
-    """Data set, configuration, split and number of the file, however it is named and of whatever revision."""
+    identity: tuple[Hashable, ...]  # data set, configuration, split and number of the file, whatever its name and revision
     size: None = None
 
     def identities(self) -> tuple[Hashable, ...]:

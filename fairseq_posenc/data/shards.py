@@ -42,12 +42,7 @@ Written = tuple[dict[str, dict[str, Any]], dict[tuple[str, int], str]]
 def write_shards(
     folder: Folder, names: Collection[str], sources: Sources, split: Split, encoder: LineEncoder, workers: int
 ) -> Iterator[Written]:
-    """Write shards, those of a group together; each is locked until the next ones are requested.
-
-    Args:
-        names: of the shards. The first of all has the validation text, too.
-        encoder: turns lines into ids.
-        workers: processes that encode.
+    """Write the shards of these names, those of a group together; each is locked until the next ones are requested.
 
     Raises:
         InputError, OSError: what is wrong with the text, or another process is writing one of these shards.
@@ -134,12 +129,7 @@ Encode = Callable[[Iterable[Routed]], Iterator[dict[str, Items]]]
 
 @contextmanager
 def encoding(encoder: LineEncoder, workers: int) -> Iterator[Encode]:
-    """Give the function that encodes.
-
-    Args:
-        encoder: rebuilt by each process from its files.
-        workers: processes that encode; 1 encodes in this one.
-    """
+    """Give the function that encodes in ``workers`` processes, or, with 1, in this one."""
     if workers == 1:
         _encode_with(encoder)
         yield lambda passages: map(_encode, in_chunks(passages))

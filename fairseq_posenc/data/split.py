@@ -25,19 +25,12 @@ ENOUGH_VALID_BYTES = 100_000
 
 
 def default_fraction(text_bytes: int | None) -> float:
-    """Return the default share to hold out: a hundredth; for little text as much as is enough, at most a tenth.
-
-    Args:
-        text_bytes: of the whole training text, if it is known.
-    """
+    """Return the default share to hold out: a hundredth; of little text as much as is enough, at most a tenth."""
     return 1 / (100 if text_bytes is None else max(10, min(100, text_bytes // ENOUGH_VALID_BYTES)))
 
 
 def held_out(fraction: float, seed: int) -> Iterator[bool]:
-    """Give for each document in turn whether it is held out: one of every ``1 / fraction`` documents, at random.
-
-    That many documents are therefore enough for one to be held out.
-    """
+    """Give for each document in turn whether it is held out: one of every ``1 / fraction`` documents, at random."""
     chance = random.Random(f"held out {seed}")
     start = 0
     for stratum in count(1):
@@ -62,13 +55,7 @@ class Split:
 
     Files and shards are divided into groups, so that a shard can be made without reading all files: group ``g`` of ``G`` has
     files and shards ``g``, ``g + G``, …, and the documents of its files are dealt to its shards. Held-out documents are those
-    of the first group, whose first shard has the validation text.
-
-    Args:
-        shards: their names.
-        fraction: of the documents that is held out, or 0.
-        seed: of the chance.
-        files: how many there are.
+    of the first group, whose first shard has the validation text; ``fraction`` is their share, or 0.
     """
 
     def __init__(self, shards: Sequence[str], fraction: float, seed: int, files: int) -> None:

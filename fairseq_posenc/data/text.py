@@ -47,17 +47,13 @@ def ignore(_: object) -> None:
 class Passage(NamedTuple):
     """Neighbouring lines of one document: all of it, or a stretch of one that is too long to be held whole."""
 
-    text: bytes
-    """UTF-8."""
+    text: bytes  # UTF-8
     opens_document: bool
 
     def lines(self) -> list[str]:
-        """The lines, without their ends.
-
-        U+0085 (next line) reads as a space: it is the one white-space character that sentencepiece makes a piece of,
-        and fairseq splits at it.
-        """
+        """Return the lines, without their ends."""
         text = self.text.decode("utf-8")
+        # U+0085 (next line) is the one white-space character that sentencepiece makes a piece of, and fairseq splits at it.
         return text.replace("\r\n", "\n").replace("\x85", " ").removesuffix("\n").split("\n")
 
 
@@ -105,12 +101,9 @@ class Skipped:
 class Layout(NamedTuple):
     """How documents lie in the files."""
 
-    text_field: str = "text"
-    """Of each row of JSON lines, or of a data set of the hub."""
-    document_per_line: bool = False
-    """In text: every line is a document; otherwise a blank line separates them."""
-    on_bad: Callable[[InputError], None] = refuse
-    """Called with every line that is not UTF-8 or holds NUL, and every row that is no JSON object with the field."""
+    text_field: str = "text"  # of each row of JSON lines, or of a data set of the hub
+    document_per_line: bool = False  # in text: every line is a document; otherwise a blank line separates them
+    on_bad: Callable[[InputError], None] = refuse  # called with the error of every line or row that cannot be read
 
 
 def suffix(path: str) -> str:

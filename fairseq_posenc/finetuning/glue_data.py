@@ -21,28 +21,17 @@ OPTIONAL_TESTS = ("AX",)
 
 @dataclass(frozen=True)
 class GlueTask:
-    """One task.
-
-    Attributes:
-        name: the folder of its files.
-        columns: the text columns' names, one or two.
-        label: the label column's name in train and dev files.
-        labels: the labels in the files, in the order of the classes; empty for a regression on 0 … 5.
-        metrics: names in :func:`.glue_runs.measures`, the first of which the benchmark lists first.
-        names: the names of the classes if ``labels`` are numbers.
-        dev, test: the evaluation sets by the name of their leaderboard file: the files' names.
-        header: columns of train and dev files that have no header row.
-    """
+    """One task; ``name`` is also that of its folder."""
 
     name: str
-    columns: tuple[str, ...]
-    label: str
-    labels: tuple[str, ...]
-    metrics: tuple[str, ...] = ("accuracy",)
-    names: tuple[str, ...] = ()
-    dev: dict[str, str] = field(default_factory=dict)
+    columns: tuple[str, ...]  # names of the text columns, one or two
+    label: str  # name of the label column in train and dev files
+    labels: tuple[str, ...]  # in the files, in the order of the classes; empty for a regression on 0 … 5
+    metrics: tuple[str, ...] = ("accuracy",)  # of glue_runs.measures, in the benchmark's order
+    names: tuple[str, ...] = ()  # of the classes if the labels are numbers
+    dev: dict[str, str] = field(default_factory=dict)  # leaderboard file -> file of the evaluation set
     test: dict[str, str] = field(default_factory=dict)
-    header: tuple[str, ...] | None = None
+    header: tuple[str, ...] | None = None  # columns of train and dev files without a header row
 
     def __post_init__(self) -> None:
         if not self.dev:
@@ -113,23 +102,15 @@ def columns_of(average: str | None, tasks: Iterable[str]) -> dict[str, str] | No
 
 @dataclass(frozen=True)
 class TaskFiles:
-    """One task's files.
-
-    Attributes:
-        train: the training set.
-        dev, tests: the evaluation sets by the name of their leaderboard file; the first of ``dev`` selects epochs.
-    """
+    """One task's files, evaluation sets by the name of their leaderboard file."""
 
     train: Path
-    dev: dict[str, Path]
+    dev: dict[str, Path]  # the first selects epochs
     tests: dict[str, Path]
 
 
 def find(tasks: Sequence[GlueTask] | None, data: Path, predict: bool) -> dict[str, TaskFiles]:
-    """Return the files of each task, by its name.
-
-    Args:
-        tasks: the tasks; None for those whose files exist, the others being named on stderr.
+    """Return the files of each task, by its name. Without ``tasks``, all whose files exist; the others are named on stderr.
 
     Raises:
         FileNotFoundError: some are missing; names them all.
@@ -159,12 +140,7 @@ def find(tasks: Sequence[GlueTask] | None, data: Path, predict: bool) -> dict[st
 
 @dataclass(frozen=True)
 class Example:
-    """A row.
-
-    Attributes:
-        texts: one sentence, or two.
-        target: the class, or the score / 5 of a regression; None in test files.
-    """
+    """A row: one sentence or two, and the class, or score / 5 of a regression, or None in test files."""
 
     texts: tuple[str, ...]
     target: float | int | None
@@ -174,8 +150,7 @@ def read(path: Path, task: GlueTask, labelled: bool = True, skip_bad: bool = Fal
     """Give the rows of one file, in order.
 
     Args:
-        path: a train, dev or test file of ``task``.
-        labelled: whether it has labels (test files have none).
+        labelled: false for test files.
         skip_bad: leave rows out that cannot be read, and count them on stderr: for training sets. A score is of every row.
 
     Raises:

@@ -39,11 +39,6 @@ Measure = Callable[[np.ndarray, np.ndarray], float]
 class GlueRuns(TaskRuns):
     """One task's runs. A run is scored at the epoch with the best validation accuracy (STS-B: loss), as in fairseq's recipe.
 
-    Args:
-        task: the task.
-        files: its files.
-        pretrained, settings, options: as of :class:`.TaskRuns`.
-
     Raises:
         InputError: the flags do not fit the checkpoint.
     """
@@ -123,11 +118,7 @@ class GlueRuns(TaskRuns):
 
 
 def encode(vocabulary: Vocabulary, texts: tuple[str, ...], max_length: int) -> list[np.ndarray]:
-    """Return the ids of each sentence of an example.
-
-    Args:
-        max_length: tokens of the whole sequence, ``<s> a </s>`` or ``<s> a </s> </s> b </s>``. The longer sentence is cut first.
-    """
+    """Return the ids of each sentence of an example, cut so that the joined sequence has at most ``max_length`` tokens."""
     sentences = [vocabulary.encode(text).ids for text in texts]
     lengths = shortened([len(ids) for ids in sentences], max_length - 2 * len(texts))
     return [ids[:length] for ids, length in zip(sentences, lengths, strict=True)]

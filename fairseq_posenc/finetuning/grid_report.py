@@ -82,7 +82,7 @@ def summarise(results: Sequence[Mapping[str, Any]], columns: Mapping[str, str] |
     """Return the report of a grid.
 
     Args:
-        results: the runs that finished or diverged.
+        results: of the runs that finished or diverged.
         columns: the metric of each evaluation set that the average is over; by default it is over tasks.
 
     Returns:

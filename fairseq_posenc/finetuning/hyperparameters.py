@@ -86,10 +86,7 @@ class Options:
 
 
 def resolve(args: Namespace, task: str, tasks: Iterable[str], defaults: Settings) -> Settings:
-    """Return the settings of one of ``tasks``, for each of which the file may have a section.
-
-    Args:
-        args: the values of the flags, None for those that are not given; ``config`` is the file.
+    """Return the settings of one of ``tasks``, for each of which the file ``--config`` may have a section.
 
     Raises:
         InputError: an unknown name or a bad value; the message names the file and the flag.

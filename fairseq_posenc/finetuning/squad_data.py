@@ -87,18 +87,13 @@ SHAPE = TypeAdapter(_File)
 
 @dataclass(frozen=True)
 class Question:
-    """A question about a paragraph.
-
-    Attributes:
-        answers: the annotators' answers as the file has them; none if the paragraph holds no answer.
-        starts: the character of the context at which each begins.
-    """
+    """A question about a paragraph."""
 
     id: str
     text: str
     context: str
-    answers: tuple[str, ...]
-    starts: tuple[int, ...]
+    answers: tuple[str, ...]  # the annotators', as the file has them; none if the paragraph holds no answer
+    starts: tuple[int, ...]  # the character of the context at which each begins
 
     @property
     def span(self) -> tuple[int, int] | None:
@@ -110,10 +105,7 @@ class Question:
 
 
 def read(path: Path, version: str) -> Iterator[Question]:
-    """Give the questions of one file, in order.
-
-    Args:
-        version: ``1.1``, where every question has an answer, or ``2.0``.
+    """Give the questions of one file, in order. In version 1.1, every question has an answer.
 
     Raises:
         InputError, FileNotFoundError: it is not a SQuAD file of this version; names article, paragraph and question.

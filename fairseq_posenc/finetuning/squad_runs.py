@@ -33,13 +33,7 @@ CANDIDATES = 20  # best first and last tokens of a window, among which its answe
 
 
 class SquadRuns(TaskRuns):
-    """SQuAD's runs.
-
-    Args:
-        files: the files by fairseq's names of the splits.
-        limits: how contexts are cut and answers searched.
-        pretrained, settings, options: as of :class:`.TaskRuns`.
-    """
+    """SQuAD's runs; ``files`` has the files by fairseq's names of the splits."""
 
     def __init__(
         self, files: dict[str, Path], limits: Limits, pretrained: Checkpoint, settings: Settings, options: SquadOptions
@@ -105,17 +99,11 @@ class SquadRuns(TaskRuns):
 
 @dataclass(frozen=True)
 class Window:
-    """``<s> question </s> </s> stretch of the context </s>``.
+    """``<s> question </s> </s> stretch of the context </s>``."""
 
-    Attributes:
-        tokens: (n,) int64.
-        context: the first token of the context.
-        offset: which token of the whole context that is.
-    """
-
-    tokens: np.ndarray
-    context: int
-    offset: int
+    tokens: np.ndarray  # (n,) int64
+    context: int  # the first token of the context
+    offset: int  # its index in the whole context
 
     @property
     def stretch(self) -> range:
@@ -212,16 +200,10 @@ def write_split(questions: Iterable[Question], folder: Path, split: str, vocabul
 
 
 class Prediction(NamedTuple):
-    """A model's answers to a question.
+    """A model's answers to a question. A score is the sum of those of the first and of the last token."""
 
-    Attributes:
-        best: (text, score) of answers of different texts, the best first; none if the context is empty. A score is the sum of
-            those of the first and of the last token.
-        null: the least score of ``<s>`` as the answer, over the windows.
-    """
-
-    best: list[tuple[str, float]]
-    null: float
+    best: list[tuple[str, float]]  # (text, score) of answers of different texts, the best first; none if the context is empty
+    null: float  # the least score of <s> as the answer, over the windows
 
     @property
     def text(self) -> str:
@@ -237,12 +219,7 @@ class Prediction(NamedTuple):
 def predict(
     question: Question, context: Encoding, windows: Sequence[Window], scores: Sequence[np.ndarray], limits: Limits
 ) -> Prediction:
-    """Return the answers to one question.
-
-    Args:
-        context: the encoded context.
-        windows, scores: the question's windows, and for each (n, 2), the scores of its tokens as first and last.
-    """
+    """Return the answers to one question; ``scores`` are (n, 2) for each window, of its tokens as first and as last."""
     by_text: dict[str, float] = {}
     for window, score in zip(windows, scores, strict=True):
         for first, last, value in _spans(score[window.context : -1], limits.max_answer_length):

@@ -49,22 +49,10 @@ def write_items(folder: Path, split: str, dictionary: Dictionary, items: Iterabl
 
 
 class TaskRuns(ABC):
-    """The runs of one task, which differ only in learning rate and seed.
+    """The runs of one task, which differ only in learning rate and seed; ``data`` is the folder of its data-bin."""
 
-    Args:
-        name: of the task.
-        pretrained: the checkpoint that is fine-tuned.
-        settings: the grid and the hyperparameters.
-        options: the command's flags.
-
-    Attributes:
-        data: the folder of its data-bin.
-        outputs: names of the files that :meth:`score` writes into the folder of a run.
-        scored: the checkpoint that is scored.
-    """
-
-    scored = "checkpoint_last.pt"
-    outputs: Sequence[str] = ()
+    scored = "checkpoint_last.pt"  # the checkpoint that is scored
+    outputs: Sequence[str] = ()  # names of the files that score() writes into the folder of a run
 
     def __init__(self, name: str, pretrained: Checkpoint, settings: Settings, options: Options) -> None:
         self.name, self.pretrained, self.settings, self.options = name, pretrained, settings, options
@@ -195,8 +183,6 @@ def fine_tune(
     A process of ``--jobs`` runs its one cell under the lock that its parent holds.
 
     Args:
-        command: the name of the command.
-        tasks: the benchmark's, all with the same options.
         inputs: files and folders of the data set, which must not lie in ``--out``.
         columns: those of the average: see :func:`.grid_report.summarise`.
 
