@@ -30,19 +30,12 @@ NAMED = {
 
 @dataclass(frozen=True)
 class Family:
-    """Models of one kind.
+    """Models of one kind."""
 
-    Attributes:
-        name: the prefix of its architectures' names; also the name of its module in ``models/``.
-        sizes: suffix of the name -> options of the model; the empty suffix is the base size, whose options are the defaults.
-        options: options of the models of every size.
-        causal: whether its models have a decoder, which only schemes with a causal form can be used in.
-    """
-
-    name: str
-    sizes: Mapping[str, Mapping[str, Any]]
-    options: Mapping[str, Any] = field(default_factory=dict)
-    causal: bool = False
+    name: str  # the prefix of its architectures' names, and the name of its module in models/
+    sizes: Mapping[str, Mapping[str, Any]]  # suffix of the name -> options of the model; "" is the base size, the defaults
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the models of every size
+    causal: bool = False  # whether its models have a decoder, in which schemes need a causal form
 
     @property
     def model(self) -> str:

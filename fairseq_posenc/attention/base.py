@@ -44,13 +44,7 @@ class Backend(ABC):
 
     @abstractmethod
     def bind(self, terms: Terms, mask: Mask, call: Call) -> Attend:
-        """Do once the work that layers with the same terms and mask share, and return a function of q, k and v.
-
-        Args:
-            terms: a layer's terms, projected.
-            mask: which keys are visible.
-            call: the sizes and the type of q, k and v.
-        """
+        """Do once the work that layers with the same (projected) terms share, and return a function of q, k and v."""
 
 
 def opaque(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -71,12 +65,7 @@ def register_backend(backend: type[Backend]) -> type[Backend]:
 
 
 def choose(name: str, terms: Terms, call: Call | None = None) -> Backend:
-    """Return the backend of that name; ``auto`` takes the first that suits the terms, in the order of preference.
-
-    Args:
-        name: a backend's, or ``auto``.
-        terms: a layer's terms.
-        call: the kind of call; None checks the terms alone.
+    """Return the backend of that name; ``auto`` takes the first that suits terms and call, in the order of preference.
 
     Raises:
         FieldError: no such backend, or it cannot run these terms; the message gives the reason.

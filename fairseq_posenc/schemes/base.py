@@ -23,12 +23,9 @@ COMPUTED_AT_ONCE = 512
 
 
 def option(help: str, default: Any, **limits: Any) -> Any:
-    """Declare an option of a scheme, a field of its ``Options`` and thereby a flag.
+    """Declare an option of a scheme, and thereby a flag: a field of its ``Options``.
 
-    Args:
-        help: the help text of the flag.
-        default: the value without the flag.
-        limits: ``minimum``, ``maximum`` and ``choices`` as for :func:`check_value`; ``metavar`` of the flag.
+    ``limits`` are ``minimum``, ``maximum`` and ``choices`` as for :func:`check_value`, and the flag's ``metavar``.
     """
     return dataclasses.field(default=default, metadata={"help": help, **limits})
 

@@ -165,11 +165,7 @@ class Positions(nn.Module):
 
 
 class LayerTerms:
-    """The terms of the layers in one forward pass.
-
-    Attributes:
-        same: whether all layers have the same terms, projected or not, so that what is made of them can be shared.
-    """
+    """The terms of the layers in one forward pass."""
 
     def __init__(self, positions: Positions, window: Window, fixed: Sequence[Terms]) -> None:
         self._positions = positions
@@ -177,6 +173,7 @@ class LayerTerms:
         self._window = window
         self._fixed = fixed  # of every layer, or of all: what the schemes have that do not read the layer's input
         self.same = len(fixed) == 1 and fixed[0].projected and not self._readers
+        """Whether all layers have the same terms, so that they can share what is computed from them."""
 
     def of(self, layer: int, x: Tensor) -> Terms:
         """The terms of one layer whose input at the queries is ``x``, (B, Q, D)."""

@@ -13,15 +13,7 @@ from .base import Scheme, Settings, option, register
 
 
 def scoring_function(amplitude: Tensor, sharpness: Tensor, offset: Tensor, offsets: Tensor) -> Tensor:
-    """``f_θ(r) = Σ_s a_s exp(-|b_s| (r - c_s)²)`` (eq. 5).
-
-    Args:
-        amplitude, sharpness, offset: a, b, c, each (…, S).
-        offsets: r = j - i, (R,).
-
-    Returns:
-        (…, R), in float32 or better.
-    """
+    """``f_θ(r) = Σ_s a_s exp(-|b_s| (r - c_s)²)`` (eq. 5): a, b, c (…, S) and r (R,) -> (…, R), in float32 or better."""
     a, b, c = (precise(p)[..., None] for p in (amplitude, sharpness, offset))
     return (a * torch.exp(-b.abs() * (offsets - c) ** 2)).sum(-2)
 

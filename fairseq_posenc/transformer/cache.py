@@ -19,10 +19,7 @@ class Cache:
     """Keys and values of one batch that is being decoded, and the terms of the positions to come.
 
     Keys are kept as they enter the product, rotated already, and tables as the layers have projected them. A cache belongs to
-    one decoder and to one batch, whose rows :meth:`select` reorders, repeats and removes.
-
-    Attributes:
-        length: the number of tokens in the cache.
+    one decoder and to one batch, whose rows :meth:`select` reorders, repeats and removes. ``length`` is its number of tokens.
     """
 
     def __init__(self) -> None:
@@ -46,13 +43,7 @@ class Cache:
         return self._memory[layer]
 
     def terms(self, window: Window, max_length: int | None, compute: Callable[[Window], LayerTerms]) -> LayerTerms:
-        """The terms of one step, cut out of those that ``compute`` last returned for many positions.
-
-        Args:
-            window: of the step.
-            max_length: how many positions have terms; None for any number.
-            compute: the projected terms of a whole window.
-        """
+        """The terms of one step's window, cut out of those that ``compute`` last returned for up to ``max_length`` positions."""
         if self._terms is None or window.keys > self._computed:
             ahead = max(AHEAD, 2 * window.keys)
             self._computed = ahead if max_length is None else max(window.keys, min(ahead, max_length))
@@ -67,10 +58,7 @@ class Cache:
     def select(self, rows: Tensor, memory: bool = True) -> None:
         """Continue with these rows of the batch, as beam search chooses them: in any order, repeated or left out.
 
-        Args:
-            rows: the indices of the rows.
-            memory: whether to select the keys and values of the encoder's states, too; False if they are the same for the rows
-                that are exchanged.
+        Without ``memory``, the rows of the encoder's keys and values stay, since rows with the same ones are exchanged.
         """
         for kept in (self._own, self._memory) if memory else (self._own,):
             for layer, (k, v) in kept.items():

@@ -24,15 +24,9 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def _option(default: Any, help: str = "", fairseq: str | None = None, transformers: str | None = None, **others: Any) -> Any:
-    """A field of a config.
+    """A field of a config, with its name in fairseq and in transformers, limits as for :func:`check_value`, and ``decides``.
 
-    Args:
-        default: its value where none is given.
-        help: what it is.
-        fairseq, transformers: its name among the options of a fairseq model (one that begins with ``no_`` is the opposite) and in
-            the configs of transformers; None where it has none.
-        others: ``minimum``, ``maximum`` and ``choices`` as for :func:`check_value`, and ``decides=False`` where another value
-            leaves the same parameters the same function.
+    A name in fairseq that begins with ``no_`` is the opposite. ``decides=False``: it does not change the function.
     """
     return field(default=default, metadata={"help": help, "fairseq": fairseq, "transformers": transformers, **others})
 
@@ -129,11 +123,10 @@ TRANSFORMERS = {option.name: name for option in fields(EncoderConfig) if (name :
 
 @dataclass(frozen=True)
 class DecoderConfig(EncoderConfig):
-    """Everything that determines a decoder: of its layers what an encoder's are determined by, and what they attend to.
+    """Everything that determines a decoder.
 
-    Attributes:
-        cross_attention: whether the layers attend to an encoder's states too; a language model's do not.
-        share_output: whether the word embeddings are the output projection, too (Press and Wolf 2017).
+    ``cross_attention``: the layers attend to an encoder's states, too; a language model's do not. ``share_output``: the word
+    embeddings are the output projection, too (Press and Wolf 2017).
 
     Raises:
         FieldError: as :class:`EncoderConfig`, or something that only encoders have.

@@ -23,7 +23,7 @@ class Decoder(Stack):
     """A stack that predicts each token from those before it and, with cross-attention, from an encoder's states.
 
     Raises:
-        InputError: a configuration without meaning, or positions without a causal form; the message names the flag.
+        FieldError: the positions have no causal form.
     """
 
     config: DecoderConfig

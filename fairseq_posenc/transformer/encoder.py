@@ -31,11 +31,7 @@ class EncoderOutput:
 
 
 class Encoder(Stack):
-    """A stack in which every token attends to all others.
-
-    Raises:
-        InputError: a configuration without meaning; the message names the flag.
-    """
+    """A stack in which every token attends to all others."""
 
     def __init__(self, config: EncoderConfig, embed_tokens: nn.Embedding | None = None) -> None:
         super().__init__(config, EncoderLayer, embed_tokens)

@@ -32,10 +32,7 @@ class Attention(nn.Module):
         return terms.project(lambda t: self._split(self.k_proj(t))[0], lambda t: self._split(self.q_proj(t))[0])
 
     def forward(self, x: Tensor, attend: Attend, memory: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """(B, n, D) -> (B, n, D), and the attention weights (B, H, n, n) where ``attend`` gives them.
-
-        Keys and values are those of ``memory`` (B, n, D), or of ``x`` too.
-        """
+        """(B, n, D) -> (B, n, D), and the attention weights (B, H, n, n) if computed. Keys and values are of ``memory`` or x."""
         return self.attend(x, self.keys_and_values(x if memory is None else memory), attend)
 
     def keys_and_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
@@ -98,11 +95,7 @@ class EncoderLayer(Layer):
     ) -> tuple[Tensor, Tensor | None]:
         """(B, n, D) -> (B, n, D), and the attention weights where ``attend`` gives them.
 
-        Args:
-            x: the layer's input.
-            inputs: (B or 1, n, D) each, added to the input of attention.
-            attend: attention, bound to the layer's terms.
-            memory: (B, n, D), from which keys and values are computed instead of the layer's input.
+        ``inputs``, (B or 1, n, D) each, are added to the input of attention. Keys and values are of ``memory`` (B, n, D), or x.
         """
         x, p = self.self_attention(x, inputs, attend, memory)
         return self.feed_forward(x), p
@@ -124,14 +117,7 @@ class DecoderLayer(Layer):
         attend: Attend,
         cross_attend: Callable[[Attention, Tensor], Tensor] | None = None,
     ) -> Tensor:
-        """(B, n, D) -> (B, n, D).
-
-        Args:
-            x: the layer's input.
-            inputs: (B or 1, n, D) each, added to the input of self-attention.
-            attend: self-attention, bound to the layer's terms.
-            cross_attend: cross-attention as a function of its projections and its input, (B, n, D) -> (B, n, D).
-        """
+        """(B, n, D) -> (B, n, D); ``inputs`` as for an encoder's, and ``cross_attend`` as a function of projections and input."""
         x, _ = self.self_attention(x, inputs, attend)
         if cross_attend is not None:
             norm = self.encoder_attn_layer_norm

@@ -17,13 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class Stack(nn.Module):
-    """Word embeddings, positions, and layers.
-
-    Positional parameters are each layer's own also where layers share their weights.
-
-    Raises:
-        InputError: a configuration without meaning; the message names the flag.
-    """
+    """Word embeddings, positions, and layers. Layers that share their weights have their own positional parameters."""
 
     def __init__(self, config: EncoderConfig, layer: type[Layer], embed_tokens: nn.Embedding | None = None) -> None:
         nn.Module.__init__(self)  # not super(): subclasses also inherit from classes of fairseq that need arguments

@@ -38,11 +38,7 @@ def block_size(call: Call, width: int, kinds: Collection[str]) -> int:
 
     The sizes follow from the compiler's report (``tests/attention/compile_band.py``) and were not timed. Products of float32 hold
     whole rows of both factors in registers.
-
-    Args:
-        call: the call, of which only the precision matters.
-        width: the number of features of a query and a key.
-        kinds: the names of the tables, as in :func:`relative_tables`.
+    ``width`` is the number of features of a query, and ``kinds`` has the names of the tables in :func:`relative_tables`.
     """
     if call.dtype.itemsize > 2:
         return 16 if width > 64 or VECTORS & set(kinds) else 32
