@@ -2,6 +2,8 @@
 
 from importlib import import_module
 
+import fairseq.models  # noqa: F401 - first, because the start-up hook imports this package's modules when fairseq is imported
+
 from ..families import FAMILIES
 from . import architectures, help
 
