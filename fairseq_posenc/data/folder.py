@@ -59,11 +59,7 @@ class Folder(NamedTuple):
 
     @contextmanager
     def held(self, shard: str) -> Iterator[None]:
-        """Hold the lock of a shard while it is written.
-
-        Raises:
-            BlockingIOError: another process holds it.
-        """
+        """Hold the lock of a shard while it is written, or raise BlockingIOError if another process does."""
         with sole_writer(self.out, self._lock(shard)):
             yield
             (self.out / self._lock(shard)).unlink()
@@ -73,11 +69,7 @@ class Folder(NamedTuple):
         return f"{LOCK}-{shard}"
 
     def require_free(self, options: Options, sources: Sequence[Source]) -> None:
-        """Check that fairseq can read the folder, and that it holds no text and nothing that another command made.
-
-        Raises:
-            InputError, OSError: what is in the way.
-        """
+        """Raise InputError or OSError if fairseq cannot read the folder, or it holds text or another command's files."""
         read_by_fairseq = str(self.out.absolute() if self.number > 1 else self.out)
         if ":" in read_by_fairseq or not read_by_fairseq.isprintable():
             raise InputError(
@@ -92,11 +84,7 @@ class Folder(NamedTuple):
         ownership.require_own(self.out, MAKER, "--out")
 
     def claim(self) -> None:
-        """List every file of all shards in the folder's record, before it is written; needs the lock.
-
-        Raises:
-            InputError: a file of this name was not made by prepare.
-        """
+        """List every file of all shards in the folder's record before it is written, or raise InputError; needs the lock."""
         ownership.claim(self.out, MAKER)
         paths = [self.out / name for name in (MANIFEST, SHARDS, *TOKENIZERS, *map(self._lock, self.shards))]
         for name, place in self.shards.items():
@@ -105,11 +93,7 @@ class Folder(NamedTuple):
         ownership.own(*paths)
 
     def empty(self, keep: Collection[Path] = ()) -> None:
-        """Remove everything that was prepared here but ``keep``; needs the lock.
-
-        Raises:
-            BlockingIOError: another process is writing a shard.
-        """
+        """Remove what was prepared here but ``keep``; needs the lock. Raises BlockingIOError while a shard is written."""
         for lock in (self.out / self._lock("train"), *self.out.glob(self._lock("shard-?????"))):
             if lock.exists():
                 with sole_writer(self.out, lock.name):
@@ -164,11 +148,7 @@ class Manifest:
 
 
 def read(folder: Path) -> Manifest:
-    """Return the record of a folder, empty if nothing was prepared there.
-
-    Raises:
-        InputError: the file is damaged, or another release wrote it.
-    """
+    """Return the record of a folder, empty if nothing was prepared there, or raise InputError if it is damaged."""
     content = read_object(folder / MANIFEST, FORMAT)
     if content is None:
         return Manifest(folder)

@@ -30,11 +30,8 @@ MAX_TOKENS = 8192  # of a batch of inference, padding included
 def configure(arch: str, model: DictConfig, arguments: Sequence[str]) -> DictConfig:
     """Return the configuration of ``fairseq-train ARGUMENTS --arch ARCH``, but with a model's complete options.
 
-    Args:
-        arguments: flags without a shell's quoting.
-
     Raises:
-        InputError: fairseq-train rejects the flags; names them.
+        InputError: fairseq-train rejects the arguments; names them.
     """
 
     def refuse(message: str) -> NoReturn:
@@ -71,11 +68,7 @@ def train(cfg: DictConfig, progress: Progress) -> None:
 
 
 def load(checkpoint: Path) -> BaseFairseqModel:
-    """Return a model that :func:`train` has saved, for inference.
-
-    Raises:
-        InputError, OSError: the file is damaged, or names a model that is not built from a file.
-    """
+    """Return a model that :func:`train` has saved, for inference, or raise InputError or OSError if the file is damaged."""
     before = logging.root.manager.disable
     logging.disable(logging.INFO)  # which would go through the progress bar
     try:

@@ -84,11 +84,7 @@ AVERAGES = {
 
 
 def columns_of(average: str | None, tasks: Iterable[str]) -> dict[str, str] | None:
-    """Return the columns of an average; None if it is over tasks.
-
-    Raises:
-        InputError: some of them are not columns of these tasks.
-    """
+    """Return the columns of an average; None if it is over tasks. Raises InputError if the tasks lack some."""
     if average is None:
         return None
     lacking = AVERAGES[average].keys() - {name for task in tasks for name in TASKS[task].dev}
@@ -110,10 +106,9 @@ class TaskFiles:
 
 
 def find(tasks: Sequence[GlueTask] | None, data: Path, predict: bool) -> dict[str, TaskFiles]:
-    """Return the files of each task, by its name. Without ``tasks``, all whose files exist; the others are named on stderr.
+    """Return the files of each task, by its name, or raise FileNotFoundError, which names all that are missing.
 
-    Raises:
-        FileNotFoundError: some are missing; names them all.
+    Without ``tasks``, those are chosen whose files exist; the others are named on stderr.
     """
     files: dict[str, TaskFiles] = {}
     missing: dict[str, list[str]] = {}

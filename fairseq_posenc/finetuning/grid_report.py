@@ -130,11 +130,7 @@ def _task(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def read_report(path: Path) -> Report:
-    """Read the ``results.json`` of a grid.
-
-    Raises:
-        InputError: it is not one.
-    """
+    """Read the ``results.json`` of a grid, or raise InputError."""
     report = read_object(path, FORMAT)
     if report is None:
         raise InputError(f"{path} does not exist: name the results.json of another grid")
@@ -244,11 +240,7 @@ def _number(value: float | None) -> str:
 
 @contextmanager
 def edited(names: str) -> Iterator[None]:
-    """Report records that somebody has edited in one sentence.
-
-    Raises:
-        InputError: that sentence.
-    """
+    """Raise InputError, in place of what Python raises, for records that somebody has edited."""
     try:
         yield
     except (KeyError, TypeError, AttributeError, ValueError, statistics.StatisticsError) as error:

@@ -127,11 +127,7 @@ def read(path: Path, version: str) -> Iterator[Question]:
 
 
 def find(data: Path, version: str) -> dict[str, Path]:
-    """Return SQuAD's files by fairseq's names of the splits.
-
-    Raises:
-        FileNotFoundError: some are missing; names them all.
-    """
+    """Return SQuAD's files by fairseq's names of the splits, or raise FileNotFoundError, which names all that are missing."""
     files = {split: data / f"{name}-v{version}.json" for split, name in (("train", "train"), ("valid", "dev"))}
     if missing := [str(path) for path in files.values() if not path.is_file()]:
         raise FileNotFoundError(f"{' and '.join(missing)} not found: --data is the folder of SQuAD's JSON files")
