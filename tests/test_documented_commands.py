@@ -17,7 +17,7 @@ from hydra.experimental import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from fairseq_posenc import cli, train
-from fairseq_posenc.deepspeed import config as deepspeed_config
+from fairseq_posenc.deepspeed import zero_config
 from fairseq_posenc.pipeline.checks import model_is_complete
 
 COMMANDS = [(file, command) for file in readme.DOCUMENTS for command in readme.commands_of(file)]
@@ -80,7 +80,7 @@ def our_training(words: list[str]) -> None:
     train.add_arguments(parser)
     given, rest = parser.parse_known_args(words)
     if given.deepspeed_config is not None:
-        deepspeed_config.read(given.deepspeed_config)
+        zero_config.read(given.deepspeed_config)
     if "--config-dir" in rest:
         fairseq_hydra_train(rest)
     elif rest and "-m" not in rest:  # which is Hydra's, with its configuration left to the reader

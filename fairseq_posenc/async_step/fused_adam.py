@@ -1,4 +1,4 @@
-"""Adam as a handful of kernels per update, none of which tells the host anything."""
+"""Adam in a handful of kernels per update, for whose results the host does not wait."""
 
 import ast
 import math
@@ -35,18 +35,18 @@ class FusedAdam(FairseqOptimizer):
 
         w = (1 - η λ) w - η / (1-β1^t) · m / (sqrt(v / (1-β2^t)) + ε / sqrt(1-β2^t))
 
-    That is fairseq's ``adam`` to rounding: fairseq adds ε before the bias of v is corrected, PyTorch's fused kernel after it,
-    so the kernel is given the quotient. One thing differs: a parameter without a gradient has one of zero, and decays, as it does
-    with fairseq's ``--bf16``, but not in its float32.
+    It equals fairseq's ``adam`` up to rounding: fairseq adds ε before the bias of v is corrected, the fused kernel after it,
+    so the kernel is given the quotient. A parameter without a gradient counts as one with a gradient of zero and decays, as with
+    fairseq's ``--bf16``; in fairseq's float32 it does not.
 
-    Multiplying gradients, clipping them and leaving out an update whose gradients are not finite are all part of the step, and
-    are decided on the device. Once gradients were not finite, weights and moments stay as they were: see :attr:`failed`.
+    The device multiplies gradients, clips them, and skips updates from the first one whose gradients are not finite: see
+    :attr:`failed`.
 
     Args:
-        params: what to train, on one device, in float32 or bfloat16.
+        params: the parameters, on one device, in float32 or bfloat16.
 
     Raises:
-        Refused: ``--adam-betas`` are not two numbers from 0 to below 1, or parameters are of another type.
+        Refused: ``--adam-betas`` are not two numbers from 0 to below 1, or parameters have another type.
     """
 
     def __init__(self, cfg: FusedAdamConfig, params: Iterable[nn.Parameter]) -> None:
@@ -58,7 +58,7 @@ class FusedAdam(FairseqOptimizer):
         self._master.grad = torch.zeros_like(self._master)
         self._weights, self._gradients = (self._by_parameter(x) for x in (self._master.detach(), self._master.grad))
         self.failed = self._master.new_zeros(())
-        """1 as soon as gradients were not finite; 0 before. On the device."""
+        """A number on the device: 1 as soon as gradients were not finite, 0 before."""
         self._updates = 0
         self._factor: float | Tensor = 1.0
         self._gathered = False
@@ -87,7 +87,7 @@ class FusedAdam(FairseqOptimizer):
         self._factor = self._factor * (c.float() if isinstance(c, Tensor) else c)  # float32 is what the kernel takes
 
     def clip_grad_norm(self, max_norm: float, aggregate_norm_fn: Any = None) -> Tensor:
-        """The norm of the gradients, multiplied and before clipping; a tensor on the device."""
+        """Clip the multiplied gradients; return their norm before that, as a tensor on the device."""
         self._gather()
         norm = torch.linalg.vector_norm(self._master.grad) * self._factor
         if max_norm > 0:
@@ -110,7 +110,7 @@ class FusedAdam(FairseqOptimizer):
         torch._foreach_copy_(self._parameters, self._weights)
 
     def state_dict(self) -> dict[str, Any]:
-        """The optimizer's, and the float32 weights where the model's are rounded, so that training goes on from the same."""
+        """Return the optimizer's state, and the float32 weights if the model's are rounded."""
         state = self._optimizer.state_dict()
         return state if self._exact else {**state, "master": self._master.detach()}
 
@@ -120,7 +120,7 @@ class FusedAdam(FairseqOptimizer):
         master = state_dict.get("master")
         if master is not None and all(
             torch.equal(part.to(p), p) for part, p in zip(self._by_parameter(master), self._parameters, strict=True)
-        ):  # or the weights were changed since, as by averaging, and it is them that count
+        ):  # otherwise the weights were changed since, as by averaging, and count
             self._master.data.copy_(master)
 
     @property
@@ -132,21 +132,20 @@ class FusedAdam(FairseqOptimizer):
         """Copy the gradients to where the step reads them, once per update."""
         if self._gathered:
             return
-        for place, p in zip(self._gradients, self._parameters, strict=True):
-            if p.grad is None:
-                place.zero_()
-        found = [(place, p.grad) for place, p in zip(self._gradients, self._parameters, strict=True) if p.grad is not None]
-        torch._foreach_copy_([place for place, _ in found], [gradient for _, gradient in found])
+        pairs = [(flat, p.grad) for flat, p in zip(self._gradients, self._parameters, strict=True) if p.grad is not None]
+        if len(pairs) < len(self._parameters):
+            torch._foreach_zero_(self._gradients)
+        torch._foreach_copy_([flat for flat, _ in pairs], [gradient for _, gradient in pairs])
         self._gathered = True
 
     def _by_parameter(self, flat: Tensor) -> list[Tensor]:
-        """Views of a flat tensor, in the parameters' shapes."""
+        """Return views of a flat tensor, in the parameters' shapes."""
         parts = flat.split([p.numel() for p in self._parameters])
         return [part.view_as(p) for part, p in zip(parts, self._parameters, strict=True)]
 
 
 def _betas(betas: Any) -> tuple[float, float]:
-    """``(0.9,0.98)``, be it text."""
+    """Return the two numbers of ``(0.9,0.98)``, which may be text."""
     try:
         first, second = ast.literal_eval(betas) if isinstance(betas, str) else betas
         if 0 <= first < 1 and 0 <= second < 1:

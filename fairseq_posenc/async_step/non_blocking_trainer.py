@@ -1,8 +1,8 @@
-"""fairseq's trainer with an update in which the host waits for nothing that the device does."""
+"""fairseq's trainer with an update in which the host does not wait for the device."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from itertools import chain
 from pathlib import Path
@@ -16,37 +16,42 @@ from fairseq.optim import lr_scheduler
 from fairseq.trainer import Trainer
 from torch import Tensor, nn
 
+from ..compat.distributed import unsupported_flags
 from ..compat.graceful_stop import request
 from ..errors import Refused
 from .fused_adam import NAME
 
-INCONSISTENT = 1e-6  # of the norm; so much may the norms of the same gradients differ between processes, as in fairseq
+MAX_DIFFERENCE = 1e-6  # between the processes' norms of the same gradients, as a share of the norm; fairseq's value
 
 
 class NonBlockingTrainer(Trainer):
-    """fairseq's trainer for ``--optimizer fused_adam``. Losses, gradients, weights and what is logged are those of fairseq's.
+    """A trainer for ``--optimizer fused_adam``, with the losses, gradients, weights and logs of fairseq's trainer.
 
-    fairseq's waits for the device at several points of each update: ``sample_size or 1.0``, ``isfinite`` of the gradients' norm,
-    the comparison of norms between processes, the peak of memory, and every meter. Here an update leaves its losses, counts and
-    norms on the device, and :meth:`settle` reads those of all updates since at once: at ``--log-interval``, at the end of an
-    epoch and before a checkpoint is written. Then gradients that were not finite end the training, with the weights of the
-    update before (the optimizer has left out all updates since), and a request to stop reaches all processes.
+    fairseq's trainer waits for the device at several points of each update: ``sample_size or 1.0``, ``isfinite`` of the
+    gradients' norm, the comparison of norms between processes, the peak of memory, and every meter. Here an update leaves its
+    losses, counts and norms on the device, and :meth:`settle` reads those of all updates at once: at ``--log-interval``, at the
+    end of an epoch and before a checkpoint is written. Then gradients that were not finite end the training with the weights
+    before them (the optimizer has skipped all later updates), and a request to stop reaches all processes.
 
-    Micro-batches that fill up an epoch's last update on some of the processes count nothing; in fairseq's, if the last one of an
-    update is such, neither do the others. Running out of memory ends the training.
+    Micro-batches that fill up an epoch's last update on some of the processes do not count. In fairseq's trainer, the others do
+    not count either if the last one is such. Running out of memory ends the training.
 
-    Can go when fairseq's trainer reads nothing from the device between two log lines.
+    It can be removed when fairseq's trainer reads nothing from the device between two log lines.
 
     Raises:
-        Refused: an option that this update does not know.
+        Refused: an option is not supported.
     """
 
     def __init__(self, cfg: Any, task: Any, model: nn.Module, criterion: nn.Module, quantizer: Any = None) -> None:
-        for flag, given in _unknown(cfg):
-            if given:
-                raise Refused(f"{flag} and --optimizer {NAME} exclude each other: leave {flag} out, or take --optimizer adam")
+        other_flags = {
+            "--fp16": cfg.common.fp16,
+            "--empty-cache-freq": cfg.common.empty_cache_freq > 0,
+            "--store-ema": cfg.ema.store_ema,
+        }
+        for flag in (*unsupported_flags(cfg), *(flag for flag, given in other_flags.items() if given)):
+            raise Refused(f"{flag} and --optimizer {NAME} exclude each other: leave {flag} out, or use --optimizer adam")
         if not task.logging_outputs_can_be_summed(criterion):
-            raise Refused(f"--criterion {cfg.criterion._name} and --optimizer {NAME} exclude each other: take --optimizer adam")
+            raise Refused(f"--criterion {cfg.criterion._name} and --optimizer {NAME} exclude each other: use --optimizer adam")
         super().__init__(cfg, task, model, criterion, quantizer)
         self._waiting: list[tuple[dict[str, Any], Tensor]] = []  # logging outputs and norm of the gradients, per update
         self._settled = False
@@ -64,7 +69,7 @@ class NonBlockingTrainer(Trainer):
 
     @metrics.aggregate("train")
     def train_step(self, samples: list[Any], raise_oom: bool = False) -> dict[str, Any]:
-        """One update; returns nothing to log, which waits for :meth:`settle`."""
+        """Run one update; return nothing to log, since :meth:`settle` logs."""
         self._set_seed()
         self.model.train()
         self.criterion.train()
@@ -103,36 +108,36 @@ class NonBlockingTrainer(Trainer):
         return outputs, size
 
     def _is_logged(self) -> bool:
-        """Whether fairseq logs after this update; the first is, because its meters count the time from when they are made."""
-        updates, most = self.get_num_updates(), self.cfg.optimization.max_update
-        ends = self._batches is None or self._batches.end_of_epoch() or (most and updates >= most)
+        """Return whether fairseq logs after this update; after the first it does, since its meters start when they are made."""
+        updates, max_update = self.get_num_updates(), self.cfg.optimization.max_update
+        ends = self._batches is None or self._batches.end_of_epoch() or (max_update and updates >= max_update)
         return ends or not self._settled or updates % self.cfg.common.log_interval == 0
 
     def consolidate_optimizer(self) -> None:
-        """What all processes call before one of them writes a checkpoint."""
+        """Settle, in all processes, before one of them writes a checkpoint."""
         self.settle()
         super().consolidate_optimizer()
 
     def settle(self) -> None:
-        """Read what the updates since the last call have left on the device, and log each as fairseq would have.
+        """Read what the updates since the last call have left on the device, and log each as fairseq would.
 
         Raises:
-            FloatingPointError: an update's gradients were not finite, or not the same in all processes. crash.pt has the weights.
+            FloatingPointError: gradients were not finite, or differed between processes. crash.pt has the weights.
         """
         waiting, self._waiting, self._settled = self._waiting, [], True
         if not waiting:
             return
         names = list(waiting[0][0])
         outputs = torch.stack([self._on_device(output[name]) for output, _ in waiting for name in names])
-        own = [float(request.here), self._local_cumulative_training_time()]
-        sums = torch.cat([outputs, outputs.new_tensor(own)])
+        local = [float(request.here), self._local_cumulative_training_time()]
+        sums = torch.cat([outputs, outputs.new_tensor(local)])
         norms = torch.stack([norm for _, norm in waiting])
         extremes = torch.stack([norms, -norms])
         processes = self.data_parallel_world_size
         if processes > 1:
             distributed_utils.all_reduce(sums, group=self.data_parallel_process_group)
             distributed_utils.all_reduce(extremes, group=self.data_parallel_process_group, op="max")
-        *rows, asked_and_time = sums.cpu().split([len(names)] * len(waiting) + [len(own)])
+        *rows, asked_and_time = sums.cpu().split([len(names)] * len(waiting) + [len(local)])
         request.everywhere, time = asked_and_time.tolist()
         self._cumulative_training_time = time / processes
         highest, lowest = extremes.cpu() * torch.tensor([[1], [-1]])
@@ -144,11 +149,11 @@ class NonBlockingTrainer(Trainer):
                 self._reduce_and_log_stats([dict(zip(names, row, strict=True))], None, highest[i])
 
     def _check(self, updates: int, highest: Tensor, lowest: Tensor) -> None:
-        """Look at the largest and the smallest norm that processes found in the update after so many."""
+        """Check the largest and the smallest norm of all processes in the update after ``updates`` others."""
         if not (highest.isfinite() and lowest.isfinite()):
-            self.set_num_updates(updates)  # those since were left out
+            self.set_num_updates(updates)  # the later ones were skipped
             reason = f"gradients are Nan/Inf in update {updates + 1}; the weights before it"
-        elif highest - lowest > INCONSISTENT * (lowest + INCONSISTENT):
+        elif highest - lowest > MAX_DIFFERENCE * (lowest + MAX_DIFFERENCE):
             reason = (
                 f"gradients are inconsistent between workers in update {updates + 1} (norms from {lowest:.8f} to {highest:.8f}); "
                 "try --ddp-backend legacy_ddp. The weights now"
@@ -167,22 +172,7 @@ class NonBlockingTrainer(Trainer):
             metrics.log_scalar("gb_free", self.cuda_env.total_memory_in_GB - used, priority=1500, round=1, weight=0)
 
     def _on_device(self, value: Any) -> Tensor:
-        """A number, or a tensor that has one, as float64 on the device, without waiting for it."""
+        """Return a number, or a tensor of one element, as float64 on the device, without waiting."""
         if isinstance(value, Tensor):
             return value.detach().reshape(()).to(self.device, torch.float64)
         return torch.full((), value, dtype=torch.float64, device=self.device)
-
-
-def _unknown(cfg: Any) -> Iterator[tuple[str, bool]]:
-    """Options that mean another update, and whether they are given."""
-    common, backend = cfg.common, cfg.distributed_training.ddp_backend
-    for name in ("fp16", "amp", "memory_efficient_fp16", "memory_efficient_bf16", "tpu"):
-        yield f"--{name.replace('_', '-')}", common[name]
-    yield "--empty-cache-freq", common.empty_cache_freq > 0
-    yield "--model-parallel-size", common.model_parallel_size > 1
-    yield "--quantization-config-path", common.quantization_config_path is not None
-    yield "--use-bmuf", cfg.optimization.use_bmuf
-    yield f"--ddp-backend {backend}", backend in ("fully_sharded", "slowmo")
-    yield "--zero-sharding os", cfg.distributed_training.zero_sharding == "os"
-    yield "--pipeline-model-parallel", cfg.distributed_training.pipeline_model_parallel
-    yield "--store-ema", cfg.ema.store_ema

@@ -1,4 +1,4 @@
-"""What must be right before the processes of a run talk to each other."""
+"""What must be right before the processes of a run communicate, and how they exchange values."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ SLURM = {"RANK": "SLURM_PROCID", "WORLD_SIZE": "SLURM_NTASKS", "LOCAL_RANK": "SL
 
 
 def rank_from_slurm(environment: MutableMapping[str, str]) -> None:
-    """Take rank and size of the world from Slurm where ``srun`` started this process and MASTER_ADDR says where to meet.
+    """Take rank and size of the world from Slurm if ``srun`` started this process and MASTER_ADDR names the meeting point.
 
-    A world of one process is left alone: that is what ``srun torchrun …`` looks like from outside.
+    A world of one process is left alone, since ``srun torchrun …`` looks like that.
     """
     started_by_srun = "RANK" not in environment and int(environment.get("SLURM_NTASKS", "1")) > 1
     if started_by_srun and "MASTER_ADDR" in environment and all(name in environment for name in SLURM.values()):
@@ -28,16 +28,16 @@ def rank_from_slurm(environment: MutableMapping[str, str]) -> None:
 
 
 def world_of_one(environment: MutableMapping[str, str]) -> None:
-    """Describe a single process as a world, for the engine communicates even with itself."""
+    """Describe a single process as a world, since the engine communicates even with itself."""
     world = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port())}
     environment.update(world)
 
 
 def limit_waiting(seconds: float) -> None:
-    """Let every process group made from now on, also by fairseq and DeepSpeed, wait at most this long for its peers.
+    """Let every process group that fairseq or DeepSpeed makes from now on wait at most this long for other processes.
 
-    Both make groups without saying how long to wait, which means 30 minutes (NCCL: 10), and a host whose network is gone is
-    not noticed in any other way.
+    Neither gives a time-out, so PyTorch's default of 30 minutes (NCCL: 10) would hold, and nothing else notices a host whose
+    network is gone.
     """
     for name in ("default_pg_timeout", "default_pg_nccl_timeout"):
         if not hasattr(distributed_c10d, name):
@@ -45,34 +45,41 @@ def limit_waiting(seconds: float) -> None:
         setattr(distributed_c10d, name, timedelta(seconds=seconds))
 
 
-def gather(found: Any) -> list[Any]:
-    """What each process has found, on all of them; without a process group, that of this process alone."""
+def gather(value: Any) -> list[Any]:
+    """Return the values of all processes; without a process group, that of this process alone."""
     if not distributed.is_initialized():
-        return [found]
-    everything = [None] * distributed.get_world_size()
-    distributed.all_gather_object(everything, found)
-    return everything
+        return [value]
+    values = [None] * distributed.get_world_size()
+    distributed.all_gather_object(values, value)
+    return values
+
+
+def from_first_process(value: Any) -> Any:
+    """Return the first process's ``value`` in all processes."""
+    values = [value]
+    distributed.broadcast_object_list(values, src=0)
+    return values[0]
 
 
 def require_one_device(on_cpu: bool) -> None:
-    """Refuse a run in which fairseq would use the CPU but DeepSpeed, which chose when it was imported, GPUs.
+    """Check that DeepSpeed, which chose a device when it was imported, uses the CPU if fairseq does.
 
     Raises:
-        Refused: they disagree; says how to tell DeepSpeed.
+        Refused: it uses GPUs.
     """
     from deepspeed.accelerator import get_accelerator
 
     if on_cpu and get_accelerator().device_name() != "cpu":
         raise Refused(
-            "the configuration says that the CPU trains (cpu: true), which DeepSpeed has to know before a configuration is "
-            "read: add --cpu, or in the form of Hydra common.cpu=true, to the command."
+            "the configuration trains on the CPU (cpu: true), which DeepSpeed must know before a configuration is read: add "
+            "--cpu, or in the form of Hydra common.cpu=true, to the command."
         )
 
 
 def without_inference_kernels() -> None:
-    """Keep DeepSpeed on a CPU from compiling its communication through shared memory, which only inference uses.
+    """Keep DeepSpeed on a CPU from compiling its sums in shared memory, which only inference needs; training uses gloo.
 
-    It would take half a minute and a C++ compiler on each host. Training communicates by gloo.
+    Compiling takes half a minute and a C++ compiler on each host.
     """
     import deepspeed
 

@@ -1,7 +1,7 @@
-"""Merge a sharded checkpoint into one plain fairseq checkpoint with all weights in float32.
+"""Merge a sharded checkpoint into one plain fairseq checkpoint with all weights in float32, without the optimizer's state.
 
-fairseq-validate, fine-tuning (--restore-file, --finetune-from-model) and the export to Hugging Face read it. The optimizer's
-state is left out. DIR is a --save-dir, or one checkpoint in it:
+fairseq-validate, fine-tuning (--restore-file, --finetune-from-model) and the export to Hugging Face read the result. DIR is a
+--save-dir, or one checkpoint in it:
 
     fairseq-posenc consolidate checkpoints --out model.pt
     fairseq-posenc consolidate checkpoints/checkpoint_best.pt --out best.pt
@@ -11,14 +11,10 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from .. import ownership
 from ..commands import show
 from ..errors import InputError
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 MADE_BY = "made_by"
 
@@ -36,13 +32,11 @@ def main(args: argparse.Namespace) -> None:
     """Run the command.
 
     Raises:
-        InputError, OSError: there is no such checkpoint, or it is damaged; says what to do.
+        InputError, OSError: the checkpoint does not exist or is damaged, or ``--out`` cannot be written.
     """
     source = args.source / "checkpoint_last.pt" if args.source.is_dir() else args.source
     if not source.is_file():
-        raise FileNotFoundError(
-            f"there is no checkpoint {source}; name a --save-dir that training has written, or a .pt file in it"
-        )
+        raise FileNotFoundError(f"there is no checkpoint {source}; name a --save-dir of a training, or a .pt file in it")
     if not args.out.parent.is_dir():
         raise FileNotFoundError(f"--out {args.out}: there is no folder {args.out.parent}; make it first")
     try:
@@ -53,7 +47,7 @@ def main(args: argparse.Namespace) -> None:
 
 
 def made(path: Path) -> bool:
-    """Whether :func:`write` made this file."""
+    """Return whether :func:`write` made this file."""
     from ..compat import loading
 
     try:
@@ -63,38 +57,32 @@ def made(path: Path) -> bool:
 
 
 def write(source: Path, out: Path, overwrite: bool = False) -> int:
-    """Write the plain form of the checkpoint ``source`` to ``out``, atomically; returns the number of parameters.
+    """Write the plain form of the checkpoint ``source`` to ``out``, atomically; return the number of parameters.
 
     Raises:
-        OSError, RuntimeError: ``source`` or its shards are missing or damaged, or ``out`` is there and ``overwrite`` is false.
+        OSError, RuntimeError: ``source`` or its shards are missing or damaged, or ``out`` exists and ``overwrite`` is false.
         InputError: ``source`` has no shards, or ``out`` is one of them, or a sharded checkpoint, which would lose its optimizer.
     """
     from ..models import checkpoint as checkpoints
-    from . import checkpoint
-    from .checkpoint import Shards
+    from . import sharded_checkpoint
+    from .sharded_checkpoint import Shards
 
-    if checkpoint.names_shards(out):
+    if sharded_checkpoint.names_shards(out):
         raise InputError(f"--out {out} is itself a sharded checkpoint, from which training continues; name another file")
     ownership.require_free(out, "--out", overwrite)
-    ownership.require_apart(out, [("the folder of shards", source.parent / checkpoint.FOLDER)])
+    ownership.require_apart(out, [("the folder of shards", source.parent / sharded_checkpoint.FOLDER)])
     state = checkpoints.load(source)
-    model = state["model"]
     shards = Shards.of(state.pop("last_optimizer_state", None))
     if shards is None:
-        raise InputError(f"{source} is a plain checkpoint already: nothing in it is sharded, and fairseq reads it as it is.")
-    master = checkpoint.master_weights(shards, source.parent, model.keys())
-    state["model"] = {name: _float32(source, master, name, old) for name, old in model.items()}
+        raise InputError(f"{source} is a plain checkpoint already, which fairseq reads.")
+    master = sharded_checkpoint.master_weights(shards, source.parent, state["model"].keys())
+    for name, weight in master.items():  # buffers and frozen parameters have none
+        tensor = state["model"][name]
+        if weight.numel() != tensor.numel():
+            raise RuntimeError(
+                f"{source} and its shards are not of one model: {name} has {tensor.numel():,} numbers in the file and "
+                f"{weight.numel():,} in the shards. Use another checkpoint."
+            )
+        state["model"][name] = weight.view_as(tensor)
     checkpoints.write(out, {**state, MADE_BY: "consolidate"})
     return sum(tensor.numel() for tensor in {tensor.data_ptr(): tensor for tensor in master.values()}.values())
-
-
-def _float32(source: Path, master: dict[str, Tensor], name: str, old: Tensor) -> Tensor:
-    """The master weight of that name; buffers and frozen parameters have none and stay as they are."""
-    if name not in master:
-        return old
-    if master[name].numel() != old.numel():
-        raise RuntimeError(
-            f"{source} and its shards are not of one model: {name} has {old.numel():,} numbers in the file and "
-            f"{master[name].numel():,} in the shards. Use another checkpoint."
-        )
-    return master[name].view_as(old)

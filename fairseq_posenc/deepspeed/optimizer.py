@@ -1,4 +1,4 @@
-"""fairseq's optimizer interface on DeepSpeed's engine, so that fairseq's ``train_step`` runs as it is."""
+"""fairseq's optimizer interface on DeepSpeed's engine, so that fairseq's ``train_step`` runs unchanged."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from torch import Tensor
 class EngineOptimizer(FairseqOptimizer):
     """An optimizer whose gradients and step are the engine's.
 
-    fairseq's step is: accumulate the gradients of the *sum* of losses over micro-batches; average them over the W processes;
-    multiply by c = W / sample size, which leaves the sum over all divided by the number of all predicted tokens; clip; step.
-    The engine does all of this but the multiplication in one call, so :meth:`multiply_grads` remembers c and
-    :meth:`clip_grad_norm` has the engine divide by the loss scale s/c instead of s (s is 1 except with fp16).
+    fairseq accumulates the gradients of the *sum* of losses over micro-batches, averages them over the W processes, multiplies
+    them by c = W / sample size (which gives the mean over all predicted tokens), clips, and steps. The engine does all of this
+    but the multiplication in one call, so :meth:`multiply_grads` remembers c, and :meth:`clip_grad_norm` lets the engine divide
+    by the loss scale s/c instead of s (s is 1 except with fp16).
 
     Args:
         cfg: fairseq's config of the optimizer.
@@ -38,26 +38,26 @@ class EngineOptimizer(FairseqOptimizer):
 
     @property
     def scaler(self) -> SimpleNamespace:
-        """What fairseq logs as ``loss_scale``."""
+        """The holder of the ``loss_scale`` that fairseq logs."""
         return SimpleNamespace(loss_scale=self.optimizer.loss_scaler.cur_scale)
 
     def backward(self, loss: Tensor) -> None:
         self.engine.backward(loss, scale_wrt_gas=False)
 
     def all_reduce_grads(self, module: Any) -> None:
-        """Nothing: the engine averages within :meth:`clip_grad_norm` (stage 1) or the backward pass (2, 3)."""
+        """Do nothing: the engine averages within :meth:`clip_grad_norm` (stage 1) or the backward pass (2, 3)."""
 
     def multiply_grads(self, c: float | Tensor) -> None:
         self._factor = float(c)
 
     def clip_grad_norm(self, max_norm: float, aggregate_norm_fn: Any = None) -> Tensor:
-        """Average, multiply, clip and step; returns the norm of the gradient over all processes before clipping.
+        """Average, multiply, clip and step; return the norm of the gradient over all processes before clipping.
 
         Raises:
-            OverflowError: fp16 gradients overflowed; only the loss scale was changed, and fairseq skips the update.
+            OverflowError: fp16 gradients overflowed; only the loss scale has changed, and fairseq skips the update.
         """
         zero, scale = self.optimizer, self.optimizer.loss_scaler.cur_scale
-        # What override_loss_scale does, without a log line per update.
+        # As override_loss_scale, without a log line per update.
         zero.external_loss_scale, zero.custom_loss_scaler = scale / self._factor, True
         try:
             self.engine.step()
@@ -69,13 +69,13 @@ class EngineOptimizer(FairseqOptimizer):
         return torch.where(norm < 0, torch.inf, norm)  # ZeRO reports -1 for a norm that is NaN
 
     def step(self, closure: Any = None, scale: float = 1.0, groups: Any = None) -> None:
-        """Nothing: done in :meth:`clip_grad_norm`."""
+        """Do nothing: :meth:`clip_grad_norm` steps."""
 
     def zero_grad(self) -> None:
-        """Nothing: the engine clears gradients when it has stepped."""
+        """Do nothing: the engine clears gradients when it has stepped."""
 
     def state_dict(self) -> dict[str, Any]:
-        raise NotImplementedError("a sharded optimizer is saved by all processes together; see Trainer.consolidate_optimizer")
+        raise NotImplementedError("all processes save a sharded optimizer together: see DeepSpeedTrainer.consolidate_optimizer")
 
     def load_state_dict(self, state_dict: dict[str, Any], optimizer_overrides: dict[str, Any] | None = None) -> None:
         self._load(state_dict)

@@ -29,18 +29,18 @@ class Piece(NamedTuple):
     start: int
     numel: int
     offset: int
-    total: int  # elements that the parameter has
+    total: int  # elements of the parameter
 
 
 class Group(NamedTuple):
-    """What this process updates together."""
+    """The parameters that this process updates together."""
 
     master: Tensor  # flat, float32
-    pieces: list[Piece]  # also of the group's parameters that have no element here
+    pieces: list[Piece]  # also of parameters of which this process has no element
 
 
 def groups(engine: Any) -> list[Group]:
-    """This process's partition of DeepSpeed's ``engine``."""
+    """Return this process's partition of DeepSpeed's ``engine``."""
     zero = engine.optimizer
     names = {parameter: name for name, parameter in engine.module.named_parameters()}
     if engine.zero_optimization_partition_weights():
@@ -52,7 +52,7 @@ def groups(engine: Any) -> list[Group]:
 
 
 def _parts_of_each(parameters: Iterable[Any], names: dict[Any, str], rank: int) -> Iterator[Piece]:
-    """Stage 3: every parameter is divided, and the last part padded."""
+    """At stage 3, every parameter is divided, and the last part is padded."""
     offset = 0
     for parameter in parameters:
         size = parameter.partition_numel()
@@ -62,39 +62,46 @@ def _parts_of_each(parameters: Iterable[Any], names: dict[Any, str], rank: int) 
 
 
 def _parts_of_all(parameters: Iterable[Any], names: dict[Any, str]) -> Iterator[Piece]:
-    """Stages 1 and 2: the row of all parameters is divided."""
+    """At stages 1 and 2, the row of all parameters is divided."""
     for parameter in parameters:
-        found = parameter._hp_mapping
-        if found is None:
+        mapping = parameter._hp_mapping
+        if mapping is None:
             yield Piece(names[parameter], 0, 0, 0, parameter.numel())
         else:
-            here, flat = found.lp_fragment_address, found.hp_fragment_address
-            yield Piece(names[parameter], here.start, here.numel, flat.start, parameter.numel())
+            fragment = mapping.lp_fragment_address
+            yield Piece(names[parameter], fragment.start, fragment.numel, mapping.hp_fragment_address.start, parameter.numel())
 
 
 def collect(engine: Any) -> dict[str, Any]:
-    """This process's part of the optimizer, in tensors and plain values; tensors are views, and nothing is copied.
+    """Return this process's part of the optimizer, in plain values and in tensors that are views.
 
     ``parameters`` has, by name, ``start`` and the flat elements from there on of the master weights and of each of the
     optimizer's tensors, and its other values (steps); ``groups`` the optimizer's settings; ``scaler`` the loss scale;
     ``shared`` other names of tied parameters.
 
     Raises:
-        InputError: the optimizer keeps a tensor without exactly one number per number of the parameter.
+        InputError: the optimizer keeps a tensor that does not have exactly one number per number of the parameter.
     """
     parameters, scaler = {}, engine.optimizer.loss_scaler
     for master, pieces in groups(engine):
         state = {MASTER: master.detach(), **engine.optimizer.optimizer.state.get(master, {})}
+        flat = {key: value for key, value in state.items() if isinstance(value, Tensor) and value.dim() > 0}
+        for key, value in flat.items():
+            if value.shape != master.shape:
+                raise InputError(
+                    f"the optimizer keeps {key} of shape {tuple(value.shape)} for {master.numel():,} numbers, which cannot be "
+                    "saved part by part. Use --optimizer adam, or --deepspeed-config zero0."
+                )
         for piece in pieces:
-            parameters[piece.name] = {
-                "start": piece.start,
-                **{key: _cut(value, piece) if _is_flat(key, value, master) else value for key, value in state.items()},
-            }
+            cut = {key: _cut(value, piece) for key, value in flat.items()}
+            parameters[piece.name] = {"start": piece.start, **state, **cut}
+    first = {id(parameter): name for name, parameter in engine.module.named_parameters()}
+    names = [(name, first[id(each)]) for name, each in engine.module.named_parameters(remove_duplicate=False)]
     return {
         "parameters": parameters,
         "groups": [{key: value for key, value in group.items() if key != "params"} for group in _settings(engine)],
         "scaler": {key: getattr(scaler, key) for key in SCALER} if scaler.dynamic else {},
-        "shared": _shared(engine.module),
+        "shared": {name: other for name, other in names if name != other},
     }
 
 
@@ -104,117 +111,86 @@ def restore(engine: Any, parts: list[dict[str, Any]]) -> None:
     The model's weights, which have the precision of training, are left alone; they come with the plain checkpoint.
 
     Raises:
-        RuntimeError: ``parts`` lack something or belong to another model or optimizer; names the parameter.
+        RuntimeError: ``parts`` lack something or belong to another model or optimizer; the message names the parameter.
     """
     updated = groups(engine)
-    _require_no_others(parts, updated)
+    known = {piece.name for group in updated for piece in group.pieces}
+    if others := sorted({name for part in parts for name in part["parameters"]} - known):
+        raise RuntimeError(f"it has the parameter {others[0]}, which this run does not train")
     for master, pieces in updated:
-        found = [_found(parts, piece) for piece in pieces]
+        states = [_states(parts, piece.name) for piece in pieces]
+        for piece, saved in zip(pieces, states, strict=True):
+            if _end(saved[-1]) > piece.total:
+                raise RuntimeError(
+                    f"the parameter {piece.name} has {piece.total:,} numbers, and the checkpoint's at least {_end(saved[-1]):,}"
+                )
         with torch.no_grad():
-            _fill(master, pieces, found, MASTER)
-            _restore_state(engine.optimizer.optimizer.state[master], master, pieces, found)
+            _fill(master, pieces, states, MASTER)
+            _restore_state(engine.optimizer.optimizer.state[master], master, pieces, states)
     settings, saved = _settings(engine), parts[0]["groups"]
     if len(settings) != len(saved):
         raise RuntimeError(f"the optimizer has {len(settings)} groups of parameters, and the checkpoint's had {len(saved)}")
     for group, values in zip(settings, saved, strict=True):
-        _update(group, values, group.keys() - {"params"})
-    scaler = engine.optimizer.loss_scaler
-    if scaler.dynamic:
-        _update(vars(scaler), parts[0]["scaler"], SCALER)
+        group.update({key: values[key] for key in group.keys() & values.keys() - {"params"}})
+    if engine.optimizer.loss_scaler.dynamic:
+        scaler = parts[0]["scaler"]
+        vars(engine.optimizer.loss_scaler).update({key: scaler[key] for key in SCALER if key in scaler})
 
 
-def _restore_state(state: State, master: Tensor, pieces: list[Piece], found: list[list[State]]) -> None:
-    """What the optimizer keeps for a group besides its weights."""
-    everything = [item for states in found for part in states for item in part.items()]
-    keys = dict(everything).keys() - {"start", MASTER}
-    missing = sorted(state.keys() - keys)
-    if missing:
+def _restore_state(state: State, master: Tensor, pieces: list[Piece], states: list[list[State]]) -> None:
+    """Restore what the optimizer keeps for a group besides its weights."""
+    saved = {key: value for parts in states for part in parts for key, value in part.items() if key not in ("start", MASTER)}
+    if missing := sorted(state.keys() - saved.keys()):
         raise RuntimeError(f"{missing[0]} of the parameter {pieces[0].name} is not in the checkpoint")
-    for key in keys:
-        flat = {value.dtype for name, value in everything if name == key and isinstance(value, Tensor) and value.dim() > 0}
-        if flat:
-            state[key] = torch.zeros_like(master, dtype=_dtype(key, flat, state.get(key)), requires_grad=False)
-            _fill(state[key], pieces, found, key)
+    for key, value in saved.items():
+        if isinstance(value, Tensor) and value.dim() > 0:
+            state[key] = torch.zeros_like(master, dtype=value.dtype, requires_grad=False)
+            _fill(state[key], pieces, states, key)
         else:
-            value = _common_value(key, pieces, found)
-            state[key] = _fitting(key, value, state.get(key, value))
+            state[key] = _common_value(key, pieces, states)
 
 
 def whole(parts: list[dict[str, Any]], name: str, key: str) -> Tensor:
-    """All elements of a parameter, or of the optimizer's ``key`` for it, flat; copied.
+    """Return all elements of a parameter, or of the optimizer's ``key`` for it, flat; copied.
 
     Raises:
         RuntimeError: some are missing.
     """
-    found = _states(parts, name)
-    return _range(found, name, key, 0, _end(found[-1]))
+    states = _states(parts, name)
+    return _range(states, name, key, 0, _end(states[-1]))
 
 
 def _settings(engine: Any) -> list[dict[str, Any]]:
     return engine.optimizer.optimizer.param_groups
 
 
-def _is_flat(key: str, value: Any, master: Tensor) -> bool:
-    if not isinstance(value, Tensor) or value.dim() == 0:
-        return False
-    if value.shape != master.shape:
-        raise InputError(
-            f"the optimizer keeps {key} of shape {tuple(value.shape)} for {master.numel():,} numbers, which cannot be saved part "
-            "by part. Use --optimizer adam, or --deepspeed-config zero0."
-        )
-    return True
-
-
 def _cut(flat: Tensor, piece: Piece) -> Tensor:
     return flat.narrow(0, piece.offset, piece.numel)
 
 
-def _shared(model: Any) -> dict[str, str]:
-    """For parameters with several names: each other name, and the one that ``named_parameters`` gives."""
-    first = {id(parameter): name for name, parameter in model.named_parameters()}
-    every = model.named_parameters(remove_duplicate=False)
-    return {name: first[id(parameter)] for name, parameter in every if first[id(parameter)] != name}
-
-
-def _require_no_others(parts: list[dict[str, Any]], updated: list[Group]) -> None:
-    known = {piece.name for group in updated for piece in group.pieces}
-    others = sorted({name for part in parts for name in part["parameters"]} - known)
-    if others:
-        raise RuntimeError(f"it has the parameter {others[0]}, which this run does not train")
-
-
-def _found(parts: list[dict[str, Any]], piece: Piece) -> list[State]:
-    found = _states(parts, piece.name)
-    if _end(found[-1]) > piece.total:
-        raise RuntimeError(
-            f"the parameter {piece.name} has {piece.total:,} numbers, and the checkpoint's at least {_end(found[-1]):,}"
-        )
-    return found
-
-
 def _states(parts: list[dict[str, Any]], name: str) -> list[State]:
-    """What each part holds of a parameter, in the order of its elements."""
-    found = [part["parameters"][name] for part in parts if name in part["parameters"]]
-    if not found:
+    """Return what each part holds of a parameter, in the order of its elements."""
+    states = [part["parameters"][name] for part in parts if name in part["parameters"]]
+    if not states:
         raise RuntimeError(f"nothing of the parameter {name} is in the checkpoint")
-    found.sort(key=lambda state: (state["start"], _end(state)))
-    filled = [state for state in found if state[MASTER].numel()]
+    states.sort(key=lambda state: (state["start"], _end(state)))
+    filled = [state for state in states if state[MASTER].numel()]
     if any(_end(before) > state["start"] for before, state in pairwise(filled)):
         raise RuntimeError(f"elements of the parameter {name} are in the checkpoint twice")
-    return found
+    return states
 
 
 def _end(state: State) -> int:
     return state["start"] + state[MASTER].numel()
 
 
-def _fill(flat: Tensor, pieces: list[Piece], found: list[list[State]], key: str) -> None:
-    for piece, states in zip(pieces, found, strict=True):
-        _cut(flat, piece).copy_(_range(states, piece.name, key, piece.start, piece.numel))
+def _fill(flat: Tensor, pieces: list[Piece], states: list[list[State]], key: str) -> None:
+    for piece, saved in zip(pieces, states, strict=True):
+        _cut(flat, piece).copy_(_range(saved, piece.name, key, piece.start, piece.numel))
 
 
 def _range(states: list[State], name: str, key: str, start: int, numel: int) -> Tensor:
-    """Elements ``start … start + numel``, from the parts that have them."""
+    """Return the elements ``start … start + numel``, from the parts that have them."""
     taken, at = [], start
     for state in states:
         if not isinstance(state.get(key), Tensor) or state[key].dim() == 0:
@@ -228,29 +204,10 @@ def _range(states: list[State], name: str, key: str, start: int, numel: int) -> 
     return torch.cat(taken) if taken else torch.empty(0)
 
 
-def _common_value(key: str, pieces: list[Piece], found: list[list[State]]) -> Any:
-    """A value that the whole group shares, such as the number of steps."""
-    values = [state.get(key) for states in found for state in states]
+def _common_value(key: str, pieces: list[Piece], states: list[list[State]]) -> Any:
+    """Return a value that the whole group shares, such as the number of steps."""
+    values = [state.get(key) for saved in states for state in saved]
     if any(value != values[0] for value in values):
         names = ", ".join(piece.name for piece in pieces[:3])
         raise RuntimeError(f"the optimizer's {key} differs between the parameters {names} …, which are updated together now")
     return values[0].clone() if isinstance(values[0], Tensor) else values[0]
-
-
-def _dtype(key: str, found: set[torch.dtype], now: Tensor | None) -> torch.dtype:
-    expected = found if now is None else {now.dtype}
-    if len(found | expected) > 1:
-        raise RuntimeError(f"the optimizer's {key} is {' and '.join(map(str, found))} in the checkpoint")
-    return found.pop()
-
-
-def _update(settings: dict[str, Any], saved: dict[str, Any], keys: Iterable[str]) -> None:
-    settings.update({key: _fitting(key, saved[key], settings[key]) for key in keys if key in saved})
-
-
-def _fitting(key: str, value: Any, now: Any) -> Any:
-    """The checkpoint's value, which must have the type of the current one."""
-    numbers = (int, float)
-    if type(value) is type(now) or (type(value) in numbers and type(now) in numbers):
-        return value
-    raise RuntimeError(f"the optimizer's {key} is {now!r} here and {value!r:.60} in the checkpoint")

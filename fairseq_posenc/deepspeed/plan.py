@@ -12,61 +12,216 @@ Not included: what CUDA, NCCL and fragmentation take (allow 2 to 4 GB), and acti
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import os
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+from unittest import mock
 
-from ..commands import show
-from ..errors import InputError, flag_of
-from . import config
-from .config import ZeroConfig
-from .footprint import MASKED_TOKENS, PER_TOKENS, Footprint, footprint
+from omegaconf import DictConfig, OmegaConf
+
+from ..commands import add_flags, option, read_flags, show
+from ..errors import InputError, suggestion
+from ..families import FAMILIES
+from . import zero_config
+from .zero_config import ZeroConfig
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 GB = 1e9
 BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
-MAX_VALUE = 1e12  # of any flag
+DTYPES = {"bf16": "bfloat16", "fp16": "bfloat16", "fp32": "float32"}  # fp16 is equally wide, and CPUs lack some of its operations
+SMALL_VOCABULARY = 64  # symbols; measurements are extrapolated from it
+MASKED_TOKENS, PER_TOKENS = 3, 20  # masked language modelling predicts 15%
+POSITIVE = {"minimum": 1, "maximum": 10**12}
+
+
+@dataclass(frozen=True)
+class Options:
+    """The command's flags."""
+
+    arch: str = option("architecture, as for fairseq-train", metavar="NAME")
+    model: list[str] = option("options of the model, such as encoder_layers=6", (), nargs="*", metavar="NAME=VALUE", parse=str)
+    nodes: int = option("hosts", 1, **POSITIVE)
+    gpus_per_node: int = option("GPUs of a host", 8, **POSITIVE)
+    deepspeed_config: str = option("preset or file, as for training", "zero0", metavar="NAME|FILE")
+    batch_size: int = option("samples per GPU and micro-batch", 8, **POSITIVE)
+    update_freq: int = option("micro-batches per step", 1, **POSITIVE)
+    tokens_per_sample: int = option("length of a sample", 512, **POSITIVE)
+    vocab_size: int = option("symbols", 50265, **POSITIVE)
+    precision: str = option("of parameters and activations", "bf16", choices=BYTES)
+    gpu_memory: float = option("memory of a GPU", 80.0, metavar="GB", minimum=1e-6, maximum=1e12)
+    peak_tflops: float = option("peak of one GPU at this precision", 312.0, minimum=1e-6, maximum=1e12)
+    mfu: float = option("share of the peak that is reached", 0.35, minimum=1e-6, maximum=1.0)
+    intra_node_gb_s: float = option("GB/s that a GPU sends within its host", 200.0, minimum=1e-6, maximum=1e12)
+    inter_node_gb_s: float = option("GB/s that a host sends to others", 20.0, minimum=1e-6, maximum=1e12)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's flags."""
-    add = parser.add_argument
-    add("--arch", required=True, metavar="NAME", help="architecture, as for fairseq-train")
-    add("--model", nargs="*", default=[], metavar="NAME=VALUE", help="options of the model, such as encoder_layers=6")
-    add("--nodes", type=int, default=1, help="hosts (default: %(default)s)")
-    add("--gpus-per-node", type=int, default=8, help="default: %(default)s")
-    add("--deepspeed-config", default="zero0", metavar="NAME|FILE", help="default: %(default)s")
-    add("--batch-size", type=int, default=8, help="samples per GPU and micro-batch (default: %(default)s)")
-    add("--update-freq", type=int, default=1, help="micro-batches per step (default: %(default)s)")
-    add("--tokens-per-sample", type=int, default=512, help="default: %(default)s")
-    add("--vocab-size", type=int, default=50265, help="default: %(default)s")
-    add("--precision", choices=BYTES, default="bf16", help="default: %(default)s")
-    add("--gpu-memory", type=float, default=80, metavar="GB", help="default: %(default)s")
-    add("--peak-tflops", type=float, default=312, help="peak of one GPU at this precision (default: %(default)s)")
-    add("--mfu", type=float, default=0.35, help="share of the peak that is reached (default: %(default)s)")
-    add("--intra-node-gb-s", type=float, default=200, help="GB/s that a GPU sends within its host (default: %(default)s)")
-    add("--inter-node-gb-s", type=float, default=20, help="GB/s that a host sends to others (default: %(default)s)")
+    add_flags(parser, Options)
 
 
 def main(args: argparse.Namespace) -> None:
     """Run the command.
 
     Raises:
-        InputError: a flag out of range; the message names it.
+        InputError: a flag or file cannot be used; the message names it.
     """
-    for name in ("nodes", "gpus_per_node", "batch_size", "update_freq", "tokens_per_sample", "vocab_size", "gpu_memory",
-                 "peak_tflops", "mfu", "intra_node_gb_s", "inter_node_gb_s"):  # fmt: skip
-        if not 0 < getattr(args, name) <= MAX_VALUE:
-            raise InputError(f"{flag_of(name)} {getattr(args, name)}: must be positive, and at most {MAX_VALUE:.0e}")
-    if args.mfu > 1:
-        raise InputError(f"--mfu {args.mfu}: a share of the peak, at most 1")
-    zero = config.read(args.deepspeed_config)
+    options = read_flags(Options, args)
+    zero = zero_config.read(options.deepspeed_config)
     os.environ.setdefault("DS_ACCELERATOR", "cpu")  # fairseq imports DeepSpeed, which otherwise warns where there is no GPU
-    model = footprint(args.arch, args.model, args.vocab_size, args.tokens_per_sample, args.precision)
-    show(report(args, model, zero))
+    sizes = (options.vocab_size, options.tokens_per_sample, options.precision)
+    show(report(options, footprint(options.arch, options.model, *sizes), zero))
 
 
 @dataclass(frozen=True)
-class Memory:
+class Footprint:
+    """Sizes of a model at one sequence length and precision."""
+
+    parameters: int
+    layer_parameters: int  # that a token passes in all layers together, their positional ones included
+    layers: int
+    dim: int
+    head_dim: int  # inside the language model's head, which is as wide as the word embeddings
+    tokens: int
+    shared_activations: float  # bytes, whatever the number of samples: positional terms
+    activations_per_sample: float  # bytes
+    checkpointing: bool
+
+    def activations(self, samples: int) -> float:
+        """Return the bytes kept for the backward pass over a batch."""
+        return self.shared_activations + samples * self.activations_per_sample
+
+
+def footprint(arch: str, overrides: Sequence[str], vocabulary: int, tokens: int, precision: str) -> Footprint:
+    """Measure an architecture with one and two layers on one and two samples; further layers and samples are copies.
+
+    The cost per symbol likewise follows from two small vocabularies.
+
+    Args:
+        arch: name of one of this package's architectures.
+        overrides: options of the model, ``name=value``.
+        vocabulary: number of symbols.
+        tokens: length of a sample.
+        precision: bf16, fp16 or fp32.
+
+    Raises:
+        InputError: the architecture, an option or its value is unknown, or two layers do not fit into this host's memory.
+    """
+    args = _options(arch, overrides, tokens)
+    groups = args.encoder_layer_groups
+
+    def measure(layers: int, symbols: int) -> tuple[int, int, int, int]:
+        """Return the parameters, those of a layer without its positional ones, and bytes kept for one sample and for two."""
+        model = _build(OmegaConf.merge(args, {"encoder_layers": layers, "encoder_layer_groups": 0}), symbols, precision)
+        encoder = model.encoder.sentence_encoder
+        replace(encoder.config, layers=args.encoder_layers, layer_groups=groups, vocab_size=vocabulary)  # checks all three
+        counts = (sum(parameter.numel() for parameter in module.parameters()) for module in (model, encoder.layers[0]))
+        return *counts, *(saved_bytes(model, number, symbols, tokens) for number in (1, 2))
+
+    try:
+        least, deeper, wider = measure(1, SMALL_VOCABULARY), measure(2, SMALL_VOCABULARY), measure(1, 2 * SMALL_VOCABULARY)
+    except RuntimeError as error:
+        if not any(sign in str(error) for sign in ("allocate", "overflow")):  # more than memory, or than a size can be
+            raise
+        raise InputError(
+            f"--arch {arch} at --tokens-per-sample {tokens}: two of its layers do not fit into this host's memory, where they "
+            "are tried. Plan a smaller one."
+        ) from error
+    layers = args.encoder_layers
+    parameters, layer, for_one_sample, for_two_samples = (
+        first + (layers - 1) * (second - first) + (vocabulary - SMALL_VOCABULARY) * (more - first) // SMALL_VOCABULARY
+        for first, second, more in zip(least, deeper, wider, strict=True)
+    )
+    return Footprint(
+        parameters=parameters - (layers - groups) * layer if groups else parameters,
+        layer_parameters=layers * (deeper[0] - least[0]),
+        layers=layers,
+        dim=args.encoder_embed_dim,
+        head_dim=args.embedding_size or args.encoder_embed_dim,
+        tokens=tokens,
+        shared_activations=2 * for_one_sample - for_two_samples,
+        activations_per_sample=for_two_samples - for_one_sample,
+        checkpointing=bool(args.checkpoint_activations),
+    )
+
+
+def saved_bytes(model: Any, samples: int, symbols: int, length: int) -> int:
+    """Return the bytes of the distinct tensors, without parameters, that a GPU keeps of a forward pass of masked-LM training."""
+    import torch
+    from torch.nn import functional as F
+
+    from ..models.memory import kept_bytes
+
+    tokens = torch.full((samples, length), min(10, symbols - 1))
+    masked = (torch.arange(length).remainder(PER_TOKENS) < MASKED_TOKENS).expand(samples, -1)
+
+    def loss() -> Tensor:
+        logits = model(tokens, masked_tokens=masked)[0]
+        return F.nll_loss(F.log_softmax(logits, dim=-1, dtype=torch.float32), tokens[masked])
+
+    with mock.patch.object(F, "scaled_dot_product_attention", _fused_attention):
+        return kept_bytes(model, loss)
+
+
+def _fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, *_: Any, **options: Any) -> Tensor:
+    """Keep what a GPU's kernel keeps, also with dropout or a trained bias, for which PyTorch has no fused kernel on a CPU."""
+    import torch
+
+    class Attention(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *inputs: Tensor) -> Tensor:
+            z = torch.zeros_like(q)
+            ctx.save_for_backward(*inputs, z, z.new_zeros(z.shape[:-1], dtype=torch.float32))  # logarithms of softmax's sums
+            return z
+
+    return Attention.apply(q, k, v, mask)
+
+
+def _options(arch: str, overrides: Sequence[str], tokens: int) -> DictConfig:
+    """Return the architecture's complete options."""
+    from fairseq.models import ARCH_MODEL_NAME_REGISTRY
+
+    from ..models.building import complete_new
+    from ..models.option_set import ENCODER_OPTIONS
+
+    encoders = {model for model, family in FAMILIES.items() if not family.causal}
+    known = sorted(name for name, model in ARCH_MODEL_NAME_REGISTRY.items() if model in encoders)
+    if arch not in known:
+        near = suggestion(arch, known) or f"they are {', '.join(known)}"
+        raise InputError(f"--arch {arch} is not one of this package's encoders: {near.strip()}")
+    args = OmegaConf.create({**vars(ENCODER_OPTIONS.config()()), "_name": arch})
+    for override in overrides:
+        name, equals, value = override.partition("=")
+        if not equals or name not in args:
+            raise InputError(f"--model {override}: expected NAME=VALUE with an option of the model, such as encoder_layers=6")
+        with suppress(ValueError):  # a name, such as that of an activation function
+            value = json.loads(value)
+        setattr(args, name, value)
+    complete_new(args, arch, argparse.Namespace(tokens_per_sample=tokens))
+    return args
+
+
+def _build(args: Any, vocabulary: int, precision: str) -> Any:
+    import torch
+
+    from ..models.building import build, dictionary_of
+
+    if args.attention_backend == "auto":  # which takes sdpa or eager on a GPU, and another here
+        try:
+            return _build(OmegaConf.merge(args, {"attention_backend": "sdpa"}), vocabulary, precision)
+        except InputError:
+            args = OmegaConf.merge(args, {"attention_backend": "eager"})
+    model = build(args._name, args, dictionary_of(vocabulary))
+    return model.to(getattr(torch, DTYPES[precision])).train()
+
+
+class Memory(NamedTuple):
     """Bytes on one GPU (and of host memory, per GPU)."""
 
     start: float  # the whole model, which fairseq moves to the GPU before anything is sharded
@@ -85,15 +240,16 @@ class Memory:
 
     @property
     def peak(self) -> float:
+        """The most that is kept at any time."""
         return max(self.start, self.states + self.gradients + max(self.activations + self.buffers, self.step))
 
 
 def memory(parameters: int, zero: ZeroConfig, gpus: int, precision: str, activations: float) -> Memory:
-    """Memory with Adam, after Rajbhandari et al. 2020, §3 and 5.
+    """Return the memory with Adam, after Rajbhandari et al. 2020, §3 and 5.
 
     Per parameter: 2 bytes (4 in fp32) for itself and for its gradient; 4 for the float32 master copy and 8 for Adam's two
     moments, divided over the GPUs from stage 1 on. Gradients are divided from stage 2 on, parameters at stage 3. Without
-    sharding, fp32 needs no master copy, fairseq keeps a float32 gradient beside a 16-bit one, and the buckets that DDP averages
+    sharding, fp32 needs no master copy, fairseq keeps a float32 gradient next to a 16-bit one, and the buckets that DDP averages
     are another copy of the gradients (--gradient-as-bucket-view avoids it). fairseq's Adam recomputes its denominators each step,
     4 bytes per parameter, all at once if the master copy is one flat tensor (a shard, or with fp16). At every stage each
     process begins with the whole model, built in float32 on its host and moved to its GPU.
@@ -104,13 +260,13 @@ def memory(parameters: int, zero: ZeroConfig, gpus: int, precision: str, activat
         activations: bytes kept for the backward pass.
     """
     width = BYTES[precision]
-    start, built = parameters * width, parameters * 4
+    size, built = parameters * width, parameters * 4
     if zero.stage == 0:
-        buckets = parameters * width if gpus > 1 else 0
+        buckets = size if gpus > 1 else 0
         return Memory(
-            start=start,
-            parameters=parameters * width,
-            gradients=parameters * width,
+            start=size,
+            parameters=size,
+            gradients=size,
             optimizer=parameters * (8 if precision == "fp32" else 16),
             buffers=buckets,
             activations=activations,
@@ -118,13 +274,13 @@ def memory(parameters: int, zero: ZeroConfig, gpus: int, precision: str, activat
             host=built,
         )
     optimizer = parameters * 12 / gpus
-    gradients = parameters * width / (gpus if zero.stage >= 2 else 1)
-    whole = parameters * width / (gpus if zero.stage == 3 else 1)
+    gradients = size / (gpus if zero.stage >= 2 else 1)
+    whole = size / (gpus if zero.stage == 3 else 1)
     live = width * min(zero.live, parameters) if zero.stage == 3 else 0
     step = parameters * 8 / gpus  # gradients in float32, denominators
     host = (optimizer + step if zero.offload_optimizer else 0) + (whole if zero.offload_parameters else 0)
     return Memory(
-        start=start,
+        start=size,
         parameters=0 if zero.offload_parameters else whole,
         gradients=0 if zero.offload_optimizer and zero.stage >= 2 else gradients,
         optimizer=0 if zero.offload_optimizer else optimizer,
@@ -135,49 +291,41 @@ def memory(parameters: int, zero: ZeroConfig, gpus: int, precision: str, activat
     )
 
 
-@dataclass(frozen=True)
-class Traffic:
-    """Bytes per step that one GPU sends within its host, and one host to others."""
+def traffic(parameters: int, zero: ZeroConfig, gpus: int, precision: str, nodes: int, update_freq: int) -> tuple[float, float]:
+    """Return the bytes per step that one GPU sends within its host, and one host to others.
 
-    gpu: float
-    host: float
-
-
-def traffic(parameters: int, zero: ZeroConfig, gpus: int, precision: str, nodes: int, update_freq: int) -> Traffic:
-    """Communication per step, after Rajbhandari et al. 2020, §7, with rings that cross each host boundary once.
-
-    Averaging M bytes is a reduce-scatter and an all-gather, each of which sends M (n - 1)/n from each of n. Stages 0 and 1 do
-    both once per step; stage 2 scatters every micro-batch; stage 3 gathers twice and scatters once per micro-batch.
+    After Rajbhandari et al. 2020, §7, with rings that cross each host boundary once: averaging M bytes is a reduce-scatter and an
+    all-gather, each of which sends M (n - 1)/n from each of n. Stages 0 and 1 do both once per step; stage 2 scatters every
+    micro-batch; stage 3 gathers twice and scatters once per micro-batch.
     """
-    size = parameters * BYTES[precision]
     passes = {0: 2, 1: 2, 2: 1 + update_freq, 3: 3 * update_freq}[zero.stage]
-    local = gpus // nodes
-    return Traffic(gpu=passes * size * (local - 1) / local, host=passes * size * (nodes - 1) / nodes)
+    sent, local = passes * parameters * BYTES[precision], gpus // nodes
+    return sent * (local - 1) / local, sent * (nodes - 1) / nodes
 
 
-def flops_per_token(model: Footprint, vocabulary: int, checkpointing: bool) -> float:
-    """Forward and backward: 6 per weight of the layers, 12·n·D per layer for attention, and the head on the masked tokens.
+def flops_per_token(model: Footprint, vocabulary: int) -> float:
+    """Return the FLOPs of both passes: 6 per weight of the layers, 12·n·D per layer for attention, and the head on masked tokens.
 
     Positional terms are left out: they depend on the scheme, and MFU is an input anyway. Recomputing activations adds a
     forward pass.
     """
     layers = 12 * model.layers * model.tokens * model.dim + 6 * model.layer_parameters
     head = 6 * MASKED_TOKENS / PER_TOKENS * model.head_dim * (vocabulary + model.dim)
-    return layers * (4 / 3 if checkpointing else 1) + head
+    return layers * (4 / 3 if model.checkpointing else 1) + head
 
 
-def report(args: argparse.Namespace, model: Footprint, zero: ZeroConfig) -> str:
-    """The plan as text."""
-    gpus = args.nodes * args.gpus_per_node
-    needed = memory(model.parameters, zero, gpus, args.precision, model.activations(args.batch_size))
-    sent = traffic(model.parameters, zero, gpus, args.precision, args.nodes, args.update_freq)
-    batch = args.batch_size * args.update_freq * gpus
-    per_gpu = args.batch_size * args.update_freq * args.tokens_per_sample
-    compute = per_gpu * flops_per_token(model, args.vocab_size, model.checkpointing) / (args.peak_tflops * 1e12 * args.mfu)
-    communicate = sent.gpu / (args.intra_node_gb_s * GB) + sent.host / (args.inter_node_gb_s * GB)
+def report(options: Options, model: Footprint, zero: ZeroConfig) -> str:
+    """Return the plan as text."""
+    gpus = options.nodes * options.gpus_per_node
+    needed = memory(model.parameters, zero, gpus, options.precision, model.activations(options.batch_size))
+    by_gpu, by_host = traffic(model.parameters, zero, gpus, options.precision, options.nodes, options.update_freq)
+    batch = options.batch_size * options.update_freq * gpus
+    per_gpu = options.batch_size * options.update_freq * options.tokens_per_sample
+    compute = per_gpu * flops_per_token(model, options.vocab_size) / (options.peak_tflops * 1e12 * options.mfu)
+    communicate = by_gpu / (options.intra_node_gb_s * GB) + by_host / (options.inter_node_gb_s * GB)
     fastest, slowest = max(compute, communicate), compute + communicate
-    fits = "fits" if needed.peak < args.gpu_memory * GB else "does NOT fit"
-    if needed.start >= args.gpu_memory * GB:
+    fits = "fits" if needed.peak < options.gpu_memory * GB else "does NOT fit"
+    if needed.start >= options.gpu_memory * GB:
         fits = "cannot start, as each GPU first holds the whole model: does NOT fit"
     rows = [
         ("whole model, at the start", needed.start), ("parameters", needed.parameters), ("gradients", needed.gradients),
@@ -186,12 +334,12 @@ def report(args: argparse.Namespace, model: Footprint, zero: ZeroConfig) -> str:
     ]  # fmt: skip
     table = "\n".join(f"  {name:26} {size / GB:9.2f} GB" for name, size in rows)
     return (
-        f"{args.arch}: {model.parameters:,} parameters; {args.nodes} × {args.gpus_per_node} GPUs, {args.deepspeed_config}, "
-        f"{args.precision}\n"
-        f"batch {batch:,} samples of {args.tokens_per_sample} tokens = {batch * args.tokens_per_sample:,} tokens per step\n\n"
-        f"memory per GPU ({fits} in {args.gpu_memory:g} GB)\n{table}\n\n"
-        f"communication per step: a GPU sends {sent.gpu / GB:.2f} GB within its host, a host {sent.host / GB:.2f} GB to others\n"
-        f"time per step: computing {_duration(compute)} ({args.mfu:.0%} of {args.peak_tflops:g} TFLOP/s), communicating "
+        f"{options.arch}: {model.parameters:,} parameters; {options.nodes} × {options.gpus_per_node} GPUs, "
+        f"{options.deepspeed_config}, {options.precision}\n"
+        f"batch {batch:,} samples of {model.tokens} tokens = {batch * model.tokens:,} tokens per step\n\n"
+        f"memory per GPU ({fits} in {options.gpu_memory:g} GB)\n{table}\n\n"
+        f"communication per step: a GPU sends {by_gpu / GB:.2f} GB within its host, a host {by_host / GB:.2f} GB to others\n"
+        f"time per step: computing {_duration(compute)} ({options.mfu:.0%} of {options.peak_tflops:g} TFLOP/s), communicating "
         f"{_duration(communicate)};\n"
         f"  together {_duration(fastest)} (all overlapped) to {_duration(slowest)} (none), so {batch / slowest:,.0f} to "
         f"{batch / fastest:,.0f} samples/s, and 100,000 steps in {_duration(1e5 * fastest)} to {_duration(1e5 * slowest)}"

@@ -1,32 +1,48 @@
 """Check every host before a run on several, and print one table.
 
-It checks by ssh, as the run will be started: that each host answers; that Python, PyTorch, DeepSpeed, fairseq and this package
-are installed and the same; that PyTorch sees a GPU for each slot, or that no host has any; that the data are there and the
-same; that --save-dir is one shared folder with room; and that all hosts together can average numbers, and how fast. The exit
+By ssh, as the run will be started, it checks that each host answers; that Python, PyTorch, DeepSpeed, fairseq and this package
+are installed and the same; that PyTorch sees a GPU for each slot, or that no host has any; that the data exist and are the
+same; that --save-dir is one shared folder with room; and that all hosts together can sum numbers, and how fast. The exit
 status is 0 if a run can start.
 
     fairseq-posenc preflight --hostfile hosts --data /data/bin --save-dir /shared/checkpoints
+
+This module is also the program of each check on a host; the last line of its output is JSON. TOKEN is a file in --save-dir.
+
+    python -m fairseq_posenc.deepspeed.preflight look DATA TOKEN
+    python -m fairseq_posenc.deepspeed.preflight all-reduce RANK ADDRESS PORT HOSTS SECONDS
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
+import platform
+import re
 import shlex
+import shutil
 import subprocess
 import sys
+import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tqdm import tqdm
+from tabulate import tabulate
 
 from ..commands import show
 from ..errors import InputError
+from ..version import __version__
 
+SUMMED_BYTES = 64 * 10**6
+NVIDIA = "0x10de"  # the vendor's number on the PCI bus
 SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
 SAME_ON_ALL = {"python": "Python", "torch": "PyTorch", "deepspeed": "DeepSpeed", "fairseq": "fairseq",
                "package": "fairseq_posenc", "gpu": "GPUs", "data": "data"}  # fmt: skip
@@ -51,10 +67,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--save-dir", type=Path, required=True, metavar="DIR", help="the run's folder of checkpoints; made if it does not exist")
     add("--cpu", action="store_true", help="the run will use --cpu too: slots are processes, and GPUs are ignored")
     add("--need-gb", type=float, default=50, metavar="GB", help="room required in --save-dir (default: %(default)s)")
-    add("--all-reduce-mb", type=float, default=64, metavar="MB", help="size of the timed average (default: %(default)s)")
     add("--master-addr", metavar="ADDRESS", help="where the hosts meet (default: the first host of the hostfile)")
     add("--master-port", type=int, default=29501, help="default: %(default)s")
-    add("--ssh-port", type=int, help="default: ssh's own")
     add("--timeout", type=float, default=120, metavar="SECONDS", help="for each check of a host (default: %(default)s)")
 
 
@@ -62,7 +76,7 @@ def main(args: argparse.Namespace) -> None:
     """Run the command.
 
     Raises:
-        InputError, OSError: a bad hostfile, or what is wrong with the hosts.
+        InputError, OSError: the hostfile is malformed, or a run cannot start on the hosts.
     """
     hosts = read_hostfile(args.hostfile)
     token = Path(args.save_dir.absolute(), f".preflight-{uuid.uuid4().hex}")
@@ -70,22 +84,20 @@ def main(args: argparse.Namespace) -> None:
     token.touch()
     try:
         data = os.pathsep.join(str(Path(path).absolute()) for path in args.data.split(os.pathsep))
-        question = ["look", data, str(token)]
-        answers = _ask(args, hosts, [question] * len(hosts), "looking at each host")
+        answers = _check(hosts, [["look", data, str(token)]] * len(hosts), args.timeout)
     finally:
         token.unlink(missing_ok=True)
     if len(hosts) > 1 and not any("error" in answer for answer in answers):
         address = args.master_addr or hosts[0].name
-        meet = [address, str(args.master_port), str(len(hosts)), str(args.all_reduce_mb), str(args.timeout / 2)]
-        timed = _ask(args, hosts, [["all-reduce", str(rank), *meet] for rank in range(len(hosts))], "averaging over all hosts")
+        meeting = [address, str(args.master_port), str(len(hosts)), str(args.timeout / 2)]
+        timed = _check(hosts, [["all-reduce", str(rank), *meeting] for rank in range(len(hosts))], args.timeout)
         for answer, result in zip(answers, timed, strict=True):
             answer.update(result)
     show(table(hosts, answers))
-    found = problems(hosts, answers, args)
-    if found:
-        raise InputError("a run cannot start yet:\n" + "\n".join(f"  {problem}" for problem in found))
+    if faults := problems(hosts, answers, args):
+        raise InputError("a run cannot start yet:\n" + "\n".join(f"  {fault}" for fault in faults))
     if not args.cpu and not any(answer["gpus"] for answer in answers):
-        show("\nwarning: no host has a GPU, so that slots are processes on CPUs, and training needs --cpu")
+        show("\nwarning: no host has a GPU, so slots are processes on CPUs, and training needs --cpu")
     show(f"\nready; hosts: {len(hosts)}, processes: {sum(host.slots for host in hosts)}")
 
 
@@ -93,99 +105,179 @@ def read_hostfile(path: Path) -> list[Host]:
     """Parse DeepSpeed's hostfile.
 
     Raises:
-        InputError: a malformed line, or a host listed twice; the message has the line's number.
-        OSError: it cannot be read.
+        InputError: a line is malformed, or a host is listed twice; the message has the line's number.
+        OSError: the file cannot be read.
     """
-    hosts: list[Host] = []
+    hosts: dict[str, Host] = {}
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        words = line.partition("#")[0].split()
-        if not words:
+        text = line.partition("#")[0].strip()
+        if not text:
             continue
-        name, slots = words[0], words[1].removeprefix("slots=") if len(words) == 2 else ""
-        if not slots.isdecimal() or int(slots) == 0 or not words[1].startswith("slots="):
+        match = re.fullmatch(r"(\S+)\s+slots=(0*[1-9]\d*)", text, re.ASCII)
+        if not match:
             raise InputError(f"{path}, line {number}: expected 'HOST slots=N', found {line!r}")
+        name = match[1]
         if name.startswith("-"):
             raise InputError(f"{path}, line {number}: ssh would take the host {name!r} for an option: correct its name")
-        if name in (host.name for host in hosts):
-            raise InputError(f"{path}, line {number}: {name} is there twice; give it one line with all its slots")
-        hosts.append(Host(name, int(slots)))
+        if name in hosts:
+            raise InputError(f"{path}, line {number}: {name} is listed twice; give it one line with all its slots")
+        hosts[name] = Host(name, int(match[2]))
     if not hosts:
         raise InputError(f"{path} names no host; write one line 'HOST slots=N' for each")
-    return hosts
+    return [*hosts.values()]
 
 
 def table(hosts: Sequence[Host], answers: Sequence[dict[str, Any]]) -> str:
-    """One row per host."""
-    rows = [tuple(COLUMNS.values())]
-    for host, answer in zip(hosts, answers, strict=True):
-        shown = {"host": host.name, **answer}
-        rows.append(tuple(str(shown.get(key, "–")) for key in COLUMNS))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+    """Return one row per host."""
+    rows = [{"host": host.name, **answer} for host, answer in zip(hosts, answers, strict=True)]
+    cells = [[str(row.get(key, "–")) for key in COLUMNS] for row in rows]
+    return tabulate(cells, COLUMNS.values(), "plain", disable_numparse=True)
 
 
 def problems(hosts: Sequence[Host], answers: Sequence[dict[str, Any]], args: argparse.Namespace) -> list[str]:
-    """What is wrong, one sentence each, with what to do."""
+    """Return a sentence for each fault, with what to do."""
     found = [f"{host.name}: {answer['error']}" for host, answer in zip(hosts, answers, strict=True) if "error" in answer]
     answering = [(host, answer) for host, answer in zip(hosts, answers, strict=True) if "python" in answer]
-    if not answering:
-        return found
-    first, reference = answering[0]
     on_gpus = not args.cpu and any(answer["gpus"] for _, answer in answering)
     for host, answer in answering:
+        first, reference = answering[0]
         for key, name in SAME_ON_ALL.items():
             if answer[key] != reference[key]:
                 found.append(f"{host.name} has {name} {answer[key]}, {first.name} has {reference[key]}: make them the same")
-        found += [f"{host.name}: {SAME_ON_ALL[key]} is not installed there" for key in REQUIRED if answer[key] == "missing"]
+        found += [f"{host.name}: {SAME_ON_ALL[key]} is not installed" for key in REQUIRED if answer[key] == "missing"]
         for path in answer["missing"]:
-            found.append(f"{host.name}: there is no data-bin {path} (with dict.txt and train.bin): copy or mount it there")
+            found.append(f"{host.name}: there is no data-bin {path} (with dict.txt and train.bin): copy or mount it")
         if not answer["shared"]:
-            found.append(
-                f"{host.name}: --save-dir {args.save_dir} is not the folder that this host sees: share it (NFS, Lustre, …)"
-            )
+            found.append(f"{host.name}: --save-dir {args.save_dir} is another folder on this host: share it (NFS, Lustre, …)")
         elif answer["free_gb"] < args.need_gb:
             found.append(f"{host.name}: {answer['free_gb']} GB are free in --save-dir, --need-gb is {args.need_gb:g}")
         if not answer["gpus"] and answer["has_nvidia"] and not args.cpu:
             found.append(
-                f"{host.name}: it has an NVIDIA GPU that PyTorch {answer['torch']} does not see: look at 'nvidia-smi' and at "
+                f"{host.name}: PyTorch {answer['torch']} does not see this host's NVIDIA GPU: look at 'nvidia-smi' and at "
                 "torch.version.cuda there (None means a PyTorch for CPUs), or give --cpu to train without"
             )
         elif on_gpus and answer["gpus"] < host.slots:
-            found.append(f"{host.name}: the hostfile says slots={host.slots}, PyTorch sees {answer['gpus']} GPUs there")
+            found.append(f"{host.name}: the hostfile has slots={host.slots}, and PyTorch sees {answer['gpus']} GPUs")
     return found
 
 
-def parse(question: str, line: str) -> dict[str, Any]:
-    """A host's answer; anything else becomes its ``error``."""
+def parse(check: str, line: str) -> dict[str, Any]:
+    """Return the result of a check on a host; a line that is none becomes its ``error``."""
     try:
         answer = json.loads(line)
     except (ValueError, RecursionError):
         answer = None
-    expected = ANSWER_KEYS if question == "look" else {"all_reduce"}
+    expected = ANSWER_KEYS if check == "look" else {"all_reduce"}
     if not isinstance(answer, dict) or not expected <= answer.keys():
-        return {"error": f"'{question}' got an answer of another kind, as from another version of this package: {line[:200]!r}"}
+        return {"error": f"'{check}' printed an unknown result, perhaps of another version of this package: {line[:200]!r}"}
     return answer
 
 
-def _ask(args: argparse.Namespace, hosts: Sequence[Host], questions: list[list[str]], what: str) -> list[dict[str, Any]]:
-    """Put a question to every host, all at once."""
+def _check(hosts: Sequence[Host], checks: list[list[str]], timeout: float) -> list[dict[str, Any]]:
+    """Run one check per host, on all hosts at once."""
     with ThreadPoolExecutor(len(hosts)) as pool:
-        asked = pool.map(lambda pair: _ask_one(args, *pair), zip(hosts, questions, strict=True))
-        return list(tqdm(asked, desc=what, total=len(hosts), leave=False, disable=None))
+        return list(pool.map(lambda host, check: _check_one(host, check, timeout), hosts, checks))
 
 
-def _ask_one(args: argparse.Namespace, host: Host, question: list[str]) -> dict[str, Any]:
-    port = () if args.ssh_port is None else ("-p", str(args.ssh_port))
-    remote = shlex.join([sys.executable, "-m", "fairseq_posenc.deepspeed.probe", *question])
-    command = [*SSH, *port, *shlex.split(os.environ.get("PDSH_SSH_ARGS_APPEND", "")), host.name, remote]
+def _check_one(host: Host, check: list[str], timeout: float) -> dict[str, Any]:
+    remote = shlex.join([sys.executable, "-m", "fairseq_posenc.deepspeed.preflight", *check])
+    command = [*SSH, *shlex.split(os.environ.get("PDSH_SSH_ARGS_APPEND", "")), host.name, remote]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=args.timeout, stdin=subprocess.DEVNULL)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL)
     except subprocess.TimeoutExpired:
-        return {"error": f"no answer to '{question[0]}' within {args.timeout:g} s (--timeout)"}
+        return {"error": f"no answer to '{check[0]}' within {timeout:g} s (--timeout)"}
     lines = done.stdout.strip().splitlines()
     if done.returncode == 0 and lines:
-        return parse(question[0], lines[-1])
-    said = (done.stderr.strip().splitlines() or ["nothing was said"])[-1]
-    if done.returncode == 255:  # ssh's own
-        return {"error": f"ssh cannot reach it: {said}. 'ssh {host.name} true' must work without a password"}
-    return {"error": f"'{question[0]}' failed: {said}"}
+        return parse(check[0], lines[-1])
+    reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
+    if done.returncode == 255:  # of ssh itself
+        return {"error": f"ssh cannot reach it: {reason}. 'ssh {host.name} true' must work without a password"}
+    return {"error": f"'{check[0]}' failed: {reason}"}
+
+
+def look(data: str, token: str) -> dict[str, Any]:
+    """Return versions, GPUs, the state of the data, and whether this host sees ``token``, a file in the folder of checkpoints."""
+    import torch
+
+    folder = Path(token).parent
+    gpus = torch.cuda.device_count()
+    bins = data_bins(data)
+    missing = [str(path) for path in bins if not is_data_bin(path)]
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "deepspeed": _version("deepspeed"),
+        "fairseq": _version("fairseq"),
+        "package": __version__,
+        "gpus": gpus,
+        "gpu": f"{gpus} × {torch.cuda.get_device_name(0)}" if gpus else "none",
+        "has_nvidia": any(path.read_text().strip() == NVIDIA for path in Path("/sys/bus/pci/devices").glob("*/vendor")),
+        "data": "missing" if missing else fingerprint(bins),
+        "missing": missing,
+        "shared": Path(token).exists(),
+        "free_gb": round(shutil.disk_usage(folder).free / 1e9, 1) if folder.is_dir() else 0.0,
+    }
+
+
+def data_bins(data: str) -> list[Path]:
+    """Return the data-bins that DATA names: one, several separated by ``:``, or a folder with prepare's ``shards.txt``."""
+    shards = Path(data, "shards.txt")
+    listed = shards.read_text(encoding="utf-8").strip() if shards.is_file() else data
+    return [Path(path) for path in listed.split(os.pathsep)]
+
+
+def is_data_bin(folder: Path) -> bool:
+    """Return whether a folder has a dictionary and training data."""
+    return (folder / "dict.txt").is_file() and any(folder.glob("train*.bin"))
+
+
+def fingerprint(bins: Sequence[Path]) -> str:
+    """Return a digest of the names and sizes of data-bins' files and of their dictionaries, as 8 hexadecimal digits."""
+    digest = hashlib.sha256()
+    for folder in bins:
+        digest.update((folder / "dict.txt").read_bytes())
+        for path in sorted(folder.iterdir()):
+            if path.suffix in (".bin", ".idx"):
+                digest.update(f"{path.name} {path.stat().st_size}\n".encode())
+    return digest.hexdigest()[:8]
+
+
+def all_reduce(rank: str, address: str, port: str, hosts: str, seconds: str) -> dict[str, Any]:
+    """Sum numbers over all hosts, once to connect and once timed; return the rate at which each host sends."""
+    import torch
+    from torch import distributed
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    distributed.init_process_group(
+        "nccl" if device == "cuda" else "gloo",
+        init_method=f"tcp://{address}:{port}",
+        rank=int(rank),
+        world_size=int(hosts),
+        timeout=timedelta(seconds=float(seconds)),
+    )
+    numbers = torch.ones(SUMMED_BYTES // 4, device=device)
+    distributed.all_reduce(numbers)
+    numbers[0].item()  # waits for the device
+    start = time.perf_counter()
+    distributed.all_reduce(numbers)
+    total = numbers[0].item()
+    duration = time.perf_counter() - start
+    if total != int(hosts) ** 2:
+        raise ArithmeticError(f"the sum over {hosts} hosts is {total} in place of {int(hosts) ** 2}")
+    distributed.barrier()
+    distributed.destroy_process_group()
+    sent = 2 * (int(hosts) - 1) / int(hosts) * numbers.nbytes
+    return {"all_reduce": f"{duration * 1000:.0f} ms, {sent / duration / 1e9:.2f} GB/s"}
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:  # a package that is only on PYTHONPATH has no version
+        return "unknown" if find_spec(package) else "missing"
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    checks: dict[str, Callable[..., Any]] = {"look": look, "all-reduce": all_reduce}
+    print(json.dumps(checks[sys.argv[1]](*sys.argv[2:])))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,35 +18,28 @@ from pydantic import ValidationError
 from torch import Tensor, distributed, nn
 
 from ..errors import Refused
-from . import checkpoint, communication
-from .checkpoint import Shards
+from . import communication, sharded_checkpoint
 from .optimizer import EngineOptimizer
-
-NO_OPTIMIZER_STATE = "has no optimizer state, without which training cannot resume. Start from its weights"
-UNSHARDED_STATE = (
-    "has the state of an unsharded optimizer, which cannot be sharded now. Continue it with --deepspeed-config zero0, or start "
-    "from its weights"
-)
+from .sharded_checkpoint import Shards
 
 
 class DeepSpeedTrainer(Trainer):
-    """The steps, data, schedule, logging and checkpoint names are the base class's; the engine holds and updates parameters.
+    """A trainer whose engine holds and updates the parameters; steps, data, schedule, logging and names are the base class's.
 
     The engine is built with the optimizer, that is, after the weights of a checkpoint have been loaded into the model.
 
     Args:
-        deepspeed_config: complete, from :func:`.config.complete`; the other arguments are the base class's.
+        deepspeed_config: from :func:`.zero_config.complete`; the other arguments are the base class's.
 
     Raises:
-        Refused: a criterion with parameters.
+        Refused: the criterion has parameters.
     """
 
     def __init__(self, cfg: Any, task: Any, model: nn.Module, criterion: nn.Module, quantizer: Any = None, *,
                  deepspeed_config: dict[str, Any]) -> None:  # fmt: skip
         if utils.has_parameters(criterion):
             raise Refused(
-                f"--criterion {cfg.criterion._name} has parameters of its own, which the engine would not train. Use "
-                "--deepspeed-config zero0."
+                f"--criterion {cfg.criterion._name} has parameters, which the engine does not train: use --deepspeed-config zero0"
             )
         super().__init__(cfg, task, model, criterion, quantizer)
         self._deepspeed_config = deepspeed_config
@@ -67,21 +59,24 @@ class DeepSpeedTrainer(Trainer):
     def _build_optimizer(self) -> None:
         parameters = [p for p in self._model.parameters() if p.requires_grad]
         fairseq_optimizer = optim.build_optimizer(self.cfg.optimizer, parameters)
-        config = self._deepspeed_config
         deepspeed.init_distributed(get_accelerator().communication_backend_name(), dist_init_required=False)
-        with _refusing(Exception):  # DeepSpeed rejects settings with several exceptions
-            DeepSpeedConfig(copy.deepcopy(config))
-        with _refusing(AssertionError):
+        check_config(self._deepspeed_config)
+        try:
             self._engine, *_ = deepspeed.initialize(
-                model=self._model, optimizer=fairseq_optimizer.optimizer, config=config, dist_init_required=False
+                model=self._model,
+                optimizer=fairseq_optimizer.optimizer,
+                config=self._deepspeed_config,
+                dist_init_required=False,
             )
+        except AssertionError as error:
+            raise _rejected(error) from error
         self._engine.no_sync = nullcontext  # the engine decides when to communicate; its own no_sync refuses stages 2 and 3
         self._optimizer = EngineOptimizer(self.cfg.optimizer, self._engine, self._load_shards)
         self._lr_scheduler = lr_scheduler.build_lr_scheduler(self.cfg.lr_scheduler, self._optimizer)
         self._lr_scheduler.step_update(0)
 
     def train_step(self, samples: list, raise_oom: bool = False) -> dict[str, Any] | None:
-        """One update. Running out of memory ends the run: to skip a batch, all processes would have to know."""
+        """Run one update. Running out of memory ends the run: to skip a batch, all processes would have to know."""
         self._in_step = True
         try:
             return super().train_step(samples, raise_oom=True)
@@ -89,15 +84,16 @@ class DeepSpeedTrainer(Trainer):
             self._in_step = False
 
     def valid_step(self, sample: Any, raise_oom: bool = False) -> dict[str, Any]:
+        """Validate on one batch. Running out of memory ends the run."""
         return super().valid_step(sample, raise_oom=True)
 
-    # Checkpoints. fairseq calls consolidate_optimizer in all processes; the rest in the first one, and only if it decides to
-    # write a file. So everything that needs all processes is done there.
+    # fairseq calls consolidate_optimizer in all processes, and the rest in the first one, only if it decides to write a file.
+    # So consolidate_optimizer does everything that needs all processes.
 
     def consolidate_optimizer(self) -> None:
         """Write the shards, and at stage 3 gather the weights for the first process.
 
-        It does nothing within a step: there, the base class is about to write crash.pt because this one process failed.
+        Within a step it does nothing: there, the base class is about to write crash.pt because this one process failed.
         """
         self._gathered_optim_state = self._gathered_weights = None
         if self._in_step:
@@ -106,50 +102,56 @@ class DeepSpeedTrainer(Trainer):
             self._gathered_weights = self.whole_weights()
         if not self.cfg.checkpoint.no_save_optimizer_state:
             save_dir = Path(self.cfg.checkpoint.save_dir)
-            shards = checkpoint.save(self._engine, self.cfg.optimizer._name, save_dir, self.get_num_updates())
+            shards = sharded_checkpoint.save(self._engine, self.cfg.optimizer._name, save_dir, self.get_num_updates())
             self._gathered_optim_state = shards.as_optimizer_state()
 
     def whole_weights(self) -> dict[str, Tensor] | None:
-        """Every parameter by its name: at stage 3, gathered by all processes for the first one; None in the others then."""
+        """Return every parameter by its name; at stage 3, all processes gather them for the first one, and others return None."""
         if self._engine.zero_optimization_partition_weights():
             return self._engine._zero3_consolidated_16bit_state_dict()
         return self._model.state_dict()
 
     def save_checkpoint(self, filename: str, extra_state: dict[str, Any]) -> None:
+        """Write the plain file, except within a step, where only this process would write it."""
         if not self._in_step:
             super().save_checkpoint(filename, extra_state)
 
     def state_dict(self) -> dict[str, Any]:
-        """The content of the plain file, in the first process; after :meth:`consolidate_optimizer`."""
+        """Return the content of the plain file, in the first process; called after :meth:`consolidate_optimizer`."""
         weights, self._gathered_weights = self._gathered_weights, None
         return {**super().state_dict(), "model": self._model.state_dict() if weights is None else weights}
 
     def load_checkpoint(self, filename: str, reset_optimizer: bool = False, *args: Any, **kwargs: Any) -> dict[str, Any] | None:
-        """Load a checkpoint, ours or a plain one.
+        """Load a sharded or a plain checkpoint.
 
         Raises:
-            Refused: a plain one whose optimizer state is unsharded or missing, without a flag that resets the optimizer.
+            Refused: the optimizer state of a plain one is unsharded or missing, and no flag resets the optimizer.
         """
         shards = self._find_shards(filename, reset_optimizer)
         self._restored_from = Path(filename).parent
         extra_state = super().load_checkpoint(filename, reset_optimizer, *args, **kwargs)
         if shards is not None and extra_state is not None:
-            _reposition(extra_state["train_iterator"], shards.processes, distributed.get_world_size())
+            # The position in the data is counted in batches per process. If it does not divide evenly, each process sees up to
+            # one batch again.
+            iterator, processes = extra_state["train_iterator"], distributed.get_world_size()
+            iterator["iterations_in_epoch"] = iterator["iterations_in_epoch"] * shards.processes // processes
         return extra_state
 
     def _find_shards(self, filename: str, reset_optimizer: bool) -> Shards | None:
-        """What the first process finds in the plain file."""
-        found: list[Any] = [None]
+        """Return the record that the first process reads in the plain file."""
+        state, is_plain = None, False
         if self.data_parallel_rank == 0 and PathManager.isfile(filename):
             with suppress(Exception):  # loading a damaged file reports what is wrong with it
-                state = checkpoint.optimizer_state_of(Path(filename))
-                found = [state if checkpoint.is_sharded(state) else NO_OPTIMIZER_STATE if state is None else UNSHARDED_STATE]
-        distributed.broadcast_object_list(found, src=0)
-        if not isinstance(found[0], str):
-            return Shards.of(found[0])
-        if not reset_optimizer:
-            raise Refused(f"{filename} {found[0]}: --finetune-from-model, or --restore-file with --reset-optimizer.")
-        return None
+                state = sharded_checkpoint.optimizer_state_of(Path(filename))
+                is_plain = not sharded_checkpoint.is_sharded(state)
+        state, is_plain = communication.from_first_process((None if is_plain else state, is_plain))
+        if is_plain and not reset_optimizer:
+            raise Refused(
+                f"{filename} has no sharded optimizer state, from which ZeRO could resume. If it is an unsharded training's, "
+                "continue with --deepspeed-config zero0; or start from its weights: --finetune-from-model, or --restore-file "
+                "with --reset-optimizer."
+            )
+        return Shards.of(state)
 
     def _load_shards(self, state: dict[str, Any]) -> None:
         shards = Shards.of(state)
@@ -161,29 +163,28 @@ class DeepSpeedTrainer(Trainer):
             )
         failure = None
         try:
-            checkpoint.load(self._engine, shards, self._restored_from)
+            sharded_checkpoint.load(self._engine, shards, self._restored_from)
         except (RuntimeError, OSError) as error:
             failure = str(error)
-        for found in filter(None, communication.gather(failure)):
-            raise Refused(found)
+        if failures := [*filter(None, communication.gather(failure))]:
+            raise Refused(failures[0])
 
 
-@contextmanager
-def _refusing(errors: type[Exception]) -> Iterator[None]:
-    """Turn DeepSpeed's complaints about its configuration into one line."""
-    try:
-        yield
-    except ValidationError as error:
-        wrong = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-        raise Refused(f"--deepspeed-config has what DeepSpeed does not take: {wrong}") from error
-    except errors as error:
-        wrong = str(error).partition("\n")[0]
-        raise Refused(f"--deepspeed-config has what DeepSpeed does not take: {wrong} ({type(error).__name__})") from error
+def check_config(config: dict[str, Any]) -> None:
+    """Check a configuration by DeepSpeed's own models, which reject unknown keys and wrong types.
 
-
-def _reposition(iterator: dict[str, Any], before: int, now: int) -> None:
-    """Convert a position in the data, counted in batches per process, to another number of processes.
-
-    If it does not divide evenly, each process sees up to one batch again.
+    Raises:
+        Refused: DeepSpeed rejects it.
     """
-    iterator["iterations_in_epoch"] = iterator["iterations_in_epoch"] * before // now
+    try:
+        DeepSpeedConfig(copy.deepcopy(config))
+    except Exception as error:  # of several types
+        raise _rejected(error) from error
+
+
+def _rejected(error: Exception) -> Refused:
+    if isinstance(error, ValidationError):
+        reason = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
+    else:
+        reason = f"{str(error).partition(chr(10))[0]} ({type(error).__name__})"
+    return Refused(f"--deepspeed-config has a value that DeepSpeed rejects: {reason}")

@@ -27,10 +27,11 @@ from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 from hydra.core.utils import filter_overrides
 from hydra.plugins.sweeper import Sweeper
+from torch import distributed
 
 from ..async_step import NAME as FUSED_ADAM
 from ..async_step import NonBlockingTrainer
-from ..compat import graceful_stop, launchers
+from ..compat import graceful_stop, hydra_1_0, launchers
 from ..compat.databins import end_readers
 from ..compat.distributed import start_processes
 from ..compat.exits import INTERRUPTED, REFUSED, leave_together, left_to_the_first, reason_for_user, refuse
@@ -159,6 +160,16 @@ def report_errors(run: Run) -> Iterator[None]:
         refuse(reason, run.program)
 
 
+@contextmanager
+def leave_process_group(run: Run) -> Iterator[None]:
+    """Leave the process group when all processes have finished: gloo's threads may abort a process that exits with them."""
+    yield
+    if distributed.is_initialized():
+        distributed.barrier()
+        if hydra_1_0.job_number() is None:  # the jobs of a multirun share it
+            distributed.destroy_process_group()
+
+
 def prepare_engine(run: Run) -> AbstractContextManager:
     """Check DeepSpeed's configuration in all processes, and choose its trainer."""
     return nullcontext() if run.engine is None else run.engine.prepared(run)
@@ -202,6 +213,7 @@ def require_checkpoint(run: Run) -> Iterator[None]:
 AROUND_ALL = (end_with_the_processes, pass_stop_signal_on, connect_engine)
 AROUND_TRAINING = (
     report_errors,
+    leave_process_group,
     prepare_engine,
     session.lock_save_dir,
     session.forget_last_training,
@@ -210,7 +222,7 @@ AROUND_TRAINING = (
     choose_trainer,
     end_readers,
 )
-AROUND_OTHERS = (report_errors, require_checkpoint, end_readers)
+AROUND_OTHERS = (report_errors, leave_process_group, require_checkpoint, end_readers)
 
 
 @wrap(Trainer, "load_checkpoint")

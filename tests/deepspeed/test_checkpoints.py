@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from commands import status_of
 from training_runs import (
     OPTIONS,
     UPDATES,
@@ -19,9 +20,9 @@ from training_runs import (
 
 from fairseq_posenc import ownership
 from fairseq_posenc.compat.loading import load as load_checkpoint
-from fairseq_posenc.deepspeed import checkpoint, consolidate
-from fairseq_posenc.deepspeed.checkpoint import Shards
-from fairseq_posenc.deepspeed.config import ZeroConfig
+from fairseq_posenc.deepspeed import consolidate, sharded_checkpoint
+from fairseq_posenc.deepspeed.sharded_checkpoint import Shards
+from fairseq_posenc.deepspeed.zero_config import ZeroConfig
 
 pytestmark = needs_deepspeed
 
@@ -36,9 +37,17 @@ def test_a_save_that_writes_no_file_takes_no_process_away(fairseq_run, train):
     assert_same_curve(run, fairseq_run)
     assert [path.name for path in run.save_dir.glob("*.pt")] == ["checkpoint_2_40.pt"]
     assert not list(run.save_dir.glob(".shared*"))
-    assert run.output.count("no consolidated.pt: there is no") == 1
+    assert run.output.count("no consolidated.pt: ") == 1
 
 
+def test_one_process_with_twice_the_update_frequency_continues_what_two_began(fairseq_run, sharded_run, train):
+    alone = ("-m", "fairseq_posenc.train")
+    halfway = sharded_run(2).save_dir / HALFWAY
+    flags = ("--deepspeed-config", "zero2", "--update-freq", "2", "--restore-file", halfway, "--no-save")
+    assert_same_curve(train(*flags, launch=alone), fairseq_run, start=UPDATES // 2)
+
+
+@pytest.mark.slow
 def test_a_run_continues_as_if_it_had_not_stopped(fairseq_run, sharded_run, train):
     flags = ("--deepspeed-config", "zero2", "--restore-file", sharded_run(2).save_dir / HALFWAY, "--no-save")
     assert_same_curve(train(*flags, launch=launcher()), fairseq_run, start=UPDATES // 2)
@@ -90,9 +99,9 @@ def test_fairseq_reads_the_plain_checkpoint(sharded_run, english_data_bin, run):
     assert "valid on 'valid' subset | loss" in done.stdout
 
 
-def test_the_command_consolidates_any_checkpoint(sharded_run, run, tmp_path):
+def test_the_command_consolidates_any_checkpoint(sharded_run, tmp_path):
     folder = sharded_run(3).save_dir
-    run("fairseq-posenc", "consolidate", folder / HALFWAY, "--out", tmp_path / "halfway.pt")
+    assert status_of("consolidate", folder / HALFWAY, "--out", tmp_path / "halfway.pt") == 0
     halfway, end = load_checkpoint(str(tmp_path / "halfway.pt")), load_checkpoint(str(folder / "consolidated.pt"))
     assert halfway["optimizer_history"][-1]["num_updates"] == UPDATES // 2
     assert not torch.equal(
@@ -101,28 +110,26 @@ def test_the_command_consolidates_any_checkpoint(sharded_run, run, tmp_path):
     )
 
 
-def test_consolidating_overwrites_no_sharded_checkpoint(sharded_run, run):
+def test_consolidating_overwrites_no_sharded_checkpoint(sharded_run, capsys):
     last = sharded_run(3).save_dir / "checkpoint_last.pt"
     before = last.read_bytes()
-    done = run("fairseq-posenc", "consolidate", last.parent, "--out", last, check=False)
-    assert done.returncode == 2
-    assert f"--out {last} is itself a sharded checkpoint" in done.stdout
+    assert status_of("consolidate", last.parent, "--out", last) == 2
+    assert f"--out {last} is itself a sharded checkpoint" in capsys.readouterr().err
     assert last.read_bytes() == before
 
 
-def test_consolidating_overwrites_only_what_it_is_told_to(sharded_run, run, tmp_path):
+def test_consolidating_overwrites_only_what_it_is_told_to(sharded_run, capsys, tmp_path):
     folder, out = sharded_run(3).save_dir, tmp_path / "out.pt"
     out.write_text("mine")
-    done = run("fairseq-posenc", "consolidate", folder, "--out", out, check=False)
-    assert done.returncode == 2
-    assert f"--out {out} exists: name another file, or add --overwrite to replace it" in done.stdout
+    assert status_of("consolidate", folder, "--out", out) == 2
+    assert "--overwrite" in capsys.readouterr().err
     assert out.read_text() == "mine"
     shard = next(shards_of(folder / "checkpoint_last.pt").glob("*.pt"))
     before = shard.read_bytes()
-    done = run("fairseq-posenc", "consolidate", folder, "--out", shard, "--overwrite", check=False)
-    assert "lies in the folder of shards" in done.stdout
+    assert status_of("consolidate", folder, "--out", shard, "--overwrite") == 2
+    assert "lies in the folder of shards" in capsys.readouterr().err
     assert shard.read_bytes() == before
-    run("fairseq-posenc", "consolidate", folder, "--out", out, "--overwrite")
+    assert status_of("consolidate", folder, "--out", out, "--overwrite") == 0
     assert consolidate.made(out)
 
 
@@ -157,23 +164,19 @@ def test_the_end_of_training_replaces_its_own_file_only(tmp_path, monkeypatch, c
     assert (f"{out} is left as it is" in caplog.text) != replaced
 
 
-def test_consolidating_says_where_it_cannot_write(sharded_run, run, tmp_path):
-    done = run("fairseq-posenc", "consolidate", sharded_run(3).save_dir, "--out", tmp_path / "missing" / "out.pt", check=False)
-    assert done.returncode == 2
-    assert f"there is no folder {tmp_path / 'missing'}" in done.stdout
+def test_consolidating_names_a_missing_folder(sharded_run, capsys, tmp_path):
+    assert status_of("consolidate", sharded_run(3).save_dir, "--out", tmp_path / "missing" / "out.pt") == 2
+    assert f"there is no folder {tmp_path / 'missing'}" in capsys.readouterr().err
 
 
-def test_a_file_and_shards_of_two_models_are_not_put_together(sharded_run, run, tmp_path):
+def test_a_file_and_shards_of_two_models_are_not_put_together(sharded_run, capsys, tmp_path):
     shutil.copytree(sharded_run(2).save_dir, tmp_path / "copy")
     last = tmp_path / "copy" / "checkpoint_last.pt"
     state = load_checkpoint(str(last))
     state["model"]["encoder.sentence_encoder.embed_tokens.weight"] = torch.zeros(3, 2)
     torch.save(state, last)
-    done = run("fairseq-posenc", "consolidate", last, "--out", tmp_path / "out.pt", check=False)
-    assert done.returncode == 2
-    assert (
-        f"{last} and its shards are not of one model: encoder.sentence_encoder.embed_tokens.weight has 6 numbers" in done.stdout
-    )
+    assert status_of("consolidate", last, "--out", tmp_path / "out.pt") == 2
+    assert "encoder.sentence_encoder.embed_tokens.weight has 6 numbers" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -211,7 +214,7 @@ def test_shards_hold_every_parameter_once(sharded_run, stage):
     parameters = sum(
         tensor.numel() for name, tensor in load_checkpoint(str(last))["model"].items() if "lm_head.weight" not in name
     )
-    assert ownership.made_by(shards_of(last)) == checkpoint.MAKER
+    assert ownership.made_by(shards_of(last)) == sharded_checkpoint.MAKER
     sizes = [file.stat().st_size for file in shards_of(last).glob("*.pt")]
     assert len(sizes) == 2
     assert sum(sizes) == pytest.approx(12 * parameters, rel=0.5)
@@ -221,21 +224,19 @@ def test_shards_hold_every_parameter_once(sharded_run, stage):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda file, shards: shutil.rmtree(shards), "is not there"),
+        (lambda file, shards: shutil.rmtree(shards), "does not exist"),
         (lambda file, shards: truncate(next(shards.glob("*.pt"))), "truncated, damaged"),
         (lambda file, shards: next(shards.glob("*.pt")).unlink(), "is incomplete"),
         (lambda file, shards: truncate(file), "truncated, damaged"),
     ],
     ids=["folder gone", "shard truncated", "shard gone", "file truncated"],
 )
-def test_damage_is_named(sharded_run, run, tmp_path, damage, message):
+def test_damage_is_named(sharded_run, capsys, tmp_path, damage, message):
     shutil.copytree(sharded_run(2).save_dir, tmp_path / "copy")
     last = tmp_path / "copy" / "checkpoint_last.pt"
     damage(last, shards_of(last))
-    done = run("fairseq-posenc", "consolidate", tmp_path / "copy", "--out", tmp_path / "out.pt", check=False)
-    assert done.returncode == 2
-    assert message in done.stdout
-    assert "Traceback" not in done.stdout
+    assert status_of("consolidate", tmp_path / "copy", "--out", tmp_path / "out.pt") == 2
+    assert message in capsys.readouterr().err
     assert not (tmp_path / "out.pt").exists()
 
 
@@ -248,15 +249,15 @@ def truncate(path):
         stream.truncate(path.stat().st_size // 2)
 
 
-@pytest.mark.parametrize(("state", "message"), [({"state": {}}, "--deepspeed-config zero0"), (None, "no optimizer state")])
-def test_no_optimizer_begins_anew_silently(monkeypatch, tmp_path, state, message):
+@pytest.mark.parametrize("state", [{"state": {}}, None], ids=["unsharded", "none"])
+def test_no_optimizer_starts_from_scratch_silently(monkeypatch, tmp_path, state):
     """A plain checkpoint, of fairseq's own training or a consolidated one."""
     from fairseq_posenc.deepspeed import trainer
 
-    monkeypatch.setattr(trainer.distributed, "broadcast_object_list", lambda objects, src: None)
+    monkeypatch.setattr(trainer.communication, "from_first_process", lambda value: value)
     torch.save({"last_optimizer_state": state}, tmp_path / "checkpoint_last.pt")
     first_process = SimpleNamespace(data_parallel_rank=0)
-    with pytest.raises(ValueError, match=message) as refused:
+    with pytest.raises(ValueError, match="--deepspeed-config zero0") as refused:
         trainer.DeepSpeedTrainer._find_shards(first_process, str(tmp_path / "checkpoint_last.pt"), False)
     assert "--reset-optimizer" in str(refused.value)
 
@@ -279,7 +280,7 @@ def test_a_refusal_of_the_trainer_is_one_line(sharded_run, train):
     both = ["-m", "fairseq_posenc.train", "--distributed-world-size", 2]
     flags = ("--deepspeed-config", "zero2", "--restore-file", sharded_run(2).save_dir / "consolidated.pt", "--no-save")
     output = train(*flags, launch=both, status=2).output
-    assert output.count("consolidated.pt has no optimizer state") == 1
+    assert output.count("consolidated.pt has no sharded optimizer state") == 1
     assert "Traceback" not in output
 
 
@@ -297,13 +298,13 @@ def test_a_new_optimizer_goes_on_at_the_same_samples(monkeypatch):
 
 @pytest.mark.parametrize(
     "change",
-    [{"folder": "../elsewhere"}, {"folder": "/elsewhere"}, {"processes": 10**12}, {"processes": "2"}, {"more": 1}],
+    [{"folder": "../elsewhere"}, {"folder": "/elsewhere"}, {"processes": 10**12}, {"processes": "2"}, {"format": 2}, {"more": 1}],
     ids=str,
 )
 def test_shards_that_nobody_has_written_are_not_looked_for(change):
     state = Shards(NAME, processes=2, optimizer="adam").as_optimizer_state()
     assert Shards.of(state) == Shards(NAME, processes=2, optimizer="adam")
-    with pytest.raises(ValueError, match="names shards that this package has not written"):
+    with pytest.raises(ValueError, match="names shards that this version has not written"):
         Shards.of({"shards": {**state["shards"], **change}})
 
 
@@ -338,10 +339,10 @@ def test_a_kill_at_any_moment_leaves_a_checkpoint_that_continues(english_data_bi
     assert not list(save_dir.rglob("*.partial"))
 
 
-def shards_in(save_dir, *names, made_by=checkpoint.MAKER):
-    """Folders of shards as :func:`checkpoint.save` leaves them."""
+def shards_in(save_dir, *names, made_by=sharded_checkpoint.MAKER):
+    """Folders of shards as :func:`sharded_checkpoint.save` leaves them."""
     for name in names:
-        folder = save_dir / checkpoint.FOLDER / name
+        folder = save_dir / sharded_checkpoint.FOLDER / name
         ownership.claim(folder, made_by)
         ownership.own(folder / "process00000.pt").touch()
 
@@ -354,22 +355,22 @@ def test_folders_that_no_checkpoint_names_are_removed(tmp_path):
     torch.save([1], tmp_path / "list.pt")
     torch.save({"last_optimizer_state": None}, tmp_path / "legacy.pt", _use_new_zipfile_serialization=False)
     (tmp_path / "text.pt").write_text("nothing")
-    (tmp_path / checkpoint.FOLDER / "link").symlink_to(tmp_path)
-    checkpoint.remove_unnamed(tmp_path)
-    assert {path.name for path in (tmp_path / checkpoint.FOLDER).iterdir()} == {NAME, "link"}
+    (tmp_path / sharded_checkpoint.FOLDER / "link").symlink_to(tmp_path)
+    sharded_checkpoint.remove_unnamed(tmp_path)
+    assert {path.name for path in (tmp_path / sharded_checkpoint.FOLDER).iterdir()} == {NAME, "link"}
     assert (tmp_path / "ours.pt").exists()
 
 
 def test_nothing_is_removed_beside_a_checkpoint_that_cannot_be_read(tmp_path):
     shards_in(tmp_path, UNNAMED)
     (tmp_path / "checkpoint_last.pt").write_bytes(b"PK")
-    checkpoint.remove_unnamed(tmp_path)
-    assert (tmp_path / checkpoint.FOLDER / UNNAMED).is_dir()
+    sharded_checkpoint.remove_unnamed(tmp_path)
+    assert (tmp_path / sharded_checkpoint.FOLDER / UNNAMED).is_dir()
 
 
 def test_folders_that_training_has_not_made_are_not_removed(tmp_path, caplog):
     """Data that the run reads from ``shards``, shards without a record, folders of others, and more in ours."""
-    root = tmp_path / checkpoint.FOLDER
+    root = tmp_path / sharded_checkpoint.FOLDER
     (root / "shard-00000").mkdir(parents=True)
     (root / "shard-00000" / "train.bin").write_text("data")
     (root / UNNAMED).mkdir()
@@ -380,16 +381,16 @@ def test_folders_that_training_has_not_made_are_not_removed(tmp_path, caplog):
     before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file() and path.name != ownership.RECORD}
     del before[root / "update00000004-0123abcd" / "process00000.pt"]
     for _ in range(2):
-        checkpoint.remove_unnamed(tmp_path)
+        sharded_checkpoint.remove_unnamed(tmp_path)
     left = {path: path.read_bytes() for path in root.rglob("*") if path.is_file() and path.name != ownership.RECORD}
     assert left == before
-    assert caplog.text.count(f"{root / UNNAMED}, which no checkpoint needs, has no record of who made it") == 1
+    assert caplog.text.count(f"{root / UNNAMED}, which no checkpoint needs, has no record of what made it") == 1
 
 
 def test_shards_that_are_elsewhere_may_be_another_runs(tmp_path, caplog):
     shards_in(tmp_path / "other", UNNAMED)
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / checkpoint.FOLDER).symlink_to(tmp_path / "other" / checkpoint.FOLDER)
-    checkpoint.remove_unnamed(tmp_path / "run")
-    assert (tmp_path / "other" / checkpoint.FOLDER / UNNAMED / "process00000.pt").exists()
+    (tmp_path / "run" / sharded_checkpoint.FOLDER).symlink_to(tmp_path / "other" / sharded_checkpoint.FOLDER)
+    sharded_checkpoint.remove_unnamed(tmp_path / "run")
+    assert (tmp_path / "other" / sharded_checkpoint.FOLDER / UNNAMED / "process00000.pt").exists()
     assert "no old shards are removed" in caplog.text

@@ -5,7 +5,7 @@ import json
 import pytest
 from training_runs import needs_deepspeed
 
-from fairseq_posenc.deepspeed import config
+from fairseq_posenc.deepspeed import zero_config
 
 ARGUMENTS = """
     data --task masked_lm --criterion masked_lm --arch roberta_tisa_tiny --optimizer adam --lr-scheduler polynomial_decay
@@ -34,14 +34,14 @@ def complete(tmp_path, cfg):
     def complete(contents, cfg=cfg):
         path = tmp_path / "ds.json"
         path.write_text(contents if isinstance(contents, str) else json.dumps(contents))
-        return config.complete(config.read(str(path)), cfg, 16)
+        return zero_config.complete(zero_config.read(str(path)), cfg, 16)
 
     return complete
 
 
-@pytest.mark.parametrize("name", config.preset_names())
+@pytest.mark.parametrize("name", zero_config.preset_names())
 def test_presets_are_completed_from_the_options(cfg, name):
-    completed = config.complete(config.read(name), cfg, 16)
+    completed = zero_config.complete(zero_config.read(name), cfg, 16)
     assert completed["zero_optimization"]["stage"] == int(name[4])
     if name != "zero0":
         assert completed["train_micro_batch_size_per_gpu"] == 8
@@ -53,11 +53,11 @@ def test_presets_are_completed_from_the_options(cfg, name):
 
 
 def test_the_presets_are_those_of_the_help():
-    assert config.preset_names() == ["zero0", "zero1", "zero2", "zero2-offload", "zero3", "zero3-offload"]
+    assert zero_config.preset_names() == ["zero0", "zero1", "zero2", "zero2-offload", "zero3", "zero3-offload"]
 
 
 def test_fp16_takes_over_fairseqs_loss_scale():
-    fp16 = config.complete(config.read("zero2"), fairseq_config("--fp16", "--fp16-init-scale", "1024"), 16)["fp16"]
+    fp16 = zero_config.complete(zero_config.read("zero2"), fairseq_config("--fp16", "--fp16-init-scale", "1024"), 16)["fp16"]
     assert fp16 == {
         "enabled": True,
         "loss_scale": 0,
@@ -125,13 +125,13 @@ def test_a_contradiction_is_refused_and_both_values_are_named(complete, contradi
         ({"zero_optimization": {"stage": 2, "zero_quantized_gradients": True}}, "zero_optimization.zero_quantized_gradients"),
         ({"zero_optimization": {"stage": 2, "zenflow": {"topk_ratio": 0.1}}}, "zero_optimization.zenflow"),
         ({"zero_optimization": {"stage": 2}, "bf16": {"bf16_master_weights_and_grads": True}}, "bf16.bf16_master_weights"),
-        ({"zero_optimization": {"stage": 0, "overlap_comm": True}}, "zero_optimization.overlap_comm"),
+        ({"zero_optimization": {"stage": 0, "overlap_comm": True}}, "sets overlap_comm"),
         ({"zero_optimization": {"stage": 0}, "wall_clock_breakdown": True}, "wall_clock_breakdown"),
         ('{"a": ' * 100_000, "is not JSON"),
         ({"zero_optimization": {"stage": 2}, "bf16": True}, "bf16 = true; expected a JSON object"),
         ({"zero_optimization": {"stage": 2}, "fp16": "auto"}, 'fp16 = "auto"; expected a JSON object'),
-        ({"zero_optimization": {"stage": 2, "offload_optimizer": "cpu"}}, "zero_optimization has a wrong value"),
-        ({"zero_optimization": {"stage": 2, "reduce_bucket_size": "auto"}}, "zero_optimization has a wrong value"),
+        ({"zero_optimization": {"stage": 2, "reduce_bucket_size": None}}, "reduce_bucket_size"),
+        ({"zero_optimization": {"stage": 2, "reduce_bucket_size": "auto"}}, "reduce_bucket_size"),
         ({"zero_optimization": {"stage": 2}, "optimizer": {"params": {"adam_w_mode": True}}}, "optimizer.params.adam_w_mode"),
         ({"zero_optimization": {"stage": 2}, "optimizer": {"legacy_fusion": True}}, "optimizer.legacy_fusion"),
         ({"zero_optimization": {"stage": 2}, "zero_force_ds_cpu_optimizer": True}, "zero_force_ds_cpu_optimizer"),
@@ -149,7 +149,7 @@ def test_what_a_file_says_is_read_once(tmp_path):
 
     def read(**zero):
         path.write_text(json.dumps({"zero_optimization": zero}))
-        return config.read(str(path))
+        return zero_config.read(str(path))
 
     offload = {"offload_optimizer": {"device": "cpu", "pin_memory": True}, "offload_param": {"device": "none"}}
     zero = {"reduce_bucket_size": 1e7, "stage3_max_live_parameters": 0, "cpu_offload": False, **offload}
@@ -161,7 +161,6 @@ def test_what_a_file_says_is_read_once(tmp_path):
 
 @needs_deepspeed
 def test_fixed_keys_are_deepspeeds(tmp_path):
-    """And their accepted values are its defaults."""
     from deepspeed.runtime import precision_config as precision
     from deepspeed.runtime.zero import config as zero
     from deepspeed.runtime.zero import offload_config
@@ -170,18 +169,18 @@ def test_fixed_keys_are_deepspeeds(tmp_path):
         "fp16": precision.DeepSpeedFP16Config,
         "bf16": precision.DeepSpeedBF16Config,
         "zero_optimization": zero.DeepSpeedZeroConfig,
-        "offload_optimizer": offload_config.DeepSpeedZeroOffloadOptimizerConfig,
-        "offload_param": offload_config.DeepSpeedZeroOffloadParamConfig,
+        "zero_optimization.offload_optimizer": offload_config.DeepSpeedZeroOffloadOptimizerConfig,
+        "zero_optimization.offload_param": offload_config.DeepSpeedZeroOffloadParamConfig,
     }
-    sections = {**config.FIXED, **{k: v for k, v in config.FIXED["zero_optimization"].items() if isinstance(v, dict)}}
-    for name, fixed in sections.items():
-        assert fixed.keys() <= models[name].model_fields.keys(), name
+    for path in zero_config.FIXED:
+        section, _, key = path.rpartition(".")
+        assert key in models[section].model_fields, path
 
 
-@pytest.mark.parametrize(("source", "message"), [("zero4", "presets? .*zero3-offload"), ("missing.json", "no such file")])
+@pytest.mark.parametrize(("source", "message"), [("zero4", "presets are .*zero3-offload"), ("missing.json", "no such file")])
 def test_unknown_sources_name_the_presets(source, message):
     with pytest.raises(ValueError, match=message):
-        config.read(source)
+        zero_config.read(source)
 
 
 def test_offloading_in_a_file_keeps_fairseqs_optimizer(complete):
@@ -192,12 +191,12 @@ def test_offloading_in_a_file_keeps_fairseqs_optimizer(complete):
 @pytest.mark.parametrize("flag", ["--amp", "--memory-efficient-bf16", "--use-bmuf"])
 def test_other_ways_to_hold_parameters_are_refused(flag):
     with pytest.raises(ValueError, match=flag):
-        config.complete(config.read("zero2"), fairseq_config(flag), 2)
+        zero_config.complete(zero_config.read("zero2"), fairseq_config(flag), 2)
 
 
 def test_ema_needs_whole_parameters():
     with pytest.raises(ValueError, match="zero2"):
-        config.complete(config.read("zero3"), fairseq_config("--store-ema"), 2)
+        zero_config.complete(zero_config.read("zero3"), fairseq_config("--store-ema"), 2)
 
 
 def test_sharding_without_deepspeed_says_what_to_install(run, tmp_path):

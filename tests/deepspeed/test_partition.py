@@ -147,16 +147,6 @@ def test_only_what_changes_of_the_loss_scale_and_the_groups_is_taken(engines):
     assert engine.optimizer.optimizer.param_groups[0]["params"] == []
 
 
-def every(key, value):
-    """A change of all parameters of a part; ``value`` may say how."""
-
-    def change(part):
-        for state in part["parameters"].values():
-            state[key] = value(state[key]) if callable(value) else value
-
-    return change
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -166,14 +156,9 @@ def every(key, value):
             "square has 9 numbers, and",
         ),
         (lambda part: [each.pop("exp_avg") for each in part["parameters"].values()], "exp_avg of the parameter wide is not in"),
-        (every("exp_avg", torch.Tensor.double), "exp_avg is torch.float64 in the checkpoint"),
-        (every("step", "7"), "step is 7 here and '7' in the checkpoint"),
-        (every("step", torch.tensor(7.0)), "step is 7 here and tensor"),
-        (lambda part: part["groups"][0].update(lr="0.1"), "lr is 0.0 here and '0.1' in the checkpoint"),
         (lambda part: part["groups"].append({}), "1 groups of parameters, and the checkpoint's had 2"),
-        (lambda part: part["scaler"].update(cur_scale=[8.0]), "cur_scale is 1.0 here and"),
     ],
-    ids=["unknown", "larger", "no state", "float64", "text", "tensor", "setting", "groups", "scale"],
+    ids=["unknown", "larger", "no state", "groups"],
 )
 def test_what_does_not_fit_is_named(engines, change, message):
     (part,) = [partition.collect(engine) for engine in engines(2, 1)]

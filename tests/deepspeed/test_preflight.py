@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fairseq_posenc.data.folder import Folder
-from fairseq_posenc.deepspeed import preflight, probe
+from fairseq_posenc.deepspeed import preflight
 from fairseq_posenc.deepspeed.preflight import Host
 
 GOOD = {
@@ -34,7 +34,7 @@ def test_a_hostfile_is_read_as_deepspeed_reads_it(tmp_path):
         ("node1 slots=8\nnode2 slots=eight\n", "line 2: expected"),
         ("node1 slots=0\n", "line 1: expected"),
         ("node1 8\n", "line 1: expected"),
-        ("node1 slots=8\nnode1 slots=8\n", "line 2: node1 is there twice"),
+        ("node1 slots=8\nnode1 slots=8\n", "line 2: node1 is listed twice"),
         ("node1 slots=8\n-oProxyCommand=date slots=8\n", "line 2: ssh would take the host '-oProxyCommand=date' for an option"),
         ("# none\n", "names no host"),
     ],
@@ -51,10 +51,10 @@ def test_a_bad_hostfile_is_refused_with_the_line(tmp_path, text, message):
         ({"torch": "2.4.0"}, "node2 has PyTorch 2.4.0, node1 has 2.13.0"),
         ({"data": "ffffffff"}, "node2 has data ffffffff, node1 has 0123abcd"),
         ({"data": "missing", "missing": ["/data/bin"]}, "node2: there is no data-bin /data/bin"),
-        ({"shared": False}, "node2: --save-dir /shared is not the folder that this host sees"),
+        ({"shared": False}, "node2: --save-dir /shared is another folder"),
         ({"free_gb": 3.0}, "node2: 3.0 GB are free in --save-dir, --need-gb is 50"),
-        ({"gpus": 4}, "node2: the hostfile says slots=8, PyTorch sees 4 GPUs"),
-        ({"gpus": 0, "has_nvidia": False}, "node2: the hostfile says slots=8, PyTorch sees 0 GPUs"),
+        ({"gpus": 4}, "node2: the hostfile has slots=8, and PyTorch sees 4 GPUs"),
+        ({"gpus": 0, "has_nvidia": False}, "node2: the hostfile has slots=8, and PyTorch sees 0 GPUs"),
     ],
 )
 def test_what_is_wrong_with_a_host_is_said(difference, message):
@@ -67,11 +67,11 @@ def test_what_is_wrong_with_a_host_is_said(difference, message):
 @pytest.mark.parametrize(
     ("difference", "message"),
     [
-        ({"deepspeed": "missing"}, "DeepSpeed is not installed there"),
-        ({"fairseq": "missing"}, "fairseq is not installed there"),
+        ({"deepspeed": "missing"}, "DeepSpeed is not installed"),
+        ({"fairseq": "missing"}, "fairseq is not installed"),
         ({"data": "missing", "missing": ["/data/bin"]}, "there is no data-bin /data/bin"),
-        ({"gpus": 0, "gpu": "none"}, "it has an NVIDIA GPU that PyTorch 2.13.0 does not see"),
-        ({"gpus": 4}, "the hostfile says slots=8, PyTorch sees 4 GPUs there"),
+        ({"gpus": 0, "gpu": "none"}, "PyTorch 2.13.0 does not see this host's NVIDIA GPU"),
+        ({"gpus": 4}, "the hostfile has slots=8, and PyTorch sees 4 GPUs"),
     ],
 )
 def test_hosts_that_are_alike_can_all_be_wrong(difference, message):
@@ -113,22 +113,22 @@ def make_data_bin(folder, size=2):
 
 
 def test_a_data_bin_has_a_dictionary_and_training_data(tmp_path):
-    assert not probe.is_data_bin(tmp_path / "nowhere")
+    assert not preflight.is_data_bin(tmp_path / "nowhere")
     make_data_bin(tmp_path)
-    assert probe.is_data_bin(tmp_path)
+    assert preflight.is_data_bin(tmp_path)
     for name in ("dict.txt", "train.bin"):
         content = (tmp_path / name).read_bytes()
         (tmp_path / name).unlink()
-        assert not probe.is_data_bin(tmp_path)
+        assert not preflight.is_data_bin(tmp_path)
         (tmp_path / name).write_bytes(content)
 
 
 def test_the_fingerprint_of_data_sees_content_and_sizes(tmp_path):
-    first = probe.fingerprint([make_data_bin(tmp_path)])
+    first = preflight.fingerprint([make_data_bin(tmp_path)])
     make_data_bin(tmp_path, size=3)
-    second = probe.fingerprint([tmp_path])
+    second = preflight.fingerprint([tmp_path])
     (tmp_path / "dict.txt").write_text("b 1\n")
-    assert len({first, second, probe.fingerprint([tmp_path])}) == 3
+    assert len({first, second, preflight.fingerprint([tmp_path])}) == 3
 
 
 def test_data_in_shards_are_found_by_their_list_and_one_by_one(tmp_path):
@@ -137,9 +137,9 @@ def test_data_in_shards_are_found_by_their_list_and_one_by_one(tmp_path):
     data.list_shards()
     (tmp_path / "token").touch()
     one_by_one = ":".join(map(str, bins))
-    answers = [probe.look(data, str(tmp_path / "token")) for data in (str(tmp_path), one_by_one)]
-    assert answers[0]["data"] == answers[1]["data"] != probe.fingerprint(bins[:1])
+    answers = [preflight.look(data, str(tmp_path / "token")) for data in (str(tmp_path), one_by_one)]
+    assert answers[0]["data"] == answers[1]["data"] != preflight.fingerprint(bins[:1])
     assert answers[0]["missing"] == []
     (bins[1] / "train.bin").unlink()
-    damaged = probe.look(str(tmp_path), str(tmp_path / "token"))
+    damaged = preflight.look(str(tmp_path), str(tmp_path / "token"))
     assert (damaged["data"], damaged["missing"]) == ("missing", [str(bins[1])])

@@ -16,7 +16,7 @@ pytestmark = needs_deepspeed
 
 PROGRAM = """
 import json, os, sys, torch
-from fairseq_posenc.deepspeed import communication, config
+from fairseq_posenc.deepspeed import communication, zero_config
 os.environ["DS_ACCELERATOR"] = "cpu"
 communication.without_inference_kernels()
 torch.distributed.init_process_group("gloo")
@@ -49,8 +49,8 @@ def losses(expression, sharded):
     tokens[:, 0], tokens[:, 6], tokens[0, 9:] = 0, 2, 1
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)  # Adam would blow up rounding where gradients vanish
     if sharded:
-        contents = {**config.read("zero3").contents, "train_batch_size": 3 * world.size(), "zero_allow_untested_optimizer": True}
-        contents["gradient_clipping"] = 0.0  # DeepSpeed's default is 1
+        contents = {**zero_config.read("zero3").contents, "train_batch_size": 3 * world.size()}
+        contents |= {"zero_allow_untested_optimizer": True, "gradient_clipping": 0.0}  # DeepSpeed's default is 1
         contents["zero_optimization"]["stage3_param_persistence_threshold"] = 0
         model, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=contents, dist_init_required=False)
     found = []
@@ -75,7 +75,8 @@ for expression in sys.argv[1:]:
         found = [expression, str(error), None]
     if world.rank() == 0:
         print(json.dumps(found), flush=True)
-torch.distributed.destroy_process_group()
+torch.distributed.barrier()
+torch.distributed.destroy_process_group()  # gloo's threads may abort a process that exits with them
 """
 SHARED = ["albert absolute+shaw", "albert deberta+tisa"]  # one layer's weights for all layers, each with its own positions
 DECODERS = ["decoder absolute+shaw", "decoder alibi"]  # whose word embeddings are the output projection, too

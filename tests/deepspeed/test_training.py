@@ -20,12 +20,6 @@ def test_the_curve_is_that_of_learning(fairseq_run):
     assert {row["gnorm"] > 1.6 for row in curve.values()} == {True, False}
 
 
-def test_one_process_with_twice_the_update_frequency_is_two_processes(fairseq_run, train):
-    alone = ("-m", "fairseq_posenc.train")
-    run = train("--deepspeed-config", "zero2", "--update-freq", "2", "--no-save", launch=alone)
-    assert_same_curve(run, fairseq_run)
-
-
 @pytest.mark.slow
 def test_stage_0_is_fairseqs_own(fairseq_run, train):
     assert_same_curve(train("--deepspeed-config", "zero0", "--no-save", launch=launcher()), fairseq_run)
