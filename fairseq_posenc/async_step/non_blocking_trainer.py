@@ -16,7 +16,6 @@ from fairseq.optim import lr_scheduler
 from fairseq.trainer import Trainer
 from torch import Tensor, nn
 
-from ..compat.distributed import unsupported_flags
 from ..compat.graceful_stop import request
 from ..errors import Refused
 from .fused_adam import NAME
@@ -43,12 +42,20 @@ class NonBlockingTrainer(Trainer):
     """
 
     def __init__(self, cfg: Any, task: Any, model: nn.Module, criterion: nn.Module, quantizer: Any = None) -> None:
-        other_flags = {
-            "--fp16": cfg.common.fp16,
-            "--empty-cache-freq": cfg.common.empty_cache_freq > 0,
+        common, backend = cfg.common, cfg.distributed_training.ddp_backend
+        flags = {
+            "--fp16": common.fp16,
+            "--amp": common.amp,
+            "--memory-efficient-fp16": common.memory_efficient_fp16,
+            "--memory-efficient-bf16": common.memory_efficient_bf16,
+            "--empty-cache-freq": common.empty_cache_freq > 0,
+            "--quantization-config-path": common.quantization_config_path is not None,
+            "--use-bmuf": cfg.optimization.use_bmuf,
+            f"--ddp-backend {backend}": backend in ("fully_sharded", "slowmo"),
+            "--zero-sharding os": cfg.distributed_training.zero_sharding == "os",
             "--store-ema": cfg.ema.store_ema,
         }
-        for flag in (*unsupported_flags(cfg), *(flag for flag, given in other_flags.items() if given)):
+        for flag in (flag for flag, given in flags.items() if given):
             raise Refused(f"{flag} and --optimizer {NAME} exclude each other: leave {flag} out, or use --optimizer adam")
         if not task.logging_outputs_can_be_summed(criterion):
             raise Refused(f"--criterion {cfg.criterion._name} and --optimizer {NAME} exclude each other: use --optimizer adam")

@@ -79,21 +79,6 @@ def without_gpus(cfg: Any) -> bool:
     return cfg.common.cpu or not torch.cuda.is_available()
 
 
-def unsupported_flags(cfg: Any) -> list[str]:
-    """Return the given flags for which fairseq's trainer holds parameters or updates them in a way that no other trainer has."""
-    common, backend = cfg.common, cfg.distributed_training.ddp_backend
-    flags = {
-        "--amp": common.amp,
-        "--memory-efficient-fp16": common.memory_efficient_fp16,
-        "--memory-efficient-bf16": common.memory_efficient_bf16,
-        "--use-bmuf": cfg.optimization.use_bmuf,
-        f"--ddp-backend {backend}": backend in ("fully_sharded", "slowmo"),
-        "--zero-sharding os": cfg.distributed_training.zero_sharding == "os",
-        "--quantization-config-path": common.quantization_config_path is not None,
-    }
-    return [flag for flag, given in flags.items() if given]
-
-
 def free_port() -> int:
     """Return a TCP port of this host that is not in use."""
     with socket.socket() as sock:

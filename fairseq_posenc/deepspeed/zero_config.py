@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..compat.distributed import unsupported_flags
 from ..errors import Refused, flag_of, suggestion
 
 PRESETS = Path(__file__).parent / "presets"
@@ -228,13 +227,21 @@ def _equal(found: Any, value: Any) -> bool:
 
 def _require_supported(cfg: Any, stage: int) -> None:
     """Check that no option of fairseq means another way to hold parameters or gradients than the engine's."""
-    other_flags = {
+    common, backend = cfg.common, cfg.distributed_training.ddp_backend
+    flags = {
         "--optimizer fused_adam": cfg.optimizer._name == "fused_adam",
         "--compile": getattr(cfg.model, "compile", False),
+        "--amp": common.amp,
+        "--memory-efficient-fp16": common.memory_efficient_fp16,
+        "--memory-efficient-bf16": common.memory_efficient_bf16,
+        "--use-bmuf": cfg.optimization.use_bmuf,
+        f"--ddp-backend {backend}": backend in ("fully_sharded", "slowmo"),
+        "--zero-sharding os": cfg.distributed_training.zero_sharding == "os",
         "--write-checkpoints-asynchronously": cfg.checkpoint.write_checkpoints_asynchronously,
-        "--fp16-scale-tolerance": cfg.common.fp16 and cfg.common.fp16_scale_tolerance > 0,
+        "--fp16-scale-tolerance": common.fp16 and common.fp16_scale_tolerance > 0,
+        "--quantization-config-path": common.quantization_config_path is not None,
     }
-    for flag in (*unsupported_flags(cfg), *(flag for flag, given in other_flags.items() if given)):
+    for flag in (flag for flag, given in flags.items() if given):
         raise Refused(f"{flag} and ZeRO stage {stage} exclude each other; leave {flag} out.")
     if stage == 3 and cfg.ema.store_ema:
         raise Refused("--store-ema needs all parameters on every GPU, and ZeRO stage 3 shards them; use zero2.")
