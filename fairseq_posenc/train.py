@@ -71,15 +71,17 @@ class Engine:
             raise Refused("DeepSpeed is not installed, which sharding needs: pip install -e '.[deepspeed]'")
         return cls(zero, options.distributed_timeout, consolidates=not options.no_consolidate)
 
-    @contextmanager
-    def connected(self, run: Run) -> Iterator[None]:
-        """Limit how long to wait, and prepare how processes meet, in the process that was started."""
+    def connect(self, run: Run) -> None:
+        """Limit how long to wait, and prepare how processes meet, in the process that was started.
+
+        Raises:
+            Refused: ``save_dir`` is in a folder that Hydra has made for this start.
+        """
         communication.limit_waiting(self.timeout)
         if self.zero.stage > 0 and "RANK" not in os.environ and run.cfg.distributed_training.distributed_world_size == 1:
             communication.world_of_one(os.environ)
         if refusal := _timestamped_folder(run.cfg):
-            exits.refuse(refusal, self.program)
-        yield
+            raise Refused(refusal)
 
     @contextmanager
     def prepared(self, run: Run) -> Iterator[None]:

@@ -84,6 +84,8 @@ def call_main(start: Callable, cfg: Any, main: Callable, engine: Any = None, **k
     try:
         for check in (*checks.CHECKS, *(checks.OF_TRAINING if run.trains else ())):
             check(cfg)
+        if engine is not None:
+            engine.connect(run)
     except InputError as error:
         if run.program is None:
             raise
@@ -133,16 +135,14 @@ def pass_stop_signal_on(run: Run) -> AbstractContextManager:
     return graceful_stop.handling(graceful_stop.pass_on)
 
 
-def connect_engine(run: Run) -> AbstractContextManager:
-    """Check and prepare how processes meet, for DeepSpeed."""
-    return nullcontext() if run.engine is None else run.engine.connected(run)
-
-
 @contextmanager
 def report_errors(run: Run) -> Iterator[None]:
-    """Report an error that the user can correct in one sentence, and end with status 2."""
+    """Report an error that the user can correct in one sentence, and end with status 2; otherwise leave the process group."""
     try:
         yield
+        if distributed.is_initialized() and hydra_1_0.job_number() is None:  # the jobs of a multirun share the group
+            distributed.barrier()
+            distributed.destroy_process_group()  # gloo's threads may abort a process that exits with them
     except KeyboardInterrupt:  # PyTorch raises it in spawned processes when their parent ends
         launchers.have_ended(launchers.launchers())
         raise
@@ -158,16 +158,6 @@ def report_errors(run: Run) -> Iterator[None]:
         if reason is None or left_to_the_first(distributed_training.device_id):  # which has not seen the error
             raise
         refuse(reason, run.program)
-
-
-@contextmanager
-def leave_process_group(run: Run) -> Iterator[None]:
-    """Leave the process group when all processes have finished: gloo's threads may abort a process that exits with them."""
-    yield
-    if distributed.is_initialized():
-        distributed.barrier()
-        if hydra_1_0.job_number() is None:  # the jobs of a multirun share it
-            distributed.destroy_process_group()
 
 
 def prepare_engine(run: Run) -> AbstractContextManager:
@@ -210,10 +200,9 @@ def require_checkpoint(run: Run) -> Iterator[None]:
     yield
 
 
-AROUND_ALL = (end_with_the_processes, pass_stop_signal_on, connect_engine)
+AROUND_ALL = (end_with_the_processes, pass_stop_signal_on)
 AROUND_TRAINING = (
     report_errors,
-    leave_process_group,
     prepare_engine,
     session.lock_save_dir,
     session.forget_last_training,
@@ -222,7 +211,7 @@ AROUND_TRAINING = (
     choose_trainer,
     end_readers,
 )
-AROUND_OTHERS = (report_errors, leave_process_group, require_checkpoint, end_readers)
+AROUND_OTHERS = (report_errors, require_checkpoint, end_readers)
 
 
 @wrap(Trainer, "load_checkpoint")
