@@ -13,7 +13,7 @@ from torch import Tensor
 from ..errors import InputError
 from ..models.checkpoint import Checkpoint
 from ..transformer import Encoder
-from ..vocabulary import DICTIONARY, Vocabulary
+from ..vocabulary import Vocabulary
 from .embeddings import position_vectors
 
 MIN_LENGTH = 8  # tokens of a window
@@ -121,9 +121,7 @@ def _read(label: str, name: str, data_bin: Path | None, with_text: bool) -> Subj
     vocabulary = None
     if with_text:
         with tempfile.TemporaryDirectory() as folder:
-            source.vocabulary.dictionary.save(str(Path(folder, DICTIONARY)))
-            for file, content in source.vocabulary.files.items():
-                Path(folder, file).write_bytes(content)
+            source.vocabulary.write(Path(folder))
             vocabulary = Vocabulary(Path(folder))
     return Subject(label, source.encoder(), vocabulary, source.token_type, max_length=source.max_length)
 

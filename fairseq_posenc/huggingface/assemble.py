@@ -1,9 +1,9 @@
 """The modelling code of an export: one file, put together from the core's own.
 
-transformers copies one file and those that it imports, all from one folder. So the modules that a positional encoding needs
-become one, in the order in which they import each other: their text as it is, without the imports among them. A scheme may
-be defined elsewhere: the modules of its own package are included. All names share one name space, and nothing here checks
-that; the export runs what was written and compares it with the checkpoint.
+transformers copies one file and those that it imports, all from one folder. So the modules that a positional encoding needs are
+joined, in the order in which they import each other and without the imports between them. If a scheme is defined elsewhere, the
+modules of its package are included. All names share one name space, and nothing here checks that they differ; the export runs
+what was written and compares it with the checkpoint.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from __future__ import annotations
 
 
 def assemble(expression: str) -> str:
-    """The source of one module that defines the models of :mod:`.modeling` for this positional encoding.
+    """Return the source of one module that defines the models of :mod:`.modeling` for this positional encoding.
 
-    The module needs PyTorch and transformers only (and what a scheme itself imports).
+    It needs PyTorch and transformers only, and what a scheme itself imports.
 
     Raises:
         InputError: an unknown scheme, a composition without meaning, or a scheme whose code cannot be put into one module.
@@ -43,40 +43,38 @@ def assemble(expression: str) -> str:
     used = [scheme.__module__ for scheme in schemes.parse(expression)]
     packages = {PACKAGE, *(module.partition(".")[0] for module in used)}
     bodies: dict[str, str] = {}  # of the modules, each after those that it imports
-    imports: dict[str, set[str]] = {}  # names by the module that they come from; "" for whole modules
+    imports: set[str] = set()
+    visited = set(LEFT_OUT)
 
     def visit(module: str) -> None:
-        if module in bodies or module in LEFT_OUT:
+        if module in visited:
             return
-        bodies[module] = ""
+        visited.add(module)
         if module == f"{PACKAGE}.schemes":  # which imports all schemes
             for name in (f"{PACKAGE}.schemes.positions", *used):
                 visit(name)
             return
         path, source = _source(module)
+        is_package = path.name == "__init__.py"
         tree, lines = ast.parse(source), source.splitlines(keepends=True)
+        docstring = ast.get_docstring(tree) or ""
         for statement in tree.body:
-            if isinstance(statement, (ast.Import, ast.ImportFrom)):
-                origin = (statement.module or "") if isinstance(statement, ast.ImportFrom) else ""
-                if isinstance(statement, ast.ImportFrom) and (statement.level or origin.partition(".")[0] in packages):
-                    for name in _imported(statement, module, path.name == "__init__.py"):
-                        visit(name)
-                else:
-                    imports.setdefault(origin, set()).update(map(ast.unparse, statement.names))
-            elif statement is not tree.body[0] or not ast.get_docstring(tree):
+            if isinstance(statement, ast.ImportFrom) and (internal := _imported(statement, module, is_package, packages)):
+                for name in internal:
+                    visit(name)
+            elif isinstance(statement, (ast.Import, ast.ImportFrom)):
+                imports.add(ast.unparse(statement))
+            elif statement is not tree.body[0] or not docstring:
                 continue
             for number in range(statement.lineno - 1, statement.end_lineno or statement.lineno):
                 lines[number] = ""
-        if path.name != "__init__.py" or module in used:  # our packages hold no code of their own
-            docstring = (ast.get_docstring(tree) or "").partition("\n")[0]
-            del bodies[module]  # those that it imports come first
-            bodies[module] = f"\n\n# {module}: {docstring}\n\n{''.join(lines).strip()}\n"
+        if not is_package or module in used:  # this project's packages have no code of their own
+            title = docstring.partition("\n")[0]
+            bodies[module] = f"\n\n# {module}: {title}\n\n{''.join(lines).strip()}\n"
 
     visit(f"{PACKAGE}.huggingface.modeling")
-    imports.pop("__future__", None)  # the header has it
-    plain = [f"import {name}\n" for name in sorted(imports.pop("", ()))]
-    others = [f"from {origin} import {', '.join(sorted(found))}\n" for origin, found in sorted(imports.items())]
-    return "".join([HEADER.format(expression=expression), *plain, *others, *bodies.values()])
+    imports.discard("from __future__ import annotations")  # which the header has
+    return "".join([HEADER.format(expression=expression), *(f"{line}\n" for line in sorted(imports)), *bodies.values()])
 
 
 def write(expression: str, folder: str | os.PathLike) -> None:
@@ -97,10 +95,15 @@ def _source(module: str) -> tuple[Path, str]:
     return Path(file), Path(file).read_text("utf-8")
 
 
-def _imported(statement: ast.ImportFrom, module: str, package: bool) -> list[str]:
-    """``from ..schemes import x`` in ``p.huggingface.modeling`` -> ``["p.schemes"]``; ``from . import a, b`` -> both."""
+def _imported(statement: ast.ImportFrom, module: str, is_package: bool, packages: set[str]) -> list[str]:
+    """The modules of ``packages`` that a statement imports from.
+
+    In ``p.huggingface.modeling``, they are ``["p.schemes"]`` for ``from ..schemes import x`` and both for ``from . import a, b``.
+    """
     parents = module.split(".")
-    base = parents[: len(parents) - statement.level + package] if statement.level else []
+    base = parents[: len(parents) - statement.level + is_package] if statement.level else []
+    if not statement.level and (statement.module or "").partition(".")[0] not in packages:
+        return []
     if statement.module:
         return [".".join([*base, statement.module])]
     return [".".join([*base, alias.name]) for alias in statement.names]

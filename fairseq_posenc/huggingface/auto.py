@@ -4,29 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 import transformers
+from torch import Tensor
 
 from . import assemble, modeling
 from .configuration import HEADS, PosencConfig
-
-PREFIXES = {
-    "roberta": "Roberta",
-    "xlm-roberta": "XLMRoberta",
-    "camembert": "Camembert",
-    "longformer": "Longformer",
-    "bert": "Bert",
-    "albert": "Albert",
-    "electra": "Electra",
-    "deberta-v2": "DebertaV2",
-    PosencConfig.model_type: "Posenc",
-}
-"""How the names of the classes begin, by the types of models that can be imported."""
+from .model_types import MODEL_TYPES
 
 
 def model_class(model_type: str, kind: str) -> Any:
-    """transformers' class, or this project's own, for a head of that kind; ``Model`` for none."""
+    """Return the class of one of :data:`MODEL_TYPES` for a kind of head, such as ``MaskedLM``; ``Model`` for none."""
     library: Any = modeling if model_type == PosencConfig.model_type else transformers
-    return getattr(library, PREFIXES[model_type] + ("Model" if kind == "Model" else f"For{kind}"))
+    return getattr(library, MODEL_TYPES[model_type].prefix + ("Model" if kind == "Model" else f"For{kind}"))
+
+
+def head_output(output: Any) -> Tensor:
+    """Return what a model's head computes, (B, n, 2) for question answering; the hidden states of a model without a head."""
+    if "start_logits" in output:
+        return torch.stack([output.start_logits, output.end_logits], dim=-1)
+    return output.logits if "logits" in output else output.last_hidden_state
 
 
 modeling.PosencPreTrainedModel.write_code = staticmethod(assemble.write)

@@ -1,7 +1,7 @@
-"""The model card of an export: what the model is, how it is used, what it was trained on and how well it does.
+"""The model card of an export: what the model is, how it is used, what it was trained on and its validation result.
 
-Names, paths and options come from files of others, and may hold a password, end the YAML block or become a link. So the card
-has only the options that are listed here, and only values and names that are plain.
+Names, paths and options come from files of other people, and may contain a password, end the YAML block or become a link. So the
+card has only the options that are listed here, and only values and names in plain characters.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from ..schemes import parse
 from ..transformer import EncoderConfig
 from ..version import __version__
 from .conversion import labels
+from .model_types import MODEL_TYPES
 from .parity import Parity
 
 HYPERPARAMETERS = {  # by the groups of fairseq's configuration
@@ -39,8 +40,6 @@ USES = {  # of a head: transformers' name of the task, and an example
     "SequenceClassification": ("text-classification", '"The sky is blue."'),
     "QuestionAnswering": ("question-answering", 'question="What is blue?", context="The sky is blue."'),
 }
-OWN = {"roberta": "RoBERTa", "albert": "ALBERT", "deberta-v2": "DeBERTa v2"}
-"""Types of models that transformers has itself."""
 NAME = re.compile(r"\w[\w.+ -]{0,79}")
 VALUE = re.compile(r"[\w.,()\[\]+ -]{1,80}")
 TEMPLATE = """---
@@ -99,15 +98,15 @@ def card(
     language: str | None = None,
     license: str | None = None,
 ) -> str:
-    """The text of README.md.
+    """Return the text of README.md.
 
     Args:
         name: the model's name in the example.
         checkpoint: the source.
         data: its data-bin.
-        parity: the comparison's result for each implementation of attention.
+        parity: the result of the comparison for each implementation of attention.
         tolerance: the greatest difference that is allowed.
-        model_type: of the export, as transformers has it.
+        model_type: the type of the export in transformers.
         tokenizer: a sentence about how the tokenizer was checked.
         language: ISO 639 codes of the training data's languages, separated by commas.
         license: the model's licence, as the Hugging Face hub names it.
@@ -118,9 +117,15 @@ def card(
     length = f"{config.max_positions:,} tokens"
     inductive = checkpoint.model.encoder.sentence_encoder.positions.inductive
     corpus, tuned = _describe(data), _fine_tuned_on(checkpoint)
-    title = _title(checkpoint.arch, config.positions) + (f", fine-tuned on {tuned}" if tuned else "")
+    known = architectures().get(checkpoint.arch)
+    title = checkpoint.arch if known is None or known.expression else f"{checkpoint.arch}: {config.positions}"
+    title += f", fine-tuned on {tuned}" if tuned else ""
     metric, score = _evaluation(checkpoint)
+    validation = "" if score is None else f"{metric} {score:g}"
+    if score is not None and metric == "loss" and not tuned:
+        validation += f" bits per masked token (perplexity {2 ** min(score, 99):.4g})"
     source = tuned or _file_name(data.resolve()) or "data-bin"
+    own_type = MODEL_TYPES[model_type].title
     facts = {
         "Size": f"{config.layers} layers of width {config.dim} with {config.heads} heads, {config.vocab_size:,} symbols, "
         f"{sum(parameter.numel() for parameter in checkpoint.model.parameters()):,} parameters",
@@ -128,7 +133,7 @@ def card(
         "Training data": f"{tuned}, after pretraining on {corpus}" if tuned else corpus,
         "Classes": ", ".join(filter(NAME.fullmatch, labels(checkpoint))),
         "Updates": "" if checkpoint.updates is None else f"{checkpoint.updates:,}",
-        "Validation": "" if score is None else _result(metric, score, checkpoint),
+        "Validation": validation,
         "Language": ", ".join(languages) or "not stated",
         "Licence": license or "not stated",
     }
@@ -148,9 +153,9 @@ def card(
         facts="\n".join(f"| {name} | {value} |" for name, value in facts.items() if value),
         pipeline=pipeline,
         name=json.dumps(name),
-        trust="" if model_type in OWN else ", trust_remote_code=True",
+        trust="" if own_type else ", trust_remote_code=True",
         example=example,
-        code=f"This is transformers' own {OWN[model_type]}." if model_type in OWN else REMOTE_CODE,
+        code=f"This is transformers' own {own_type}." if own_type else REMOTE_CODE,
         schemes=_schemes(config),
         hyperparameters=_hyperparameters(checkpoint),
         version=__version__,
@@ -165,12 +170,6 @@ def _file_name(path: Any) -> str:
     """The last part of a path or an address, if it is plain."""
     name = re.split(r"[/\\]", str(path).rstrip("/\\"))[-1]
     return name if NAME.fullmatch(name) else ""
-
-
-def _title(architecture: str, positions: str) -> str:
-    """The architecture, with the positions where its name does not have them."""
-    known = architectures().get(architecture)
-    return architecture if known is None or known.expression else f"{architecture}: {positions}"
 
 
 def _fine_tuned_on(checkpoint: Checkpoint) -> str:
@@ -194,18 +193,12 @@ def _describe(data: Path) -> str:
 
 
 def _evaluation(checkpoint: Checkpoint) -> tuple[str, float | None]:
-    """The name and the value of what the checkpoint was validated by; None where it was not."""
+    """The name and the value of the checkpoint's validation metric; None where there is none."""
     metric = str(getattr(checkpoint.section("checkpoint"), "best_checkpoint_metric", "loss"))
     score = checkpoint.extra_state.get("val_loss")
     if isinstance(score, (int, float)) and math.isfinite(score) and NAME.fullmatch(metric):
         return metric, float(score)
     return metric, None
-
-
-def _result(metric: str, score: float, checkpoint: Checkpoint) -> str:
-    if _fine_tuned_on(checkpoint) or metric != "loss":
-        return f"{metric} {score:g}"
-    return f"loss {score:g} bits per masked token (perplexity {2 ** min(score, 99):.4g})"
 
 
 def _schemes(config: EncoderConfig) -> str:

@@ -1,4 +1,4 @@
-"""The config of the models for transformers. It is part of every export."""
+"""The configuration of the models for transformers. This module is part of every export."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from typing import Any
 import torch
 from transformers import PretrainedConfig
 
+from ..errors import InputError
 from ..transformer import EncoderConfig, build_positions
 from ..transformer.config import TRANSFORMERS
 
+FORMAT = 1
+"""The version of the options in config.json."""
 HEADS = ("MaskedLM", "SequenceClassification", "TokenClassification", "MultipleChoice", "QuestionAnswering")
-"""The heads there are, as transformers' classes end."""
+"""The kinds of heads: the ends of the names of transformers' classes."""
 AUTO_MAP = {
     "AutoConfig": "modeling_posenc.PosencConfig",
     "AutoModel": "modeling_posenc.PosencModel",
@@ -22,7 +25,7 @@ AUTO_MAP = {
 
 
 class PosencConfig(PretrainedConfig):
-    """The encoder's own options under the encoder's own names, beside those that every config has.
+    """The options of the encoder and of its heads, and those that every configuration of transformers has.
 
     Args:
         pooler_activation: activation of the classification head.
@@ -33,7 +36,7 @@ class PosencConfig(PretrainedConfig):
     """
 
     model_type = "fairseq_posenc"
-    has_no_defaults_at_init = True  # so that everything is written into config.json, whatever the defaults become
+    has_no_defaults_at_init = True  # so that every value is written to config.json, whatever the defaults become
     attribute_map = {theirs: ours for ours, theirs in TRANSFORMERS.items() if theirs != ours}  # noqa: RUF012 - transformers reads it
 
     def __init__(
@@ -45,6 +48,7 @@ class PosencConfig(PretrainedConfig):
         tie_word_embeddings: bool = True,
         **options: Any,
     ) -> None:
+        self.format = FORMAT
         self.pooler_activation = pooler_activation
         self.pooler_dropout = pooler_dropout
         self.pooler_dim = pooler_dim
@@ -55,15 +59,26 @@ class PosencConfig(PretrainedConfig):
         special = {"bos_token_id": 0, "pad_token_id": self.padding_idx, "eos_token_id": self.separator_idx}
         super().__init__(tie_word_embeddings=tie_word_embeddings, **{"auto_map": AUTO_MAP, **special, **options})
 
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **options: Any) -> Any:
+        """Return the configuration that a config.json holds.
+
+        Raises:
+            InputError: it has another format.
+        """
+        if config_dict.get("format") != FORMAT:
+            raise InputError(f"config.json has the format {config_dict.get('format')}, not {FORMAT}: export the checkpoint again")
+        return super().from_dict({name: value for name, value in config_dict.items() if name != "format"}, **options)
+
     def save_pretrained(self, *args: Any, **options: Any) -> None:
-        """As transformers does it, with every position option written out."""
+        """Save the configuration as transformers does, with every position option."""
         self.complete_options()
         super().save_pretrained(*args, **options)
 
     def complete_options(self) -> None:
-        """Write out the position options that are left to the schemes: a later release may have other defaults.
+        """Set the position options that are left to the schemes: a later release may have other defaults.
 
-        What transformers has a name for (``rope_parameters``) is written under that too; only ``position_options`` is read.
+        Options that transformers has a name for (``rope_parameters``) are also set under that name, which is never read.
         """
         with torch.device("meta"):
             config = self.encoder_config()
@@ -74,5 +89,5 @@ class PosencConfig(PretrainedConfig):
                 setattr(self, name, value)
 
     def encoder_config(self) -> EncoderConfig:
-        """The shared encoder's config."""
+        """Return the encoder's configuration."""
         return EncoderConfig(**{field.name: getattr(self, field.name) for field in fields(EncoderConfig)})

@@ -10,10 +10,9 @@ import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
-import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from .. import ownership
@@ -24,7 +23,7 @@ from ..models.checkpoint import Checkpoint
 from ..vocabulary import DICTIONARY, TOKENIZER_FILES
 from . import tokenizer as tokenizers
 from .assemble import FILE_NAME
-from .auto import model_class
+from .auto import head_output, model_class
 from .card import card
 from .conversion import to_transformers
 from .parity import Parity, compare, token_batches
@@ -42,8 +41,8 @@ FILES = (
 """All files that an export may have, the last one last."""
 
 
-class Differs(InputError):
-    """The exported model is not the checkpoint's."""
+class DifferentOutputs(InputError):
+    """Raised if the exported model is not the checkpoint's."""
 
 
 def export(
@@ -57,13 +56,13 @@ def export(
     language: str | None = None,
     license: str | None = None,
 ) -> dict[str, Parity]:
-    """Export a checkpoint; its files are written to a folder of their own, and moved to ``out`` when everything agrees.
+    """Export a checkpoint: its files are written to a temporary folder, compared with the checkpoint, and moved to ``out``.
 
     Returns:
-        The comparison's result for each implementation of attention.
+        The result of the comparison for each implementation of attention.
 
     Raises:
-        InputError, OSError: what is wrong with the checkpoint, the data-bin or the output folder, or that the two models differ.
+        InputError, OSError: the checkpoint, the data-bin or the output folder cannot be used, or the two models differ.
     """
     ownership.require_apart(out, [("CHECKPOINT", path), ("--data", data / "dict.txt")])
     ownership.require_own(out, MAKER, "--out")
@@ -76,18 +75,20 @@ def export(
 
     with full_disk_named(out), _replacing(out.resolve()) as partial:
         model.save_pretrained(partial, max_shard_size="1TB")  # one file, of a name that is known
-        for weights in partial.glob("*.safetensors"):  # which only their owner may read otherwise
+        for weights in partial.glob("*.safetensors"):  # safetensors makes them readable by their owner only
             shutil.copymode(partial / "config.json", weights)
         remark = _export_tokenizer(checkpoint, batches, partial) if with_tokenizer else "No tokenizer was exported."
-        _copy_fairseq_files(checkpoint, partial)
+        (partial / FAIRSEQ_FOLDER).mkdir()
+        for source in checkpoint.vocabulary.files():
+            shutil.copyfile(source, partial / FAIRSEQ_FOLDER / source.name)
         results = _check(checkpoint, partial, model.config.model_type, batches)
         for implementation, parity in results.items():
             show(f"{implementation}: outputs differ by {parity}")
         worst = max(parity.difference for parity in results.values())
         if not worst <= tolerance:
-            raise Differs(
+            raise DifferentOutputs(
                 f"the exported model is not the checkpoint's: outputs differ by {worst:.3g}, and --tolerance is {tolerance:g}. "
-                f"What was written is in {partial}, without a model card; {out} is as it was."
+                f"The files are in {partial}, without a model card; {out} is unchanged."
             )
         text = card(out.resolve().name, checkpoint, data, results, tolerance, model.config.model_type, remark, language, license)
         (partial / "README.md").write_text(text, "utf-8")
@@ -97,7 +98,7 @@ def export(
     return results
 
 
-def _export_tokenizer(checkpoint: Checkpoint, batches: list[torch.Tensor], folder: Path) -> str:
+def _export_tokenizer(checkpoint: Checkpoint, batches: list[Tensor], folder: Path) -> str:
     """Write the tokenizer and compare it with the data-bin's own; returns a sentence about that."""
     vocabulary = checkpoint.vocabulary
     fast = tokenizers.build(vocabulary, checkpoint.config.max_positions)
@@ -111,14 +112,7 @@ def _export_tokenizer(checkpoint: Checkpoint, batches: list[torch.Tensor], folde
     return f"The tokenizer gives the ids of the training data's own on {sum(map(len, texts)):,} characters of its text."
 
 
-def _copy_fairseq_files(checkpoint: Checkpoint, folder: Path) -> None:
-    target = folder / FAIRSEQ_FOLDER
-    target.mkdir()
-    for source in checkpoint.vocabulary.files():
-        shutil.copyfile(source, target / source.name)
-
-
-def _check(checkpoint: Checkpoint, folder: Path, model_type: str, batches: list[torch.Tensor]) -> dict[str, Parity]:
+def _check(checkpoint: Checkpoint, folder: Path, model_type: str, batches: list[Tensor]) -> dict[str, Parity]:
     """Compare the checkpoint with what was written, by the code that was written, for each implementation of attention."""
     model = _load(folder, model_type, checkpoint.head.kind)
     default = model.config._attn_implementation
@@ -127,44 +121,37 @@ def _check(checkpoint: Checkpoint, folder: Path, model_type: str, batches: list[
     for implementation in dict.fromkeys([default, "eager"]):
         model.set_attn_implementation(implementation)
 
-        def outputs(tokens: torch.Tensor) -> torch.Tensor:
-            output = model(tokens, attention_mask=tokens.ne(pad).long())
-            if checkpoint.head.kind == "QuestionAnswering":
-                return torch.stack([output.start_logits, output.end_logits], dim=-1)
-            return output.logits
+        def outputs(tokens: Tensor) -> Tensor:
+            return head_output(model(tokens, attention_mask=tokens.ne(pad).long()))
 
         results[implementation] = compare(checkpoint.logits, outputs, batches, pad)
     return results
 
 
-class _Uncached(SourceFileLoader):
-    """Leaves no ``__pycache__`` in the export."""
-
-    def set_data(self, *_: object, **__: object) -> None:
-        pass
-
-
 def _load(folder: Path, model_type: str, kind: str) -> PreTrainedModel:
+    """The exported model, by the exported code where there is any."""
+    exported_class = model_class(model_type, kind)
     if (folder / FILE_NAME).exists():
-        loader = _Uncached("fairseq_posenc_exported", str(folder / FILE_NAME))
-        spec = importlib.util.spec_from_loader(loader.name, loader)
+        spec = importlib.util.spec_from_file_location("fairseq_posenc_exported", folder / FILE_NAME)
         assert spec is not None
+        assert spec.loader is not None
         module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-        loader.exec_module(module)
-        written = getattr(module, f"PosencFor{kind}")
-    else:
-        written = model_class(model_type, kind)
-    return written.from_pretrained(folder).float().eval()
+        try:
+            spec.loader.exec_module(module)
+        finally:
+            shutil.rmtree(folder / "__pycache__", ignore_errors=True)
+        exported_class = getattr(module, exported_class.__name__)
+    return exported_class.from_pretrained(folder).float().eval()
 
 
 @contextmanager
 def _replacing(out: Path) -> Iterator[Path]:
     """A new folder next to ``out``, whose files replace those of an earlier export in ``out`` at the end of the block.
 
-    An error removes it, except :class:`Differs`, after which somebody may want to inspect it; the next export removes the rest.
+    An error removes it, except :class:`DifferentOutputs`, after which a user may inspect it; the next export removes it.
 
     Raises:
-        InputError: ``out`` has a file of somebody else's under a name that is to be written.
+        InputError: ``out`` has a file of another origin under a name that is to be written.
     """
     for folder in out.parent.glob(f"{glob.escape(out.name)}{PARTIAL}*"):
         if ownership.made_by(folder) == MAKER:
@@ -176,22 +163,17 @@ def _replacing(out: Path) -> Iterator[Path]:
         try:
             yield partial
             ownership.claim(out, MAKER)
-            _replace(partial, out)
+            names = [name for name in FILES if (partial / name).exists()]  # the model card is the last
+            replaced = [out / name for name in names]
+            ownership.own(*replaced)
+            ownership.remove(out, keep=replaced)
+            for name, path in zip(names, replaced, strict=True):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                os.replace(partial / name, path)
+            ownership.finish(out)
             ownership.remove(partial)
-        except Differs:
+        except DifferentOutputs:
             raise
         except BaseException:
             ownership.remove(partial)
             raise
-
-
-def _replace(partial: Path, out: Path) -> None:
-    """Move what was exported to ``out``, the model card last."""
-    names = [name for name in FILES if (partial / name).exists()]
-    new = [out / name for name in names]
-    ownership.own(*new)
-    ownership.remove(out, keep=new)
-    for name in names:
-        (out / name).parent.mkdir(parents=True, exist_ok=True)
-        os.replace(partial / name, out / name)
-    ownership.finish(out)

@@ -6,9 +6,9 @@ The folder loads with transformers 4.57 and later, 5 included, where neither fai
     python -c 'from transformers import pipeline
     print(pipeline("fill-mask", "my-model", trust_remote_code=True)("The <mask> is blue."))'
 
-Models with absolute positions become transformers' own RoBERTa or ALBERT, and those with DeBERTa's as v2 and v3 have them its
-DeBERTa v2; these need no modelling code. Before the folder takes its name, both models are run on text of the data-bin; where
-they differ by more than --tolerance, nothing is exported.
+Models with absolute positions become transformers' own RoBERTa or ALBERT, and models with the positions of DeBERTa v2 and v3
+become its DeBERTa v2; these need no modelling code. Before the folder gets its name, both models are run on text of the data-bin.
+If their outputs differ by more than --tolerance, nothing is exported.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="the data-bin it was pretrained on, with its dictionary and tokenizer")  # fmt: skip
     parser.add_argument("--out", required=True, metavar="DIR", type=Path, help="the folder to write")
     parser.add_argument("--head", metavar="NAME", help="the classification head to export, or lm for the "
-                        "language model's (default: the only one there is, classification first)")  # fmt: skip
+                        "language model's (default: the only one, classification first)")  # fmt: skip
     parser.add_argument("--tolerance", type=float, default=1e-4, metavar="D",
                         help="greatest allowed difference of an output (default: %(default)s)")  # fmt: skip
     parser.add_argument("--language", metavar="CODES", help="the data's languages for the model card, such as en,de")
@@ -37,7 +37,7 @@ def main(args: argparse.Namespace) -> None:
     """Run the command.
 
     Raises:
-        InputError, OSError: what is wrong with the checkpoint, the data-bin or the output folder, or that the two models differ.
+        InputError, OSError: the checkpoint, the data-bin or the output folder cannot be used, or the two models differ.
     """
     from .export import export
 

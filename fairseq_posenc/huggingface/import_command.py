@@ -1,8 +1,8 @@
-"""Turn RoBERTa, BERT, ALBERT or DeBERTa into a fairseq checkpoint, with its own positions or others, to train on from there.
+"""Turn RoBERTa, BERT, ALBERT or DeBERTa into a fairseq checkpoint, with its own positions or others, to be trained further.
 
 The source is a folder or name of a transformers model (RoBERTa, BERT, ALBERT, DeBERTa v2 or v3, ELECTRA without its heads, an
 export of this project), or a folder with the model.pt and dict.txt that fairseq released. dict.txt and the tokenizer's files are
-written beside the checkpoint.
+written to the checkpoint's folder.
 
     fairseq-posenc import-hf FacebookAI/roberta-base --positions absolute+tisa --out roberta-tisa/model.pt
     fairseq-posenc import-hf roberta.base --positions tisa --tisa-kernels 3 --out roberta-tisa/model.pt
@@ -43,10 +43,16 @@ def main(args: argparse.Namespace) -> None:
     """Run the command.
 
     Raises:
-        InputError, OSError: what is wrong with the source, the positions or the output, or that the two models differ.
+        InputError, OSError: the source, the positions or the output cannot be used, or the two models differ.
     """
-    from ..models.option_set import position_options
-    from .importing import import_model
+    from ..models.option_set import naming_flags, position_options
+    from .importing import read_encoder, require_free, write_converted
+    from .new_positions import convert
 
     options = position_options(args)
-    import_model(args.source, args.out, args.positions, options, args.max_positions, args.seed, args.tolerance, args.overwrite)
+    require_free(args.source, args.out, args.overwrite)
+    source = read_encoder(args.source)
+    positions = args.positions or source.config.positions
+    with naming_flags():
+        converted = convert(source.config, source.state, positions, options, args.max_positions, args.seed)
+    write_converted(args.source, source, converted, args.out, args.seed, args.tolerance)

@@ -1,7 +1,7 @@
-"""A model of transformers, read by transformers' own classes, which run no code of its folder.
+"""Reads a model of transformers with transformers' own classes, which run no code of its folder.
 
 Weights are read here, from safetensors or by the safe reader of ``.pt`` files. A folder may also name other files, adapters,
-quantizers and kernels to fetch, none of which are used.
+quantizers and kernels to download, which are not used.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ from ..errors import InputError
 from ..models.checkpoint import explained
 from ..models.state import StateDict, count_layers, is_ordinary
 from ..vocabulary import library_errors
-from .auto import PREFIXES, model_class
+from .auto import model_class
+from .model_types import MODEL_TYPES, ROBERTA_LIKE
 
 SENTENCEPIECE = "spm.model"  # DeBERTa's
 SAFETENSORS, PICKLED = "model.safetensors", "pytorch_model.bin"
 
 
 def read_config(name: str) -> PretrainedConfig:
-    """The configuration of the model of that name.
+    """Return the configuration of the model of that name.
 
     Raises:
-        InputError: there is none, it is damaged, or it is of a type that has no equivalent here.
+        InputError: it is missing, damaged, or of a type that has no equivalent here.
     """
     try:
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
@@ -39,8 +40,8 @@ def read_config(name: str) -> PretrainedConfig:
         raise InputError(
             f"{name} cannot be read as a model of transformers, nor is it a folder with fairseq's model.pt: {_reason(error)}"
         ) from error
-    if config.model_type not in PREFIXES:
-        raise InputError(f"{name}: models of type {config.model_type!r} cannot be imported, only {', '.join(PREFIXES)}")
+    if config.model_type not in (types := (*MODEL_TYPES, *ROBERTA_LIKE)):
+        raise InputError(f"{name}: models of type {config.model_type!r} cannot be imported, only {', '.join(types)}")
     config._attn_implementation = "eager"  # it may be the name of a kernel on the hub, whose code would be run
     if hasattr(config, "quantization_config"):
         del config.quantization_config
@@ -48,7 +49,7 @@ def read_config(name: str) -> PretrainedConfig:
 
 
 def load_model(name: str, config: PretrainedConfig, kind: str, state: StateDict) -> tuple[PreTrainedModel, list[str]]:
-    """The model with these weights, in float32 and for evaluation, and the names of weights that it has no use for.
+    """Return the model with these weights, in float32 and for evaluation, and the names of weights that are not part of it.
 
     Raises:
         InputError: the weights are not those of such a model.
@@ -58,11 +59,11 @@ def load_model(name: str, config: PretrainedConfig, kind: str, state: StateDict)
         groups = getattr(config, "layer_groups", 0) or getattr(config, "num_hidden_groups", 0)
         layers, held = groups or config.num_hidden_layers, count_layers(state)
         if held != layers:
-            raise InputError(f"by config.json there are weights for {layers} layers, and its weights are for {held}")
+            raise InputError(f"config.json describes {layers} layers, and the weights are of {held}")
         with torch.device("meta"):
             described = sum(parameter.numel() for parameter in wanted(config).parameters())
         if described > 2 * sum(value.numel() for value in state.values()):  # before memory is taken; heads may be missing
-            raise InputError(f"config.json describes a model of {described:,} parameters, which its weights are not")
+            raise InputError(f"config.json describes {described:,} parameters, far more than the weights have")
         options = {"output_loading_info": True, "dtype": torch.float32}
         model, info = wanted.from_pretrained(None, config=config, state_dict=state, **options)
     poolers = config.model_type != "deberta-v2"  # whose pooler is part of a head
@@ -72,10 +73,10 @@ def load_model(name: str, config: PretrainedConfig, kind: str, state: StateDict)
 
 
 def read_weights(name: str) -> StateDict:
-    """The tensors of the model of that name, under their own names.
+    """Return the tensors of the model of that name.
 
     Raises:
-        InputError: there are none, or their file is damaged.
+        InputError: their file is missing or damaged.
     """
     for file in (SAFETENSORS, PICKLED):
         if path := find(name, file):
@@ -92,17 +93,17 @@ def read_weights(name: str) -> StateDict:
 
 
 def read_tokenizer(name: str) -> PreTrainedTokenizerBase:
-    """The tokenizer of the model of that name.
+    """Return the tokenizer of the model of that name.
 
     Raises:
-        InputError: there is none, or its files are damaged.
+        InputError: its files are missing or damaged.
     """
     with library_errors(f"{name} has no tokenizer that can be read, so its symbols have no names"):
         return AutoTokenizer.from_pretrained(name, trust_remote_code=False)
 
 
 def find(name: str, file: str) -> Path | None:
-    """A file of the model of that name; None if it has none of that name."""
+    """Return the path of a file of the model of that name; None if the model has no such file."""
     path = cached_file(name, file, _raise_exceptions_for_missing_entries=False)
     return None if path is None else Path(path)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -27,18 +26,18 @@ from .configuration import PosencConfig
 
 
 class PosencPreTrainedModel(PreTrainedModel):
-    """What the models below have in common."""
+    """The base class of the models below."""
 
     config_class = PosencConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     _no_split_modules = ["EncoderLayer"]  # noqa: RUF012 - transformers reads a class attribute
     write_code: ClassVar[Any] = None
-    """Writes the code of these classes for a positional encoding into a folder. Set where they are the package's own: a model
-    whose code has travelled takes it along by transformers' own means."""
+    """Writes the code of these classes for a positional encoding into a folder. It is None in an export, whose code transformers
+    copies itself."""
 
     def save_pretrained(self, save_directory: str, *args: Any, **options: Any) -> None:
-        """As transformers does it, and the code beside the weights."""
+        """Save the model as transformers does, and the code with it."""
         super().save_pretrained(save_directory, *args, **options)
         if self.write_code is not None:
             self.write_code(self.config.positions, save_directory)
@@ -53,8 +52,7 @@ class PosencPreTrainedModel(PreTrainedModel):
             return BACKENDS["sdpa"].objection(build_positions(self.config.encoder_config()).probe())
 
     def _sdpa_can_dispatch(self, is_init_check: bool = False) -> bool:
-        objection = self._sdpa_objection()
-        if objection is not None:
+        if (objection := self._sdpa_objection()) is not None:
             raise InputError(f'attn_implementation="sdpa" cannot run {self.config.positions}: {objection}; use "eager"')
         return True
 
@@ -63,7 +61,7 @@ class PosencPreTrainedModel(PreTrainedModel):
         return True
 
     def first_states(self, states: Tensor, input_ids: Tensor | None, attention_mask: Tensor | None) -> Tensor:
-        """(B, n, D) -> (B, D): that of each sequence's first token, wherever its padding stands."""
+        """(B, n, D) -> (B, D): the state of each sequence's first token, with padding on either side."""
         if attention_mask is None:
             if input_ids is None:
                 return states[:, 0]
@@ -73,7 +71,6 @@ class PosencPreTrainedModel(PreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         if not isinstance(module, Scheme):
             return super()._init_weights(module)
-        # A scheme knows how its own parameters start: take them from a new one.
         fresh = dict(type(module)(module.settings, module.options).named_parameters())
         for name, parameter in module.named_parameters():
             if not getattr(parameter, "_is_hf_initialized", False):
@@ -107,42 +104,38 @@ class PosencModel(PosencPreTrainedModel):
         output_hidden_states: bool | None = None,
         decode_masks: bool = False,
     ) -> BaseModelOutput:
-        """Encode.
+        """Return the hidden states.
 
         Args:
             input_ids: (B, n).
             attention_mask: (B, n), 0 at padding; by default, where ``input_ids`` are the padding symbol.
-            inputs_embeds: (B, n, D or E), in place of the word embeddings.
-            output_attentions: return the attention weights, computed by the eager backend.
-            output_hidden_states: return the states between the layers.
-            decode_masks: give the states that words are predicted from, where the model has a decoder for them.
+            inputs_embeds: (B, n, D or E), used instead of word embeddings.
+            output_attentions: also return the attention weights, which the eager backend computes.
+            output_hidden_states: also return the states between the layers.
+            decode_masks: return the states that words are predicted from, where the model has a decoder for them.
 
         Raises:
-            InputError: neither or both inputs, a mask that is not (B, n), or a sequence longer than the scheme's tables.
+            InputError: neither or both inputs, a mask that is not (B, n), or a sequence longer than the scheme takes.
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise InputError("give either input_ids or inputs_embeds")
         if attention_mask is not None and attention_mask.dim() != 2:
             raise InputError(f"attention_mask must be (batch, length), 0 at padding, and it is {tuple(attention_mask.shape)}")
-        if output_attentions is None:
-            output_attentions = self.config.output_attentions
-        if output_hidden_states is None:
-            output_hidden_states = self.config.output_hidden_states
         self.encoder.attention_backend = self.config._attn_implementation
         self.encoder.checkpoint_activations = self.gradient_checkpointing
         output = self.encoder(
             input_ids,
             None if attention_mask is None else attention_mask == 0,
             inputs_embeds,
-            with_hidden=bool(output_hidden_states),
-            with_attentions=bool(output_attentions),
+            with_hidden=bool(self.config.output_hidden_states if output_hidden_states is None else output_hidden_states),
+            with_attentions=bool(self.config.output_attentions if output_attentions is None else output_attentions),
             decode_masks=decode_masks,
         )
         return BaseModelOutput(output.last, output.hidden or None, output.attentions or None)
 
 
 class LanguageModelHead(nn.Module):
-    """fairseq's head of masked language models: a layer as wide as the word embeddings, its LayerNorm, scores of every symbol."""
+    """fairseq's head of masked language models: a layer as wide as the word embeddings, LayerNorm, and scores of every symbol."""
 
     def __init__(self, config: PosencConfig) -> None:
         super().__init__()
@@ -157,16 +150,27 @@ class LanguageModelHead(nn.Module):
         return self.decoder(self.layer_norm(self.activation(self.dense(x))))
 
 
-class PosencForMaskedLM(PosencPreTrainedModel):
-    """The encoder with the head it was pretrained with."""
-
-    _tied_weights_keys = {"lm_head.decoder.weight": "model.encoder.embed_tokens.weight"}  # noqa: RUF012
+class PosencWithHead(PosencPreTrainedModel):
+    """The encoder, to which subclasses add a head."""
 
     def __init__(self, config: PosencConfig) -> None:
         super().__init__(config)
         self.model = PosencModel(config)
-        self.lm_head = LanguageModelHead(config)
+        self.add_head(config)
         self.post_init()
+
+    def add_head(self, config: PosencConfig) -> None:
+        """Add the modules of the head."""
+        raise NotImplementedError
+
+
+class PosencForMaskedLM(PosencWithHead):
+    """The encoder with the head that it was pretrained with."""
+
+    _tied_weights_keys = {"lm_head.decoder.weight": "model.encoder.embed_tokens.weight"}  # noqa: RUF012
+
+    def add_head(self, config: PosencConfig) -> None:
+        self.lm_head = LanguageModelHead(config)
 
     def get_output_embeddings(self) -> nn.Linear:
         return self.lm_head.decoder
@@ -178,8 +182,8 @@ class PosencForMaskedLM(PosencPreTrainedModel):
     def forward(
         self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None, labels: Tensor | None = None, **options: Any
     ) -> MaskedLMOutput:
-        """Scores of every symbol, and the loss where ``labels`` (B, n) are given, -100 where there is nothing to predict."""
-        options, loss_options = _split(options)
+        """Return the scores of every symbol, and the loss where ``labels`` (B, n) are given; -100 is no label."""
+        loss_options = _pop_loss_options(options)
         output = self.model(input_ids, attention_mask, decode_masks=True, **options)
         logits = self.lm_head(output.last_hidden_state)
         loss = None if labels is None else self.loss_function(logits, labels, self.config.vocab_size, **loss_options)
@@ -204,21 +208,18 @@ class ClassificationHead(nn.Module):
         return self.out_proj(x)
 
 
-class PosencForSequenceClassification(PosencPreTrainedModel):
+class PosencForSequenceClassification(PosencWithHead):
     """The encoder with a head for classes of sequences, or for a number."""
 
-    def __init__(self, config: PosencConfig) -> None:
-        super().__init__(config)
-        self.model = PosencModel(config)
+    def add_head(self, config: PosencConfig) -> None:
         self.classifier = ClassificationHead(config, config.num_labels)
-        self.post_init()
 
     @can_return_tuple
     def forward(
         self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None, labels: Tensor | None = None, **options: Any
     ) -> SequenceClassifierOutput:
-        """Scores of every class, and the loss where ``labels`` (B,) are given."""
-        options, loss_options = _split(options)
+        """Return the scores of every class, and the loss where ``labels`` (B,) are given."""
+        loss_options = _pop_loss_options(options)
         output = self.model(input_ids, attention_mask, **options)
         logits = self.classifier(self.first_states(output.last_hidden_state, input_ids, attention_mask))
         loss = None
@@ -227,43 +228,37 @@ class PosencForSequenceClassification(PosencPreTrainedModel):
         return SequenceClassifierOutput(loss, logits, output.hidden_states, output.attentions)
 
 
-class PosencForTokenClassification(PosencPreTrainedModel):
+class PosencForTokenClassification(PosencWithHead):
     """The encoder with a head for classes of tokens."""
 
-    def __init__(self, config: PosencConfig) -> None:
-        super().__init__(config)
-        self.model = PosencModel(config)
+    def add_head(self, config: PosencConfig) -> None:
         self.dropout = nn.Dropout(config.dropout)
         self.classifier = nn.Linear(config.dim, config.num_labels)
-        self.post_init()
 
     @can_return_tuple
     def forward(
         self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None, labels: Tensor | None = None, **options: Any
     ) -> TokenClassifierOutput:
-        """Scores of every class, and the loss where ``labels`` (B, n) are given, -100 where a token has none."""
-        options, loss_options = _split(options)
+        """Return the scores of every class, and the loss where ``labels`` (B, n) are given; -100 is no label."""
+        loss_options = _pop_loss_options(options)
         output = self.model(input_ids, attention_mask, **options)
         logits = self.classifier(self.dropout(output.last_hidden_state))
         loss = None if labels is None else self.loss_function(logits, labels, self.config, **loss_options)
         return TokenClassifierOutput(loss, logits, output.hidden_states, output.attentions)
 
 
-class PosencForMultipleChoice(PosencPreTrainedModel):
+class PosencForMultipleChoice(PosencWithHead):
     """The encoder with a head that scores each of several sequences, one of which is to be chosen."""
 
-    def __init__(self, config: PosencConfig) -> None:
-        super().__init__(config)
-        self.model = PosencModel(config)
+    def add_head(self, config: PosencConfig) -> None:
         self.classifier = ClassificationHead(config, 1)
-        self.post_init()
 
     @can_return_tuple
     def forward(
         self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None, labels: Tensor | None = None, **options: Any
     ) -> MultipleChoiceModelOutput:
-        """Scores (B, choices) of sequences (B, choices, n), and the loss where ``labels`` (B,), the right choices, are given."""
-        options, _ = _split(options)
+        """Return the scores (B, choices) of sequences (B, choices, n), and the loss where ``labels`` (B,) are given."""
+        _pop_loss_options(options)
         given = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": options.pop("inputs_embeds", None)}
         given = {name: value for name, value in given.items() if value is not None}
         output = self.model(**{name: value.flatten(0, 1) for name, value in given.items()}, **options)
@@ -274,14 +269,11 @@ class PosencForMultipleChoice(PosencPreTrainedModel):
         return MultipleChoiceModelOutput(loss, logits, output.hidden_states, output.attentions)
 
 
-class PosencForQuestionAnswering(PosencPreTrainedModel):
+class PosencForQuestionAnswering(PosencWithHead):
     """The encoder with a head that scores each token as the first and as the last of the answer."""
 
-    def __init__(self, config: PosencConfig) -> None:
-        super().__init__(config)
-        self.model = PosencModel(config)
+    def add_head(self, config: PosencConfig) -> None:
         self.qa_outputs = nn.Linear(config.dim, 2)
-        self.post_init()
 
     @can_return_tuple
     def forward(
@@ -292,8 +284,8 @@ class PosencForQuestionAnswering(PosencPreTrainedModel):
         end_positions: Tensor | None = None,
         **options: Any,
     ) -> QuestionAnsweringModelOutput:
-        """Scores of the answer's first and last token, and the loss where both positions (B,) are given."""
-        options, loss_options = _split(options)
+        """Return the scores of the answer's first and last token, and the loss where both positions (B,) are given."""
+        loss_options = _pop_loss_options(options)
         output = self.model(input_ids, attention_mask, **options)
         start, end = self.qa_outputs(output.last_hidden_state).unbind(-1)
         loss = None
@@ -302,17 +294,6 @@ class PosencForQuestionAnswering(PosencPreTrainedModel):
         return QuestionAnsweringModelOutput(loss, start, end, output.hidden_states, output.attentions)
 
 
-ENCODER_OPTIONS = ("inputs_embeds", "output_attentions", "output_hidden_states")
-
-
-def _split(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The encoder's options, and those that the trainer means for the loss.
-
-    Raises:
-        TypeError: neither.
-    """
-    unknown = options.keys() - {*ENCODER_OPTIONS, "num_items_in_batch"}
-    if unknown:
-        raise TypeError(f"forward() got unexpected arguments: {', '.join(sorted(unknown))}")
-    encoder = {name: value for name, value in options.items() if name in ENCODER_OPTIONS}
-    return encoder, {name: value for name, value in options.items() if name not in ENCODER_OPTIONS}
+def _pop_loss_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Remove what the trainer passes for the loss from a model's options, and return it."""
+    return {name: options.pop(name) for name in ("num_items_in_batch",) if name in options}

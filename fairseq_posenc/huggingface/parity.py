@@ -1,4 +1,4 @@
-"""Whether two models are the same function: the greatest difference of their outputs on real token batches with padding."""
+"""The comparison of two models: the greatest difference of their outputs on batches of tokens with padding."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Parity:
     Attributes:
         difference: the greatest absolute difference of an output at a token that is not padding.
         scale: the greatest absolute output.
-        tokens: tokens compared.
-        padding: padding symbols beside them.
+        tokens: the number of tokens compared.
+        padding: the number of padding symbols.
     """
 
     difference: float
@@ -38,22 +38,25 @@ class Parity:
 
     def __str__(self) -> str:
         return (
-            f"{self.difference:.2g} at most, of outputs up to {self.scale:.3g}, on {self.tokens:,} tokens beside "
+            f"{self.difference:.2g} at most, of outputs up to {self.scale:.3g}, on {self.tokens:,} tokens and "
             f"{self.padding:,} of padding"
         )
 
 
 def token_batches(data: Path, dictionary: Dictionary, length: int) -> list[Tensor]:
-    """A few batches (B, n) of a data-bin's text: ``<s>``, sentences that each end in ``</s>``, some ``<mask>``, padding.
+    """Return a few batches (B, n) of a data-bin's text: ``<s>``, sentences that each end in ``</s>``, some ``<mask>``, padding.
 
-    The samples of a batch grow up to ``length``. They are spread over the split ``valid``, or ``train`` where that is not there,
-    and the same each time.
+    The samples of a batch grow up to ``length``. They are spread over the split ``valid``, or ``train`` if there is no ``valid``,
+    and are the same each time.
 
     Raises:
         FileNotFoundError: the folder has neither.
     """
-    sentences = next(filter(None, (_load(data / split, dictionary) for split in ("valid", "train"))), None)
-    if sentences is None:
+    sentences: Any = None
+    for split in ("valid", "train"):
+        if not sentences and (data / f"{split}.idx").exists():
+            sentences = data_utils.load_indexed_dataset(str(data / split), dictionary)
+    if not sentences:
         raise FileNotFoundError(
             f"{data} has neither valid.bin and .idx nor train.bin and .idx, whose sentences the two models are compared on: "
             "name the data-bin that the checkpoint was trained on"
@@ -62,7 +65,8 @@ def token_batches(data: Path, dictionary: Dictionary, length: int) -> list[Tenso
     starts = np.linspace(0, len(sentences) - 1, num=BATCHES * SAMPLES, dtype=np.int64).tolist()
     samples = []
     for i, start in enumerate(starts):
-        words = _text(sentences, start, max(1, length * (i % SAMPLES + 1) // SAMPLES - 1))
+        count = max(1, length * (i % SAMPLES + 1) // SAMPLES - 1)
+        words = torch.cat([sentences[number % len(sentences)].long() for number in range(start, start + count)])[:count]
         masked = (torch.rand(len(words), generator=generator) < MASKED) & words.ne(dictionary.eos())
         words = words.masked_fill(masked, dictionary.index("<mask>"))
         samples.append(torch.cat([torch.tensor([dictionary.bos()]), words]))
@@ -70,7 +74,7 @@ def token_batches(data: Path, dictionary: Dictionary, length: int) -> list[Tenso
 
 
 def random_batches(dictionary: Dictionary, lengths: list[int]) -> list[Tensor]:
-    """For each length, 4 samples of random symbols with padding at the right: (4, n)."""
+    """Return, for each length n, 4 samples of random symbols with padding on the right: (4, n)."""
     generator = torch.Generator().manual_seed(0)
     batches = []
     for length in lengths:
@@ -84,7 +88,7 @@ def random_batches(dictionary: Dictionary, lengths: list[int]) -> list[Tensor]:
 
 
 def compare(first: Callable[[Tensor], Tensor], second: Callable[[Tensor], Tensor], batches: list[Tensor], pad: int) -> Parity:
-    """Run both on every batch. Outputs are (B, …), or (B, n, …) and then compared where there is no padding."""
+    """Compare two models on batches. Outputs are (B, …), or (B, n, …), which are compared where there is no padding."""
     differences, scales = [0.0], [0.0]
     for tokens in batches:
         with torch.no_grad():
@@ -98,21 +102,3 @@ def compare(first: Callable[[Tensor], Tensor], second: Callable[[Tensor], Tensor
         scales.append(a.abs().max().item())
     real_tokens = sum(int(tokens.ne(pad).sum()) for tokens in batches)
     return Parity(max(differences), max(scales), real_tokens, sum(map(torch.numel, batches)) - real_tokens)
-
-
-def _load(path: Path, dictionary: Dictionary) -> Any:
-    if not path.with_suffix(".idx").exists():
-        return None
-    sentences = data_utils.load_indexed_dataset(str(path), dictionary)
-    return sentences if sentences is not None and len(sentences) else None
-
-
-def _text(sentences: Any, start: int, length: int) -> Tensor:
-    """So many tokens from a sentence on, in a circle."""
-    found, size = [], 0
-    for i in range(start, start + length):  # none is empty: each ends in </s>
-        found.append(sentences[i % len(sentences)].long())
-        size += len(found[-1])
-        if size >= length:
-            break
-    return torch.cat(found)[:length]

@@ -13,7 +13,6 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 from transformers import PretrainedConfig, RobertaConfig
 
@@ -22,19 +21,23 @@ from ..models.checkpoint import Checkpoint, explained
 from ..models.state import CLASSIFICATION, ENCODER, LANGUAGE_MODEL, WORDS, StateDict, load_into
 from ..models.stock import from_stock
 from ..transformer import ACTIVATIONS, Encoder, EncoderConfig
-from ..transformer.config import TRANSFORMERS
-from . import names
-from .configuration import PosencConfig
+from ..vocabulary import DICTIONARY
+from .auto import head_output
 from .model_files import load_model, read_config, read_weights
+from .model_types import ROBERTA_LIKE, encoder_config, to_fairseq
 from .parity import TOLERANCE, Parity, compare, random_batches
 from .vocabularies import SourceVocabulary, read_vocabulary
 
 KINDS = ("MaskedLM", "SequenceClassification", "QuestionAnswering")
-ROBERTA_LIKE = ("roberta", "xlm-roberta", "camembert")
+BY_SYMBOL = (WORDS, f"{LANGUAGE_MODEL}weight", f"{LANGUAGE_MODEL}bias")
+"""Parameters with a row for each symbol."""
 POOLER = {  # options of a fairseq model, by the names that transformers' configurations have for them
     "pooler_activation_fn": ("pooler_activation", "pooler_hidden_act"),
     "pooler_dropout": ("pooler_dropout", "classifier_dropout_prob", "classifier_dropout"),
 }
+
+
+Function = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -49,11 +52,10 @@ class Source:
         kind: of its head, as transformers' classes end; ``Model`` where it has none.
         outputs: the model itself: (B, n) tokens -> its head's output, or (B, n, D) hidden states.
         states: the same without the head: (B, n) -> (B, n, D); None for a checkpoint of this project.
-        left_out: names of its parameters that have no place here.
-        model_flags: values of a fairseq model's options beyond the encoder's.
-        token_type: (E,) the vector of token type 0, which the position table has taken in; None where there is none.
-        max_length: tokens up to which the encoder here, whose attention sees all of a sequence, is the same function; None for
-            any number.
+        left_out: names of its parameters that are not imported.
+        model_options: values of a fairseq model's options beyond the encoder's.
+        token_type: (E,) the vector of token type 0, which was added to the position table; None if the model has none.
+        max_length: tokens up to which the encoder here is the same function, because it attends to all of them; None for any.
     """
 
     name: str
@@ -61,10 +63,10 @@ class Source:
     state: StateDict
     vocabulary: SourceVocabulary
     kind: str
-    outputs: Callable[[Tensor], Tensor]
-    states: Callable[[Tensor], Tensor] | None = None
+    outputs: Function
+    states: Function | None = None
     left_out: list[str] = field(default_factory=list)
-    model_flags: dict[str, Any] = field(default_factory=dict)
+    model_options: dict[str, Any] = field(default_factory=dict)
     token_type: Tensor | None = None
     max_length: int | None = None
 
@@ -82,16 +84,14 @@ class Source:
             self.compare(self.states, lambda tokens: encoder(tokens).last)
         return encoder
 
-    def compare(
-        self, theirs: Callable[[Tensor], Tensor], ours: Callable[[Tensor], Tensor], tolerance: float = TOLERANCE
-    ) -> Parity:
-        """Compare the source with a model of this project on symbols drawn at random.
+    def compare(self, theirs: Function, ours: Function, tolerance: float = TOLERANCE, length: int = 128) -> Parity:
+        """Compare the source with a model of this project on up to ``length`` symbols drawn at random.
 
         Raises:
             InputError: the outputs differ by more than ``tolerance``.
         """
-        dictionary, longest = self.vocabulary.dictionary, min(self.config.max_positions, self.max_length or 128)
-        batches = random_batches(dictionary, [min(16, longest), min(128, longest)])
+        dictionary, length = self.vocabulary.dictionary, min(self.config.max_positions, self.max_length or length, length)
+        batches = random_batches(dictionary, [min(16, length), length])
         parity = compare(theirs, ours, batches, dictionary.pad())
         if not parity.difference <= tolerance:
             raise InputError(
@@ -111,62 +111,50 @@ def read(name: str) -> Source:
         InputError, OSError: it cannot be read, or is of a kind that has no place here.
     """
     folder = Path(name)
-    if (folder / "model.pt").exists():
-        return _read_fairseq(folder)
+    if (path := folder / "model.pt").exists():
+        if not (folder / DICTIONARY).exists():
+            raise FileNotFoundError(f"{folder} has a model.pt and no dict.txt: copy the dictionary that was released with it")
+        checkpoint = Checkpoint(path, folder)
+        if not checkpoint.is_stock:
+            raise InputError(
+                f"{path} is of the architecture {checkpoint.arch!r}: of fairseq's checkpoints, only its own RoBERTa is imported. "
+                "A checkpoint of this package needs no import: continue from it with --finetune-from-model."
+            )
+        return of_checkpoint(checkpoint, folder)
     if not folder.exists() and folder.parent != Path() and folder.parent.is_dir():  # else it would be looked for on the hub
         raise FileNotFoundError(f"there is no folder {name}")
     return _read_transformers(name)
 
 
-def of_checkpoint(path: Path, data_bin: Path | None) -> Source:
-    """A checkpoint of this package, with its language model's head, as a source.
+def of_checkpoint(checkpoint: Checkpoint, folder: Path) -> Source:
+    """Return a checkpoint of this package or of fairseq's own RoBERTa, with its language model's head, as a source.
 
     Args:
-        path: the file.
-        data_bin: the folder of its vocabulary; by default the one that it was trained on.
+        checkpoint: the checkpoint.
+        folder: of its dictionary and tokenizer.
 
     Raises:
-        InputError, OSError: not such a checkpoint, not its vocabulary, or it has no such head.
+        InputError, OSError: the dictionary is not there or of another model, or the checkpoint has no such head.
     """
-    checkpoint = Checkpoint(path, data_bin)
     if f"{LANGUAGE_MODEL}dense.weight" not in checkpoint.state:
-        raise InputError(f"{path} has no language model's head: name a checkpoint of pretraining")
-    model = checkpoint.model
-    own = {name: getattr(model.args, name) for name in ("untie_weights_roberta", "pooler_activation_fn", "pooler_dropout")}
-    return Source(
-        name=str(path),
-        config=model.encoder.sentence_encoder.config,
-        state={name: value for name, value in model.state_dict().items() if not name.startswith(CLASSIFICATION)},
-        vocabulary=SourceVocabulary.of_folder(checkpoint.vocabulary.folder),
-        kind="MaskedLM",
-        outputs=lambda tokens: model(tokens)[0],
-        model_flags={name: str(value) if isinstance(value, Enum) else value for name, value in own.items()},
-    )
-
-
-def _read_fairseq(folder: Path) -> Source:
-    path = folder / "model.pt"
-    if not (folder / "dict.txt").exists():
-        raise FileNotFoundError(f"{folder} has a model.pt and no dict.txt: put the dictionary that was released with it there")
-    checkpoint = Checkpoint(path, folder)
-    if not checkpoint.is_stock:
-        raise InputError(
-            f"{path} is of the architecture {checkpoint.arch!r}: beside a dict.txt, only fairseq's own RoBERTa is imported. A "
-            "checkpoint of this package's needs no import: train on from it with --finetune-from-model."
-        )
+        raise InputError(f"{checkpoint.path} has no language model's head: name a checkpoint of pretraining")
     vocabulary = SourceVocabulary.of_folder(folder)
-    if checkpoint.config.vocab_size != (size := len(vocabulary.dictionary)):
-        raise InputError(f"{path} has {checkpoint.config.vocab_size} word embeddings, and {folder / 'dict.txt'} {size} symbols")
-    model = checkpoint.stock_model()
+    if (words := checkpoint.config.vocab_size) != (symbols := len(vocabulary.dictionary)):
+        raise InputError(f"{checkpoint.path} has {words} word embeddings, and {folder / DICTIONARY} {symbols} symbols")
+    model = checkpoint.stock_model() if checkpoint.is_stock else checkpoint.model
+    state = from_stock(model.state_dict(), vocabulary.dictionary.pad())
+    options = {name: getattr(model.args, name, None) for name in ("untie_weights_roberta", *POOLER)}
     return Source(
-        name=str(folder),
+        name=str(checkpoint.path),
         config=checkpoint.config,
-        state=from_stock(model.state_dict(), vocabulary.dictionary.pad()),
+        state={name: value for name, value in state.items() if not name.startswith(CLASSIFICATION)},
         vocabulary=vocabulary,
         kind="MaskedLM",
         outputs=lambda tokens: model(tokens)[0],
-        states=lambda tokens: model(tokens, features_only=True)[0],
-        model_flags={"untie_weights_roberta": bool(getattr(model.args, "untie_weights_roberta", False))},
+        states=(lambda tokens: model(tokens, features_only=True)[0]) if checkpoint.is_stock else None,
+        model_options={
+            name: str(value) if isinstance(value, Enum) else value for name, value in options.items() if value is not None
+        },
     )
 
 
@@ -183,54 +171,53 @@ def _read_transformers(name: str) -> Source:
     model, unexpected = load_model(name, config, kind, weights)
     vocabulary = read_vocabulary(name, config.vocab_size, config.model_type)
     order, pad = vocabulary.order, vocabulary.dictionary.pad()
-    model_type = "roberta" if config.model_type in ROBERTA_LIKE else config.model_type
     prefix = "" if model.base_model is not model else f"{model.base_model_prefix}."
     state = {prefix + key: value for key, value in model.state_dict().items()}
     types = state.get(f"{model.base_model_prefix}.embeddings.token_type_embeddings.weight")
     with explained(f"{name}/config.json"):
-        state, others = names.from_transformers(state, model_type, int(order[pad]))
-        encoder_config, flags = _encoder_config(config, model_type, vocabulary), _model_flags(config, kind)
+        state, others = to_fairseq(state, config.model_type, int(order[pad]))
+        encoder, options = encoder_config(config, vocabulary.dictionary, int(order[pad])), _model_options(config, kind)
 
     def outputs(tokens: Tensor) -> Tensor:
-        output = model(order[tokens], attention_mask=tokens.ne(pad).long())
-        if kind == "QuestionAnswering":
-            return torch.stack([output.start_logits, output.end_logits], dim=-1)
-        if kind == "Model":
-            return output.last_hidden_state
-        return output.logits[..., order] if kind == "MaskedLM" else output.logits
+        output = head_output(model(order[tokens], attention_mask=tokens.ne(pad).long()))
+        return output[..., order] if kind == "MaskedLM" else output
 
     head_name = getattr(config, "fairseq_head", None) or "sentence_classification_head"
     return Source(
         name=name,
-        config=encoder_config,
-        state=names.name_head(_reorder(state, order), head_name),
+        config=encoder,
+        state={
+            key.replace(CLASSIFICATION, f"{CLASSIFICATION}{head_name}."): value[order] if key in BY_SYMBOL else value
+            for key, value in state.items()
+        },
         vocabulary=vocabulary,
         kind=kind,
         outputs=outputs,
         states=lambda tokens: model.base_model(order[tokens], attention_mask=tokens.ne(pad).long()).last_hidden_state,
         left_out=left_out + others + unexpected,
-        model_flags=flags,
+        model_options=options,
         token_type=None if types is None else types[0],
         max_length=max_length,
     )
 
 
 def _as_roberta(config: PretrainedConfig) -> tuple[PretrainedConfig, int | None]:
-    """A Longformer's configuration (Beltagy et al. 2020) as a RoBERTa's, and the maximum length; any other unchanged, and None.
+    """Return the configuration of RoBERTa for a type that has its parameters, and any other configuration unchanged.
 
-    On sequences of no more than half a window and one token, the two are the same function.
+    Longformer (Beltagy et al. 2020) is RoBERTa on sequences of at most half a window and one token, the second value.
     """
-    if config.model_type != "longformer":
+    if config.model_type not in ROBERTA_LIKE:
         return config, None
-    windows = config.attention_window if isinstance(config.attention_window, list) else [config.attention_window]
-    return RobertaConfig.from_dict({**config.to_dict(), "model_type": "roberta"}), min(window // 2 + 1 for window in windows)
+    windows = getattr(config, "attention_window", None)
+    max_length = None if windows is None else min(windows if isinstance(windows, list) else [windows]) // 2 + 1
+    return RobertaConfig.from_dict({**config.to_dict(), "model_type": "roberta"}), max_length
 
 
 def _settle_head(config: PretrainedConfig, weights: StateDict) -> None:
-    """Set which of DeBERTa's two language-model heads the weights have, which published configurations do not state."""
-    found = [head for head in ("lm_predictions.", "cls.predictions.") if any(name.startswith(head) for name in weights)]
-    if len(found) == 1:
-        config.legacy = found == ["cls.predictions."]
+    """Set which of DeBERTa's two language-model heads the weights have; published configurations lack it."""
+    heads = [head for head in ("lm_predictions.", "cls.predictions.") if any(name.startswith(head) for name in weights)]
+    if len(heads) == 1:
+        config.legacy = heads == ["cls.predictions."]
         config.architectures = config.architectures or ["DebertaV2ForMaskedLM"]
 
 
@@ -244,43 +231,13 @@ def _kind(config: PretrainedConfig) -> str:
     return next((kind for kind in KINDS if architecture.endswith(f"For{kind}")), "Model")
 
 
-def _encoder_config(config: PretrainedConfig, model_type: str, vocabulary: SourceVocabulary) -> EncoderConfig:
-    if isinstance(config, PosencConfig):
-        return config.encoder_config()
-    dictionary = vocabulary.dictionary
-    values = {name: getattr(config, option) for name, option in TRANSFORMERS.items()}
-    if model_type == "roberta":  # whose table begins with rows that no token uses
-        values["max_positions"] -= int(vocabulary.order[dictionary.pad()]) + 1
-    elif model_type == "deberta-v2":
-        clip, buckets = config.max_relative_positions, config.position_buckets
-        values["positions"] = "deberta"
-        values["position_options"] = {
-            **names.ORIGINAL_DEBERTA,
-            "deberta_norm_eps": config.layer_norm_eps,
-            "max_relative_position": clip if clip > 0 else config.max_position_embeddings,
-            **({"deberta_buckets": buckets} if buckets > 0 else {}),
-        }
-    elif model_type == "albert":
-        values["activation"] = names.ALBERT_ACTIVATIONS.get(config.hidden_act, config.hidden_act)
-        values |= {"embed_dim": config.embedding_size, "layer_groups": config.num_hidden_groups}
-    elif model_type == "electra":
-        values["embed_dim"] = config.embedding_size if config.embedding_size != config.hidden_size else 0
-    return EncoderConfig(vocab_size=len(dictionary), padding_idx=dictionary.pad(), separator_idx=dictionary.eos(), **values)
-
-
-def _model_flags(config: PretrainedConfig, kind: str) -> dict[str, Any]:
+def _model_options(config: PretrainedConfig, kind: str) -> dict[str, Any]:
     untied = kind == "MaskedLM" and not config.tie_word_embeddings and getattr(config, "legacy", True)
-    flags: dict[str, Any] = {"untie_weights_roberta": untied}
-    for flag, options in POOLER.items():
-        values = [value for option in options if (value := getattr(config, option, None)) is not None]
+    options: dict[str, Any] = {"untie_weights_roberta": untied}
+    for option, names in POOLER.items():
+        values = [value for name in names if (value := getattr(config, name, None)) is not None]
         if values:
-            flags[flag] = values[0]
-    if (act := flags.get("pooler_activation_fn", "tanh")) not in ACTIVATIONS:
-        raise InputError(f"the pooler's activation {act!r} has no equivalent here, only {', '.join(ACTIVATIONS)}")
-    return flags
-
-
-def _reorder(state: StateDict, order: Tensor) -> StateDict:
-    """Rows of symbols from the source's order into the dictionary's."""
-    by_symbol = (WORDS, f"{LANGUAGE_MODEL}weight", f"{LANGUAGE_MODEL}bias")
-    return {name: value[order] if name in by_symbol else value for name, value in state.items()}
+            options[option] = values[0]
+    if (activation := options.get("pooler_activation_fn", "tanh")) not in ACTIVATIONS:
+        raise InputError(f"the pooler's activation {activation!r} has no equivalent here, only {', '.join(ACTIVATIONS)}")
+    return options

@@ -1,7 +1,7 @@
 """A data-bin's tokenizer as a fast tokenizer of transformers: the same text gives the ids that the model was trained on.
 
-Ids are the dictionary's. sentencepiece's normalisation, its unigram or BPE model and its treatment of spaces have equals in
-the tokenizers library; so has GPT-2's byte-level BPE. :func:`disagreement` holds the result against the original.
+Ids are the dictionary's. The tokenizers library has equivalents of sentencepiece's normalisation, its unigram and BPE models and
+its treatment of spaces, and of GPT-2's byte-level BPE. :func:`disagreement` compares the result with the original.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from ..vocabulary import MASK, Vocabulary, library_errors
 
 
 def build(vocabulary: Vocabulary, max_length: int) -> PreTrainedTokenizerFast:
-    """The fast tokenizer of a data-bin.
+    """Return the fast tokenizer of a data-bin.
 
     Args:
         vocabulary: the data-bin's.
         max_length: tokens to which ``truncation=True`` cuts a text.
 
     Raises:
-        InputError: a tokenizer of a kind that the tokenizers library has no equal for.
+        InputError: the tokenizers library has no equivalent of this kind of tokenizer.
     """
     dictionary = vocabulary.dictionary
     try:
@@ -47,7 +47,7 @@ def build(vocabulary: Vocabulary, max_length: int) -> PreTrainedTokenizerFast:
         sep_token=eos,
         pad_token=pad,
         unk_token=unk,
-        mask_token=AddedToken(MASK, lstrip=True, special=True),  # a mask stands for a word and the space before it
+        mask_token=AddedToken(MASK, lstrip=True, special=True),  # which replaces a word and the space before it
         model_input_names=["input_ids", "attention_mask"],
         clean_up_tokenization_spaces=False,
         model_max_length=max_length,
@@ -55,26 +55,26 @@ def build(vocabulary: Vocabulary, max_length: int) -> PreTrainedTokenizerFast:
 
 
 def save(tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
-    """Write the tokenizer's files, such that transformers 4 and 5 read them."""
+    """Write the tokenizer's files in a form that transformers 4 and 5 read."""
     tokenizer.save_pretrained(folder)
     path = folder / "tokenizer_config.json"
     config = json.loads(path.read_text("utf-8"))
-    config["tokenizer_class"] = "PreTrainedTokenizerFast"  # transformers 5 knows it by another name too, 4 by this one only
+    config["tokenizer_class"] = "PreTrainedTokenizerFast"  # the only name that transformers 4 has
     path.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", "utf-8")
 
 
 def disagreement(tokenizer: PreTrainedTokenizerFast, vocabulary: Vocabulary, texts: Iterable[str]) -> str | None:
-    """The first text that the tokenizer cuts otherwise than the data-bin's own, with both results; None if there is none.
+    """Return the first text that the tokenizer and the data-bin's own cut differently, with both results; None if they agree.
 
-    Texts that spell out a special token are passed over: transformers takes it for one, and fairseq for text.
+    Texts that contain the name of a special token are left out: transformers reads the token, and fairseq the text.
     """
     for text in texts:
         if any(token in text for token in tokenizer.all_special_tokens):
             continue
-        own = vocabulary.encode(text).ids.tolist()
+        expected = vocabulary.encode(text).ids.tolist()
         with library_errors(f"the exported tokenizer cannot cut {text[:80]!r}"):
             fast = tokenizer(text, add_special_tokens=False)["input_ids"]
-        if own != fast:
-            symbols = (" ".join(vocabulary.dictionary[i] for i in ids) for ids in (own, fast))
+        if expected != fast:
+            symbols = (" ".join(vocabulary.dictionary[i] for i in ids) for ids in (expected, fast))
             return "{!r} is {} and becomes {}".format(text, *symbols)
     return None

@@ -7,6 +7,7 @@ are the tokens, and ``tokenizer.json`` is kept.
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from ..errors import InputError
+from ..files import atomic_write
 from ..vocabulary import (
     DICTIONARY,
     MASK,
@@ -29,17 +31,17 @@ from ..vocabulary import (
 from .model_files import SENTENCEPIECE as DEBERTA_SENTENCEPIECE
 from .model_files import find, read_tokenizer
 
-FAIRSEQ_FOLDER = "fairseq"  # of an export: what fairseq needs of the data-bin, for the way back
+FAIRSEQ_FOLDER = "fairseq"  # of an export: the dictionary and the tokenizer's files for fairseq
 
 
 @dataclass(frozen=True)
 class SourceVocabulary:
-    """A dictionary and where its symbols stand in the source.
+    """A dictionary and the numbers of its symbols in the source.
 
     Attributes:
         dictionary: with ``<mask>``.
-        order: (symbols,) the source's id of each symbol.
-        files: what else belongs beside the checkpoint: name -> content.
+        order: (symbols,) the source's number of each symbol.
+        files: the tokenizer's files: name -> content.
     """
 
     dictionary: Dictionary
@@ -48,23 +50,41 @@ class SourceVocabulary:
 
     @classmethod
     def of_folder(cls, folder: Path) -> SourceVocabulary:
-        """That of fairseq's own files."""
+        """Read the vocabulary of a data-bin."""
         dictionary = load_dictionary(folder)
         files = {name: (folder / name).read_bytes() for name in TOKENIZER_FILES if (folder / name).exists()}
         return cls(dictionary, torch.arange(len(dictionary)), files)
 
+    def write(self, folder: Path) -> None:
+        """Write the dictionary and the tokenizer's files, unless the folder has them.
+
+        Raises:
+            FileExistsError: the folder has another dictionary or tokenizer.
+        """
+        text = io.StringIO()
+        self.dictionary.save(text)
+        files = {DICTIONARY: text.getvalue().encode("utf-8"), **self.files}
+        paths = [path for name in (DICTIONARY, *TOKENIZER_FILES) if (path := folder / name).exists()]
+        for path in paths:
+            if path.read_bytes() != files.pop(path.name, None):
+                raise FileExistsError(f"{path} is of another model: name an --out in a folder of its own")
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            with atomic_write(folder / name, "wb") as stream:
+                stream.write(content)
+
 
 def read_vocabulary(name: str, size: int, model_type: str) -> SourceVocabulary:
-    """The vocabulary of the model of that name and type, which has ``size`` embeddings.
+    """Return the vocabulary of the model of that name and type, which has ``size`` embeddings.
 
     Raises:
-        InputError: there is no tokenizer, it lacks a special token, or its tokens cannot stand in a dictionary.
+        InputError: the tokenizer is missing or lacks a special token, or its tokens cannot be in a dictionary.
     """
     if (own := Path(name) / FAIRSEQ_FOLDER / DICTIONARY).exists():
         vocabulary = SourceVocabulary.of_folder(own.parent)
         if len(vocabulary.dictionary) != size:
             raise InputError(
-                f"{own} has {len(vocabulary.dictionary)} symbols and the model {size} embeddings: another's dictionary"
+                f"{own} has {len(vocabulary.dictionary)} symbols and the model {size} embeddings: the dictionary of another model"
             )
         return vocabulary
     tokenizer = read_tokenizer(name)
@@ -95,7 +115,7 @@ def _from_tokenizer(tokenizer: PreTrainedTokenizerBase, size: int, name: str, mo
         symbol = symbols.get(index, f"madeupword{index:04d}")
         if symbol.split() != [symbol] or dictionary.add_symbol(symbol) != len(dictionary) - 1:
             raise InputError(
-                f"{name}: the token {symbol!r} cannot be in a fairseq dictionary: it holds white space or is there twice"
+                f"{name}: the token {symbol!r} cannot be in a fairseq dictionary: it contains white space or occurs twice"
             )
     dictionary.add_symbol(MASK)
     return SourceVocabulary(dictionary, torch.tensor([*special, *ordinary, mask]), files)
@@ -105,16 +125,16 @@ def _pieces(model: bytes, tokenizer: PreTrainedTokenizerBase, special: set[int],
     """The piece of each number of a sentencepiece model.
 
     Raises:
-        InputError: the tokenizer does more than the model, or has other tokens.
+        InputError: the tokenizer changes text in a way that the model does not, or has other tokens.
     """
     for option in ("do_lower_case", "split_by_punct"):
         if getattr(tokenizer, option, False):
             raise InputError(
-                f"{option} is true, and {DEBERTA_SENTENCEPIECE} alone, which is what fairseq's text is cut by, does not do it"
+                f"the tokenizer's option {option} is true, which {DEBERTA_SENTENCEPIECE} alone, by which fairseq cuts text, lacks"
             )
-    found = Sentencepiece(model).symbols
-    pieces = {number: piece for number, piece in enumerate(found) if piece is not None}
+    symbols = Sentencepiece(model).symbols
+    pieces = {number: piece for number, piece in enumerate(symbols) if piece is not None}
     for number, token in tokens.items():
-        if number not in special and pieces.get(number, token if number < len(found) else None) != token:
+        if number not in special and pieces.get(number, token if number < len(symbols) else None) != token:
             raise InputError(f"the token {token!r} with the number {number} is none of {DEBERTA_SENTENCEPIECE}'s pieces")
     return pieces

@@ -8,14 +8,12 @@ import pytest
 import sentencepiece
 import torch
 import transformers
-from safetensors.torch import save_file
 from small_models import make_model, save
 from test_deberta import change, made_up, outputs
-from test_export import isolated
 from test_import import SMALL, assert_same_ids, import_hf, perturbed, prepare, refusal, write_bert
 
 from fairseq_posenc.families import expressions
-from fairseq_posenc.huggingface import names, sources
+from fairseq_posenc.huggingface import model_types, sources
 from fairseq_posenc.huggingface.configuration import PosencConfig
 from fairseq_posenc.huggingface.conversion import to_transformers
 from fairseq_posenc.huggingface.export import export
@@ -74,7 +72,7 @@ def test_the_masked_language_model_has_the_same_logits(settings, toy_text, tmp_p
     ours = PosencForMaskedLM(
         PosencConfig(**dataclasses.asdict(source.config), tie_word_embeddings=original.config.tie_word_embeddings)
     )
-    renamed, others = names.to_posenc(source.state)
+    renamed, others = model_types.to_transformers(source.state, "fairseq_posenc", 1)
     ours.eval().load_state_dict(renamed, strict=True)
     assert (others, source.left_out, len(ours.model.encoder.layers)) == ([], [], original.config.num_hidden_groups)
     for length in (1, 2, 17, 50):
@@ -83,7 +81,7 @@ def test_the_masked_language_model_has_the_same_logits(settings, toy_text, tmp_p
         with torch.no_grad():
             logits = ours(tokens).logits
         torch.testing.assert_close(logits[real], source.outputs(tokens)[real], atol=2e-5, rtol=1e-5)
-    back, others = names.to_albert(source.state)
+    back, others = model_types.to_transformers(source.state, "albert", 1)
     types = original.albert.embeddings.token_type_embeddings.weight[:1]
     inverse = source.vocabulary.order.argsort()
     expected = original.state_dict()
@@ -182,18 +180,6 @@ def test_every_scheme_is_exported(name, prepared, tmp_path):
     torch.testing.assert_close(
         outputs(model, tokens, 1)[tokens.ne(1)], checkpoint.logits(tokens)[tokens.ne(1)], atol=2e-5, rtol=1e-5
     )
-
-
-@pytest.mark.slow
-def test_an_export_with_code_is_the_same_function_without_fairseq(prepared, tmp_path, isolated_python):
-    path = save(make_model("albert_absolute_tisa_tiny", prepared, embedding_size=8), tmp_path / "checkpoint.pt", prepared)
-    export(path, prepared, tmp_path / "exports" / "albert", "lm")
-    tokens = made_up(44, 30)
-    save_file(
-        {"tokens": tokens, "logits": Checkpoint(path, prepared, "lm").logits(tokens)}, tmp_path / "exports" / "albert.safetensors"
-    )
-    (difference,) = isolated(isolated_python, "logits", tmp_path / "exports")["result"].values()
-    assert difference <= 2e-5
 
 
 @pytest.mark.parametrize("embedding_size", [12, 32])

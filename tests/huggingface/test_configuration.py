@@ -1,5 +1,7 @@
 """Options of position encodings in a config of transformers."""
 
+import json
+
 import pytest
 import torch
 
@@ -13,6 +15,15 @@ def test_an_option_that_means_nothing_is_refused():
     config = PosencConfig(**SIZES, positions="tisa", position_options={"shaw_terms": "keys"})
     with pytest.raises(ValueError, match="shaw_terms keys means nothing to positions tisa, only to shaw"):
         PosencModel(config)
+
+
+@pytest.mark.parametrize("version", [None, 0, 2])
+def test_a_config_of_another_format_is_refused(version, tmp_path):
+    PosencConfig(**SIZES).save_pretrained(tmp_path)
+    content = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**content, "format": version}))
+    with pytest.raises(ValueError, match=f"format {version}, not 1"):
+        PosencConfig.from_pretrained(tmp_path)
 
 
 def test_a_new_config_is_saved_with_every_option(tmp_path):

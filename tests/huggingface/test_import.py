@@ -21,7 +21,7 @@ from fairseq_posenc.cli import main
 from fairseq_posenc.compat.loading import load as load_checkpoint
 from fairseq_posenc.huggingface import sources
 from fairseq_posenc.huggingface.export import export
-from fairseq_posenc.huggingface.positions import convert
+from fairseq_posenc.huggingface.new_positions import convert
 
 WORDS = "encoder.sentence_encoder.embed_tokens.weight"
 TABLE = "encoder.sentence_encoder.positions.absolute.weight"
@@ -202,11 +202,18 @@ def test_released_fairseq_roberta(tmp_path, capsys):
     assert torch.equal(state[TABLE], model.encoder.sentence_encoder.embed_positions.weight[2:])
 
 
+def test_fewer_positions_are_the_same_function_up_to_that_length(toy_text, tmp_path, capsys):
+    write_roberta(tmp_path / "roberta", toy_text / "train.txt")
+    state, printed = import_hf(capsys, tmp_path / "roberta", tmp_path / "out" / "model.pt", "--max-positions", "20")
+    assert len(state[TABLE]) == 20
+    assert difference(printed) < 1e-5
+
+
 def test_removed_positions_leave_their_average(toy_text, tmp_path, capsys):
     write_roberta(tmp_path / "roberta", toy_text / "train.txt")
     source = sources.read(str(tmp_path / "roberta"))
     _, printed = import_hf(capsys, tmp_path / "roberta", tmp_path / "out" / "model.pt", "--positions", "none")
-    assert "removed: absolute positions; their average is now part of every word embedding" in printed
+    assert "removed, and their average added to every word embedding: absolute.weight" in printed
 
     model = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "roberta").eval()
     table = model.roberta.embeddings.position_embeddings.weight
@@ -231,7 +238,7 @@ def test_the_printed_commands_train_on_with_another_scheme(toy_text, prepared, t
     out = tmp_path / "a folder" / "model.pt"
     _, printed = import_hf(capsys, tmp_path / "exported", out, "--positions", "absolute+tisa", "--tisa-kernels", "2")
     assert "kept: absolute.weight" in printed
-    assert "new, initialised as their scheme does it (seed 1): tisa.amplitude, tisa.sharpness, tisa.offset" in printed
+    assert "new, initialised by their scheme (seed 1): tisa.amplitude, tisa.sharpness, tisa.offset" in printed
     to_data, to_model = (shlex.split(line) for line in printed.splitlines()[-2:])
     assert to_data[:3] == ["fairseq-posenc", "prepare", "TEXT"]
     assert main(["prepare", str(toy_text / "train.txt"), *to_data[3:], "--document-per-line", "--workers", "1"]) == 0

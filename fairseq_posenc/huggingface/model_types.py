@@ -1,0 +1,262 @@
+"""The types of models that transformers and this project share: their parameters' names and their configurations.
+
+fairseq's names are this project's. A model has the same tensors on both sides, with four exceptions: RoBERTa's position table
+begins with rows that no token uses; BERT, ALBERT and ELECTRA add the vector of a token type to every embedding; DeBERTa's
+table of offsets has no dimensions for layers and heads; and tied weights have two names in transformers, or one for both.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from fairseq.data import Dictionary
+from transformers import PretrainedConfig
+
+from ..models.state import ABSOLUTE, CLASSIFICATION, ENCODER, LANGUAGE_MODEL, POSITIONS, SPANS, WORDS, StateDict
+from ..transformer import EncoderConfig
+from ..transformer.config import TRANSFORMERS
+from .configuration import PosencConfig
+
+Pairs = tuple[tuple[str, str], ...]
+"""Beginnings of parameter names, fairseq's and transformers'; # stands for a number."""
+
+OURS = PosencConfig.model_type
+LAYER = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj", "self_attn_layer_norm", "fc1", "fc2",
+         "final_layer_norm")  # fmt: skip
+"""The parts of a layer in fairseq."""
+PROJECTION = f"{ENCODER}project_in_dim."
+RELATIVE = f"{POSITIONS}deberta.weight"
+ALBERT_ACTIVATIONS = {"gelu_new": "gelu_accurate"}
+"""The names of activations in ALBERT's configuration, and this project's."""
+ALIASES = {"roberta": "lm_head", "bert": "cls.predictions", "albert": "predictions"}
+"""Types whose language model's bias has a second name, and the module of that name."""
+
+
+def _encoder(model: str, layer: str, parts: Sequence[str]) -> Pairs:
+    """The embeddings and the layers, whose parts are in the order of :data:`LAYER`."""
+    return (
+        (WORDS, f"{model}.embeddings.word_embeddings.weight"),
+        (ABSOLUTE, f"{model}.embeddings.position_embeddings.weight"),
+        (f"{ENCODER}layernorm_embedding.", f"{model}.embeddings.LayerNorm."),
+        *((f"{ENCODER}layers.#.{ours}.", f"{layer}.{theirs}.") for ours, theirs in zip(LAYER, parts, strict=True)),
+    )
+
+
+def _bert_encoder(model: str, projection: str = "") -> Pairs:
+    attention = (f"attention.self.{name}{projection}" for name in ("query", "key", "value"))
+    others = ("attention.output.dense", "attention.output.LayerNorm", "intermediate.dense", "output.dense", "output.LayerNorm")
+    return _encoder(model, f"{model}.encoder.layer.#", (*attention, *others))
+
+
+def _language_model(transform: str, norm: str, decoder: str) -> Pairs:
+    return (
+        (f"{LANGUAGE_MODEL}dense.", f"{transform}.dense."),
+        (f"{LANGUAGE_MODEL}layer_norm.", f"{transform}.{norm}."),
+        (f"{LANGUAGE_MODEL}weight", f"{decoder}.weight"),
+        (f"{LANGUAGE_MODEL}bias", f"{decoder}.bias"),
+    )
+
+
+def _other_heads(pooler: str) -> Pairs:
+    return (f"{CLASSIFICATION}dense.", f"{pooler}."), (f"{CLASSIFICATION}out_proj.", "classifier."), (SPANS, "qa_outputs.")
+
+
+_ROBERTA_HEADS = (
+    *_language_model("lm_head", "layer_norm", "lm_head.decoder"),
+    (CLASSIFICATION, "classifier."),
+    (SPANS, "qa_outputs."),
+)
+_BERT_HEAD = _language_model("cls.predictions.transform", "LayerNorm", "cls.predictions.decoder")
+
+
+@dataclass(frozen=True)
+class ModelType:
+    """A type of transformers' models.
+
+    Attributes:
+        prefix: how the names of its classes begin.
+        names: of its parameters.
+        title: the name of the type in text.
+    """
+
+    prefix: str
+    names: Pairs
+    title: str = ""
+
+
+MODEL_TYPES = {
+    "roberta": ModelType("Roberta", (*_bert_encoder("roberta"), *_ROBERTA_HEADS), "RoBERTa"),
+    "bert": ModelType("Bert", (*_bert_encoder("bert"), *_BERT_HEAD, *_other_heads("bert.pooler.dense"))),
+    "albert": ModelType(
+        "Albert",
+        (
+            *_encoder(
+                "albert",
+                "albert.encoder.albert_layer_groups.#.albert_layers.0",
+                (
+                    *("attention.query", "attention.key", "attention.value", "attention.dense", "attention.LayerNorm"),
+                    *("ffn", "ffn_output", "full_layer_layer_norm"),
+                ),
+            ),
+            (PROJECTION, "albert.encoder.embedding_hidden_mapping_in."),
+            *_language_model("predictions", "LayerNorm", "predictions.decoder"),
+            *_other_heads("albert.pooler"),
+        ),
+        "ALBERT",
+    ),
+    "electra": ModelType("Electra", (*_bert_encoder("electra"), (PROJECTION, "electra.embeddings_project."))),
+    "deberta-v2": ModelType(
+        "DebertaV2",
+        (
+            *_bert_encoder("deberta", "_proj"),
+            (RELATIVE, "deberta.encoder.rel_embeddings.weight"),
+            (f"{POSITIONS}deberta.layer_norm.", "deberta.encoder.LayerNorm."),
+            *_language_model("lm_predictions.lm_head", "LayerNorm", "lm_predictions.lm_head"),
+            *_BERT_HEAD,  # as transformers first had it
+            *_other_heads("pooler.dense"),
+        ),
+        "DeBERTa v2",
+    ),
+    OURS: ModelType("Posenc", ((ENCODER, "model.encoder."), *_ROBERTA_HEADS)),
+}
+"""By transformers' names of the types. Models are exported to those with a title."""
+ROBERTA_LIKE = ("xlm-roberta", "camembert", "longformer")
+"""Types that are imported as RoBERTa, whose parameters they have."""
+
+
+def to_transformers(state: StateDict, model_type: str, padding_idx: int) -> tuple[StateDict, list[str]]:
+    """A state dict under transformers' names, and the names of parameters that a model of that type has no place for.
+
+    The positions are ``deberta`` for DeBERTa, and ``absolute`` for other types than this project's own. The name of a
+    classification head is left out: ``classification_heads.out_proj.weight``.
+    """
+    if model_type == "deberta-v2":  # its language model's head scores by the word embeddings
+        state = {name: value for name, value in state.items() if name != f"{LANGUAGE_MODEL}weight"}
+        state[RELATIVE] = state[RELATIVE][0, 0]
+    renamed, others = _rename(state, MODEL_TYPES[model_type].names)
+    if model_type == "roberta":
+        table = "roberta.embeddings.position_embeddings.weight"
+        unused = renamed[table].new_zeros(padding_idx + 1, renamed[table].shape[1])
+        renamed[table] = torch.cat([unused, renamed[table]])
+    if head := ALIASES.get(model_type):
+        words = renamed[f"{model_type}.embeddings.word_embeddings.weight"]
+        renamed[f"{model_type}.embeddings.token_type_embeddings.weight"] = torch.zeros_like(words[:1])  # which adds nothing
+        if f"{head}.decoder.bias" in renamed:
+            renamed[f"{head}.bias"] = renamed[f"{head}.decoder.bias"]
+    return renamed, others
+
+
+def to_fairseq(state: StateDict, model_type: str, padding_idx: int) -> tuple[StateDict, list[str]]:
+    """A state dict of transformers' model under fairseq's names, and the names of parameters that have no place here.
+
+    The reverse of :func:`to_transformers`. The vector of token type 0, which every token has here, goes into the position table.
+    """
+    aliases = {f"{head}.bias" for head in ALIASES.values()}
+    state = {name: value for name, value in state.items() if name not in aliases}
+    renamed, others = _rename(state, [(theirs, ours) for ours, theirs in MODEL_TYPES[model_type].names])
+    if model_type == OURS:
+        return renamed, others
+    if model_type == "deberta-v2":
+        renamed[RELATIVE] = renamed[RELATIVE][None, None]
+        if f"{LANGUAGE_MODEL}dense.weight" in renamed:
+            renamed.setdefault(f"{LANGUAGE_MODEL}weight", renamed[WORDS])
+        return renamed, others
+    if f"{CLASSIFICATION}out_proj.weight" not in renamed:  # a pooler without a head
+        others += [name for name in state if ".pooler." in name]
+        renamed = {name: value for name, value in renamed.items() if not name.startswith(CLASSIFICATION)}
+    if model_type == "roberta":
+        renamed[ABSOLUTE] = renamed[ABSOLUTE][padding_idx + 1 :]
+    types = f"{model_type}.embeddings.token_type_embeddings.weight"
+    if types in others:
+        others.remove(types)
+        renamed[ABSOLUTE] = renamed[ABSOLUTE] + state[types][0]
+    return renamed, others
+
+
+def encoder_config(config: PretrainedConfig, dictionary: Dictionary, padding_idx: int) -> EncoderConfig:
+    """The encoder that a configuration of transformers describes.
+
+    Args:
+        config: of one of :data:`MODEL_TYPES`.
+        dictionary: the model's vocabulary in fairseq.
+        padding_idx: the number of the padding symbol in transformers.
+    """
+    if isinstance(config, PosencConfig):
+        return config.encoder_config()
+    values: dict[str, Any] = {ours: getattr(config, theirs) for ours, theirs in TRANSFORMERS.items()}
+    if config.model_type == "deberta-v2":
+        clip, buckets = config.max_relative_positions, config.position_buckets
+        values["positions"] = "deberta"
+        values["position_options"] = {
+            "deberta_projections": "content",
+            "deberta_indexing": "original",
+            "deberta_norm_eps": config.layer_norm_eps,
+            "max_relative_position": clip if clip > 0 else config.max_position_embeddings,
+            **({"deberta_buckets": buckets} if buckets > 0 else {}),
+        }
+    elif config.model_type == "albert":
+        values["activation"] = ALBERT_ACTIVATIONS.get(config.hidden_act, config.hidden_act)
+        values |= {"embed_dim": config.embedding_size, "layer_groups": config.num_hidden_groups}
+    elif config.model_type == "electra":
+        values["embed_dim"] = config.embedding_size if config.embedding_size != config.hidden_size else 0
+    elif config.model_type == "roberta":  # whose table begins with rows that no token uses
+        values["max_positions"] -= padding_idx + 1
+    return EncoderConfig(vocab_size=len(dictionary), padding_idx=dictionary.pad(), separator_idx=dictionary.eos(), **values)
+
+
+def transformers_options(
+    config: EncoderConfig, model_type: str, positions: Any, pooler_activation: str, pooler_dropout: float
+) -> dict[str, Any]:
+    """The options of a type with a title for an encoder, the reverse of :func:`encoder_config`, and for a classification head.
+
+    Args:
+        config: the encoder's.
+        model_type: the type.
+        positions: the encoder's :class:`Positions`.
+        pooler_activation, pooler_dropout: of the classification head.
+    """
+    options: dict[str, Any] = {theirs: getattr(config, ours) for ours, theirs in TRANSFORMERS.items()}
+    if model_type == "roberta":
+        options["max_position_embeddings"] += config.padding_idx + 1
+        return options | {"type_vocab_size": 1, "classifier_dropout": pooler_dropout}
+    if model_type == "albert":
+        activations = {ours: theirs for theirs, ours in ALBERT_ACTIVATIONS.items()}
+        return options | {
+            "hidden_act": activations.get(config.activation, config.activation),
+            "embedding_size": config.embed_dim,
+            "num_hidden_groups": config.layer_groups,
+            "type_vocab_size": 1,
+            "classifier_dropout_prob": pooler_dropout,
+        }
+    return options | {
+        "type_vocab_size": 0,
+        "pooler_hidden_act": pooler_activation,
+        "pooler_dropout": pooler_dropout,
+        "cls_dropout": pooler_dropout,
+        "legacy": False,  # the head that scores by the word embeddings
+        "max_relative_positions": positions.deberta.clip,
+        "position_buckets": positions.deberta.options.buckets or -1,
+        "pos_att_type": ["c2p", "p2c"],
+        "norm_rel_ebd": "layer_norm",
+        "position_biased_input": False,
+        "relative_attention": True,
+        "share_att_key": True,
+    }
+
+
+def _rename(state: StateDict, pairs: Sequence[tuple[str, str]]) -> tuple[StateDict, list[str]]:
+    """The tensors whose names begin as the first of a pair, beginning as the second instead; and the other names."""
+    patterns = [(re.compile(re.escape(old).replace(r"\#", r"(\d+)")), new) for old, new in pairs]
+    renamed, others = {}, []
+    for name, value in state.items():
+        for pattern, new in patterns:
+            if match := pattern.match(name):
+                renamed[new.replace("#", "".join(match.groups())) + name[match.end() :]] = value
+                break
+        else:
+            others.append(name)
+    return renamed, others

@@ -1,0 +1,128 @@
+"""Another positional encoding for a pretrained model: what is kept, what is new, and what becomes of removed positions."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import InputError
+from ..models.state import ABSOLUTE, LANGUAGE_MODEL, MASK_POSITIONS, POSITIONS, WORDS, StateDict
+from ..schemes.absolute import Absolute
+from ..transformer import EncoderConfig, build_positions
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A model with other positions.
+
+    Attributes:
+        config: its encoder's.
+        state: all its parameters.
+        remarks: lines about what was kept, removed and newly initialised.
+        same_function: whether it still is the source's function.
+    """
+
+    config: EncoderConfig
+    state: StateDict
+    remarks: list[str]
+    same_function: bool
+
+
+def convert(
+    config: EncoderConfig,
+    state: StateDict,
+    expression: str,
+    options: Mapping[str, Any],
+    max_positions: int | None = None,
+    seed: int = 1,
+    initial: Mapping[str, Tensor] | None = None,
+) -> Converted:
+    """Give a model other positions.
+
+    Parameters of schemes that both expressions name are kept. Where ``absolute`` positions are removed, their average is added to
+    every word embedding (Wennberg & Henter 2021, appendix C), so that the layers above receive vectors of the kind that they were
+    trained on; in an output projection that shares the embeddings, it adds the same number to the score of every symbol. New
+    parameters are initialised by their scheme.
+
+    Args:
+        config, state: the source's.
+        expression: the new positional encoding.
+        options: its options by full name; for the source's own positions, the source's are the default.
+        max_positions: the number of positions of schemes that learn each; by default the source's.
+        seed: of new parameters.
+        initial: values of some of the new parameters by their names, such as ``tisa.offset``.
+
+    Raises:
+        InputError: an unknown scheme or option, or a table that would have to be longer than the source's.
+    """
+    if expression == config.positions:
+        options = {**config.position_options, **options}
+    target = dataclasses.replace(
+        config, positions=expression, position_options=dict(options), max_positions=max_positions or config.max_positions
+    )
+    torch.manual_seed(seed)
+    positions = build_positions(target)
+    fresh = {POSITIONS + name: value.detach() for name, value in positions.named_parameters()}
+    kept = {name: _fit(state[name], value.shape, name) for name, value in fresh.items() if name in state}
+    copied = {}
+    if ABSOLUTE in state:
+        tables = (f"{POSITIONS}{scheme.name}.weight" for scheme in positions.schemes if isinstance(scheme, Absolute))
+        copied = {name: _fit(state[ABSOLUTE], fresh[name].shape, name) for name in tables if name not in state}
+    given = {POSITIONS + name: value for name, value in (initial or {}).items()}
+    given = {name: value.to(fresh[name]).view_as(fresh[name]) for name, value in given.items()}
+    new = fresh.keys() - kept.keys() - copied.keys() - given.keys()
+    removed = [name for name in state if name.startswith(POSITIONS) and name not in fresh]
+
+    others = {name: value for name, value in state.items() if name not in removed}
+    averaged = [ABSOLUTE] if ABSOLUTE in removed and not copied else []
+    if averaged:
+        tied = f"{LANGUAGE_MODEL}weight"
+        shifted = [WORDS, tied] if tied in state and torch.equal(state[WORDS], state[tied]) else [WORDS]
+        others |= {name: state[name] + state[ABSOLUTE].mean(0) for name in shifted}
+    if MASK_POSITIONS in state:
+        others[MASK_POSITIONS] = _fit(state[MASK_POSITIONS], torch.Size((target.max_positions, target.dim)), MASK_POSITIONS)
+    remarks = {
+        "kept": kept,
+        "starts as the source's absolute positions": copied,
+        "removed, and their average added to every word embedding": averaged,
+        "removed": [name for name in removed if name != ABSOLUTE],
+        "new, with given values": given,
+        f"new, initialised by their scheme (seed {seed})": [name for name in fresh if name in new],
+    }
+    return Converted(
+        target,
+        {**fresh, **others, **copied, **given, **kept},
+        [f"{title}: {_listed(names)}" for title, names in remarks.items() if names],
+        not (removed or copied or given or new) and same_function(config, target),
+    )
+
+
+def same_function(first: EncoderConfig, second: EncoderConfig) -> bool:
+    """Whether encoders of two configurations are the same function of the same parameters, on sequences that both take."""
+    decisive = [field.name for field in dataclasses.fields(EncoderConfig) if field.metadata.get("decides", True)]
+    compared = set(decisive) - {"position_options", "max_positions"}
+    if any(getattr(first, name) != getattr(second, name) for name in compared):
+        return False
+    with torch.device("meta"):
+        return build_positions(first).effective_options == build_positions(second).effective_options
+
+
+def _fit(table: Tensor, shape: torch.Size, name: str) -> Tensor:
+    """The source's table, cut to fewer positions if need be."""
+    if table.shape == shape:
+        return table
+    if table.shape[1:] == shape[1:] and len(table) > shape[0]:
+        return table[: shape[0]].clone()
+    raise InputError(
+        f"{_listed([name])} of the source is {tuple(table.shape)} and would be {tuple(shape)}: --max-positions cannot "
+        "exceed the source's for tables that are kept, nor can other options change their shape"
+    )
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(name.removeprefix(POSITIONS) for name in names)
