@@ -63,21 +63,15 @@ def main(args: argparse.Namespace) -> None:
     from ..huggingface.sources import of_checkpoint
     from ..models.checkpoint import Checkpoint
 
-<<<<<<< HEAD
     options = read_flags(Options, args)
     model, kernels = options.model, options.kernels
     require_free(model, options.out, options.overwrite)
     path = Path(model)
-    source = of_checkpoint(path, options.data_bin) if path.is_file() else read_encoder(model)
-=======
-    require_free(args.model, args.out, args.overwrite)
-    path = Path(args.model)
     if path.is_file():
-        checkpoint = Checkpoint(path, args.data_bin)
+        checkpoint = Checkpoint(path, options.data_bin)
         source = of_checkpoint(checkpoint, checkpoint.vocabulary.folder)
     else:
-        source = read_encoder(args.model)
->>>>>>> bbb2346 (One table of transformers' model types: a model is exported to one if its configuration, read back, is the same encoder; import-hf --max-positions works with fewer positions)
+        source = read_encoder(model)
     if source.config.positions != "absolute":
         raise InputError(
             f"{model} has the positions {source.config.positions}, and TISA is fitted to learned absolute positions: name a "
