@@ -104,7 +104,7 @@ def test_arrows_point_down(module):
 BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGELOG.md
     "analysis": 2175,
     "async_step": 350,
-    "attention": 1900,
+    "attention": 1875,
     "bench": 1150,
     "catalogue": 550,
     "compat": 1750,
@@ -115,9 +115,9 @@ BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGE
     "models": 1875,
     "pipeline": 525,
     "runs": 350,
-    "schemes": 2025,
+    "schemes": 2000,
     "tasks": 725,
-    "transformer": 825,
+    "transformer": 775,
     "vocabulary": 650,
 }
 MODULE_BUDGET = 270

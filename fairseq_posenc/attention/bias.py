@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
@@ -21,11 +19,6 @@ def additive_bias(terms: Terms, call: Call) -> Tensor | None:
     if total is None:
         total = terms.cls_bias.new_zeros(1, 1, call.queries, call.keys)
     return replace_cls(total, call.start, *terms.cls_bias[..., None, None].unbind(1))
-
-
-def before_scale(bias: LowRank, scale: float) -> LowRank:
-    """The same bias among what is still to be scaled."""
-    return replace(bias, left=bias.left / scale)
 
 
 def low_rank_bias(terms: Terms, call: Call) -> LowRank | None:

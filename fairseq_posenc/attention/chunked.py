@@ -24,7 +24,7 @@ from torch.autograd.function import once_differentiable
 
 from ..terms import LowRank, Terms, precise
 from .base import Attend, Backend, opaque, register_backend
-from .bias import additive_bias, before_scale
+from .bias import additive_bias
 from .call import Call, Mask
 from .dropout import draw, kept_scale
 from .shifted import add_product_gradients, add_products, add_sums, matrix, matrix_gradient, sum_gradients
@@ -62,13 +62,12 @@ class Chunked(Backend):
         terms = _with_matrix(terms, call)
         tables = Tables.of(terms, call)
         scale = 1 / math.sqrt(terms.factor * call.head_dim)
-        folded = None if tables.low_rank is None else before_scale(tables.low_rank, scale)
         setup = Setup(scale, terms.combine, call.dropout, *_additive(mask.blocked(call), call.dtype))
         given = [None if table is None else precise(table) for table in (*tables.relative, tables.dense)]
 
         def attend(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, None]:
             with torch.autocast(q.device.type, enabled=False):
-                q, k = fold(*transform(precise(q), precise(k), terms), folded, terms.content)
+                q, k = fold(*transform(precise(q), precise(k), terms), tables.low_rank, scale, terms.content)
                 return opaque(_Attention.apply)(setup, torch.is_grad_enabled(), q, k, precise(v), *given).to(v.dtype), None
 
         return attend

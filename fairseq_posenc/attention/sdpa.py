@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from ..terms import LowRank, Terms
 from .base import Attend, Backend, register_backend
-from .bias import additive_bias, before_scale, low_rank_bias
+from .bias import additive_bias, low_rank_bias
 from .call import Call, Mask
 from .transform import fold, of_one_width, transform
 
@@ -46,7 +46,6 @@ class Sdpa(Backend):
     def bind(self, terms: Terms, mask: Mask, call: Call) -> Attend:
         low_rank, fully_masked = low_rank_bias(terms, call), None
         scale = 1 / math.sqrt(terms.factor * call.head_dim)
-        folded = None if low_rank is None else before_scale(low_rank, scale)
         bias = additive_bias(terms, call) if low_rank is None else None
         allowed = None if bias is None else bias.to(call.dtype)
         causal = bias is None and mask.only_causal and call.queries == call.keys  # which kernels support without a matrix
@@ -57,7 +56,7 @@ class Sdpa(Backend):
             allowed = ~blocked if allowed is None else allowed.masked_fill(blocked, -torch.inf)
 
         def attend(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor | None]:
-            q, k, v = of_one_width(*fold(*transform(q, k, terms), folded, terms.content), v)
+            q, k, v = of_one_width(*fold(*transform(q, k, terms), low_rank, scale, terms.content), v)
             z = F.scaled_dot_product_attention(q, k, v, allowed, call.dropout, causal, scale=scale)[..., : call.head_dim]
             return z if fully_masked is None else z.masked_fill(fully_masked, 0.0), None
 

@@ -22,11 +22,11 @@ def transform(q: Tensor, k: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
     return q, k
 
 
-def fold(q: Tensor, k: Tensor, bias: LowRank | None, content: bool) -> tuple[Tensor, Tensor]:
-    """``q·k + b`` as one product, of ``[q | left]`` and ``[k | right]``; of the bias alone without ``content``."""
+def fold(q: Tensor, k: Tensor, bias: LowRank | None, scale: float, content: bool) -> tuple[Tensor, Tensor]:
+    """``q·k + b/s`` as one product, of ``[q | left/s]`` and ``[k | right]``; of the bias alone without ``content``."""
     if bias is None:
         return q, k
-    return _extended(q, bias.left, content), _extended(k, bias.right, content)
+    return _extended(q, bias.left / scale, content), _extended(k, bias.right, content)
 
 
 def of_one_width(*tensors: Tensor) -> tuple[Tensor, ...]:

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from ...terms import LowRank, Terms
 from ..base import Attend, Backend, opaque, register_backend
-from ..bias import before_scale
 from ..call import Call, Mask
 from ..tables import Tables, objection_to_cls, relative_tables
 from ..transform import fold, of_one_width, transform
@@ -78,7 +77,6 @@ class Band(Backend):
         rank = 0 if tables.low_rank is None else tables.low_rank.left.shape[-1]
         width = max(call.head_dim, rank + call.head_dim * terms.content)
         scale = 1 / math.sqrt(terms.factor * call.head_dim)
-        folded = None if tables.low_rank is None else before_scale(tables.low_rank, scale)
         setup = Setup(
             scale=scale,
             content=terms.content or bool(rank),
@@ -95,7 +93,7 @@ class Band(Backend):
 
         def attend(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, None]:
             with torch.autocast(q.device.type, enabled=False):
-                q, k = fold(*transform(q, k, terms), folded, terms.content)
+                q, k = fold(*transform(q, k, terms), tables.low_rank, scale, terms.content)
                 q, k, v = (x.to(call.dtype).transpose(1, 2).contiguous() for x in of_one_width(q, k, v))
                 z = opaque(BandAttention.apply)(q, k, v, setup, *inputs)
             return z.transpose(1, 2)[..., : call.head_dim], None
