@@ -93,7 +93,9 @@ def require_stock(cfg: Any, file: str | os.PathLike, given: Collection[str] = ()
     Raises:
         Untrusted: something is not listed, or does more than compute; the message explains how to allow it.
     """
-    if trusts(file):
+    path = Path(file).resolve()
+    trusted = [Path(name).resolve() for name in os.environ.get(TRUSTED, "").split(os.pathsep) if name]
+    if not {path, *path.parents}.isdisjoint(trusted):
         return
     for kind in (kind for kind in STOCK if kind not in given):
         if reason := _refusal(kind, getattr(cfg, kind, None), STOCK[kind]):
@@ -101,13 +103,6 @@ def require_stock(cfg: Any, file: str | os.PathLike, given: Collection[str] = ()
                 f"{file} {reason}, so nothing was built: that could run code from the file. If you trust the file, allow it by "
                 f"{TRUSTED}={file} in the environment."
             )
-
-
-def trusts(file: str | os.PathLike) -> bool:
-    """Whether the environment names this file, or a folder that contains it."""
-    path = Path(file).resolve()
-    trusted = [Path(name).resolve() for name in os.environ.get(TRUSTED, "").split(os.pathsep) if name]
-    return not {path, *path.parents}.isdisjoint(trusted)
 
 
 def _refusal(kind: str, section: Any, listed: frozenset[str]) -> str | None:

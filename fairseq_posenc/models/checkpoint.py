@@ -37,6 +37,8 @@ from .option_set import DEFAULTS
 from .state import (
     CLASSIFICATION,
     ENCODER,
+    FORMAT,
+    FORMAT_KEY,
     SENTENCE_ORDER,
     SPANS,
     WORDS,
@@ -93,7 +95,7 @@ def untrained(cfg: DictConfig, model: BaseFairseqModel, vocabulary: Mapping[str,
         "model": model.state_dict(),
         "criterion": None,
         "optimizer_history": [history],
-        "task_state": {} if vocabulary is None else {VOCABULARY: dict(vocabulary)},
+        "task_state": {FORMAT_KEY: FORMAT, **({} if vocabulary is None else {VOCABULARY: dict(vocabulary)})},
         "extra_state": {"metrics": None, "previous_training_time": 0},
         "last_optimizer_state": None,
     }
@@ -116,6 +118,9 @@ def fault_of(content: Any) -> str | None:
     for name, kind in PARTS.items():
         if content.get(name) is not None and not isinstance(content[name], kind):
             return f"its {name!r} is of the type {type(content[name]).__name__}"
+    version = (content.get("task_state") or {}).get(FORMAT_KEY, FORMAT)
+    if version != FORMAT:
+        return f"its {FORMAT_KEY!r} is {version!r}, that of another release, and this release reads {FORMAT}"
     if (history := content.get("optimizer_history")) is None:
         return None
     last = history[-1] if history else None

@@ -15,20 +15,12 @@ from .checkpoint import Checkpoint
 
 
 def load_encoder(path: str | os.PathLike) -> Encoder:
-    """Load the encoder of a checkpoint as a plain PyTorch module, in float32 and for evaluation.
-
-    Raises:
-        InputError, OSError: the file is not a checkpoint of one of this package's encoders or of fairseq's RoBERTa.
-    """
+    """Load a checkpoint's encoder as a plain PyTorch module, for evaluation; raises InputError or OSError if there is none."""
     return Checkpoint(Path(path)).encoder()
 
 
 def load_vocabulary(folder: str | os.PathLike) -> Vocabulary:
-    """Load the dictionary and the tokenizer of a data-bin, or of a folder that import-hf has written.
-
-    Raises:
-        InputError, OSError: the folder has none, or its parts do not belong together.
-    """
+    """Load the vocabulary of a data-bin, or of a folder of import-hf; raises InputError or OSError if parts are missing."""
     return Vocabulary(Path(folder))
 
 

@@ -22,7 +22,7 @@ from ..vocabulary import VOCABULARY, differing, fingerprint
 from .building import PosencModel, complete, differences
 from .checkpoint import no_checkpoint
 from .option_set import ENCODER_OPTIONS, OptionSet
-from .state import misfit
+from .state import FORMAT, FORMAT_KEY, misfit
 from .stock import our_options
 
 NEW_MODEL = (
@@ -33,8 +33,8 @@ ZERO = "EngineOptimizer is that of ZeRO, which continues with fairseq_posenc.tra
 
 
 def state_dict(save: Callable, task: FairseqTask) -> dict[str, Any]:
-    """Return a task's part of a checkpoint, with the fingerprint of its vocabulary."""
-    return {**save(task), VOCABULARY: vocabulary_of(task)}
+    """Return a task's part of a checkpoint, with the version of its format and the fingerprint of its vocabulary."""
+    return {**save(task), FORMAT_KEY: FORMAT, VOCABULARY: vocabulary_of(task)}
 
 
 def load_state_dict(load: Callable, task: FairseqTask, state: dict[str, Any]) -> None:

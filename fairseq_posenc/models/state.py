@@ -26,6 +26,9 @@ SENTENCE_ORDER = "sentence_order"
 HEADS = (CLASSIFICATION, LANGUAGE_MODEL)
 """Parameters that belong to a task and not to the encoder."""
 
+FORMAT_KEY, FORMAT = "fairseq_posenc_format", 1
+"""The key and the version, in a checkpoint's ``task_state``, of what this package adds to fairseq's checkpoints."""
+
 _LAYER = re.compile(r"\.(?:layers?|albert_layer_groups)\.(\d+)\.")
 
 

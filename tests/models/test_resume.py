@@ -101,6 +101,15 @@ def test_the_same_model_goes_on(before, after, saved, trainer):
     assert trainer(*after.split()).load_checkpoint(saved(*before.split())) is not None
 
 
+def test_another_format_is_refused(saved, trainer):
+    path = saved("roberta_alibi_tiny")
+    content = torch.load(path, weights_only=True)
+    content["task_state"]["fairseq_posenc_format"] = 2
+    torch.save(content, path)
+    with pytest.raises(InputError, match=rf"{path}.*'fairseq_posenc_format' is 2"):
+        trainer("roberta_alibi_tiny").load_checkpoint(path)
+
+
 def test_stock_roberta_goes_on_as_absolute(saved, trainer):
     path = saved("roberta_base", "--encoder-layers", 2, "--max-positions", 16)
     assert trainer("roberta_absolute", "--encoder-layers", 2).load_checkpoint(path, reset_optimizer=True) is not None
