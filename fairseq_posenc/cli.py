@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import NamedTuple
 
-from fairseq_posenc.commands import only_results
-from fairseq_posenc.errors import InputError, sentence
-from fairseq_posenc.version import __version__
+from .commands import only_results
+from .errors import InputError, sentence
+from .version import __version__
 
 HELP = {"-h", "--help"}
 
@@ -41,7 +41,7 @@ class Command(NamedTuple):
 COMMANDS = {
     "prepare": Command("fairseq_posenc.data.prepare", "turn raw text into a data-bin for fairseq-train"),
     "schemes": Command("fairseq_posenc.catalogue.schemes", "list every architecture: equation, source, properties, parameters"),
-    "parameters": Command("fairseq_posenc.catalogue.parameters", "the papers' parameter counts beside the live modules'"),
+    "parameters": Command("fairseq_posenc.catalogue.parameters", "compare the papers' parameter counts with the live modules'"),
     "bench": Command("fairseq_posenc.bench.command", "time attention and training of each scheme against stock RoBERTa"),
     "glue": Command("fairseq_posenc.finetuning.glue", "fine-tune a checkpoint on GLUE and score it"),
     "squad": Command("fairseq_posenc.finetuning.squad", "fine-tune a checkpoint on SQuAD 1.1 or 2.0 and score it"),
@@ -59,7 +59,7 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit status."""
+    """Run one command and return the exit status."""
     for stream in (sys.stdout, sys.stderr):
         # Equations have √ and Δ, whatever the terminal's encoding.
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
@@ -78,17 +78,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         package = (error.name or "").partition(".")[0]
         if package not in INSTALLED_BY or options.traceback:
             raise
-        print(f"{name}: needs {package}, which is not installed: pip install {INSTALLED_BY[package]}", file=sys.stderr)
-        return 2
+        problem = f"needs {package}, which is not installed: pip install {INSTALLED_BY[package]}"
     except (InputError, OSError) as error:
         if options.traceback:
             raise
-        print(f"{name}: {sentence(error)}", file=sys.stderr)
-        return 2
+        problem = sentence(error)
     except KeyboardInterrupt:
         print(f"\n{name}: interrupted. The same command resumes from here.", file=sys.stderr)
         return 130
-    return 0
+    else:
+        return 0
+    print(f"{name}: {problem}", file=sys.stderr)
+    return 2
 
 
 def _prepare(name: str, options: argparse.Namespace) -> tuple[Callable, argparse.Namespace]:

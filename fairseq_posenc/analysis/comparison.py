@@ -50,7 +50,7 @@ def read_scores(path: Path, labels: Sequence[str]) -> list[Score]:
 
 
 def comparisons(models: Sequence[Mapping[str, Any]], scores: Sequence[Score]) -> Iterator[Picture]:
-    """Draw what there is to compare.
+    """Yield the pictures that compare models.
 
     Args:
         models: numbers of :func:`.examine.examine`.

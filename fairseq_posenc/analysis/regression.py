@@ -71,8 +71,8 @@ class _Problem:
             products = self._kernels @ (self.weights * self._centred(values - _function(theta, self.offsets)))
             best = int(np.argmax(products**2 / self._squares))
             theta = np.column_stack([theta, [products[best] / self._squares[best], *self._tried[:, best]]])
-            found = least_squares(self._residual, theta.ravel(), self._jacobian, method="lm", x_scale="jac", args=(values,))
-            theta = self._bounded(found.x)
+            solution = least_squares(self._residual, theta.ravel(), self._jacobian, method="lm", x_scale="jac", args=(values,))
+            theta = self._bounded(solution.x)
         return theta
 
     def _residual(self, x: Array, values: Array) -> Array:

@@ -43,7 +43,7 @@ def find(name: str | None = None, properties: Sequence[str] = ()) -> list[Row]:
     if architecture is not None and architecture.expression is not None:
         rows = [describe(architecture.name, _positions(architecture))]
     else:
-        rows = [describe(found, positions_of(expression)) for found, expression in _matching(name)]
+        rows = [describe(arch, positions_of(expression)) for arch, expression in _matching(name)]
     rows = [row for row in rows if all(row[property_] for property_ in properties)]
     if not rows:
         raise InputError(f"no scheme is {' and '.join(properties)}" + (f" of those with {name} in their name" if name else ""))

@@ -48,7 +48,7 @@ class Failures(OSError):
 
 
 class Progress(Protocol):
-    """Receives, a few times per minute, what a run is doing, and the share of it that is done."""
+    """Receives, a few times per minute, a description of what a run is doing and the share that is done."""
 
     def __call__(self, text: str, share: float | None = None) -> None: ...
 
@@ -92,7 +92,7 @@ class Cell:
 
 
 Run = Callable[[Cell, Path, Progress], dict[str, Any]]
-"""Does one run in a folder, or reads what its command has left there, and returns the outcome. May raise :class:`Diverged`."""
+"""A function that does one run in a folder, or reads its command's output there, and returns the outcome. May raise Diverged."""
 
 
 def run_grid(
@@ -147,7 +147,7 @@ def run_grid(
 
 
 def finished(cell: Cell, out: Path) -> dict[str, Any] | None:
-    """The result of a cell; None if it is still to be run.
+    """Return the result of a cell, or None if it has not finished or diverged yet.
 
     Raises:
         InputError: it was run with another configuration, or the record is damaged.
@@ -202,7 +202,7 @@ def _execute(command: Sequence[str], log: Path, lock: int | None) -> None:
 
 
 class _Bar(tqdm):
-    """The grid's progress and the time that remains, also from the shares of the runs that have not ended."""
+    """The grid's progress and the remaining time, estimated also from the shares of unfinished runs."""
 
     def __init__(self, total: int, initial: int) -> None:
         form = "{desc}: {percentage:3.0f}%|{bar}| {n:.1f}/{total} [{elapsed}<{remaining}{postfix}]"

@@ -1,4 +1,4 @@
-"""What a folder was made from: records in JSON, written whole and compared."""
+"""Records of what a folder was made from: JSON, written atomically and compared."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from ..version import __version__
 
 
 def write_json(path: Path, content: Any, *, file_names: bool = False, indent: int = 1) -> None:
-    """Write a file that is whole or not there. ``file_names``: strings may be names of files, which need not be UTF-8.
+    """Write JSON atomically, with ASCII alone if strings may be names of files, which need not be UTF-8.
 
     Raises:
-        ValueError: a number is infinite or none, for which JSON has no form.
+        ValueError: a number is infinite or NaN, for which JSON has no form.
     """
     with atomic_write(path) as stream:
         json.dump(content, stream, indent=indent, ensure_ascii=file_names, allow_nan=False)
@@ -26,10 +26,10 @@ def write_json(path: Path, content: Any, *, file_names: bool = False, indent: in
 
 
 def read_object(path: Path, version: int) -> dict[str, Any] | None:
-    """A record of ours: a JSON object whose ``format`` is ``version``; None if the file does not exist.
+    """Return a record of this package, a JSON object whose ``format`` is ``version``; None if the file does not exist.
 
     Raises:
-        InputError: it is something else.
+        InputError: the file is something else.
     """
     try:
         content = json.loads(path.read_bytes())
@@ -43,18 +43,18 @@ def read_object(path: Path, version: int) -> dict[str, Any] | None:
 
 
 def digests(files: Mapping[str, Path]) -> dict[str, str]:
-    """SHA-256 of files, by their names in the record."""
+    """Return the SHA-256 of files, by their names in the record."""
     return {name: sha256(path) for name, path in files.items()}
 
 
 def versions() -> dict[str, str]:
-    """Of this package and those that results rest on."""
+    """Return the versions of this package and of those on which results depend."""
     others = {name: version(name) for name in ("fairseq", "torch", "numpy")}
     return {"fairseq_posenc": __version__, **others, "python": platform.python_version()}
 
 
 def differences(before: Any, now: Any, name: str = "") -> list[str]:
-    """In words, each value that differs, in JSON's types; by its name within mappings."""
+    """Describe each value that differs, in JSON's types; by its name within mappings."""
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
         return [text for key in keys for text in differences(before.get(key), now.get(key), f"{name}.{key}" if name else key)]
@@ -62,15 +62,15 @@ def differences(before: Any, now: Any, name: str = "") -> list[str]:
 
 
 def require_same(before: Any, now: Any, problem: str, advice: str) -> None:
-    """That a folder was made from what it would be made from now.
+    """Check that a folder was made with the configuration that it would be made with now.
 
     Args:
-        before: what its record says, in JSON's types.
-        now: may have tuples, which are lists in JSON.
-        problem, advice: what stands before and after the differences.
+        before: the configuration in its record, in JSON's types.
+        now: the current configuration; it may have tuples, which are lists in JSON.
+        problem, advice: the parts of the message before and after the differences.
 
     Raises:
-        InputError: it was not; says what differs.
+        InputError: it was not; the message names the differences.
     """
     if changed := differences(before, json.loads(json.dumps(now))):
         raise InputError(f"{problem}: {'; '.join(changed)}. {advice}")
