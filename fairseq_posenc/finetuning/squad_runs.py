@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
@@ -155,13 +156,6 @@ def encoded(
         yield question, context, list(windows(words, context, limits, dictionary.bos(), dictionary.eos()))
 
 
-REASONS = {
-    "elsewhere": "questions left out, whose answers are not where the file says",
-    "unseen": "questions left out, whose answers have no token in this vocabulary",
-    "inexact": "answers begin or end inside a token, and are learned with all of it",
-}
-
-
 def write_split(questions: Iterable[Question], folder: Path, split: str, vocabulary: Vocabulary, limits: Limits) -> int:
     """Write one split in the form that ``--task squad`` reads (:mod:`..tasks.finetuning`); returns the number of windows.
 
@@ -169,29 +163,29 @@ def write_split(questions: Iterable[Question], folder: Path, split: str, vocabul
         InputError: no question has a place in it.
     """
     spans: list[tuple[int, int, int]] = []
-    counts = dict.fromkeys(REASONS, 0)
+    counts: Counter[str] = Counter()
 
     def items() -> Iterator[np.ndarray]:
         for question, context, cut in encoded(tqdm(questions, desc=f"encoding {split}", unit=" questions"), vocabulary, limits):
             span = None
             if question.answers:
                 if question.span is None:
-                    counts["elsewhere"] += 1
+                    counts["questions left out, whose answers are not where the file has them"] += 1
                     continue
                 span = answer_tokens(context, *question.span)
                 if span[0] == len(context):
-                    counts["unseen"] += 1
+                    counts["questions left out, whose answers have no token in this vocabulary"] += 1
                     continue
                 answer = question.context[slice(*question.span)].strip()
-                counts["inexact"] += answer_text(question.context, context, *span) != answer
+                if answer_text(question.context, context, *span) != answer:
+                    counts["answers begin or end inside a token, and are learned with all of it"] += 1
             for window in cut:
                 spans.append(target(window, span))
                 yield window.tokens
 
     write_items(folder, split, vocabulary.dictionary, items())
     for reason, count in counts.items():
-        if count:
-            print(f"{split}: {count} {REASONS[reason]}", file=sys.stderr)
+        print(f"{split}: {count} {reason}", file=sys.stderr)
     if not spans:
         raise InputError(f"{split}: no question is left. Is this the vocabulary of the text's language?")
     with atomic_write(own(folder / f"{split}.spans.npy"), "wb") as stream:

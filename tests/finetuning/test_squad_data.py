@@ -120,7 +120,7 @@ def test_questions_whose_answer_is_elsewhere_are_left_out(start, tmp_path, conte
     assert len(questions) == 10
     claim(tmp_path / "out", "squad")
     assert write_split(questions, tmp_path / "out", "train", Vocabulary(data_bin), Limits(max_length=256)) == 9
-    assert "train: 1 questions left out, whose answers are not where the file says" in capsys.readouterr().err
+    assert "train: 1 questions left out, whose answers are not where the file has them" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["\ud800", "a\udfff", "\ud800\ud800"])
