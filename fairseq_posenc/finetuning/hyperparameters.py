@@ -101,6 +101,8 @@ def resolve(args: Namespace, task: str, tasks: Iterable[str], defaults: Settings
     settings = replace(defaults, **values)
     try:
         check_options(settings)
+        if not settings.lrs:
+            raise InputError("--lrs must name at least one learning rate")
     except InputError as error:
         raise InputError(f"settings of {task}{where}: {error}") from None
     return settings

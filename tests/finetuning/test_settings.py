@@ -46,6 +46,7 @@ def test_precedence(tmp_path):
         ("weight_decay: .inf", [], "--weight-decay .*finite"),
         ("lrs: [-1]", [], "--lrs .*at least 0"),
         ("lrs: [.nan]", [], "--lrs "),
+        ("lrs: []", [], "--lrs "),
         ("lrs: [[1]]", [], "--lrs "),
         ("lrs: '12'", [], "--lrs .*list"),
         ("seeds: true", [], "--seeds "),
