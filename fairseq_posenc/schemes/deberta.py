@@ -108,16 +108,13 @@ class Deberta(OffsetTableScheme):
         shared = {"position_share_heads": per_head, "position_share_layers": per_layer}
         return {name: value for name, value in super().general_options.items() if shared.get(name, True)}
 
-    def _buckets(self, offsets: Tensor) -> Tensor:
-        return log_bucket(offsets, self.span, self.clip)
-
     def _indices(self, window: Window) -> tuple[RelativeIndex, RelativeIndex]:
         """Of A and of B."""
         if not self.takes_any_length:
             self.require_length(window.keys)
         r, k = window.offsets, self.span
         if self.options.buckets is not None:
-            r = self.computed(self._buckets, 1 - window.keys, window.queries - 1, window)
+            r = self.computed(lambda r: log_bucket(r, self.span, self.clip), 1 - window.keys, window.queries - 1, window)
         if self.options.indexing == "relative":
             return (self.indexed(window, r.clamp(-k, k) + k),) * 2
         c2p = self.indexed(window, (k - r).clamp(0, 2 * k - 1))

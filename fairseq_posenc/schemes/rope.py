@@ -113,16 +113,12 @@ class Rope(Scheme):
 
     def layer_terms(self, window: Window) -> Sequence[Terms]:
         cos, sin = self.computed(self._cos_and_sin, 0, window.keys - 1, window).unbind(1)
-        return [Terms(transforms=(Rotation(cos, sin, self._interleaved),))]
-
-    @property
-    def _interleaved(self) -> bool:
-        return self.options.layout == "interleaved"
+        return [Terms(transforms=(Rotation(cos, sin, self.options.layout == "interleaved"),))]
 
     def _cos_and_sin(self, positions: Tensor) -> Tensor:
         """(n,) -> (n, 2, d)."""
         angles = positions[:, None] * self.frequencies()  # (n, d/2)
-        angles = angles.repeat_interleave(2, dim=-1) if self._interleaved else angles.repeat(1, 2)
+        angles = angles.repeat(1, 2) if self.options.layout == "half" else angles.repeat_interleave(2, dim=-1)
         return torch.stack([angles.cos(), angles.sin()], dim=1) * self.magnification
 
     def _kept(self) -> Tensor:

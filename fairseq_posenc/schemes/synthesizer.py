@@ -15,8 +15,6 @@ from ..errors import MAX_POSITIONS, FieldError
 from ..terms import LowRank, Terms, Window
 from .base import Scheme, Settings, option, register
 
-SOURCE = "Tay et al. 2021, §3"
-
 
 class Synthesizer(Scheme):
     """What the four forms have in common: ``e_ij = b_ij``, a learned bias in place of the content term.
@@ -25,13 +23,9 @@ class Synthesizer(Scheme):
     on the query's position. Hence they are slow in the order task of FIDELITY.md.
     """
 
-    source = SOURCE
+    source = "Tay et al. 2021, §3"
     inductive = False
     translation_invariant = False
-
-    @property
-    def n(self) -> int:
-        return self.settings.max_positions
 
     def synthesized(self, scores: Tensor | LowRank) -> Terms:
         """(1 or B, 1 or H, Q, K) scores as the whole of e."""
@@ -47,7 +41,7 @@ class SynthesizerRandom(Synthesizer):
 
     def __init__(self, settings: Settings, options: Scheme.Options) -> None:
         super().__init__(settings, options)
-        self.weight = self.parameter(self.n, self.n)
+        self.weight = self.parameter(settings.max_positions, settings.max_positions)
         nn.init.normal_(self.weight, std=0.02)
 
     def layer_terms(self, window: Window) -> Sequence[Terms]:
@@ -69,8 +63,8 @@ class SynthesizerFactorizedRandom(Synthesizer):
 
     def __init__(self, settings: Settings, options: Options) -> None:
         super().__init__(settings, options)
-        self.left = self.parameter(self.n, options.rank)
-        self.right = self.parameter(self.n, options.rank)
+        self.left = self.parameter(settings.max_positions, options.rank)
+        self.right = self.parameter(settings.max_positions, options.rank)
         for factor in (self.left, self.right):
             nn.init.normal_(factor, std=0.1)
 
@@ -120,7 +114,7 @@ class SynthesizerDense(InputSynthesizer):
 
     def __init__(self, settings: Settings, options: Scheme.Options) -> None:
         super().__init__(settings, options)
-        self.weight2, self.bias2 = self.output(self.n)
+        self.weight2, self.bias2 = self.output(settings.max_positions)
 
     def input_terms(self, layer: int, window: Window, x: Tensor) -> Terms:
         self.require_length(window.keys)
@@ -147,10 +141,10 @@ class SynthesizerFactorizedDense(InputSynthesizer):
     def __init__(self, settings: Settings, options: Options) -> None:
         super().__init__(settings, replace(options, a=options.a or math.isqrt(settings.max_positions)))
         self.a = self.options.a
-        if self.a > self.n:
-            raise FieldError(f"`synthesizer_factorized_dense_a` {self.a} is beyond the {self.n} positions")
+        if self.a > settings.max_positions:
+            raise FieldError(f"`synthesizer_factorized_dense_a` {self.a} is beyond the {settings.max_positions} positions")
         self.tiled_weight, self.tiled_bias = self.output(self.a)
-        self.stretched_weight, self.stretched_bias = self.output(math.ceil(self.n / self.a))
+        self.stretched_weight, self.stretched_bias = self.output(math.ceil(settings.max_positions / self.a))
 
     def input_terms(self, layer: int, window: Window, x: Tensor) -> Terms:
         self.require_length(window.keys)
