@@ -1,7 +1,6 @@
 """What several tests share: running commands as a user does, and a small data-bin to run them on."""
 
 import os
-import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ import pytest
 import readme
 import torch
 from commands import environment
+from world import World
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read when Triton is imported, which runs kernels on the CPU then
@@ -48,35 +48,23 @@ def run() -> Run:
     return run
 
 
-def write_sentences(path: Path, count: int, seed: int) -> None:
-    """``count`` lines of a language of 40 words in which each word is followed by one of three."""
-    rng = random.Random(seed)
-    with path.open("w", encoding="utf-8") as file:
-        for _ in range(count):
-            word = rng.randrange(40)
-            words = []
-            for _ in range(rng.randint(4, 12)):
-                words.append(f"w{word}")
-                word = (2 * word + rng.randrange(3)) % 40
-            print(*words, file=file)
+@pytest.fixture(scope="session")
+def world(tmp_path_factory) -> World:
+    """What all tests share, in a folder that is the same for every worker of a run."""
+    base = tmp_path_factory.getbasetemp()
+    return World((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "world")
 
 
 @pytest.fixture(scope="session")
-def toy_text(tmp_path_factory) -> Path:
+def toy_text(world) -> Path:
     """A folder with train.txt (200 sentences) and valid.txt (40)."""
-    folder = tmp_path_factory.mktemp("text")
-    write_sentences(folder / "train.txt", 200, seed=0)
-    write_sentences(folder / "valid.txt", 40, seed=1)
-    return folder
+    return world.text
 
 
 @pytest.fixture(scope="session")
-def data_bin(toy_text, tmp_path_factory, run) -> Path:
+def data_bin(world) -> Path:
     """The toy text as a data-bin for masked language modelling."""
-    folder = tmp_path_factory.mktemp("data") / "data-bin"
-    texts = ["--trainpref", toy_text / "train.txt", "--validpref", toy_text / "valid.txt"]
-    run("fairseq-preprocess", "--only-source", *texts, "--destdir", folder)
-    return folder
+    return world.data_bin
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from html.parser import HTMLParser
 
 import pytest
 import torch
-from finetuning.conftest import make_data_bin, sentences
 from omegaconf import OmegaConf
+from world import make_english, sentences
 
 from fairseq_posenc.analysis import examine
 from fairseq_posenc.analysis.comparison import read_scores
@@ -24,8 +24,8 @@ SIZES = dict(encoder_layers=2, encoder_embed_dim=8, encoder_ffn_embed_dim=8, enc
 
 
 @pytest.fixture(scope="module")
-def data_bin(tmp_path_factory):
-    return make_data_bin(tmp_path_factory.mktemp("vocabulary") / "a")
+def data_bin(world):
+    return world.english
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +167,7 @@ def test_each_model_has_its_data_bin(save, data_bin, text, tmp_path, capsys):
     """The text is read in the vocabulary of its own model; a wrong one is named before the first model is looked at."""
     first, second = save("one", "roberta_tisa_tiny"), save("two", "roberta_t5_tiny")
     copy = shutil.copytree(data_bin, tmp_path / "copy")
-    other = make_data_bin(tmp_path / "other", vocab_size=60)
+    other = make_english(tmp_path / "other", vocab_size=60)
     command = ["analyze", str(first), str(second), "--text", str(text), "--length", "12", "--windows", "4"]
     assert main([*command, "--data-bin", f"two={other}", "--out", str(tmp_path / "bad")]) == 2
     assert str(other) in capsys.readouterr().err
@@ -183,7 +183,7 @@ def test_input_that_cannot_be_used(save, text, tmp_path, capsys):
     broken = torch.load(tisa, weights_only=False)
     broken["model"]["encoder.sentence_encoder.positions.tisa.offset"][0, 1, 2] = torch.nan
     torch.save(broken, tmp_path / "broken.pt")
-    short, other, empty = tmp_path / "short.txt", make_data_bin(tmp_path / "other", vocab_size=60), tmp_path / "empty.csv"
+    short, other, empty = tmp_path / "short.txt", make_english(tmp_path / "other", vocab_size=60), tmp_path / "empty.csv"
     short.write_text("A red ball.")
     empty.write_text("model,score\nthis,1\n")
     (tmp_path / "folder").mkdir()

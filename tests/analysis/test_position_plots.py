@@ -4,7 +4,6 @@ import fairseq  # noqa: F401 - registers the plugin
 import pytest
 from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from finetuning.conftest import make_data_bin
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from fairseq_posenc.errors import InputError
@@ -17,8 +16,8 @@ FLAGS = """--task masked_lm --criterion masked_lm --tokens-per-sample 16 --encod
 
 
 @pytest.fixture(scope="module")
-def data_bin(tmp_path_factory):
-    return make_data_bin(tmp_path_factory.mktemp("vocabulary") / "a")
+def data_bin(world):
+    return world.english
 
 
 def parsed(arch, flags):

@@ -22,11 +22,11 @@ LANGUAGE_MODEL = (
 
 
 @pytest.fixture(scope="module")
-def two_languages(english_data_bin):
+def two_languages(english_data_bin, tmp_path_factory):
     """English, and the same with the words of each line in the opposite order."""
-    folder = english_data_bin.parent
+    folder = tmp_path_factory.mktemp("two-languages")
     for split in ("train", "valid"):
-        lines = (folder / f"{split}.txt").read_text("utf-8").splitlines()
+        lines = (english_data_bin.parent / f"{split}.txt").read_text("utf-8").splitlines()
         (folder / f"{split}.en").write_text("\n".join(lines), "utf-8")
         (folder / f"{split}.ne").write_text("\n".join(" ".join(reversed(line.split())) for line in lines), "utf-8")
     texts = ["--trainpref", folder / "train", "--validpref", folder / "valid", "--joined-dictionary", "--nwordssrc", 1000]

@@ -3,9 +3,9 @@
 import random
 from pathlib import Path
 
-from fairseq_posenc.finetuning.glue_data import TASKS, GlueTask
+from world import sentences
 
-from .conftest import sentences
+from fairseq_posenc.finetuning.glue_data import TASKS, GlueTask
 
 HEADERS = {
     "SST-2": "sentence\tlabel",

@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from .conftest import WORDS
+from world import WORDS
 
 SYLLABLES = ["ka", "mi", "ro", "té", "lu", "san", "vo", "ber", "ny", "zö"]
 NAMES = ["".join(syllables).capitalize() for syllables in itertools.product(SYLLABLES, repeat=3)]

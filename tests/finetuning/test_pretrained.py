@@ -4,13 +4,12 @@ import pytest
 import torch
 from fairseq import tasks
 from torch import nn
+from world import make_english
 
 from fairseq_posenc.finetuning.fairseq_run import configure
 from fairseq_posenc.finetuning.tuning import max_length
 from fairseq_posenc.models.checkpoint import Checkpoint
 from fairseq_posenc.models.heads import SpanHead
-
-from .conftest import make_data_bin
 
 
 def question_answering_model(pretrained):
@@ -41,10 +40,10 @@ def test_options_come_from_the_checkpoint(pretrain):
 
 
 def test_another_vocabulary_is_refused(checkpoint, data_bin, tmp_path):
-    smaller = make_data_bin(tmp_path / "smaller", vocab_size=80)
+    smaller = make_english(tmp_path / "smaller", vocab_size=80)
     with pytest.raises(ValueError, match=r"another vocabulary.*--data-bin"):
         Checkpoint(checkpoint, smaller).vocabulary  # noqa: B018
-    same_size = make_data_bin(tmp_path / "same", ending="ßß ñandú ¡ola!")
+    same_size = make_english(tmp_path / "same", ending="ßß ñandú ¡ola!")
     assert len((same_size / "dict.txt").read_text().splitlines()) == len((data_bin / "dict.txt").read_text().splitlines())
     with pytest.raises(ValueError, match=r"dictionary, sentencepiece\.model"):
         Checkpoint(checkpoint, same_size).vocabulary  # noqa: B018

@@ -8,11 +8,10 @@ from fairseq.data import indexed_dataset
 from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from world import make_english
 
 from fairseq_posenc.cli import main
 from fairseq_posenc.vocabulary import Vocabulary
-
-from .conftest import make_data_bin
 
 TRICKY = "  Über  the “café”,\tｆｕｌｌ ﬁne 1,250 €\u00a0now 𝔘 x² \x85end e\u0301 "
 
@@ -121,7 +120,7 @@ def test_missing_parts_are_named(data_bin, tmp_path):
 
 
 def test_parts_of_two_vocabularies_are_refused(data_bin, tmp_path):
-    other = make_data_bin(tmp_path / "b", ending="ßß ñandú")
+    other = make_english(tmp_path / "b", ending="ßß ñandú")
     shutil.copy(data_bin / "sentencepiece.model", other)
     with pytest.raises(ValueError, match="not of one vocabulary"):
         Vocabulary(other)

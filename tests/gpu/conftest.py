@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from commands import environment
-from finetuning.conftest import make_data_bin
 from gpu_runs import OPTIONS, Trained
 from on_device import FLAGS
 
@@ -16,9 +15,9 @@ Train = Callable[..., Trained]
 
 
 @pytest.fixture(scope="session")
-def data(tmp_path_factory) -> Path:
+def data(world) -> Path:
     """dict.txt, sentencepiece.model and a little text."""
-    return make_data_bin(tmp_path_factory.mktemp("vocabulary") / "made")
+    return world.english
 
 
 @pytest.fixture(scope="session")

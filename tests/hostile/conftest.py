@@ -10,7 +10,6 @@ import pytest
 import torch
 from fairseq import options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from finetuning.conftest import make_data_bin
 from finetuning.glue_files import write_task
 
 from fairseq_posenc.cli import main
@@ -20,13 +19,13 @@ SIZES = {"encoder-layers": 2, "encoder-embed-dim": 8, "encoder-ffn-embed-dim": 8
 
 
 @pytest.fixture(scope="session")
-def data_bin(tmp_path_factory) -> Path:
+def data_bin(world) -> Path:
     """dict.txt, sentencepiece.model and a little text."""
-    return make_data_bin(tmp_path_factory.mktemp("vocabulary") / "a")
+    return world.english
 
 
 @pytest.fixture(scope="session")
-def contents(data_bin) -> Callable[[str], dict[str, Any]]:
+def contents(data_bin, world) -> Callable[[str], dict[str, Any]]:
     """``contents(arch)``: what a checkpoint of that architecture holds, as fairseq's trainer writes it."""
     made: dict[str, dict[str, Any]] = {}
 
@@ -36,8 +35,8 @@ def contents(data_bin) -> Callable[[str], dict[str, Any]]:
             flags = ["--task", "masked_lm", "--criterion", "masked_lm", "--tokens-per-sample", "16", "--arch", arch, *sizes]
             parser = options.get_training_parser()
             cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, [str(data_bin), *flags]))
-            path = data_bin / f"{arch}.pt"
-            write(path, untrained(cfg, tasks.setup_task(cfg.task).build_model(cfg.model)))
+            checkpoint = untrained(cfg, tasks.setup_task(cfg.task).build_model(cfg.model))
+            path = world.made(f"hostile-{arch}", lambda folder: write(folder / "model.pt", checkpoint)) / "model.pt"
             made[arch] = torch.load(path, weights_only=False)
         return copy.deepcopy(made[arch])
 

@@ -1,7 +1,5 @@
 """A data-bin with a tokenizer, exports of every architecture, and environments that hold transformers and not this package."""
 
-import contextlib
-import io
 import os
 from pathlib import Path
 
@@ -11,16 +9,9 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="session")
-def prepared(toy_text, tmp_path_factory):
+def prepared(world):
     """The toy text with a sentencepiece model, as ``fairseq-posenc prepare`` writes it."""
-    from fairseq_posenc.cli import main
-
-    folder = tmp_path_factory.mktemp("prepared") / "data-bin"
-    text, valid = toy_text / "train.txt", toy_text / "valid.txt"
-    with contextlib.redirect_stderr(io.StringIO()):
-        status = main(["prepare", str(text), "--valid", str(valid), "--out", str(folder), "--vocab-size", "44", "--workers", "1"])
-    assert status == 0
-    return folder
+    return world.prepared
 
 
 @pytest.fixture(scope="session", params=["4", "5"], ids=["transformers4", "transformers5"])

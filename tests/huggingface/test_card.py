@@ -18,7 +18,7 @@ SECRET = "hunter2"
 
 
 @pytest.fixture(scope="module")
-def world(prepared, tmp_path_factory):
+def exports(prepared, tmp_path_factory):
     """A checkpoint of pretraining and one of fine-tuning, each validated, and a data-bin whose manifest was tampered with."""
     folder = tmp_path_factory.mktemp("card")
     path = save(make_model("roberta_posenc_tiny", prepared, positions="rope+t5"), folder / "lm.pt", prepared)
@@ -57,8 +57,8 @@ def card(folder):
     return yaml.safe_load(text.split("---\n")[1]), text
 
 
-def test_the_card_of_a_pretrained_model(world):
-    metadata, text = card(world / "lm")
+def test_the_card_of_a_pretrained_model(exports):
+    metadata, text = card(exports / "lm")
     assert (metadata["language"], metadata["license"], metadata["pipeline_tag"]) == (["en", "de"], "mit", "fill-mask")
     assert metadata["model-index"][0]["results"][0]["metrics"] == [{"type": "loss", "value": 3.0}]
     assert "\n# roberta_posenc_tiny: rope+t5\n" in text
@@ -68,8 +68,8 @@ def test_the_card_of_a_pretrained_model(world):
         assert expected in text
 
 
-def test_the_card_of_a_fine_tuned_model(world):
-    metadata, text = card(world / "tuned")
+def test_the_card_of_a_fine_tuned_model(exports):
+    metadata, text = card(exports / "tuned")
     assert {"language", "license"}.isdisjoint(metadata)
     assert "\n# roberta_posenc_tiny: rope+t5, fine-tuned on RTE\n" in text
     assert "| RTE, after pretraining on a-corpus (" in text
@@ -78,26 +78,26 @@ def test_the_card_of_a_fine_tuned_model(world):
 
 
 @pytest.mark.parametrize("name", ["lm", "tuned"])
-def test_the_card_has_no_secret_and_no_markup_of_others(world, name):
-    _, text = card(world / name)
+def test_the_card_has_no_secret_and_no_markup_of_others(exports, name):
+    _, text = card(exports / name)
     assert SECRET not in text
     assert "javascript" not in text
     assert "evil" not in text
     assert str(Path.home()) not in text
-    assert str(world.parent) not in text
+    assert str(exports.parent) not in text
 
 
-def test_classes_have_the_names_that_the_checkpoint_gives(world):
-    config = json.loads((world / "tuned" / "config.json").read_text())
+def test_classes_have_the_names_that_the_checkpoint_gives(exports):
+    config = json.loads((exports / "tuned" / "config.json").read_text())
     assert list(config["id2label"].values())[:2] == ["yes", "no"]
 
 
-def test_a_text_can_be_cut_to_the_length_of_training(world):
+def test_a_text_can_be_cut_to_the_length_of_training(exports):
     """transformers cuts to model_max_length, which is otherwise 10**30; 48 tokens were trained on."""
-    tokenizer = AutoTokenizer.from_pretrained(world / "lm")
+    tokenizer = AutoTokenizer.from_pretrained(exports / "lm")
     assert len(tokenizer("w1 " * 200, truncation=True)["input_ids"]) == 48
 
 
-def test_others_may_read_the_files_as_far_as_umask_lets_them(world):
-    files = [path for path in (world / "lm").rglob("*") if path.is_file()]
+def test_others_may_read_the_files_as_far_as_umask_lets_them(exports):
+    files = [path for path in (exports / "lm").rglob("*") if path.is_file()]
     assert {path.stat().st_mode & 0o777 for path in files} == {0o640}
