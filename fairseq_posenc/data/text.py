@@ -118,7 +118,7 @@ def read_passages(raw: MeteredFile, path: str, layout: Layout) -> Iterator[Passa
     Line ends are LF or CR LF; a byte order mark is dropped; lines of nothing but white space are dropped.
 
     Raises:
-        InputError: the file is not what its name says it is packed with, or ends early, or has a line that is too long; and
+        InputError: the file is not packed as its name implies, or ends early, or has a line that is too long; and
             what ``layout.on_bad`` raises.
     """
     unpack = READERS.get(os.path.splitext(path)[1], lambda stream: stream)

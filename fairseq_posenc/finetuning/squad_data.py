@@ -97,7 +97,7 @@ class Question:
 
     @property
     def span(self) -> tuple[int, int] | None:
-        """The first character of the first answer that the context holds where the file says, and the one after its last."""
+        """The first character of the first answer that is at its place in the context, and the one after its last."""
         for answer, start in zip(self.answers, self.starts, strict=True):
             if start >= 0 and answer.strip() and self.context[start : start + len(answer)] == answer:
                 return start, start + len(answer)

@@ -61,13 +61,13 @@ class TestPlaces:
         path.write_text("mine")
         for flags in ((), ("--overwrite",)):
             assert prepare(text, "--out", tmp_path / "out", *PAIR, *flags) == 2
-            said = capsys.readouterr().err
-            assert "Name another --out" in said or "name another folder" in said
-            assert "add --overwrite" not in said
+            error = capsys.readouterr().err
+            assert "Name another --out" in error or "name another folder" in error
+            assert "add --overwrite" not in error
             assert path.read_text() == "mine"
 
     def test_overwrite_keeps_what_others_put_into_the_folder(self, tmp_path, text, capsys):
-        """Also where the manifest has been made to say that there are more shards."""
+        """Also where the manifest was edited to have more shards."""
         out = tmp_path / "out"
         assert prepare(text, "--out", out, *PAIR) == 0
         mine = (

@@ -56,7 +56,7 @@ def test_a_cut_archive_is_named(tmp_path, capsys, text, suffix):
 
 
 def test_folders_and_patterns(tmp_path, capsys):
-    """Sorted, with what lies below; other files are left out and said to be."""
+    """Sorted, with what lies below; other files are left out, with a message."""
     folder = tmp_path / "corpus"
     (folder / "below").mkdir(parents=True)
     for name in ("b.txt", "below/a.jsonl.zst", "c.json.gz", "notes.md", "d.gz"):

@@ -38,7 +38,7 @@ def test_equals_fairseq_preprocess(tmp_path, text):
 
 
 def test_every_task_sees_the_same_dictionary(tmp_path, text):
-    """`<mask>` stands last in dict.txt, so the task that adds it and the one that does not agree on every id."""
+    """`<mask>` is last in dict.txt, so the task that adds it and the one that does not agree on every id."""
     from fairseq.data import Dictionary
     from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 
@@ -255,7 +255,7 @@ def test_two_at_once_are_refused(tmp_path, capsys, text):
 
 
 class TestVocabularySize:
-    """Where none is asked for, the text decides."""
+    """Without --vocab-size, the text decides."""
 
     @pytest.mark.parametrize("kind", ["unigram", "bpe"])
     def test_it_is_the_largest_that_the_text_supports(self, tmp_path, text, capsys, kind):

@@ -64,7 +64,7 @@ def test_scores_that_are_not_finite(value):
 
     def forward(tokens):
         scores = torch.ones(*tokens.shape, 2)
-        scores[1, 2:] = value  # what stands where only padding does is nobody's score
+        scores[1, 2:] = value  # padding has no score
         return scores
 
     assert [scores.shape for scores in infer(nn.Identity(), sequences, forward, pad=1)] == [(3, 2), (2, 2)]

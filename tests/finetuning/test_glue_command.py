@@ -156,7 +156,7 @@ def test_runs_that_diverge(data, checkpoint, tmp_path, capsys, monkeypatch):
 
 
 def refused(capsys, *arguments):
-    """What the command says when it refuses to begin."""
+    """Return the message with which the command refuses to begin."""
     assert glue(*arguments) == 2
     return " ".join(capsys.readouterr().err.split())
 
@@ -259,8 +259,8 @@ def test_a_full_disk_is_named_and_the_same_command_goes_on(data, checkpoint, tmp
     with monkeypatch.context() as patch:
         patch.setattr(MMapIndexedDatasetBuilder, "finalize", full)
         assert glue(data, checkpoint, out, *flags) == 2
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert said.startswith(f"fairseq-posenc glue: {out}: No space left on device. Nothing that was there before is lost")
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert message.startswith(f"fairseq-posenc glue: {out}: No space left on device. Nothing that was there before is lost")
 
     def stop(*_):
         raise Stop

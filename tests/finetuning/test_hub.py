@@ -93,7 +93,7 @@ def test_encode_and_decode_agree_with_prepare(kind, checkpoint, tmp_path, reques
     data, folder = tmp_path / "data", tmp_path / "model"
     texts = [tmp_path / "text.txt", "--valid", tmp_path / "valid.txt", "--vocabulary", request.getfixturevalue(kind)]
     assert main(["prepare", *map(str, texts), "--out", str(data), "--workers", "1"]) == 0
-    shutil.copytree(request.getfixturevalue(kind), folder)  # beside the checkpoint, as import-hf leaves it
+    shutil.copytree(request.getfixturevalue(kind), folder)  # next to the checkpoint, as import-hf leaves it
     with_vocabulary(checkpoint, data, folder / "model.pt")
     hub = PosencRobertaModel.from_pretrained(str(folder))
     items = indexed_dataset.MMapIndexedDataset(str(data / "train"))

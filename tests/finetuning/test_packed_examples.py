@@ -17,7 +17,7 @@ LOSS = re.compile(r'"(?:train|valid)_loss": "([\d.]+)"')
 
 
 def run(command, out, *flags):
-    """The scores of the one run, the losses that fairseq logged, and what it said of rows."""
+    """The scores of the one run, the losses that fairseq logged, and its messages about rows."""
     assert cli.main([*command, "--out", str(out), *SAME, *flags]) == 0
     (result,) = out.glob("runs/*/*/result.json")
     log = (result.parent / "train.log").read_text()
@@ -35,15 +35,15 @@ def test_the_same_losses_and_scores(name, checkpoint, tmp_path):
     else:
         write_task(data, name, rows=24)
         command = ["glue", *source, "--tasks", name]
-    scores, losses, said = run(command, tmp_path / "padded")
-    assert not said
-    packed_scores, packed_losses, said = run(command, tmp_path / "packed", "--train-flags", "--pack-examples 60")
+    scores, losses, filled = run(command, tmp_path / "padded")
+    assert not filled
+    packed_scores, packed_losses, filled = run(command, tmp_path / "packed", "--train-flags", "--pack-examples 60")
     assert packed_losses == pytest.approx(losses, abs=2e-3)  # they are logged with three decimals
     for key, expected in scores.items():
         assert packed_scores[key] == pytest.approx(expected, abs=1e-3)
-    assert {split for _, split, _ in said} == {"train", "valid"}
-    assert len(said) == 2
-    for now, _, before in said:
+    assert {split for _, split, _ in filled} == {"train", "valid"}
+    assert len(filled) == 2
+    for now, _, before in filled:
         assert 50 < float(before) <= float(now) <= 100
 
 

@@ -173,8 +173,8 @@ def test_a_median_that_falls_on_a_diverged_run(tmp_path):
         "4 (3 diverged)",
     ]
     assert cells(text)[-1][:6] == ["average", "", "", "84.50", "", "–"]
-    beside = cells(table(summarise([*RUNS, *PAIR]), read_report(tmp_path / "results.json")))
-    assert [line[-2:] for line in beside[2:]] == [["–", "–"], ["+0.00", "+0.00"], ["+0.00", "+0.00"], ["–", "–"]]
+    compared = cells(table(summarise([*RUNS, *PAIR]), read_report(tmp_path / "results.json")))
+    assert [line[-2:] for line in compared[2:]] == [["–", "–"], ["+0.00", "+0.00"], ["+0.00", "+0.00"], ["–", "–"]]
 
 
 def test_every_run_diverged(tmp_path):

@@ -97,7 +97,7 @@ def test_flags_that_make_no_sense(checkpoint, tmp_path, capsys):
 
 
 def test_the_data_set_is_not_removed(checkpoint, tmp_path, capsys, monkeypatch):
-    """A data set that lies in OUT/data/SQuAD-1.1, which the command makes anew, and one in OUT itself."""
+    """A data set that lies in OUT/data/SQuAD-1.1, which the command writes again, and one in OUT itself."""
     monkeypatch.chdir(tmp_path)
     data = write_squad(tmp_path / "out" / "data" / "SQuAD-1.1", "1.1", paragraphs=1)
     before = {path: path.read_bytes() for path in data.iterdir()}

@@ -1,4 +1,4 @@
-"""Pieces and the characters they stand for."""
+"""Pieces and their characters."""
 
 import shutil
 from unicodedata import combining
