@@ -96,12 +96,12 @@ class Attention(Work):
         torch.autograd.grad(self.compute(), self.leaves, self.cotangent, allow_unused=True)
 
     def results(self) -> list[Tensor]:
-        """Returns z and its gradients."""
+        """Return z and its gradients."""
         z = self.compute()
         return [z, *torch.autograd.grad(z, self.leaves, self.cotangent, allow_unused=True, materialize_grads=True)]
 
     def again(self, backend: str, device: torch.device, dtype: torch.dtype) -> Attention:
-        """Returns the same numbers in another backend, device and precision."""
+        """Return the same numbers in another backend, device and precision."""
         other = copy.deepcopy(self).to(device, dtype)
         other.inputs = [tensor.detach().to(device, dtype).requires_grad_() for tensor in self.inputs]
         other.x = self.x.detach().to(device, dtype).requires_grad_()
@@ -117,7 +117,7 @@ class Attention(Work):
 
 
 def positions_of(expression: str, shape: Shape) -> Positions:
-    """Returns the positions of one layer.
+    """Return the positions of one layer.
 
     Raises:
         FieldError: they cannot be built.
@@ -126,12 +126,12 @@ def positions_of(expression: str, shape: Shape) -> Positions:
 
 
 def call_of(shape: Shape, device: torch.device, dtype: torch.dtype, dropout: float = DROPOUT) -> Call:
-    """Returns what attention is asked for."""
+    """Return what attention is asked for."""
     return Call(device, dtype, shape.dim // shape.heads, shape.tokens, shape.tokens, dropout)
 
 
 def agreement(expression: str, backend: str, shape: Shape, device: torch.device, dtype: torch.dtype) -> Agreement:
-    """Compares two sequences, one of them padded, of at most ``COMPARED`` tokens, without dropout."""
+    """Compare two sequences, one of them padded, of at most ``COMPARED`` tokens, without dropout."""
     small = Shape(**{**vars(shape), "tokens": min(shape.tokens, COMPARED), "sequences": 2})
     tried = Attention(expression, backend, small, device, dtype, dropout=0.0, padded=True)
     generator = torch.Generator().manual_seed(2)
@@ -143,8 +143,8 @@ def agreement(expression: str, backend: str, shape: Shape, device: torch.device,
     return Agreement(_error(tried.results(), exact), ALLOWED * usual + ROUNDINGS * torch.finfo(dtype).eps)
 
 
-def _error(found: list[Tensor], exact: list[Tensor]) -> float:
+def _error(results: list[Tensor], exact: list[Tensor]) -> float:
     norms = [right.norm().item() for right in exact]
-    differences = [(value.cpu().double() - right).norm().item() for value, right in zip(found, exact, strict=True)]
+    differences = [(value.cpu().double() - right).norm().item() for value, right in zip(results, exact, strict=True)]
     errors = [error / max(norm, SMALLEST * max(norms)) for error, norm in zip(differences, norms, strict=True)]
     return math.nan if any(map(math.isnan, errors)) else max(errors)

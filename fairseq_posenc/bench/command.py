@@ -4,26 +4,25 @@
     fairseq-posenc bench --schemes tisa,shaw --tokens 128,512,2048 --out bench --plot
     fairseq-posenc bench --train --schemes tisa,shaw                       fairseq-train itself
 
-For each scheme, backend and length: the attention of one layer alone (÷ plain: to PyTorch's without positions), and a whole
-step of masked language modelling: forward, backward, Adam. Runs of a model and of the baseline alternate, so that other load
-on the machine meets both; the table has medians, and the range of the ratios in brackets. Memory is the peak of a step on a GPU,
-and elsewhere what the forward pass keeps for the backward pass. Layers have the width of the base size; a ratio hardly depends
-on their number.
+For each scheme, backend and length, it times the attention of one layer alone (÷ plain: relative to PyTorch's without positions),
+and a whole step of masked language modelling: forward, backward, Adam. Runs of a model and of the baseline alternate, so that
+other load on the machine slows both; the table has medians, and the range of the ratios in brackets. Memory is the peak of a step
+on a GPU, and what the forward pass keeps for the backward pass on a CPU. Layers have the width of the base size; a ratio hardly
+depends on their number.
 
-Nothing of this package is timed unless z and all gradients agree with the reference, eager in float64 on the CPU, up to three
-times the error of eager in the same precision and four times the precision's epsilon; on at most 1,024 tokens.
+A backend is timed only if z and all gradients agree with the reference, eager in float64 on the CPU, up to three times the error
+of eager in the same precision and four times the precision's epsilon, on at most 1,024 tokens.
 
 TFLOP/s count the model's own matrix products, the same for all schemes. MFU is their share of the device's peak, known for
 A100, H100, H200 and L4 in half precision, or given by --peak-tflops.
 
---train runs fairseq-train in processes of its own, which alternate likewise; on a CPU, memory is then the whole process's.
-With --out, a bench that was killed goes on when the same command is given again.
+With --train, processes of fairseq-train alternate; on a CPU, memory is then that of the whole process. With --out, the same
+command continues a bench that was killed.
 """
 
 from __future__ import annotations
 
 import argparse
-import shlex
 
 from ..commands import add_flags, read_flags
 from ..errors import InputError
@@ -45,16 +44,12 @@ def main(args: argparse.Namespace) -> None:
     options = read_flags(Options, args)
     if not options.train and (options.data or options.train_flags):
         raise InputError("--data and --train-flags are for fairseq-train: add --train")
-    if options.data and not (options.data / "dict.txt").is_file():
-        raise InputError(f"--data {options.data} has no dict.txt: name a data-bin of 'fairseq-posenc prepare'")
     if options.train and options.peers:
         raise InputError("--peers are not timed with --train: leave one of them out")
+    if options.data and not (options.data / "dict.txt").is_file():
+        raise InputError(f"--data {options.data} has no dict.txt: name a data-bin of 'fairseq-posenc prepare'")
     if options.plot and options.out is None:
         raise InputError("--plot draws into --out, which is missing")
-    try:
-        shlex.split(options.train_flags)
-    except ValueError as error:
-        raise InputError(f"--train-flags {options.train_flags}: {error}") from None
     from .run import bench
 
     bench(options)

@@ -1,45 +1,49 @@
-"""The flags of ``fairseq-posenc bench``."""
+"""The flags of bench."""
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..commands import option
 from ..families import ROBERTA
+from . import INSTALLED, SIZES, STOCK
 
-STOCK, INSTALLED = "stock", "installed"
-SIZES = {(suffix.lstrip("_") or "base"): sizes for suffix, sizes in ROBERTA.sizes.items()}
-"""What the flags call fairseq's own model, all peers whose packages are there, and the sizes."""
-MAX_NUMBER, MAX_LENGTH = 10**9, 10**6
+COUNT = {"minimum": 1, "maximum": 10**9, "metavar": "N"}
 
 
 @dataclass(frozen=True)
 class Options:
-    """The command's flags."""
+    """The flags."""
 
-    schemes: tuple[str, ...] = option(f"names without {ROBERTA.name}_ (default: all that can be built here)", (), metavar="A,B")
-    peers: tuple[str, ...] = option("also models of other packages: bert, deberta, deberta-v2, roformer, modernbert, "
-        f"x-transformers, or '{INSTALLED}': those whose packages are there", (), metavar="A,B")  # fmt: skip
-    baseline: str = option("what ratios are to: a scheme, such as absolute, or fairseq's own roberta_base", STOCK,
-        metavar="SCHEME")  # fmt: skip
-    size: str = option("width and heads", "base", choices=SIZES)
-    layers: int = option("number of layers", 2, metavar="L", minimum=1, maximum=MAX_NUMBER)
-    vocab_size: int = option("symbols of the vocabulary", 1000, metavar="N", minimum=16, maximum=MAX_NUMBER)
-    tokens: tuple[int, ...] = option("length of a sequence", (512,), metavar="n[,n…]", minimum=1, maximum=MAX_LENGTH)
-    batch_size: int = option("sequences per step; of several lengths, those of the shortest", 2, metavar="B", minimum=1,
-        maximum=MAX_NUMBER)  # fmt: skip
-    repeats: int = option("pairs to time", 5, metavar="N", minimum=1, maximum=MAX_NUMBER)
+    schemes: tuple[str, ...] | None = option(
+        f"names without {ROBERTA.name}_ (default: all that can be built here)", None, metavar="A,B"
+    )
+    peers: tuple[str, ...] = option(
+        "also models of other packages: bert, deberta, deberta-v2, roformer, modernbert, x-transformers, or "
+        f"'{INSTALLED}': those whose packages are installed", (), metavar="A,B",
+    )  # fmt: skip
+    baseline: str = option(
+        "what ratios are relative to: a scheme, such as absolute, or fairseq's own roberta_base", STOCK, metavar="SCHEME"
+    )
+    size: str = option("width and heads", "base", choices=tuple(SIZES))
+    layers: int = option("number of layers", 2, **COUNT)
+    vocab_size: int = option("number of symbols", 1000, **COUNT | {"minimum": 16})
+    tokens: tuple[int, ...] = option("length of a sequence", (512,), minimum=1, maximum=10**6, metavar="n[,n…]")
+    batch_size: int = option("sequences per step; of several lengths, those of the shortest", 2, **COUNT)
+    repeats: int = option("pairs to time", 5, **COUNT)
     attention_backend: tuple[str, ...] = option("how attention is computed", ("auto",), metavar="NAME[,NAME…]")
-    device: str | None = option("default: cuda if there is a GPU, else cpu", None)
+    device: str | None = option("cpu, cuda or cuda:0 (default: cuda if there is a GPU, else cpu)", None)
     bf16: bool = option("parameters and activations in bfloat16; with --train, fairseq's --bf16", False)
-    peak_tflops: float | None = option("what the device could do at most, for the MFU", None, metavar="X", minimum=1e-6)
+    peak_tflops: float | None = option("the device's peak, for the MFU", None, minimum=1e-3, metavar="X")
     train: bool = option("time fairseq-train, on generated data or on --data", False)
     data: Path | None = option("with --train: what to train on", None, metavar="DATA-BIN")
-    updates: int = option("with --train: per run, of which the first ten are not timed", 40, metavar="N", minimum=15,
-        maximum=MAX_NUMBER)  # fmt: skip
-    train_flags: str = option("with --train: more flags for this package's architectures, in one string, such as "
-        "--train-flags=--compile", "", metavar="FLAGS")  # fmt: skip
+    updates: int = option("with --train: per run, of which the first ten are not timed", 40, **COUNT)
+    train_flags: tuple[str, ...] = option(
+        "with --train: more flags for this package's architectures, in one string, such as --train-flags=--compile", (),
+        parse=shlex.split, metavar="FLAGS",
+    )  # fmt: skip
     out: Path | None = option("keep what is done in DIR, and write results.json and results.md", None, metavar="DIR")
     plot: bool = option("with --out: also results.png, time and memory against n (needs matplotlib)", False)
-    markdown: bool = option("as a table for a Markdown file", False)
+    markdown: bool = option("print the table for a Markdown file", False)

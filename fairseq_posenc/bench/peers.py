@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..errors import InputError
-from .step import Loss
-from .work import Shape
+from .work import Loss, Shape
 
 IGNORED = -100  # the label of a token that is not predicted, in transformers
 DEBERTA = dict(relative_attention=True, pos_att_type="c2p|p2c", position_biased_input=False, max_relative_positions=512)
@@ -34,20 +33,18 @@ class Peer(NamedTuple):
 
 
 def build(name: str, shape: Shape) -> tuple[nn.Module, Loss, str]:
-    """Returns the model, its loss, and how its attention runs."""
+    """Return the model, its loss, and how its attention runs."""
     model, loss = PEERS[name].build(shape)
     return model, loss, f"{PEERS[name].package} {getattr(getattr(model, 'config', None), '_attn_implementation', '')}".strip()
 
 
 def require_installed(names: Sequence[str]) -> None:
-    """Checks that the packages of these models are installed.
+    """Check that the packages of these models are installed.
 
     Raises:
-        InputError: one is not, or there is no such model.
+        InputError: one is not.
     """
     for name in names:
-        if name not in PEERS:
-            raise InputError(f"--peers {name}: name some of {', '.join(PEERS)}, or 'installed'")
         if not PEERS[name].installed:
             raise InputError(f"--peers {name} needs {PEERS[name].package}: pip install {PEERS[name].distribution}")
 

@@ -1,4 +1,4 @@
-"""From the command's flags to rows: what is timed, how, and what is written."""
+"""From the command's flags to rows: which models are timed and how, and what is written."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,35 +22,39 @@ from ..files import atomic_write
 from ..models.option_set import naming_flags
 from ..runs.grid import Cell, Progress, run_grid
 from ..runs.record import versions, write_json
-from . import peers, report, training
+from . import INSTALLED, MAKER, SIZES, STOCK, peers, results_table, training
 from .attention import call_of, positions_of
-from .flags import INSTALLED, SIZES, STOCK, Options
-from .step import FAIRSEQS
-from .steps import DISAGREES, Contender, Steps
-from .work import Machine, Shape
+from .flags import Options
+from .steps import DISAGREES, FAIRSEQS, Contender, Steps
+from .work import Machine, Shape, shapes
 
-FEW = 16  # tokens with which a scheme is built to see whether it can be; all of them could take gigabytes
+BUILT = 16  # tokens with which a scheme is built to see whether it can be; all of them could take gigabytes
 
 
 def bench(options: Options) -> None:
-    """Do what is not done yet, and write and print all of it.
+    """Time what is not timed yet, and write and print all results.
 
     Raises:
         InputError, OSError: as :func:`.command.main`.
     """
     machine = Machine.of(options)
-    sizes, tokens = SIZES[options.size], sorted({*options.tokens})
+    sizes = SIZES[options.size]
     model = Shape(options.layers, sizes["encoder_embed_dim"], sizes["encoder_ffn_embed_dim"], sizes["encoder_attention_heads"],
-                  options.vocab_size, tokens[0], options.batch_size)  # fmt: skip
-    lengths = [dataclasses.replace(model, tokens=n, sequences=max(1, options.batch_size * tokens[0] // n)) for n in tokens]
-    baseline = _baseline(options.baseline)
+                  options.vocab_size, min(options.tokens), options.batch_size)  # fmt: skip
+    lengths = shapes(model, sorted(set(options.tokens)))
+    _require_known("--baseline", [options.baseline], [STOCK, *expressions()])
+    baseline = Contender(FAIRSEQS) if options.baseline == STOCK else _of_scheme(options.baseline, "auto")
     rows = _rows(options, lengths, baseline, machine)
+    if options.train and options.updates < training.MIN_UPDATES:
+        raise InputError(f"--updates {options.updates}: at least {training.MIN_UPDATES} are needed")
     if options.plot:
         from ..plotting import require_matplotlib
 
         require_matplotlib()  # now, not after minutes
     memory = "peak MiB" if machine.on_gpu else "process, MiB" if options.train else "kept for backward, MiB"
-    with _folder(options.out, [] if options.data is None else [("--data", options.data)]) as (out, locks):
+    with contextlib.ExitStack() as stack:
+        out = options.out or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        lock = stack.enter_context(ownership.output(out, MAKER, [] if options.data is None else [("--data", options.data)]))
         by_key = {(row.model, row.backend or "own", shape.tokens): (row, shape) for row, shape in rows}
         cells = [
             Cell(dict(zip(("model", "backend", "tokens"), key, strict=True)), _configuration(options, shape, baseline, machine))
@@ -58,7 +62,7 @@ def bench(options: Options) -> None:
         ]
         steps = Steps(baseline, machine, options.repeats)
         data = (options.data or _generate(out, lengths, options.updates)) if options.train else Path()
-        trainings = training.Trainings(baseline, machine, options, data, locks)
+        trainings = training.Trainings(baseline, machine, options, data, [lock])
 
         def run(cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:
             contender, shape = by_key[tuple(cell.key.values())]  # type: ignore[index]
@@ -66,7 +70,7 @@ def bench(options: Options) -> None:
 
         results = run_grid(cells, out, run)
         title = _title(options, lengths, machine)
-        content = report.table(results, options.baseline, memory, options.markdown)
+        content = results_table.table(results, options.baseline, memory, options.markdown)
         if options.out is not None:
             facts = {"title": title, "machine": machine.describe(), "versions": versions(), "results": results}
             write_json(ownership.own(out / "results.json"), facts)
@@ -75,7 +79,7 @@ def bench(options: Options) -> None:
         if options.plot:
             from ..plotting import save
 
-            save(report.figure(results, title, memory), ownership.own(out / "results.png"))
+            save(results_table.figure(results, title, memory), ownership.own(out / "results.png"))
     show(f"{title}\n{content}")
     refused = [result for result in results if result["refused"]]
     for result in refused:
@@ -91,30 +95,37 @@ def _rows(options: Options, lengths: Sequence[Shape], baseline: Contender, machi
     Raises:
         InputError: an unknown name, or a scheme that was named cannot run in the only backend.
     """
-    known = expressions()
-    for name in options.schemes:
-        if name not in known:
-            raise InputError(f"--schemes {name}: name some of {', '.join(known)}")
-    for name in options.attention_backend:
-        if name not in ("auto", *BACKENDS):
-            raise InputError(f"--attention-backend {name}: name some of auto, {', '.join(BACKENDS)}")
+    schemes, backends = options.schemes or list(expressions()), options.attention_backend
+    _require_known("--schemes", schemes, expressions())
+    _require_known("--attention-backend", backends, ["auto", *BACKENDS])
     others = [name for name, peer in peers.PEERS.items() if peer.installed] if options.peers == (INSTALLED,) else options.peers
+    _require_known("--peers", others, peers.PEERS)
     peers.require_installed(others)
     rows, left_out = [], []
-    for shape in lengths:  # which have one baseline after the other
+    for shape in lengths:  # the baseline is built once per length
         rows += [(contender, shape) for contender in (baseline, *map(Contender, others))]
-        for name, backend in itertools.product(options.schemes or known, options.attention_backend):
+        for name, backend in itertools.product(schemes, backends):
             try:
-                _require_runnable(known[name], backend, shape, machine)
+                _require_runnable(expressions()[name], backend, shape, machine)
             except InputError as error:
-                if options.schemes and len(options.attention_backend) == 1:
+                if options.schemes is not None and len(backends) == 1:
                     raise
                 left_out.append(f"left out: {error}")  # because of the backend, or of what a user's own scheme needs
                 continue
-            rows.append((Contender(ROBERTA.architecture(name), known[name], backend), shape))
+            rows.append((_of_scheme(name, backend), shape))
     for reason in dict.fromkeys(left_out):
         print(reason, file=sys.stderr)
     return rows
+
+
+def _require_known(flag: str, names: Sequence[str], known: Collection[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise InputError(f"{flag} {name}: name some of {', '.join(known)}")
+
+
+def _of_scheme(name: str, backend: str) -> Contender:
+    return Contender(ROBERTA.architecture(name), expressions()[name], backend)
 
 
 def _require_runnable(expression: str, backend: str, shape: Shape, machine: Machine) -> None:
@@ -124,44 +135,18 @@ def _require_runnable(expression: str, backend: str, shape: Shape, machine: Mach
         InputError: the scheme cannot be built here, or the backend cannot run it.
     """
     with naming_flags():
-        positions_of(expression, dataclasses.replace(shape, tokens=min(shape.tokens, FEW)))
+        positions_of(expression, dataclasses.replace(shape, tokens=min(shape.tokens, BUILT)))
         with torch.device("meta"):
             choose(backend, positions_of(expression, shape).probe(), call_of(shape, machine.device, machine.dtype))
-
-
-def _baseline(name: str) -> Contender:
-    if name == STOCK:
-        return Contender(FAIRSEQS)
-    if name not in expressions():
-        raise InputError(f"--baseline {name}: name {STOCK} (fairseq's), or one of {', '.join(expressions())}")
-    return Contender(ROBERTA.architecture(name), expressions()[name], "auto")
 
 
 def _configuration(options: Options, shape: Shape, baseline: Contender, machine: Machine) -> dict[str, Any]:
     """Everything that decides a cell's result besides its key."""
     data = options.data and str(options.data.absolute())
-    own = {"updates": options.updates, "flags": options.train_flags, "data": data} if options.train else None
+    training_flags = {"updates": options.updates, "flags": options.train_flags, "data": data} if options.train else None
     sizes = {name: value for name, value in dataclasses.asdict(shape).items() if name != "tokens"}
-    return {
-        **sizes,
-        **machine.describe(),
-        "peak": machine.peak,
-        "baseline": baseline.model,
-        "repeats": options.repeats,
-        "train": own,
-    }
-
-
-@contextlib.contextmanager
-def _folder(out: Path | None, inputs: ownership.Inputs) -> Iterator[tuple[Path, list[int]]]:
-    """Where the grid is, and its lock's file descriptor; without ``--out``, a folder that goes in the end."""
-    if out is None:
-        with tempfile.TemporaryDirectory() as folder:
-            ownership.claim(Path(folder), "bench")
-            yield Path(folder), []
-        return
-    with ownership.output(out, "bench", inputs) as lock:
-        yield out, [lock]
+    others = {"peak": machine.peak, "baseline": baseline.model, "repeats": options.repeats, "train": training_flags}
+    return {**sizes, **machine.describe(), **others}
 
 
 def _generate(out: Path, lengths: Sequence[Shape], updates: int) -> Path:

@@ -1,18 +1,24 @@
-"""Attention alone and training steps, timed in this process in turn with a baseline's."""
+"""Attention alone and a training step of masked language modelling, timed in this process in turn with a baseline's."""
 
 from __future__ import annotations
 
 import functools
+from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..runs.grid import Progress
-from . import peers, report
-from .attention import Attention, agreement
-from .step import FAIRSEQS, Step, roberta
-from .work import Machine, Shape, Work, held, memory, pairs, timing
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
 
+from ..runs.grid import Progress
+from . import peers, results_table
+from .attention import Attention, agreement
+from .work import Loss, Machine, Shape, Work, held, memory, pairs, timing
+
+FAIRSEQS = "roberta_base"  # fairseq's own
+WORDS = 4  # the first symbol after fairseq's own: <s>, padding, </s>, unknown
 PLAIN = "none"  # positions of the attention that others are compared with
 DISAGREES = "it does not agree with the reference"  # begins the reason why a row was not timed
 TOO_LARGE = ("out of memory", "allocate", "overflow")  # in PyTorch's messages
@@ -27,8 +33,53 @@ class Contender:
     backend: str = ""  # the requested one, if there is a choice
 
 
+class Step(Work):
+    """One model, its optimizer and a batch: zeroed gradients, loss, backward pass, Adam."""
+
+    def __init__(self, model: nn.Module, loss: Loss, shape: Shape, device: torch.device, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.device, self.loss = device, loss
+        self.model = model.to(device, dtype).train()
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-4)
+        generator = torch.Generator().manual_seed(1)
+        tokens = torch.randint(WORDS, shape.symbols, (shape.sequences, shape.tokens), generator=generator)
+        order = torch.randperm(shape.batch, generator=generator)
+        self.tokens, self.masked = tokens.to(device), (order < shape.masked).view_as(tokens).to(device)
+
+    def compute(self) -> Tensor:
+        return self.loss(self.tokens, self.masked)
+
+    def run(self) -> None:
+        self.optimizer.zero_grad()
+        self.compute().backward()
+        self.optimizer.step()
+
+
+def roberta(arch: str, shape: Shape, backend: str | None = None) -> tuple[nn.Module, Loss]:
+    """Return a model of fairseq's or this package's architectures, and its loss; ``backend`` is for this package's."""
+    from ..models.building import build, dictionary_of
+
+    options = Namespace(
+        encoder_layers=shape.layers,
+        encoder_embed_dim=shape.dim,
+        encoder_ffn_embed_dim=shape.ffn_dim,
+        encoder_attention_heads=shape.heads,
+        max_positions=shape.tokens,
+        **({} if backend is None else {"attention_backend": backend}),
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        model = build(arch, options, dictionary_of(shape.symbols))
+
+    def loss(tokens: Tensor, masked: Tensor) -> Tensor:
+        logits, _ = model(tokens, masked_tokens=masked)
+        return F.cross_entropy(logits.float(), tokens[masked])
+
+    return model, loss
+
+
 class Steps:
-    """Times contenders; the baseline's work at a length is built once."""
+    """Times contenders. The baseline's work at a length is built once."""
 
     def __init__(self, baseline: Contender, machine: Machine, repeats: int) -> None:
         self._machine, self._repeats = machine, repeats
@@ -36,32 +87,32 @@ class Steps:
         self._plain = functools.lru_cache(maxsize=1)(lambda shape: self._attention(Contender("", PLAIN, "auto"), shape))
 
     def __call__(self, contender: Contender, shape: Shape, progress: Progress) -> dict[str, Any]:
-        """Returns ``ran``, ``refused`` and ``timings`` of a :data:`.report.Result`."""
-        found: dict[str, Any] = {"ran": "", "refused": None, "timings": {}}
+        """Return ``ran``, ``refused`` and ``timings`` of a :data:`.results_table.Result`."""
+        result: dict[str, Any] = {"ran": "", "refused": None, "timings": {}}
         try:
             if contender.expression is not None:
                 before = held(self._machine.device)
                 attention = self._attention(contender, shape)
-                found["ran"] = attention.backend.name
+                result["ran"] = attention.backend.name
                 progress("compared with the reference")
-                agreed = agreement(contender.expression, found["ran"], shape, self._machine.device, self._machine.dtype)
+                agreed = agreement(contender.expression, result["ran"], shape, self._machine.device, self._machine.dtype)
                 if not agreed.holds:
                     reason = f"{DISAGREES}: its error is {agreed.error:.2g}, and {agreed.allowed:.2g} is allowed"
-                    return {**found, "refused": reason}
+                    return {**result, "refused": reason}
                 progress("attention")
-                flops = shape.attention_flops
-                found["timings"][report.ATTENTION] = self._time(attention, self._plain, shape, flops, before)
+                timed = self._time(attention, self._plain, shape, shape.attention_flops, before)
+                result["timings"][results_table.ATTENTION] = timed
                 del attention
             progress("training step")
             before = held(self._machine.device)
             step, ran = self._build(contender, shape)
-            found["ran"] = found["ran"] or ran
-            found["timings"][report.STEP] = self._time(step, self._step, shape, shape.step_flops, before)
+            result["ran"] = result["ran"] or ran
+            result["timings"][results_table.STEP] = self._time(step, self._step, shape, shape.step_flops, before)
         except RuntimeError as error:
             if not any(sign in str(error) for sign in TOO_LARGE):
                 raise
-            found["refused"] = "it does not fit into memory"
-        return found
+            result["refused"] = "it does not fit into memory"
+        return result
 
     def _time(self, work: Work, baseline: Callable[[Shape], Work], shape: Shape, flops: float, before: int) -> dict[str, Any]:
         work.run()
@@ -73,10 +124,8 @@ class Steps:
         return Attention(contender.expression, contender.backend, shape, self._machine.device, self._machine.dtype)
 
     def _build(self, contender: Contender, shape: Shape) -> tuple[Step, str]:
-        if contender.expression is not None:
-            model, loss, ran = *roberta(contender.model, shape, contender.backend), ""
-        elif contender.model == FAIRSEQS:
-            model, loss, ran = *roberta(FAIRSEQS, shape), ""
-        else:
+        if contender.model in peers.PEERS:
             model, loss, ran = peers.build(contender.model, shape)
+        else:
+            model, loss, ran = *roberta(contender.model, shape, contender.backend or None), ""
         return Step(model, loss, shape, self._machine.device, self._machine.dtype), ran

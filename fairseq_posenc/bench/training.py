@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -18,14 +17,14 @@ import torch
 from ..data.databin import DatabinWriter, files_of
 from ..ownership import own
 from ..runs.grid import Progress
-from . import report
+from . import results_table
 from .flags import Options
-from .step import WORDS
-from .steps import Contender
+from .steps import WORDS, Contender
 from .work import Machine, Shape, timing
 
 INTERVAL = 5  # updates per line of the log, each of which has the speed since the line before
 WARM_UP = 2  # lines left out: the first includes the start, the second what is compiled or cached on the way
+MIN_UPDATES = INTERVAL * (WARM_UP + 1)  # with one line to time
 LINE = 512  # tokens of a line of the generated data
 PROGRAM = "from fairseq_cli.train import cli_main; cli_main()"
 OPTIMIZATION = """
@@ -51,42 +50,34 @@ class Trainings:
         self._baseline, self._machine, self._options, self._data, self._locks = baseline, machine, options, data, locks
 
     def __call__(self, contender: Contender, shape: Shape, folder: Path, progress: Progress) -> dict[str, Any]:
-        """Returns ``ran``, ``refused`` and ``timings`` of a :data:`.report.Result`."""
-        runs = [[self._train(each, shape, folder / f"{name}.log", progress)
-                 for each, name in ((contender, "train"), (self._baseline, "baseline"))]
-                for _ in range(self._options.repeats)]  # fmt: skip
-        tokens, taken = runs[0][0].tokens, [own.memory for own, _ in runs if own.memory is not None]
-        seconds = [(own.seconds, other.seconds) for own, other in runs]
-        flops = shape.step_flops * tokens / shape.batch
-        found = timing(seconds, round(tokens), flops, max(taken, default=None), self._machine.peak)
-        return {"ran": contender.backend, "refused": None, "timings": {report.TRAINING: found}}
+        """Return ``ran``, ``refused`` and ``timings`` of a :data:`.results_table.Result`."""
+        both = ((contender, folder / "train.log"), (self._baseline, folder / "baseline.log"))
+        runs = [[self._train(model, shape, log, progress) for model, log in both] for _ in range(self._options.repeats)]
+        tokens = runs[0][0].tokens
+        memory = max((speed.memory for speed, _ in runs if speed.memory is not None), default=None)
+        seconds = [(speed.seconds, baseline.seconds) for speed, baseline in runs]
+        found = timing(seconds, round(tokens), shape.step_flops * tokens / shape.batch, memory, self._machine.peak)
+        return {"ran": contender.backend, "refused": None, "timings": {results_table.TRAINING: found}}
 
     def _train(self, contender: Contender, shape: Shape, log: Path, progress: Progress) -> Speed:
-        device = self._machine.device
-        gpu = torch.cuda.get_device_properties(device).total_memory if self._machine.on_gpu else None
-        flags = {
-            "arch": contender.model,
-            "encoder-layers": shape.layers,
-            "encoder-embed-dim": shape.dim,
-            "encoder-ffn-embed-dim": shape.ffn_dim,
-            "encoder-attention-heads": shape.heads,
-            "max-positions": shape.tokens,
-            "tokens-per-sample": shape.tokens,
-            "batch-size": shape.sequences,
-            "max-update": self._options.updates,
-            "log-interval": INTERVAL,
-        }
-        more = ["--cpu"] if gpu is None else ["--device-id", str(device.index or 0), "--distributed-world-size", "1"]
-        more += ["--bf16"] if self._options.bf16 else []
-        if contender.expression is not None:
-            more += ["--attention-backend", contender.backend, *shlex.split(self._options.train_flags)]
-        words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
+        gpu = torch.cuda.get_device_properties(self._machine.device).total_memory if self._machine.on_gpu else None
+        device = ["--cpu"] if gpu is None else ["--device-id", self._machine.device.index or 0, "--distributed-world-size", 1]
+        ours = [] if contender.expression is None else ["--attention-backend", contender.backend, *self._options.train_flags]
+        flags = [
+            *("--arch", contender.model, "--encoder-layers", shape.layers, "--encoder-attention-heads", shape.heads),
+            *("--encoder-embed-dim", shape.dim, "--encoder-ffn-embed-dim", shape.ffn_dim, "--max-positions", shape.tokens),
+            *("--tokens-per-sample", shape.tokens, "--batch-size", shape.sequences),
+            *("--max-update", self._options.updates, "--log-interval", INTERVAL),
+            *device,
+            *(["--bf16"] if self._options.bf16 else []),
+            *ours,
+        ]
         progress(f"fairseq-train --arch {contender.model}")
-        return run([str(self._data), *words, *OPTIMIZATION.split(), *more], log, gpu, self._locks)
+        return run([str(self._data), *OPTIMIZATION.split(), *map(str, flags)], log, gpu, self._locks)
 
 
 def run(flags: Sequence[str], log: Path, device_bytes: int | None, locks: Sequence[int]) -> Speed:
-    """Runs ``fairseq-train`` in a process of its own.
+    """Run ``fairseq-train`` in a process of its own.
 
     Args:
         flags: its flags.
@@ -117,7 +108,7 @@ def run(flags: Sequence[str], log: Path, device_bytes: int | None, locks: Sequen
 
 
 def read(output: str, process_bytes: int | None, device_bytes: int | None) -> Speed:
-    """Returns the speed that a run has logged.
+    """Return the speed that a run has logged.
 
     Raises:
         ChildProcessError: it has logged too little.
@@ -134,7 +125,7 @@ def read(output: str, process_bytes: int | None, device_bytes: int | None) -> Sp
 
 
 def write_data(folder: Path, symbols: int, tokens: int) -> None:
-    """Writes a data-bin of ``tokens`` tokens drawn at random from ``symbols`` symbols: training data in lines of ``LINE``."""
+    """Write a data-bin of ``tokens`` tokens drawn at random from ``symbols`` symbols: training data in lines of ``LINE``."""
     from ..models.building import dictionary_of
 
     folder.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""What is timed: the sizes of a model and its batch, the device, times of runs in turn with a baseline's, and memory."""
+"""The sizes of a model and its batch, the device, the times of runs that alternate with a baseline's, and memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import platform
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ from ..models.memory import kept_bytes
 from ..runs.statistics import spread
 from .flags import Options
 
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""Tokens (B, n) and where they are predicted (B, n) -> the mean loss there."""
 MASKED = 0.15  # share of the tokens that are predicted (Devlin et al. 2019)
 MIN_SECONDS = 0.02  # seconds; shorter work is repeated within a measurement, so that the clock and kernel launches weigh little
 PEAKS = {r"\bA100\b": 312.0, r"\bH100 PCIe\b": 756.0, r"\b(H100|H200) NVL\b": 835.0, r"\b(H100|H200)\b": 989.0, r"\bL4\b": 121.0}
@@ -65,6 +67,11 @@ class Shape:
         return self.layers * (6.0 * layer * self.batch + self.attention_flops) + 6.0 * head * self.masked
 
 
+def shapes(shape: Shape, lengths: Sequence[int]) -> list[Shape]:
+    """Return the model at several lengths: ``shape`` has the sequences of the shortest, and longer ones are fewer."""
+    return [replace(shape, tokens=n, sequences=max(1, shape.sequences * min(lengths) // n)) for n in lengths]
+
+
 @dataclass(frozen=True)
 class Machine:
     """A device and a precision; ``peak`` is the device's TFLOP/s, if it is known."""
@@ -75,14 +82,14 @@ class Machine:
 
     @classmethod
     def of(cls, options: Options) -> Machine:
-        """Returns what the flags ask for.
+        """Return the device and the precision of the flags.
 
         Raises:
             InputError: there is no such device.
         """
         name = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
-        found = re.fullmatch(r"cpu|cuda(:(\d+))?", name)
-        if found is None or (name != "cpu" and int(found[2] or 0) >= torch.cuda.device_count()):
+        match = re.fullmatch(r"cpu|cuda(:(\d+))?", name)
+        if match is None or (name != "cpu" and int(match[2] or 0) >= torch.cuda.device_count()):
             raise InputError(f"--device {name}: name cpu, or one of {torch.cuda.device_count()} GPUs as cuda:0")
         machine = cls(torch.device(name), torch.bfloat16 if options.bf16 else torch.float32, options.peak_tflops)
         return machine if machine.peak else replace(machine, peak=known_peak(machine.name, machine.dtype))
@@ -96,37 +103,37 @@ class Machine:
         if self.on_gpu:
             return torch.cuda.get_device_name(self.device)
         info = Path("/proc/cpuinfo")
-        found = re.search(r"^model name\s*:\s*(.+)$", info.read_text("utf-8"), re.MULTILINE) if info.exists() else None
-        return found[1] if found else platform.processor() or platform.machine()
+        match = re.search(r"^model name\s*:\s*(.+)$", info.read_text("utf-8"), re.MULTILINE) if info.exists() else None
+        return match[1] if match else platform.processor() or platform.machine()
 
     def describe(self) -> dict[str, Any]:
-        """Returns what decides a time, in JSON's types."""
+        """Return what decides a time, in JSON's types."""
         threads = {} if self.on_gpu else {"threads": torch.get_num_threads()}
         dtype = str(self.dtype).removeprefix("torch.")
         return {"device": self.name, "dtype": dtype, "torch": torch.__version__, **threads}
 
 
 def known_peak(device: str, dtype: torch.dtype) -> float | None:
-    """Returns the TFLOP/s of a device in half precision by its name; None if they are not known."""
+    """Return the TFLOP/s of a device in half precision by its name; None if they are not known."""
     return next((peak for pattern, peak in PEAKS.items() if dtype.itemsize == 2 and re.search(pattern, device)), None)
 
 
 class Work(nn.Module, ABC):
-    """Something that is done repeatedly. Its parameters, but nothing that a run computes, are kept between runs."""
+    """What is timed. Its parameters, but nothing that a run computes, are kept between runs."""
 
     device: torch.device
 
     @abstractmethod
     def compute(self) -> Tensor:
-        """Runs the forward pass."""
+        """Run the forward pass."""
 
     @abstractmethod
     def run(self) -> None:
-        """Runs all of it."""
+        """Run all of it."""
 
 
 def timing(pairs: Sequence[tuple[float, float]], tokens: float, flops: float, memory: float | None, peak: float | None) -> dict:
-    """Returns what pairs of times tell, in JSON's types.
+    """Return the results of pairs of times, in JSON's types.
 
     Args:
         pairs: seconds of a run, and of one of the baseline.
@@ -149,7 +156,7 @@ def timing(pairs: Sequence[tuple[float, float]], tokens: float, flops: float, me
 
 
 def pairs(work: Work, baseline: Work, repeats: int) -> list[tuple[float, float]]:
-    """Returns seconds of a run of both, ``repeats`` times in turn, so that other load on the machine meets both."""
+    """Return seconds of a run of both, ``repeats`` times in turn, so that other load on the machine meets both."""
     calls = []
     for each in (work, baseline):
         _seconds(each, 1)  # compiles, and fills caches
@@ -168,7 +175,7 @@ def memory(work: Work, held: int) -> int:
 
 
 def held(device: torch.device) -> int:
-    """Returns the bytes of a GPU that are in use now; 0 elsewhere."""
+    """Return the bytes of a GPU that are in use now; 0 elsewhere."""
     gc.collect()  # what was timed before
     return torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
 

