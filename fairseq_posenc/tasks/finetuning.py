@@ -61,7 +61,7 @@ logger = logging.getLogger(__name__)
 class Rows(NamedTuple):
     """How examples are put into rows."""
 
-    places: list[tuple[int, int]]  # of each example: its row, and where in it the example starts
+    places: list[tuple[int, int]]  # for each example, its row and its first position there
     filled: list[int]  # tokens per row
 
     @property
@@ -70,7 +70,7 @@ class Rows(NamedTuple):
 
     @property
     def area(self) -> int:
-        """Places for tokens, padding included."""
+        """The number of positions, with padding."""
         return len(self.filled) * self.width
 
 
@@ -240,9 +240,7 @@ class SquadConfig(FairseqDataclass):
     """Options of the task."""
 
     data: str = field(default=MISSING, metadata={"help": "folder of the prepared questions"})
-    max_positions: int = field(
-        default=512, metadata={"help": "positions that the model learns where its scheme learns each (as in pretraining)"}
-    )
+    max_positions: int = field(default=512, metadata={"help": "size of the model's tables of positions, as in pretraining"})
     pack_examples: int = field(default=0, metadata={"help": HELP})
     seed: int = II("common.seed")
 
@@ -302,11 +300,11 @@ class SquadTask(PackingTask):
 
 
 def mask_scores(scores: Tensor, lengths: Tensor, context: Tensor) -> Tensor:
-    """Leave only ``<s>`` and the context as places of an answer.
+    """Mask the scores of all positions but ``<s>`` and the context.
 
     Args:
         scores: (B, n, 2), of the span head.
-        lengths: (B,), the tokens of each window; what is beyond them is padding.
+        lengths: (B,), the tokens of each window, before the padding.
         context: (B,), the first token of each window's context.
 
     Returns:

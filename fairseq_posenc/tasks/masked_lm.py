@@ -120,7 +120,7 @@ class ComparableMaskedLMTask(MaskedLMTask):
 
 
 def _word_beginnings(cfg: MaskedLMConfig, dictionary: Dictionary) -> Tensor:
-    """(symbols,) uint8: whether a symbol begins a word, by the tokenizer in the data-bin. Those that are no pieces of text do."""
+    """Return (symbols,) uint8: whether a symbol begins a word, by the tokenizer in the data-bin, or is no piece of text."""
     tokenizer = Vocabulary(Path(utils.split_paths(cfg.data)[0])).tokenizer
     return torch.ByteTensor(
         [number < dictionary.nspecial or symbol.startswith("madeupword") or tokenizer.begins_word(symbol)
@@ -182,14 +182,14 @@ class StaticBatches(BaseWrapperDataset):
             unmasked = torch.where(target == pad, tokens, target)
             mask["documents"] = document_starts(unmasked, self._dictionary.bos(), self._dictionary.eos())
         target = target.flatten()
-        places = target.ne(pad).nonzero().flatten()
-        unused = -(-max(len(tokens) * self._masked, len(places)) // WIDTH) * WIDTH - len(places)
-        read_at = F.pad(places, (0, unused))
+        masked = target.ne(pad).nonzero().flatten()
+        unused = -(-max(len(tokens) * self._masked, len(masked)) // WIDTH) * WIDTH - len(masked)
+        read_at = F.pad(masked, (0, unused))
         return {
             **batch,
             "net_input": {"src_tokens": tokens, "mask": mask, "read_at": read_at},
-            "target": F.pad(target[places], (0, unused), value=pad),
-            "sample_size": len(places),
+            "target": F.pad(target[masked], (0, unused), value=pad),
+            "sample_size": len(masked),
         }
 
     def _filled(self, rows: Tensor) -> Tensor:
@@ -215,7 +215,7 @@ class StaticMaskedLMTask(ComparableMaskedLMTask):
     """Trains ``masked_lm`` in batches of one shape, to which every batch is filled up.
 
     Raises:
-        Refused: ``--max-tokens``, which makes batches of many shapes, or a model or an option that these batches mean nothing to.
+        Refused: ``--max-tokens``, which makes batches of many shapes, or a model or an option that cannot use these batches.
     """
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> BaseFairseqModel:
@@ -234,8 +234,8 @@ class StaticMaskedLMTask(ComparableMaskedLMTask):
     def get_batch_iterator(self, dataset: StaticBatches, **options: Any) -> EpochBatchIterator:
         if options["max_sentences"] is None or options["max_tokens"] is not None:
             raise Refused(f"--task {ONE_SHAPE} needs --batch-size, and no --max-tokens, whose batches have many shapes")
-        most, multiple = options["max_sentences"], options["required_batch_size_multiple"]
-        dataset.rows = most - most % multiple or most  # as fairseq makes batches
+        rows, multiple = options["max_sentences"], options["required_batch_size_multiple"]
+        dataset.rows = rows - rows % multiple or rows  # as fairseq makes batches
         return super().get_batch_iterator(dataset, **options)
 
 
@@ -255,7 +255,7 @@ class StaticMaskedLmLoss(MaskedLmLoss):
 
 
 class Halves(ListDataset):
-    """Blocks ``<s> … </s>`` as two halves in one order or the other; ``orders`` has that of each item since it was last read.
+    """Blocks ``<s> … </s>`` as two halves in either order; ``orders`` holds the order of each item when it was last read.
 
     Args:
         blocks: the blocks of tokens.
@@ -301,7 +301,7 @@ class MaskedLMSentenceOrder(ComparableMaskedLMTask):
                 "must be whole sentences of one document, so give --sample-break-mode complete_doc"
             )
         super().load_dataset(split, epoch, combine, **kwargs)
-        # Read after the tokens, which come first there.
+        # The batch reads it after the tokens, which draw the order.
         self.datasets[split].dataset.defn["order"] = RawLabelDataset(self._halves.orders)
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> BaseFairseqModel:
@@ -333,7 +333,7 @@ class MaskedLMSentenceOrderCriterion(FairseqCriterion):
     """
 
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Any, Any, dict[str, Any]]:
-        """The loss is a sum over the masked words, and the order's is weighted accordingly."""
+        """Return the loss, a sum over the masked words to which the loss of the order is scaled."""
         masked = sample["target"].ne(self.padding_idx)
         words, order = masked.sum(), sample["order"]
         logits, extra = model(**sample["net_input"], masked_tokens=masked, also_classify=SENTENCE_ORDER)

@@ -1,4 +1,4 @@
-"""The kinds whose text the tokenizers library cuts. It is an extra, and imported where it is needed."""
+"""The kinds of tokenizers that use the tokenizers library, an extra that is imported only where it is needed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import tokenizers
 
 MAX_NUMBER = 1 << 24
-"""Of a token; every number up to the last takes memory."""
+"""The largest number of a token; every number up to the last takes memory."""
 
 
 @contextmanager
@@ -32,7 +32,7 @@ def library_errors(problem: str) -> Iterator[None]:
 
 
 class LibraryTokenizer(Tokenizer):
-    """Numbers and offsets are the library's."""
+    """A tokenizer with the numbers and offsets of the library."""
 
     def _take(self, library: tokenizers.Tokenizer, symbol: Callable[[int, str], str]) -> None:
         """Cut text by ``library``; ``symbol(number, token)`` is the dictionary's symbol."""
@@ -90,7 +90,7 @@ class GPT2(LibraryTokenizer):
         pieces = {str(number): piece for piece, number in self._numbers.items()}
         # Symbols that are no numbers keep their names, as <s> and <mask>.
         known = {pieces.get(symbol, symbol): i for i, symbol in enumerate(symbols)}
-        # A piece may be called <mask> too, with a number that the dictionary lacks: the dictionary's own names come first.
+        # A piece may also be named <mask>, with a number that the dictionary lacks: the dictionary's names come first.
         vocab = dict.fromkeys(self._numbers, UNK_ID) | known
         return _byte_level(vocab, self._merges, unk_token=symbols[UNK_ID])
 
@@ -123,7 +123,7 @@ class TokenizerJson(LibraryTokenizer):
             model["unk_token"] = symbols[UNK_ID]
         elif model["type"] == "Unigram":
             scores = dict(model["vocab"])
-            least = min(scores.values())  # what <unk> costs is reckoned from the least likely piece
+            least = min(scores.values())  # the cost of <unk> derives from the least likely piece
             model |= {"vocab": [[symbol, scores.get(symbol, least)] for symbol in symbols], "unk_id": UNK_ID}
         else:
             raise InputError(f"{self.FILES[0]} is of type {model['type']}, and only WordPiece and Unigram can be renumbered")
@@ -133,7 +133,7 @@ class TokenizerJson(LibraryTokenizer):
 
 
 def take_over(library: tokenizers.Tokenizer) -> tuple[dict[int, str], dict[str, bytes]]:
-    """The symbol of each number of a tokenizer of the library, and the contents of its files, by name."""
+    """Return the symbol of each number of a tokenizer of the library, and the contents of its files by name."""
     numbers = dict(sorted(library.get_vocab().items(), key=lambda item: item[1]))
     described = json.loads(library.to_str())
     if described["model"]["type"] != "BPE" or (described["pre_tokenizer"] or {}).get("type") != "ByteLevel":

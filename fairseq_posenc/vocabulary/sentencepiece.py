@@ -48,7 +48,7 @@ class Sentencepiece(Tokenizer):
         return self._processor.encode(list(lines), out_type=int, num_threads=1)
 
     def encode(self, text: str) -> Encoding:
-        # The one form that every release has, and whose offsets are bytes in each.
+        # The only form that every release has with offsets in bytes.
         serialized = self._processor.encode(text, out_type="serialized_proto")
         pieces = sentencepiece_pb2.SentencePieceText.FromString(serialized).pieces
         ids, begins, ends = np.array([(piece.id, piece.begin, piece.end) for piece in pieces], np.int64).reshape(-1, 3).T
@@ -76,7 +76,7 @@ class Sentencepiece(Tokenizer):
                 "equal for others"
             )
         if trainer.model_type == trainer.UNIGRAM:
-            # A symbol that is no piece is as unlikely as the least likely piece: what <unk> costs is reckoned from the least.
+            # Symbols that are no pieces get the score of the least likely piece, from which the cost of <unk> derives.
             scores = {piece.piece: piece.score for piece in model.pieces if piece.type != piece.UNKNOWN}
             least = min(piece.score for piece in model.pieces if piece.type == piece.NORMAL)
             pieces = [(symbol, scores.get(symbol, least)) for symbol in symbols]
@@ -90,7 +90,7 @@ class Sentencepiece(Tokenizer):
         if rules.precompiled_charsmap:
             steps.append(normalizers.Precompiled(rules.precompiled_charsmap))
         if rules.remove_extra_whitespaces:
-            # A space at the left stays: it may follow <mask>, and at the beginning it becomes the one that is put there anyway.
+            # A space at the left stays: it may follow <mask>, and at the beginning it becomes the dummy prefix.
             steps += [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Strip(left=False, right=True)]
         tokenizer.normalizer = normalizers.Sequence(steps)
         scheme = "first" if rules.add_dummy_prefix else "never"

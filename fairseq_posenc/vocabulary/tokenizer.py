@@ -1,15 +1,7 @@
 """The interface of all kinds of tokenizers, from text to the numbers of its pieces and back, and the symbols of dict.txt.
 
-fairseq's ``Dictionary`` puts four symbols of its own first and ``masked_lm`` adds ``<mask>`` after the pieces. In a data-bin
-``<mask>`` is the last line of ``dict.txt``, so that a symbol has the same id in every task:
-
-    ======== ===============================================================================
-    id       symbol
-    ======== ===============================================================================
-    0 .. 3   ``<s>``, ``<pad>``, ``</s>``, ``<unk>``
-    4 ..     the pieces, in the order of sentencepiece or of a given dictionary
-    last     ``<mask>``
-    ======== ===============================================================================
+fairseq's ``Dictionary`` puts ``<s>``, ``<pad>``, ``</s>`` and ``<unk>`` first, with the ids 0 to 3, and ``masked_lm`` adds
+``<mask>`` after the pieces. In a data-bin ``<mask>`` is the last line of ``dict.txt``, so that a symbol has one id in every task.
 """
 
 from __future__ import annotations

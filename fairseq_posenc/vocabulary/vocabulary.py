@@ -40,7 +40,7 @@ def _kind_in(folder: Path) -> type[Tokenizer]:
     if kind := kind_of(os.listdir(folder)):
         return kind
     files = ", or ".join(" and ".join(kind.FILES) for kind in KINDS)
-    raise FileNotFoundError(f"{folder} has nothing that cuts text into symbols: put the vocabulary's {files} there")
+    raise FileNotFoundError(f"{folder} has nothing that cuts text into symbols: copy the vocabulary's {files} into it")
 
 
 def read_files(path: Path) -> dict[str, bytes]:
@@ -56,7 +56,7 @@ def read_files(path: Path) -> dict[str, bytes]:
     if (path / DICTIONARY).exists():
         files[GIVEN_DICTIONARY] = (path / DICTIONARY).read_bytes()
     elif kind is not Sentencepiece:
-        raise FileNotFoundError(f"{path / DICTIONARY}: no such file, which has the id of each piece of {kind.FILES[0]}")
+        raise FileNotFoundError(f"{path / DICTIONARY}: no such file; it holds the ids of the pieces of {kind.FILES[0]}")
     return files
 
 
@@ -82,10 +82,10 @@ def fingerprint(dictionary: Dictionary, folder: Path) -> dict[str, str]:
     return {"dictionary": hashlib.sha256(symbols).hexdigest(), **files}
 
 
-def differing(recorded: Any, found: Mapping[str, str]) -> list[str]:
+def differing(recorded: Any, current: Mapping[str, str]) -> list[str]:
     """Return the parts of a fingerprint that differ from the recorded one. A part that either lacks is not compared."""
     recorded = recorded if isinstance(recorded, dict) else {}
-    return [name for name in found if recorded.get(name, found[name]) != found[name]]
+    return [name for name in current if recorded.get(name, current[name]) != current[name]]
 
 
 def _require_pieces(symbols: Iterable[str], tokenizer: Tokenizer, dictionary: str) -> None:
@@ -93,7 +93,7 @@ def _require_pieces(symbols: Iterable[str], tokenizer: Tokenizer, dictionary: st
         if symbol != MASK and not symbol.startswith("madeupword") and symbol not in tokenizer.pieces:
             raise InputError(
                 f"the symbol {symbol!r} of {dictionary} is none of the tokenizer's pieces, so the two are not of one vocabulary. "
-                "Put both files there that the model was pretrained with."
+                "Use the files that the model was pretrained with."
             )
 
 
