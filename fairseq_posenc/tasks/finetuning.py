@@ -43,7 +43,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..errors import InputError, Refused
-from ..models.building import max_length
+from ..models.building import UNLIMITED, max_length
 from ..models.heads import SpanHead
 from ..models.roberta import PosencRobertaModel
 from ..vocabulary import load_dictionary
@@ -161,7 +161,7 @@ class PackingTask(FairseqTask):
     """
 
     cfg: Any
-    _max_length: int | None = None
+    _max_length = UNLIMITED
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> BaseFairseqModel:
         model = super().build_model(cfg, from_checkpoint)
@@ -169,7 +169,7 @@ class PackingTask(FairseqTask):
             self._max_length = max_length(model.encoder.sentence_encoder)
         if tokens := self.cfg.pack_examples:
             require_encoder(model, FLAG, restart=True)
-            if self._max_length is not None and tokens > self._max_length:
+            if tokens > self._max_length:
                 raise Refused(f"{FLAG} {tokens}: the model has {self._max_length} positions, and a row cannot have more tokens")
         return model
 
@@ -183,7 +183,7 @@ class PackingTask(FairseqTask):
             Refused: an example is longer than the model takes.
         """
         longest = sizes.max(initial=0)
-        if self._max_length is not None and longest > self._max_length:
+        if longest > self._max_length:
             raise Refused(
                 f"a row of {split} has {longest} tokens, and the model has {self._max_length} positions: prepare the data with "
                 "shorter rows, or take a model with higher --max-positions, or one of an inductive scheme"
