@@ -122,7 +122,7 @@ def test_fill_mask_and_heads(checkpoint, data_bin):
 def test_what_is_not_there_is_named(checkpoint, data_bin, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"nowhere/model\.pt"):
         PosencRobertaModel.from_pretrained(str(tmp_path / "nowhere"))
-    with pytest.raises(FileNotFoundError, match=r"dict\.txt does not exist"):
+    with pytest.raises(FileNotFoundError, match=r"dict\.txt"):
         load_vocabulary(tmp_path)
     (tmp_path / "other.pt").write_bytes(b"no checkpoint")
     with pytest.raises(ValueError, match="cannot be read as a checkpoint"):
