@@ -10,6 +10,7 @@ import argparse
 import ast
 import itertools
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -59,7 +60,7 @@ def main() -> None:
     for positions in POSITIONS:  # training continues from the last checkpoint
         folders = ("--save-dir", out / positions, "--tensorboard-logdir", out / "tensorboard" / positions)
         arch = ("--arch", f"roberta_{positions}_tiny")
-        run("fairseq-train", out / "data", *arch, *TRAINING.split(), *schedule.split(), *folders)
+        run("fairseq-train", out / "data", *arch, *TRAINING.split(), *schedule.split(), *folders, log=out / f"{positions}.log")
     last, functions = out / "tisa" / "checkpoint_last.pt", out / "functions"
     run("fairseq-posenc", "analyze", f"tisa={last}", "--only", "functions", "--length", "32", "--out", functions)
     with atomic_write(out / "results.md") as stream:
@@ -68,12 +69,21 @@ def main() -> None:
     print(f"What TISA's heads learned: {functions}/index.html. Other schemes are other architectures: fairseq-posenc schemes")
 
 
-def run(*command: str | Path) -> None:
-    """Run one of this environment's commands."""
+def run(*command: str | Path, log: Path | None = None) -> None:
+    """Run one of this environment's commands. Of output that goes to a log, the progress of training is shown."""
     name, *arguments = map(str, command)
     print(f"\n$ {shlex.join([name, *arguments])}", file=sys.stderr, flush=True)
-    if status := subprocess.run([str(Path(sys.executable).parent / name), *arguments], stdout=sys.stderr).returncode:
-        sys.exit(f"{name} ended with status {status}. The same command continues from here.")
+    program = [str(Path(sys.executable).parent / name), *arguments]
+    with subprocess.Popen(program, stdout=subprocess.PIPE if log else sys.stderr, text=True) as process:
+        if log:
+            with log.open("a") as stream:
+                for line in process.stdout:
+                    stream.write(line)
+                    if progress := re.search(r" (loss=[\d.]+).* (num_updates=\d+)", line):
+                        print(f"  {progress[2]} {progress[1]}", file=sys.stderr, flush=True)
+    if process.returncode:
+        log_file = f", see {log}" if log else ""
+        sys.exit(f"{name} ended with status {process.returncode}{log_file}. The same command continues from here.")
 
 
 def table(out: Path) -> str:

@@ -55,7 +55,7 @@ def main(args: Namespace) -> None:
     options = read_flags(SquadOptions, args)
     if options.null_threshold is not None and options.version == "1.1":
         raise InputError("--null-threshold is for --version 2.0: in 1.1 every question has an answer")
-    files = find(options.data, options.version)
     pretrained = Checkpoint(options.checkpoint, options.data_bin)
+    files = find(options.data, options.version)
     settings = resolve(args, f"SQuAD-{options.version}", TASKS, DEFAULTS)
     fine_tune("squad", [SquadRuns(files, read_flags(Limits, args), pretrained, settings, options)], options, files.values())
