@@ -57,6 +57,10 @@ def commands(data_bin, rte, tmp_path) -> dict[str, Callable[[Path], list[str]]]:
     out = str(tmp_path / "out")
     finetuning = ["--data-bin", str(data_bin), "--out", out, "--checkpoint"]
 
+    for name in ("train", "dev"):
+        (tmp_path / f"{name}-v1.1.json").touch()
+    squad = ["--data", str(tmp_path), "--version", "1.1", "--max-question-length", "4"]
+
     def released(path: Path) -> list[str]:
         """A folder as fairseq releases its models."""
         folder = tmp_path / "released"
@@ -67,7 +71,7 @@ def commands(data_bin, rte, tmp_path) -> dict[str, Callable[[Path], list[str]]]:
 
     return {
         "glue": lambda path: ["--data", str(rte), "--tasks", "RTE", *finetuning, str(path)],
-        "squad": lambda path: ["--data", str(tmp_path), "--version", "1.1", *finetuning, str(path)],
+        "squad": lambda path: [*squad, *finetuning, str(path)],
         "export-hf": lambda path: [str(path), "--data", str(data_bin), "--out", out],
         "analyze": lambda path: [str(path), "--only", "functions", "--out", out],
         "consolidate": lambda path: [str(path), "--out", f"{out}.pt"],
