@@ -1,20 +1,21 @@
 """``fairseq-posenc COMMAND …``: everything except training, which is ``fairseq-train``'s job.
 
-A command is a module with ``add_arguments(parser)`` and ``main(args)``, imported only when it is called. It imports nothing
-slow before ``main``, so that ``--help`` is immediate; flags that need such an import are declared in
-``add_scheme_arguments(parser)``, which ``--help`` does not call. Results are printed by :func:`.commands.show` and are all that
-stdout gets. Bad input raises InputError or OSError with a message that says what to do; it is printed without a traceback,
-and the exit status is 2.
+A command is a module, imported only when it is called, with ``Options``, the dataclass of its flags (:mod:`.commands`), and
+``main(options)``; or with ``add_arguments(parser)`` and ``main(args)``. It imports nothing slow before ``main``, so that
+``--help`` is immediate; flags that need such an import are declared in ``add_scheme_arguments(parser)``, which ``--help`` does not
+call. Results are printed by :func:`.commands.show` and are all that stdout gets. For input that it cannot use, ``main`` raises
+InputError or OSError with a message that names the flag, file or line at fault. The message is printed without a traceback, and
+the exit status is 2.
 """
 
 import argparse
 import io
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from .commands import only_results
+from .commands import add_flags, only_results, read_flags
 from .errors import InputError, sentence
 from .version import __version__
 
@@ -68,10 +69,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv or ["--help"])
     name = f"fairseq-posenc {options.command}"
     try:
-        run, args = _prepare(name, options)
+        module, args = _prepare(name, options)
         with only_results():
             args.command = argv
-            run(args)
+            module.main(args if hasattr(module, "add_arguments") else read_flags(module.Options, args))
     except BrokenPipeError:  # the reader of the results has stopped, as head does
         return 1
     except ModuleNotFoundError as error:
@@ -92,11 +93,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 2
 
 
-def _prepare(name: str, options: argparse.Namespace) -> tuple[Callable, argparse.Namespace]:
-    """The command's ``main``, and its flags."""
+def _prepare(name: str, options: argparse.Namespace) -> tuple[Any, argparse.Namespace]:
+    """The command's module, and the values of its flags."""
     module = import_module(COMMANDS[options.command].module)
     parser = argparse.ArgumentParser(prog=name, description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    module.add_arguments(parser)
+    if hasattr(module, "add_arguments"):
+        module.add_arguments(parser)
+    else:
+        add_flags(parser, module.Options)
     if not HELP & {*options.arguments}:
         with only_results():
             if options.user_dir is not None:
@@ -105,7 +109,7 @@ def _prepare(name: str, options: argparse.Namespace) -> tuple[Callable, argparse
                 import_user_dir(options.user_dir)
             if hasattr(module, "add_scheme_arguments"):
                 module.add_scheme_arguments(parser)
-    return module.main, parser.parse_args(options.arguments)
+    return module, parser.parse_args(options.arguments)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -15,7 +15,6 @@ Needs matplotlib and, for the probes, scikit-learn: pip install -e '.[plots,glue
 
 from __future__ import annotations
 
-import argparse
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import ownership
-from ..commands import add_flags, option, read_flags, show
+from ..commands import option, show
 from ..errors import InputError
 
 if TYPE_CHECKING:
@@ -54,24 +53,14 @@ class Options:
                                  "versions", None, metavar="CSV")  # fmt: skip
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's flags."""
-    add_flags(parser, Options)
-
-
-def main(args: argparse.Namespace) -> None:
-    """Run the command.
-
-    Raises:
-        InputError, OSError: a model, the text or the scores cannot be used, or the folder cannot be written.
-    """
+def main(options: Options) -> None:
+    """Run the command."""
     from ..plotting import require_matplotlib
     from ..runs.grid import Cell, Progress, run_grid
     from .comparison import read_scores
     from .examine import examine, require_positions
     from .subjects import read, split_label
 
-    options = read_flags(Options, args)
     require_matplotlib()
     if options.text is not None:
         import sklearn  # noqa: F401 - fails now rather than after minutes of reading

@@ -61,12 +61,7 @@ def add_scheme_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> None:
-    """Run the command.
-
-    Raises:
-        InputError, OSError: the checkpoint has no language model's head or does not take such lengths, the data do not fit it
-            or are too short, or an option does not apply to its positions.
-    """
+    """Run the command."""
     import torch
 
     from ..models.checkpoint import Checkpoint

@@ -11,14 +11,13 @@ i (n-1) / (N-1) on the line between two old ones: no seams, but neighbours are m
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import ownership
-from ..commands import add_flags, option, read_flags, show
+from ..commands import option, show
 from ..errors import InputError
 
 if TYPE_CHECKING:
@@ -38,21 +37,11 @@ class Options:
     overwrite: bool = option("replace an existing file", False)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's flags."""
-    add_flags(parser, Options)
-
-
-def main(args: argparse.Namespace) -> None:
-    """Run the command.
-
-    Raises:
-        InputError, OSError: the checkpoint has no such tables or cannot be read, or the file cannot be written.
-    """
+def main(options: Options) -> None:
+    """Run the command."""
     from ..files import full_disk_named
     from ..models.checkpoint import Checkpoint
 
-    options = read_flags(Options, args)
     out, n = options.out, options.max_positions
     ownership.require_free(out, "--out", options.overwrite, [("CHECKPOINT", options.checkpoint)])
     checkpoint = Checkpoint(options.checkpoint)

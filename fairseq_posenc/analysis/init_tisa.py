@@ -19,14 +19,13 @@ were it the first. In case a) the scores begin with both, the vectors' own effec
 
 from __future__ import annotations
 
-import argparse
 import copy
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..commands import add_flags, option, read_flags, show
+from ..commands import option, show
 from ..errors import InputError
 
 if TYPE_CHECKING:
@@ -47,23 +46,13 @@ class Options:
     overwrite: bool = option("replace an existing checkpoint", False)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's flags."""
-    add_flags(parser, Options)
-
-
-def main(args: argparse.Namespace) -> None:
-    """Run the command.
-
-    Raises:
-        InputError, OSError: the model cannot be read or has other positions, or the output cannot be written.
-    """
+def main(options: Options) -> None:
+    """Run the command."""
     from ..huggingface.importing import read_encoder, require_free, write_converted
     from ..huggingface.new_positions import convert
     from ..huggingface.sources import of_checkpoint
     from ..models.checkpoint import Checkpoint
 
-    options = read_flags(Options, args)
     model, kernels = options.model, options.kernels
     require_free(model, options.out, options.overwrite)
     path = Path(model)

@@ -22,26 +22,12 @@ command continues a bench that was killed.
 
 from __future__ import annotations
 
-import argparse
-
-from ..commands import add_flags, read_flags
 from ..errors import InputError
 from .flags import Options
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's flags."""
-    add_flags(parser, Options)
-
-
-def main(args: argparse.Namespace) -> None:
-    """Run the command.
-
-    Raises:
-        InputError, OSError: an unknown name, a flag out of range or that does not apply, an --out with something else in it, or
-            a model that does not agree with the reference.
-    """
-    options = read_flags(Options, args)
+def main(options: Options) -> None:
+    """Run the command."""
     if not options.train and (options.data or options.train_flags):
         raise InputError("--data and --train-flags are for fairseq-train: add --train")
     if options.train and options.peers:

@@ -12,14 +12,13 @@ taken element by element are not among them.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tabulate import tabulate
 
-from ..commands import add_flags, option, read_flags, show
+from ..commands import option, show
 
 if TYPE_CHECKING:
     from torch import nn
@@ -94,18 +93,8 @@ class Options:
     markdown: bool = option("print tables for a Markdown file", False)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's flags."""
-    add_flags(parser, Options)
-
-
-def main(args: argparse.Namespace) -> None:
-    """Run the command.
-
-    Raises:
-        InputError: --tokens is less than 1.
-    """
-    options = read_flags(Options, args)
+def main(options: Options) -> None:
+    """Run the command."""
     form = "github" if options.markdown else "simple"
     show("Huang et al. 2021, Table 1 (n = 512, D = 768, 12 layers of 12 heads; tables shared by the heads, one per layer)\n")
     show(tabulate(huang(), ("scheme", "positions", "paper", "here", "counting one projection"), form, intfmt=","))

@@ -37,11 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> None:
-    """Run the command.
-
-    Raises:
-        InputError: there is none of that name, or none with those properties.
-    """
+    """Run the command."""
     from . import listing
 
     found = listing.find(args.name, args.properties)

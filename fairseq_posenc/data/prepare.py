@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import ownership
-from ..commands import add_flags, option, read_flags
+from ..commands import option
 from ..errors import InputError
 from ..files import atomic_write, full_disk_named
 from ..vocabulary import DEFAULT_SYMBOLS, SENTENCEPIECE, LineEncoder, read_files, train
@@ -136,18 +136,8 @@ class Options:
         return values | {"vocabulary": digests(self.vocabulary_files)} if self.vocabulary_files else values
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's flags."""
-    add_flags(parser, Options)
-
-
-def main(args: argparse.Namespace) -> None:
-    """Run the command.
-
-    Raises:
-        InputError, OSError: what is wrong with an option, a text file or the output folder, and what to do.
-    """
-    options = read_flags(Options, args)
+def main(options: Options) -> None:
+    """Run the command."""
     sources = find({"train": options.text, VALID: options.valid}, options.layout)
     if options.valid_fraction is None and not options.valid:
         options = replace(options, valid_fraction=default_fraction(estimated_text(sources["train"])))

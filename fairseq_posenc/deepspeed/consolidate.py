@@ -29,11 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> None:
-    """Run the command.
-
-    Raises:
-        InputError, OSError: the checkpoint does not exist or is damaged, or ``--out`` cannot be written.
-    """
+    """Run the command."""
     source = args.source / "checkpoint_last.pt" if args.source.is_dir() else args.source
     if not source.is_file():
         raise FileNotFoundError(f"there is no checkpoint {source}; name a --save-dir of a training, or a .pt file in it")

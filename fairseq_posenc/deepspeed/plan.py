@@ -23,7 +23,7 @@ from unittest import mock
 
 from omegaconf import DictConfig, OmegaConf
 
-from ..commands import add_flags, option, read_flags, show
+from ..commands import option, show
 from ..errors import InputError, suggestion
 from ..families import FAMILIES
 from . import zero_config
@@ -61,18 +61,8 @@ class Options:
     inter_node_gb_s: float = option("GB/s that a host sends to others", 20.0, minimum=1e-6, maximum=1e12)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's flags."""
-    add_flags(parser, Options)
-
-
-def main(args: argparse.Namespace) -> None:
-    """Run the command.
-
-    Raises:
-        InputError: a flag or file cannot be used; the message names it.
-    """
-    options = read_flags(Options, args)
+def main(options: Options) -> None:
+    """Run the command."""
     zero = zero_config.read(options.deepspeed_config)
     os.environ.setdefault("DS_ACCELERATOR", "cpu")  # fairseq imports DeepSpeed, which otherwise warns where there is no GPU
     sizes = (options.vocab_size, options.tokens_per_sample, options.precision)

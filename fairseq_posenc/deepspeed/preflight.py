@@ -73,11 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> None:
-    """Run the command.
-
-    Raises:
-        InputError, OSError: the hostfile is malformed, or a run cannot start on the hosts.
-    """
+    """Run the command."""
     hosts = read_hostfile(args.hostfile)
     token = Path(args.save_dir.absolute(), f".preflight-{uuid.uuid4().hex}")
     token.parent.mkdir(parents=True, exist_ok=True)

@@ -60,11 +60,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def main(args: Namespace) -> None:
-    """Run the command.
-
-    Raises:
-        InputError, OSError: what is wrong with a flag, a file or the checkpoint, and what to do.
-    """
+    """Run the command."""
     from ..models.checkpoint import Checkpoint
     from .glue_runs import GlueRuns, measures
     from .tuning import fine_tune

@@ -43,11 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> None:
-    """Run the command.
-
-    Raises:
-        InputError: a folder has no results, or two have one label.
-    """
+    """Run the command."""
     labels = Counter(label for label, _ in args.results)
     if repeated := [label for label, count in labels.items() if count > 1]:
         raise InputError(f"two grids have the label {repeated[0]!r}: give each a label of its own, as in S=1=OUT")

@@ -34,11 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> None:
-    """Run the command.
-
-    Raises:
-        InputError, OSError: the checkpoint, the data-bin or the output folder cannot be used, or the two models differ.
-    """
+    """Run the command."""
     from .export import export
 
     options = (args.head, args.tolerance, not args.no_tokenizer, args.overwrite, args.language, args.license)

@@ -40,11 +40,7 @@ def add_scheme_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> None:
-    """Run the command.
-
-    Raises:
-        InputError, OSError: the source, the positions or the output cannot be used, or the two models differ.
-    """
+    """Run the command."""
     from ..models.option_set import naming_flags, position_options
     from .importing import read_encoder, require_free, write_converted
     from .new_positions import convert
