@@ -2,8 +2,8 @@
 
 A command is a module, imported only when it is called, with ``Options``, the dataclass of its flags (:mod:`.commands`), and
 ``main(options)``; or with ``add_arguments(parser)`` and ``main(args)``. It imports nothing slow before ``main``, so that
-``--help`` is immediate; flags that need such an import are declared in ``add_scheme_arguments(parser)``, which ``--help`` does not
-call. Results are printed by :func:`.commands.show` and are all that stdout gets. For input that it cannot use, ``main`` raises
+``--help`` is immediate; flags that need such an import are declared in ``add_scheme_arguments(parser)``, which ``--help`` leaves
+out. Results are printed by :func:`.commands.show` and are all that stdout gets. For input that it cannot use, ``main`` raises
 InputError or OSError with a message that names the flag, file or line at fault. The message is printed without a traceback, and
 the exit status is 2.
 """

@@ -1,7 +1,5 @@
 """What all commands share: flags that the fields of a dataclass declare, and results on stdout with everything else on stderr."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os

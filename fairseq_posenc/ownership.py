@@ -6,8 +6,6 @@ contains the files of a killed command and never those of others. Only listed fi
 a folder is removed only when it is empty. The :func:`.files.partial_of` a listed file counts as listed.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

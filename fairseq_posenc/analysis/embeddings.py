@@ -1,7 +1,5 @@
 """Position vectors, and their effect on the scores of the first layer."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """The analysis of one model: numbers in JSON's types, and pictures."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

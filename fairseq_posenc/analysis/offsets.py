@@ -1,7 +1,5 @@
 """A layer's positional terms as functions of the offset, and the kind of a head by its attention weights."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

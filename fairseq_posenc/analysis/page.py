@@ -1,7 +1,5 @@
 """The report of ``analyze``: one HTML page that needs no other file, for narrow and wide screens."""
 
-from __future__ import annotations
-
 import base64
 import html
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """``--position-plots``: pictures of the positions of a model in training, for TensorBoard."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from typing import Any

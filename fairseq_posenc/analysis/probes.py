@@ -1,7 +1,5 @@
 """Probes of what attention and hidden states reveal about positions, on words of a real text."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

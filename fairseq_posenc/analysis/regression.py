@@ -1,7 +1,5 @@
 """Fitting TISA's scoring functions to given scores (Wennberg & Henter 2021, section 4)."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from numpy.typing import NDArray

@@ -1,7 +1,5 @@
 """The models that are analyzed, each as this package's encoder with its vocabulary."""
 
-from __future__ import annotations
-
 import re
 import tempfile
 from dataclasses import dataclass

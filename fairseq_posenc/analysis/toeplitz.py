@@ -1,7 +1,5 @@
 """The share of a matrix that depends on the offset ``j - i`` alone (Wennberg & Henter 2021, appendix B)."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from ..attention.relative import toeplitz, unskew

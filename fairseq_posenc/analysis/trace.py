@@ -1,7 +1,5 @@
 """One forward pass of an encoder, with each layer's queries, keys and terms."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

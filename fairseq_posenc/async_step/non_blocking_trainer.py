@@ -1,7 +1,5 @@
 """fairseq's trainer with an update in which the host does not wait for the device."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import nullcontext
 from itertools import chain

@@ -20,8 +20,6 @@ With --train, processes of fairseq-train alternate; on a CPU, memory is then tha
 command continues a bench that was killed.
 """
 
-from __future__ import annotations
-
 from ..errors import InputError
 from .flags import Options
 

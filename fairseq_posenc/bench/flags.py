@@ -1,7 +1,5 @@
 """The flags of bench."""
 
-from __future__ import annotations
-
 import shlex
 from dataclasses import dataclass
 from pathlib import Path

@@ -3,8 +3,6 @@
 They are not compared with a reference.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """From the command's flags to rows: which models are timed and how, and what is written."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import itertools

@@ -1,7 +1,5 @@
 """Attention alone and a training step of masked language modelling, timed in this process in turn with a baseline's."""
 
-from __future__ import annotations
-
 import functools
 from argparse import Namespace
 from collections.abc import Callable

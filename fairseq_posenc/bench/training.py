@@ -1,7 +1,5 @@
 """``fairseq-train`` itself, timed by its log: data loading, logging and optimizer included."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The equation of a sum of schemes under one scale, and its source."""
 
-from __future__ import annotations
-
 import re
 
 from ..schemes import Positions

@@ -1,7 +1,5 @@
 """The architectures as rows made from the live modules, and the forms in which they are shown."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -4,8 +4,6 @@ Dufter et al. 2022 (Computational Linguistics 48(3), "Comparison according to se
 "unbound", which is inductive here, and "learnable", which is data-driven.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -16,8 +16,6 @@ that table or the overview of Dufter et al. 2022 has the opposite of a property,
 scheme report it, with the reason.
 """
 
-from __future__ import annotations
-
 import argparse
 
 from ..commands import show

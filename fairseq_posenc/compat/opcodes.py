@@ -1,7 +1,5 @@
 """Rejects small pickles that would keep a reader busy without end, by their opcodes, before anything is built."""
 
-from __future__ import annotations
-
 import pickletools
 from dataclasses import dataclass
 from typing import IO, Any

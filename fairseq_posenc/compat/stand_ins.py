@@ -4,8 +4,6 @@ Both accept any state that a file gives them: NumPy then reads invalid memory, a
 environment. A stand-in keeps the state unchanged; :func:`settle` checks it afterwards and makes the real object from it.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from argparse import Namespace

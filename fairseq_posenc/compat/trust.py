@@ -5,8 +5,6 @@ evaluate such values as Python, or open or fetch further files. So each name is 
 commands of this package, in :data:`STOCK` by those of fairseq.
 """
 
-from __future__ import annotations
-
 import os
 from argparse import Namespace
 from collections.abc import Collection, Iterator

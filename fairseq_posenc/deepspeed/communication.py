@@ -1,7 +1,5 @@
 """What must be right before the processes of a run communicate, and how they exchange values."""
 
-from __future__ import annotations
-
 from collections.abc import MutableMapping
 from datetime import timedelta
 from typing import Any

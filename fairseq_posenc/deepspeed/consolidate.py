@@ -7,8 +7,6 @@ fairseq-validate, fine-tuning (--restore-file, --finetune-from-model) and the ex
     fairseq-posenc consolidate checkpoints/checkpoint_best.pt --out best.pt
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

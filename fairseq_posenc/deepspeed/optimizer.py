@@ -1,7 +1,5 @@
 """fairseq's optimizer interface on DeepSpeed's engine, so that fairseq's ``train_step`` runs unchanged."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any

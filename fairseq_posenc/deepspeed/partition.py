@@ -5,8 +5,6 @@ optimizer knows only the flat tensor that this process updates. Saved parameter 
 any number of processes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any, NamedTuple

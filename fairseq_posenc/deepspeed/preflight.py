@@ -13,8 +13,6 @@ This module is also the program of each check on a host; the last line of its ou
     python -m fairseq_posenc.deepspeed.preflight all-reduce RANK ADDRESS PORT HOSTS SECONDS
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """fairseq's trainer on DeepSpeed's engine."""
 
-from __future__ import annotations
-
 import copy
 from contextlib import nullcontext, suppress
 from pathlib import Path

@@ -4,8 +4,6 @@ fairseq's options decide every setting that they name: a file may repeat its val
 would change results or what checkpoints hold (:data:`SECTIONS`, :data:`FIXED`). DeepSpeed checks all other keys and types.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import math

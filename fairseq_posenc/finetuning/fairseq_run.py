@@ -1,7 +1,5 @@
 """One run of fairseq's trainer in this process, as ``fairseq-train`` would do it, and the outputs of the model that it saves."""
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

@@ -9,8 +9,6 @@ OUT gets results.json, results.md, and a folder per run with its result and log.
     fairseq-posenc glue … --out glue-tisa --baseline glue-absolute/results.json
 """
 
-from __future__ import annotations
-
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """GLUE's tasks, and the files of the benchmark's own download: rows of columns separated by tabs, without quoting."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field

@@ -12,8 +12,6 @@ error that it removes, as in Table 3 of Wennberg & Henter 2021. Below the table,
 # seeds of one learning rate, the one whose median is highest (Ke et al. 2021; Wennberg & Henter 2021). A run that diverged counts
 # as worse than any score in the choice of the learning rate and in the median; the other figures are of the runs that finished.
 
-from __future__ import annotations
-
 import argparse
 import math
 import statistics

@@ -1,7 +1,5 @@
 """The flags that both commands share, and the hyperparameters: defaults, overridden by a YAML file, overridden by flags."""
 
-from __future__ import annotations
-
 import re
 from argparse import SUPPRESS, Namespace
 from collections.abc import Iterable, Sequence

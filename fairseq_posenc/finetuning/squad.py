@@ -7,8 +7,6 @@ results.md, and a folder per run with predictions.json, nbest.json, metrics.json
     fairseq-posenc squad --data squad --version 2.0 --checkpoint checkpoints/checkpoint_best.pt --out squad-tisa
 """
 
-from __future__ import annotations
-
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass
 from pathlib import Path

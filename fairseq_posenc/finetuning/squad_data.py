@@ -6,8 +6,6 @@ where an answer normalises to nothing: in v1.1 its F1 is 0, in v2.0 it is 1 agai
 and v2.0 leaves such annotators' answers out. The scores here agree with both to the last digit.
 """
 
-from __future__ import annotations
-
 import codecs
 import itertools
 import math

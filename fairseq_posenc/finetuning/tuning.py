@@ -1,7 +1,5 @@
 """The runs of fine-tuning: what they start from, how they are trained, resumed, scored and reported; for both benchmarks."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from abc import ABC, abstractmethod

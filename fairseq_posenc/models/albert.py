@@ -1,7 +1,5 @@
 """ALBERT with any positional encoding."""
 
-from __future__ import annotations
-
 from ..families import ALBERT
 from .architectures import register_family
 from .roberta import PosencRobertaModel

@@ -1,7 +1,5 @@
 """Registers the architectures of a family with fairseq, and checks names of architectures."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import functools

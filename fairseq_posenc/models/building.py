@@ -1,7 +1,5 @@
 """From the options that were given to a model's complete options, and to the model."""
 
-from __future__ import annotations
-
 import logging
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 Every command reads such files through this module, so that files of other kinds and damaged files are reported in one sentence.
 """
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import os

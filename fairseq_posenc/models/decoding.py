@@ -1,7 +1,5 @@
 """The shared decoder with the interface of fairseq's models and its generator."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from fairseq.data import Dictionary

@@ -1,7 +1,5 @@
 """The head of question answering, which fairseq lacks."""
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 
 from .state import StateDict

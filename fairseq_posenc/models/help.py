@@ -3,8 +3,6 @@
 fairseq prints its help before it adds the flags of the chosen architecture. With ``--help``, they are added at once, in groups.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Callable

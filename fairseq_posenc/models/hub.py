@@ -1,7 +1,5 @@
 """Checkpoints from Python: the encoder alone, the vocabulary, and fairseq's hub interface with both."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The memory that a forward pass keeps for the backward pass."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -4,8 +4,6 @@ They are made from the fields of the core's config and of the schemes' options, 
 option may be ``None``, which means the architecture's value, so that one dataclass serves all sizes and schemes.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """How fairseq's programs load trained models: errors are reported in one sentence, and no code from a file is run."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from contextvars import ContextVar

@@ -1,7 +1,5 @@
 """Loading a checkpoint, to train or to run it: only with the model and the vocabulary of its training."""
 
-from __future__ import annotations
-
 import os
 from argparse import Namespace
 from collections.abc import Callable

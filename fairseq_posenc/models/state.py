@@ -1,7 +1,5 @@
 """The names of a model's parameters, and loading them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

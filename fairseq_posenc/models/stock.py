@@ -4,8 +4,6 @@ Both are the same model. Ours omits what stock fairseq 0.12.2 stores twice in ev
 (``in_proj_weight`` … ``fc2_bias``), and the rows of the position table that no token uses.
 """
 
-from __future__ import annotations
-
 import re
 from argparse import Namespace
 from collections.abc import Callable, Mapping

@@ -6,8 +6,6 @@ and then everything else within the context managers :data:`AROUND_ALL`. In each
 :data:`AROUND_TRAINING` or :data:`AROUND_OTHERS`. The other wrapped functions of fairseq follow at the end of this module.
 """
 
-from __future__ import annotations
-
 import functools
 import logging
 import sys

@@ -3,8 +3,6 @@
 Each check gets the configuration and raises InputError, which names the flag.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import os

@@ -4,8 +4,6 @@ A cell is recorded as begun, finished, diverged or failed (``result.json``). A g
 not finished or diverged. A cell that fails does not stop the others.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import time

@@ -1,7 +1,5 @@
 """Records of what a folder was made from: JSON, written atomically and compared."""
 
-from __future__ import annotations
-
 import json
 import platform
 from collections.abc import Mapping

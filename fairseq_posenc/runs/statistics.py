@@ -1,7 +1,5 @@
 """Statistics over the runs of a grid, of which some may have diverged."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
