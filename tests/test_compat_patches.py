@@ -299,7 +299,7 @@ def test_missing_default_restore_file_starts_from_scratch(tmp_path):
 def test_fp16_on_cpu_is_refused(flag):
     common = argparse.Namespace(cpu=True, fp16=False, memory_efficient_fp16=False)
     setattr(common, flag, True)
-    with pytest.raises(ValueError, match=r"--fp16 needs a GPU, and --cpu was given"):
+    with pytest.raises(ValueError, match=r"--fp16 .*--cpu"):
         checks.fp16_has_a_gpu(argparse.Namespace(common=common))
 
 

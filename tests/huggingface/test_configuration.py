@@ -13,7 +13,7 @@ SIZES = dict(vocab_size=20, layers=1, dim=16, ffn_dim=16, heads=2, max_positions
 
 def test_an_option_that_means_nothing_is_refused():
     config = PosencConfig(**SIZES, positions="tisa", position_options={"shaw_terms": "keys"})
-    with pytest.raises(ValueError, match="shaw_terms keys means nothing to positions tisa, only to shaw"):
+    with pytest.raises(ValueError, match=r"shaw_terms keys .*tisa.*shaw"):
         PosencModel(config)
 
 

@@ -165,14 +165,14 @@ def test_embeddings_of_two_dictionaries_cannot_be_shared():
     words.target_dictionary = dictionary_of(SYMBOLS + 1)
     args = Namespace(**SIZES, share_all_embeddings=True)
     ARCH_CONFIG_REGISTRY["transformer_shaw_tiny"](args)
-    with pytest.raises(InputError, match="--share-all-embeddings needs one dictionary"):
+    with pytest.raises(InputError, match="--share-all-embeddings"):
         ARCH_MODEL_REGISTRY["transformer_shaw_tiny"].build_model(args, words)
 
 
 def test_an_encoder_cannot_translate():
     args = Namespace(encoder_layers=1)
     ARCH_CONFIG_REGISTRY["roberta_shaw_tiny"](args)
-    with pytest.raises(InputError, match="--task translation is for models of another kind"):
+    with pytest.raises(InputError, match="--task translation"):
         ARCH_MODEL_REGISTRY["roberta_shaw_tiny"].build_model(
             args, TranslationTask(TranslationConfig(), *[dictionary_of(SYMBOLS)] * 2)
         )

@@ -21,5 +21,5 @@ def test_differences_are_named_by_their_place():
 
 def test_lists_are_what_tuples_become_in_json():
     require_same({"lrs": [1.0]}, {"lrs": (1.0,)}, "out is of another configuration", "Remove it.")
-    with pytest.raises(ValueError, match=r"^out is of another configuration: lrs was \[1\.0\], now \[2\.0\]\. Remove it\.$"):
+    with pytest.raises(ValueError, match=r"^out .*lrs was \[1\.0\], now \[2\.0\]"):
         require_same({"lrs": [1.0]}, {"lrs": (2.0,)}, "out is of another configuration", "Remove it.")

@@ -79,9 +79,7 @@ def example(length):
 @pytest.mark.parametrize("name", expressions())
 def test_scores_and_gradients_are_those_of_the_padded_batch(name):
     if name in FROM_THE_ROW or name.startswith(("tupe", "bert_ad")):
-        with pytest.raises(
-            Refused, match=r"^--pack-examples: the scheme '\w+' of --positions \S+ counts positions from the start"
-        ):
+        with pytest.raises(Refused, match=r"^--pack-examples: .*'\w+' of --positions \S+ "):
             build(name, make_task(16))
         return
     model = build(name, make_task(16)).train()
@@ -137,8 +135,8 @@ def test_the_criterion_of_squad_scores_rows_of_several_windows(tmp_path):
 
 
 def test_what_is_refused():
-    with pytest.raises(Refused, match=r"^--pack-examples 33: the model has 32 positions"):
+    with pytest.raises(Refused, match=r"^--pack-examples 33: .*32"):
         build("absolute", make_task(33))
     assert build("tisa", make_task(33)) is not None  # which reach as far as one likes
-    with pytest.raises(Refused, match=r"^--pack-examples is for the architectures of fairseq_posenc"):
+    with pytest.raises(Refused, match=r"^--pack-examples .*architectures"):
         build("base", make_task(16))

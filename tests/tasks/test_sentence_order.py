@@ -161,9 +161,9 @@ def test_a_batch_without_pairs_has_the_words_loss(data):
 
 
 def test_what_has_no_order_is_refused(data):
-    with pytest.raises(ValueError, match=r"--sample-break-mode complete: .*give --sample-break-mode complete_doc"):
+    with pytest.raises(ValueError, match=r"--sample-break-mode complete: .*--sample-break-mode complete_doc"):
         setup(data, sample_break_mode="complete").load_dataset("train")
-    with pytest.raises(ValueError, match="--task masked_lm_sentence_order is for the architectures"):
+    with pytest.raises(ValueError, match="--task masked_lm_sentence_order"):
         setup(data).build_model(Namespace(_name="roberta_base", arch="roberta_base", **SIZES, max_positions=9))
     with pytest.raises(ValueError, match="leave out --mask-decoder-steps"):
         setup(data).build_model(OmegaConf.create({"_name": "albert_tisa_tiny", **SIZES, "mask_decoder_steps": 2}))

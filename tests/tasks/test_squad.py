@@ -45,7 +45,7 @@ def test_files_that_do_not_belong_together(task, data):
     with pytest.raises(FileNotFoundError, match=r"valid\.bin"):
         task.load_dataset("valid")
     np.save(data / "train.spans.npy", SPANS[:1])
-    with pytest.raises(ValueError, match=r"train\.spans\.npy has the shape \(1, 3\) and there are 2 windows"):
+    with pytest.raises(ValueError, match=r"train\.spans\.npy .*\(1, 3\).* 2 windows"):
         task.load_dataset("train")
 
 
