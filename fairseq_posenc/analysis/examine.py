@@ -29,9 +29,13 @@ def require_positions(subject: Subject, n: int) -> None:
     """Check that the model has positions to analyze.
 
     Raises:
-        InputError: it has none.
+        InputError: it has none, or parameters so large that their functions are not finite.
     """
-    if position_vectors(subject.encoder, n) is None and not functions_of_average_word(subject.encoder, n):
+    functions = functions_of_average_word(subject.encoder, n)
+    for term, function in functions.items():
+        if not function.values.isfinite().all():
+            raise InputError(f"{subject.label}: its functions of the offset ({term}) are not finite: name an earlier checkpoint")
+    if position_vectors(subject.encoder, n) is None and not functions:
         raise InputError(
             f"{subject.label} has no positions to look at (--positions {subject.encoder.positions.expression}): leave it out, "
             "or name another model"
