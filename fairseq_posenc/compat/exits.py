@@ -31,11 +31,16 @@ def left_to_the_first(local_rank: int) -> bool:
     return True
 
 
-def leave_together(status: int) -> NoReturn:
-    """Exit with the other processes of the run: a launcher would end all when one ends, while another may be reporting."""
+def leave_process_group() -> None:
+    """Leave the process group, if there is one, with its other processes: gloo's threads may abort a process that exits in it."""
     if distributed.is_initialized():
         distributed.barrier()
-        distributed.destroy_process_group()  # whose threads may abort a process that exits with them
+        distributed.destroy_process_group()
+
+
+def leave_together(status: int) -> NoReturn:
+    """Exit with the other processes of the run: a launcher ends all when one has ended, while another may be reporting why."""
+    leave_process_group()
     sys.exit(status)
 
 

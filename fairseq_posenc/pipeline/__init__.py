@@ -25,14 +25,13 @@ from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 from hydra.core.utils import filter_overrides
 from hydra.plugins.sweeper import Sweeper
-from torch import distributed
 
 from ..async_step import NAME as FUSED_ADAM
 from ..async_step import NonBlockingTrainer
 from ..compat import graceful_stop, hydra_1_0, launchers
 from ..compat.databins import end_readers
 from ..compat.distributed import start_processes
-from ..compat.exits import INTERRUPTED, REFUSED, leave_together, left_to_the_first, reason_for_user, refuse
+from ..compat.exits import INTERRUPTED, REFUSED, leave_process_group, leave_together, left_to_the_first, reason_for_user, refuse
 from ..compat.view import replaced, wrap
 from ..errors import InputError, Refused
 from ..models import resume
@@ -138,9 +137,8 @@ def report_errors(run: Run) -> Iterator[None]:
     """Report an error that the user can correct in one sentence, and end with status 2; otherwise leave the process group."""
     try:
         yield
-        if distributed.is_initialized() and hydra_1_0.job_number() is None:  # the jobs of a multirun share the group
-            distributed.barrier()
-            distributed.destroy_process_group()  # gloo's threads may abort a process that exits with them
+        if hydra_1_0.job_number() is None:  # the jobs of a multirun share the group
+            leave_process_group()
     except KeyboardInterrupt:  # PyTorch raises it in spawned processes when their parent ends
         launchers.have_ended(launchers.launchers())
         raise
