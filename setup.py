@@ -51,6 +51,7 @@ EXTRAS = {
     "hub": ["datasets>=4"],  # which no longer runs a data set's own code
     "plots": ["matplotlib"],
     "glue": ["scikit-learn", "scipy"],
+    "compare": ["matplotlib", "scipy", "statsmodels"],
     # setuptools 70.1 builds wheels by itself; a test of the packaging uses it.
     "dev": [
         "setuptools>=70.1",
@@ -65,6 +66,7 @@ EXTRAS = {
         "safetensors",
         "scikit-learn",
         "scipy",
+        "statsmodels",
     ],
 }
 

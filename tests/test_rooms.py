@@ -45,6 +45,7 @@ MAY_IMPORT = {  # besides its own room; only rooms listed above it, so that ther
     "huggingface": COMMON | CORE | {"families", "compat", "vocabulary", "data", "models"},
     "analysis": COMMON | CORE | {"plotting", "runs", "vocabulary", "models", "huggingface"},
     "bench": COMMON | CORE | {"families", "runs", "data", "models", "plotting"},
+    "compare": COMMON | CORE | {"families", "runs", "models", "plotting", "analysis"},
     "pipeline": {"errors", "files", "compat", "models", "async_step", "analysis"},
     "cli": COMMON | {"compat"},  # it imports commands by name
     "__init__": {"version", "compat", "models", "tasks", "pipeline"},
@@ -107,6 +108,7 @@ BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGE
     "attention": 1875,
     "bench": 1100,
     "catalogue": 525,
+    "compare": 1200,
     "compat": 1750,
     "data": 1425,
     "deepspeed": 1825,
@@ -122,7 +124,7 @@ BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGE
 }
 MODULE_BUDGET = 270
 """Lines of a module that is no part of a package."""
-MAX_EDGES = 118
+MAX_EDGES = 130
 """Pairs of packages or modules of which one imports the other."""
 
 

@@ -1,0 +1,1 @@
+"""The comparison of schemes: runs under equal conditions, their statistics, and the report."""
