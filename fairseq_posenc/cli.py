@@ -1,11 +1,11 @@
 """``fairseq-posenc COMMAND …``: everything except training, which is ``fairseq-train``'s job.
 
 A command is a module, imported only when it is called, with ``Options``, the dataclass of its flags (:mod:`.commands`), and
-``main(options)``; or with ``add_arguments(parser)`` and ``main(args)``. It imports nothing slow before ``main``, so that
-``--help`` is immediate; flags that need such an import are declared in ``add_scheme_arguments(parser)``, which ``--help`` leaves
-out. Results are printed by :func:`.commands.show` and are all that stdout gets. For input that it cannot use, ``main`` raises
-InputError or OSError with a message that names the flag, file or line at fault. The message is printed without a traceback, and
-the exit status is 2.
+``main(options)``. It imports nothing slow before ``main``, so that ``--help`` is immediate; flags that need such an import are
+declared in ``add_scheme_arguments(parser)``, which ``--help`` leaves out. ``Options`` may have the fields ``command``, the
+command line, and ``flags``, the values of all flags. Results are printed by :func:`.commands.show` and are all that stdout gets.
+For input that it cannot use, ``main`` raises InputError or OSError with a message that names the flag, file or line at fault.
+The message is printed without a traceback, and the exit status is 2.
 """
 
 import argparse
@@ -71,8 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         module, args = _prepare(name, options)
         with only_results():
-            args.command = argv
-            module.main(args if hasattr(module, "add_arguments") else read_flags(module.Options, args))
+            module.main(read_flags(module.Options, argparse.Namespace(**vars(args), command=argv, flags=args)))
     except BrokenPipeError:  # the reader of the results has stopped, as head does
         return 1
     except ModuleNotFoundError as error:
@@ -97,10 +96,7 @@ def _prepare(name: str, options: argparse.Namespace) -> tuple[Any, argparse.Name
     """The command's module, and the values of its flags."""
     module = import_module(COMMANDS[options.command].module)
     parser = argparse.ArgumentParser(prog=name, description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    if hasattr(module, "add_arguments"):
-        module.add_arguments(parser)
-    else:
-        add_flags(parser, module.Options)
+    add_flags(parser, module.Options)
     if not HELP & {*options.arguments}:
         with only_results():
             if options.user_dir is not None:

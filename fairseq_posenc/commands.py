@@ -19,7 +19,8 @@ OURS = {"minimum", "maximum", "group", "names", "parse"}
 def option(help: str, default: Any = dataclasses.MISSING, **metadata: Any) -> Any:
     """Return the field of a dataclass that :func:`add_flags` turns into a flag.
 
-    The flag has the field's name. A ``bool`` needs no value, and a ``tuple`` takes values separated by commas.
+    The flag has the field's name. A ``bool`` needs no value, a ``tuple`` takes values separated by commas, and the flag of a
+    ``list`` may be repeated.
 
     Args:
         help: of the flag; the default is appended unless the text has it.
@@ -32,13 +33,14 @@ def option(help: str, default: Any = dataclasses.MISSING, **metadata: Any) -> An
 
 
 def add_flags(parser: ArgumentParser, options: type, defaults: Any = None) -> None:
-    """Declare a flag for each :func:`option` of a dataclass.
+    """Declare a flag for each :func:`option` of a dataclass and of the dataclasses in its fields.
 
     Args:
-        defaults: has the values that the help shows as the defaults; flags that are not given are then None.
+        defaults: has the values that the help shows as the defaults; flags that are not given are then None. That of a dataclass
+            in a field is the field's default.
     """
     groups: dict[str | None, Any] = {None: parser}
-    for declared, kind, several in _declared(options):
+    for declared, kind, container in _declared(options):
         keywords = {name: value for name, value in declared.metadata.items() if name not in OURS}
         names = declared.metadata.get("names", (flag_of(declared.name),))
         if (group := declared.metadata.get("group")) not in groups:
@@ -57,9 +59,13 @@ def add_flags(parser: ArgumentParser, options: type, defaults: Any = None) -> No
         if kind is bool:
             keywords["action"] = "store_true"
         else:
-            parse = _list_of(kind) if several and "nargs" not in keywords else kind
+            parse = _list_of(kind) if container is tuple and "nargs" not in keywords else kind
             keywords["type"] = declared.metadata.get("parse", parse)
+            if container is list and "nargs" not in keywords:
+                keywords["action"] = "append"
         groups[group].add_argument(*names, **keywords)
+    for nested, kind in _nested(options):
+        add_flags(parser, kind, None if nested.default is dataclasses.MISSING else nested.default)
 
 
 def read_flags(options: type[Options], args: Namespace) -> Options:
@@ -69,7 +75,8 @@ def read_flags(options: type[Options], args: Namespace) -> Options:
         InputError: as :func:`check_options`.
     """
     names = {declared.name for declared in dataclasses.fields(options)}  # type: ignore[arg-type]
-    read = options(**{name: value for name, value in vars(args).items() if name in names})
+    nested = {declared.name: read_flags(kind, args) for declared, kind in _nested(options)}
+    read = options(**{name: value for name, value in vars(args).items() if name in names}, **nested)
     check_options(read)
     return read
 
@@ -80,28 +87,34 @@ def check_options(options: Any) -> None:
     Raises:
         InputError: a value does not fit; the message names its flag.
     """
-    for declared, kind, several in _declared(type(options)):
+    for declared, kind, container in _declared(type(options)):
         value = getattr(options, declared.name)
         if value is None or kind not in KINDS or "parse" in declared.metadata:
             continue
-        if several and not isinstance(value, (list, tuple)):
+        if container and not isinstance(value, (list, tuple)):
             raise InputError(f"{flag_of(declared.name)} must be a list, got {value!r}")
         try:
-            for part in value if several else [value]:
+            for part in value if container else [value]:
                 check_value(declared.name, part, (kind,), declared.metadata)
         except FieldError as error:
             raise InputError(error.named(flag_of)) from None
 
 
-def _declared(options: type) -> Iterator[tuple[dataclasses.Field, Any, bool]]:
-    """Each option, its type (``int`` of ``int | None`` and of ``tuple[int, ...]``), and whether it is a tuple."""
+def _declared(options: type) -> Iterator[tuple[dataclasses.Field, Any, type | None]]:
+    """Each option, its type (``int`` of ``int | None`` and of ``tuple[int, ...]``), and ``tuple`` or ``list`` if it is one."""
     hints = get_type_hints(options)
     for declared in dataclasses.fields(options):
         if "help" in declared.metadata:
             kind = hints[declared.name]
             kind = get_args(kind)[0] if get_origin(kind) in (Union, UnionType) else kind
-            several = get_origin(kind) is tuple
-            yield declared, get_args(kind)[0] if several else kind, several
+            container = get_origin(kind)
+            yield declared, get_args(kind)[0] if container else kind, container
+
+
+def _nested(options: type) -> list[tuple[dataclasses.Field, type]]:
+    """The fields whose types are dataclasses, and these."""
+    hints = get_type_hints(options)
+    return [(field, hints[field.name]) for field in dataclasses.fields(options) if dataclasses.is_dataclass(hints[field.name])]
 
 
 def _list_of(kind: type) -> Callable[[str], tuple[Any, ...]]:

@@ -67,12 +67,12 @@ def test_help_imports_nothing_heavy(arguments):
 
 
 COMMAND = """
-import logging, os, subprocess, sys, types
+import dataclasses, logging, os, subprocess, sys, types
 from fairseq_posenc import cli, commands
 
-def main(args):
+def main(options):
 {body}
-sys.modules["made_up"] = types.SimpleNamespace(add_arguments=lambda parser: None, main=main, __doc__="")
+sys.modules["made_up"] = types.SimpleNamespace(Options=dataclasses.make_dataclass("Options", ()), main=main, __doc__="")
 cli.COMMANDS["bench"] = cli.Command("made_up", "")
 status = cli.main(["bench"])
 {afterwards}

@@ -41,14 +41,14 @@ PAGE, JSON, FIGURES, MODELS = "index.html", "analysis.json", "figures", "models"
 class Options:
     """The command's flags."""
 
-    models: list[str] = option("a checkpoint, a run's folder, or a Hugging Face model", names=("models",), nargs="+", parse=str)
+    models: list[str] = option("a checkpoint, a run's folder, or a Hugging Face model", names=("models",), nargs="+")
     out: Path = option("the folder to write", metavar="DIR")
     text: Path | None = option("UTF-8 text for the models to read (its first two million characters)", None, metavar="FILE")
     only: str | None = option("show functions of the offset and nothing else", None, choices=("functions",))
     length: int = option("tokens of a window, one more than the largest offset", 128, minimum=8, maximum=2048, metavar="N")
     windows: int = option("windows to read, at most", 64, minimum=2, metavar="N")
     data_bin: list[str] | None = option("the vocabulary of checkpoints, or of the one with this label; repeatable (default: that "
-                                        "of its training)", None, action="append", parse=str, metavar="[LABEL=]DIR")  # fmt: skip
+                                        "of its training)", None, metavar="[LABEL=]DIR")  # fmt: skip
     scores: Path | None = option("the models' scores, to compare with R²: columns model, score, and after for arrows between "
                                  "versions", None, metavar="CSV")  # fmt: skip
 

@@ -15,14 +15,14 @@ can be tried on a model as it is:
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
+from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import ownership
-from ..commands import add_flags, option, read_flags, show
+from ..commands import option, show
 from ..errors import InputError, flag_of
 
 if TYPE_CHECKING:
@@ -46,21 +46,17 @@ class Options:
     )
     tokens: int = option("tokens of the text that are read, at most", 1 << 17, metavar="T")
     out: Path = option("the folder to write", metavar="DIR")
+    flags: Namespace
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's flags."""
-    add_flags(parser, Options)
-
-
-def add_scheme_arguments(parser: argparse.ArgumentParser) -> None:
+def add_scheme_arguments(parser: ArgumentParser) -> None:
     """Declare the options of all schemes."""
     from ..models.option_set import add_position_flags
 
     add_position_flags(parser.add_argument_group("positions", "another value than the checkpoint's"))
 
 
-def main(args: argparse.Namespace) -> None:
+def main(options: Options) -> None:
     """Run the command."""
     import torch
 
@@ -71,8 +67,7 @@ def main(args: argparse.Namespace) -> None:
     from . import losses
 
     require_matplotlib()  # fails now rather than after the work
-    options, changes = read_flags(Options, args), position_options(args)
-    lengths = sorted(set(options.lengths))
+    lengths, changes = sorted(set(options.lengths)), position_options(options.flags)
     checkpoint = Checkpoint(options.checkpoint, options.data)
     model = _model(checkpoint, changes, lengths[-1])
     text = losses.read(checkpoint, options.data, options.tokens, lengths[-1])

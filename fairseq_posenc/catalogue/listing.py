@@ -175,8 +175,7 @@ def _text(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else value
 
 
-FORMS: dict[str | None, Callable[[Sequence[Row]], str]] = {
-    None: as_table,
+FORMS: dict[str, Callable[[Sequence[Row]], str]] = {
     "markdown": as_markdown,
     "csv": as_csv,
     "json": partial(json.dumps, indent=1, ensure_ascii=False),

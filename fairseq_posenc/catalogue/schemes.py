@@ -16,30 +16,38 @@ that table or the overview of Dufter et al. 2022 has the opposite of a property,
 scheme report it, with the reason.
 """
 
-import argparse
+from dataclasses import dataclass
 
-from ..commands import show
+from ..commands import option, show
+from ..errors import InputError
 from .properties import PROPERTIES
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's flags."""
-    parser.add_argument("name", nargs="?", metavar="NAME", help="everything about this one, or all with it in their name")
-    parser.add_argument("--property", dest="properties", action="append", default=[], choices=PROPERTIES, metavar="PROPERTY",
-                        help=f"only those with this property: {', '.join(PROPERTIES)}; may be repeated")  # fmt: skip
-    parser.add_argument("--inductive", dest="properties", action="append_const", const="inductive",
-                        help="only those that take any length: --property inductive")  # fmt: skip
-    form = parser.add_mutually_exclusive_group()
-    for name, what in (("markdown", "as a table for a Markdown file"), ("csv", "as comma-separated values"), ("json", "as JSON")):
-        form.add_argument(f"--{name}", dest="form", action="store_const", const=name, help=f"{what}, with all columns")
+@dataclass
+class Options:
+    """The command's flags."""
+
+    name: str | None = option(
+        "everything about this one, or all with it in their name", None, names=("name",), nargs="?", metavar="NAME"
+    )
+    property: list[str] | None = option(
+        f"only those with this property: {', '.join(PROPERTIES)}; may be repeated", None, choices=PROPERTIES, metavar="PROPERTY"
+    )
+    inductive: bool = option("only those that take any length: --property inductive", False)
+    markdown: bool = option("as a table for a Markdown file, with all columns", False)
+    csv: bool = option("as comma-separated values, with all columns", False)
+    json: bool = option("as JSON, with all columns", False)
 
 
-def main(args: argparse.Namespace) -> None:
+def main(options: Options) -> None:
     """Run the command."""
     from . import listing
 
-    found = listing.find(args.name, args.properties)
-    if args.form is None and len(found) == 1:
-        show(listing.card(found[0]))
+    forms = [name for name in listing.FORMS if getattr(options, name)]
+    if len(forms) > 1:
+        raise InputError(f"--{forms[0]} and --{forms[1]} exclude each other")
+    rows = listing.find(options.name, [*(options.property or ()), *(["inductive"] if options.inductive else [])])
+    if forms:
+        show(listing.FORMS[forms[0]](rows))
     else:
-        show(listing.FORMS[args.form](found))
+        show(listing.card(rows[0]) if len(rows) == 1 else listing.as_table(rows))

@@ -7,37 +7,38 @@ fairseq-validate, fine-tuning (--restore-file, --finetune-from-model) and the ex
     fairseq-posenc consolidate checkpoints/checkpoint_best.pt --out best.pt
 """
 
-import argparse
+from dataclasses import dataclass
 from pathlib import Path
 
 from .. import ownership
-from ..commands import show
+from ..commands import option, show
 from ..errors import InputError
 
 MADE_BY = "made_by"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's flags."""
-    parser.add_argument(
-        "source", type=Path, metavar="DIR", help="a --save-dir (then its checkpoint_last.pt), or a .pt file in it"
-    )
-    parser.add_argument("--out", required=True, type=Path, metavar="FILE", help="the .pt file to write")
-    parser.add_argument("--overwrite", action="store_true", help="replace an existing file")
+@dataclass
+class Options:
+    """The command's flags."""
+
+    source: Path = option("a --save-dir (then its checkpoint_last.pt), or a .pt file in it", names=("source",), metavar="DIR")
+    out: Path = option("the .pt file to write", metavar="FILE")
+    overwrite: bool = option("replace an existing file", False)
 
 
-def main(args: argparse.Namespace) -> None:
+def main(options: Options) -> None:
     """Run the command."""
-    source = args.source / "checkpoint_last.pt" if args.source.is_dir() else args.source
+    source, out = options.source, options.out
+    source = source / "checkpoint_last.pt" if source.is_dir() else source
     if not source.is_file():
         raise FileNotFoundError(f"there is no checkpoint {source}; name a --save-dir of a training, or a .pt file in it")
-    if not args.out.parent.is_dir():
-        raise FileNotFoundError(f"--out {args.out}: there is no folder {args.out.parent}; make it first")
+    if not out.parent.is_dir():
+        raise FileNotFoundError(f"--out {out}: there is no folder {out.parent}; make it first")
     try:
-        parameters = write(source, args.out, args.overwrite)
+        parameters = write(source, out, options.overwrite)
     except RuntimeError as error:  # a damaged file
         raise InputError(str(error)) from error
-    show(f"{args.out}: {parameters:,} parameters in float32")
+    show(f"{out}: {parameters:,} parameters in float32")
 
 
 def made(path: Path) -> bool:

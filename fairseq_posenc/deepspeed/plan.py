@@ -45,7 +45,7 @@ class Options:
     """The command's flags."""
 
     arch: str = option("architecture, as for fairseq-train", metavar="NAME")
-    model: list[str] = option("options of the model, such as encoder_layers=6", (), nargs="*", metavar="NAME=VALUE", parse=str)
+    model: list[str] = option("options of the model, such as encoder_layers=6", (), nargs="*", metavar="NAME=VALUE")
     nodes: int = option("hosts", 1, **POSITIVE)
     gpus_per_node: int = option("GPUs of a host", 8, **POSITIVE)
     deepspeed_config: str = option("preset or file, as for training", "zero0", metavar="NAME|FILE")

@@ -13,7 +13,6 @@ This module is also the program of each check on a host; the last line of its ou
     python -m fairseq_posenc.deepspeed.preflight all-reduce RANK ADDRESS PORT HOSTS SECONDS
 """
 
-import argparse
 import hashlib
 import json
 import os
@@ -27,6 +26,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import timedelta
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 
 from tabulate import tabulate
 
-from ..commands import show
+from ..commands import option, show
 from ..errors import InputError
 from ..version import __version__
 
@@ -56,41 +56,42 @@ class Host(NamedTuple):
     slots: int
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's flags."""
-    add = parser.add_argument
-    add("--hostfile", type=Path, required=True, metavar="FILE", help="as for deepspeed: one line 'HOST slots=N' per host")
-    add("--data", required=True, metavar="DIR[:DIR…]",
-        help="on every host: the data-bin, several as fairseq-train takes them, or the folder of 'prepare --shards'")  # fmt: skip
-    add("--save-dir", type=Path, required=True, metavar="DIR", help="the run's folder of checkpoints; made if it does not exist")
-    add("--cpu", action="store_true", help="the run will use --cpu too: slots are processes, and GPUs are ignored")
-    add("--need-gb", type=float, default=50, metavar="GB", help="room required in --save-dir (default: %(default)s)")
-    add("--master-addr", metavar="ADDRESS", help="where the hosts meet (default: the first host of the hostfile)")
-    add("--master-port", type=int, default=29501, help="default: %(default)s")
-    add("--timeout", type=float, default=120, metavar="SECONDS", help="for each check of a host (default: %(default)s)")
+@dataclass
+class Options:
+    """The command's flags."""
+
+    hostfile: Path = option("as for deepspeed: one line 'HOST slots=N' per host", metavar="FILE")
+    data: str = option("on every host: the data-bin, several as fairseq-train takes them, or the folder of 'prepare --shards'",
+                       metavar="DIR[:DIR…]")  # fmt: skip
+    save_dir: Path = option("the run's folder of checkpoints; made if it does not exist", metavar="DIR")
+    cpu: bool = option("the run will use --cpu too: slots are processes, and GPUs are ignored", False)
+    need_gb: float = option("room required in --save-dir", 50, metavar="GB")
+    master_addr: str | None = option("where the hosts meet (default: the first host of the hostfile)", None, metavar="ADDRESS")
+    master_port: int = option("port of --master-addr", 29501, metavar="PORT")
+    timeout: float = option("for each check of a host", 120, metavar="SECONDS")
 
 
-def main(args: argparse.Namespace) -> None:
+def main(options: Options) -> None:
     """Run the command."""
-    hosts = read_hostfile(args.hostfile)
-    token = Path(args.save_dir.absolute(), f".preflight-{uuid.uuid4().hex}")
+    hosts, timeout = read_hostfile(options.hostfile), options.timeout
+    token = Path(options.save_dir.absolute(), f".preflight-{uuid.uuid4().hex}")
     token.parent.mkdir(parents=True, exist_ok=True)
     token.touch()
     try:
-        data = os.pathsep.join(str(Path(path).absolute()) for path in args.data.split(os.pathsep))
-        answers = _check(hosts, [["look", data, str(token)]] * len(hosts), args.timeout)
+        data = os.pathsep.join(str(Path(path).absolute()) for path in options.data.split(os.pathsep))
+        answers = _check(hosts, [["look", data, str(token)]] * len(hosts), timeout)
     finally:
         token.unlink(missing_ok=True)
     if len(hosts) > 1 and not any("error" in answer for answer in answers):
-        address = args.master_addr or hosts[0].name
-        meeting = [address, str(args.master_port), str(len(hosts)), str(args.timeout / 2)]
-        timed = _check(hosts, [["all-reduce", str(rank), *meeting] for rank in range(len(hosts))], args.timeout)
+        address = options.master_addr or hosts[0].name
+        meeting = [address, str(options.master_port), str(len(hosts)), str(timeout / 2)]
+        timed = _check(hosts, [["all-reduce", str(rank), *meeting] for rank in range(len(hosts))], timeout)
         for answer, result in zip(answers, timed, strict=True):
             answer.update(result)
     show(table(hosts, answers))
-    if faults := problems(hosts, answers, args):
+    if faults := problems(hosts, answers, options):
         raise InputError("a run cannot start yet:\n" + "\n".join(f"  {fault}" for fault in faults))
-    if not args.cpu and not any(answer["gpus"] for answer in answers):
+    if not options.cpu and not any(answer["gpus"] for answer in answers):
         show("\nwarning: no host has a GPU, so slots are processes on CPUs, and training needs --cpu")
     show(f"\nready; hosts: {len(hosts)}, processes: {sum(host.slots for host in hosts)}")
 
@@ -128,11 +129,11 @@ def table(hosts: Sequence[Host], answers: Sequence[dict[str, Any]]) -> str:
     return tabulate(cells, COLUMNS.values(), "plain", disable_numparse=True)
 
 
-def problems(hosts: Sequence[Host], answers: Sequence[dict[str, Any]], args: argparse.Namespace) -> list[str]:
+def problems(hosts: Sequence[Host], answers: Sequence[dict[str, Any]], options: Options) -> list[str]:
     """Return a sentence for each fault, with what to do."""
     found = [f"{host.name}: {answer['error']}" for host, answer in zip(hosts, answers, strict=True) if "error" in answer]
     answering = [(host, answer) for host, answer in zip(hosts, answers, strict=True) if "python" in answer]
-    on_gpus = not args.cpu and any(answer["gpus"] for _, answer in answering)
+    on_gpus = not options.cpu and any(answer["gpus"] for _, answer in answering)
     for host, answer in answering:
         first, reference = answering[0]
         for key, name in SAME_ON_ALL.items():
@@ -142,10 +143,10 @@ def problems(hosts: Sequence[Host], answers: Sequence[dict[str, Any]], args: arg
         for path in answer["missing"]:
             found.append(f"{host.name}: there is no data-bin {path} (with dict.txt and train.bin): copy or mount it")
         if not answer["shared"]:
-            found.append(f"{host.name}: --save-dir {args.save_dir} is another folder on this host: share it (NFS, Lustre, …)")
-        elif answer["free_gb"] < args.need_gb:
-            found.append(f"{host.name}: {answer['free_gb']} GB are free in --save-dir, --need-gb is {args.need_gb:g}")
-        if not answer["gpus"] and answer["has_nvidia"] and not args.cpu:
+            found.append(f"{host.name}: --save-dir {options.save_dir} is another folder on this host: share it (NFS, Lustre, …)")
+        elif answer["free_gb"] < options.need_gb:
+            found.append(f"{host.name}: {answer['free_gb']} GB are free in --save-dir, --need-gb is {options.need_gb:g}")
+        if not answer["gpus"] and answer["has_nvidia"] and not options.cpu:
             found.append(
                 f"{host.name}: PyTorch {answer['torch']} does not see this host's NVIDIA GPU: look at 'nvidia-smi' and at "
                 "torch.version.cuda there (None means a PyTorch for CPUs), or give --cpu to train without"

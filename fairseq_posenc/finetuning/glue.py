@@ -9,16 +9,15 @@ OUT gets results.json, results.md, and a folder per run with its result and log.
     fairseq-posenc glue … --out glue-tisa --baseline glue-absolute/results.json
 """
 
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentTypeError
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..commands import add_flags, option, read_flags
+from ..commands import option
 from .glue_data import AVERAGES, TASKS, GlueTask, columns_of, find
-from .hyperparameters import Options, Settings, resolve
+from .hyperparameters import SharedOptions, resolve
 
 AVAILABLE = "available"
-DEFAULTS = Settings()
 
 
 def _tasks(text: str) -> tuple[GlueTask, ...] | None:
@@ -33,8 +32,8 @@ def _tasks(text: str) -> tuple[GlueTask, ...] | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GlueOptions(Options):
-    """The values of the flags."""
+class Options(SharedOptions):
+    """The command's flags."""
 
     data: Path = option("the folder that holds the tasks' folders", metavar="DIR")
     tasks: tuple[GlueTask, ...] | None = option(
@@ -51,25 +50,17 @@ class GlueOptions(Options):
     predict: bool = option("also label the test sets, and write the leaderboard's files to OUT/submission", False)
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    """Declare the command's flags."""
-    add_flags(parser, GlueOptions)
-    add_flags(parser, Settings, DEFAULTS)
-
-
-def main(args: Namespace) -> None:
+def main(options: Options) -> None:
     """Run the command."""
     from ..models.checkpoint import Checkpoint
     from .glue_runs import GlueRuns, measures
     from .tuning import fine_tune
 
     measures()  # fails now rather than after training if they are not installed
-    options = read_flags(GlueOptions, args)
     files = find(options.tasks, options.data, options.predict)
     columns = columns_of(options.average, files)
     pretrained = Checkpoint(options.checkpoint, options.data_bin)
     tasks = [
-        GlueRuns(TASKS[name], of_task, pretrained, resolve(args, name, TASKS, DEFAULTS), options)
-        for name, of_task in files.items()
+        GlueRuns(TASKS[name], of_task, pretrained, resolve(options, name, TASKS), options) for name, of_task in files.items()
     ]
     fine_tune("glue", tasks, options, [options.data / name for name in files], columns)

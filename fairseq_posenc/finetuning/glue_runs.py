@@ -28,7 +28,7 @@ from .tuning import TaskRuns, max_length, write_items
 
 if TYPE_CHECKING:
     from ..models.checkpoint import Checkpoint
-    from .glue import GlueOptions
+    from .glue import Options
     from .hyperparameters import Settings
 
 HEAD = "sentence_classification_head"
@@ -45,9 +45,7 @@ class GlueRuns(TaskRuns):
 
     scored = "checkpoint_best.pt"
 
-    def __init__(
-        self, task: GlueTask, files: TaskFiles, pretrained: Checkpoint, settings: Settings, options: GlueOptions
-    ) -> None:
+    def __init__(self, task: GlueTask, files: TaskFiles, pretrained: Checkpoint, settings: Settings, options: Options) -> None:
         super().__init__(task.name, pretrained, settings, options)
         self.task, self.files = task, files
         self.length = max_length(options.max_length, pretrained, least=2 * len(task.columns) + 2)

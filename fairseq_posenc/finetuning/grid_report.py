@@ -12,18 +12,19 @@ error that it removes, as in Table 3 of Wennberg & Henter 2021. Below the table,
 # seeds of one learning rate, the one whose median is highest (Ke et al. 2021; Wennberg & Henter 2021). A run that diverged counts
 # as worse than any score in the choice of the learning rate and in the median; the other figures are of the runs that finished.
 
-import argparse
 import math
 import statistics
+from argparse import ArgumentTypeError
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tabulate import tabulate
 
-from ..commands import show
+from ..commands import option, show
 from ..errors import InputError
 from ..runs.grid import DIVERGED, FINISHED
 from ..runs.record import differences, read_object
@@ -34,20 +35,32 @@ Report = dict[str, Any]
 FORMAT = 1
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's flags."""
-    text = "the --out of a grid, or its results.json; the default label is the folder's name"
-    parser.add_argument("results", nargs="+", type=_labelled, metavar="[LABEL=]OUT", help=text)
+def _labelled(text: str) -> tuple[str, Path]:
+    label, _, path = text.rpartition("=") if "=" in text and not Path(text).exists() else ("", "", text)
+    if not path:
+        raise ArgumentTypeError(f"{text!r} names no folder: write LABEL=OUT")
+    folder = Path(path)
+    return label or (folder if folder.suffix != ".json" else folder.parent).absolute().name, folder
 
 
-def main(args: argparse.Namespace) -> None:
+@dataclass
+class Options:
+    """The command's flags."""
+
+    results: list[tuple[str, Path]] = option(
+        "the --out of a grid, or its results.json; the default label is the folder's name", names=("results",), nargs="+",
+        parse=_labelled, metavar="[LABEL=]OUT",
+    )  # fmt: skip
+
+
+def main(options: Options) -> None:
     """Run the command."""
-    labels = Counter(label for label, _ in args.results)
+    labels = Counter(label for label, _ in options.results)
     if repeated := [label for label, count in labels.items() if count > 1]:
         raise InputError(f"two grids have the label {repeated[0]!r}: give each a label of its own, as in S=1=OUT")
-    reports = {label: read_report(path / "results.json" if path.is_dir() else path) for label, path in args.results}
+    reports = {label: read_report(path / "results.json" if path.is_dir() else path) for label, path in options.results}
     first, *others = reports
-    with edited(", ".join(str(path) for _, path in args.results)):
+    with edited(", ".join(str(path) for _, path in options.results)):
         changes = {label: differing(reports[first], reports[label]) for label in others}
         lines = [f"{label} differs from {first}: {text}." for label, text in changes.items() if text]
         lines = [side_by_side(reports), *lines]
@@ -241,11 +254,3 @@ def edited(names: str) -> Iterator[None]:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{names}: the results of these runs were edited or damaged ({error!r}): remove them") from error
-
-
-def _labelled(text: str) -> tuple[str, Path]:
-    label, _, path = text.rpartition("=") if "=" in text and not Path(text).exists() else ("", "", text)
-    if not path:
-        raise argparse.ArgumentTypeError(f"{text!r} names no folder: write LABEL=OUT")
-    folder = Path(path)
-    return label or (folder if folder.suffix != ".json" else folder.parent).absolute().name, folder

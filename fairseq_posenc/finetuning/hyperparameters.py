@@ -1,9 +1,9 @@
 """The flags that both commands share, and the hyperparameters: defaults, overridden by a YAML file, overridden by flags."""
 
 import re
-from argparse import SUPPRESS, Namespace
+from argparse import SUPPRESS
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -56,8 +56,8 @@ class Settings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
-    """The values of the flags that ``glue`` and ``squad`` share. ``command`` is the whole command line."""
+class SharedOptions:
+    """The flags that ``glue`` and ``squad`` share. ``command`` is the command line; settings that no flag gives are None."""
 
     data: Path
     checkpoint: Path = option("the pretrained model, which determines scheme and sizes", metavar="FILE")
@@ -81,22 +81,23 @@ class Options:
         "task only", None, metavar="YAML",
     )  # fmt: skip
     command: Sequence[str]
+    settings: Settings = Settings()
 
 
-def resolve(args: Namespace, task: str, tasks: Iterable[str], defaults: Settings) -> Settings:
+def resolve(options: SharedOptions, task: str, tasks: Iterable[str]) -> Settings:
     """Return the settings of one of ``tasks``, for each of which the file ``--config`` may have a section.
 
     Raises:
         InputError: an unknown name or a bad value; the message names the file and the flag.
     """
-    common, sections = _read(args.config, tasks) if args.config else ({}, {})
-    where = f" (--config {args.config})" if args.config else ""
-    names = [declared.name for declared in fields(Settings)]
+    common, sections = _read(options.config, tasks) if options.config else ({}, {})
+    where = f" (--config {options.config})" if options.config else ""
+    given = vars(options.settings)
     values = {**common, **sections.get(task, {})}
-    if unknown := [name for name in values if name not in names]:
-        raise InputError(f"settings of {task}{where}: {unknown[0]!r} is not one. They are {', '.join(names)}.")
-    values |= {name: value for name in names if (value := getattr(args, name)) is not None}
-    settings = replace(defaults, **values)
+    if unknown := [name for name in values if name not in given]:
+        raise InputError(f"settings of {task}{where}: {unknown[0]!r} is not one. They are {', '.join(given)}.")
+    values |= {name: value for name, value in given.items() if value is not None}
+    settings = replace(type(options).settings, **values)
     try:
         check_options(settings)
         if not settings.lrs:

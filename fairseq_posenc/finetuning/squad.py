@@ -7,13 +7,12 @@ results.md, and a folder per run with predictions.json, nbest.json, metrics.json
     fairseq-posenc squad --data squad --version 2.0 --checkpoint checkpoints/checkpoint_best.pt --out squad-tisa
 """
 
-from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..commands import add_flags, option, read_flags
+from ..commands import option
 from ..errors import InputError
-from .hyperparameters import Options, Settings, resolve
+from .hyperparameters import Settings, SharedOptions, resolve
 from .squad_data import VERSIONS, Limits, find
 
 DEFAULTS = Settings(lrs=(1.5e-5,), seeds=1, epochs=2, batch_size=48, weight_decay=0.01)
@@ -22,8 +21,8 @@ TASKS = tuple(f"SQuAD-{version}" for version in VERSIONS)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SquadOptions(Options):
-    """The values of the flags."""
+class Options(SharedOptions):
+    """The command's flags."""
 
     data: Path = option("the folder of SQuAD's JSON files", metavar="DIR")
     version: str = option("2.0 has questions without an answer", choices=VERSIONS)
@@ -31,25 +30,19 @@ class SquadOptions(Options):
         "2.0: predict no answer if its score exceeds the best answer's by more than this (default: what gives the best F1 on the "
         "development set)", None, metavar="T",
     )  # fmt: skip
+    limits: Limits
+    settings: Settings = DEFAULTS
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    """Declare the command's flags."""
-    add_flags(parser, SquadOptions)
-    add_flags(parser, Limits)
-    add_flags(parser, Settings, DEFAULTS)
-
-
-def main(args: Namespace) -> None:
+def main(options: Options) -> None:
     """Run the command."""
     from ..models.checkpoint import Checkpoint
     from .squad_runs import SquadRuns
     from .tuning import fine_tune
 
-    options = read_flags(SquadOptions, args)
     if options.null_threshold is not None and options.version == "1.1":
         raise InputError("--null-threshold is for --version 2.0: in 1.1 every question has an answer")
     pretrained = Checkpoint(options.checkpoint, options.data_bin)
     files = find(options.data, options.version)
-    settings = resolve(args, f"SQuAD-{options.version}", TASKS, DEFAULTS)
-    fine_tune("squad", [SquadRuns(files, read_flags(Limits, args), pretrained, settings, options)], options, files.values())
+    settings = resolve(options, f"SQuAD-{options.version}", TASKS)
+    fine_tune("squad", [SquadRuns(files, pretrained, settings, options)], options, files.values())

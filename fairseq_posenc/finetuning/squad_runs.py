@@ -27,7 +27,7 @@ from .tuning import TaskRuns, max_length, write_items
 if TYPE_CHECKING:
     from ..models.checkpoint import Checkpoint
     from .hyperparameters import Settings
-    from .squad import SquadOptions
+    from .squad import Options
 
 QUESTIONS = 512  # predicted at a time
 CANDIDATES = 20  # best first and last tokens of a window, among which its answers are searched
@@ -36,12 +36,11 @@ CANDIDATES = 20  # best first and last tokens of a window, among which its answe
 class SquadRuns(TaskRuns):
     """SQuAD's runs; ``files`` has the files by fairseq's names of the splits."""
 
-    def __init__(
-        self, files: dict[str, Path], limits: Limits, pretrained: Checkpoint, settings: Settings, options: SquadOptions
-    ) -> None:
+    def __init__(self, files: dict[str, Path], pretrained: Checkpoint, settings: Settings, options: Options) -> None:
         super().__init__(f"SQuAD-{options.version}", pretrained, settings, options)
         self.version, self.files, self.null_threshold = options.version, files, options.null_threshold
-        self.limits = replace(limits, max_length=max_length(limits.max_length, pretrained, least=1, default=LENGTH))
+        length = max_length(options.limits.max_length, pretrained, least=1, default=LENGTH)
+        self.limits = replace(options.limits, max_length=length)
         self.outputs = ["predictions.json", "nbest.json", "metrics.json"]
         self.outputs += ["null_odds.json"] if self.version == "2.0" else []
 

@@ -25,7 +25,7 @@ from ..runs.record import read_object, write_json
 from ..vocabulary import fingerprint
 from .fairseq_run import configure, load, train
 from .grid_report import differing, edited, notes, read_report, summarise, table
-from .hyperparameters import Options, Settings
+from .hyperparameters import Settings, SharedOptions
 
 CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt", "crash.pt")
 FIXED_OPTIONS = ("arch", "task", "criterion", "lr", "seed", "save_dir")
@@ -52,7 +52,7 @@ class TaskRuns(ABC):
     scored = "checkpoint_last.pt"  # the checkpoint that is scored
     outputs: Sequence[str] = ()  # names of the files that score() writes into the folder of a run
 
-    def __init__(self, name: str, pretrained: Checkpoint, settings: Settings, options: Options) -> None:
+    def __init__(self, name: str, pretrained: Checkpoint, settings: Settings, options: SharedOptions) -> None:
         self.name, self.pretrained, self.settings, self.options = name, pretrained, settings, options
         self.data = options.out / "data" / name
 
@@ -174,7 +174,11 @@ def max_length(length: int | None, pretrained: Checkpoint, least: int, default: 
 
 
 def fine_tune(
-    command: str, tasks: Sequence[TaskRuns], options: Options, inputs: Iterable[Path], columns: Mapping[str, str] | None = None
+    command: str,
+    tasks: Sequence[TaskRuns],
+    options: SharedOptions,
+    inputs: Iterable[Path],
+    columns: Mapping[str, str] | None = None,
 ) -> None:
     """Run what is not done yet, write the report into ``--out``, and print it. Bad input is rejected before training.
 
@@ -198,7 +202,7 @@ def fine_tune(
         _run_all(tasks, options, lock, columns)
 
 
-def _run_all(tasks: Sequence[TaskRuns], options: Options, lock: int, columns: Mapping[str, str] | None) -> None:
+def _run_all(tasks: Sequence[TaskRuns], options: SharedOptions, lock: int, columns: Mapping[str, str] | None) -> None:
     task_of, out = {cell: task for task in tasks for cell in task.cells}, options.out
     baseline = read_report(options.baseline) if options.baseline else None
     waiting = {task_of[cell] for cell in task_of if finished(cell, out) is None}

@@ -11,31 +11,33 @@ become its DeBERTa v2; these need no modelling code. Before the folder gets its 
 If their outputs differ by more than --tolerance, nothing is exported.
 """
 
-from __future__ import annotations
-
-import argparse
+from dataclasses import dataclass
 from pathlib import Path
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's flags."""
-    parser.add_argument("checkpoint", metavar="CHECKPOINT", type=Path, help="a fairseq checkpoint (.pt)")
-    parser.add_argument("--data", "--data-bin", required=True, metavar="DATA_BIN", type=Path,
-                        help="the data-bin it was pretrained on, with its dictionary and tokenizer")  # fmt: skip
-    parser.add_argument("--out", required=True, metavar="DIR", type=Path, help="the folder to write")
-    parser.add_argument("--head", metavar="NAME", help="the classification head to export, or lm for the "
-                        "language model's (default: the only one, classification first)")  # fmt: skip
-    parser.add_argument("--tolerance", type=float, default=1e-4, metavar="D",
-                        help="greatest allowed difference of an output (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--language", metavar="CODES", help="the data's languages for the model card, such as en,de")
-    parser.add_argument("--license", metavar="NAME", help="the model's licence for the model card, such as mit or cc-by-4.0")
-    parser.add_argument("--no-tokenizer", action="store_true", help="export no tokenizer")
-    parser.add_argument("--overwrite", action="store_true", help="replace an existing export")
+from ..commands import option
 
 
-def main(args: argparse.Namespace) -> None:
+@dataclass
+class Options:
+    """The command's flags."""
+
+    checkpoint: Path = option("a fairseq checkpoint (.pt)", names=("checkpoint",), metavar="CHECKPOINT")
+    data: Path = option(
+        "the data-bin it was pretrained on, with its dictionary and tokenizer", names=("--data", "--data-bin"), metavar="DATA_BIN"
+    )
+    out: Path = option("the folder to write", metavar="DIR")
+    head: str | None = option("the classification head to export, or lm for the language model's (default: the only one, "
+                              "classification first)", None, metavar="NAME")  # fmt: skip
+    tolerance: float = option("greatest allowed difference of an output", 1e-4, metavar="D")
+    language: str | None = option("the data's languages for the model card, such as en,de", None, metavar="CODES")
+    license: str | None = option("the model's licence for the model card, such as mit or cc-by-4.0", None, metavar="NAME")
+    no_tokenizer: bool = option("export no tokenizer", False)
+    overwrite: bool = option("replace an existing export", False)
+
+
+def main(options: Options) -> None:
     """Run the command."""
     from .export import export
 
-    options = (args.head, args.tolerance, not args.no_tokenizer, args.overwrite, args.language, args.license)
-    export(args.checkpoint, args.data, args.out, *options)
+    choices = (options.head, options.tolerance, not options.no_tokenizer, options.overwrite, options.language, options.license)
+    export(options.checkpoint, options.data, options.out, *choices)

@@ -11,44 +11,47 @@ The source and its equivalent here are run on the same tokens and must agree; no
 of schemes are flags too, as for fairseq-train: 'fairseq-posenc schemes tisa' lists those of TISA.
 """
 
-from __future__ import annotations
-
-import argparse
+from argparse import ArgumentParser, Namespace
+from dataclasses import dataclass
 from pathlib import Path
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's flags."""
-    parser.add_argument("source", metavar="SOURCE", help="a folder, or the name of a transformers model")
-    parser.add_argument("--out", required=True, metavar="CHECKPOINT", type=Path, help="the file to write (.pt)")
-    parser.add_argument("--seed", type=int, default=1, metavar="S", help="seed for new parameters (default: %(default)s)")
-    parser.add_argument("--tolerance", type=float, default=1e-4, metavar="D",
-                        help="greatest allowed difference of an output if the positions stay (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--overwrite", action="store_true", help="replace an existing checkpoint")
-    group = parser.add_argument_group("positions", "the source's own, with its options, if nothing is given")
-    group.add_argument("--positions", metavar="EXPRESSION", help="a scheme, or a sum of them such as absolute+tisa")
-    group.add_argument(
-        "--max-positions", type=int, metavar="N", help="length of schemes that learn each position (default: the source's)"
-    )
+from ..commands import option
 
 
-def add_scheme_arguments(parser: argparse.ArgumentParser) -> None:
+@dataclass(kw_only=True)
+class Options:
+    """The command's flags, without the options of schemes."""
+
+    source: str = option("a folder, or the name of a transformers model", names=("source",), metavar="SOURCE")
+    out: Path = option("the file to write (.pt)", metavar="CHECKPOINT")
+    seed: int = option("seed for new parameters", 1, metavar="S")
+    tolerance: float = option("greatest allowed difference of an output if the positions stay", 1e-4, metavar="D")
+    overwrite: bool = option("replace an existing checkpoint", False)
+    positions: str | None = option(
+        "a scheme, or a sum of them such as absolute+tisa (default: the source's own, with its options)", None,
+        metavar="EXPRESSION",
+    )  # fmt: skip
+    max_positions: int | None = option("length of schemes that learn each position (default: the source's)", None, metavar="N")
+    flags: Namespace
+
+
+def add_scheme_arguments(parser: ArgumentParser) -> None:
     """Declare the options of all schemes."""
     from ..models.option_set import add_position_flags
 
     add_position_flags(parser)
 
 
-def main(args: argparse.Namespace) -> None:
+def main(options: Options) -> None:
     """Run the command."""
     from ..models.option_set import naming_flags, position_options
     from .importing import read_encoder, require_free, write_converted
     from .new_positions import convert
 
-    options = position_options(args)
-    require_free(args.source, args.out, args.overwrite)
-    source = read_encoder(args.source)
-    positions = args.positions or source.config.positions
+    scheme_options = position_options(options.flags)
+    require_free(options.source, options.out, options.overwrite)
+    source = read_encoder(options.source)
+    positions = options.positions or source.config.positions
     with naming_flags():
-        converted = convert(source.config, source.state, positions, options, args.max_positions, args.seed)
-    write_converted(args.source, source, converted, args.out, args.seed, args.tolerance)
+        converted = convert(source.config, source.state, positions, scheme_options, options.max_positions, options.seed)
+    write_converted(options.source, source, converted, options.out, options.seed, options.tolerance)

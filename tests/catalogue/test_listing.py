@@ -122,6 +122,10 @@ def test_what_there_is_not(schemes):
     assert "inductive of those with synth" in schemes("synth", "--inductive", status=2)
 
 
+def test_one_form(schemes):
+    assert "--csv and --json" in schemes("--json", "--csv", status=2)
+
+
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [

@@ -6,22 +6,24 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_posenc.finetuning.glue import DEFAULTS, add_arguments
+from fairseq_posenc.commands import add_flags, read_flags
+from fairseq_posenc.finetuning.glue import Options
 from fairseq_posenc.finetuning.glue_data import TASKS
 from fairseq_posenc.finetuning.hyperparameters import Settings, resolve
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+DEFAULTS = Settings()
 SQUADS = ("SQuAD-1.1", "SQuAD-2.0")
 
 
 def resolved(tmp_path, yaml, *flags, task="RTE"):
     parser = argparse.ArgumentParser()
-    add_arguments(parser)
+    add_flags(parser, Options)
     arguments = ["--data", "d", "--checkpoint", "c.pt", "--out", "out", *flags]
     if yaml is not None:
         (tmp_path / "h.yaml").write_text(yaml)
         arguments += ["--config", str(tmp_path / "h.yaml")]
-    return resolve(parser.parse_args(arguments), task, (*TASKS, *SQUADS), DEFAULTS)
+    return resolve(read_flags(Options, parser.parse_args([*arguments], argparse.Namespace(command=()))), task, (*TASKS, *SQUADS))
 
 
 def test_precedence(tmp_path):

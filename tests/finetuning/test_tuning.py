@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fairseq_posenc.finetuning.hyperparameters import Options
+from fairseq_posenc.finetuning.hyperparameters import SharedOptions
 from fairseq_posenc.finetuning.tuning import fine_tune
 from fairseq_posenc.runs.grid import Cell, Failures
 
@@ -37,7 +37,7 @@ class Task:
 
 
 def tuned(out, *tasks, baseline=None):
-    options = Options(data=Path("d"), checkpoint=Path("c.pt"), out=out, baseline=baseline, command=())
+    options = SharedOptions(data=Path("d"), checkpoint=Path("c.pt"), out=out, baseline=baseline, command=())
     fine_tune("glue", tasks, options, [])
 
 
