@@ -1,6 +1,5 @@
 """The quickstart's parts, and the whole of it with next to no training."""
 
-import importlib.util
 import math
 import os
 import subprocess
@@ -16,12 +15,9 @@ SCRIPT = readme.ROOT / "examples" / "quickstart" / "quickstart.py"
 SENTENCES = ["the cat sat on the mat", "a dog ran over green hills", "many birds sing at dawn", "the dog saw a cat"]
 
 
-@pytest.fixture(scope="module")
-def quickstart():
-    spec = importlib.util.spec_from_file_location("quickstart", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture(autouse=True)
+def _import_from_the_scripts_folder(monkeypatch):
+    monkeypatch.syspath_prepend(SCRIPT.parent)
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +29,10 @@ def text(tmp_path_factory):
     return path
 
 
-def test_documentation_is_prose_in_documents(quickstart, tmp_path):
-    path = quickstart.write_documentation(tmp_path / "text.txt")
+def test_documentation_is_prose_in_documents(tmp_path):
+    import documentation
+
+    path = documentation.write_documentation(tmp_path / "text.txt")
     documents = path.read_text("utf-8").split("\n\n")
     assert len(documents) > 300
     assert 1e6 < path.stat().st_size < 5e6
@@ -42,16 +40,19 @@ def test_documentation_is_prose_in_documents(quickstart, tmp_path):
     assert "Assert statements are a convenient way to insert debugging assertions into a program:" in topic.split("\n")
 
 
-def test_docstrings_are_read_without_running_the_module(quickstart, tmp_path):
+def test_docstrings_are_read_without_running_the_module(tmp_path):
+    import documentation
+
     source = tmp_path / "module.py"
     source.write_text('"""About\nthe module."""\nraise SystemExit\ndef f():\n    """Of f."""\n', "utf-8")
-    assert list(quickstart.documents(source)) == ["About\nthe module.\n\nOf f."]
+    assert list(documentation.documents(source)) == ["About\nthe module.\n\nOf f."]
     source.write_text("def broken(", "utf-8")
-    assert list(quickstart.documents(source)) == []
+    assert list(documentation.documents(source)) == []
 
 
-def test_unigram_loss_covers_what_the_task_masks(quickstart, tmp_path, text):
+def test_unigram_loss_covers_what_the_task_masks(tmp_path, text):
     """Counted again from the samples of the task before it masks them, without the <s> that each begins with."""
+    import quickstart
     from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 
     out = tmp_path / "data"

@@ -7,20 +7,15 @@ the commands that are printed. The same command continues where it was interrupt
 """
 
 import argparse
-import ast
-import itertools
 import json
 import re
 import shlex
 import subprocess
 import sys
-import sysconfig
-import tokenize
-from collections.abc import Iterator
 from pathlib import Path
-from pydoc_data.topics import topics
 
 import numpy as np
+from documentation import write_documentation
 from fairseq.data import Dictionary, data_utils
 
 from fairseq_posenc.files import atomic_write
@@ -32,6 +27,7 @@ TRAINING = """--task masked_lm --criterion masked_lm --dropout 0 --attention-dro
     --optimizer adam --adam-betas (0.9,0.98) --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 1 --lr 2e-3
     --lr-scheduler polynomial_decay --validate-interval 1000000 --save-interval-updates 500 --keep-interval-updates 1
     --no-epoch-checkpoints --log-format simple --log-interval 100"""
+HEADER = "| positions | validation loss (bits per token) | perplexity | positional parameters | tokens/s |\n|---|---|---|---|---|"
 CAVEAT = """
 Lower is better. A run this short shows how soon a scheme begins to learn. It shows nothing about absolute positions in the long
 run: they need many more updates before word order makes a difference."""
@@ -60,7 +56,7 @@ def main() -> None:
     for positions in POSITIONS:  # training continues from the last checkpoint
         folders = ("--save-dir", out / positions, "--tensorboard-logdir", out / "tensorboard" / positions)
         arch = ("--arch", f"roberta_{positions}_tiny")
-        run("fairseq-train", out / "data", *arch, *TRAINING.split(), *schedule.split(), *folders, log=out / f"{positions}.log")
+        run("fairseq-train", out / "data", *arch, *TRAINING.split(), *schedule.split(), *folders)
     last, functions = out / "tisa" / "checkpoint_last.pt", out / "functions"
     run("fairseq-posenc", "analyze", f"tisa={last}", "--only", "functions", "--length", "32", "--out", functions)
     with atomic_write(out / "results.md") as stream:
@@ -69,31 +65,22 @@ def main() -> None:
     print(f"What TISA's heads learned: {functions}/index.html. Other schemes are other architectures: fairseq-posenc schemes")
 
 
-def run(*command: str | Path, log: Path | None = None) -> None:
-    """Run one of this environment's commands. Of output that goes to a log, the progress of training is shown."""
-    name, *arguments = map(str, command)
-    print(f"\n$ {shlex.join([name, *arguments])}", file=sys.stderr, flush=True)
-    program = [str(Path(sys.executable).parent / name), *arguments]
-    with subprocess.Popen(program, stdout=subprocess.PIPE if log else sys.stderr, text=True) as process:
-        if log:
-            with log.open("a") as stream:
-                for line in process.stdout:
-                    stream.write(line)
-                    if progress := re.search(r" (loss=[\d.]+).* (num_updates=\d+)", line):
-                        print(f"  {progress[2]} {progress[1]}", file=sys.stderr, flush=True)
+def run(name: str, *arguments: str | Path) -> None:
+    """Run one of this environment's commands; of a training's long log, only the progress is shown."""
+    command = [name, *map(str, arguments)]
+    print(f"\n$ {shlex.join(command)}", file=sys.stderr, flush=True)
+    with subprocess.Popen(command, executable=Path(sys.executable).with_name(name), stdout=subprocess.PIPE, text=True) as process:
+        for line in process.stdout:
+            if name != "fairseq-train" or (line := "  ".join(re.findall(r" ((?:loss|num_updates)=[\d.]+)", line))):
+                print(line.rstrip(), file=sys.stderr, flush=True)
     if process.returncode:
-        log_file = f", see {log}" if log else ""
-        sys.exit(f"{name} ended with status {process.returncode}{log_file}. The same command continues from here.")
+        sys.exit(f"{name} ended with status {process.returncode}. The same command continues from here.")
 
 
 def table(out: Path) -> str:
     """Return one row per model, and one for the unigram."""
     unigram = unigram_loss(out / "data")
-    lines = [
-        "| positions | validation loss (bits per token) | perplexity | positional parameters | tokens/s |",
-        "|---|---|---|---|---|",
-        f"| (unigram: no context) | {unigram:.3f} | {2**unigram:,.0f} | | |",
-    ]
+    lines = [HEADER, f"| (unigram: no context) | {unigram:.3f} | {2**unigram:,.0f} | | |"]
     for positions in POSITIONS:
         saved = load(out / positions / "checkpoint_last.pt")
         loss = saved["extra_state"]["val_loss"]  # base 2
@@ -117,33 +104,6 @@ def unigram_loss(data: Path) -> float:
 
     train, valid = counts("train") + 1, counts("valid")
     return float(valid @ -np.log2(train / train.sum()) / valid.sum())
-
-
-def write_documentation(path: Path) -> Path:
-    """Write the topics of ``help()`` and the standard library's docstrings, about 2 MB. Sources are parsed; nothing is run."""
-    library = Path(sysconfig.get_path("stdlib"))
-    skipped = {"site-packages", "dist-packages", "test", "tests", "idlelib", "lib2to3"}
-    sources = sorted(source for source in library.rglob("*.py") if skipped.isdisjoint(source.relative_to(library).parts))
-    with atomic_write(path) as stream:
-        for document in itertools.chain.from_iterable(map(documents, sources)):
-            parts = itertools.groupby(document.splitlines(), key=lambda line: any(map(str.isalnum, line)))
-            if paragraphs := [" ".join(line.strip() for line in lines) for has_words, lines in parts if has_words]:
-                stream.write("\n".join(paragraphs) + "\n\n")
-    return path
-
-
-def documents(source: Path) -> Iterator[str]:
-    """Yield the help topics, or the docstrings of one module."""
-    if source.parts[-2:] == ("pydoc_data", "topics.py"):
-        yield from dict.fromkeys(topics.values())
-        return
-    try:
-        with tokenize.open(source) as stream:
-            tree = ast.parse(stream.read())
-    except (SyntaxError, UnicodeDecodeError):  # a few files are broken on purpose
-        return
-    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    yield "\n\n".join(filter(None, (ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, kinds))))
 
 
 if __name__ == "__main__":
