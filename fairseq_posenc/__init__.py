@@ -23,8 +23,8 @@ EXPORTS = {  # name -> module, which is imported when the name is used
     "EncoderOutput": "transformer",
     "build_positions": "transformer",
     "Positions": "schemes",
-    "load_encoder": "models.hub",
-    "load_vocabulary": "models.hub",
+    "load_encoder": "models.hub_interface",
+    "load_vocabulary": "models.hub_interface",
     "PosencRobertaModel": "models.roberta",
 }
 __all__ = ["__version__", "importing", "register", *EXPORTS]

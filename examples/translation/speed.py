@@ -21,7 +21,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks.translation import TranslationConfig
 
 from fairseq_posenc.models.building import dictionary_of
-from fairseq_posenc.models.memory import kept_bytes
+from fairseq_posenc.models.saved_tensors import saved_bytes
 
 STOCK = {"": "transformer", "_big": "transformer_wmt_en_de_big", "_iwslt": "transformer_iwslt_de_en", "_tiny": "transformer_tiny"}
 FLAGS = {"shaw": {"max_relative_position": 16}}
@@ -69,7 +69,7 @@ def seconds(run: Callable[[], None], device: torch.device) -> float:
 def memory(model: Any, batch: dict[str, torch.Tensor], device: torch.device) -> float:
     """MB of an update."""
     if device.type != "cuda":
-        return kept_bytes(model, lambda: loss(model, batch)) / 1e6
+        return saved_bytes(model, lambda: loss(model, batch)) / 1e6
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()  # all models' parameters
     train(model, batch)

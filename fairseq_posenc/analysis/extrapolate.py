@@ -95,7 +95,7 @@ def _model(checkpoint: Checkpoint, changes: dict[str, Any], length: int) -> Base
         InputError: an option does not apply to them, or they have fewer positions, or there is no language model.
     """
     from ..models.option_set import naming_flags
-    from ..models.state import LANGUAGE_MODEL, POSITIONS
+    from ..models.state_dict import LANGUAGE_MODEL, POSITIONS
     from ..transformer import build_positions
 
     if f"{LANGUAGE_MODEL}dense.weight" not in checkpoint.state:

@@ -60,7 +60,7 @@ def grown(checkpoint: Checkpoint, n: int, method: str) -> dict[str, Tensor]:
         InputError: the model takes any length, or learns something else per position, or has as many rows already.
     """
     from ..models.option_set import naming_flags
-    from ..models.state import MASK_POSITIONS, POSITIONS
+    from ..models.state_dict import MASK_POSITIONS, POSITIONS
     from ..transformer import build_positions
 
     path, config = checkpoint.path, checkpoint.config

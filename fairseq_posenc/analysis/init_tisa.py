@@ -50,7 +50,7 @@ def main(options: Options) -> None:
     """Run the command."""
     from ..huggingface.importing import read_encoder, require_free, write_converted
     from ..huggingface.new_positions import convert
-    from ..huggingface.sources import of_checkpoint
+    from ..huggingface.source_models import of_checkpoint
     from ..models.checkpoint import Checkpoint
 
     model, kernels = options.model, options.kernels

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
 
-from ..models.state import ENCODER
+from ..models.state_dict import ENCODER
 from ..transformer import Encoder
 from .pictures import figures_of
 

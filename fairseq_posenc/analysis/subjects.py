@@ -113,7 +113,7 @@ def _read(label: str, name: str, data_bin: Path | None, with_text: bool) -> Subj
     if path.is_file():
         checkpoint = Checkpoint(path, data_bin)
         return Subject(label, checkpoint.encoder(), checkpoint.vocabulary if with_text else None, run=tuple(run))
-    from ..huggingface.sources import read as read_source  # imports transformers
+    from ..huggingface.source_models import read as read_source  # imports transformers
 
     source = read_source(name)
     vocabulary = None

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
-from ..models.memory import kept_bytes
+from ..models.saved_tensors import saved_bytes
 from ..runs.statistics import spread
 from .flags import Options
 
@@ -167,7 +167,7 @@ def pairs(work: Work, baseline: Work, repeats: int) -> list[tuple[float, float]]
 def memory(work: Work, held: int) -> int:
     """Returns, in bytes, a run's peak beyond ``held`` on a GPU, and elsewhere what is kept for the backward pass."""
     if work.device.type != "cuda":
-        return kept_bytes(work, work.compute)
+        return saved_bytes(work, work.compute)
     torch.cuda.reset_peak_memory_stats(work.device)
     work.run()
     torch.cuda.synchronize(work.device)

@@ -21,7 +21,7 @@ from ..files import LOCK, atomic_write, real, sole_writer
 from ..runs.record import differences, read_object, write_json
 from ..vocabulary import DICTIONARY, GIVEN_DICTIONARY, TOKENIZER_FILES
 from .databin import COUNTS, files_of
-from .sources import VALID, Source, Sources, TextFile
+from .text_sources import VALID, Source, Sources, TextFile
 
 if TYPE_CHECKING:
     from .prepare import Options

@@ -36,9 +36,9 @@ from ..files import atomic_write, full_disk_named
 from ..vocabulary import DEFAULT_SYMBOLS, SENTENCEPIECE, LineEncoder, read_files, train
 from .folder import MANIFEST, SHARDS, Folder, Manifest, digests, resume
 from .shards import write_shards
-from .sources import VALID, Sources, estimated_text, find, progress_bar
 from .split import Split, default_fraction, sample_lines, training_lines
 from .text import Layout, Skipped, refuse
+from .text_sources import VALID, Sources, estimated_text, find, progress_bar
 
 READ_PER_SAMPLED = 16
 """For a large corpus, the tokenizer's sample is drawn from this many times its size."""

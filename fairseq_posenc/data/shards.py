@@ -26,9 +26,9 @@ from ..files import atomic_write
 from ..vocabulary import DICTIONARY, LineEncoder
 from .databin import DatabinWriter
 from .folder import Folder
-from .sources import VALID, Source, Sources, progress_bar
 from .split import Routed, Split
 from .text import Passage
+from .text_sources import VALID, Source, Sources, progress_bar
 
 MAX_AT_ONCE = 100
 """Shards that are written in one pass over their text, each to two open files."""

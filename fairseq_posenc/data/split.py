@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import count, islice, repeat
 
 from ..errors import InputError
-from .sources import VALID, Source
 from .text import OnRead, Passage, ignore
+from .text_sources import VALID, Source
 
 Routed = tuple[str, Passage]
 """A passage with the name of where it goes: a shard's, or ``VALID``."""

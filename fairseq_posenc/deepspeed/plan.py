@@ -146,7 +146,7 @@ def saved_bytes(model: Any, samples: int, symbols: int, length: int) -> int:
     import torch
     from torch.nn import functional as F
 
-    from ..models.memory import kept_bytes
+    from ..models.saved_tensors import saved_bytes
 
     tokens = torch.full((samples, length), min(10, symbols - 1))
     masked = (torch.arange(length).remainder(PER_TOKENS) < MASKED_TOKENS).expand(samples, -1)
@@ -156,7 +156,7 @@ def saved_bytes(model: Any, samples: int, symbols: int, length: int) -> int:
         return F.nll_loss(F.log_softmax(logits, dim=-1, dtype=torch.float32), tokens[masked])
 
     with mock.patch.object(F, "scaled_dot_product_attention", _fused_attention):
-        return kept_bytes(model, loss)
+        return saved_bytes(model, loss)
 
 
 def _fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, *_: Any, **options: Any) -> Tensor:

@@ -11,7 +11,7 @@ from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 
 from ..errors import InputError
 from ..models.checkpoint import Checkpoint
-from ..models.state import CLASSIFICATION, HEADS, LANGUAGE_MODEL, MASK_POSITIONS
+from ..models.state_dict import CLASSIFICATION, HEADS, LANGUAGE_MODEL, MASK_POSITIONS
 from ..transformer import EncoderConfig
 from . import model_types
 from .auto import model_class

@@ -21,7 +21,7 @@ from ..errors import InputError
 from ..files import full_disk_named, sole_writer
 from ..models.checkpoint import Checkpoint
 from ..vocabulary import DICTIONARY, TOKENIZER_FILES
-from . import tokenizer as tokenizers
+from . import fast_tokenizer
 from .assemble import FILE_NAME
 from .auto import head_output, model_class
 from .card import card
@@ -101,14 +101,14 @@ def export(
 def _export_tokenizer(checkpoint: Checkpoint, batches: list[Tensor], folder: Path) -> str:
     """Write the tokenizer and compare it with the data-bin's own; returns a sentence about that."""
     vocabulary = checkpoint.vocabulary
-    fast = tokenizers.build(vocabulary, checkpoint.config.max_positions)
+    fast = fast_tokenizer.build(vocabulary, checkpoint.config.max_positions)
     texts = [fast.decode(row, skip_special_tokens=True) for batch in batches for row in batch.tolist()]
-    if difference := tokenizers.disagreement(fast, vocabulary, texts):
+    if difference := fast_tokenizer.disagreement(fast, vocabulary, texts):
         raise InputError(
             f"the exported tokenizer does not cut text as {vocabulary.folder} does: {difference}. Export with --no-tokenizer, "
             "and use the data-bin's own."
         )
-    tokenizers.save(fast, folder)
+    fast_tokenizer.save(fast, folder)
     return f"The tokenizer gives the ids of the training data's own on {sum(map(len, texts)):,} characters of its text."
 
 

@@ -20,11 +20,11 @@ from ..families import ALBERT, ROBERTA, architectures
 from ..files import full_disk_named
 from ..models.checkpoint import untrained, write
 from ..models.option_set import DEFAULTS, to_options
-from ..models.state import LANGUAGE_MODEL, WORDS, StateDict, head_names, load_into
+from ..models.state_dict import LANGUAGE_MODEL, WORDS, StateDict, head_names, load_into
 from ..transformer import EncoderConfig
 from ..vocabulary import DICTIONARY, fingerprint, load_dictionary
 from .new_positions import Converted
-from .sources import Source, read
+from .source_models import Source, read
 
 TRAINING = shlex.split(
     "--sample-break-mode complete --batch-size 8 --optimizer adam --adam-betas '(0.9,0.98)' --adam-eps 1e-6 --weight-decay 0.01 "
@@ -36,7 +36,7 @@ def read_encoder(name: str) -> Source:
     """Read a source that has an equivalent here and attends to all of a sequence.
 
     Raises:
-        InputError, OSError: it has no equivalent, or as :func:`.sources.read`.
+        InputError, OSError: it has no equivalent, or as :func:`.source_models.read`.
     """
     source = read(name)
     if source.max_length is not None:

@@ -19,7 +19,7 @@ from transformers.utils import cached_file
 from ..compat import loading
 from ..errors import InputError
 from ..models.checkpoint import explained
-from ..models.state import StateDict, count_layers, is_ordinary
+from ..models.state_dict import StateDict, count_layers, is_ordinary
 from ..vocabulary import library_errors
 from .auto import model_class
 from .model_types import MODEL_TYPES, ROBERTA_LIKE

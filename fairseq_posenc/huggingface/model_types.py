@@ -16,7 +16,7 @@ import torch
 from fairseq.data import Dictionary
 from transformers import PretrainedConfig
 
-from ..models.state import ABSOLUTE, CLASSIFICATION, ENCODER, LANGUAGE_MODEL, POSITIONS, SPANS, WORDS, StateDict
+from ..models.state_dict import ABSOLUTE, CLASSIFICATION, ENCODER, LANGUAGE_MODEL, POSITIONS, SPANS, WORDS, StateDict
 from ..transformer import EncoderConfig
 from ..transformer.config import TRANSFORMERS
 from .configuration import PosencConfig

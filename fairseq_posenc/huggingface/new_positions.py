@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from ..models.state import ABSOLUTE, LANGUAGE_MODEL, MASK_POSITIONS, POSITIONS, WORDS, StateDict
+from ..models.state_dict import ABSOLUTE, LANGUAGE_MODEL, MASK_POSITIONS, POSITIONS, WORDS, StateDict
 from ..schemes.absolute import Absolute
 from ..transformer import EncoderConfig, build_positions
 

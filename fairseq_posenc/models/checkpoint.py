@@ -30,9 +30,9 @@ from ..files import atomic_write, sha256
 from ..transformer import Encoder, EncoderConfig
 from ..vocabulary import VOCABULARY, Vocabulary, differing, fingerprint
 from .building import build, complete, dictionary_of, encoder_config, max_length
-from .heads import SpanHead
 from .option_set import DEFAULTS
-from .state import (
+from .span_head import SpanHead
+from .state_dict import (
     CLASSIFICATION,
     ENCODER,
     FORMAT,

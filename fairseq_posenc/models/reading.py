@@ -11,7 +11,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from ..compat import trust
 from ..errors import InputError
 from .checkpoint import explained, fault_of, no_checkpoint
-from .state import misfit
+from .state_dict import misfit
 
 MISFIT = "Error(s) in loading state_dict"  # the beginning of PyTorch's message
 

@@ -20,7 +20,7 @@ from ..vocabulary import VOCABULARY, differing, fingerprint
 from .building import PosencModel, complete, differences
 from .checkpoint import no_checkpoint
 from .option_set import ENCODER_OPTIONS, OptionSet
-from .state import FORMAT, FORMAT_KEY, misfit
+from .state_dict import FORMAT, FORMAT_KEY, misfit
 from .stock import our_options
 
 NEW_MODEL = (

@@ -153,7 +153,7 @@ class PosencRobertaModel(PosencModel, RobertaModel):
         """
         if bpe is not None or overrides:
             return super().from_pretrained(model_name_or_path, checkpoint_file, data_name_or_path, bpe or "gpt2", **overrides)
-        from .hub import load_hub_interface  # rarely needed
+        from .hub_interface import load_hub_interface  # rarely needed
 
         folder = Path(model_name_or_path)
         data = folder / data_name_or_path if data_name_or_path.startswith(".") else Path(data_name_or_path)

@@ -15,7 +15,7 @@ from fairseq.models.roberta import RobertaModel
 from ..compat.view import wrap
 from ..errors import InputError
 from ..families import ROBERTA
-from .state import ABSOLUTE, StateDict
+from .state_dict import ABSOLUTE, StateDict
 
 DEAD_COPIES = re.compile(r"\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$")
 STOCK_TABLE = "sentence_encoder.embed_positions.weight"

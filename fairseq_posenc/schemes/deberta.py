@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..errors import FieldError
 from ..terms import Relative, RelativeIndex, Terms, Window
 from .base import Settings, option, register
-from .tables import OffsetTableScheme
+from .offset_tables import OffsetTableScheme
 
 ROUNDING = 1e-9  # less than that above a whole number is that number
 

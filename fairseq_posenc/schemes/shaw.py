@@ -9,7 +9,7 @@ from torch import nn
 
 from ..terms import Relative, Terms, Window
 from .base import Settings, option, register
-from .tables import OffsetTableScheme
+from .offset_tables import OffsetTableScheme
 
 
 @register

@@ -44,8 +44,8 @@ from torch.nn import functional as F
 
 from ..errors import InputError, Refused
 from ..models.building import UNLIMITED, max_length
-from ..models.heads import SpanHead
 from ..models.roberta import PosencRobertaModel
+from ..models.span_head import SpanHead
 from ..vocabulary import load_dictionary
 from .masked_lm import require_encoder
 

@@ -40,7 +40,7 @@ from ..errors import FieldError, InputError, Refused
 from ..models.building import ONE_SHAPE
 from ..models.option_set import flag
 from ..models.roberta import PosencRobertaModel
-from ..models.state import SENTENCE_ORDER
+from ..models.state_dict import SENTENCE_ORDER
 from ..vocabulary import Vocabulary
 
 VALIDATION_SEED = 1

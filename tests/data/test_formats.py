@@ -158,7 +158,7 @@ class TestHub:
 
     def test_rows_that_are_no_text(self):
         """Named by their number, and left out where asked."""
-        from fairseq_posenc.data.hub import HubShard
+        from fairseq_posenc.data.hub_datasets import HubShard
 
         rows = [{"text": "the cat"}, {"text": "\ud83d"}, {"text": None}, {"text": "a dog"}]
         told = []

@@ -19,9 +19,9 @@ from corpora import SMALL, documents, files, load, make_text, prepare
 from fairseq_posenc import files as files_module
 from fairseq_posenc.data import shards
 from fairseq_posenc.data import split as split_module
-from fairseq_posenc.data.sources import VALID
 from fairseq_posenc.data.split import Split
 from fairseq_posenc.data.text import Layout, MeteredFile, Passage, read_passages
+from fairseq_posenc.data.text_sources import VALID
 from fairseq_posenc.files import partial_of
 
 

@@ -9,7 +9,7 @@ from world import make_english
 from fairseq_posenc.finetuning.fairseq_run import configure
 from fairseq_posenc.finetuning.tuning import max_length
 from fairseq_posenc.models.checkpoint import Checkpoint
-from fairseq_posenc.models.heads import SpanHead
+from fairseq_posenc.models.span_head import SpanHead
 
 
 def question_answering_model(pretrained):

@@ -13,13 +13,13 @@ from test_deberta import change, made_up, outputs
 from test_import import SMALL, assert_same_ids, import_hf, perturbed, prepare, refusal, write_bert
 
 from fairseq_posenc.families import expressions
-from fairseq_posenc.huggingface import model_types, sources
+from fairseq_posenc.huggingface import model_types, source_models
 from fairseq_posenc.huggingface.configuration import PosencConfig
 from fairseq_posenc.huggingface.conversion import to_transformers
 from fairseq_posenc.huggingface.export import export
 from fairseq_posenc.huggingface.modeling import PosencForMaskedLM
 from fairseq_posenc.models.checkpoint import Checkpoint
-from fairseq_posenc.models.state import ENCODER
+from fairseq_posenc.models.state_dict import ENCODER
 from fairseq_posenc.transformer import Encoder
 from fairseq_posenc.vocabulary import Vocabulary
 from fairseq_posenc.vocabulary.library import TokenizerJson
@@ -67,7 +67,7 @@ SETTINGS = {
 def test_the_masked_language_model_has_the_same_logits(settings, toy_text, tmp_path):
     """A seeded model of transformers, read here: with padding, at odd lengths and at the longest; and its parameters again."""
     original, _ = write_albert(tmp_path / "albert", toy_text / "train.txt", **SETTINGS[settings])
-    source = sources.read(str(tmp_path / "albert"))
+    source = source_models.read(str(tmp_path / "albert"))
     pad = source.vocabulary.dictionary.pad()
     ours = PosencForMaskedLM(
         PosencConfig(**dataclasses.asdict(source.config), tie_word_embeddings=original.config.tie_word_embeddings)
@@ -102,7 +102,7 @@ KINDS = ("ForMaskedLM", "ForPreTraining", "Model", "ForSequenceClassification", 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_head_is_read(kind, toy_text, tmp_path):
     write_albert(tmp_path / "albert", toy_text / "train.txt", kind, num_labels=2)
-    source = sources.read(str(tmp_path / "albert"))
+    source = source_models.read(str(tmp_path / "albert"))
     heads = {name.split(".")[1] for name in source.state if not name.startswith("encoder.sentence_encoder.")}
     pooler = ["albert.pooler.bias", "albert.pooler.weight"]
     second = ["sop_classifier.classifier.bias", "sop_classifier.classifier.weight"]
@@ -126,7 +126,7 @@ def test_there_and_back(kind, toy_text, tmp_path, capsys):
     flags = "--arch albert_posenc --encoder-layers 4 --encoder-embed-dim 32 --embedding-size 20 --encoder-ffn-embed-dim 64"
     assert flags in printed
     assert "--dropout" not in printed
-    order = sources.read(str(tmp_path / "albert")).vocabulary.order
+    order = source_models.read(str(tmp_path / "albert")).vocabulary.order
     data = prepare(toy_text, out.parent)
     assert_same_ids(data, tokenizer, order, toy_text)
     export(out, data, tmp_path / "exported")
@@ -163,7 +163,7 @@ def test_there_and_back(kind, toy_text, tmp_path, capsys):
 def test_the_tokenizer_is_transformers_own(saved, toy_text, tmp_path):
     """With its treatment of case and accents."""
     _, tokenizer = write_albert(tmp_path / "albert", toy_text / "train.txt", saved_tokenizer=saved)
-    ours = TokenizerJson(sources.read(str(tmp_path / "albert")).vocabulary.files["tokenizer.json"])
+    ours = TokenizerJson(source_models.read(str(tmp_path / "albert")).vocabulary.files["tokenizer.json"])
     for text in ODD:
         assert ours.encode(text).ids.tolist() == tokenizer(text, add_special_tokens=False)["input_ids"], text
 
@@ -189,7 +189,7 @@ def test_electras_encoder_is_read(kind, embedding_size, tmp_path):
     config = transformers.ElectraConfig(vocab_size=28, embedding_size=embedding_size, **SMALL)
     original = perturbed(getattr(transformers, f"Electra{kind}")(config))
     original.save_pretrained(tmp_path / "electra")
-    source = sources.read(str(tmp_path / "electra"))
+    source = source_models.read(str(tmp_path / "electra"))
     assert (source.kind, source.config.embed_dim) == ("Model", 12 if embedding_size == 12 else 0)
     assert bool(source.left_out) == (kind != "Model")
     encoder = Encoder(source.config).eval()

@@ -13,7 +13,7 @@ from small_models import make_model, save, train
 from test_import import SMALL, assert_same_ids, import_hf, perturbed, prepare, refusal
 
 from fairseq_posenc.compat.loading import load as load_checkpoint
-from fairseq_posenc.huggingface import sources
+from fairseq_posenc.huggingface import source_models
 from fairseq_posenc.huggingface.export import export
 from fairseq_posenc.models.checkpoint import Checkpoint
 from fairseq_posenc.vocabulary import Vocabulary
@@ -100,7 +100,7 @@ def test_there_and_back(kind, buckets, toy_text, tmp_path, capsys):
     state, printed = import_hf(capsys, tmp_path / "deberta", out)
     assert float(printed.partition("source's by ")[2].split()[0]) < 1e-5
     assert "left out" not in printed
-    order = sources.read(str(tmp_path / "deberta")).vocabulary.order
+    order = source_models.read(str(tmp_path / "deberta")).vocabulary.order
     data = prepare(toy_text, out.parent)
     checkpoint = Checkpoint(out, data)
     export(out, data, tmp_path / "exported")
@@ -168,7 +168,7 @@ def test_the_tokenizer_is_transformers_own(saved, toy_text, tmp_path, capsys):
     _, tokenizer = write_deberta(tmp_path / "deberta", toy_text / "train.txt", saved_tokenizer=saved)
     out = tmp_path / "imported" / "model.pt"
     import_hf(capsys, tmp_path / "deberta", out)
-    order = sources.read(str(tmp_path / "deberta")).vocabulary.order
+    order = source_models.read(str(tmp_path / "deberta")).vocabulary.order
     data = prepare(toy_text, out.parent)
     assert_same_ids(data, tokenizer, order, toy_text)
     export(out, data, tmp_path / "exported")

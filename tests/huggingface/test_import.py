@@ -19,7 +19,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 
 from fairseq_posenc.cli import main
 from fairseq_posenc.compat.loading import load as load_checkpoint
-from fairseq_posenc.huggingface import sources
+from fairseq_posenc.huggingface import source_models
 from fairseq_posenc.huggingface.export import export
 from fairseq_posenc.huggingface.new_positions import convert
 
@@ -120,7 +120,7 @@ def test_roberta_with_byte_level_bpe_there_and_back(toy_text, tmp_path, capsys, 
 
     folder = out.parent
     data = prepare(toy_text, folder)
-    order = sources.read(str(tmp_path / "roberta")).vocabulary.order  # <mask> moved to the end
+    order = source_models.read(str(tmp_path / "roberta")).vocabulary.order  # <mask> moved to the end
     assert_same_ids(data, tokenizer, order, toy_text)
     export(out, data, tmp_path / "exported")
     back = transformers.AutoTokenizer.from_pretrained(tmp_path / "exported")
@@ -170,7 +170,7 @@ def test_bert_goes_on_with_its_vocabulary_and_back(toy_text, tmp_path, capsys, r
     import_hf(capsys, tmp_path / "bert", out)
     data = prepare(toy_text, out.parent)
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "bert")
-    assert_same_ids(data, tokenizer, sources.read(str(tmp_path / "bert")).vocabulary.order, toy_text)
+    assert_same_ids(data, tokenizer, source_models.read(str(tmp_path / "bert")).vocabulary.order, toy_text)
     export(out, data, tmp_path / "exported")
     back = transformers.AutoTokenizer.from_pretrained(tmp_path / "exported")
     text = "w3 w2##1 w5w1 w31 w12"
@@ -211,7 +211,7 @@ def test_fewer_positions_are_the_same_function_up_to_that_length(toy_text, tmp_p
 
 def test_removed_positions_leave_their_average(toy_text, tmp_path, capsys):
     write_roberta(tmp_path / "roberta", toy_text / "train.txt")
-    source = sources.read(str(tmp_path / "roberta"))
+    source = source_models.read(str(tmp_path / "roberta"))
     _, printed = import_hf(capsys, tmp_path / "roberta", tmp_path / "out" / "model.pt", "--positions", "none")
     assert "removed, and their average added to every word embedding: absolute.weight" in printed
 

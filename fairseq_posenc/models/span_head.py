@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from .state import StateDict
+from .state_dict import StateDict
 
 
 class SpanHead(nn.Module):

@@ -18,7 +18,7 @@ from transformers import PretrainedConfig, RobertaConfig
 
 from ..errors import InputError
 from ..models.checkpoint import Checkpoint, explained
-from ..models.state import CLASSIFICATION, ENCODER, LANGUAGE_MODEL, WORDS, StateDict, load_into
+from ..models.state_dict import CLASSIFICATION, ENCODER, LANGUAGE_MODEL, WORDS, StateDict, load_into
 from ..models.stock import from_stock
 from ..transformer import ACTIVATIONS, Encoder, EncoderConfig
 from ..vocabulary import DICTIONARY

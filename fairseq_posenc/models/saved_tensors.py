@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 
-def kept_bytes(module: nn.Module, forward: Callable[[], Any]) -> int:
+def saved_bytes(module: nn.Module, forward: Callable[[], Any]) -> int:
     """Return the bytes of the tensors, except the module's parameters, that ``forward`` keeps for the backward pass."""
     parameters = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
     saved: dict[int, Any] = {}

@@ -129,7 +129,7 @@ def progress_bar(label: str, sources: Sequence[Source]) -> tqdm:
 
 
 def _in_hub(name: str, layout: Layout) -> Sequence[Source]:
-    from .hub import shards  # needs an optional package
+    from .hub_datasets import shards  # needs an optional package
 
     return shards(name.removeprefix(HUB), layout)
 
