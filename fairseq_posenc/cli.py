@@ -93,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _prepare(name: str, options: argparse.Namespace) -> tuple[Any, argparse.Namespace]:
-    """The command's module, and the values of its flags."""
+    """Return the command's module, and the values of its flags."""
     module = import_module(COMMANDS[options.command].module)
     parser = argparse.ArgumentParser(prog=name, description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_flags(parser, module.Options)

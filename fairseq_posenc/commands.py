@@ -101,7 +101,7 @@ def check_options(options: Any) -> None:
 
 
 def _declared(options: type) -> Iterator[tuple[dataclasses.Field, Any, type | None]]:
-    """Each option, its type (``int`` of ``int | None`` and of ``tuple[int, ...]``), and ``tuple`` or ``list`` if it is one."""
+    """Yield each option, its type (``int`` of ``int | None`` and ``tuple[int, ...]``), and ``tuple`` or ``list`` if it is one."""
     hints = get_type_hints(options)
     for declared in dataclasses.fields(options):
         if "help" in declared.metadata:
@@ -112,7 +112,7 @@ def _declared(options: type) -> Iterator[tuple[dataclasses.Field, Any, type | No
 
 
 def _nested(options: type) -> list[tuple[dataclasses.Field, type]]:
-    """The fields whose types are dataclasses, and these."""
+    """Return the fields whose types are dataclasses, and these."""
     hints = get_type_hints(options)
     return [(field, hints[field.name]) for field in dataclasses.fields(options) if dataclasses.is_dataclass(hints[field.name])]
 

@@ -137,7 +137,7 @@ class Architecture(NamedTuple):
 
 @functools.cache
 def expressions() -> Mapping[str, str]:
-    """The scheme in an architecture's name -> its expression, in alphabetical order.
+    """Return the expression of each scheme in architectures' names, in alphabetical order.
 
     Every scheme of this package that has a meaning alone is included, by its own name or by that in :data:`NAMED`.
     """
@@ -153,12 +153,12 @@ def expressions() -> Mapping[str, str]:
 
 @functools.cache
 def architectures() -> Mapping[str, Architecture]:
-    """Every architecture of every family, by its name."""
+    """Return every architecture of every family, by its name."""
     return {known.name: known for known in _combinations() if known.has_causal_form or not known.family.causal}
 
 
 def is_acausal(name: str) -> bool:
-    """Whether an architecture would have this name if its scheme had a causal form."""
+    """Return whether an architecture would have this name if its scheme had a causal form."""
     return name not in architectures() and any(known.name == name for known in _combinations())
 
 

@@ -100,7 +100,7 @@ def full_disk_named(path: str | os.PathLike) -> Iterator[None]:
 
 
 def _disk_full_reason(error: BaseException | None) -> str | None:
-    """The system's message if an error, or its cause, is that of a full disk."""
+    """Return the system's message if an error, or its cause, is that of a full disk."""
     while error is not None:
         number = error.errno if isinstance(error, OSError) else None
         if match := re.search(r"\(os error (\d+)\)", str(error)):  # of libraries written in Rust, such as safetensors

@@ -195,12 +195,12 @@ def _record_of(path: Path) -> Iterator[tuple[Path, Record]]:
 
 
 def _is_content(name: str) -> bool:
-    """Whether a file in a folder is not a record, a lock or a cache of Python."""
+    """Return whether a file in a folder is not a record, a lock or a cache of Python."""
     return name not in (RECORD, partial_of(RECORD).name, "__pycache__") and not name.startswith(LOCK)
 
 
 def _is_direct(path: Path, root: Path) -> bool:
-    """Whether no link lies between a folder and the folder of a file below it."""
+    """Return whether no link lies between a folder and the folder of a file below it."""
     return real(path.parent) == real(root) / path.parent.relative_to(root)
 
 
@@ -210,7 +210,7 @@ def _remove_if_empty(folder: Path) -> None:
 
 
 def _lies_in(path: Path, folder: Path) -> bool:
-    """Whether ``path`` is the folder or below it, by its name or by the target of a link."""
+    """Return whether ``path`` is the folder or below it, by its name or by the target of a link."""
     return any(_same(above, folder) for p in (real(path.parent) / path.name, real(path)) for above in (p, *p.parents))
 
 

@@ -30,7 +30,7 @@ from torch import distributed
 
 from .compat import exits, hydra_1_0
 from .compat.distributed import without_gpus
-from .compat.view import View
+from .compat.patching import ModuleProxy
 from .deepspeed import communication, consolidate, sharded_checkpoint, zero_config
 from .deepspeed.zero_config import ZeroConfig
 from .errors import Refused
@@ -192,7 +192,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from fairseq_cli import train as cli
     sys.argv[1:] = rest
     call_main = functools.partial(cli.distributed_utils.call_main, engine=engine)
-    cli.distributed_utils = View(cli.distributed_utils, call_main=call_main)
+    cli.distributed_utils = ModuleProxy(cli.distributed_utils, call_main=call_main)
     cli.cli_main()
     return 0
 
@@ -200,7 +200,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _timestamped_folder(cfg: Any) -> str | None:
     """Return why a ``save_dir`` in a folder that Hydra has made for this start only is refused; None if it is elsewhere."""
     save_dir = Path(cfg.checkpoint.save_dir)
-    instead = hydra_1_0.instead_of_timestamped_folder()
+    instead = hydra_1_0.override_of_timestamped_folder()
     if instead is None or save_dir.is_absolute() or cfg.checkpoint.no_save:
         return None
     return (

@@ -223,7 +223,7 @@ def test_a_handler_of_somebody_else_stays(train, tmp_path):
 def test_the_parent_of_spawned_processes_passes_the_signal_on():
     child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
     child.start()
-    graceful_stop.pass_on(signal.SIGUSR1)
+    graceful_stop.forward(signal.SIGUSR1)
     child.join(120)
     assert child.exitcode == -signal.SIGUSR1
 

@@ -73,7 +73,7 @@ def main(options: Options) -> None:
     scores = [] if options.scores is None else read_scores(options.scores, labels)
 
     def load(number: int) -> tuple[Subject, int, Tensor | None]:
-        """The model, the length of its windows, and the windows."""
+        """Return the model, the length of its windows, and the windows."""
         subject = read(options.models[number], data_bins[number], text is not None)
         n = subject.fitting_length(options.length)
         require_positions(subject, n)
@@ -101,7 +101,7 @@ def main(options: Options) -> None:
 
 
 def _data_bins(values: Sequence[str], labels: Sequence[str]) -> list[Path | None]:
-    """The data-bin of each model: that with its label, or that without."""
+    """Return the data-bin of each model: that with its label, or that without."""
     by_label = {}
     for value in values:
         label, sign, folder = value.partition("=")
@@ -112,7 +112,7 @@ def _data_bins(values: Sequence[str], labels: Sequence[str]) -> list[Path | None
 
 
 def _files(paths: Sequence[Path | None]) -> dict[str, list[int]]:
-    """The sizes and times of these files, or of the checkpoints or all files of these folders, on which results depend."""
+    """Return the sizes and times of these files, or of the checkpoints or all files of these folders, on which results depend."""
     from .subjects import checkpoints_in
 
     states = {}

@@ -74,7 +74,7 @@ def _on_text(texts: Mapping[str, Mapping[str, Any]]) -> Iterator[Picture]:
     yield Picture("kinds", HEADS, f"The kind of every head. {RULE}", kinds_figure(kinds))
 
     def lines_of(part: str, names: Mapping[str, str], x_label: str, first: int) -> Figure:
-        """One panel per measure, by layer or hidden state."""
+        """Return one panel per measure, by layer or hidden state."""
         panels = []
         for name, y_label in names.items():
             means = {label: [np.mean(values) for values in text[part][name]] for label, text in texts.items()}  # over heads
@@ -103,7 +103,7 @@ def _on_text(texts: Mapping[str, Mapping[str, Any]]) -> Iterator[Picture]:
 
 
 def _lines(x_label: str, y_label: str, models: Mapping[str, Mapping[str, float]]) -> Figure:
-    """One panel with a line per model: of numbers by an integer, which is text in JSON."""
+    """Return one panel with a line per model: of numbers by an integer, which is text in JSON."""
     lines = {label: ([int(x) for x in numbers], [*numbers.values()]) for label, numbers in models.items()}
     return line_figure([(x_label, y_label, lines)])
 

@@ -163,7 +163,7 @@ def measure(
 
 
 def _mean(count: Tensor, sums: Tensor, squares: Tensor) -> dict[str, Any]:
-    """The mean loss and its standard error from sums by position, (n,) each."""
+    """Return the mean loss and its standard error from sums by position, (n,) each."""
     predicted = int(count.sum())
     if not predicted:
         return {"loss": None, "error": None, "predicted": 0}
@@ -225,7 +225,7 @@ def _by_length(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _by_part(results: Sequence[Mapping[str, Any]]) -> str:
-    """The loss in each part of a sequence, a column per length."""
+    """Return the loss in each part of a sequence, a column per length."""
     rows = []
     for number, parts in enumerate(zip(*(result["parts"] for result in results), strict=True), 1):
         rows.append([f"{number}/{PARTS}", *("–" if part["loss"] is None else f"{part['loss']:.2f}" for part in parts)])

@@ -94,5 +94,5 @@ class _Problem:
         return theta
 
     def _centred(self, functions: Array) -> Array:
-        """Functions of the offset, (…, R), less their mean over all pairs."""
+        """Return functions of the offset, (…, R), less their mean over all pairs."""
         return functions - (functions @ self.weights / self.weights.sum())[..., None]

@@ -48,7 +48,7 @@ def require_installed(names: Sequence[str]) -> None:
 
 
 def _transformers(name: str, **own: Any) -> Peer:
-    """A class of transformers for masked language models, by its name without the endings."""
+    """Return a class of transformers for masked language models, by its name without the endings."""
 
     def build(shape: Shape) -> tuple[nn.Module, Loss]:
         library = importlib.import_module("transformers")

@@ -139,7 +139,7 @@ def _require_runnable(expression: str, backend: str, shape: Shape, machine: Mach
 
 
 def _configuration(options: Options, shape: Shape, baseline: Contender, machine: Machine) -> dict[str, Any]:
-    """Everything that decides a cell's result besides its key."""
+    """Return everything that decides a cell's result besides its key."""
     data = options.data and str(options.data.absolute())
     training_flags = {"updates": options.updates, "flags": options.train_flags, "data": data} if options.train else None
     sizes = {name: value for name, value in dataclasses.asdict(shape).items() if name != "tokens"}
@@ -157,7 +157,7 @@ def _generate(out: Path, lengths: Sequence[Shape], updates: int) -> Path:
 
 
 def _title(options: Options, lengths: Sequence[Shape], machine: Machine) -> str:
-    """The conditions of the table."""
+    """Return the conditions of the table."""
     facts = machine.describe()
     parts = [
         f"fairseq-train, {options.updates} updates" if options.train else "",

@@ -44,7 +44,7 @@ def equation_of(positions: Positions) -> str:
 
 
 def _one_score(parts: list[str], factor: float) -> list[str]:
-    """The same parts at the sum's own scale, with those that are sums of scores made one."""
+    """Return the same parts at the sum's own scale, with those that are sums of scores made one."""
     root = "√d" if factor == 1 else f"√({factor:g}d)"
     scores = [match for part in parts if (match := SCORE.fullmatch(part))]
     contents = [match["content"] for match in scores if match["content"] != BARE]

@@ -56,7 +56,7 @@ class Pieces(FairseqDataset):
         self._dataset.prefetch({self._locate(index)[0] for index in indices})
 
     def _locate(self, index: int) -> tuple[int, int | None]:
-        """The line of a piece, and the number of that line among the long ones, if it is one."""
+        """Return the line of a piece, and the number of that line among the long ones, if it is one."""
         long = int(self._first.searchsorted(index, side="right")) - 1
         if long >= 0 and index <= self._last[long]:
             return int(self._lines[long]), long

@@ -8,7 +8,7 @@ import torch
 
 from ..files import atomic_write, full_disk_named, require_writable
 from . import loading
-from .view import View, wrap
+from .patching import ModuleProxy, wrap
 
 
 def load_weights_only() -> None:
@@ -21,7 +21,7 @@ def load_weights_only() -> None:
     from fairseq import checkpoint_utils
     from fairseq.distributed import utils as distributed_utils
 
-    checkpoint_utils.torch = distributed_utils.torch = View(torch, load=loading.load)
+    checkpoint_utils.torch = distributed_utils.torch = ModuleProxy(torch, load=loading.load)
 
 
 def read_literals() -> None:
@@ -42,7 +42,7 @@ def read_literals() -> None:
             raise ValueError(text) from None
 
     utils.eval = literal
-    dataclass_utils.ast = View(ast, literal_eval=literal)
+    dataclass_utils.ast = ModuleProxy(ast, literal_eval=literal)
 
 
 def write_atomically() -> None:

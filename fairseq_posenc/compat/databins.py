@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..files import INDEX_HEADER
-from .view import View, wrap
+from .patching import ModuleProxy, wrap
 
 CHECKED_IDS = 1 << 24
 """Ids at the beginning of a .bin file that are compared with the dictionary; all ids of a corpus would take too long."""
@@ -33,16 +33,16 @@ def numpy_names() -> None:
     from fairseq.data import data_utils, language_pair_dataset, token_block_dataset
     from fairseq.modules import dynamic_crf_layer
 
-    view = View(np, int=int, float=float, compat=types.SimpleNamespace(long=int))
+    view = ModuleProxy(np, int=int, float=float, compat=types.SimpleNamespace(long=int))
     for module in (data_utils, language_pair_dataset, token_block_dataset, dynamic_crf_layer):
         module.np = view
 
 
 def explain_dictionaries() -> None:
-    """Name a dict.txt that is missing or cannot be read, and report how to mend it.
+    """Report a dict.txt that is missing or cannot be read by its name, with what to do.
 
-    fairseq passes on a bare FileNotFoundError, and raises errors about the encoding and duplicate symbols that name no file. Can
-    be removed when fairseq reports this.
+    fairseq raises a FileNotFoundError without advice, and errors about the encoding and duplicate symbols that name no file. Can
+    be removed when fairseq reports them.
     """
     from fairseq.data import Dictionary
 
@@ -148,7 +148,7 @@ def readers_that_can_end() -> None:
         create_consumer(self)
         _readers.add(self._consumer)
 
-    iterators.queue = View(queue, Queue=ClosableQueue)
+    iterators.queue = ModuleProxy(queue, Queue=ClosableQueue)
     atexit.register(lambda: _end(set(_readers)))
 
 

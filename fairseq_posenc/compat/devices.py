@@ -5,11 +5,11 @@ from typing import Any
 
 import torch
 
-from .view import View, wrap
+from .patching import ModuleProxy, wrap
 
 
 def bf16_without_tpu() -> None:
-    """Let ``--bf16`` and ``--memory-efficient-bf16`` mean the number format alone, and not a request to train on a TPU.
+    """Let ``--bf16`` and ``--memory-efficient-bf16`` choose the number format without requesting a TPU.
 
     fairseq would fail without torch_xla; its Hydra entry point does not. Can be removed when fairseq's options do not set
     ``tpu``.
@@ -31,8 +31,8 @@ def current_amp() -> None:
     from fairseq.tasks import fairseq_task
 
     classes = {name: functools.partial(getattr(torch.amp, name), "cuda") for name in ("autocast", "GradScaler")}
-    amp = View(torch.cuda.amp, **classes)
-    amp_optimizer.torch = fairseq_task.torch = View(torch, cuda=View(torch.cuda, amp=amp))
+    amp = ModuleProxy(torch.cuda.amp, **classes)
+    amp_optimizer.torch = fairseq_task.torch = ModuleProxy(torch, cuda=ModuleProxy(torch.cuda, amp=amp))
 
 
 def pinned_memory_needs_gpu() -> None:
@@ -46,12 +46,12 @@ def pinned_memory_needs_gpu() -> None:
         options["pin_memory"] = options.get("pin_memory", False) and torch.cuda.is_available()
         return torch.utils.data.DataLoader(*args, **options)
 
-    utils = View(torch.utils, data=View(torch.utils.data, DataLoader=data_loader))
-    iterators.torch = View(torch, utils=utils)
+    utils = ModuleProxy(torch.utils, data=ModuleProxy(torch.utils.data, DataLoader=data_loader))
+    iterators.torch = ModuleProxy(torch, utils=utils)
 
 
 def nan_detector_forward_only() -> None:
-    """Let training end in fairseq's "gradients are Nan/Inf", where it ends in a bare StopIteration.
+    """Let training end with fairseq's message "gradients are Nan/Inf" instead of StopIteration without a message.
 
     fairseq computes such a batch again with hooks that log where the first NaN is. PyTorch rejects its backward hooks for modules
     that return a dictionary without a tensor, as encoders do; the forward hooks, and the logged norms of the gradients, remain.

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .view import wrap
+from .patching import wrap
 
 
 def start_processes(call_main: Callable, cfg: Any, main: Callable, **kwargs: Any) -> None:
@@ -30,7 +30,7 @@ def start_processes(call_main: Callable, cfg: Any, main: Callable, **kwargs: Any
 
 
 def gloo_without_gpus() -> None:
-    """Communicate by gloo without GPUs, which NCCL, fairseq's default, needs. Can be removed when fairseq does so."""
+    """Use gloo on CPUs, since fairseq's default, NCCL, needs GPUs. Can be removed when fairseq does the same."""
     from fairseq.distributed import utils
 
     @wrap(utils, "distributed_init")
@@ -41,9 +41,9 @@ def gloo_without_gpus() -> None:
 
 
 def data_parallel_without_gpus() -> None:
-    """Give PyTorch's DistributedDataParallel no device for a model on the CPU; it rejects the GPU that fairseq names.
+    """Pass no device to DistributedDataParallel for a model on the CPU; PyTorch rejects the GPU that fairseq names.
 
-    Can be removed when fairseq leaves the device out.
+    Can be removed when fairseq passes none.
     """
     from fairseq.models import distributed_fairseq_model
 
@@ -75,7 +75,7 @@ def gather_objects_without_gpus() -> None:
 
 
 def without_gpus(cfg: Any) -> bool:
-    """Whether a fairseq config trains on the CPU."""
+    """Return whether a fairseq config trains on the CPU."""
     return cfg.common.cpu or not torch.cuda.is_available()
 
 

@@ -17,14 +17,14 @@ GRACE_SECONDS = 10.0  # a launcher ends all processes of a host soon after the f
 
 
 def refuse(refusal: str, program: str | None = None, status: int = REFUSED) -> NoReturn:
-    """End a process before the processes have met; the first process on each host prints the reason."""
-    if not left_to_the_first(int(os.environ.get("LOCAL_RANK", "0"))):
+    """End a process before the process group exists; the first process on each host prints the reason."""
+    if not is_reported_by_another(int(os.environ.get("LOCAL_RANK", "0"))):
         print(f"{program or Path(sys.argv[0]).name}: {refusal}", file=sys.stderr, flush=True)
     sys.exit(status)
 
 
-def left_to_the_first(local_rank: int) -> bool:
-    """Whether another process is the first on this host, after giving it time to report: a launcher then ends all."""
+def is_reported_by_another(local_rank: int) -> bool:
+    """Return whether the first process on this host reports the error: the others wait, and its launcher then ends them."""
     if local_rank == 0:
         return False
     time.sleep(GRACE_SECONDS)
@@ -32,14 +32,14 @@ def left_to_the_first(local_rank: int) -> bool:
 
 
 def leave_process_group() -> None:
-    """Leave the process group, if there is one, with its other processes: gloo's threads may abort a process that exits in it."""
+    """Destroy the process group, if there is one, in all processes: gloo's threads may abort a process that exits in it."""
     if distributed.is_initialized():
         distributed.barrier()
         distributed.destroy_process_group()
 
 
-def leave_together(status: int) -> NoReturn:
-    """Exit with the other processes of the run: a launcher ends all when one has ended, while another may be reporting why."""
+def exit_together(status: int) -> NoReturn:
+    """Exit when all processes do: a launcher ends all of them as soon as one has ended, even the one that prints the reason."""
     leave_process_group()
     sys.exit(status)
 

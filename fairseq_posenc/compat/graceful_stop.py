@@ -19,16 +19,16 @@ STOPPED = 75  # exit status: EX_TEMPFAIL, try again
 class Request:
     """Whether the training of this process should stop."""
 
-    here = False  # this process got the signal
-    everywhere = 0.0  # how many processes got it, as all of them know
-    granted = False  # the checkpoint has been saved
+    here = False  # whether this process got the signal
+    everywhere = 0.0  # the number of processes that got it, summed over all processes
+    granted = False  # whether the checkpoint has been saved
 
     def clear(self) -> None:
         """Forget the request, for another training."""
         self.here, self.everywhere, self.granted = False, 0.0, False
 
     def of(self, trainer: Any) -> bool:
-        """Whether any process got the signal; the answer is the same in all processes after the same update."""
+        """Return whether any process got the signal; the answer is the same in all processes after the same update."""
         return self.everywhere > 0 if trainer.data_parallel_world_size > 1 else self.here
 
 
@@ -36,7 +36,7 @@ request = Request()
 
 
 def share_request(aggregate: Callable, trainer: Any, logging_outputs: Any, *extra_stats_to_sum: Any, ignore: bool = False) -> Any:
-    """Tell every process of a request to any, through one more number in the sums that fairseq takes at every update."""
+    """Share a request to any process with all of them, by one more number in the sums that fairseq takes at every update."""
     outputs, sums = aggregate(trainer, logging_outputs, *extra_stats_to_sum, float(request.here), ignore=ignore)
     *sums, requests = sums
     request.everywhere = float(requests)  # fairseq waits for these sums here anyway
@@ -63,7 +63,7 @@ def save_and_stop(validate_and_save: Callable) -> Callable:
 def listening() -> Iterator[None]:
     """In this context, the signal is a request to this process."""
     request.clear()
-    with handling(_note, replaces=(signal.SIG_DFL, pass_on)):
+    with handling(_note, replaces=(signal.SIG_DFL, forward)):
         yield
 
 
@@ -86,7 +86,7 @@ def _note(*_: Any) -> None:
     request.here = True
 
 
-def pass_on(number: int, *_: Any) -> None:
+def forward(number: int, *_: Any) -> None:
     """Pass the signal on to the processes that this process has spawned."""
     for child in multiprocessing.active_children():
         if child.pid is not None:

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from ..errors import suggestion
 from .exits import refuse
-from .view import View, wrap
+from .patching import ModuleProxy, wrap
 
 
 def find_plugins() -> None:
@@ -28,7 +28,7 @@ def find_plugins() -> None:
         for finder, name, is_package in pkgutil.walk_packages(*args, **kwargs):
             yield SimpleNamespace(find_module=lambda name, finder=finder: finder.find_spec(name).loader), name, is_package
 
-    plugins.pkgutil = View(pkgutil, walk_packages=walk_packages)
+    plugins.pkgutil = ModuleProxy(pkgutil, walk_packages=walk_packages)
 
 
 def report_errors() -> None:
@@ -45,15 +45,15 @@ def report_errors() -> None:
 
 
 def job_number() -> int | None:
-    """The number of the multirun's job that this process runs; None outside of multiruns."""
+    """Return the number of the multirun's job that this process runs; None outside of multiruns."""
     from hydra.core.hydra_config import HydraConfig
 
     job = HydraConfig.get().job if HydraConfig.initialized() else None
     return None if job is None or OmegaConf.is_missing(job, "num") else job.num
 
 
-def instead_of_timestamped_folder() -> str | None:
-    """The override that replaces a folder named after the time, in which a restart would not look; None if Hydra made none."""
+def override_of_timestamped_folder() -> str | None:
+    """Return the override for a folder without the time in its name, so that a restart finds it; None if Hydra made none."""
     from hydra.core.hydra_config import HydraConfig
 
     if not HydraConfig.initialized():
@@ -64,10 +64,11 @@ def instead_of_timestamped_folder() -> str | None:
     return None if "${now:" not in folder["dir"] else f"hydra.{key}.dir={'.' if key == 'run' else 'multirun'}"
 
 
-def named_where_missing() -> None:
-    """Name a configuration that is missing, and those in its folder.
+def name_missing_configurations() -> None:
+    """Report a missing configuration by its name, with the names of those in its folder.
 
-    fairseq gives its defaults the name of the configuration, so that Hydra always finds one. Can be removed when it does not.
+    fairseq registers its defaults under the name of the configuration, so that Hydra always finds one. Can be removed when it
+    does not.
     """
     import fairseq
     from fairseq.dataclass import initialize
@@ -83,4 +84,4 @@ def named_where_missing() -> None:
         hydra_init(cfg_name)
 
 
-PATCHES = (find_plugins, report_errors, named_where_missing)
+PATCHES = (find_plugins, report_errors, name_missing_configurations)

@@ -1,4 +1,4 @@
-"""What keeps fairseq and Hydra 1.0 from being imported on Python 3.11 and later."""
+"""Patches without which fairseq and Hydra 1.0 cannot be imported on Python 3.11 and later."""
 
 import dataclasses
 import logging

@@ -32,7 +32,7 @@ def watch() -> None:
 
 
 def launchers() -> list[int]:
-    """The process ids of the parent, if it is a launcher, of its parent, if that is one too, and so on."""
+    """Return the process ids of the parent, if it is a launcher, of its parent, if that is one too, and so on."""
     pids, pid = [], STARTED[1] if STARTED[0] == os.getpid() else os.getppid()  # the latter in a process that was forked
     if multiprocessing.parent_process() is not None or "TORCHELASTIC_RUN_ID" in os.environ:
         pids, pid = [pid], _parent(pid)
@@ -48,7 +48,7 @@ def _watch(pids: list[int]) -> None:
 
 
 def have_ended(pids: list[int]) -> bool:
-    """Whether any of these launchers has ended, which is logged: its child then has another parent."""
+    """Return whether any of these launchers has ended, which is logged: its child then has another parent."""
     parents = [os.getppid(), *map(_parent, pids[:-1])] if pids else []
     ended = [before for before, now in zip(pids, parents, strict=True) if before != now]
     if ended:

@@ -25,20 +25,20 @@ LEGACY_PICKLES = 5  # in the format before PyTorch 1.6: magic number, version, s
 
 
 class Unreadable(InputError, RuntimeError):
-    """A file that is not a checkpoint, or a damaged one; RuntimeError is what ``torch.load`` raises."""
+    """A file that is not a checkpoint, or a damaged one; ``torch.load`` raises RuntimeError for it."""
 
 
 class Unsafe(InputError, pickle.UnpicklingError):
-    """A file that asks for what could run code; UnpicklingError is what ``torch.load`` raises."""
+    """A file that names a type or function which could run code; ``torch.load`` raises UnpicklingError for it."""
 
 
 def load(file: Any, map_location: Any = "cpu", **options: Any) -> Any:
-    """``torch.load`` with ``weights_only`` always true, which never runs code from the file, whatever the release of PyTorch.
+    """Call ``torch.load`` with ``weights_only=True``, which never runs code from the file, in any release of PyTorch.
 
     The configuration of a checkpoint (``cfg`` or ``args``) is text: nothing is substituted for ``${env:NAME}`` in it.
 
     Raises:
-        Unsafe: the file asks for a type that is neither built in nor one of :func:`allowed_types`, or holds invalid data.
+        Unsafe: the file names a type that is neither built in nor one of :func:`allowed_types`, or holds invalid data.
         Unreadable: it is truncated or not a checkpoint.
         OSError: the file cannot be opened.
     """
@@ -116,7 +116,7 @@ def _inspect(file: IO[bytes], verify: bool) -> bool:
 
 
 def refused_type(message: str) -> str | None:
-    """The type that PyTorch's message names as forbidden; None if the message is about something else."""
+    """Return the type that PyTorch's message names as forbidden; None if the message is about something else."""
     found = re.search(r"GLOBAL (\S+)|unrecognized function (\S+)|via `add_safe_globals`,? but got (.+)", message)
     return next(filter(None, found.groups())) if found else None
 
@@ -128,7 +128,7 @@ def _name(type_: Any) -> str:
 def allowed_types() -> list[Any]:
     """List what fairseq's checkpoints hold besides tensors and containers: what is built, and its name in the file.
 
-    Everything listed only stores what it is given; other types have stand-ins.
+    The listed types only store their arguments; other types have stand-ins.
     """
     from fairseq.data import Dictionary
     from fairseq.dataclass import FairseqDataclass

@@ -3,13 +3,13 @@
 import functools
 import time
 
-from .view import wrap
+from .patching import wrap
 
 
 def logs_after_a_resume() -> None:
-    """After a resume, log the wall time of the whole training, and let TensorBoard forget what was logged after the checkpoint.
+    """After a resume, log the wall time of the whole training, and let TensorBoard drop what was logged after the checkpoint.
 
-    fairseq does not start the stopwatch that it reads from the checkpoint. Can be removed when it does, and gives
+    fairseq does not start the stopwatch that it reads from the checkpoint. Can be removed when it does so and passes
     ``purge_step``.
     """
     from fairseq.logging import metrics, progress_bar
@@ -18,7 +18,7 @@ def logs_after_a_resume() -> None:
     summary_writer = progress_bar.SummaryWriter
 
     @wrap(Trainer, "get_train_iterator")
-    def go_on(get_train_iterator, self, *args, **kwargs):  # after loading, before anything is logged
+    def restore_wall_time(get_train_iterator, self, *args, **kwargs):  # after loading, before anything is logged
         wall = metrics.get_meter("default", "wall")
         if wall is not None:  # which a checkpoint may lack
             wall.start_time = time.perf_counter() - float(self._local_cumulative_training_time())  # of processes, a tensor
@@ -28,8 +28,11 @@ def logs_after_a_resume() -> None:
         return get_train_iterator(self, *args, **kwargs)
 
 
-def no_speed_of_nothing() -> None:
-    """Leave out ``wps`` where nothing was counted, as in ``fairseq-validate``, which logs 0. Can be removed when fairseq does."""
+def omit_undefined_speed() -> None:
+    """Omit ``wps`` from logs if no word was counted, as in ``fairseq-validate``, which logs 0.
+
+    Can be removed when fairseq does the same.
+    """
     from fairseq.logging.meters import MetersDict, TimeMeter
 
     @wrap(MetersDict, "get_smoothed_values")
@@ -38,4 +41,4 @@ def no_speed_of_nothing() -> None:
         return {key: value for key, value in get_smoothed_values(self).items() if key not in idle}
 
 
-PATCHES = (logs_after_a_resume, no_speed_of_nothing)
+PATCHES = (logs_after_a_resume, omit_undefined_speed)

@@ -1,4 +1,4 @@
-"""Rejects small pickles that would keep a reader busy without end, by their opcodes, before anything is built."""
+"""Rejects small pickles that would take unlimited time or memory to read, by their opcodes, before anything is built."""
 
 import pickletools
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ def require_bounded(pickled: IO[bytes]) -> None:
     """Check the next pickle of a stream, up to its end, without building what it describes.
 
     A tuple that contains itself twice, 40 levels deep, takes a kilobyte, and 2^40 steps to hash. So the sizes of all objects are
-    counted while the opcodes assemble them, and what references repeat is limited.
+    counted while the opcodes assemble them, and the size of what references repeat is limited.
 
     Raises:
         InvalidContent: it repeats more than :data:`MAX_REPEATED`, or calls what takes long or allocates memory without limit.

@@ -12,7 +12,7 @@ from omegaconf.errors import MissingMandatoryValue
 
 from ..errors import InputError
 from .exits import refuse
-from .view import wrap
+from .patching import wrap
 
 
 def generate_through_call_main() -> None:

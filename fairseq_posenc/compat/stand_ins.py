@@ -1,7 +1,7 @@
 """Stand-ins for NumPy's and OmegaConf's types while a file is read.
 
-Both accept any state that a file gives them: NumPy then reads invalid memory, and OmegaConf looks up what a value asks for in the
-environment. A stand-in keeps the state unchanged; :func:`settle` checks it afterwards and makes the real object from it.
+Both accept any state from a file: NumPy may then read invalid memory, and OmegaConf looks up environment variables that a value
+names. A stand-in keeps the state unchanged; :func:`settle` checks it afterwards and makes the real object from it.
 """
 
 import math
@@ -190,7 +190,7 @@ def _change(value: Any, leaf: Callable[[Any], Any], done: dict[int, Any] | None 
 
 
 def _size(value: Any, known: dict[int, int]) -> int:
-    """The number of values in a configuration; more than the maximum if it contains itself."""
+    """Return the number of values in a configuration; more than the maximum if it contains itself."""
     if not isinstance(value, (list, tuple, dict, *_plain_objects())):
         return 1
     if id(value) not in known:

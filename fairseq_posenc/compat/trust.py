@@ -104,7 +104,7 @@ def require_stock(cfg: Any, file: str | os.PathLike, given: Collection[str] = ()
 
 
 def _refusal(kind: str, section: Any, listed: frozenset[str]) -> str | None:
-    """Why a section of a configuration is not built; None if it is."""
+    """Return why a section of a configuration is not built; None if it is."""
     from fairseq.data.encoders.gpt2_bpe import DEFAULT_ENCODER_JSON, DEFAULT_VOCAB_BPE
 
     options = ("_name", "arch" if kind == "model" else kind)  # where fairseq looks for a name

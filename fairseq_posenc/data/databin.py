@@ -82,7 +82,7 @@ class DatabinWriter:
             offset = int(ends[-1])
 
     def _blocks(self) -> Iterator[np.ndarray]:
-        """The sizes of all items."""
+        """Yield the sizes of all items."""
         self._sizes.seek(0)
         while block := self._sizes.read(4 * _BLOCK):
             yield np.frombuffer(block, np.int32)

@@ -179,7 +179,7 @@ def _record(options: Options, sources: Sources, folder: Folder) -> Iterator[Mani
 
 
 def _encoder(options: Options, sources: Sources, folder: Folder, split: Split, manifest: Manifest) -> LineEncoder:
-    """The vocabulary of the folder's data, if its files are unchanged; otherwise a new one, and the data is removed."""
+    """Return the vocabulary of the folder's data, if its files are unchanged; otherwise a new one, and the data is removed."""
     files = folder.tokenizer_files()
     if files and manifest.tokenizer.get("sha256") == digests(files):
         return LineEncoder(files)

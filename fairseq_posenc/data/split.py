@@ -30,7 +30,7 @@ def default_fraction(text_bytes: int | None) -> float:
 
 
 def held_out(fraction: float, seed: int) -> Iterator[bool]:
-    """Give for each document in turn whether it is held out: one of every ``1 / fraction`` documents, at random."""
+    """Yield for each document in turn whether it is held out: one of every ``1 / fraction`` documents, at random."""
     chance = random.Random(f"held out {seed}")
     start = 0
     for stratum in count(1):
@@ -41,7 +41,7 @@ def held_out(fraction: float, seed: int) -> Iterator[bool]:
 
 
 def deal(shards: Sequence[str], seed: int, file: int) -> Iterator[str]:
-    """Give for each document of a file in turn its shard: each round of ``len(shards)`` documents gives every shard one."""
+    """Yield for each document of a file in turn its shard: each round of ``len(shards)`` documents gives every shard one."""
     if len(shards) == 1:
         while True:
             yield shards[0]
@@ -69,7 +69,7 @@ class Split:
         return [*self.shards[group :: self.groups], *([VALID] if self.fraction and group == 0 else [])]
 
     def route(self, passages: Iterable[Passage], file: int) -> Iterator[Routed]:
-        """Give each passage of a file with its destination; documents stay whole.
+        """Yield each passage of a file with its destination; documents stay whole.
 
         The i-th file of a group begins i documents later in the sequence of ``held_out``, so that of files with a single
         document one of every ``1 / fraction`` is held out too.
@@ -88,7 +88,7 @@ class Split:
 
 
 def training_lines(sources: Sequence[Source], split: Split, enough: int, on_read: OnRead = ignore) -> Iterator[str]:
-    """Give lines that are not held out, of about ``enough`` bytes: of whole sources, in random order.
+    """Yield lines that are not held out, of about ``enough`` bytes: of whole sources, in random order.
 
     Reading continues until every shard, and the validation text if it is held out, is known to get a document.
 

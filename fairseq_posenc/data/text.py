@@ -41,7 +41,7 @@ OnEnd: TypeAlias = Callable[[str], object]
 
 
 def ignore(_: object) -> None:
-    """The default callback of readers."""
+    """Do nothing: the default callback of readers."""
 
 
 class Passage(NamedTuple):
@@ -131,7 +131,7 @@ def read_passages(raw: MeteredFile, path: str, layout: Layout) -> Iterator[Passa
 
 
 def group(lines: Iterable[Line]) -> Iterator[Passage]:
-    """Give lines as passages; the end of the last document need not be marked."""
+    """Yield lines as passages; the end of the last document need not be marked."""
     kept: list[bytes] = []
     size, opens_document = 0, True
     for line in chain(lines, [None]):
@@ -161,7 +161,7 @@ def document_lines(text: str) -> list[Line]:
 
 
 def _lines(stream: Any, path: str, max_bytes: int) -> Iterator[tuple[int, bytes]]:
-    """Every line with its number; one of nothing but white space is empty."""
+    """Yield every line with its number; one of nothing but white space is empty."""
     number = 0
     try:
         _require_utf8(stream.peek(4)[:4], path)

@@ -34,16 +34,16 @@ class Source(Protocol):
         """Bytes to read, if known in advance."""
 
     def identities(self) -> tuple[Hashable, ...]:
-        """Two sources are one and the same, under whatever names, where they have any of these in common."""
+        """Return identities of the text; two sources that share one of them are the same, even under other names."""
 
     def fingerprint(self) -> dict[str, Any]:
         """What a later run compares to tell whether this is still the same text; its ``sha256`` is filled in once read."""
 
     def is_same(self, earlier: dict[str, Any]) -> bool:
-        """Whether an earlier fingerprint is of the same text."""
+        """Return whether an earlier fingerprint is of the same text."""
 
     def passages(self, on_read: OnRead = ignore, on_end: OnEnd = ignore) -> Iterator[Passage]:
-        """All of it in order; ``on_read`` is called with every number of bytes read, ``on_end`` with the SHA-256 of all."""
+        """Yield all of it in order; call ``on_read`` with every number of bytes read, and ``on_end`` with the SHA-256 of all."""
 
 
 Sources = dict[str, list[Source]]
@@ -135,7 +135,7 @@ def _in_hub(name: str, layout: Layout) -> Sequence[Source]:
 
 
 def _paths(name: str) -> list[str]:
-    """The files that a name, a folder or a pattern refers to."""
+    """Return the files that a name, a folder or a pattern refers to."""
     if os.path.isdir(name):
         paths = _in_folder(Path(name))
     elif os.path.exists(name) or not glob.has_magic(name):

@@ -140,7 +140,7 @@ class Example:
 
 
 def read(path: Path, task: GlueTask, labelled: bool = True, skip_bad: bool = False) -> Iterator[Example]:
-    """Give the rows of one file, in order.
+    """Yield the rows of one file, in order.
 
     Args:
         labelled: false for test files.

@@ -103,7 +103,7 @@ class Question:
 
 
 def read(path: Path, version: str) -> Iterator[Question]:
-    """Give the questions of one file, in order. In version 1.1, every question has an answer.
+    """Yield the questions of one file, in order. In version 1.1, every question has an answer.
 
     Raises:
         InputError, FileNotFoundError: it is not a SQuAD file of this version; names article, paragraph and question.

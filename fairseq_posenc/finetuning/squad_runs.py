@@ -88,7 +88,7 @@ class SquadRuns(TaskRuns):
                 yield question.id, predict(question, context, cut, list(islice(scores, len(cut))), self.limits)
 
     def _details(self, questions: list[Question], predictions: dict[str, Prediction]) -> dict[str, Any]:
-        """All figures of the official script, and the threshold."""
+        """Return all figures of the official script, and the threshold."""
         texts = {id_: prediction.text for id_, prediction in predictions.items()}
         if self.version == "1.1":
             return {**score_v1(questions, texts), "threshold": None}
@@ -112,7 +112,7 @@ class Window:
 
 
 def windows(question: Encoding, context: Encoding, limits: Limits, bos: int, eos: int) -> Iterator[Window]:
-    """Give the windows of one question; together they show all of the context, which has at least one token in each."""
+    """Yield the windows of one question; together they show all of the context, which has at least one token in each."""
     head = np.concatenate([[bos], question.ids[: limits.max_question_length], [eos, eos]])
     room = (limits.max_length or LENGTH) - len(head) - 1
     offset = 0
@@ -146,7 +146,7 @@ def target(window: Window, span: tuple[int, int] | None) -> tuple[int, int, int]
 def encoded(
     questions: Iterable[Question], vocabulary: Vocabulary, limits: Limits
 ) -> Iterator[tuple[Question, Encoding, list[Window]]]:
-    """Give each question, its encoded context, and its windows. Successive questions about one context encode it once."""
+    """Yield each question, its encoded context, and its windows. Successive questions about one context encode it once."""
     dictionary, text, context = vocabulary.dictionary, "", vocabulary.encode("")
     for question in questions:
         if text != question.context:

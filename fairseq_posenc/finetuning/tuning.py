@@ -63,7 +63,7 @@ class TaskRuns(ABC):
 
     @abstractmethod
     def configuration(self) -> dict[str, Any]:
-        """Everything about the task that decides a result, in JSON's types; reads the data set."""
+        """Return everything about the task that decides a result, in JSON's types; reads the data set."""
 
     @abstractmethod
     def write_data(self) -> int:
@@ -250,7 +250,7 @@ def write_report(
 
 
 def _recorded(cell: Cell, out: Path) -> dict[str, Any]:
-    """The result that the process of a cell has recorded."""
+    """Return the result that the process of a cell has recorded."""
     result = finished(cell, out)
     if result is None:
         raise ChildProcessError(f"the process of {cell.name} has recorded no result")

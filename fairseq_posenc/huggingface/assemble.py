@@ -88,7 +88,7 @@ def write(expression: str, folder: str | os.PathLike) -> None:
 
 
 def _source(module: str) -> tuple[Path, str]:
-    """The file of a module and its text; the module of a scheme was imported already."""
+    """Return the file of a module and its text; the module of a scheme was imported already."""
     file = getattr(sys.modules.get(module) or importlib.import_module(module), "__file__", None)
     if file is None:
         raise InputError(f"the scheme of {module} cannot be exported, because it has no file: define it in a module")
@@ -96,7 +96,7 @@ def _source(module: str) -> tuple[Path, str]:
 
 
 def _imported(statement: ast.ImportFrom, module: str, is_package: bool, packages: set[str]) -> list[str]:
-    """The modules of ``packages`` that a statement imports from.
+    """Return the modules of ``packages`` that a statement imports from.
 
     In ``p.huggingface.modeling``, they are ``["p.schemes"]`` for ``from ..schemes import x`` and both for ``from . import a, b``.
     """

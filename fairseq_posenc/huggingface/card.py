@@ -167,20 +167,20 @@ def card(
 
 
 def _file_name(path: Any) -> str:
-    """The last part of a path or an address, if it is plain."""
+    """Return the last part of a path or an address, if it is plain."""
     name = re.split(r"[/\\]", str(path).rstrip("/\\"))[-1]
     return name if NAME.fullmatch(name) else ""
 
 
 def _fine_tuned_on(checkpoint: Checkpoint) -> str:
-    """The name of the data that a pretrained model was fine-tuned on; empty for a pretrained model."""
+    """Return the name of the data that a pretrained model was fine-tuned on; empty for a pretrained model."""
     task = checkpoint.task
     pretrained = str(getattr(task, "_name", None) or getattr(task, "task", "")).startswith("masked_lm")
     return "" if pretrained else _file_name(getattr(task, "data", ""))
 
 
 def _describe(data: Path) -> str:
-    """The data-bin's name and, where ``fairseq-posenc prepare`` wrote its manifest, what it was made from."""
+    """Return the data-bin's name and, where ``fairseq-posenc prepare`` wrote its manifest, what it was made from."""
     name, manifest = _file_name(data.resolve()) or "a data-bin", read(data)
     if not manifest.inputs:
         return name
@@ -193,7 +193,7 @@ def _describe(data: Path) -> str:
 
 
 def _evaluation(checkpoint: Checkpoint) -> tuple[str, float | None]:
-    """The name and the value of the checkpoint's validation metric; None where there is none."""
+    """Return the name and the value of the checkpoint's validation metric; None where there is none."""
     metric = str(getattr(checkpoint.section("checkpoint"), "best_checkpoint_metric", "loss"))
     score = checkpoint.extra_state.get("val_loss")
     if isinstance(score, (int, float)) and math.isfinite(score) and NAME.fullmatch(metric):
@@ -208,7 +208,7 @@ def _schemes(config: EncoderConfig) -> str:
 
 
 def _hyperparameters(checkpoint: Checkpoint) -> str:
-    """A list of the run's options; ``_name`` is that of the group."""
+    """Return a list of the run's options; ``_name`` is that of the group."""
     lines = []
     for group, names in HYPERPARAMETERS.items():
         for name in names:

@@ -21,7 +21,7 @@ from .new_positions import same_function
 
 
 def to_transformers(checkpoint: Checkpoint) -> tuple[PreTrainedModel, list[str]]:
-    """The checkpoint's model in transformers, and the names of the parameters that are not part of it.
+    """Return the checkpoint's model in transformers, and the names of the parameters that are not part of it.
 
     Raises:
         InputError: the checkpoint has parameters that no export has a place for.
@@ -44,7 +44,7 @@ def to_transformers(checkpoint: Checkpoint) -> tuple[PreTrainedModel, list[str]]
 
 
 def labels(checkpoint: Checkpoint) -> list[str]:
-    """The names of the classes: the checkpoint's, those of fairseq's own task if its data still exist, or LABEL_0 and so on."""
+    """Return the names of the classes: the checkpoint's, those of fairseq's task if its data exist, or LABEL_0 and so on."""
     outputs = checkpoint.head.outputs
     saved = checkpoint.task_state.get("labels")
     if isinstance(saved, list) and len(saved) == outputs and all(isinstance(label, str) for label in saved):
@@ -59,7 +59,7 @@ def labels(checkpoint: Checkpoint) -> list[str]:
 
 
 def _encoder(checkpoint: Checkpoint) -> EncoderConfig:
-    """The encoder's configuration, without what does not belong to its function or is of another head."""
+    """Return the encoder's configuration, without what does not belong to its function or is of another head."""
     steps = checkpoint.config.mask_decoder_steps if checkpoint.head.kind == "MaskedLM" else 0
     return dataclasses.replace(
         checkpoint.config, attention_backend="auto", checkpoint_activations=False, mask_decoder_steps=steps
@@ -67,7 +67,7 @@ def _encoder(checkpoint: Checkpoint) -> EncoderConfig:
 
 
 def _config(checkpoint: Checkpoint, encoder: EncoderConfig) -> PretrainedConfig:
-    """The configuration in transformers: of its own type where that describes the same encoder and has the same head."""
+    """Return the configuration in transformers: of its own type where that describes the same encoder and has the same head."""
     model, head, dictionary = checkpoint.model, checkpoint.head, checkpoint.vocabulary.dictionary
     activation, dropout = str(model.args.pooler_activation_fn), model.args.pooler_dropout
     width = None if head.name is None else len(checkpoint.state[f"{CLASSIFICATION}{head.name}.dense.weight"])

@@ -129,7 +129,7 @@ def _check(checkpoint: Checkpoint, folder: Path, model_type: str, batches: list[
 
 
 def _load(folder: Path, model_type: str, kind: str) -> PreTrainedModel:
-    """The exported model, by the exported code where there is any."""
+    """Return the exported model, by the exported code where there is any."""
     exported_class = model_class(model_type, kind)
     if (folder / FILE_NAME).exists():
         spec = importlib.util.spec_from_file_location("fairseq_posenc_exported", folder / FILE_NAME)

@@ -37,7 +37,7 @@ ALIASES = {"roberta": "lm_head", "bert": "cls.predictions", "albert": "predictio
 
 
 def _encoder(model: str, layer: str, parts: Sequence[str]) -> Pairs:
-    """The embeddings and the layers, whose parts are in the order of :data:`LAYER`."""
+    """Return the embeddings and the layers, whose parts are in the order of :data:`LAYER`."""
     return (
         (WORDS, f"{model}.embeddings.word_embeddings.weight"),
         (ABSOLUTE, f"{model}.embeddings.position_embeddings.weight"),
@@ -78,13 +78,13 @@ class ModelType:
     """A type of transformers' models.
 
     Attributes:
-        prefix: how the names of its classes begin.
-        names: of its parameters.
+        prefix: the beginning of its classes' names.
+        key_map: the names of its parameters, fairseq's and transformers'.
         title: the name of the type in text.
     """
 
     prefix: str
-    names: Pairs
+    key_map: Pairs
     title: str = ""
 
 
@@ -129,7 +129,7 @@ ROBERTA_LIKE = ("xlm-roberta", "camembert", "longformer")
 
 
 def to_transformers(state: StateDict, model_type: str, padding_idx: int) -> tuple[StateDict, list[str]]:
-    """A state dict under transformers' names, and the names of parameters that a model of that type has no place for.
+    """Return a state dict under transformers' names, and the names of parameters that a model of that type has no place for.
 
     The positions are ``deberta`` for DeBERTa, and ``absolute`` for other types than this project's own. The name of a
     classification head is left out: ``classification_heads.out_proj.weight``.
@@ -137,7 +137,7 @@ def to_transformers(state: StateDict, model_type: str, padding_idx: int) -> tupl
     if model_type == "deberta-v2":  # its language model's head scores by the word embeddings
         state = {name: value for name, value in state.items() if name != f"{LANGUAGE_MODEL}weight"}
         state[RELATIVE] = state[RELATIVE][0, 0]
-    renamed, others = _rename(state, MODEL_TYPES[model_type].names)
+    renamed, others = _rename(state, MODEL_TYPES[model_type].key_map)
     if model_type == "roberta":
         table = "roberta.embeddings.position_embeddings.weight"
         unused = renamed[table].new_zeros(padding_idx + 1, renamed[table].shape[1])
@@ -151,13 +151,13 @@ def to_transformers(state: StateDict, model_type: str, padding_idx: int) -> tupl
 
 
 def to_fairseq(state: StateDict, model_type: str, padding_idx: int) -> tuple[StateDict, list[str]]:
-    """A state dict of transformers' model under fairseq's names, and the names of parameters that have no place here.
+    """Return a state dict of transformers' model under fairseq's names, and the names of parameters that have no place here.
 
     The reverse of :func:`to_transformers`. The vector of token type 0, which every token has here, goes into the position table.
     """
     aliases = {f"{head}.bias" for head in ALIASES.values()}
     state = {name: value for name, value in state.items() if name not in aliases}
-    renamed, others = _rename(state, [(theirs, ours) for ours, theirs in MODEL_TYPES[model_type].names])
+    renamed, others = _rename(state, [(theirs, ours) for ours, theirs in MODEL_TYPES[model_type].key_map])
     if model_type == OURS:
         return renamed, others
     if model_type == "deberta-v2":
@@ -178,7 +178,7 @@ def to_fairseq(state: StateDict, model_type: str, padding_idx: int) -> tuple[Sta
 
 
 def encoder_config(config: PretrainedConfig, dictionary: Dictionary, padding_idx: int) -> EncoderConfig:
-    """The encoder that a configuration of transformers describes.
+    """Return the encoder that a configuration of transformers describes.
 
     Args:
         config: of one of :data:`MODEL_TYPES`.
@@ -211,11 +211,11 @@ def encoder_config(config: PretrainedConfig, dictionary: Dictionary, padding_idx
 def transformers_options(
     config: EncoderConfig, model_type: str, positions: Any, pooler_activation: str, pooler_dropout: float
 ) -> dict[str, Any]:
-    """The options of a type with a title for an encoder, the reverse of :func:`encoder_config`, and for a classification head.
+    """Return transformers' options of an encoder, the reverse of :func:`encoder_config`, and of its classification head.
 
     Args:
         config: the encoder's.
-        model_type: the type.
+        model_type: the type, one with a title.
         positions: the encoder's :class:`Positions`.
         pooler_activation, pooler_dropout: of the classification head.
     """
@@ -249,7 +249,7 @@ def transformers_options(
 
 
 def _rename(state: StateDict, pairs: Sequence[tuple[str, str]]) -> tuple[StateDict, list[str]]:
-    """The tensors whose names begin as the first of a pair, beginning as the second instead; and the other names."""
+    """Return the tensors whose names begin as the first of a pair, beginning as the second instead; and the other names."""
     patterns = [(re.compile(re.escape(old).replace(r"\#", r"(\d+)")), new) for old, new in pairs]
     renamed, others = {}, []
     for name, value in state.items():

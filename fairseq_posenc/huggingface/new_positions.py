@@ -103,7 +103,7 @@ def convert(
 
 
 def same_function(first: EncoderConfig, second: EncoderConfig) -> bool:
-    """Whether encoders of two configurations are the same function of the same parameters, on sequences that both take."""
+    """Return whether encoders of two configurations are the same function of the same parameters, on sequences that both take."""
     decisive = [field.name for field in dataclasses.fields(EncoderConfig) if field.metadata.get("decides", True)]
     compared = set(decisive) - {"position_options", "max_positions"}
     if any(getattr(first, name) != getattr(second, name) for name in compared):
@@ -113,7 +113,7 @@ def same_function(first: EncoderConfig, second: EncoderConfig) -> bool:
 
 
 def _fit(table: Tensor, shape: torch.Size, name: str) -> Tensor:
-    """The source's table, cut to fewer positions if need be."""
+    """Return the source's table, cut to fewer positions if need be."""
     if table.shape == shape:
         return table
     if table.shape[1:] == shape[1:] and len(table) > shape[0]:

@@ -71,7 +71,7 @@ class Source:
     max_length: int | None = None
 
     def encoder(self) -> Encoder:
-        """The encoder alone, with the source's parameters, in float32 and for evaluation.
+        """Return the encoder alone, with the source's parameters, in float32 and for evaluation.
 
         Raises:
             InputError: it is not the source's, whose configuration has something that has no equivalent here.

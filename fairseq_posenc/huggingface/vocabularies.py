@@ -122,7 +122,7 @@ def _from_tokenizer(tokenizer: PreTrainedTokenizerBase, size: int, name: str, mo
 
 
 def _pieces(model: bytes, tokenizer: PreTrainedTokenizerBase, special: set[int], tokens: dict[int, str]) -> dict[int, str]:
-    """The piece of each number of a sentencepiece model.
+    """Return the piece of each number of a sentencepiece model.
 
     Raises:
         InputError: the tokenizer changes text in a way that the model does not, or has other tokens.

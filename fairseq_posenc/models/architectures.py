@@ -79,7 +79,7 @@ def fill(args: Any, values: Mapping[str, Any]) -> None:
 
 
 def is_ours(name: str) -> bool:
-    """Whether an architecture, which may be a user's own, belongs to one of this package's models."""
+    """Return whether an architecture, which may be a user's own, belongs to one of this package's models."""
     return ARCH_MODEL_NAME_REGISTRY.get(name) in FAMILIES
 
 

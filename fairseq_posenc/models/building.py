@@ -191,7 +191,7 @@ def build(arch: str, options: DictConfig | Namespace, dictionary: Dictionary, ta
 
 
 def _sample_lengths(task: Any) -> dict[str, int]:
-    """The largest numbers of tokens in a task's samples, by the flags that limit them."""
+    """Return the largest numbers of tokens in a task's samples, by the flags that limit them."""
     tokens = getattr(task, "tokens_per_sample", None)
     if tokens is not None:  # and one more, if a language model's samples begin with a symbol of their own
         return {"--tokens-per-sample": tokens + bool(getattr(task, "add_bos_token", False))}

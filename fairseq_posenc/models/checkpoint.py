@@ -352,7 +352,7 @@ class Checkpoint:
         write(path, {**self._content, "args": None, "cfg": cfg, "model": state, "last_optimizer_state": None})
 
     def _changed(self, **changes: Any) -> DictConfig:
-        """The model's options in the file, with ``changes``."""
+        """Return the model's options in the file, with ``changes``."""
         options = copy.deepcopy(self._options)
         declared = MODEL_DATACLASS_REGISTRY.get(ARCH_MODEL_NAME_REGISTRY[self.arch])
         with open_dict(options):
@@ -364,7 +364,7 @@ class Checkpoint:
         return options
 
     def _our_options(self, **changes: Any) -> Namespace:
-        """The options of this package's model; fairseq's own is ours with absolute positions."""
+        """Return the options of this package's model; fairseq's own is ours with absolute positions."""
         options = self._changed(**changes)
         return our_options(options) if self.is_stock else Namespace(**options)
 

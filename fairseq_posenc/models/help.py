@@ -10,7 +10,7 @@ from collections.abc import Callable
 from fairseq import options
 
 from ..compat.exits import refuse
-from ..compat.view import wrap
+from ..compat.patching import wrap
 from ..errors import InputError
 from ..schemes import option_fields
 from .architectures import require_architecture

@@ -54,7 +54,7 @@ def _flag(help_: str, decides: bool = True) -> Any:
 
 
 def _of_core(name: str, option: str) -> Any:
-    """A field of the core's config as an option."""
+    """Return a field of the core's config as an option."""
     metadata, kind = CORE[name].metadata, value_types(EncoderConfig)[name][0]
     described, decides = metadata["help"], metadata.get("decides", True)
     if name == "positions":
@@ -102,24 +102,24 @@ class OptionSet:
         return {**to_options(EncoderConfig, self.names), **self.values}
 
     def fields(self) -> dict[str, Any]:
-        """All options, with those of the schemes registered so far: name -> type and dataclass field."""
+        """Return all options, with those of the schemes registered so far: name -> type and dataclass field."""
         schemes = {name: _of_scheme(declared) for name, declared in option_fields().items()}
         core = {option: _of_core(name, option) for name, option in self.names.items()}
         return {**{name: core[name] for name in POSITIONS}, **schemes, **core, **self.others}
 
     def config(self) -> type[FairseqDataclass]:
-        """The dataclass that flags and Hydra's configuration are made of."""
+        """Return the dataclass that flags and Hydra's configuration are made of."""
         declared = [(name, *option) for name, option in self.fields().items()]
         return make_dataclass("ModelConfig", declared, bases=(FairseqDataclass,))
 
     def actions(self) -> dict[str, argparse.Action]:
-        """The command-line flags of all options, by name, to be added to a parser; they have no defaults."""
+        """Return the command-line flags of all options, by name, to be added to a parser; they have no defaults."""
         parser = argparse.ArgumentParser(add_help=False)
         gen_parser_from_dataclass(parser, self.config()(), delete_default=True)
         return {action.dest: action for action in parser._actions}
 
     def core_values(self, options: Any, dictionary: Dictionary) -> dict[str, Any]:
-        """The values of the core's config, from a model's complete options and its dictionary."""
+        """Return the values of the core's config, from a model's complete options and its dictionary."""
         words = dict(vocab_size=len(dictionary), padding_idx=dictionary.pad(), separator_idx=dictionary.eos())
         values: dict[str, Any] = {**words, "position_options": position_options(options)}
         for name, option in self.names.items():

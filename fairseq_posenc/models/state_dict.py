@@ -31,7 +31,7 @@ _LAYER = re.compile(r"\.(?:layers?|albert_layer_groups)\.(\d+)\.")
 
 
 def is_ordinary(value: object) -> bool:
-    """Whether this is a tensor whose every number is in the file, unlike expanded tensors and those without content."""
+    """Return whether this is a tensor whose every number is in the file, unlike expanded tensors and those without content."""
     return (
         isinstance(value, Tensor)
         and type(value) in (Tensor, nn.Parameter)

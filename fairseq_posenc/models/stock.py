@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from fairseq.models.roberta import RobertaModel
 
-from ..compat.view import wrap
+from ..compat.patching import wrap
 from ..errors import InputError
 from ..families import ROBERTA
 from .state_dict import ABSOLUTE, StateDict
@@ -29,7 +29,7 @@ def our_options(options: Mapping[str, Any]) -> Namespace:
 
 
 def is_leftover(name: str) -> bool:
-    """Whether stock fairseq 0.12.2 saves a parameter of this name that it does not need."""
+    """Return whether stock fairseq 0.12.2 saves a parameter of this name that it does not need."""
     return DEAD_COPIES.search(name) is not None or name.endswith("sentence_encoder.version")
 
 

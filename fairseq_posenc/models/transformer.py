@@ -81,7 +81,7 @@ class PosencTransformerModel(PosencModel, FairseqEncoderDecoderModel):
         super().prepare_for_inference_(cfg)
 
     def max_decoder_positions(self) -> int:
-        """The length at which generation ends at the latest: that of a table of positions."""
+        """Return the length at which generation ends at the latest: that of a table of positions."""
         return max_length(self.decoder)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:

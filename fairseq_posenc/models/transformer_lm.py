@@ -39,5 +39,5 @@ class PosencLanguageModel(PosencModel, FairseqLanguageModel):
         return model, model.decoder
 
     def max_decoder_positions(self) -> int:
-        """The length at which generation ends at the latest: that of a table of positions."""
+        """Return the length at which generation ends at the latest: that of a table of positions."""
         return max_length(self.decoder)

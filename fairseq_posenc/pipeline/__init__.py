@@ -31,8 +31,16 @@ from ..async_step import NonBlockingTrainer
 from ..compat import graceful_stop, hydra_1_0, launchers
 from ..compat.databins import end_readers
 from ..compat.distributed import start_processes
-from ..compat.exits import INTERRUPTED, REFUSED, leave_process_group, leave_together, left_to_the_first, reason_for_user, refuse
-from ..compat.view import replaced, wrap
+from ..compat.exits import (
+    INTERRUPTED,
+    REFUSED,
+    exit_together,
+    is_reported_by_another,
+    leave_process_group,
+    reason_for_user,
+    refuse,
+)
+from ..compat.patching import replaced, wrap
 from ..errors import InputError, Refused
 from ..models import resume
 from ..models.architectures import update_configs
@@ -104,7 +112,7 @@ def _call_in_process(main: Callable, program: str | None, engine: Any, cfg: Any,
 
 
 def _name_of_program() -> str | None:
-    """The name of the program of fairseq whose ``cli_main`` has called this, or None."""
+    """Return the name of the program of fairseq whose ``cli_main`` has called this, or None."""
     callers = (frame for frame, _ in traceback.walk_stack(sys._getframe(1)) if frame.f_code.co_name == "cli_main")
     names = (getattr(frame.f_globals.get("__spec__"), "name", "") for frame in callers)
     return Path(sys.argv[0]).name if any(name.startswith("fairseq_cli.") for name in names) else None
@@ -112,7 +120,7 @@ def _name_of_program() -> str | None:
 
 @contextmanager
 def end_with_the_processes(run: Run) -> Iterator[None]:
-    """Exit with the status of the processes that were started, and on Ctrl-C with one line."""
+    """Exit with the status of the processes that were started; on Ctrl-C, print one line."""
     try:
         yield
     except torch.multiprocessing.ProcessExitedException as error:
@@ -127,9 +135,9 @@ def end_with_the_processes(run: Run) -> Iterator[None]:
         refuse(f"interrupted.{resumes}", run.program, INTERRUPTED)
 
 
-def pass_stop_signal_on(run: Run) -> AbstractContextManager:
-    """Pass the signal to stop on to the processes."""
-    return graceful_stop.handling(graceful_stop.pass_on)
+def forward_stop_signal(run: Run) -> AbstractContextManager:
+    """Forward the stop signal to the processes."""
+    return graceful_stop.handling(graceful_stop.forward)
 
 
 @contextmanager
@@ -146,12 +154,12 @@ def report_errors(run: Run) -> Iterator[None]:
         if run.program is None:
             raise
         distributed_training = run.cfg.distributed_training
-        if isinstance(error, Refused):  # in all processes
+        if isinstance(error, Refused):  # all processes raise it
             if distributed_training.distributed_rank == 0:
                 print(f"{run.program}: {error}", file=sys.stderr, flush=True)
-            leave_together(REFUSED)
+            exit_together(REFUSED)
         reason = reason_for_user(error)
-        if reason is None or left_to_the_first(distributed_training.device_id):  # which has not seen the error
+        if reason is None or is_reported_by_another(distributed_training.device_id):
             raise
         refuse(reason, run.program)
 
@@ -176,7 +184,7 @@ def stop_on_signal(run: Run) -> Iterator[None]:
     with graceful_stop.listening(), replaced(run.module, validate_and_save=validate_and_save):
         yield
     if graceful_stop.request.granted:
-        leave_together(graceful_stop.STOPPED)
+        exit_together(graceful_stop.STOPPED)
 
 
 @contextmanager
@@ -196,7 +204,7 @@ def require_checkpoint(run: Run) -> Iterator[None]:
     yield
 
 
-AROUND_ALL = (end_with_the_processes, pass_stop_signal_on)
+AROUND_ALL = (end_with_the_processes, forward_stop_signal)
 AROUND_TRAINING = (
     report_errors,
     prepare_engine,

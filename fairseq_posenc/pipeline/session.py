@@ -1,4 +1,4 @@
-"""One training at a time in a folder and in a process: fairseq expects no other, and keeps state of the last one."""
+"""Allows one training at a time in a folder and in a process: fairseq assumes this, and keeps state of the last one."""
 
 import errno
 import fcntl
@@ -63,10 +63,10 @@ def take_lock(held: ExitStack, save_dir: Path) -> str | None:
 
 @contextmanager
 def forget_last_training(run: Any) -> Iterator[None]:
-    """Start as in a new process, and close what fairseq opens once per process, to which the next training would write.
+    """Reset what fairseq keeps per process, so that a training starts as in a new process.
 
-    fairseq keeps the best score in attributes of functions. What is closed are the writers of TensorBoard, the runs of wandb
-    and Aim, and the handlers of ``--log-file``.
+    fairseq keeps the best score in attributes of functions. Writers of TensorBoard, runs of wandb and Aim, and handlers of
+    ``--log-file`` are closed, since the next training would write to them.
     """
     from fairseq import checkpoint_utils
     from fairseq.logging import progress_bar
@@ -94,7 +94,7 @@ def forget_last_training(run: Any) -> Iterator[None]:
 
 
 def unless_done(train: Callable) -> Callable:
-    """End a training unchanged that has reached ``--max-update`` before: fairseq checks this only after one more update."""
+    """Skip a training that has reached ``--max-update`` already: fairseq checks this only after one more update."""
 
     @functools.wraps(train)
     def train_unless_done(cfg, trainer, task, epoch_itr):

@@ -83,7 +83,7 @@ class Cell:
         return out / self.within / Path(*words, "_".join(numbers))
 
     def _parts(self, sign: str) -> tuple[list[str], list[str]]:
-        """Words alone, and numbers with their names."""
+        """Return words alone, and numbers with their names."""
         words = [value for value in self.key.values() if isinstance(value, str)]
         numbers = [(name, value) for name, value in self.key.items() if not isinstance(value, str)]
         return words, [f"{name}{sign}{f'{value:g}' if isinstance(value, float) else value}" for name, value in numbers]

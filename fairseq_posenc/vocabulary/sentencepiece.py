@@ -104,7 +104,7 @@ class Sentencepiece(Tokenizer):
 
 
 def _merges(model: ModelProto) -> list[tuple[str, str]]:
-    """Every way to put a piece together from two others, best pieces first, as sentencepiece's BPE tries them."""
+    """Return every way to put a piece together from two others, best pieces first, as sentencepiece's BPE tries them."""
     scores = {piece.piece: piece.score for piece in model.pieces if piece.type == piece.NORMAL}
     merges = []
     for piece in sorted(scores, key=scores.__getitem__, reverse=True):

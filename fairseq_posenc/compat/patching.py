@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 
-class View(types.ModuleType):
+class ModuleProxy(types.ModuleType):
     """A module with some names replaced or added, for the namespace of a single importer."""
 
     def __init__(self, module: types.ModuleType, **names: Any) -> None:
