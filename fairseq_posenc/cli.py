@@ -44,6 +44,7 @@ COMMANDS = {
     "schemes": Command("fairseq_posenc.catalogue.schemes", "list every architecture: equation, source, properties, parameters"),
     "parameters": Command("fairseq_posenc.catalogue.parameters", "compare the papers' parameter counts with the live modules'"),
     "bench": Command("fairseq_posenc.bench.command", "time attention and training of each scheme against stock RoBERTa"),
+    "tasks": Command("fairseq_posenc.compare.tasks", "train small models on tasks that need word order, with every scheme"),
     "glue": Command("fairseq_posenc.finetuning.glue", "fine-tune a checkpoint on GLUE and score it"),
     "squad": Command("fairseq_posenc.finetuning.squad", "fine-tune a checkpoint on SQuAD 1.1 or 2.0 and score it"),
     "report": Command("fairseq_posenc.finetuning.grid_report", "results of several grids of fine-tuning side by side"),

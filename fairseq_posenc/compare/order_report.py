@@ -1,0 +1,221 @@
+"""From the runs of ``fairseq-posenc tasks`` to a table of schemes, a heat map and performance profiles.
+
+The scores are summarised as Agarwal et al. 2021 ("Deep reinforcement learning at the edge of the statistical precipice") advise:
+the interquartile mean (IQM) over all runs on all tasks, its 95% interval by a bootstrap stratified by task, and performance
+profiles, the share of the runs with a score above each threshold. Their library, rliable, is not used, because its requirement
+``arch`` does not import with pandas 3.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.stats import trim_mean
+from tabulate import tabulate
+
+from .. import plotting
+from ..errors import InputError
+from ..files import atomic_write
+from ..ownership import own
+from ..runs.grid import DIVERGED, FINISHED, FORMAT, RESULT, Cell
+from ..runs.record import read_object, require_same, write_json
+from ..runs.statistics import by
+from .order_runs import PAPERS
+from .order_tasks import TASKS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+RUNS, RESULTS, MARKDOWN, HEAT_MAP, PROFILES = "runs.jsonl", "results.json", "results.md", "tasks.png", "profiles.png"
+SCORES = ("within", "beyond")
+RESAMPLINGS = 2000
+Run = Mapping[str, Any]
+
+
+def restore(out: Path) -> None:
+    """Write the result of each run in ``runs.jsonl`` whose own file is missing, so that a folder with this file is continued.
+
+    Raises:
+        InputError: a line is not a result of this release.
+    """
+    path = out / RUNS
+    for number, line in enumerate(path.read_text("utf-8").splitlines() if path.exists() else (), 1):
+        try:
+            run = json.loads(line)
+            result = Cell({name: run[name] for name in ("task", "scheme", "seed")}, {}).folder(out) / RESULT
+        except (ValueError, TypeError, KeyError, RecursionError):
+            raise InputError(f"{path}, line {number}, is not a run of 'fairseq-posenc tasks': remove that line") from None
+        if not result.exists():
+            result.parent.mkdir(parents=True, exist_ok=True)
+            write_json(own(result), run, file_names=True)
+
+
+def read_runs(out: Path) -> list[Run]:
+    """The results of the runs in a folder that have finished or diverged, by task, scheme and seed."""
+    records = (read_object(path, FORMAT) for path in out.glob(f"runs/*/*/*/{RESULT}"))
+    done = [run for run in records if run and run["status"] in (FINISHED, DIVERGED)]
+    return sorted(done, key=lambda run: (list(TASKS).index(run["task"]), run["scheme"], run["seed"]))
+
+
+def require_comparable(out: Path, cells: Sequence[Cell]) -> None:
+    """Check that all runs of a task, those in a folder and those to come, have the same setting.
+
+    Raises:
+        InputError: they do not; the message names the differences.
+    """
+
+    def setting(configuration: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in configuration.items() if name != "positions"}
+
+    now = {cell.key["task"]: setting(cell.configuration) for cell in cells}
+    for run in read_runs(out):
+        if run["task"] in now:
+            problem = f"--out {out} has runs of {run['task']} with another setting"
+            require_same(setting(run["configuration"]), now[run["task"]], problem, "Name another --out.")
+
+
+def write(out: Path) -> list[dict[str, Any]]:
+    """Write the results of all runs in a folder; returns the rows of :func:`summarise`."""
+    runs = read_runs(out)
+    rows = summarise(runs)
+    with atomic_write(own(out / RUNS)) as stream:
+        stream.writelines(json.dumps(run) + "\n" for run in runs)
+    write_json(own(out / RESULTS), {"format": FORMAT, "runs": len(runs), "schemes": rows})
+    with atomic_write(own(out / MARKDOWN)) as stream:
+        stream.write(table(rows) + "\n")
+    if rows:
+        plotting.save(heat_map(rows), own(out / HEAT_MAP))
+        plotting.save(profiles(rows, runs), own(out / PROFILES))
+    return rows
+
+
+def read(out: Path) -> tuple[list[dict[str, Any]], Path]:
+    """Return the rows of :func:`summarise` and the picture with the heat map that ``fairseq-posenc tasks`` has left in a folder.
+
+    Raises:
+        InputError: there are no results.
+    """
+    results = read_object(out / RESULTS, FORMAT)
+    if results is None or not results["schemes"]:
+        raise InputError(f"{out / RESULTS} does not exist: run 'fairseq-posenc tasks --out {out}' first")
+    return results["schemes"], out / HEAT_MAP
+
+
+def summarise(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """One row per scheme, in JSON's types: first those that learned the most tasks, then by their accuracy.
+
+    A row has ``scheme`` and ``positions``; ``learned``, the number of runs that learned their task, ``runs`` and ``diverged``;
+    ``updates``, the median number, in which a run that did not learn counts with its budget; for ``within`` and ``beyond`` the
+    IQM of the accuracy and its ``…_interval`` (None with a single seed); and ``tasks``, the means of each task. A run that
+    diverged has an accuracy of 0. All but ``tasks`` are over the tasks that every scheme has run with the same number of seeds,
+    without those in the papers' setting.
+    """
+    common = _common(runs)
+    rows = []
+    for scheme, group in by("scheme", runs).items():
+        ranked = [run for run in group if run["task"] in common]
+        row = {
+            "scheme": scheme,
+            "positions": group[0]["configuration"]["positions"],
+            "learned": sum(_learned(run) for run in ranked),
+            "runs": len(ranked),
+            "diverged": sum(run["status"] == DIVERGED for run in ranked),
+            "updates": median(map(_updates, ranked)) if ranked else None,
+        }
+        for score in SCORES:
+            by_task = np.array([[run.get(score, 0.0) for run in of_task] for of_task in by("task", ranked).values()])
+            row[score], row[f"{score}_interval"] = iqm(by_task)
+        row["tasks"] = {task: _task(of_task) for task, of_task in by("task", group).items()}
+        rows.append(row)
+    return sorted(rows, key=lambda row: (-row["learned"], *(-round(row[score] or 0, 2) for score in SCORES), row["scheme"]))
+
+
+def _common(runs: Sequence[Run]) -> list[str]:
+    """The tasks that every scheme has run with the same number of seeds."""
+    schemes = by("scheme", runs)
+    counts = {task: [len(of) for of in by("scheme", group).values()] for task, group in by("task", runs).items()}
+    return [task for task, of in counts.items() if task not in PAPERS and len(of) == len(schemes) and len(set(of)) == 1]
+
+
+def _learned(run: Run) -> bool:
+    return run.get("learned", False)
+
+
+def _updates(run: Run) -> int:
+    return run["updates"] if _learned(run) else run["configuration"]["updates"]
+
+
+def _task(runs: Sequence[Run]) -> dict[str, Any]:
+    means = {score: round(float(np.mean([run.get(score, 0.0) for run in runs])), 4) for score in SCORES}
+    return {"learned": sum(map(_learned, runs)), "runs": len(runs), "updates": median(map(_updates, runs)), **means}
+
+
+def iqm(scores: np.ndarray) -> tuple[float | None, list[float] | None]:
+    """The interquartile mean of (tasks, seeds) and its 95% interval, by resampling the seeds of each task."""
+    if not scores.size:
+        return None, None
+    tasks, seeds = scores.shape
+    mean = round(float(trim_mean(scores, 0.25, axis=None)), 4)
+    if seeds == 1:
+        return mean, None
+    chosen = np.random.default_rng(0).integers(seeds, size=(RESAMPLINGS, tasks, seeds))
+    means = trim_mean(scores[np.arange(tasks)[:, None], chosen].reshape(RESAMPLINGS, -1), 0.25, axis=1)
+    return mean, [round(float(end), 4) for end in np.quantile(means, [0.025, 0.975])]
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The rows as a Markdown table."""
+    header = ["scheme", "positions", "learned", "updates", *(f"IQM {score}" for score in SCORES), "not learned"]
+    return tabulate([_cells(row) for row in rows], header, "github", disable_numparse=True)
+
+
+def _cells(row: Mapping[str, Any]) -> list[str]:
+    diverged = f" ({row['diverged']} diverged)" if row["diverged"] else ""
+    updates = "–" if row["updates"] is None else f"{row['updates']:,.0f}"
+    shown = []
+    for score in SCORES:
+        interval = row[f"{score}_interval"]
+        ends = f" ({interval[0]:.2f}–{interval[1]:.2f})" if interval else ""
+        shown.append("–" if row[score] is None else f"{row[score]:.2f}{ends}")
+    missed = ", ".join(task for task, of in row["tasks"].items() if of["learned"] < of["runs"])
+    return [row["scheme"], row["positions"], f"{row['learned']} of {row['runs']}{diverged}", updates, *shown, missed]
+
+
+def heat_map(rows: Sequence[Mapping[str, Any]]) -> Figure:
+    """Accuracy of schemes × tasks, within and beyond the lengths of training; a cross marks a task that was not learned."""
+    tasks = [task for task in TASKS if any(task in row["tasks"] for row in rows)]
+    size = (1.2 + 0.45 * len(tasks), 0.6 + 0.2 * len(rows))
+    figure, panels = plotting.grid([f"accuracy {score} the lengths of training" for score in SCORES], size, same_y=True)
+    for panel, score in zip(panels, SCORES, strict=True):
+        values = [[row["tasks"].get(task, {}).get(score, np.nan) for task in tasks] for row in rows]
+        image = panel.imshow(values, cmap="viridis", vmin=0, vmax=1, aspect="auto")
+        panel.set_xticks(range(len(tasks)), tasks, rotation=90)
+        panel.set_yticks(range(len(rows)), [row["scheme"] for row in rows])
+        for y, row in enumerate(rows):
+            missed = [x for x, task in enumerate(tasks) if (of := row["tasks"].get(task)) and of["learned"] < of["runs"]]
+            panel.plot(missed, [y] * len(missed), "x", color="white", markeredgecolor="white", markersize=4)
+    figure.colorbar(image, ax=panels, label="accuracy; ×: not learned by every seed", shrink=0.6, aspect=30)
+    return figure
+
+
+def profiles(rows: Sequence[Mapping[str, Any]], runs: Sequence[Run]) -> Figure:
+    """The share of the runs with an accuracy above τ: a line per scheme, of which the first ones are coloured and named."""
+    common, of_scheme = _common(runs), by("scheme", runs)
+    figure, panels = plotting.grid([f"{score} the lengths of training" for score in SCORES], (4.5, 3.5), same_y=True)
+    thresholds = np.linspace(0, 1, 101)
+    for panel, score in zip(panels, SCORES, strict=True):
+        for number, row in reversed(list(enumerate(rows))):
+            scores = np.array([run.get(score, 0.0) for run in of_scheme[row["scheme"]] if run["task"] in common])
+            if len(scores):
+                style = plotting.line_style(number) if number < len(plotting.COLOURS) else {"color": "0.8", "linewidth": 0.8}
+                name = row["scheme"] if number < len(plotting.COLOURS) else None
+                panel.plot(thresholds, (scores > thresholds[:, None]).mean(1), **(style | {"marker": ""}), label=name)
+        panel.set_xlabel("accuracy τ")
+    panels[0].set_ylabel("share of runs above τ")
+    plotting.legend(figure, panels)
+    return figure

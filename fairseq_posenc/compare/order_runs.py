@@ -1,0 +1,161 @@
+"""One run of ``fairseq-posenc tasks``: a small model learns one task, and is tested on shorter and longer sequences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn import functional as F
+
+from ..runs.grid import Diverged, Progress
+from ..transformer import Decoder, DecoderConfig, Encoder, EncoderConfig
+from .order_tasks import CAUSAL, IGNORED, TASKS, VOCABULARY, Task
+
+LEARNED = 0.99
+POINTS = 40
+"""Measurements of the accuracy during training."""
+TESTED = 8  # lengths within those of training, and as many beyond
+TEST_ROWS = 32
+FACTOR = 4  # the longest test sequence in multiples of the longest in training
+
+_one_at_a_time = Lock()
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The model and its training.
+
+    Attributes:
+        shortest: the shortest sequence in training, unless the task has a longer minimum.
+        lengths: the number n of lengths in training, from the shortest on.
+    """
+
+    layers: int = 2
+    dim: int = 64
+    ffn_dim: int = 256
+    heads: int = 4
+    batch_size: int = 32
+    learning_rate: float = 1e-3
+    warmup: int = 100
+    updates: int = 3000
+    shortest: int = 1
+    lengths: int = 16
+
+
+PAPERS = {
+    "order": Setting(
+        layers=1, dim=256, ffn_dim=512, batch_size=16, learning_rate=1e-4, warmup=0, updates=1000, shortest=31, lengths=1
+    )
+}
+"""The settings of tasks whose setting is fixed: base's head dimension, the papers' learning rate."""
+
+
+class Learner(nn.Module):
+    """A transformer with scores of every symbol at every position."""
+
+    def __init__(self, task: Task, positions: str, setting: Setting, max_positions: int) -> None:
+        super().__init__()
+        # Before the transformer, so that its values do not depend on the number of positional parameters.
+        self.scores = nn.Linear(setting.dim, VOCABULARY)
+        sizes: dict[str, Any] = dict(layers=setting.layers, dim=setting.dim, ffn_dim=setting.ffn_dim, heads=setting.heads)
+        sizes |= dict(vocab_size=VOCABULARY, max_positions=max_positions, positions=positions, dropout=0.0, attention_dropout=0.0)
+        self.transformer: nn.Module
+        if task.layout == CAUSAL:
+            self.transformer = Decoder(DecoderConfig(**sizes, cross_attention=False))
+        else:
+            self.transformer = Encoder(EncoderConfig(**sizes))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """(B, N) -> (B, N, vocabulary)."""
+        states = self.transformer(tokens)
+        return self.scores(states if isinstance(states, Tensor) else states.last)
+
+
+def build(name: str, positions: str, setting: Setting, seed: int) -> Learner:
+    """Return a new model. Its parameters of the same name and shape are the same for all positions."""
+    task = TASKS[name]
+    longest = task.batch(Generator(), 1, FACTOR * _lengths(task, setting)[-1])[0].shape[1]
+    with _one_at_a_time:  # the initialisation draws from the generator of the whole process
+        torch.manual_seed(seed)
+        return Learner(task, positions, setting, longest)
+
+
+def learn(name: str, positions: str, setting: Setting, seed: int, progress: Progress) -> dict[str, Any]:
+    """Train a model until it has learned the task or used up its updates, and test it.
+
+    The batches, each of one length, and the test sequences depend on the task, the setting and the seed alone.
+
+    Returns:
+        ``learned``; ``updates``; ``within`` and ``beyond``, the accuracy on sequences that were not trained on; ``curve``, the
+        accuracy within after each further ``every`` updates.
+
+    Raises:
+        Diverged: the loss is not finite.
+    """
+    torch.set_num_threads(1)  # of this thread: the tensors are small, and sums do not depend on the machine
+    task, model = TASKS[name], build(name, positions, setting, seed)
+    trained = _lengths(task, setting)
+    unseen, generator = Generator().manual_seed(10**6 + seed), Generator().manual_seed(seed)
+    within, beyond = (
+        [task.batch(unseen, TEST_ROWS, length) for length in lengths]
+        for lengths in (_spread(trained), _spread(range(trained[-1] + 1, FACTOR * trained[-1] + 1)))
+    )
+    optimizer = torch.optim.Adam(model.parameters(), lr=setting.learning_rate, betas=(0.9, 0.98))
+    every, curve = max(1, setting.updates // POINTS), list[float]()
+    for update in range(1, setting.updates + 1):
+        length = trained[int(torch.randint(len(trained), (), generator=generator))]
+        tokens, targets = task.batch(generator, setting.batch_size, length)
+        for group in optimizer.param_groups:
+            group["lr"] = setting.learning_rate * min(1.0, update / max(1, setting.warmup))
+        asked = targets != IGNORED
+        loss = F.cross_entropy(model(tokens)[asked], targets[asked])
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        if not math.isfinite(loss.item()):
+            raise Diverged(f"the loss after {update} updates is {loss.item()}")
+        if update % every == 0 or update == setting.updates:
+            curve.append(accuracy(model, within))
+            progress(f"accuracy {curve[-1]:.2f}", update / setting.updates)
+            if curve[-1] >= LEARNED:
+                break
+    return {
+        "learned": curve[-1] >= LEARNED,
+        "updates": update,
+        "within": curve[-1],
+        "beyond": accuracy(model, beyond),
+        "every": every,
+        "curve": curve,
+    }
+
+
+@torch.no_grad()
+def accuracy(model: Learner, batches: Iterable[tuple[Tensor, Tensor]]) -> float:
+    """Return the mean over batches of the share of correct targets; of a decoder, of sequences that are correct as a whole.
+
+    A decoder that predicts each token of a sequence correctly from the correct tokens before it also generates the sequence.
+    """
+    shares = []
+    for tokens, targets in batches:
+        asked = targets != IGNORED
+        correct = model(tokens).argmax(-1) == targets
+        causal = isinstance(model.transformer, Decoder)
+        shares.append((correct | ~asked).all(1).float().mean() if causal else correct[asked].float().mean())
+    return round(torch.stack(shares).mean().item(), 4)
+
+
+def _lengths(task: Task, setting: Setting) -> range:
+    """The lengths in training."""
+    shortest = max(task.shortest, setting.shortest)
+    return range(shortest, shortest + setting.lengths)
+
+
+def _spread(lengths: range) -> list[int]:
+    """Up to :data:`TESTED` of these lengths, evenly spread, with both ends."""
+    return sorted({lengths[round((len(lengths) - 1) * i / (TESTED - 1))] for i in range(TESTED)})

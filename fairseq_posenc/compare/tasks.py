@@ -1,0 +1,109 @@
+"""Train small models on synthetic tasks that need word order, with every positional encoding.
+
+    fairseq-posenc tasks --out tasks                                        the default tasks, every scheme
+    fairseq-posenc tasks --out tasks --tasks copy,flip_flop --schemes rope,absolute+tisa --seeds 3
+
+A model trains on sequences of random symbols of N lengths, and is tested on these lengths and on longer ones, up to four times
+the longest. A run ends when it has learned the task, at an accuracy of 0.99 within the lengths of training on sequences that it
+was not trained on, or at its budget of updates. Runs with the same seed have the same batches and, where the shapes agree, the
+same initial weights, whatever the scheme. A scheme with a table of positions gets one for the longest test, so that its last rows
+are untrained.
+
+OUT gets results.md, results.json, two pictures, and runs.jsonl, a line per run. The same command again does only the runs that
+have not finished; other tasks, schemes and seeds are added to the results. A folder with runs.jsonl alone is continued, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..commands import option, show
+from ..errors import InputError, suggestion
+
+if TYPE_CHECKING:
+    from ..runs.grid import Cell, Progress
+
+DEFAULT = ("offset_2", "copy", "odds_first", "missing_duplicate", "bucket_sort", "even_pairs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The flags."""
+
+    out: Path = option("the folder to write", metavar="DIR")
+    tasks: tuple[str, ...] = option("which tasks", DEFAULT, metavar="A,B")
+    all: bool = option("all tasks", False)
+    schemes: tuple[str, ...] = option(
+        "schemes without roberta_, or expressions such as absolute+tisa (default: all schemes)", (), metavar="A,B"
+    )
+    seeds: int = option(
+        "number of runs of each scheme on each task, with the seeds 1 … N", 1, minimum=1, maximum=1000, metavar="N"
+    )
+    updates: int = option("the budget of a run", 2000, minimum=1, maximum=10**7, metavar="N")
+    lengths: int = option("number N of lengths in training, from the shortest on that the task has", 16, minimum=1, maximum=4096,
+                          metavar="N")  # fmt: skip
+    batch_size: int = option("sequences per update", 32, minimum=1, maximum=10**6, metavar="N")
+    learning_rate: float = option("Adam's learning rate, after a warm-up", 1e-3, minimum=0.0, maximum=10.0, metavar="LR")
+    jobs: int = option("runs at a time, each in a thread", 1, minimum=1, maximum=256, metavar="N")
+
+
+def main(options: Options) -> None:
+    """Run the command."""
+    from ..ownership import output
+    from ..plotting import require_matplotlib
+    from ..runs.grid import run_grid
+    from .order_report import require_comparable, restore, table, write
+
+    require_matplotlib()
+    cells = _cells(options)
+    with output(options.out, "tasks"):
+        restore(options.out)
+        require_comparable(options.out, cells)
+        try:
+            run_grid(cells, options.out, _run, jobs=options.jobs)
+        finally:
+            rows = write(options.out)
+    show(table(rows))
+
+
+def _run(cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:
+    from .order_runs import Setting, learn
+
+    configuration = dict(cell.configuration)
+    positions = configuration.pop("positions")
+    return learn(str(cell.key["task"]), positions, Setting(**configuration), int(cell.key["seed"]), progress)
+
+
+def _cells(options: Options) -> list[Cell]:
+    """The runs of every scheme on the first task, then those on the second.
+
+    Raises:
+        InputError: a task or a scheme is not known.
+    """
+    from ..families import expressions
+    from ..runs.grid import Cell
+    from ..schemes import parse
+    from .order_runs import PAPERS, Setting
+    from .order_tasks import CAUSAL, TASKS
+
+    for task in options.tasks:
+        if task not in TASKS:
+            raise InputError(f"--tasks {task}: {suggestion(task, TASKS)}The tasks are {', '.join(TASKS)}.")
+    positions = {}
+    for scheme in options.schemes or expressions():
+        positions[scheme] = expressions().get(scheme, scheme)
+        try:
+            parse(positions[scheme])
+        except InputError as error:
+            raise InputError(f"--schemes {scheme}: {error}") from None
+    names = {declared.name for declared in fields(Setting)}
+    setting = Setting(**{name: value for name, value in vars(options).items() if name in names})
+    return [
+        Cell({"task": task, "scheme": scheme, "seed": seed}, {"positions": expression, **asdict(PAPERS.get(task, setting))})
+        for task in (TASKS if options.all else dict.fromkeys(options.tasks))
+        for scheme, expression in positions.items()
+        if TASKS[task].layout != CAUSAL or all(part.decoder for part in parse(expression))
+        for seed in range(1, options.seeds + 1)
+    ]

@@ -1,0 +1,270 @@
+"""Synthetic tasks: what their targets are, that runs are comparable and resumable, and that they separate schemes."""
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from commands import status_of
+
+pytest.importorskip("scipy", reason="needs pip install -e '.[glue]'")
+pytest.importorskip("matplotlib", reason="needs pip install -e '.[plots]'")
+
+import itertools
+
+from fairseq_posenc.compare import order_runs
+from fairseq_posenc.compare.order_report import iqm, read, read_runs, summarise
+from fairseq_posenc.compare.order_runs import FACTOR, PAPERS, Setting, build, learn
+from fairseq_posenc.compare.order_tasks import AFTER, BLANK, CAUSAL, END, FIRST, IGNORED, IN_PLACE, START, TASKS
+from fairseq_posenc.families import expressions
+from fairseq_posenc.schemes import parse
+
+TINY = ("--updates", 4, "--lengths", 3, "--batch-size", 2)
+
+
+def arithmetic(x):
+    text = "".join(str(s) if s < 5 else "+-*"[s - 5] for s in x)
+    total = 0
+    for sign, product in zip(*([text.replace("-", "+-").split("+")] * 2), strict=True):
+        assert sign == product
+        value = -1 if product.startswith("-") else 1
+        for factor in product.removeprefix("-").split("*"):
+            value *= int(factor)
+        total += value
+    return [total % 5]
+
+
+def flip_flops(x):
+    memory, reads = None, []
+    for i in range(0, len(x), 2):
+        if x[i] == 2:
+            memory = x[i + 1]
+        reads += [-1, memory if x[i] == 3 else -1]
+        assert (x[i + 1] == 5) == (x[i] == 3)
+    assert x[0] == 2
+    assert x[-2] == 3
+    return reads
+
+
+def duplicates(x):
+    place, half = x.index(2), len(x) // 2
+    other = place + half if place < half else place - half
+    assert all(x[i] == x[i + half] for i in range(half) if i not in (place % half,))
+    assert x[2 * half :] in ([], [3])
+    return [x[other]]
+
+
+def indexed(x):
+    symbols = [s for s in x if s < 20]
+    return [-1] * len(symbols) + [symbols[s - 20] for s in x[len(symbols) :]]
+
+
+def summed(x):
+    place = x.index(10)
+    digits = [int("".join(map(str, number))) for number in (x[:place], x[place + 1 :])]
+    return [int(digit) for digit in f"{sum(digits):0{place + 1}d}"]
+
+
+def walked(x):
+    place = 0
+    for step in x:
+        place = [(place - 1) % 5, place, (place + 1) % 5][step]
+    return [place]
+
+
+def odd_places_first(x):
+    return [s for i, s in enumerate(x, 1) if i % 2] + [s for i, s in enumerate(x, 1) if not i % 2]
+
+
+EXPECTED = {
+    **{f"offset_{k}": lambda x, k=k: [-1] * k + [x[i - k] for i in range(k, len(x))] for k in (1, 2, 5, 20)},
+    **dict.fromkeys(("copy", "decoder_copy"), list),
+    **dict.fromkeys(("reverse", "reverse_string", "decoder_reverse"), lambda x: x[::-1]),
+    "duplicate_string": lambda x: x + x,
+    "odds_first": odd_places_first,
+    "bucket_sort": sorted,
+    "missing_duplicate": duplicates,
+    "even_pairs": lambda x: [sum(pair in ((0, 1), (1, 0)) for pair in itertools.pairwise(x)) % 2],
+    "parity_check": lambda x: [x.count(1) % 2],
+    "cycle_navigation": walked,
+    "modular_arithmetic": arithmetic,
+    "indirect_indexing": indexed,
+    "flip_flop": flip_flops,
+    "decoder_addition": summed,
+    "order": lambda x: [-1, -1, *x[:-2]],
+}
+
+
+def test_every_task_is_read_again_here():
+    assert EXPECTED.keys() == TASKS.keys()
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_targets_are_those_of_the_definition_and_lengths_fit(name):
+    task, generator = TASKS[name], torch.Generator().manual_seed(5)
+    for length in {task.shortest, task.shortest + 1, task.shortest + 2, 23, 40}:
+        tokens, targets = task.batch(generator, 40, length)
+        assert tokens.shape == targets.shape
+        assert (tokens[:, 0] == START).all()
+        assert (targets[:, 0] == IGNORED).all()
+        for row, wanted in zip(tokens[:, 1:].tolist(), targets[:, 1:].tolist(), strict=True):
+            asked = [target - FIRST for target in wanted if target != IGNORED]
+            if task.layout == IN_PLACE:
+                symbols = [token - FIRST for token in row]
+                expected = EXPECTED[name](symbols)
+                assert [-1 if target == IGNORED else target - FIRST for target in wanted] == expected
+                continue
+            end = row.index(BLANK)
+            expected = EXPECTED[name]([token - FIRST for token in row[:end]])
+            assert all(target == IGNORED for target in wanted[:end])
+            if task.layout == AFTER:
+                assert row[end:] == [BLANK] * len(expected)
+                assert asked == expected
+            else:
+                assert [token - FIRST for token in row[end + 1 :]] == expected
+                assert asked == [*expected, END - FIRST]
+
+
+def test_batches_and_shared_weights_depend_on_the_seed_alone(monkeypatch):
+    seen = []
+    batch = order_runs.Task.batch
+    monkeypatch.setattr(order_runs.Task, "batch", lambda *args: seen.append(batch(*args)) or seen[-1])
+    for positions in ("rope", "m4+reset"):
+        learn("copy", positions, Setting(updates=3, lengths=3, batch_size=2), 1, lambda *_: None)
+    tokens = [tokens for tokens, _ in seen]
+    half = len(tokens) // 2
+    assert half > 3
+    assert all(torch.equal(a, b) for a, b in zip(tokens[:half], tokens[half:], strict=True))
+    for name in ("copy", "decoder_copy"):
+        reference = build(name, "none", Setting(), 1).state_dict()
+        for positions in expressions().values():
+            if TASKS[name].layout == CAUSAL and not all(part.decoder for part in parse(positions)):
+                continue
+            state = build(name, positions, Setting(lengths=4), 1).state_dict()
+            assert reference.keys() <= state.keys()
+            assert all(torch.equal(value, state[key]) for key, value in reference.items()), positions
+    other = build("copy", "none", Setting(), 2).state_dict()
+    assert not torch.equal(other["scores.weight"], reference["scores.weight"])
+
+
+def test_every_scheme_reads_the_longest_test():
+    setting = Setting(lengths=4)
+    for positions in expressions().values():
+        model = build("duplicate_string", positions, setting, 1)
+        tokens, _ = TASKS["duplicate_string"].batch(torch.Generator(), 2, FACTOR * 4)
+        assert model(tokens).isfinite().all()
+
+
+def test_order_is_learned_with_positions_and_not_without():
+    setting = Setting(updates=300, lengths=8)
+    found = {name: learn("offset_1", name, setting, 1, lambda *_: None) for name in ("none", "untied")}
+    assert found["untied"]["learned"]
+    assert found["untied"]["updates"] < 300
+    assert found["untied"]["within"] >= 0.99
+    assert not found["none"]["learned"]
+    assert found["none"]["within"] < 0.5
+    assert found["none"]["updates"] == 300
+
+
+def test_a_grid_that_was_interrupted_gives_the_same_results(tmp_path, monkeypatch, capsys):
+    command = ("tasks", "--tasks", "copy,decoder_copy", "--schemes", "none,absolute+t5,sentence_absolute", "--seeds", 2, *TINY)
+    assert status_of(*command, "--out", tmp_path / "whole") == 0
+    whole = read_runs(tmp_path / "whole")
+    names = {(run["task"], run["scheme"]) for run in whole}
+    assert ("decoder_copy", "none") in names
+    assert ("decoder_copy", "sentence_absolute") not in names
+    shown = capsys.readouterr().out
+    rows, picture = read(tmp_path / "whole")
+    assert picture.stat().st_size > 1000
+    assert all(f"| {row['scheme']}" in shown for row in rows)
+    assert (tmp_path / "whole" / "results.md").read_text() == shown
+
+    count, original = [], order_runs.learn
+
+    def interrupted(*args):
+        count.append(args)
+        if len(count) == 4:
+            raise KeyboardInterrupt
+        return original(*args)
+
+    monkeypatch.setattr(order_runs, "learn", interrupted)
+    assert status_of(*command, "--out", tmp_path / "part") == 130
+    lines = (tmp_path / "part" / "runs.jsonl").read_text().splitlines()
+    assert len(lines) == 3
+    fresh = tmp_path / "fresh"  # what a repository keeps of it
+    fresh.mkdir()
+    for name in ("runs.jsonl", "fairseq_posenc.json"):
+        shutil.copy(tmp_path / "part" / name, fresh)
+    count[:] = [()] * 10
+    assert status_of(*command, "--out", fresh) == 0
+    assert len(count) == 10 + len(whole) - 3
+
+    def without_times(runs):
+        return [{key: value for key, value in run.items() if key != "seconds"} for run in runs]
+
+    assert without_times(read_runs(fresh)) == without_times(whole)
+    assert (fresh / "results.json").read_text() == (tmp_path / "whole" / "results.json").read_text()
+
+
+def test_a_run_that_diverges_is_recorded_and_the_rest_continues(tmp_path):
+    options = ("--tasks", "copy", "--schemes", "none", *TINY, "--learning-rate")
+    assert status_of("tasks", "--out", tmp_path, *options, 10) == 0
+    (run,) = read_runs(tmp_path)
+    assert run["status"] == "finished"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(order_runs.F, "cross_entropy", lambda scores, _: scores.sum() * float("nan"))
+        assert status_of("tasks", "--out", tmp_path, *options, 10, "--seeds", 2) == 0
+    (row,) = read(tmp_path)[0]
+    assert (row["diverged"], row["runs"], row["learned"]) == (1, 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (("--tasks", "cpoy"), "--tasks cpoy"),
+        (("--schemes", "tisaa"), "--schemes tisaa"),
+        (("--updates", 0), "--updates"),
+        (("--lengths", -1), "--lengths"),
+        (("--seeds", "x"), "--seeds"),
+    ],
+)
+def test_bad_flags_are_named(flags, named, tmp_path, capsys):
+    assert status_of("tasks", "--out", tmp_path / "out", *flags) == 2
+    assert named in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_other_settings_and_damaged_lines_are_refused(tmp_path, capsys):
+    command = ("tasks", "--tasks", "copy", "--schemes", "none", "--out", tmp_path / "out", *TINY[2:])
+    assert status_of(*command, "--updates", 4) == 0
+    assert status_of(*command, "--updates", 5) == 2
+    assert "updates was 4, now 5" in capsys.readouterr().err
+    assert status_of(*command, "--updates", 5, "--schemes", "rope") == 2  # which would not be comparable
+    assert "updates was 4, now 5" in capsys.readouterr().err
+    with (tmp_path / "out" / "runs.jsonl").open("a") as stream:
+        stream.write("{}\n")
+    assert status_of(*command, "--updates", 4) == 2
+    assert "runs.jsonl, line 2" in capsys.readouterr().err
+
+
+def test_the_interquartile_mean_drops_a_quarter_on_either_side():
+    assert iqm(np.array([[0.0], [0.4], [0.6], [1.0]])) == (0.5, None)
+    scores = np.random.default_rng(1).random((5, 3))
+    mean, (low, high) = iqm(scores)
+    assert mean == pytest.approx(np.sort(scores, axis=None)[3:12].mean(), abs=1e-4)
+    assert scores.min() < low < mean < high < scores.max()
+
+
+def test_schemes_are_ranked_over_the_tasks_that_all_have_run():
+    def run(task, scheme, within, learned, seed=1):
+        of = {"positions": scheme, "updates": 100}
+        key = {"task": task, "scheme": scheme, "seed": seed, "status": "finished", "configuration": of}
+        return {**key, "within": within, "beyond": 0.5, "learned": learned, "updates": 50}
+
+    runs = [run("copy", "a", 0.2, False), run("copy", "b", 1.0, True)]
+    runs += [run("reverse", "a", 1.0, True), run("order", "a", 1.0, True)]
+    first, second = summarise(runs)
+    assert (first["scheme"], first["learned"], first["runs"], first["within"], first["updates"]) == ("b", 1, 1, 1.0, 50)
+    assert (second["scheme"], second["learned"], second["runs"], second["within"], second["updates"]) == ("a", 0, 1, 0.2, 100)
+    assert second["tasks"].keys() == {"copy", "reverse", "order"}
+    assert set(PAPERS) == {"order"}
