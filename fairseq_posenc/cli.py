@@ -63,7 +63,7 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return the exit status."""
     for stream in (sys.stdout, sys.stderr):
-        # Equations have √ and Δ, whatever the terminal's encoding.
+        # Equations have √ and Δ, which not every terminal can show.
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="backslashreplace")
     argv = sys.argv[1:] if argv is None else argv

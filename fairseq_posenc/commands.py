@@ -47,8 +47,7 @@ def add_flags(parser: ArgumentParser, options: type, defaults: Any = None) -> No
             groups[group] = parser.add_argument_group(group)
         default = declared.default if defaults is None else getattr(defaults, declared.name)
         if names[0].startswith("-"):
-            required = default is dataclasses.MISSING
-            keywords |= {"dest": declared.name} | ({"required": True} if required else {})
+            keywords |= {"dest": declared.name, "required": default is dataclasses.MISSING}
         shows_default = default not in (dataclasses.MISSING, None, "", ()) and kind is not bool
         if shows_default and "default:" not in keywords["help"]:
             shown = ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
@@ -127,7 +126,7 @@ def _list_of(kind: type) -> Callable[[str], tuple[Any, ...]]:
     return parse
 
 
-_stdout: TextIO | None = None  # where results go while everything else that means stdout goes to stderr
+_stdout: TextIO | None = None  # the stream of results while all other output to stdout is redirected to stderr
 
 
 def show(text: object = "") -> None:
@@ -137,7 +136,7 @@ def show(text: object = "") -> None:
 
 @contextlib.contextmanager
 def only_results() -> Iterator[None]:
-    """Meanwhile, :func:`show` alone reaches stdout: what libraries and child processes send there goes to stderr."""
+    """In this context, only :func:`show` writes to stdout; other output of libraries and child processes goes to stderr."""
     global _stdout
     original = sys.stdout
     with contextlib.redirect_stdout(sys.stderr), _descriptor_to_stderr(original) as _stdout:
@@ -149,7 +148,7 @@ def only_results() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _descriptor_to_stderr(stdout: TextIO) -> Iterator[TextIO]:
-    """Point the file descriptor of ``stdout`` at stderr; gives a stream that still goes where it went."""
+    """Redirect the file descriptor of ``stdout`` to stderr; yield a stream to the original target."""
     try:
         number, errors = stdout.fileno(), sys.stderr.fileno()
     except (OSError, AttributeError):  # no file, as in a notebook

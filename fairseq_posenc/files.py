@@ -88,7 +88,7 @@ def require_writable(folder: Path, name: str = "") -> None:
 
 @contextmanager
 def full_disk_named(path: str | os.PathLike) -> Iterator[None]:
-    """Report a full disk in the sentence of one OSError, whatever error the library that wrote to ``path`` raises."""
+    """Report a full disk by one OSError, for any error that the library which wrote to ``path`` raises."""
     try:
         yield
     except Exception as error:

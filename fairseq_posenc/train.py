@@ -72,7 +72,7 @@ class Engine:
         return cls(zero, options.distributed_timeout, consolidates=not options.no_consolidate)
 
     def connect(self, run: Run) -> None:
-        """Limit how long to wait, and prepare how processes meet, in the process that was started.
+        """Limit the waiting for processes and prepare their connection, in the process that was started.
 
         Raises:
             Refused: ``save_dir`` is in a folder that Hydra has made for this start.
@@ -142,7 +142,7 @@ class Engine:
 
     @contextmanager
     def _lost_peers_named(self, cfg: Any) -> Iterator[None]:
-        """Log that an error means a lost process at once, since a launcher soon ends this one, too."""
+        """Log at once that an error means a lost process, since a launcher soon ends this one, too."""
         try:
             yield
         except RuntimeError as error:
@@ -210,7 +210,7 @@ def _timestamped_folder(cfg: Any) -> str | None:
 
 
 def _peer_is_gone(error: RuntimeError) -> bool:
-    """Return whether PyTorch reports a failed communication; gloo's errors have no type of their own."""
+    """Return whether PyTorch reports a failed communication; gloo's errors have no specific type."""
     signs = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Timed out waiting")
     return isinstance(error, distributed.DistError) or any(sign in str(error) for sign in signs)
 

@@ -115,9 +115,9 @@ class RunsCommand:
 def test_code_is_refused_and_not_run(checkpoint, tmp_path, format):
     trace = tmp_path / "trace"
     path = saved({**checkpoint, "evil": RunsCommand(f"touch {trace}")}, tmp_path / "evil.pt", format)
-    with pytest.raises(pickle.UnpicklingError, match=rf"evil.pt asks for {os.system.__module__}.system"):
+    with pytest.raises(pickle.UnpicklingError, match=rf"evil.pt contains {os.system.__module__}.system"):
         load_checkpoint(path)
-    with pytest.raises(pickle.UnpicklingError, match=r"evil.pt asks for"):
+    with pytest.raises(pickle.UnpicklingError, match=r"evil.pt contains"):
         checkpoint_utils.load_checkpoint_to_cpu(str(path))
     assert not trace.exists()
 
@@ -128,7 +128,7 @@ class Unknown:
 
 def test_unknown_type_is_named_and_can_be_allowed(tmp_path):
     path = saved({"it": Unknown()}, tmp_path / "other.pt")
-    with pytest.raises(pickle.UnpicklingError, match=r"other.pt asks for \S*Unknown.*add_safe_globals\(\[\S*Unknown\]\)"):
+    with pytest.raises(pickle.UnpicklingError, match=r"other.pt contains \S*Unknown.*add_safe_globals\(\[\S*Unknown\]\)"):
         load_checkpoint(path)
     with torch.serialization.safe_globals([Unknown]):
         assert isinstance(load_checkpoint(path)["it"], Unknown)
@@ -203,7 +203,7 @@ def test_small_files_that_take_long_are_refused_at_once(case, format, tmp_path):
         empty = pickle.dumps({}, protocol=2)
         (tmp_path / "small.pt").write_bytes(path.read_bytes().replace(empty, ENDLESS[case]))
     for read in (load_checkpoint, loading.peek):
-        with pytest.raises(InputError, match=r"holds a small structure|asks for a"):
+        with pytest.raises(InputError, match=r"holds a small structure|builds a bytearray|uses a codec"):
             read(tmp_path / "small.pt")
 
 

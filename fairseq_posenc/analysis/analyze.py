@@ -136,7 +136,7 @@ def _save(picture: Picture, folder: Path) -> None:
 
     for suffix in ("png", "pdf"):
         save(picture.figure, ownership.own(folder / f"{picture.name}.{suffix}"))
-        picture.figure.set_layout_engine("none")  # the layout stays; computing it takes longer than drawing
+        picture.figure.set_layout_engine("none")  # it is fixed now; computing it again takes longer than drawing
 
 
 def _write(out: Path, models: Sequence[Mapping[str, Any]], folders: Sequence[str], scores: Sequence[Score]) -> None:

@@ -24,14 +24,14 @@ def position_vectors(encoder: Encoder, n: int) -> Tensor | None:
 
 
 def rank(matrix: Tensor) -> dict[str, int]:
-    """Return the rank of an (n, m) matrix and the number of dimensions that hold most of it.
+    """Return the rank of an (n, m) matrix and its effective rank.
 
-    ``full`` counts the singular values above float32's rounding, ``most`` the largest that hold 99% of the sum of the squares.
+    ``full`` counts the singular values above float32's rounding, ``effective`` the largest with 99% of the sum of squares.
     """
     values = torch.linalg.svdvals(matrix.double())
     rounding = values.max() * max(matrix.shape) * torch.finfo(torch.float32).eps
     shares = values.square().cumsum(0) / values.square().sum()
-    return {"full": int((values > rounding).sum()), "most": int((shares < 0.99).sum()) + 1}
+    return {"full": int((values > rounding).sum()), "effective": int((shares < 0.99).sum()) + 1}
 
 
 @torch.no_grad()
@@ -65,7 +65,7 @@ def inseparable(terms: Terms) -> str | None:
         return "words and positions are multiplied with each other"
     if any(isinstance(change, Rotation) for change in terms.transforms):
         return "rotations act on every product of words"
-    return None if terms.content else "queries do not meet keys"
+    return None if terms.content else "they have no products of queries and keys"
 
 
 @torch.no_grad()

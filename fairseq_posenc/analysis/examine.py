@@ -191,8 +191,8 @@ def _on_text(
         f"deviation {spread[largest]:.2g})."
     )
     if ranks:
-        full, most = (", ".join(str(rank[name]) for rank in ranks) for name in ("full", "most"))
-        caption += f" The heads' biases have rank {full}; {most} dimensions hold 99% of them."
+        full, effective = (", ".join(str(rank[name]) for rank in ranks) for name in ("full", "effective"))
+        caption += f" The heads' biases have rank {full}; {effective} dimensions hold 99% of them."
     return numbers, [Picture("correlations", WORDS_AND_POSITIONS, caption, correlations_figure(parts))]
 
 

@@ -1,14 +1,14 @@
 """Measure the masked-LM loss by the length of the sequences and by the position in them.
 
 The text of the data-bin's validation set, with the masks of validation, is cut into sequences of each length, as the checkpoint's
-task cuts its samples. So what differs between two lengths is how much context each masked token has, and whether the positions
-still mean what they did. At the length of pretraining, the loss of the whole text is the one that fairseq-validate reports.
+task cuts its samples. So two lengths differ in how much context each masked token has, and in whether the scheme extrapolates. At
+the length of pretraining, the loss of the whole text is the one that fairseq-validate reports.
 
     fairseq-posenc extrapolate checkpoints/checkpoint_best.pt --data data-bin --lengths 128,256,512,1024 --out longer
 
 OUT gets results.json, results.md, extrapolation.png (needs matplotlib), and a folder per length. The same command again does only
 what is not done yet. The options of schemes are flags too, where they leave the parameters as they are, so that RoPE's extensions
-can be tried on a model as it is:
+can be tried on a trained model:
 
     fairseq-posenc extrapolate … --rope-type yarn --rope-factor 4 --rope-original-positions 128 --out longer-yarn
 """

@@ -5,7 +5,7 @@ The tables of position vectors get N rows instead of n, written to a new checkpo
     fairseq-posenc grow checkpoints/checkpoint_best.pt --max-positions 4096 --out long/model.pt
 
 --method repeat begins again after the last vector, row i being row i mod n, as Longformer began from RoBERTa (Beltagy et al.
-2020, section 5): neighbours stay neighbours, except where a copy ends. --method interpolate stretches the table, row i lying at
+2020, section 5): neighbouring rows are alike, except where a copy ends. --method interpolate stretches the table, row i lying at
 i (n-1) / (N-1) on the line between two old ones: no seams, but neighbours are more alike. Either way the model needs training.
 """
 

@@ -51,7 +51,7 @@ def term_matrices(layers: Sequence[Layer]) -> dict[str, Tensor]:
 
 
 def _terms_of(layer: Layer) -> dict[str, Tensor]:
-    """(1 or H, n, n) by the kind of term."""
+    """Return (1 or H, n, n) by the kind of term."""
     terms, q, k = layer.terms, layer.queries, layer.keys
     scale = 1.0 if terms.combine == "multiply" else layer.scale
     parts: dict[str, list[Tensor]] = {
@@ -99,7 +99,7 @@ def functions_of_average_word(encoder: Encoder, n: int) -> dict[str, OffsetFunct
 
 
 def _content(layer: Layer) -> Tensor:
-    """(H, n, n): s q·k less its mean over all pairs; 0 if it is absent or varies by no more than float32's rounding."""
+    """Return s q·k less its mean over all pairs, (H, n, n); 0 if it is absent or varies by no more than float32's rounding."""
     q, k = transform(layer.queries, layer.keys, layer.terms)
     scores = q @ k.mT
     scores = (scores - scores.mean((-2, -1), keepdim=True)).mean(0) * layer.scale

@@ -111,6 +111,6 @@ def _row(model: Mapping[str, Any]) -> list[str]:
         numbers = [sum(values) / len(values) for values in heads]
         numbers += [text["linear_probes"]["position"][-1], text["linear_probes"]["order"][-1]]
         numbers += [next(iter(text["swap_change"].values()), None)]
-    ranks = "–" if vectors is None else f"{vectors['rank']['full']} ({vectors['rank']['most']})"
+    ranks = "–" if vectors is None else f"{vectors['rank']['full']} ({vectors['rank']['effective']})"
     r2, *others = ("–" if value is None else f"{value:.3f}" for value in (model["r_squared"], *numbers))
     return [model["model"], model["positions"], r2, ranks, *others]

@@ -17,9 +17,9 @@ Array = NDArray[np.float64]
 def fit(scores: Tensor, kernels: int) -> tuple[Tensor, Tensor]:
     """Return the least-squares fit of ``f_θ(j - i)`` plus a constant to (…, n, n) ``scores``, and its R², both float64.
 
-    A function of the offset meets a matrix in the means of its diagonals, each of which counts as often as it is long. Kernels
-    are added one by one: the best of a grid of widths and offsets for what is left, and then all together are improved by
-    Levenberg and Marquardt's method. Nothing is drawn at random.
+    Only the means of the diagonals matter for a function of the offset, each weighted by the diagonal's length. Kernels are added
+    one by one: the best of a grid of widths and offsets for the residual; then all together are improved by Levenberg and
+    Marquardt's method. Nothing is random.
 
     Returns:
         (…, 3, S): amplitudes a, sharpness b > 0 and offsets c of the Gaussian kernels, in the order in which they were found; and
@@ -38,7 +38,7 @@ def fit(scores: Tensor, kernels: int) -> tuple[Tensor, Tensor]:
 
 
 def _function(theta: Array, offsets: Array) -> Array:
-    """``f_θ`` of eq. 5 at the offsets, (R,), of (3, S) a, log b and c."""
+    """Return ``f_θ`` of eq. 5 at the offsets, (R,), for (3, S) a, log b and c."""
     a, log_b, c = theta[..., None]
     return (a * np.exp(-np.exp(log_b) * (offsets - c) ** 2)).sum(0)
 
@@ -61,7 +61,7 @@ class _Problem:
         self._squares = (self.weights * self._kernels**2).sum(-1) + self._ridge**2
 
     def solve(self, values: Array, kernels: int) -> Array:
-        """(3, S) for the means of the diagonals, (R,)."""
+        """Return θ, (3, S), for the means of the diagonals, (R,)."""
         from scipy.optimize import least_squares
 
         theta = np.zeros((3, 0))
@@ -74,12 +74,12 @@ class _Problem:
         return theta
 
     def _residual(self, x: Array, values: Array) -> Array:
-        """(R + S,): what is left of the values, each by the root of its weight, and the amplitudes by that of their cost."""
+        """Return (R + S,): residuals times the roots of their weights, and amplitudes times that of their cost."""
         theta = self._bounded(x)
         return np.concatenate([self._roots * self._centred(_function(theta, self.offsets) - values), self._ridge * theta[0]])
 
     def _jacobian(self, x: Array, values: Array) -> Array:
-        """(R + S, 3 S)."""
+        """Return the derivatives of the residuals, (R + S, 3 S)."""
         a, log_b, c = self._bounded(x)[..., None]
         b, distances = np.exp(log_b), self.offsets - c
         kernels = np.exp(-b * distances**2)  # (S, R)

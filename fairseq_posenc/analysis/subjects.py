@@ -27,7 +27,7 @@ class Subject:
         label: its name in pictures.
         encoder: with its parameters, for evaluation.
         vocabulary: None if no text is read.
-        common: (E,), added to every word embedding besides a position's vector: BERT's vector of token type 0; or None.
+        common: (E,), added to every word embedding in addition to a position's vector: BERT's vector of token type 0; or None.
         run: the checkpoints of its run, if a run's folder was named.
         max_length: tokens of the longest sequence on which the encoder computes the same as the model; None for any.
     """

@@ -38,7 +38,7 @@ class Trace:
 
     layers: list[Layer]
     hidden: tuple[Tensor, ...]  # (B, n, D): the input of the first layer and the output of each
-    attentions: tuple[Tensor, ...]  # (B, H, n, n) per layer, if asked for
+    attentions: tuple[Tensor, ...]  # (B, H, n, n) per layer, if requested
 
 
 @torch.no_grad()

@@ -40,7 +40,7 @@ class Agreement(NamedTuple):
 
 
 class Attention(Work):
-    """Forward and backward pass of attention: what a layer of a model in training has besides its projections.
+    """Forward and backward pass of attention, as in a layer of a model in training, without its projections.
 
     Args:
         expression: the positions.
@@ -126,7 +126,7 @@ def positions_of(expression: str, shape: Shape) -> Positions:
 
 
 def call_of(shape: Shape, device: torch.device, dtype: torch.dtype, dropout: float = DROPOUT) -> Call:
-    """Return what attention is asked for."""
+    """Return the conditions of a call of attention."""
     return Call(device, dtype, shape.dim // shape.heads, shape.tokens, shape.tokens, dropout)
 
 

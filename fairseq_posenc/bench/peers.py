@@ -47,7 +47,7 @@ def require_installed(names: Sequence[str]) -> None:
             raise InputError(f"--peers {name} needs {PEERS[name].package}: pip install {PEERS[name].distribution}")
 
 
-def _transformers(name: str, **own: Any) -> Peer:
+def _transformers(name: str, **options: Any) -> Peer:
     """Return a class of transformers for masked language models, by its name without the endings."""
 
     def build(shape: Shape) -> tuple[nn.Module, Loss]:
@@ -63,7 +63,7 @@ def _transformers(name: str, **own: Any) -> Peer:
             bos_token_id=0,
             eos_token_id=2,
         )
-        model = getattr(library, f"{name}ForMaskedLM")(getattr(library, f"{name}Config")(**sizes | own))
+        model = getattr(library, f"{name}ForMaskedLM")(getattr(library, f"{name}Config")(**sizes | options))
 
         def loss(tokens: Tensor, masked: Tensor) -> Tensor:
             return model(input_ids=tokens, labels=tokens.masked_fill(~masked, IGNORED)).loss

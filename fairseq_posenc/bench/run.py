@@ -139,7 +139,7 @@ def _require_runnable(expression: str, backend: str, shape: Shape, machine: Mach
 
 
 def _configuration(options: Options, shape: Shape, baseline: Contender, machine: Machine) -> dict[str, Any]:
-    """Return everything that decides a cell's result besides its key."""
+    """Return everything except its key that decides a cell's result."""
     data = options.data and str(options.data.absolute())
     training_flags = {"updates": options.updates, "flags": options.train_flags, "data": data} if options.train else None
     sizes = {name: value for name, value in dataclasses.asdict(shape).items() if name != "tokens"}

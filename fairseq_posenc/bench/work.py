@@ -156,7 +156,7 @@ def timing(pairs: Sequence[tuple[float, float]], tokens: float, flops: float, me
 
 
 def pairs(work: Work, baseline: Work, repeats: int) -> list[tuple[float, float]]:
-    """Return seconds of a run of both, ``repeats`` times in turn, so that other load on the machine meets both."""
+    """Return seconds of a run of both, ``repeats`` times in turn, so that other load on the machine affects both."""
     calls = []
     for each in (work, baseline):
         _seconds(each, 1)  # compiles, and fills caches

@@ -13,7 +13,7 @@ from tabulate import tabulate
 
 from ..attention import BACKENDS
 from ..errors import InputError, flag_of, nearest
-from ..families import ROBERTA, Architecture, architectures, expressions
+from ..families import ROBERTA, architectures, expressions
 from ..schemes import REGISTRY, Positions, option_fields
 from .equations import equation_of, source_of
 from .parameters import count, positions_of
@@ -39,24 +39,17 @@ def find(name: str | None = None, properties: Sequence[str] = ()) -> list[Row]:
     """
     architecture = architectures().get(name or "")
     if architecture is not None and architecture.expression is not None:
-        rows = [describe(architecture.name, _positions(architecture))]
+        options, sizes = architecture.options, ("layers", "embed_dim", "attention_heads")
+        layers, dim, heads = (options[f"encoder_{size}"] for size in sizes)
+        embed_dim = options.get("embedding_size")
+        positions = positions_of(options["positions"], layers=layers, dim=dim, heads=heads, embed_dim=embed_dim)
+        rows = [describe(architecture.name, positions)]
     else:
         rows = [describe(arch, positions_of(expression)) for arch, expression in _matching(name)]
     rows = [row for row in rows if all(row[property_] for property_ in properties)]
     if not rows:
         raise InputError(f"no scheme is {' and '.join(properties)}" + (f" of those with {name} in their name" if name else ""))
     return rows
-
-
-def _positions(architecture: Architecture) -> Positions:
-    options = architecture.options
-    return positions_of(
-        options["positions"],
-        layers=options["encoder_layers"],
-        dim=options["encoder_embed_dim"],
-        heads=options["encoder_attention_heads"],
-        embed_dim=options.get("embedding_size"),
-    )
 
 
 def _matching(name: str | None) -> Sequence[tuple[str, str]]:

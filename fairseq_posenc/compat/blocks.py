@@ -64,7 +64,7 @@ class Pieces(FairseqDataset):
 
 
 class Blocks(TokenBlockDataset):
-    """fairseq's blocks, none longer than ``block_size``, whatever the lines' lengths."""
+    """fairseq's blocks, none longer than ``block_size``, for lines of any length."""
 
     def __init__(self, dataset, sizes, block_size, pad, eos, break_mode=None, **options) -> None:
         sizes = np.asarray(sizes)

@@ -61,7 +61,7 @@ def load(file: Any, map_location: Any = "cpu", **options: Any) -> Any:
         refused = refused_type(message) if isinstance(error, pickle.UnpicklingError) else None
         if refused:
             raise Unsafe(
-                f"{name} asks for {refused}, which is not a type that fairseq's checkpoints hold, so nothing was loaded: "
+                f"{name} contains {refused}, which is not a type that fairseq's checkpoints hold, so nothing was loaded: "
                 "building it could run code from the file. If you trust the file and know that the type is plain data, allow it "
                 "in Python before loading (a package given as --user-dir is a good place) with "
                 f"torch.serialization.add_safe_globals([{refused}])."
@@ -126,7 +126,7 @@ def _name(type_: Any) -> str:
 
 
 def allowed_types() -> list[Any]:
-    """List what fairseq's checkpoints hold besides tensors and containers: what is built, and its name in the file.
+    """List the types in fairseq's checkpoints other than tensors and containers: what is built, and its name in the file.
 
     The listed types only store their arguments; other types have stand-ins.
     """

@@ -51,9 +51,15 @@ def require_bounded(pickled: IO[bytes]) -> None:
             items = stack[begin:]
             del stack[begin:]
             if name == "GLOBAL" and argument in ("builtins bytearray", "__builtin__ bytearray"):
-                raise InvalidContent("asks for a bytearray, which may have any size")
-            if name in ("REDUCE", "NEWOBJ"):
-                _require_latin1(*items)
+                raise InvalidContent("builds a bytearray, which may have any size")
+            if (
+                name in ("REDUCE", "NEWOBJ")
+                and items[0].content == "_codecs encode"
+                and (items[1].content or [])[1:] != ["latin1"]
+            ):
+                raise InvalidContent(
+                    "uses a codec other than latin1"
+                )  # pickle writes bytes by it; others may take quadratic time
             size = sum(item.size for item in items)
             if name in MUTATING:
                 items[0].size = size
@@ -62,9 +68,3 @@ def require_bounded(pickled: IO[bytes]) -> None:
                 text = argument if isinstance(argument, (str, bytes)) else None
                 content = text if text is not None else [item.content for item in items] if name.startswith("TUPLE") else None
                 stack.append(_Item(1 + size + len(text or ""), content))
-
-
-def _require_latin1(function: _Item, arguments: _Item) -> None:
-    """Reject codecs other than Latin-1, as which ``pickle`` writes bytes; they may take time quadratic in the length."""
-    if function.content == "_codecs encode" and (arguments.content or [])[1:] != ["latin1"]:
-        raise InvalidContent("asks for a codec other than latin1")

@@ -19,7 +19,7 @@ TRUSTED = "FAIRSEQ_POSENC_TRUST"
 """The environment variable that names files, or folders of files, from which fairseq's commands may build anything."""
 
 OURS = frozenset({"roberta"})
-"""Models that the commands of this package build, besides its own."""
+"""Models that the commands of this package build, in addition to its own."""
 
 STOCK: dict[str, frozenset[str]] = {
     kind: frozenset(names.split())

@@ -1,8 +1,7 @@
 """fairseq's memory-mapped data set, written as a stream.
 
-``PREFIX.bin`` holds the ids of all items in a row, and ``PREFIX.idx`` where each of them is (:data:`..files.INDEX_HEADER`).
-This is what ``fairseq-preprocess`` writes; fairseq's own builder keeps every size in memory and takes one item at a
-time.
+``PREFIX.bin`` holds the ids of all items one after another, and ``PREFIX.idx`` the place of each (:data:`..files.INDEX_HEADER`).
+``fairseq-preprocess`` writes the same, but its builder keeps every size in memory and takes one item at a time.
 """
 
 import os
@@ -20,7 +19,7 @@ from ..vocabulary import UNK_ID
 _TYPE_CODES = {np.dtype(np.uint16): 8, np.dtype(np.uint32): 9}
 _BLOCK = 1 << 16
 COUNTS = ("items", "tokens", "documents", "text_bytes", "unknown")
-"""What a writer counts."""
+"""The totals that a writer counts."""
 
 
 def files_of(prefix: Path) -> list[Path]:
@@ -31,7 +30,7 @@ def files_of(prefix: Path) -> list[Path]:
 class DatabinWriter:
     """Writes ``PREFIX.bin`` and ``PREFIX.idx`` in constant memory.
 
-    They take their names in ``finish``. Leaving the ``with`` block without it leaves nothing behind.
+    The files get their names in ``finish``; without it, the end of the ``with`` block removes them.
 
     Args:
         dtype: uint16 or uint32.
@@ -47,7 +46,7 @@ class DatabinWriter:
         self._bin = create(partial_of(self.bin), "wb")
 
     def add(self, ids: np.ndarray, sizes: np.ndarray) -> None:
-        """Append ``len(sizes)`` items, whose ids lie in a row."""
+        """Append ``len(sizes)`` items, whose ids follow one another."""
         self._bin.write(ids.astype(self._dtype, copy=False).tobytes())
         self._sizes.write(sizes.astype(np.int32, copy=False).tobytes())
         counts = np.bincount(ids, minlength=len(self.counts))

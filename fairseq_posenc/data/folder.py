@@ -54,7 +54,7 @@ class Folder(NamedTuple):
         return prefixes | {VALID: place / VALID} if shard == next(iter(self.shards)) else prefixes
 
     def turn(self) -> AbstractContextManager:
-        """Hold the lock of the tokenizer and the manifest; waits for another process that holds it."""
+        """Hold the lock of the tokenizer and the manifest, after waiting for another process that holds it."""
         return sole_writer(self.out, wait=True)
 
     @contextmanager
@@ -102,7 +102,7 @@ class Folder(NamedTuple):
             ownership.remove(self.out, keep)
 
     def list_shards(self) -> None:
-        """Write what ``fairseq-train`` takes as its data if there are several shards; may be repeated after a move."""
+        """Write shards.txt, the data of ``fairseq-train`` for several shards; may be repeated after the folder was moved."""
         if self.number > 1:
             with atomic_write(self.out / SHARDS) as stream:
                 stream.write(":".join(str(folder.absolute()) for folder in self.shards.values()) + "\n")
@@ -136,7 +136,7 @@ class Manifest:
         return [str(text["path"] if "path" in text else text["dataset"]) for text in self.inputs.get("train", [])]
 
     def is_whole(self, shard: str) -> bool:
-        """Return whether a shard is complete and its files still have the sizes they had."""
+        """Return whether a shard is complete and its files have the recorded sizes."""
         files = self.shards[shard]["files"] if shard in self.shards else {}
         paths = [path for name in files if (path := self.folder / name).exists()]
         return bool(files) and [path.stat().st_size for path in paths] == list(files.values())

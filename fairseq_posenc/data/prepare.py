@@ -119,7 +119,7 @@ class Options:
 
     @cached_property
     def layout(self) -> Layout:
-        """How documents are laid out in the files."""
+        """The format of documents in the files."""
         return Layout(self.text_field, self.document_per_line, Skipped() if self.skip_bad else refuse)
 
     @cached_property
@@ -129,7 +129,7 @@ class Options:
 
     @property
     def deciding(self) -> dict[str, Any]:
-        """Those that decide the result, as the manifest records them."""
+        """The options that decide the result, as the manifest records them."""
         names = ["valid_fraction", "seed", "shards", "text_field", "document_per_line"]
         trained = ["vocab_size", "model_type", "character_coverage", "sample_mb"]
         values = {name: getattr(self, name) for name in (names if self.vocabulary_files else names + trained)}

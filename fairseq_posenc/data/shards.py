@@ -1,8 +1,8 @@
 """Encoding: each shard is written by one process, and recorded once it is complete.
 
-A shard's files take their names when all of it is written, ``dict.txt`` last, without which fairseq takes no folder for a
-data-bin. A shard that a kill interrupts is written again from its beginning. Several processes may turn text into ids: chunks go
-out and come back in order, with only a few in flight at a time.
+A shard's files are renamed once all of it is written, ``dict.txt`` last, without which fairseq does not read the folder. An
+interrupted shard is written again from its beginning. Several processes may turn text into ids: chunks are sent and received in
+order, only a few at a time.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ CHUNK_BYTES = 1 << 20
 
 
 class Items(NamedTuple):
-    """What goes to one destination: the ids of all items in a row, and the size of each.
+    """The items of one destination: their ids one after another, and the size of each.
 
     A document starts with an item that is a single ``</s>``.
     """
@@ -129,7 +129,7 @@ Encode = Callable[[Iterable[Routed]], Iterator[dict[str, Items]]]
 
 @contextmanager
 def encoding(encoder: LineEncoder, workers: int) -> Iterator[Encode]:
-    """Give the function that encodes in ``workers`` processes, or, with 1, in this one."""
+    """Yield the function that encodes, in ``workers`` processes or, with 1, in this one."""
     if workers == 1:
         _encode_with(encoder)
         yield lambda passages: map(_encode, in_chunks(passages))
@@ -146,7 +146,7 @@ def encoding(encoder: LineEncoder, workers: int) -> Iterator[Encode]:
 
 
 def _in_order(executor: Executor, chunks: Iterable[list[Routed]], max_pending: int) -> Iterator[dict[str, Items]]:
-    """Chunks are taken a few at a time, where ``Executor.map`` would take all at once."""
+    """Yield results in order; chunks are read a few at a time, where ``Executor.map`` would read all of them first."""
     pending: deque = deque()
     for chunk in chunks:
         pending.append(executor.submit(_encode, chunk))
@@ -157,7 +157,7 @@ def _in_order(executor: Executor, chunks: Iterable[list[Routed]], max_pending: i
 
 
 def in_chunks(passages: Iterable[Routed]) -> Iterator[list[Routed]]:
-    """Neighbouring passages, about ``CHUNK_BYTES`` together."""
+    """Yield lists of neighbouring passages, about ``CHUNK_BYTES`` each."""
     chunk: list[Routed] = []
     size = 0
     for routed in passages:
@@ -187,7 +187,7 @@ def _encode(chunk: list[Routed]) -> dict[str, Items]:
 def _encode_with(encoder: LineEncoder) -> None:
     global _encoder
     _encoder = encoder
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # there are as many workers as were asked for
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # --workers sets the number of processes
 
 
 def _start_worker(files: Mapping[str, bytes]) -> None:
@@ -196,7 +196,7 @@ def _start_worker(files: Mapping[str, bytes]) -> None:
     assert parent is not None
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent ends the others
 
-    def end_with_parent() -> None:  # whose kill would leave this process waiting for work forever
+    def end_with_parent() -> None:  # without it, this process would wait for work forever
         parent.join()
         os._exit(1)
 

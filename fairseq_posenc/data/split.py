@@ -1,7 +1,7 @@
-"""Which documents are held out for validation, which shard each goes to, and which lines the tokenizer is trained on.
+"""Chooses documents for validation, a shard for each document, and the lines on which the tokenizer is trained.
 
-All at random, but a pure function of the seed and the document's position: neither the number of processes nor an interruption
-changes it.
+The choices are random, but functions of the seed and the document's position alone: neither the number of processes nor an
+interruption changes them.
 """
 
 import math
@@ -17,7 +17,7 @@ Routed = tuple[str, Passage]
 """A passage with the name of where it goes: a shard's, or ``VALID``."""
 
 MIN_FILES = 16
-"""Of a group: fewer may be all of one kind of text, and a shard is to have every kind."""
+"""Of a group: fewer files may all be of one kind of text, and each shard should have every kind."""
 MAX_DOCUMENT_BYTES = 1 << 30
 """A longer text is not one document, but text whose documents are not separated."""
 ENOUGH_VALID_BYTES = 100_000
@@ -137,8 +137,8 @@ def _lack(lacking: set[str], documents: Sequence[int], sources: Sequence[Source]
 def sample_lines(lines: Iterable[str], max_characters: int, seed: int) -> list[str]:
     """Return a uniform sample of the lines, in order, of at most ``max_characters``, in one pass and bounded memory.
 
-    Every line draws a number; whenever those kept outgrow the bound, the threshold is halved and those above it go. All
-    lines are kept if they fit.
+    Each line draws a number. Whenever the kept lines exceed the limit, the threshold is halved and the lines above it are
+    dropped. All lines are kept if they fit.
     """
     chance = random.Random(f"sample {seed}")
     threshold, size = 1.0, 0

@@ -1,4 +1,4 @@
-"""Reading text: documents of lines out of .txt and .jsonl files, packed or not.
+"""Reads documents, as lists of lines, from .txt and .jsonl files, compressed or not.
 
 In text, a document ends at a blank line (or at every line) and at the end of the file; in JSON lines every row is one.
 """
@@ -22,7 +22,7 @@ from backports import zstd
 from ..errors import InputError
 
 READERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open, ".zst": zstd.open}
-"""How to decompress a file, by its suffix; every other file is read as it is."""
+"""The function that opens a compressed file, by its suffix; other files are not compressed."""
 
 JSON_SUFFIXES = (".jsonl", ".json", ".ndjson")
 TEXT_SUFFIXES = (".txt", ".text", *JSON_SUFFIXES)
@@ -45,7 +45,7 @@ def ignore(_: object) -> None:
 
 
 class Passage(NamedTuple):
-    """Neighbouring lines of one document: all of it, or a stretch of one that is too long to be held whole."""
+    """Neighbouring lines of one document: all of it, or a part if it is too long to be held in memory."""
 
     text: bytes  # UTF-8
     opens_document: bool
@@ -99,7 +99,7 @@ class Skipped:
 
 
 class Layout(NamedTuple):
-    """How documents lie in the files."""
+    """The format of documents in files."""
 
     text_field: str = "text"  # of each row of JSON lines, or of a data set of the hub
     document_per_line: bool = False  # in text: every line is a document; otherwise a blank line separates them
@@ -107,7 +107,7 @@ class Layout(NamedTuple):
 
 
 def suffix(path: str) -> str:
-    """Return the last suffix of a name, after that of its packing: ``.jsonl`` of ``c4.jsonl.gz``."""
+    """Return the suffix of a name before that of its compression: ``.jsonl`` of ``c4.jsonl.gz``."""
     name = PurePath(path)
     return (name.with_suffix("") if name.suffix in READERS else name).suffix.lower()
 
@@ -118,7 +118,7 @@ def read_passages(raw: MeteredFile, path: str, layout: Layout) -> Iterator[Passa
     Line ends are LF or CR LF; a byte order mark is dropped; lines of nothing but white space are dropped.
 
     Raises:
-        InputError: the file is not packed as its name implies, or ends early, or has a line that is too long; and
+        InputError: the file is not compressed as its name implies, or ends early, or has a line that is too long; and
             what ``layout.on_bad`` raises.
     """
     unpack = READERS.get(os.path.splitext(path)[1], lambda stream: stream)

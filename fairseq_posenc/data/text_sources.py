@@ -1,4 +1,4 @@
-"""What the command line names as text: files, folders, patterns and data sets of the Hugging Face hub."""
+"""The sources of text that the command line names: files, folders, patterns and data sets of the Hugging Face hub."""
 
 import filecmp
 import glob
@@ -24,7 +24,7 @@ PACKED = 3
 
 
 class Source(Protocol):
-    """A file, or what is read like one."""
+    """A file, or anything that is read like one."""
 
     @property
     def name(self) -> str: ...
@@ -37,7 +37,7 @@ class Source(Protocol):
         """Return identities of the text; two sources that share one of them are the same, even under other names."""
 
     def fingerprint(self) -> dict[str, Any]:
-        """What a later run compares to tell whether this is still the same text; its ``sha256`` is filled in once read."""
+        """Return what a later run compares to detect another text; ``sha256`` is filled in once the text has been read."""
 
     def is_same(self, earlier: dict[str, Any]) -> bool:
         """Return whether an earlier fingerprint is of the same text."""
@@ -47,7 +47,7 @@ class Source(Protocol):
 
 
 Sources = dict[str, list[Source]]
-"""By the role that they play."""
+"""Sources by their role."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class TextFile:
         return {"path": os.path.basename(self.name), "bytes": status.st_size, "modified_ns": status.st_mtime_ns, "sha256": None}
 
     def is_same(self, earlier: dict[str, Any]) -> bool:
-        """As for every source; the file is read only where its time alone has changed."""
+        """Return the same; the file is read only if its time alone has changed."""
         now = self.fingerprint()
         if earlier.get("bytes") != now["bytes"]:
             return False
@@ -110,7 +110,7 @@ def find(named: Mapping[str, Sequence[str]], layout: Layout) -> Sources:
 def estimated_text(sources: Sequence[Source]) -> int | None:
     """Return the bytes of text in all sources together, or None if some are not known before they are read.
 
-    Packed text is taken for ``PACKED`` times its size, about what the packers reach on prose.
+    Compressed text is counted as ``PACKED`` times its size, about the ratio on prose.
     """
     total = 0
     for source in sources:

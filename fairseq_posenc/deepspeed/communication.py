@@ -1,4 +1,4 @@
-"""What must be right before the processes of a run communicate, and how they exchange values."""
+"""Prepares the communication of a run's processes, and exchanges values between them."""
 
 from collections.abc import MutableMapping
 from datetime import timedelta
@@ -15,7 +15,7 @@ SLURM = {"RANK": "SLURM_PROCID", "WORLD_SIZE": "SLURM_NTASKS", "LOCAL_RANK": "SL
 
 
 def rank_from_slurm(environment: MutableMapping[str, str]) -> None:
-    """Take rank and size of the world from Slurm if ``srun`` started this process and MASTER_ADDR names the meeting point.
+    """Take rank and size of the world from Slurm if ``srun`` started this process and MASTER_ADDR is set.
 
     A world of one process is left alone, since ``srun torchrun …`` looks like that.
     """
@@ -34,8 +34,8 @@ def world_of_one(environment: MutableMapping[str, str]) -> None:
 def limit_waiting(seconds: float) -> None:
     """Let every process group that fairseq or DeepSpeed makes from now on wait at most this long for other processes.
 
-    Neither gives a time-out, so PyTorch's default of 30 minutes (NCCL: 10) would hold, and nothing else notices a host whose
-    network is gone.
+    Neither passes a time-out, so PyTorch's default of 30 minutes (NCCL: 10) would apply, and nothing else detects a host that
+    has lost its network.
     """
     for name in ("default_pg_timeout", "default_pg_nccl_timeout"):
         if not hasattr(distributed_c10d, name):

@@ -47,7 +47,7 @@ def made(path: Path) -> bool:
 
     try:
         return MADE_BY in loading.peek(path)
-    except Exception:  # whatever another kind of file raises
+    except Exception:  # another kind of file may raise any exception
         return False
 
 

@@ -1,4 +1,4 @@
-"""Which part of which parameter a process updates, and the optimizer's state for it, at ZeRO's stages 1, 2 and 3.
+"""The parts of parameters that a process updates, and the optimizer's state for them, at ZeRO's stages 1, 2 and 3.
 
 ZeRO concatenates the parameters of a group (at stages 1 and 2 whole, at stage 3 this process's part of each), and its
 optimizer knows only the flat tensor that this process updates. Saved parameter by parameter, the same state fits any stage and
@@ -60,7 +60,7 @@ def _parts_of_each(parameters: Iterable[Any], names: dict[Any, str], rank: int) 
 
 
 def _parts_of_all(parameters: Iterable[Any], names: dict[Any, str]) -> Iterator[Piece]:
-    """At stages 1 and 2, the row of all parameters is divided."""
+    """At stages 1 and 2, the concatenation of all parameters is divided."""
     for parameter in parameters:
         mapping = parameter._hp_mapping
         if mapping is None:
@@ -104,9 +104,9 @@ def collect(engine: Any) -> dict[str, Any]:
 
 
 def restore(engine: Any, parts: list[dict[str, Any]]) -> None:
-    """Give the engine the state that the processes of another run had (``parts``, from :func:`collect`).
+    """Set the engine's state from that of another run's processes (``parts``, from :func:`collect`).
 
-    The model's weights, which have the precision of training, are left alone; they come with the plain checkpoint.
+    The model's weights, which have the precision of training, are not changed; the plain checkpoint has them.
 
     Raises:
         RuntimeError: ``parts`` lack something or belong to another model or optimizer; the message names the parameter.
@@ -136,7 +136,7 @@ def restore(engine: Any, parts: list[dict[str, Any]]) -> None:
 
 
 def _restore_state(state: State, master: Tensor, pieces: list[Piece], states: list[list[State]]) -> None:
-    """Restore what the optimizer keeps for a group besides its weights."""
+    """Restore the optimizer's state of a group, without its weights."""
     saved = {key: value for parts in states for part in parts for key, value in part.items() if key not in ("start", MASTER)}
     if missing := sorted(state.keys() - saved.keys()):
         raise RuntimeError(f"{missing[0]} of the parameter {pieces[0].name} is not in the checkpoint")

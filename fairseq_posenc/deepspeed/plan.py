@@ -77,9 +77,9 @@ class Footprint:
     layer_parameters: int  # that a token passes in all layers together, their positional ones included
     layers: int
     dim: int
-    head_dim: int  # inside the language model's head, which is as wide as the word embeddings
+    head_dim: int  # width inside the language model's head, that of the word embeddings
     tokens: int
-    shared_activations: float  # bytes, whatever the number of samples: positional terms
+    shared_activations: float  # bytes, independent of the number of samples: positional terms
     activations_per_sample: float  # bytes
     checkpointing: bool
 
@@ -230,7 +230,7 @@ class Memory(NamedTuple):
 
     @property
     def peak(self) -> float:
-        """The most that is kept at any time."""
+        """The maximum over a step."""
         return max(self.start, self.states + self.gradients + max(self.activations + self.buffers, self.step))
 
 

@@ -66,7 +66,7 @@ class Options:
     save_dir: Path = option("the run's folder of checkpoints; made if it does not exist", metavar="DIR")
     cpu: bool = option("the run will use --cpu too: slots are processes, and GPUs are ignored", False)
     need_gb: float = option("room required in --save-dir", 50, metavar="GB")
-    master_addr: str | None = option("where the hosts meet (default: the first host of the hostfile)", None, metavar="ADDRESS")
+    master_addr: str | None = option("where the hosts connect (default: the first of the hostfile)", None, metavar="ADDRESS")
     master_port: int = option("port of --master-addr", 29501, metavar="PORT")
     timeout: float = option("for each check of a host", 120, metavar="SECONDS")
 
@@ -157,7 +157,7 @@ def problems(hosts: Sequence[Host], answers: Sequence[dict[str, Any]], options: 
 
 
 def parse(check: str, line: str) -> dict[str, Any]:
-    """Return the result of a check on a host; a line that is none becomes its ``error``."""
+    """Return the result of a check on a host; for a line that is not a result, its ``error``."""
     try:
         answer = json.loads(line)
     except (ValueError, RecursionError):

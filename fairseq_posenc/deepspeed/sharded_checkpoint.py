@@ -98,7 +98,7 @@ def optimizer_state_of(file: Path) -> Any:
     """Return the optimizer state in a plain file, without reading tensors into memory.
 
     Raises:
-        Exception: whatever a damaged file raises.
+        Exception: any, if the file is damaged.
     """
     state = loading.peek(file)
     return state.get("last_optimizer_state") if isinstance(state, dict) else None
@@ -108,7 +108,7 @@ def names_shards(file: Path) -> bool:
     """Return whether a file exists, can be read, and is a sharded checkpoint."""
     try:
         return is_sharded(optimizer_state_of(file))
-    except Exception:  # whatever another kind of file raises
+    except Exception:  # another kind of file may raise any exception
         return False
 
 
@@ -175,7 +175,7 @@ def save(engine: Any, optimizer: str, save_dir: Path, updates: int) -> Shards:
 
 
 def load(engine: Any, shards: Shards, save_dir: Path) -> None:
-    """Give the engine the master weights and optimizer states of a folder of shards.
+    """Set the engine's master weights and optimizer states from a folder of shards.
 
     Raises:
         FileNotFoundError: the folder does not exist.

@@ -24,7 +24,7 @@ from .sharded_checkpoint import Shards
 class DeepSpeedTrainer(Trainer):
     """A trainer whose engine holds and updates the parameters; steps, data, schedule, logging and names are the base class's.
 
-    The engine is built with the optimizer, that is, after the weights of a checkpoint have been loaded into the model.
+    The engine is built with the optimizer, after the weights of a checkpoint have been loaded into the model.
 
     Args:
         deepspeed_config: from :func:`.zero_config.complete`; the other arguments are the base class's.

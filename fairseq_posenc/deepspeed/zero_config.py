@@ -1,7 +1,8 @@
 """DeepSpeed's configuration: a preset or a file, completed from fairseq's options.
 
-fairseq's options decide every setting that they name: a file may repeat its value, and a contradiction is refused. So is whatever
-would change results or what checkpoints hold (:data:`SECTIONS`, :data:`FIXED`). DeepSpeed checks all other keys and types.
+fairseq's options decide every setting that they name: a file may repeat its value, and a contradiction is refused. Settings that
+would change results or the content of checkpoints are refused, too (:data:`SECTIONS`, :data:`FIXED`). DeepSpeed checks all other
+keys and types.
 """
 
 import ast
@@ -131,7 +132,7 @@ def complete(zero: ZeroConfig, cfg: Any, world_size: int) -> dict[str, Any]:
     """
     config = {key: dict(value) if isinstance(value, dict) else value for key, value in zero.contents.items()}
     if config == {"zero_optimization": {"stage": 0}}:
-        return config  # DeepSpeed takes no part, so fairseq's settings do not matter
+        return config  # DeepSpeed is not used, so fairseq's settings do not matter
     decided = _decided_by_fairseq(cfg, world_size)
     for path, value in _items(config):
         expected, option = decided.get(path, (value, ""))
@@ -213,18 +214,18 @@ def _parse(source: str) -> dict[str, Any]:
     return contents
 
 
-def _equal(found: Any, value: Any) -> bool:
-    if isinstance(value, str) and isinstance(found, str):  # names of optimizers; AdamW is fairseq's adam
-        return found.lower().removesuffix("w") == value.lower().removesuffix("w")
-    if isinstance(value, list) and isinstance(found, list):
-        return len(found) == len(value) and all(map(_equal, found, value))
-    if isinstance(value, float) and isinstance(found, (int, float)):
-        return math.isclose(found, value, rel_tol=1e-9)
-    return found == value
+def _equal(given: Any, value: Any) -> bool:
+    if isinstance(value, str) and isinstance(given, str):  # names of optimizers; AdamW is fairseq's adam
+        return given.lower().removesuffix("w") == value.lower().removesuffix("w")
+    if isinstance(value, list) and isinstance(given, list):
+        return len(given) == len(value) and all(map(_equal, given, value))
+    if isinstance(value, float) and isinstance(given, (int, float)):
+        return math.isclose(given, value, rel_tol=1e-9)
+    return given == value
 
 
 def _require_supported(cfg: Any, stage: int) -> None:
-    """Check that no option of fairseq means another way to hold parameters or gradients than the engine's."""
+    """Check that no option of fairseq stores parameters or gradients in another way than the engine does."""
     common, backend = cfg.common, cfg.distributed_training.ddp_backend
     flags = {
         "--optimizer fused_adam": cfg.optimizer._name == "fused_adam",

@@ -44,11 +44,11 @@ def configure(arch: str, model: DictConfig, arguments: Sequence[str]) -> DictCon
 
 
 def train(cfg: DictConfig, progress: Progress) -> None:
-    """Train; fairseq's log is written to :data:`.LOG` in the save directory. A run that was killed resumes from its last epoch.
+    """Train; fairseq's log is written to :data:`.LOG` in the save directory. A killed run resumes from its last epoch.
 
     Raises:
         Diverged: the gradients are no longer finite.
-        Exception: whatever else fairseq raises.
+        Exception: any that fairseq raises for another reason.
     """
     from fairseq_cli import train as command
 
@@ -84,7 +84,7 @@ class _Reporter(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.name in ("train_inner", "train", "valid"):
-            with suppress(ValueError, KeyError, TypeError):  # somebody else's message
+            with suppress(ValueError, KeyError, TypeError):  # a message of another kind
                 statistics = json.loads(record.getMessage())
                 loss = statistics.get("loss", statistics.get("train_loss", statistics.get("valid_loss")))
                 part = "validation" if record.name == "valid" else "training"
@@ -93,7 +93,7 @@ class _Reporter(logging.Handler):
 
 
 class _LogFile(logging.FileHandler):
-    """A log that a full disk cuts short, without a traceback for every line: what matters fails by itself."""
+    """A log that ends when the disk is full, without a traceback per line; checkpoints and results raise their own error."""
 
     def handleError(self, record: logging.LogRecord) -> None:
         if not isinstance(sys.exc_info()[1], OSError):
@@ -102,7 +102,7 @@ class _LogFile(logging.FileHandler):
 
 @contextmanager
 def _logging_to(path: Path, progress: Progress, epochs: int) -> Iterator[None]:
-    """While this is open, Python's log goes to a file and to ``progress`` rather than to the terminal."""
+    """In this context, Python's log is written to a file and to ``progress`` instead of the terminal."""
     root = logging.getLogger()
     handlers, level = root.handlers, root.level
     to_file = _LogFile(path, encoding="utf-8")
@@ -119,7 +119,7 @@ def _logging_to(path: Path, progress: Progress, epochs: int) -> Iterator[None]:
 
 @torch.inference_mode()
 def infer(model: nn.Module, sequences: Sequence[np.ndarray], forward: Callable[[Tensor], Tensor], pad: int) -> list[np.ndarray]:
-    """``forward`` of every sequence, in their order, computed in batches of similar lengths.
+    """Return ``forward`` of every sequence, in their order, computed in batches of similar lengths.
 
     Args:
         model: in evaluation mode; moved to the GPU if there is one.

@@ -1,4 +1,4 @@
-"""GLUE's tasks, and the files of the benchmark's own download: rows of columns separated by tabs, without quoting."""
+"""GLUE's tasks, and the files of the benchmark's download: rows of columns separated by tabs, without quoting."""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -69,7 +69,7 @@ TASKS = {
 
 
 def _columns(**chosen: str) -> dict[str, str]:
-    """Evaluation set -> metric: of each task the chosen one, or its only one."""
+    """Return the metric of each evaluation set: the chosen one of its task, or the only one."""
     tasks = [task for task in TASKS.values() if task.name != "WNLI"]
     return {name: chosen.get(task.name.replace("-", ""), task.metrics[0]) for task in tasks for name in task.dev}
 
@@ -168,7 +168,7 @@ def read(path: Path, task: GlueTask, labelled: bool = True, skip_bad: bool = Fal
 
 
 def _rows(path: Path, task: GlueTask, labelled: bool) -> Iterator[tuple[int, list[str], Sequence[str]]]:
-    """(line number, fields, column names); lines end in LF or CR LF, not at Unicode's other line breaks."""
+    """Yield (line number, fields, column names); lines end in LF or CR LF, not at Unicode's other line breaks."""
     columns: Sequence[str] | None = task.header if labelled else None
     with open(path, encoding="utf-8-sig", newline="\n") as stream:
         try:

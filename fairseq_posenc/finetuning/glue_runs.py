@@ -48,7 +48,7 @@ class GlueRuns(TaskRuns):
     def __init__(self, task: GlueTask, files: TaskFiles, pretrained: Checkpoint, settings: Settings, options: Options) -> None:
         super().__init__(task.name, pretrained, settings, options)
         self.task, self.files = task, files
-        self.length = max_length(options.max_length, pretrained, least=2 * len(task.columns) + 2)
+        self.length = max_length(options.max_length, pretrained, minimum=2 * len(task.columns) + 2)
         self.outputs = [f"{test}.tsv" for test in files.tests]
 
     @property
@@ -93,7 +93,7 @@ class GlueRuns(TaskRuns):
         return outcome
 
     def _predict(self, model: BaseFairseqModel, examples: Iterable[Example]) -> np.ndarray:
-        """(N,): the classes, or the scores / 5."""
+        """Return (N,): the classes, or the scores / 5."""
 
         def forward(tokens: Tensor) -> Tensor:
             return model(tokens, features_only=True, classification_head_name=HEAD)[0]

@@ -40,7 +40,7 @@ class Settings:
         return {name: value for name, value in asdict(self).items() if name not in ("lrs", "seeds")}
 
     def arguments(self, lr: float, seed: int, examples: int) -> list[str]:
-        """fairseq-train's flags for ``examples`` training examples."""
+        """Return fairseq-train's flags for ``examples`` training examples."""
         import torch
 
         devices = max(1, torch.cuda.device_count())
@@ -70,7 +70,7 @@ class SharedOptions:
     )
     keep_checkpoints: bool = option("keep the fine-tuned models in OUT/runs", False)
     baseline: Path | None = option(
-        "results.json of another grid to compare with: adds Δ and Δ%, and what differs besides the model", None,
+        "results.json of another grid to compare with: adds Δ and Δ%, and what differs apart from the model", None,
         metavar="RESULTS",
     )  # fmt: skip
     train_flags: str = option("more flags for fairseq-train, in one string, such as '--bf16'", "", metavar="FLAGS")
@@ -117,7 +117,7 @@ _Loader.add_implicit_resolver(
 
 
 def _read(path: Path, tasks: Iterable[str]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """(settings of all tasks, settings by task)."""
+    """Return (settings of all tasks, settings by task)."""
     try:
         content = yaml.load(path.read_text("utf-8"), _Loader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:

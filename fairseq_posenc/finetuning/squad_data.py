@@ -36,7 +36,7 @@ window = partial(option, group="windows and answers", metavar="N")
 
 @dataclass(frozen=True)
 class Limits:
-    """How contexts are cut and answers searched; lengths are in tokens."""
+    """Limits for windows and answers; lengths are in tokens."""
 
     max_length: int | None = window(
         f"tokens per window, with <s> and </s> (default: as in a pretraining sample, at most {LENGTH})", None
@@ -143,7 +143,7 @@ def _content(path: Path) -> _File:
 
 
 def _paragraphs(path: Path) -> Iterator[tuple[str, _Paragraph]]:
-    """(where it is, paragraph)."""
+    """Yield (its place in the file, paragraph)."""
     content = _content(path)
     for i, article in enumerate(content["data"], 1):
         for number, paragraph in enumerate(article["paragraphs"], 1):
@@ -224,9 +224,9 @@ def best_threshold(
 ) -> tuple[float, float]:
     """Return (the best score, its threshold), as evaluate-v2.0.py finds them.
 
-    It lets one more question count as answered at a time, in the order of ``null_odds``, equal ones in the order of the file.
-    So it may name a threshold that does not give its score: 0 where it is best to answer nothing, whatever the odds, and
-    between questions of equal odds, which no threshold parts. :func:`applied_threshold` is what answers are chosen by.
+    The script counts one more question as answered at a time, in the order of ``null_odds``, equal ones in the order of the file.
+    So its threshold may not give its score: it is 0 if answering nothing is best, even with negative odds, and it may lie between
+    questions of equal odds, which no threshold separates. Answers are chosen by :func:`applied_threshold`.
     """
     current = best = float(sum(not has for has in answered.values()))
     threshold = 0.0

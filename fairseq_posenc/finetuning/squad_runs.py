@@ -39,7 +39,7 @@ class SquadRuns(TaskRuns):
     def __init__(self, files: dict[str, Path], pretrained: Checkpoint, settings: Settings, options: Options) -> None:
         super().__init__(f"SQuAD-{options.version}", pretrained, settings, options)
         self.version, self.files, self.null_threshold = options.version, files, options.null_threshold
-        length = max_length(options.limits.max_length, pretrained, least=1, default=LENGTH)
+        length = max_length(options.limits.max_length, pretrained, minimum=1, default=LENGTH)
         self.limits = replace(options.limits, max_length=length)
         self.outputs = ["predictions.json", "nbest.json", "metrics.json"]
         self.outputs += ["null_odds.json"] if self.version == "2.0" else []
@@ -78,7 +78,7 @@ class SquadRuns(TaskRuns):
         }
 
     def _predict(self, model: BaseFairseqModel, questions: Iterable[Question]) -> Iterator[tuple[str, Prediction]]:
-        """(id, prediction) of each question, some hundreds at a time."""
+        """Yield (id, prediction) of each question, computed for some hundreds at a time."""
         vocabulary = self.pretrained.vocabulary
         blocks, pad = encoded(questions, vocabulary, self.limits), vocabulary.dictionary.pad()
         while block := list(islice(blocks, QUESTIONS)):
@@ -205,7 +205,7 @@ class Prediction(NamedTuple):
 
     @property
     def null_odds(self) -> float:
-        """How much more having no answer scores than the best answer; if there is none, more than any model could find."""
+        """The score of no answer less that of the best answer; the largest float if there is no answer."""
         return self.null - self.best[0][1] if self.best else sys.float_info.max  # JSON has no infinity
 
 
@@ -224,7 +224,7 @@ def predict(
 
 
 def _spans(scores: np.ndarray, max_length: int) -> list[tuple[int, int, float]]:
-    """(first, last, score) of the spans among a stretch's best first and last tokens; ``scores`` is (n, 2)."""
+    """Yield (first, last, score) of spans between the best first and last tokens of a window; ``scores`` is (n, 2)."""
     firsts, lasts = (np.argsort(-scores[:, side], kind="stable")[:CANDIDATES] for side in (0, 1))
     values = scores[firsts, 0][:, None] + scores[lasts, 1][None, :]
     lengths = lasts[None, :] - firsts[:, None] + 1

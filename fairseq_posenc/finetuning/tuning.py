@@ -1,4 +1,4 @@
-"""The runs of fine-tuning: what they start from, how they are trained, resumed, scored and reported; for both benchmarks."""
+"""The runs of fine-tuning for both benchmarks: how they are started, trained, resumed, scored and reported."""
 
 import shlex
 import sys
@@ -71,7 +71,7 @@ class TaskRuns(ABC):
 
     @abstractmethod
     def score(self, model: BaseFairseqModel, folder: Path) -> dict[str, Any]:
-        """``scores`` of a model by evaluation set and metric, ``majority`` scores, and the sets with ``constant`` answers."""
+        """Return ``scores`` by evaluation set and metric, ``majority`` scores, and the sets with ``constant`` answers."""
 
     def finish(self, results: Sequence[Mapping[str, Any]]) -> None:  # noqa: B027 - not every benchmark has more
         """Write what depends on all results of the task, other than the report."""
@@ -124,7 +124,7 @@ class TaskRuns(ABC):
         return self.score(model, folder)
 
     def _fairseq_config(self, save_dir: Path, lr: float, seed: int, examples: int) -> DictConfig:
-        """fairseq's configuration; flags of the user override all others."""
+        """Return fairseq's configuration; flags of the user override all others."""
         model = self.pretrained.model_options(
             dropout=self.settings.dropout,
             pooler_dropout=0.0,
@@ -154,7 +154,7 @@ class TaskRuns(ABC):
                 raise InputError(f"{flags} sets {flag_of(name)}, which this command decides. Leave it out there.")
 
 
-def max_length(length: int | None, pretrained: Checkpoint, least: int, default: int = 512) -> int:
+def max_length(length: int | None, pretrained: Checkpoint, minimum: int, default: int = 512) -> int:
     """Return the number of tokens per sequence: what is given, or the length of pretraining, but at most ``default``.
 
     The default is the same for every scheme, although some would take more, so that runs of two schemes are comparable.
@@ -168,8 +168,8 @@ def max_length(length: int | None, pretrained: Checkpoint, least: int, default: 
             f"--max-length {length}: {pretrained.path} learned {pretrained.max_length} positions and has none beyond. Name a "
             "lower one, or use a checkpoint with an inductive scheme, which takes any length."
         )
-    if length < least:
-        raise InputError(f"--max-length {length}: at least {least} tokens are needed")
+    if length < minimum:
+        raise InputError(f"--max-length {length}: at least {minimum} tokens are needed")
     return length
 
 
@@ -189,7 +189,7 @@ def fine_tune(
         columns: those of the average: see :func:`.grid_report.summarise`.
 
     Raises:
-        InputError, OSError: the baseline is not one, data cannot be read, or as :func:`.runs.grid.run_grid`.
+        InputError, OSError: the baseline is not a report, data cannot be read, or as :func:`.runs.grid.run_grid`.
     """
     if options.cell:
         (task,) = (task for task in tasks if options.cell.startswith(f"{task.name} "))

@@ -2,8 +2,8 @@
 
 transformers copies one file and those that it imports, all from one folder. So the modules that a positional encoding needs are
 joined, in the order in which they import each other and without the imports between them. If a scheme is defined elsewhere, the
-modules of its package are included. All names share one name space, and nothing here checks that they differ; the export runs
-what was written and compares it with the checkpoint.
+modules of its package are included. All names share one name space, in which they must differ; the export runs what was written
+and compares it with the checkpoint.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def assemble(expression: str) -> str:
     It needs PyTorch and transformers only, and what a scheme itself imports.
 
     Raises:
-        InputError: an unknown scheme, a composition without meaning, or a scheme whose code cannot be put into one module.
+        InputError: an unknown scheme, a sum that makes no sense, or a scheme whose code cannot be put into one module.
     """
     used = [scheme.__module__ for scheme in schemes.parse(expression)]
     packages = {PACKAGE, *(module.partition(".")[0] for module in used)}

@@ -1,7 +1,7 @@
-"""The model card of an export: what the model is, how it is used, what it was trained on and its validation result.
+"""The model card of an export: the model, its use, its training and its validation result.
 
-Names, paths and options come from files of other people, and may contain a password, end the YAML block or become a link. So the
-card has only the options that are listed here, and only values and names in plain characters.
+Names, paths and options are read from files, and may contain a password, end the YAML block or form a link. So the card has only
+the options that are listed here, and only values and names in plain characters.
 """
 
 from __future__ import annotations

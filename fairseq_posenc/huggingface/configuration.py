@@ -21,7 +21,7 @@ AUTO_MAP = {
     "AutoModel": "modeling_posenc.PosencModel",
     **{f"AutoModelFor{head}": f"modeling_posenc.PosencFor{head}" for head in HEADS},
 }
-"""Where transformers finds the classes in a saved folder: this module travels as modeling_posenc.py."""
+"""Where transformers finds the classes in a saved folder, in which this module is modeling_posenc.py."""
 
 
 class PosencConfig(PretrainedConfig):
@@ -36,7 +36,7 @@ class PosencConfig(PretrainedConfig):
     """
 
     model_type = "fairseq_posenc"
-    has_no_defaults_at_init = True  # so that every value is written to config.json, whatever the defaults become
+    has_no_defaults_at_init = True  # so that config.json has every value, even if the defaults change
     attribute_map = {theirs: ours for ours, theirs in TRANSFORMERS.items() if theirs != ours}  # noqa: RUF012 - transformers reads it
 
     def __init__(
@@ -76,7 +76,7 @@ class PosencConfig(PretrainedConfig):
         super().save_pretrained(*args, **options)
 
     def complete_options(self) -> None:
-        """Set the position options that are left to the schemes: a later release may have other defaults.
+        """Set the position options that have their scheme's default, which a later release may change.
 
         Options that transformers has a name for (``rope_parameters``) are also set under that name, which is never read.
         """

@@ -1,4 +1,4 @@
-"""A checkpoint's model in transformers: one of transformers' own where that is the same function, else this project's."""
+"""Conversion of a checkpoint to transformers: to its own model if that computes the same function, else to this project's."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ def to_transformers(checkpoint: Checkpoint) -> tuple[PreTrainedModel, list[str]]
     Raises:
         InputError: the checkpoint has parameters that no export has a place for.
     """
-    head, encoder, state = checkpoint.head, _encoder(checkpoint), checkpoint.model.state_dict()
+    head, state = checkpoint.head, checkpoint.model.state_dict()
+    steps = checkpoint.config.mask_decoder_steps if head.kind == "MaskedLM" else 0
+    function: dict[str, Any] = {"attention_backend": "auto", "checkpoint_activations": False, "mask_decoder_steps": steps}
+    encoder = dataclasses.replace(checkpoint.config, **function)  # without what does not change it, or is of another head
     exported_head = LANGUAGE_MODEL if head.name is None else f"{CLASSIFICATION}{head.name}."
     left_out = [name for name in state if name.startswith(HEADS) and not name.startswith(exported_head)]
     if not encoder.mask_decoder_steps and MASK_POSITIONS in state:
@@ -58,14 +61,6 @@ def labels(checkpoint: Checkpoint) -> list[str]:
     return [f"LABEL_{i}" for i in range(outputs)]
 
 
-def _encoder(checkpoint: Checkpoint) -> EncoderConfig:
-    """Return the encoder's configuration, without what does not belong to its function or is of another head."""
-    steps = checkpoint.config.mask_decoder_steps if checkpoint.head.kind == "MaskedLM" else 0
-    return dataclasses.replace(
-        checkpoint.config, attention_backend="auto", checkpoint_activations=False, mask_decoder_steps=steps
-    )
-
-
 def _config(checkpoint: Checkpoint, encoder: EncoderConfig) -> PretrainedConfig:
     """Return the configuration in transformers: of its own type where that describes the same encoder and has the same head."""
     model, head, dictionary = checkpoint.model, checkpoint.head, checkpoint.vocabulary.dictionary
@@ -90,7 +85,7 @@ def _config(checkpoint: Checkpoint, encoder: EncoderConfig) -> PretrainedConfig:
     else:
         same_head &= width is None or activation == "tanh"
     if model_type == "roberta":
-        same_head &= encoder.activation == "gelu"  # whatever the configuration names, its language model's head uses this
+        same_head &= encoder.activation == "gelu"  # its language model's head uses GELU for any configured activation
     if model_type is not None and same_head:
         positions = model.encoder.sentence_encoder.positions
         config = AutoConfig.for_model(

@@ -29,7 +29,7 @@ from .conversion import to_transformers
 from .parity import Parity, compare, token_batches
 from .vocabularies import FAIRSEQ_FOLDER
 
-SAMPLE_LENGTH = 512  # of the samples that the models are compared on
+SAMPLE_LENGTH = 512  # tokens of the samples on which the models are compared
 MAKER = "export-hf"  # in the folders' record
 PARTIAL = ".partial-"
 FILES = (
@@ -38,7 +38,7 @@ FILES = (
     *(f"{FAIRSEQ_FOLDER}/{name}" for name in (DICTIONARY, *TOKENIZER_FILES)),
     "README.md",
 )
-"""All files that an export may have, the last one last."""
+"""All files that an export may have; the model card is written last."""
 
 
 class DifferentOutputs(InputError):
@@ -146,7 +146,7 @@ def _load(folder: Path, model_type: str, kind: str) -> PreTrainedModel:
 
 @contextmanager
 def _replacing(out: Path) -> Iterator[Path]:
-    """A new folder next to ``out``, whose files replace those of an earlier export in ``out`` at the end of the block.
+    """Yield a new folder next to ``out``, whose files replace those of an earlier export in ``out`` at the end of the block.
 
     An error removes it, except :class:`DifferentOutputs`, after which a user may inspect it; the next export removes it.
 

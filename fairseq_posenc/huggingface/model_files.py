@@ -1,4 +1,4 @@
-"""Reads a model of transformers with transformers' own classes, which run no code of its folder.
+"""Reads a model of transformers by transformers' own classes, without running code from its folder.
 
 Weights are read here, from safetensors or by the safe reader of ``.pt`` files. A folder may also name other files, adapters,
 quantizers and kernels to download, which are not used.

@@ -33,8 +33,8 @@ class PosencPreTrainedModel(PreTrainedModel):
     supports_gradient_checkpointing = True
     _no_split_modules = ["EncoderLayer"]  # noqa: RUF012 - transformers reads a class attribute
     write_code: ClassVar[Any] = None
-    """Writes the code of these classes for a positional encoding into a folder. It is None in an export, whose code transformers
-    copies itself."""
+    """A function that writes the code of these classes for a positional encoding into a folder; None in an export, whose code
+    transformers copies itself."""
 
     def save_pretrained(self, save_directory: str, *args: Any, **options: Any) -> None:
         """Save the model as transformers does, and the code with it."""

@@ -1,4 +1,4 @@
-"""Another positional encoding for a pretrained model: what is kept, what is new, and what becomes of removed positions."""
+"""Replaces the positional encoding of a pretrained model: keeps, adds and removes parameters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Converted:
         config: its encoder's.
         state: all its parameters.
         remarks: lines about what was kept, removed and newly initialised.
-        same_function: whether it still is the source's function.
+        same_function: whether it computes the source's function.
     """
 
     config: EncoderConfig
@@ -42,7 +42,7 @@ def convert(
     seed: int = 1,
     initial: Mapping[str, Tensor] | None = None,
 ) -> Converted:
-    """Give a model other positions.
+    """Replace the positions of a model.
 
     Parameters of schemes that both expressions name are kept. Where ``absolute`` positions are removed, their average is added to
     every word embedding (Wennberg & Henter 2021, appendix C), so that the layers above receive vectors of the kind that they were

@@ -49,7 +49,7 @@ class Source:
         config: of its encoder; ``positions`` are its own.
         state: its parameters under the project's names, rows of symbols in the dictionary's order.
         vocabulary: its dictionary, and the tokenizer's files.
-        kind: of its head, as transformers' classes end; ``Model`` where it has none.
+        kind: of its head, the end of the name of transformers' class; ``Model`` without a head.
         outputs: the model itself: (B, n) tokens -> its head's output, or (B, n, D) hidden states.
         states: the same without the head: (B, n) -> (B, n, D); None for a checkpoint of this project.
         left_out: names of its parameters that are not imported.
@@ -74,7 +74,7 @@ class Source:
         """Return the encoder alone, with the source's parameters, in float32 and for evaluation.
 
         Raises:
-            InputError: it is not the source's, whose configuration has something that has no equivalent here.
+            InputError: the source's configuration has an option without an equivalent here.
         """
         state = {name.removeprefix(ENCODER): value for name, value in self.state.items() if name.startswith(ENCODER)}
         with explained(self.name):
@@ -108,7 +108,7 @@ def read(name: str) -> Source:
         name: a folder with fairseq's ``model.pt`` and ``dict.txt``, a folder of a transformers model, or a model's name.
 
     Raises:
-        InputError, OSError: it cannot be read, or is of a kind that has no place here.
+        InputError, OSError: it cannot be read, or is of an unsupported kind.
     """
     folder = Path(name)
     if (path := folder / "model.pt").exists():
@@ -226,7 +226,7 @@ def _kind(config: PretrainedConfig) -> str:
     if positions != "absolute":  # transformers 5 ignores it
         raise InputError(f"position_embedding_type {positions!r} cannot be imported, only 'absolute'")
     if config.model_type == "electra":
-        return "Model"  # its heads, a generator's and a discriminator's of replaced words, have no equivalent here
+        return "Model"  # its heads, of a generator and a discriminator, have no equivalent here
     architecture = str((config.architectures or [""])[0]).replace("ForPreTraining", "ForMaskedLM")
     return next((kind for kind in KINDS if architecture.endswith(f"For{kind}")), "Model")
 

@@ -67,7 +67,7 @@ class SourceVocabulary:
         paths = [path for name in (DICTIONARY, *TOKENIZER_FILES) if (path := folder / name).exists()]
         for path in paths:
             if path.read_bytes() != files.pop(path.name, None):
-                raise FileExistsError(f"{path} is of another model: name an --out in a folder of its own")
+                raise FileExistsError(f"{path} is of another model: name an --out in another folder")
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
             with atomic_write(folder / name, "wb") as stream:

@@ -40,7 +40,7 @@ def register_family(family: Family) -> Callable[[type[BaseFairseqModel]], type[B
 
 
 def update_configs() -> None:
-    """Give every family's model the flags of all schemes that are registered, those of a ``--user-dir`` included."""
+    """Add the flags of all registered schemes, those of a ``--user-dir`` included, to every family's model."""
     models = ConfigStore.instance().repo["model"]
     for family in FAMILIES.values():
         config = MODEL_REGISTRY[family.model].option_set.config()
@@ -57,7 +57,7 @@ def _architectures_of(family: Family) -> dict[str, Architecture]:
 
 @dataclasses.dataclass(frozen=True)
 class Named:
-    """The options of a model under an architecture's name, made when Hydra copies them.
+    """The options of a model under an architecture's name, which are made when Hydra copies them.
 
     Making them for hundreds of architectures would add a second to every start.
     """

@@ -1,4 +1,4 @@
-"""From the options that were given to a model's complete options, and to the model."""
+"""Completes and checks a model's options, and builds the model."""
 
 import logging
 from argparse import ArgumentParser, Namespace
@@ -32,7 +32,7 @@ GENERATING = {"translation": TranslationTask, "language_modeling": LanguageModel
 
 
 class PosencModel(BaseFairseqModel):
-    """What the models of all families have in common.
+    """The base class of the models of all families.
 
     Subclasses have ``option_set``, their options, and ``build_core(options, dictionary)``, which makes the part that has the
     positions.
@@ -191,16 +191,16 @@ def build(arch: str, options: DictConfig | Namespace, dictionary: Dictionary, ta
 
 
 def _sample_lengths(task: Any) -> dict[str, int]:
-    """Return the largest numbers of tokens in a task's samples, by the flags that limit them."""
+    """Return the maximum number of tokens in a task's samples for each flag that limits it."""
     tokens = getattr(task, "tokens_per_sample", None)
-    if tokens is not None:  # and one more, if a language model's samples begin with a symbol of their own
+    if tokens is not None:  # a language model's samples may begin with another symbol
         return {"--tokens-per-sample": tokens + bool(getattr(task, "add_bos_token", False))}
     sides = {f"--max-{side}-positions": getattr(task, f"max_{side}_positions", None) for side in ("source", "target")}
     return {flag: tokens for flag, tokens in sides.items() if tokens is not None}
 
 
 def _plain(value: Any) -> Any:
-    """A choice of flags counts as the string that files have for it."""
+    """Return the string of a choice, as files have it; other values are unchanged."""
     return value if isinstance(value, (bool, int, float)) else str(value)
 
 

@@ -54,7 +54,7 @@ PARTS: dict[str, Any] = {
     "optimizer_history": list,
     **dict.fromkeys(("extra_state", "last_optimizer_state", "task_state"), dict),
 }
-"""What a checkpoint of fairseq's trainer may hold besides the parameters."""
+"""The parts that a checkpoint of fairseq's trainer may have in addition to the parameters."""
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def fault_of(content: Any) -> str | None:
 
 @contextmanager
 def explained(path: str | os.PathLike) -> Iterator[None]:
-    """Turn any error that a file's configuration leads to into an InputError that names the file: its values may be anything."""
+    """Turn any error that is caused by a file's configuration into an InputError that names the file."""
     try:
         yield
     except OSError:

@@ -54,10 +54,10 @@ class TokenDecoder(Decoder, FairseqIncrementalDecoder):
 
     def reorder_incremental_state(self, incremental_state: dict[str, Any], new_order: Tensor) -> None:
         """Select these rows of the batch."""
-        if CACHE in incremental_state:  # while no sentence ends, rows only move within a sentence, which shares its states
+        if CACHE in incremental_state:  # rows move only within a sentence, which shares its states, until one ends
             cache = incremental_state[CACHE]
             cache.select(new_order, memory=len(new_order) != cache.rows)
 
     def max_positions(self) -> int:
-        """The same for all schemes: too long a sequence is an error, and is not skipped."""
+        """Return the same for all schemes, so that too long a sequence is an error and is not skipped."""
         return UNLIMITED

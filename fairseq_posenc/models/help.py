@@ -39,7 +39,7 @@ def add_groups(parser: argparse.ArgumentParser) -> None:
 
 
 def architecture(name: str) -> str:
-    """The type of ``--arch``: ends the command if there is no such architecture."""
+    """Return ``--arch`` unchanged, or end the command if there is no such architecture."""
     try:
         require_architecture(name)
     except InputError as error:

@@ -45,7 +45,7 @@ def naming_flags(names: Mapping[str, str] = FAIRSEQ) -> Iterator[None]:
 
 
 def _optional(type_: Any, help_: str, decides: bool = True) -> Any:
-    """An option without a default. ``decides``: whether the parameters compute another function with another value."""
+    """Return an option without a default. ``decides``: whether its value changes the function that the parameters compute."""
     return Optional[type_], field(default=None, metadata={"help": help_, "decides": decides})
 
 
@@ -65,11 +65,11 @@ def _of_core(name: str, option: str) -> Any:
 
 
 def _of_scheme(declared: dataclasses.Field) -> Any:
-    """An option of a scheme. Whether it decides depends on the schemes in use: :attr:`Positions.effective_options`."""
+    """Return an option of a scheme. Whether it decides depends on the schemes in use: :attr:`Positions.effective_options`."""
     is_bool = declared.type is bool
     kind = str if is_bool else declared.type  # true and false are written out, since None is neither
     choices = ("true", "false") if is_bool else declared.metadata.get("choices")
-    default = "as the scheme's source has it" if declared.default is None else declared.default
+    default = "that of the scheme's source" if declared.default is None else declared.default
     listed = f" ({'|'.join(choices)})" if choices else ""
     return _optional(kind, f"{declared.metadata['help']}{listed} (default: {default})", decides=False)
 

@@ -1,4 +1,4 @@
-"""How fairseq's programs load trained models: errors are reported in one sentence, and no code from a file is run."""
+"""Loading of trained models by fairseq's programs, with short error messages and without running code from a file."""
 
 import logging
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from .state_dict import misfit
 MISFIT = "Error(s) in loading state_dict"  # the beginning of PyTorch's message
 
 _given: ContextVar[tuple[str, ...] | None] = ContextVar("given", default=None)
-"""What fairseq does not build from the file that it loads, as for :func:`.trust.require_stock`; None if it builds nothing."""
+"""Kinds that fairseq does not build from the file, as for :func:`.trust.require_stock`; None if it builds nothing."""
 
 
 def load_models(

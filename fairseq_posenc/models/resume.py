@@ -1,4 +1,4 @@
-"""Loading a checkpoint, to train or to run it: only with the model and the vocabulary of its training."""
+"""Checks that a checkpoint is loaded, to train or to run it, with the model and the vocabulary of its training."""
 
 import os
 from argparse import Namespace
@@ -116,7 +116,7 @@ def compare(
     """
     try:
         content = loading.peek(filename)
-    except Exception:  # loading the file reports what is wrong with it
+    except Exception:  # loading the file reports the fault
         return None, []
     try:
         arch, options, task_options, kind = saved_options(content)

@@ -63,7 +63,7 @@ class PosencRobertaEncoder(RobertaEncoder):
         return super().build_embedding(vocab_size, self.args.embedding_size or embedding_dim, padding_idx)
 
     def build_lm_head(self, embed_dim: int, output_dim: int, activation_fn: str, weight: Tensor | None) -> RobertaLMHead:
-        """Its inner layer is as wide as the word embeddings, which it shares."""
+        """Build fairseq's head with an inner layer of the width of the word embeddings, which it shares."""
         width = self.args.embedding_size or embed_dim
         head = super().build_lm_head(width, output_dim, activation_fn, weight)
         if width != embed_dim:
@@ -99,7 +99,7 @@ class PosencRobertaEncoder(RobertaEncoder):
         return x if features_only else self.output_layer(x, masked_tokens=masked_tokens), extra
 
     def max_positions(self) -> int:
-        """The same for all schemes: too long a sequence is an error, and is not skipped."""
+        """Return the same for all schemes, so that too long a sequence is an error and is not skipped."""
         return UNLIMITED
 
 

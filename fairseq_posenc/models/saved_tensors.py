@@ -1,4 +1,4 @@
-"""The memory that a forward pass keeps for the backward pass."""
+"""The memory of the tensors that a forward pass saves for the backward pass."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 def saved_bytes(module: nn.Module, forward: Callable[[], Any]) -> int:
-    """Return the bytes of the tensors, except the module's parameters, that ``forward`` keeps for the backward pass."""
+    """Return the bytes of the tensors, except the module's parameters, that ``forward`` saves for the backward pass."""
     parameters = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
     saved: dict[int, Any] = {}
 

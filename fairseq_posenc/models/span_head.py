@@ -8,7 +8,7 @@ from .state_dict import StateDict
 class SpanHead(nn.Module):
     """Scores of each token as the first and as the last of the answer: one linear layer (Devlin et al. 2019, section 4.2).
 
-    It takes the place of the language model's head, so that the model's forward pass ends in it.
+    It replaces the language model's head, so that the model's forward pass returns its scores.
     """
 
     def __init__(self, dim: int) -> None:

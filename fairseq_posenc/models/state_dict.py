@@ -1,4 +1,4 @@
-"""The names of a model's parameters, and loading them."""
+"""Names of parameters in state dicts, and loading of state dicts."""
 
 import re
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ MASK_POSITIONS = f"{ENCODER}mask_positions.weight"
 ABSOLUTE = f"{POSITIONS}absolute.weight"
 LANGUAGE_MODEL = "encoder.lm_head."
 SPANS = f"{LANGUAGE_MODEL}span."
-"""The head of question answering, which takes the place of the language model's."""
+"""The head of question answering, which replaces the language model's."""
 CLASSIFICATION = "classification_heads."
 SENTENCE_ORDER = "sentence_order"
 """The classification head that pretraining may have (Lan et al. 2020)."""

@@ -37,7 +37,7 @@ class SourceEncoder(SentenceEncoder, FairseqEncoder):
         return {name: [x.index_select(batch.get(name, 1), new_order) for x in parts] for name, parts in encoder_out.items()}
 
     def max_positions(self) -> int:
-        """The same for all schemes: too long a sequence is an error, and is not skipped."""
+        """Return the same for all schemes, so that too long a sequence is an error and is not skipped."""
         return UNLIMITED
 
 

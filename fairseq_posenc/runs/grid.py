@@ -1,4 +1,4 @@
-"""Many runs, one per cell of a grid. Each is recorded in a folder of its own, so that a killed grid can be resumed.
+"""Many runs, one per cell of a grid. Each has a folder with its record, so that a killed grid can be resumed.
 
 A cell is recorded as begun, finished, diverged or failed (``result.json``). A grid that is started again runs the cells that have
 not finished or diverged. A cell that fails does not stop the others.
@@ -59,7 +59,7 @@ class Cell:
         key: the named values that distinguish it from the grid's other cells; numbers must differ within their first six digits.
         configuration: everything else that decides its result, in JSON's types.
         command: a command that does the work; its output is appended to :data:`LOG`. Empty if the run needs no other process.
-        needs: files that its folder must have besides its result, once it is finished.
+        needs: files that its folder must have, in addition to its result, once it is finished.
         temporary: files, such as checkpoints, that its run leaves in its folder; removed once it has finished or diverged.
         within: the folder, below the grid's, of the cells' folders.
     """
@@ -83,7 +83,7 @@ class Cell:
         return out / self.within / Path(*words, "_".join(numbers))
 
     def _parts(self, sign: str) -> tuple[list[str], list[str]]:
-        """Return words alone, and numbers with their names."""
+        """Return the parts of its name: values that are words, and numbers with their names."""
         words = [value for value in self.key.values() if isinstance(value, str)]
         numbers = [(name, value) for name, value in self.key.items() if not isinstance(value, str)]
         return words, [f"{name}{sign}{f'{value:g}' if isinstance(value, float) else value}" for name, value in numbers]

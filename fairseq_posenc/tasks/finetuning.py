@@ -1,7 +1,7 @@
 """Tasks of fine-tuning without padding: examples of similar lengths in a batch, and with ``--pack-examples`` several per row.
 
-Each packed example is a document of its row: it sees itself alone, and its positions count from its own start. The model's heads
-get its features as those of a row of its own, so that losses, gradients and scores are those of the padded batch, to rounding.
+A packed example is a document of its row: its tokens attend to each other alone, and positions count from its start. The model's
+heads read its features as those of a whole row, so that losses, gradients and scores are those of the padded batch, to rounding.
 
 The data-bin of SQuAD holds ``dict.txt`` and, for each split, windows ``<s> question </s> </s> stretch of the context </s>`` as
 ``SPLIT.bin`` and ``SPLIT.idx``, and ``SPLIT.spans.npy``: a row of three int32 per window, (first token of the context, first
@@ -49,11 +49,11 @@ from ..models.span_head import SpanHead
 from ..vocabulary import load_dictionary
 from .masked_lm import require_encoder
 
-WIDTH = 8  # tokens; lengths within one stretch of this count as similar, which keeps some chance in the batches
+WIDTH = 8  # tokens; lengths in an interval of this width count as similar, so that batches remain random
 FLAG = "--pack-examples"
 HELP = (
     "put several examples into each row of so many tokens (or of as many as the longest has); they do not see each other, and "
-    "losses are the same. 0: each has a row of its own"
+    "losses are the same. 0: one example per row"
 )
 logger = logging.getLogger(__name__)
 
@@ -77,8 +77,8 @@ class Rows(NamedTuple):
 def arrange(lengths: Sequence[int], tokens: int) -> Rows:
     """Put examples of these lengths into rows of ``tokens`` at most, or of the longest example's length.
 
-    Each example, the longest first, goes into the row that has the least. Of the fewest rows that suffice, and up to twice as
-    many, the number with the least padding is chosen; then, with the shortest rows.
+    Each example, the longest first, is put into the row with the fewest tokens. The number of rows is chosen between the minimum
+    and twice as many, for the least padding, and then for the shortest rows.
     """
     limit, choices = max(tokens, *lengths), list[Rows]()
     longest_first = sorted(range(len(lengths)), key=lambda i: -lengths[i])
@@ -144,17 +144,17 @@ class PackedExamples(BaseWrapperDataset):
 
 
 def order_by_length(sizes: np.ndarray, seed: int) -> list[np.ndarray]:
-    """Return sort keys for ``SortDataset``: stretches of similar lengths, and a permutation within each."""
+    """Return sort keys for ``SortDataset``: intervals of similar lengths, and a permutation within each."""
     with data_utils.numpy_seed(seed):
         permutation = np.random.permutation(len(sizes))
     return [permutation, sizes // WIDTH]
 
 
 class PackingTask(FairseqTask):
-    """A task that refuses longer rows than its model takes, and may put several examples into one.
+    """A task that refuses rows which are too long for its model, and may put several examples into one.
 
-    ``pack_examples`` is the number of tokens of a row, or 0 where each example has its own. fairseq leaves long rows out of
-    training, which would give some schemes other data than others.
+    ``pack_examples`` is the number of tokens of a row, or 0 for one example per row. fairseq omits long rows in training, so that
+    schemes would be trained on different data.
 
     Raises:
         Refused: a model of other architectures, positions that cannot restart within a row, or too few of them.
@@ -177,7 +177,7 @@ class PackingTask(FairseqTask):
         return None
 
     def prepared(self, dataset: FairseqDataset, sizes: np.ndarray, split: str, shuffle: bool = True) -> FairseqDataset:
-        """Return the examples of a split in batches of similar lengths, several per row if ``pack_examples`` asks for it.
+        """Return the examples of a split in batches of similar lengths, several per row with ``pack_examples``.
 
         Raises:
             Refused: an example is longer than the model takes.
@@ -221,7 +221,7 @@ class SentencePredictionByLength(PackingTask, SentencePredictionTask):
     """fairseq's ``sentence_prediction`` with batches of sentences of similar lengths.
 
     fairseq draws batches at random, so that most of a batch is padding. Rows are cut to length when they are prepared, so this
-    task imposes no limit of its own.
+    task has no limit.
     """
 
     def state_dict(self) -> dict[str, Any]:
@@ -247,7 +247,7 @@ class SquadConfig(FairseqDataclass):
 
 @register_task("squad", dataclass=SquadConfig)
 class SquadTask(PackingTask):
-    """Trains a model to point at answers. Goes with the criterion ``squad``."""
+    """Trains a model to predict the first and the last token of answers, with the criterion ``squad``."""
 
     source_dictionary = target_dictionary = property(lambda self: self.dictionary)
 

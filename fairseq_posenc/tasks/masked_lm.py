@@ -44,13 +44,13 @@ from ..models.state_dict import SENTENCE_ORDER
 from ..vocabulary import Vocabulary
 
 VALIDATION_SEED = 1
-WIDTH = 8  # positions; what tensor cores take at once
+WIDTH = 8  # positions; the size of tensor cores' tiles
 IN_ORDER, SWAPPED, WHOLE = 0, 1, -1
 
 
 @contextmanager
 def changed_options(task: FairseqTask, **values: Any) -> Iterator[None]:
-    """Give a task other values of its options for a while."""
+    """In this context, a task's options have other values."""
     cfg, task.cfg = task.cfg, copy.deepcopy(task.cfg)
     for name, value in values.items():
         setattr(task.cfg, name, value)
@@ -89,10 +89,10 @@ class FirstToken(BaseWrapperDataset):
 
 
 class ComparableMaskedLMTask(MaskedLMTask):
-    """fairseq's ``masked_lm``, which it replaces, with one set of masks for every split but that of training.
+    """fairseq's ``masked_lm``, which it replaces, with fixed masks for all splits except that of training.
 
     Raises:
-        Refused: another criterion than the one of the task's name. fairseq's default, ``cross_entropy``, takes the mean over all
+        Refused: the criterion is not the one of the task's name. fairseq's default, ``cross_entropy``, takes the mean over all
             tokens and trains a model that repeats its input.
     """
 
@@ -138,9 +138,10 @@ class StaticMaskedLMConfig(MaskedLMConfig):
 
     document_mask: bool = field(
         default=False,
-        metadata={"help": "let tokens see those of their own document only, and count positions from its start; a document ends "
-                  "with an empty line"},
-    )  # fmt: skip
+        metadata={
+            "help": "attend within documents only, and count positions from their start; a document ends with an empty line"
+        },
+    )
 
 
 class StaticBatches(BaseWrapperDataset):
@@ -167,7 +168,7 @@ class StaticBatches(BaseWrapperDataset):
 
         ``net_input`` has ``src_tokens`` (B, n), ``mask`` (see :class:`~fairseq_posenc.transformer.Mask`) and ``read_at``
         (M,), the masked positions in the rows one after another. ``target`` (M,) has the words there, and padding where the list
-        is filled up; ``sample_size``, a plain number, is how many there are.
+        is filled up; ``sample_size``, a plain number, is their number.
         """
         batch = super().collater(samples)
         if not batch:
@@ -287,7 +288,7 @@ class Halves(ListDataset):
 
 @register_task("masked_lm_sentence_order", dataclass=MaskedLMConfig)
 class MaskedLMSentenceOrder(ComparableMaskedLMTask):
-    """Trains a model on the masked words and on the order of the halves. Goes with the criterion of the same name."""
+    """Trains a model on the masked words and on the order of the halves, with the criterion of the same name."""
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         """Load one split.

@@ -22,7 +22,7 @@ MAX_NUMBER = 1 << 24
 
 @contextmanager
 def library_errors(problem: str) -> Iterator[None]:
-    """Turn what the tokenizers library raises into InputError, a panic of its Rust code as well, which is no Exception."""
+    """Turn errors of the tokenizers library, and panics of its Rust code, which are no Exceptions, into InputError."""
     try:
         yield
     except BaseException as error:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SENTENCEPIECE = "sentencepiece.model"
 SPACE = "▁"
 DEFAULT_SYMBOLS = 8192
-"""Whatever the text's size: about a hundred tokens per symbol in 3 MB, and enough for the characters of Chinese and Japanese."""
+"""For text of any size: about a hundred tokens per symbol in 3 MB, and enough for the characters of Chinese and Japanese."""
 UNCOUNTED = len(SPECIALS)
 """Symbols that sentencepiece does not count: ``<mask>`` and our four without ``<unk>``, which it has too."""
 

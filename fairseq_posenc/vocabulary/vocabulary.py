@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fairseq.data import Dictionary
 
 KINDS: tuple[type[Tokenizer], ...] = (Sentencepiece, GPT2, TokenizerJson)
-"""Of several in one folder, the first counts."""
+"""The first of them is used if a folder has several."""
 
 TOKENIZER_FILES = tuple(name for kind in KINDS for name in kind.FILES)
 """The names of the files that cut text into the symbols of a dict.txt in the same folder."""
@@ -147,7 +147,7 @@ class LineEncoder:
         self.files = dict(files)
 
     def encode(self, lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Return ``(ids, sizes)``: the ids of all lines in a row, each line closed by ``</s>``, and the length of each line."""
+        """Return ``(ids, sizes)``: the ids of all lines, each line closed by ``</s>``, and the length of each line."""
         encoded = self._tokenizer.encode_lines(lines)
         end = len(self._ids) - 1
         for ids in encoded:
@@ -171,7 +171,7 @@ class Vocabulary:
 
     Attributes:
         dictionary: fairseq's dictionary as ``masked_lm`` reads it, with ``<mask>``.
-        tokenizer: cuts text into pieces with numbers of its own.
+        tokenizer: cuts text into pieces, which it numbers in another order.
 
     Raises:
         InputError, FileNotFoundError: the folder has no vocabulary, or one whose parts do not belong together.

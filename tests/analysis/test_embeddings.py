@@ -31,7 +31,7 @@ def test_rank_counts_dimensions():
     torch.manual_seed(0)
     left, right = torch.linalg.qr(torch.randn(9, 3))[0], torch.linalg.qr(torch.randn(9, 3))[0]
     found = rank(left @ torch.diag(torch.tensor([3.0, 2.0, 1e-2])) @ right.T)
-    assert found == {"full": 3, "most": 2}
+    assert found == {"full": 3, "effective": 2}
 
 
 @pytest.mark.parametrize("normalize_before", [False, True])

@@ -113,7 +113,7 @@ def said(folder, defaults, capsys, as_program):
     [
         ("missing.pt", "Model file not found: {file}"),
         ("half.pt", "{file} cannot be read as a checkpoint: it is truncated"),
-        ("hostile.pt", "{file} asks for posix.system"),
+        ("hostile.pt", "{file} contains posix.system"),
         ("list.pt", "{file} is not a checkpoint"),
     ],
 )
