@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Checks this package on one GPU, in under 8 minutes and without network: each part reports by itself, and the rest goes on.
+# Checks this package on one GPU, in under 8 minutes and without network: each part reports separately, and the others are run after a failure.
 #   bash scripts/gpu_check.sh [--wheels DIR] [--out DIR]
 #   bash scripts/gpu_check.sh --on-cpu             rehearses all of it without a GPU: on the CPU, and with gloo
 # It uses $PYTHON, or .venv's Python, or python3, which has PyTorch with CUDA and this package. With --wheels it makes an
-# environment in --out instead, from that Python's packages, the wheels in DIR, and this package. docs/performance.md says which.
+# environment in --out instead, from that Python's packages, the wheels in DIR, and this package. docs/performance.md lists them.
 # --out (default: gpu-check) gets a log per part, and the benchmark's records and tables.
 set -uo pipefail
 project=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

@@ -68,7 +68,7 @@ def batch(rows: int, generator: torch.Generator) -> Tensor:
     return tokens
 
 
-def learn(name: str, most: int = MAX_UPDATES, seed: int = 1) -> Iterator[tuple[int, float]]:
+def learn(name: str, max_updates: int = MAX_UPDATES, seed: int = 1) -> Iterator[tuple[int, float]]:
     """Updates and accuracy of an architecture, or of one of ``STARTS``, until the task is learned or for so many updates."""
     positions, start = STARTS.get(name) or (expressions()[name], {})
     torch.manual_seed(seed)
@@ -77,7 +77,7 @@ def learn(name: str, most: int = MAX_UPDATES, seed: int = 1) -> Iterator[tuple[i
     for parameter, (mean, std) in start.items():
         nn.init.normal_(model.encoder.positions.get_parameter(parameter), mean, std)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98))
-    for update in range(1, most + 1):
+    for update in range(1, max_updates + 1):
         tokens = batch(BATCH, generator)
         loss = F.cross_entropy(model(tokens).flatten(0, 1), tokens[:, 1:-BACK].flatten())
         optimizer.zero_grad()

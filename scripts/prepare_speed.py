@@ -1,4 +1,4 @@
-"""How fast 'fairseq-posenc prepare' is beside fairseq's own way, on the same text in the same run.
+"""Compare the speed of 'fairseq-posenc prepare' with fairseq's own tools, on the same text in the same run.
 
 fairseq's way is sentencepiece to pieces, as text, then fairseq-preprocess. All three read and write plain files, with
 the same vocabulary and number of processes, and the data of both ways is compared. Times are those of whole commands.

@@ -29,7 +29,7 @@ if [ -z "$python" ]; then
   done
 fi
 suitable "$python" || fail "no Python 3.10 to 3.13 found${PYTHON:+: $PYTHON is not one}." \
-  "Install one, or say where it is: PYTHON=/path/to/python3.12 bash $0"
+  "Install one, or set its path: PYTHON=/path/to/python3.12 bash $0"
 version=$(version_of "$python")
 
 # One stamp per set of extras, named after everything that decides what is installed, and written last: after a kill

@@ -56,7 +56,7 @@ def text(tmp_path) -> Path:
 def test_both_sides_are_cut_into_pieces_of_one_vocabulary(text, tmp_path, capsys):
     (text / "train.en").open("a").write("\n" + "one " * 300 + "\n")
     (text / "train.de").open("a").write("eno\neno\n")
-    script("prepare").prepare(text, text, "en", "de", tmp_path / "bin", most=250)
+    script("prepare").prepare(text, text, "en", "de", tmp_path / "bin", max_pieces=250)
     assert "train: 40 pairs, 2 left out" in capsys.readouterr().out
     task = TranslationTask.setup_task(Namespace(data=str(tmp_path / "bin"), source_lang=None, target_lang=None))
     assert (task.cfg.source_lang, task.cfg.target_lang) == ("en", "de")
@@ -81,7 +81,7 @@ def test_text_that_makes_no_data_is_refused(change, message, text, tmp_path):
     (tmp_path / "bin").mkdir()
     change(text)
     with pytest.raises(InputError, match=message):
-        script("prepare").prepare(text, text, "en", "de", tmp_path / "bin", most=250)
+        script("prepare").prepare(text, text, "en", "de", tmp_path / "bin", max_pieces=250)
 
 
 def test_an_average_has_the_mean_of_each_parameter(tmp_path):

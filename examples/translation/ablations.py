@@ -2,8 +2,8 @@
 
     python examples/translation/ablations.py data-bin --text text --out ablations --size _tiny --seeds 1 2 -- --max-update 8000
 
-A run that was killed goes on from its last checkpoint, and a finished one is not repeated, so the same command again completes
-the tables. Two commands at once need runs of their own: --only, --seeds. What follows -- is for fairseq-train, after the paper's
+A killed run continues from its last checkpoint, and a finished one is not repeated, so the same command again completes
+the tables. Two commands at once need different runs: --only, --seeds. What follows -- is for fairseq-train, after the paper's
 optimizer and loss; the results of other flags need another --out. Scores are sacreBLEU's, of the text against
 TEXT/SPLIT.LANGUAGE.
 """

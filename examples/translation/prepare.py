@@ -51,7 +51,7 @@ def read_pairs(paths: list[Path]) -> Iterator[list[tuple[str, ...]]]:
             yield chunk
 
 
-def write_split(split: str, paths: list[Path], prefixes: list[Path], encoder: LineEncoder, most: int | None) -> np.ndarray:
+def write_split(split: str, paths: list[Path], prefixes: list[Path], encoder: LineEncoder, max_pieces: int | None) -> np.ndarray:
     """Write both sides of a split; ``most`` pieces at most, where pairs may be left out. Returns how often each symbol occurs."""
     kept = dropped = 0
     with ExitStack() as opened, tqdm(desc=split, unit=" pairs") as bar:
@@ -59,7 +59,7 @@ def write_split(split: str, paths: list[Path], prefixes: list[Path], encoder: Li
         for chunk in read_pairs(paths):
             sides = [encoder.encode([line.strip() for line in side]) for side in zip(*chunk, strict=True)]
             lengths = np.stack([sizes for _, sizes in sides]) - 1  # without </s>
-            keep = np.ones(len(chunk), bool) if most is None else ((lengths > 0) & (lengths <= most)).all(0)
+            keep = np.ones(len(chunk), bool) if max_pieces is None else ((lengths > 0) & (lengths <= max_pieces)).all(0)
             for writer, (ids, sizes) in zip(writers, sides, strict=True):
                 writer.add(ids[np.repeat(keep, sizes)], sizes[keep])
             kept, dropped = kept + int(keep.sum()), dropped + int((~keep).sum())
@@ -72,7 +72,7 @@ def write_split(split: str, paths: list[Path], prefixes: list[Path], encoder: Li
     return sum(writer.counts for writer in writers)
 
 
-def prepare(text: Path, vocabulary: Path, source: str, target: str, out: Path, most: int) -> None:
+def prepare(text: Path, vocabulary: Path, source: str, target: str, out: Path, max_pieces: int) -> None:
     """Write the data-bin.
 
     Raises:
@@ -87,7 +87,7 @@ def prepare(text: Path, vocabulary: Path, source: str, target: str, out: Path, m
     for split in SPLITS:
         paths = [text / f"{split}.{language}" for language in (source, target)]
         prefixes = [out / f"{split}.{source}-{target}.{language}" for language in (source, target)]
-        counts = write_split(split, paths, prefixes, encoder, most if split == "train" else None)
+        counts = write_split(split, paths, prefixes, encoder, max_pieces if split == "train" else None)
         if split == "train":
             for language in (source, target):
                 (out / f"dict.{language}.txt").write_text(encoder.dictionary(counts), "utf-8")

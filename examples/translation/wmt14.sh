@@ -3,7 +3,7 @@
 #
 #     bash examples/translation/wmt14.sh de DIR
 #
-# Downloads about 1.7 GB (de) or 6 GB (fr) into DIR/archives, and goes on where it was when it is started again. An archive that is
+# Downloads about 1.7 GB (de) or 6 GB (fr) into DIR/archives, and continues when it is started again. An archive that is
 # there already, perhaps a copy of your own, is checked and not downloaded. Validation is newstest2013, the test set newstest2014
 # in full; sacreBLEU downloads both and checks them itself.
 set -euo pipefail
