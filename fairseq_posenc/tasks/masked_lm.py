@@ -19,6 +19,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,14 @@ import torch
 from fairseq import metrics, utils
 from fairseq.criterions import CRITERION_REGISTRY, FairseqCriterion, register_criterion
 from fairseq.criterions.masked_lm import MaskedLmConfig, MaskedLmLoss
-from fairseq.data import BaseWrapperDataset, Dictionary, FairseqDataset, ListDataset, RawLabelDataset
+from fairseq.data import (
+    BaseWrapperDataset,
+    Dictionary,
+    FairseqDataset,
+    ListDataset,
+    MaskTokensDataset,
+    RawLabelDataset,
+)
 from fairseq.data.iterators import EpochBatchIterator
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models import BaseFairseqModel
@@ -88,6 +96,74 @@ class FirstToken(BaseWrapperDataset):
         return sample
 
 
+class MaskedTokens(MaskTokensDataset):
+    """Inputs and targets, (2, n), with the masks that fairseq draws, at a fraction of the time.
+
+    fairseq draws the masks of a sample twice, saves and restores the state of NumPy's global generator each time, and adds up the
+    probabilities of all words for each replacement. Masks of whole words and of several tokens are left to fairseq.
+    """
+
+    _generator = np.random.RandomState()
+    _last: tuple[tuple[int, int], Tensor] | None = None
+
+    @classmethod
+    def apply_mask(cls, dataset: FairseqDataset, *args: Any, **options: Any) -> tuple[BaseWrapperDataset, BaseWrapperDataset]:
+        """Return the data sets of inputs and of targets."""
+        multiple = options["mask_whole_words"] is not None or options["mask_multiple_length"] > 1 or options["mask_stdev"] > 0
+        if multiple:
+            return MaskTokensDataset.apply_mask(dataset, *args, **options)
+        pairs = cls(dataset, *args, **options)
+        return Row(pairs, 0), Row(pairs, 1)
+
+    def __getitem__(self, index: int) -> Tensor:
+        if self._last is None or self._last[0] != (self.epoch, index):  # each sample is read several times in a row
+            self._last = (self.epoch, index), self._draw(index)
+        return self._last[1]
+
+    def _draw(self, index: int) -> Tensor:
+        item, draw = self.dataset[index].numpy(), self._generator
+        if self.mask_idx in item:
+            raise InputError(f"sample {index} of the data-bin contains <mask>, which only the task may insert: prepare it again")
+        draw.seed(int(hash((self.seed, self.epoch, index)) % 1e6))  # as fairseq's numpy_seed
+        n = len(item)
+        masked = np.zeros(n, dtype=bool)
+        masked[draw.choice(n, int(self.mask_prob * n + draw.rand()), replace=False)] = True
+        target = np.where(masked, item, self.pad_idx)
+        other = self.random_token_prob + self.leave_unmasked_prob
+        replaced = np.zeros(n, dtype=bool)
+        if other > 0:
+            changed = masked & (draw.rand(n) < other)
+            if self.random_token_prob == 0:
+                kept = changed
+            elif self.leave_unmasked_prob == 0:
+                kept, replaced = replaced, changed
+            else:
+                kept = changed & (draw.rand(n) < self.leave_unmasked_prob / other)
+                replaced = changed & ~kept
+            masked = masked & ~kept
+        inputs = np.where(masked, self.mask_idx, item)
+        if count := int(replaced.sum()):
+            inputs[replaced] = self._cumulative.searchsorted(draw.random_sample(count), side="right")
+        return torch.from_numpy(np.stack([inputs, target]))
+
+    @cached_property
+    def _cumulative(self) -> np.ndarray:
+        """The distribution function of random words, by which NumPy's ``choice`` selects."""
+        cumulative = self.weights.cumsum()
+        return cumulative / cumulative[-1]
+
+
+class Row(BaseWrapperDataset):
+    """One row of each sample."""
+
+    def __init__(self, dataset: FairseqDataset, row: int) -> None:
+        super().__init__(dataset)
+        self._row = row
+
+    def __getitem__(self, index: int) -> Tensor:
+        return self.dataset[index][self._row]
+
+
 class ComparableMaskedLMTask(MaskedLMTask):
     """fairseq's ``masked_lm``, which it replaces, with fixed masks for all splits except that of training.
 
@@ -129,6 +205,7 @@ def _word_beginnings(cfg: MaskedLMConfig, dictionary: Dictionary) -> Tensor:
 
 
 masked_lm.get_whole_word_mask = _word_beginnings
+masked_lm.MaskTokensDataset = MaskedTokens
 masked_lm.MaskedLMTask = TASK_REGISTRY["masked_lm"] = ComparableMaskedLMTask
 
 

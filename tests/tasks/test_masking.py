@@ -7,8 +7,9 @@ import shutil
 
 import numpy as np
 import pytest
+import torch
 from fairseq import tasks
-from fairseq.data import Dictionary
+from fairseq.data import Dictionary, ListDataset, MaskTokensDataset
 from fairseq.data.encoders.gpt2_bpe_utils import bytes_to_unicode
 from lines import write_databin
 from omegaconf import OmegaConf
@@ -16,6 +17,7 @@ from untrained import write_chance
 
 from fairseq_posenc.data.databin import DatabinWriter
 from fairseq_posenc.errors import Refused
+from fairseq_posenc.tasks.masked_lm import MaskedTokens
 
 BOS, PAD = 0, 1
 
@@ -143,3 +145,29 @@ def test_another_criterion_is_refused(name, data):
     for other in {"masked_lm", "masked_lm_static", "cross_entropy"} - {name}:
         with pytest.raises(Refused, match=f"--criterion {other} .*: use --criterion {name}"):
             task.build_criterion(OmegaConf.create({"_name": other}))
+
+
+@pytest.mark.parametrize("random", [0.1, 0.0])
+@pytest.mark.parametrize("unmasked", [0.1, 0.0])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_masks_are_those_that_fairseq_draws(random, unmasked, weighted):
+    """Of inputs and targets, and of two epochs; NumPy's global generator is left alone."""
+    dictionary = Dictionary()
+    for number in range(40):
+        dictionary.add_symbol(f"w{number}", n=number + 1)
+    dictionary.add_symbol("<mask>")
+    rows = [torch.arange(4, 4 + n) for n in (1, 2, 7, 31, 32)]
+    samples = ListDataset(rows, sizes=np.array([len(row) for row in rows]))
+    options = dict(pad_idx=PAD, mask_idx=dictionary.index("<mask>"), seed=3, mask_prob=0.4, mask_whole_words=None)
+    options |= dict(mask_multiple_length=1, mask_stdev=0.0, freq_weighted_replacement=weighted)
+    options |= dict(random_token_prob=random, leave_unmasked_prob=unmasked)
+    expected, found = (kind.apply_mask(samples, dictionary, **options) for kind in (MaskTokensDataset, MaskedTokens))
+    state = np.random.get_state()[1].tolist()
+    for epoch in range(1, 9):
+        for of_fairseq, ours in zip(expected, found, strict=True):
+            of_fairseq.set_epoch(epoch)
+            ours.set_epoch(epoch)
+            for index in range(len(rows)):
+                assert ours[index].tolist() == of_fairseq.dataset[index].tolist()
+            assert ours.sizes is of_fairseq.sizes
+    assert np.random.get_state()[1].tolist() == state
