@@ -28,6 +28,7 @@ INSTALLED_BY = {  # package -> what pip install is given
     "datasets": "-e '.[hub]'",
     "matplotlib": "-e '.[plots]'",
     **dict.fromkeys(("sklearn", "scipy"), "-e '.[glue]'"),
+    "statsmodels": "-e '.[compare]'",
     "deepspeed": "-e '.[deepspeed]'",
 }
 
@@ -47,6 +48,7 @@ COMMANDS = {
     "tasks": Command("fairseq_posenc.compare.tasks", "train small models on tasks that need word order, with every scheme"),
     "glue": Command("fairseq_posenc.finetuning.glue", "fine-tune a checkpoint on GLUE and score it"),
     "squad": Command("fairseq_posenc.finetuning.squad", "fine-tune a checkpoint on SQuAD 1.1 or 2.0 and score it"),
+    "compare": Command("fairseq_posenc.compare.command", "train schemes under equal conditions, and report which is better"),
     "report": Command("fairseq_posenc.finetuning.grid_report", "results of several grids of fine-tuning side by side"),
     "export-hf": Command("fairseq_posenc.huggingface.export_command", "turn a checkpoint into a Hugging Face model"),
     "import-hf": Command("fairseq_posenc.huggingface.import_command", "turn RoBERTa or BERT into a checkpoint"),

@@ -103,7 +103,7 @@ def test_arrows_point_down(module):
 
 
 BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGELOG.md
-    "analysis": 2100,
+    "analysis": 2125,
     "async_step": 350,
     "attention": 1875,
     "bench": 1100,
@@ -116,7 +116,7 @@ BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGE
     "huggingface": 2375,
     "models": 1850,
     "pipeline": 525,
-    "runs": 325,
+    "runs": 375,
     "schemes": 2000,
     "tasks": 775,
     "transformer": 775,

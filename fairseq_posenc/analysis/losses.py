@@ -66,6 +66,15 @@ class MaskedText:
             left -= size
         return sizes
 
+    def halves(self, n: int) -> tuple[MaskedText, MaskedText]:
+        """Return the two halves of the text, the first of which consists of whole sequences of length ``n``."""
+        middle = len(self.tokens) // 2 // (n - 1) * (n - 1)
+        first, second = slice(middle), slice(middle, None)
+        return self._part(first), self._part(second)
+
+    def _part(self, part: slice) -> MaskedText:
+        return MaskedText(self.tokens[part], self.inputs[part], self.masked[part], self.task)
+
     def batches(self, n: int, sizes: list[int]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Yield tokens, inputs and masks, (B, n) each at most, of the sequences of these sizes."""
         bos, pad = self.task.dictionary.bos(), self.task.dictionary.pad()
@@ -76,8 +85,7 @@ class MaskedText:
                 F.pad(pad_sequence(column[first : first + count], True, padding), (1, 0), value=beginning)
                 for column, padding, beginning in zip(columns, (pad, pad, False), (bos, bos, False), strict=True)
             )
-            if masked.any():
-                yield tokens, inputs, masked
+            yield tokens, inputs, masked
 
 
 def read(checkpoint: Checkpoint, data: Path, max_tokens: int, length: int) -> MaskedText:
@@ -123,7 +131,6 @@ def read(checkpoint: Checkpoint, data: Path, max_tokens: int, length: int) -> Ma
     return MaskedText(torch.where(masked, target, inputs), inputs, masked, task)
 
 
-@torch.inference_mode()
 def measure(
     model: BaseFairseqModel, text: MaskedText, n: int, progress: Progress = lambda text, share=None: None
 ) -> dict[str, Any]:
@@ -143,23 +150,40 @@ def measure(
     Raises:
         Diverged: a loss is not finite.
     """
-    device = next(model.parameters()).device
     sizes = text.sizes(n)
     count, sums, squares = (torch.zeros(n, dtype=torch.float64) for _ in range(3))  # by position
-    done = 0
-    for tokens, inputs, masked in text.batches(n, sizes):
-        logits = model(inputs.to(device), masked_tokens=masked.to(device))[0]
-        losses = F.cross_entropy(logits.float(), tokens[masked].to(device), reduction="none").cpu().double() / math.log(2)
-        position_ids = masked.nonzero()[:, 1]
+    for rows, position_ids, losses in _predictions(model, text, n, sizes):
         for values, total in ((torch.ones_like(losses), count), (losses, sums), (losses.square(), squares)):
             total.index_add_(0, position_ids, values)
-        done += len(tokens)
-        progress(f"{done:,} of {len(sizes):,} sequences")
+        progress(f"{int(rows[-1]) + 1:,} of {len(sizes):,} sequences")
     if not sums.isfinite().all():
         raise Diverged("the losses are not finite")
     edges = [round(n * part / PARTS) for part in range(PARTS + 1)]
     parts = [{"from": a, "to": b - 1, **_mean(count[a:b], sums[a:b], squares[a:b])} for a, b in pairwise(edges)]
     return {"sequences": len(sizes), **_mean(count, sums, squares), "parts": parts}
+
+
+def by_sequence(model: BaseFairseqModel, text: MaskedText, n: int) -> tuple[Tensor, Tensor]:
+    """Return the sum of the losses in bits, and the number of predicted tokens, of each sequence of ``n`` tokens: (S,) each."""
+    sizes = text.sizes(n)
+    sums, count = (torch.zeros(len(sizes), dtype=torch.float64) for _ in range(2))
+    for rows, _, losses in _predictions(model, text, n, sizes):
+        sums.index_add_(0, rows, losses)
+        count.index_add_(0, rows, torch.ones_like(losses))
+    return sums, count
+
+
+@torch.inference_mode()
+def _predictions(model: BaseFairseqModel, text: MaskedText, n: int, sizes: list[int]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Yield the sequence and the position of predicted tokens, and their losses in bits: (M,) each."""
+    device, first = next(model.parameters()).device, 0
+    for tokens, inputs, masked in text.batches(n, sizes):
+        if masked.any():
+            logits = model(inputs.to(device), masked_tokens=masked.to(device))[0]
+            losses = F.cross_entropy(logits.float(), tokens[masked].to(device), reduction="none").cpu().double() / math.log(2)
+            rows, position_ids = masked.nonzero(as_tuple=True)
+            yield rows + first, position_ids, losses
+        first += len(tokens)
 
 
 def _mean(count: Tensor, sums: Tensor, squares: Tensor) -> dict[str, Any]:

@@ -3,94 +3,189 @@
 from __future__ import annotations
 
 import json
+import math
+import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from fairseq.data import Dictionary, data_utils
 
 from ..analysis import losses
+from ..analysis.examine import r_squared_of_run
+from ..analysis.subjects import Subject
 from ..files import atomic_write
 from ..models.checkpoint import Checkpoint
 from ..runs.grid import LOG, Cell, Diverged, Progress
-from ..runs.record import digests
-from .plan import Plan
+from .plan import UNKNOWN_UPDATES, Plan
 
-SCORES = "losses.npz"
-CHECKPOINTS = ("checkpoint_last.pt", "checkpoint_best.pt", "crash.pt")
-POINTS = 40
-"""Validations during training, for the curve."""
-
-
-def cell(plan: Plan, scheme: str, lr: float, seed: int, out: Path) -> Cell:
-    """One run."""
-    key = {"scheme": scheme, "lr": lr, "seed": seed}
-    flags = [*plan.model_flags(scheme), *plan.train_flags()]
-    data = digests({name: plan.data / name for name in ("dict.txt", "train.bin", "valid.bin")})
-    without_command = Cell(key, {"flags": flags, "data": data})
-    save_dir = without_command.folder(out)
-    every = str(max(1, (plan.updates or 1000) // POINTS))
-    command = [
-        *(sys.executable, "-m", "fairseq_cli.train", str(plan.data), *flags, "--lr", str(lr), "--seed", str(seed)),
-        *("--save-dir", str(save_dir), "--no-epoch-checkpoints", "--save-interval-updates", str(10 * int(every))),
-        *("--keep-interval-updates", "1", "--validate-interval", "1000000", "--validate-interval-updates", every),
-        *("--max-valid-steps", "10", "--log-format", "json", "--log-interval", every),
-        *(() if torch.cuda.is_available() else ("--cpu",)),
-    ]
-    return Cell(key, without_command.configuration, command, needs=(SCORES,), temporary=CHECKPOINTS)
+ITEMS = "losses.npz"
+SEQUENCES_PER_ITEM = 8
+"""Neighbouring sequences, whose losses depend on one another, count as one item of the test text."""
+LAST = "checkpoint_last.pt"
+POINTS, QUARTERS = 25, 4
+"""Validations during training, and checkpoints."""
+CHUNK = 1 << 24
+VALID_TOKENS = 1 << 15
+"""Tokens of a validation during training."""
 
 
-def measure(plan: Plan, tokens: int, folder: Path, progress: Progress) -> dict[str, Any]:
-    """Measure the model that a run has left in its folder, on the two halves of the validation text.
+class Runs:
+    """The runs of one plan on one data-bin.
+
+    Attributes:
+        plan: the plan.
+        data: the data-bin.
+        digests: of its files, by name.
+    """
+
+    def __init__(self, plan: Plan, data: Path, digests: Mapping[str, str]) -> None:
+        self.plan, self.data, self.digests = plan, data, digests
+        self._updates = plan.updates or UNKNOWN_UPDATES
+        self._train = data_utils.load_indexed_dataset(str(data / "train"), None)
+
+    def cell(self, scheme: str, lr: float, seed: int, out: Path) -> Cell:
+        """Return one run."""
+        plan = self.plan
+        key = _key(scheme, lr, seed)
+        flags = [*plan.model_flags(scheme), *plan.train_flags()]
+        valid_steps = max(1, VALID_TOKENS // (plan.tokens_per_sample * plan.batch_size))
+        log_interval = max(1, self._updates // POINTS // 2)
+        command = [
+            *("env", f"OMP_NUM_THREADS={plan.threads}"),
+            *(sys.executable, "-m", "fairseq_cli.train", str(self.data), *flags, "--lr", str(lr), "--seed", str(seed)),
+            *("--save-dir", str(Cell(key, {}).folder(out)), "--no-epoch-checkpoints"),
+            *("--save-interval-updates", str(self._quarter), "--keep-interval-updates", str(QUARTERS)),
+            *("--validate-interval", "1000000", "--validate-interval-updates", str(2 * log_interval)),
+            *("--max-valid-steps", str(valid_steps), "--log-format", "json", "--log-interval", str(log_interval)),
+            *(() if torch.cuda.is_available() else ("--cpu",)),
+        ]
+        configuration = {"flags": flags, "threads": plan.threads, "valid_tokens": plan.valid_tokens, "data": dict(self.digests)}
+        temporary = [LAST, "checkpoint_best.pt", "crash.pt", *(name for names in self._quarters.values() for name in names)]
+        return Cell(key, configuration, command, needs=(ITEMS,), temporary=temporary)
+
+    def first(self, out: Path) -> list[Cell]:
+        """Return the runs with seed 1, one per scheme and learning rate."""
+        return [self.cell(scheme, lr, 1, out) for scheme in self.plan.schemes for lr in self.plan.learning_rates]
+
+    def further(self, lrs: Mapping[str, float | None], out: Path) -> list[Cell]:
+        """Return the runs with the other seeds, of schemes whose learning rate has been chosen."""
+        chosen = {scheme: lr for scheme, lr in lrs.items() if lr is not None}
+        seeds = range(2, 1 + max(map(self.plan.seeds_of, self.plan.schemes)))
+        return [
+            self.cell(scheme, lr, seed, out)
+            for seed in seeds
+            for scheme, lr in chosen.items()
+            if seed <= self.plan.seeds_of(scheme)
+        ]
+
+    def shown(self, cell: Cell) -> str:
+        """Return the command of a run, as in a shell."""
+        return shlex.join([f"OMP_NUM_THREADS={self.plan.threads}", "fairseq-train", *cell.command[5:]])
+
+    @property
+    def _quarter(self) -> int:
+        return max(1, self._updates // QUARTERS)
+
+    @property
+    def _quarters(self) -> dict[int, list[str]]:
+        """The names that fairseq may give to the checkpoint after so many updates, which have the number of the epoch."""
+        plan = self.plan
+        per_epoch = max(1, int(self._train.sizes.sum()) // (plan.tokens_per_sample - 1) // plan.batch_size)
+        return {
+            updates: [f"checkpoint_{updates // per_epoch + further}_{updates}.pt" for further in range(3)]
+            for updates in range(self._quarter, self._updates + 1, self._quarter)
+        }
+
+    def measure(self, cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:
+        """Measure the model that a run has left in its folder, on the two halves of the validation text.
+
+        Returns:
+            ``selection`` and ``loss``, the bits per predicted token of the first and the second half; ``by_position``, the loss
+            in equal parts of a sequence from left to right; ``by_length``, the loss on longer sequences that the model takes;
+            ``unigram``, the loss of the training text's frequencies of words; ``curve``, of validations during training;
+            ``seconds_per_update``; ``parameters``, of the positions; ``r_squared`` by the number of updates (see
+            :func:`.analysis.examine.r_squared_of_run`); and the ``command``.
+
+        Raises:
+            Diverged: a loss is not finite.
+        """
+        progress("measuring")
+        plan, n = self.plan, self.plan.tokens_per_sample
+        checkpoint = Checkpoint(folder / LAST, self.data)
+        model = checkpoint.build_model()
+        selection, text = losses.read(checkpoint, self.data, plan.valid_tokens, 4 * n).halves(n)
+        sums, counts = (values.numpy() for values in losses.by_sequence(model, text, n))
+        if not np.isfinite(sums).all():
+            raise Diverged("the losses are not finite")
+        items = range(0, len(sums), SEQUENCES_PER_ITEM)
+        with atomic_write(folder / ITEMS, "wb") as stream:
+            of_items = [np.add.reduceat(values, items).astype(np.float32) for values in (sums, counts)]
+            np.savez_compressed(stream, sums=of_items[0], counts=of_items[1])
+        saved = [path for names in self._quarters.values() for name in names if (path := folder / name).exists()]
+        return {
+            "selection": losses.measure(model, selection, n)["loss"],
+            "loss": float(sums.sum() / counts.sum()),
+            "by_position": [part["loss"] for part in losses.measure(model, text, n)["parts"]],
+            "by_length": {
+                str(length): losses.measure(model, text, length)["loss"]
+                for length in (2 * n, 4 * n)
+                if checkpoint.max_length >= length
+            },
+            "unigram": float(self._unigram[text.tokens[text.masked].numpy()].mean()),
+            **read_log(folder / LOG),
+            "parameters": sum(tensor.numel() for name, tensor in checkpoint.state.items() if ".positions." in name),
+            "r_squared": r_squared_of_run(
+                Subject("", checkpoint.encoder(), run=tuple(path for path in saved if path.exists())), n
+            ),
+            "command": self.shown(cell),
+        }
+
+    @cached_property
+    def _unigram(self) -> np.ndarray:
+        """Bits of each word by its share of the training tokens, plus one: (V,)."""
+        tokens = np.memmap(self.data / "train.bin", self._train._index.dtype, "r")
+        symbols = len(Dictionary.load(str(self.data / "dict.txt"))) + 1  # and <mask>
+        parts = np.array_split(tokens, 1 + len(tokens) // CHUNK)
+        counts = 1 + np.sum([np.bincount(part, minlength=symbols) for part in parts], axis=0)
+        return np.log2(counts.sum()) - np.log2(counts)
+
+
+def _key(scheme: str, lr: float, seed: int) -> dict[str, str | int | float]:
+    return {"scheme": scheme, "lr": lr, "seed": seed}
+
+
+def read_log(log: Path) -> dict[str, Any]:
+    """Read fairseq-train's log.
 
     Returns:
-        ``selection`` and ``loss``, the bits per predicted token of the first and the second half; ``curve``, of training; and
-        ``parameters``, of the positions.
-
-    Raises:
-        Diverged: a loss is not finite.
+        ``seconds_per_update``, the first decile over the intervals of the log, so that other load on the machine counts little;
+        and ``curve``, of validations: ``updates``, ``loss`` in bits, and the ``seconds`` of so many updates. A run that was
+        killed has logged some updates twice; the last time counts.
     """
-    progress("measuring")
-    checkpoint = Checkpoint(folder / "checkpoint_last.pt", plan.data)
-    text = losses.read(checkpoint, plan.data, tokens, plan.tokens_per_sample)
-    sums, counts = losses.by_sequence(checkpoint.build_model(), text, plan.tokens_per_sample)
-    if not np.isfinite(sums).all():
-        raise Diverged("the losses are not finite")
-    with atomic_write(folder / SCORES, "wb") as stream:
-        np.savez(stream, sums=sums.astype(np.float32), counts=counts.astype(np.int32))
-    half = len(sums) // 2
-    return {
-        "selection": float(sums[:half].sum() / counts[:half].sum()),
-        "loss": float(sums[half:].sum() / counts[half:].sum()),
-        "parameters": sum(tensor.numel() for name, tensor in checkpoint.state.items() if ".positions." in name),
-        "curve": curve(folder / LOG),
-    }
-
-
-def curve(log: Path) -> list[dict[str, float]]:
-    """The validations in fairseq-train's log: ``updates``, ``loss`` in bits, and the ``seconds`` of training until then.
-
-    A run that was killed has logged some updates twice; the last time counts.
-    """
-    points: dict[int, dict[str, float]] = {}
-    seconds = 0.0
+    points: dict[int, float] = {}
+    speeds = []
     for line in log.read_text("utf-8", "replace").splitlines():
         _, brace, values = line.partition("{")
         try:
             entry = json.loads(brace + values)
         except ValueError:
             continue
-        seconds = float(entry.get("train_wall", entry.get("wall", seconds)))
         if "valid_loss" in entry:
-            updates = int(entry["valid_num_updates"])
-            points[updates] = {"updates": updates, "loss": float(entry["valid_loss"]), "seconds": seconds}
-    return [points[updates] for updates in sorted(points)]
+            points[int(entry["valid_num_updates"])] = float(entry["valid_loss"])
+        elif "ups" in entry:
+            speeds.append(float(entry["ups"]))
+    seconds = 1 / float(np.quantile(speeds, 0.9)) if speeds else math.nan
+    curve = [{"updates": updates, "loss": points[updates], "seconds": updates * seconds} for updates in sorted(points)]
+    return {"seconds_per_update": seconds, "curve": curve}
 
 
-def losses_of(results: Sequence[dict[str, Any]], out: Path) -> tuple[np.ndarray, np.ndarray]:
-    """The second half's sums of losses, (runs, items), and numbers of predictions, (items,)."""
-    files = [np.load(Cell({name: run[name] for name in ("scheme", "lr", "seed")}, {}).folder(out) / SCORES) for run in results]
-    half = len(files[0]["sums"]) // 2
-    return np.stack([file["sums"][half:] for file in files]), files[0]["counts"][half:]
+def losses_of(runs: Sequence[Mapping[str, Any]], out: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Return the sums of the losses of runs, (runs, items), and the numbers of predictions, (items,)."""
+    folders = [Cell(_key(run["scheme"], run["lr"], run["seed"]), {}).folder(out) for run in runs]
+    files = [np.load(folder / ITEMS, allow_pickle=False) for folder in folders]
+    return np.stack([file["sums"] for file in files]), files[0]["counts"]

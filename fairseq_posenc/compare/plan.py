@@ -16,6 +16,8 @@ RECIPE = """
     --task masked_lm --criterion masked_lm --sample-break-mode none --dropout 0 --attention-dropout 0
     --optimizer adam --adam-betas (0.9,0.98) --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 1
 """
+UNKNOWN_UPDATES = 1000
+"""Of a run whose budget is a time, the updates on which the intervals of validation are based."""
 
 
 class Strict(BaseModel):
@@ -39,7 +41,7 @@ class Budget(Strict):
 
 
 class Scheme(Strict):
-    """One row of the result: an expression, or an architecture, with options."""
+    """One row of the result: an expression, or an architecture, with options. Without both, its name is the expression."""
 
     positions: str | None = None
     arch: str | None = None
@@ -51,20 +53,20 @@ class Plan(Strict):
     """The whole file.
 
     Attributes:
-        data: the data-bin, relative to the file.
         arch: the architecture of schemes that name none.
-        schemes: by the name in the report, which is the expression where none is given.
+        schemes: by the name in the report.
         budget: of each run.
         learning_rates: every scheme is trained with each of them and seed 1; the one with the least loss on the first half of the
             validation text is used for the other seeds, and the second half gives the result.
-        seeds: runs per scheme.
+        seeds: runs per scheme; run s of every scheme has the same initial weights where shapes agree, batches and masks.
         reference: the scheme with which the others are compared.
         tokens_per_sample, batch_size: of fairseq-train.
         warmup: the share of the updates in which the learning rate rises.
+        valid_tokens: tokens of the validation text that are read.
+        threads: of a process on a CPU, on which the last digits of a loss depend.
         train: further flags of fairseq-train.
     """
 
-    data: Path
     arch: str = "roberta_posenc_tiny"
     schemes: dict[str, Scheme]
     budget: Budget
@@ -74,12 +76,14 @@ class Plan(Strict):
     tokens_per_sample: int = Field(ge=8)
     batch_size: int = Field(ge=1)
     warmup: float = Field(0.1, ge=0, lt=1)
+    valid_tokens: int = Field(1 << 18, ge=1 << 10)
+    threads: int = Field(1, ge=1)
     train: str = ""
 
     @model_validator(mode="before")
     @classmethod
     def _named(cls, content: Any) -> Any:
-        """``none:`` alone, and a list of expressions, are schemes without options."""
+        """A list of expressions, and names without content, are schemes without options."""
         if isinstance(content, dict) and isinstance(schemes := content.get("schemes"), (dict, list)):
             pairs = schemes.items() if isinstance(schemes, dict) else ((name, None) for name in schemes)
             content = {**content, "schemes": {name: scheme or {} for name, scheme in pairs}}
@@ -89,6 +93,9 @@ class Plan(Strict):
     def _has_reference(self) -> Plan:
         if self.reference not in self.schemes:
             raise ValueError(f"reference: {self.reference} is not one of the schemes")
+        for name, scheme in self.schemes.items():
+            if scheme.positions and scheme.arch:
+                raise ValueError(f"schemes.{name}: name either positions or arch")
         return self
 
     @property
@@ -99,34 +106,38 @@ class Plan(Strict):
         return self.budget.updates
 
     def seeds_of(self, name: str) -> int:
-        """The number of runs of a scheme."""
+        """Return the number of runs of a scheme."""
         return self.schemes[name].seeds or self.seeds
 
     def model_flags(self, name: str) -> list[str]:
-        """The flags of fairseq-train that make a scheme."""
+        """Return the flags of fairseq-train that make a scheme."""
         scheme = self.schemes[name]
-        flags = ["--arch", scheme.arch or self.arch]
-        if scheme.arch is None:
-            flags += ["--positions", scheme.positions or name]
+        flags = ["--arch", scheme.arch] if scheme.arch else ["--arch", self.arch, "--positions", scheme.positions or name]
         for option, value in scheme.options.items():
             flags += [flag_of(option), str(value).lower() if isinstance(value, bool) else str(value)]
         return flags
 
     def train_flags(self) -> Iterator[str]:
-        """The flags of fairseq-train that are the same for all runs, but for the learning rate and the seed."""
+        """Yield the flags of fairseq-train that are the same for all runs, except the learning rate and the seed."""
         yield from shlex.split(RECIPE)
         yield from ("--tokens-per-sample", str(self.tokens_per_sample), "--batch-size", str(self.batch_size))
         yield from ("--max-positions", str(self.tokens_per_sample))
-        if self.updates is None:  # the updates that fit into the time are not known
-            yield from ("--lr-scheduler", "fixed", "--warmup-updates", "200", "--stop-time-hours", str(self.budget.minutes / 60))
+        if self.budget.minutes is not None:  # the number of updates, on which other schedules depend, is not known
+            yield from ("--lr-scheduler", "fixed", "--warmup-updates", str(round(self.warmup * UNKNOWN_UPDATES)))
+            yield from ("--stop-time-hours", str(self.budget.minutes / 60))
         else:
-            yield from ("--lr-scheduler", "polynomial_decay", "--warmup-updates", str(round(self.warmup * self.updates)))
-            yield from ("--total-num-update", str(self.updates), "--max-update", str(self.updates))
+            updates = self.updates or 1
+            yield from ("--lr-scheduler", "polynomial_decay", "--warmup-updates", str(round(self.warmup * updates)))
+            yield from ("--total-num-update", str(updates), "--max-update", str(updates))
         yield from shlex.split(self.train)
 
 
-def read_plan(path: Path) -> Plan:
+def read_plan(path: Path, added: list[str]) -> Plan:
     """Read the file.
+
+    Args:
+        path: the file.
+        added: expressions of further schemes.
 
     Raises:
         InputError: it is not YAML, or an entry is wrong; the message names it.
@@ -135,10 +146,10 @@ def read_plan(path: Path) -> Plan:
         content = yaml.safe_load(path.read_text("utf-8"))
         plan = Plan.model_validate(content)
     except ValidationError as error:
-        faults = ("; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())).replace(
-            ": : ", ": "
-        )
-        raise InputError(f"{path}: {faults}") from None
+        faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()]
+        raise InputError(f"{path}: {'; '.join(faults)}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise InputError(f"{path} is not YAML: {error}") from None
-    return plan.model_copy(update={"data": path.parent / plan.data})
+    return plan.model_copy(
+        update={"schemes": {**plan.schemes, **{name: Scheme.model_validate({}) for name in added if name not in plan.schemes}}}
+    )

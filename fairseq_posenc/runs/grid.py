@@ -4,6 +4,7 @@ A cell is recorded as begun, finished, diverged or failed (``result.json``). A g
 not finished or diverged. A cell that fails does not stop the others.
 """
 
+import os
 import re
 import subprocess
 import time
@@ -11,8 +12,10 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, Protocol
 
 from tqdm import tqdm
@@ -36,13 +39,14 @@ class Failures(OSError):
     """Raised when every cell has been run and some have failed.
 
     Attributes:
+        failed: the results of the cells that have failed.
         results: the results of the other cells.
     """
 
-    def __init__(self, failed: Mapping[str, str], results: list[dict[str, Any]]) -> None:
-        reasons = "; ".join(f"{name} ({reason})" for name, reason in failed.items())
+    def __init__(self, failed: Mapping[str, dict[str, Any]], results: list[dict[str, Any]]) -> None:
+        reasons = "; ".join(f"{name} ({result['reason']})" for name, result in failed.items())
         super().__init__(f"{len(failed)} of {len(failed) + len(results)} runs failed: {reasons}. The same command repeats these.")
-        self.results = results
+        self.failed, self.results = list(failed.values()), results
 
 
 class Progress(Protocol):
@@ -94,7 +98,15 @@ Run = Callable[[Cell, Path, Progress], dict[str, Any]]
 
 
 def run_grid(
-    cells: Sequence[Cell], out: Path, run: Run, *, keep_temporary: bool = False, jobs: int = 1, lock: int | None = None
+    cells: Sequence[Cell],
+    out: Path,
+    run: Run,
+    *,
+    keep_temporary: bool = False,
+    jobs: int = 1,
+    devices: int = 0,
+    lock: int | None = None,
+    bar: "Bar | None" = None,
 ) -> list[dict[str, Any]]:
     """Run what is not done yet.
 
@@ -104,7 +116,9 @@ def run_grid(
         run: does one cell.
         keep_temporary: keep the cells' temporary files.
         jobs: cells that run at a time. With more than one, ``run`` is called in threads.
+        devices: the number of GPUs, which are divided evenly among the commands of ``jobs`` cells; 0: each command sees all.
         lock: a file descriptor that commands hold open, so that the output folder stays locked while they run.
+        bar: the progress of several grids; by default, this one has its own.
 
     Returns:
         The results of the cells, in their order: key, configuration, status, outcome, seconds, versions.
@@ -119,10 +133,18 @@ def run_grid(
             raise InputError(f"two runs share the folder {folder}: their numbers must differ within their first six digits")
     results = {cell: result for cell in cells if (result := finished(cell, out)) is not None}
     waiting = [cell for cell in cells if cell not in results]
-    with _Bar(total=len(cells), initial=len(cells) - len(waiting)) as bar:
+    free = SimpleQueue[Mapping[str, str] | None]()  # the variables of the environment of each job
+    for visible in _shares(devices, jobs):
+        free.put(visible)
+    with nullcontext(bar) if bar else Bar(len(cells)) as shown:
+        shown.skip(len(results))
 
         def complete(cell: Cell) -> None:
-            results[cell] = _run(cell, cell.folder(out), run, bar.progress_of(cell), lock)
+            variables = free.get()
+            try:
+                results[cell] = _run(cell, cell.folder(out), run, shown.progress_of(cell), lock, variables)
+            finally:
+                free.put(variables)
             for name in () if keep_temporary or results[cell]["status"] == FAILED else cell.temporary:
                 remove(cell.folder(out) / name)
 
@@ -137,7 +159,7 @@ def run_grid(
                 except BaseException:
                     pool.shutdown(cancel_futures=True)
                     raise
-    failed = {cell.name: results[cell]["reason"] for cell in cells if results[cell]["status"] == FAILED}
+    failed = {cell.name: results[cell] for cell in cells if results[cell]["status"] == FAILED}
     done = [results[cell] for cell in cells if results[cell]["status"] != FAILED]
     if failed:
         raise Failures(failed, done)
@@ -161,7 +183,18 @@ def finished(cell: Cell, out: Path) -> dict[str, Any] | None:
     return result if result.get("status") == DIVERGED else None
 
 
-def _run(cell: Cell, folder: Path, run: Run, progress: Progress, lock: int | None) -> dict[str, Any]:
+def _shares(devices: int, jobs: int) -> list[Mapping[str, str] | None]:
+    """The variables of the environment with which each job sees its devices."""
+    if jobs == 1 or devices == 0:
+        return [None] * jobs
+    count = max(1, devices // jobs)
+    visible = [[device % devices for device in range(job * count, (job + 1) * count)] for job in range(jobs)]
+    return [{**os.environ, "CUDA_VISIBLE_DEVICES": ",".join(map(str, numbers))} for numbers in visible]
+
+
+def _run(
+    cell: Cell, folder: Path, run: Run, progress: Progress, lock: int | None, variables: Mapping[str, str] | None
+) -> dict[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
     own(*(folder / name for name in (RESULT, LOG, *cell.needs, *cell.temporary)))
     result = {**cell.key, "configuration": cell.configuration, "format": FORMAT}
@@ -170,7 +203,7 @@ def _run(cell: Cell, folder: Path, run: Run, progress: Progress, lock: int | Non
     progress("started", 0)
     try:
         if cell.command:
-            _execute(cell.command, folder / LOG, lock)
+            _execute(cell.command, folder / LOG, lock, variables)
         outcome = {"status": FINISHED, **run(cell, folder, progress)}
     except Diverged as error:
         outcome = {"status": DIVERGED, "reason": str(error)}
@@ -186,11 +219,13 @@ def _run(cell: Cell, folder: Path, run: Run, progress: Progress, lock: int | Non
     return result
 
 
-def _execute(command: Sequence[str], log: Path, lock: int | None) -> None:
+def _execute(command: Sequence[str], log: Path, lock: int | None, variables: Mapping[str, str] | None) -> None:
     with log.open("ab+") as stream:
         start = stream.seek(0, 2)
         locks = () if lock is None else (lock,)
-        status = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, pass_fds=locks).returncode
+        status = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, pass_fds=locks, env=variables
+        ).returncode
         stream.seek(start)
         output = stream.read().decode("utf-8", "replace")
     if status:
@@ -199,15 +234,22 @@ def _execute(command: Sequence[str], log: Path, lock: int | None) -> None:
         raise ChildProcessError(f"the command ended with status {status}: {output.rstrip().rpartition(chr(10))[2]}")
 
 
-class _Bar(tqdm):
-    """The grid's progress and the remaining time, estimated also from the shares of unfinished runs."""
+class Bar(tqdm):
+    """The progress of one or several grids and the remaining time, estimated also from the shares of unfinished runs."""
 
-    def __init__(self, total: int, initial: int) -> None:
+    def __init__(self, total: int) -> None:
         form = "{desc}: {percentage:3.0f}%|{bar}| {n:.1f}/{total} [{elapsed}<{remaining}{postfix}]"
-        super().__init__(total=total, initial=initial, desc="runs", dynamic_ncols=True, bar_format=form)
+        super().__init__(total=total, desc="runs", dynamic_ncols=True, bar_format=form)
         self._shares: dict[Cell, float] = {}
 
+    def skip(self, count: int) -> None:
+        """Count runs as done that were done before."""
+        self.initial += count
+        self.update(count)
+
     def progress_of(self, cell: Cell) -> Progress:
+        """Return the function that receives the progress of one run."""
+
         def progress(text: str, share: float | None = None) -> None:
             if share is not None:
                 self._shares[cell] = min(share, 1.0)
