@@ -118,7 +118,7 @@ BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGE
     "pipeline": 525,
     "runs": 375,
     "schemes": 2000,
-    "tasks": 775,
+    "tasks": 800,
     "transformer": 775,
     "vocabulary": 650,
 }
