@@ -9,6 +9,7 @@ profiles, the share of the runs with a score above each threshold. Their library
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -25,7 +26,7 @@ from ..ownership import own
 from ..runs.grid import DIVERGED, FINISHED, FORMAT, RESULT, Cell
 from ..runs.record import read_object, require_same, write_json
 from ..runs.statistics import by
-from .order_runs import PAPERS
+from .order_settings import PAPERS
 from .order_tasks import TASKS
 
 if TYPE_CHECKING:
@@ -37,19 +38,29 @@ RESAMPLINGS = 2000
 Run = Mapping[str, Any]
 
 
-def restore(out: Path) -> None:
-    """Write the result of each run in ``runs.jsonl`` whose own file is missing, so that a folder with this file is continued.
+def recorded(out: Path) -> list[Run]:
+    """Return the runs in the file ``runs.jsonl`` of a folder; none if it does not exist.
 
     Raises:
-        InputError: a line is not a result of this release.
+        InputError: a line is not a run of this command.
     """
-    path = out / RUNS
+    path, runs = out / RUNS, []
     for number, line in enumerate(path.read_text("utf-8").splitlines() if path.exists() else (), 1):
         try:
             run = json.loads(line)
-            result = Cell({name: run[name] for name in ("task", "scheme", "seed")}, {}).folder(out) / RESULT
+            known = run["task"] in TASKS and re.fullmatch(r"[\w+]+", run["scheme"]) and isinstance(run["seed"], int)
         except (ValueError, TypeError, KeyError, RecursionError):
-            raise InputError(f"{path}, line {number}, is not a run of 'fairseq-posenc tasks': remove that line") from None
+            known = False
+        if not known:
+            raise InputError(f"{path}, line {number}, is not a run of 'fairseq-posenc tasks': remove that line")
+        runs.append(run)
+    return runs
+
+
+def restore(out: Path) -> None:
+    """Write the file of each run in ``runs.jsonl`` that has none, so that a folder with ``runs.jsonl`` alone is continued."""
+    for run in recorded(out):
+        result = Cell({name: run[name] for name in ("task", "scheme", "seed")}, {}).folder(out) / RESULT
         if not result.exists():
             result.parent.mkdir(parents=True, exist_ok=True)
             write_json(own(result), run, file_names=True)
@@ -133,6 +144,11 @@ def summarise(runs: Sequence[Run]) -> list[dict[str, Any]]:
         row["tasks"] = {task: _task(of_task) for task, of_task in by("task", group).items()}
         rows.append(row)
     return sorted(rows, key=lambda row: (-row["learned"], *(-round(row[score] or 0, 2) for score in SCORES), row["scheme"]))
+
+
+def updates_needed(run: Run, least: float = 0.9) -> int | None:
+    """Return the first number of updates after which the accuracy was at least ``least``; None if it never was."""
+    return next((i * run["every"] for i, accuracy in enumerate(run.get("curve", ()), 1) if accuracy >= least), None)
 
 
 def _common(runs: Sequence[Run]) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
@@ -14,6 +13,7 @@ from torch.nn import functional as F
 
 from ..runs.grid import Diverged, Progress
 from ..transformer import Decoder, DecoderConfig, Encoder, EncoderConfig
+from .order_settings import Setting
 from .order_tasks import CAUSAL, IGNORED, TASKS, VOCABULARY, Task
 
 LEARNED = 0.99
@@ -24,35 +24,6 @@ TEST_ROWS = 32
 FACTOR = 4  # the longest test sequence in multiples of the longest in training
 
 _one_at_a_time = Lock()
-
-
-@dataclass(frozen=True)
-class Setting:
-    """The model and its training.
-
-    Attributes:
-        shortest: the shortest sequence in training, unless the task has a longer minimum.
-        lengths: the number n of lengths in training, from the shortest on.
-    """
-
-    layers: int = 2
-    dim: int = 64
-    ffn_dim: int = 256
-    heads: int = 4
-    batch_size: int = 32
-    learning_rate: float = 1e-3
-    warmup: int = 100
-    updates: int = 3000
-    shortest: int = 1
-    lengths: int = 16
-
-
-PAPERS = {
-    "order": Setting(
-        layers=1, dim=256, ffn_dim=512, batch_size=16, learning_rate=1e-4, warmup=0, updates=1000, shortest=31, lengths=1
-    )
-}
-"""The settings of tasks whose setting is fixed: base's head dimension, the papers' learning rate."""
 
 
 class Learner(nn.Module):
@@ -105,7 +76,7 @@ def learn(name: str, positions: str, setting: Setting, seed: int, progress: Prog
         [task.batch(unseen, TEST_ROWS, length) for length in lengths]
         for lengths in (_spread(trained), _spread(range(trained[-1] + 1, FACTOR * trained[-1] + 1)))
     )
-    optimizer = torch.optim.Adam(model.parameters(), lr=setting.learning_rate, betas=(0.9, 0.98))
+    optimizer = torch.optim.Adam(model.parameters(), lr=setting.learning_rate, betas=(0.9, 0.98), fused=True)
     every, curve = max(1, setting.updates // POINTS), list[float]()
     for update in range(1, setting.updates + 1):
         length = trained[int(torch.randint(len(trained), (), generator=generator))]

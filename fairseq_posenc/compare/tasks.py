@@ -21,15 +21,16 @@ from typing import TYPE_CHECKING, Any
 
 from ..commands import option, show
 from ..errors import InputError, suggestion
+from .order_settings import COUNT, PAPERS, Setting
 
 if TYPE_CHECKING:
     from ..runs.grid import Cell, Progress
 
-DEFAULT = ("offset_2", "copy", "odds_first", "missing_duplicate", "bucket_sort", "even_pairs")
+DEFAULT = ("offset_2", "flip_flop", "indirect_indexing", "offset_5", "copy", "reverse")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(Setting):
     """The flags."""
 
     out: Path = option("the folder to write", metavar="DIR")
@@ -38,15 +39,8 @@ class Options:
     schemes: tuple[str, ...] = option(
         "schemes without roberta_, or expressions such as absolute+tisa (default: all schemes)", (), metavar="A,B"
     )
-    seeds: int = option(
-        "number of runs of each scheme on each task, with the seeds 1 … N", 1, minimum=1, maximum=1000, metavar="N"
-    )
-    updates: int = option("the budget of a run", 2000, minimum=1, maximum=10**7, metavar="N")
-    lengths: int = option("number N of lengths in training, from the shortest on that the task has", 16, minimum=1, maximum=4096,
-                          metavar="N")  # fmt: skip
-    batch_size: int = option("sequences per update", 32, minimum=1, maximum=10**6, metavar="N")
-    learning_rate: float = option("Adam's learning rate, after a warm-up", 1e-3, minimum=0.0, maximum=10.0, metavar="LR")
-    jobs: int = option("runs at a time, each in a thread", 1, minimum=1, maximum=256, metavar="N")
+    seeds: int = option("runs of each scheme on each task: the seeds 1 … N", 1, **COUNT, maximum=1000)
+    jobs: int = option("runs at a time, each in a thread", 1, **COUNT, maximum=256)
 
 
 def main(options: Options) -> None:
@@ -69,7 +63,7 @@ def main(options: Options) -> None:
 
 
 def _run(cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:
-    from .order_runs import Setting, learn
+    from .order_runs import learn
 
     configuration = dict(cell.configuration)
     positions = configuration.pop("positions")
@@ -85,21 +79,19 @@ def _cells(options: Options) -> list[Cell]:
     from ..families import expressions
     from ..runs.grid import Cell
     from ..schemes import parse
-    from .order_runs import PAPERS, Setting
     from .order_tasks import CAUSAL, TASKS
 
     for task in options.tasks:
         if task not in TASKS:
             raise InputError(f"--tasks {task}: {suggestion(task, TASKS)}The tasks are {', '.join(TASKS)}.")
     positions = {}
-    for scheme in options.schemes or expressions():
+    for scheme in (name.replace(" ", "") for name in options.schemes or expressions()):
         positions[scheme] = expressions().get(scheme, scheme)
         try:
             parse(positions[scheme])
         except InputError as error:
             raise InputError(f"--schemes {scheme}: {error}") from None
-    names = {declared.name for declared in fields(Setting)}
-    setting = Setting(**{name: value for name, value in vars(options).items() if name in names})
+    setting = Setting(**{declared.name: getattr(options, declared.name) for declared in fields(Setting)})
     return [
         Cell({"task": task, "scheme": scheme, "seed": seed}, {"positions": expression, **asdict(PAPERS.get(task, setting))})
         for task in (TASKS if options.all else dict.fromkeys(options.tasks))

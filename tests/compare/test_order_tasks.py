@@ -14,7 +14,8 @@ import itertools
 
 from fairseq_posenc.compare import order_runs
 from fairseq_posenc.compare.order_report import iqm, read, read_runs, summarise
-from fairseq_posenc.compare.order_runs import FACTOR, PAPERS, Setting, build, learn
+from fairseq_posenc.compare.order_runs import FACTOR, build, learn
+from fairseq_posenc.compare.order_settings import PAPERS, Setting
 from fairseq_posenc.compare.order_tasks import AFTER, BLANK, CAUSAL, END, FIRST, IGNORED, IN_PLACE, START, TASKS
 from fairseq_posenc.families import expressions
 from fairseq_posenc.schemes import parse
@@ -156,14 +157,14 @@ def test_every_scheme_reads_the_longest_test():
 
 
 def test_order_is_learned_with_positions_and_not_without():
-    setting = Setting(updates=300, lengths=8)
-    found = {name: learn("offset_1", name, setting, 1, lambda *_: None) for name in ("none", "untied")}
-    assert found["untied"]["learned"]
-    assert found["untied"]["updates"] < 300
-    assert found["untied"]["within"] >= 0.99
-    assert not found["none"]["learned"]
-    assert found["none"]["within"] < 0.5
-    assert found["none"]["updates"] == 300
+    setting = Setting(updates=200, lengths=4, learning_rate=3e-3)
+    runs = {name: learn("offset_1", name, setting, 1, lambda *_: None) for name in ("none", "untied")}
+    assert runs["untied"]["learned"]
+    assert runs["untied"]["updates"] < 200
+    assert runs["untied"]["within"] >= 0.99
+    assert not runs["none"]["learned"]
+    assert runs["none"]["within"] < 0.7  # the chance to hit one of the other 1 to 4 tokens is 0.52
+    assert (runs["none"]["updates"], len(runs["none"]["curve"])) == (200, 40)
 
 
 def test_a_grid_that_was_interrupted_gives_the_same_results(tmp_path, monkeypatch, capsys):
