@@ -5,14 +5,12 @@ import contextlib
 import dataclasses
 import math
 import shutil
-import subprocess
 import sys
 import threading
 
 import numpy as np
 import pytest
 import torch
-from commands import environment
 from fairseq import options
 from fairseq.data import Dictionary, ListDataset, TokenBlockDataset, data_utils
 from fairseq.data.iterators import BackgroundConsumer, EpochBatchIterator
@@ -26,19 +24,6 @@ from omegaconf import OmegaConf
 
 from fairseq_posenc.compat.exits import REFUSED
 from fairseq_posenc.pipeline import checks
-
-
-def test_standard_library_and_torch_are_as_before():
-    """Seen from a fresh process, in which nothing but fairseq was imported."""
-    code = (
-        "import dataclasses, pkgutil, sys; dataclass = dataclasses.dataclass; walk = pkgutil.walk_packages\n"
-        "import torch, numpy; load, dtypes = torch.load, set(dir(numpy))\n"
-        "import fairseq\n"
-        "assert dataclasses.dataclass is dataclass and pkgutil.walk_packages is walk\n"
-        "assert torch.load is load and set(dir(numpy)) == dtypes\n"
-        "assert sys.version_info < (3, 13) or 'typing.io' not in sys.modules\n"
-    )
-    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, env=environment())
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 accepts unhashable defaults")
@@ -233,20 +218,22 @@ def test_no_thread_reads_on_when_training_has_ended(error, workers):
     assert [int(batch) for batch in others] == list(range(1, 40))
 
 
-def test_the_interpreter_does_not_end_under_a_reading_thread():
+ENDING = """
+import torch
+from fairseq.data import ListDataset
+from fairseq.data.iterators import EpochBatchIterator
+def collate(samples):
+    for _ in range(100): torch.ones(200_000).cumsum(0)
+    return samples
+batches = EpochBatchIterator(ListDataset([0] * 99), collate, [[n] for n in range(99)], buffer_size=9)
+next(batches.next_epoch_itr())
+"""
+
+
+def test_the_interpreter_does_not_end_under_a_reading_thread(run, tmp_path):
     """Where no training was called, but an iterator used."""
-    code = (
-        "import torch\n"
-        "from fairseq.data import ListDataset\n"
-        "from fairseq.data.iterators import EpochBatchIterator\n"
-        "def collate(samples):\n"
-        "    for _ in range(100): torch.ones(200_000).cumsum(0)\n"
-        "    return samples\n"
-        "batches = EpochBatchIterator(ListDataset([0] * 99), collate, [[n] for n in range(99)], buffer_size=9)\n"
-        "next(batches.next_epoch_itr())"
-    )
-    ended = subprocess.run([sys.executable, "-W", "ignore", "-c", code], env=environment(), capture_output=True, text=True)
-    assert (ended.returncode, ended.stderr) == (0, "")
+    (tmp_path / "ending.py").write_text(ENDING)
+    assert run("python", tmp_path / "ending.py").stdout == ""
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import fcntl
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -228,10 +229,14 @@ def test_the_parent_of_spawned_processes_passes_the_signal_on():
     assert child.exitcode == -signal.SIGUSR1
 
 
-def test_two_processes_leave_off_together_when_one_is_asked(data_bin, tmp_path):
-    """The second is asked; both stop after the same update, or the first would wait for it, or save without it."""
+def test_two_processes_continue_what_one_began_and_leave_off_together(train, data_bin, tmp_path):
+    """The second is asked; both stop after the same update, or the first would wait for it, or save without it.
+
+    fairseq starts them itself, and its default is PyTorch's data parallelism; the first sends the checkpoint to the second.
+    """
     import psutil
 
+    train(tmp_path, updates=2)
     flags = [*FLAGS, "--arch", "roberta_tisa", "--lr", "1e-3", "--distributed-world-size", "2", "--log-interval", "1"]
     command = [SCRIPTS / "fairseq-train", data_bin, *flags, "--max-update", "100000", "--save-dir", tmp_path]
     output = tmp_path / "log"
@@ -245,6 +250,8 @@ def test_two_processes_leave_off_together_when_one_is_asked(data_bin, tmp_path):
     finally:
         parent.kill()
     said = output.read_text()
+    assert "training on 2 devices" in said
+    assert re.findall(r"train_inner.*?num_updates=(\d+)", said)[0] == "3"
     assert said.count("asked by SIGUSR1 to stop, after") == 2
     assert f"after {updates(checkpoint(tmp_path))} updates" in said
     assert "Traceback" not in said
