@@ -5,7 +5,7 @@ To add a scheme, write its equation as a function in ``references`` and add its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -149,6 +149,9 @@ ROWS = [
 ]
 
 
-def thoroughly(rows: Iterable[Row]) -> list[Any]:
-    """Parameters of a test that takes long: rows with options of their own are marked ``thorough``."""
-    return [pytest.param(row, id=row.id, marks=[pytest.mark.thorough] * bool(row.options)) for row in rows]
+def thoroughly(rows: Iterable[Row], few: Container[str]) -> list[Any]:
+    """Parameters of a test that takes long: rows with options, and of other expressions than ``few``, are ``thorough``."""
+    return [
+        pytest.param(row, id=row.id, marks=[pytest.mark.thorough] * (bool(row.options) or row.expression not in few))
+        for row in rows
+    ]

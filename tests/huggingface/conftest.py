@@ -14,7 +14,10 @@ def prepared(world):
     return world.prepared
 
 
-@pytest.fixture(scope="session", params=["4", "5"], ids=["transformers4", "transformers5"])
+OLD = pytest.param("4", marks=pytest.mark.thorough, id="transformers4")
+
+
+@pytest.fixture(scope="session", params=[OLD, pytest.param("5", id="transformers5")])
 def isolated_python(request):
     """The interpreter of an environment that has PyTorch and one major release of transformers, and not this package."""
     path = Path(os.environ.get(f"FAIRSEQ_POSENC_HF{request.param}") or ROOT / f".venv-hf{request.param}", "bin", "python")

@@ -83,10 +83,10 @@ def made_up(size: int, length: int) -> torch.Tensor:
     ("kind", "buckets"),
     [
         ("ForMaskedLM", 8),
-        ("ForMaskedLM", -1),
+        pytest.param("ForMaskedLM", -1, marks=pytest.mark.thorough),
         ("ForMaskedLM, legacy", 8),
         ("Model", 8),
-        ("ForSequenceClassification", 8),
+        pytest.param("ForSequenceClassification", 8, marks=pytest.mark.thorough),
         ("ForQuestionAnswering", 8),
     ],
 )
