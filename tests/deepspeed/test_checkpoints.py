@@ -9,12 +9,13 @@ import torch
 from commands import status_of
 from training_runs import (
     OPTIONS,
+    RANKS,
     UPDATES,
     assert_same_curve,
+    call,
     launcher,
     needs_deepspeed,
     running,
-    torchrun,
     workers,
 )
 
@@ -26,6 +27,7 @@ from fairseq_posenc.deepspeed.zero_config import ZeroConfig
 
 pytestmark = needs_deepspeed
 
+SPAWNED = ("-m", "fairseq_posenc.train", "--distributed-world-size", 2)
 HALFWAY = f"checkpoint_1_{UPDATES // 2}.pt"
 NAME, UNNAMED = "update00000001-0123abcd", "update00000002-0123abcd"
 
@@ -276,10 +278,10 @@ def test_fairseq_itself_says_who_continues_a_sharded_optimizer(sharded_run, trai
     assert "--deepspeed-config zero1, zero2 or zero3" in run.output
 
 
-def test_a_refusal_of_the_trainer_is_one_line(sharded_run, train):
-    both = ["-m", "fairseq_posenc.train", "--distributed-world-size", 2]
+@pytest.mark.parametrize("launch", [launcher(), pytest.param(SPAWNED, marks=pytest.mark.thorough)], ids=["launched", "spawned"])
+def test_a_refusal_of_the_trainer_is_one_line(sharded_run, train, launch):
     flags = ("--deepspeed-config", "zero2", "--restore-file", sharded_run(2).save_dir / "consolidated.pt", "--no-save")
-    output = train(*flags, launch=both, status=2).output
+    output = train(*flags, launch=launch, status=2).output
     assert output.count("consolidated.pt has no sharded optimizer state") == 1
     assert "Traceback" not in output
 
@@ -308,19 +310,34 @@ def test_shards_that_nobody_has_written_are_not_looked_for(change):
         Shards.of({"shards": {**state["shards"], **change}})
 
 
+KILLED = """
+import os, signal, sys
+from fairseq.trainer import Trainer
+from fairseq_posenc import train
+if os.environ["RANK"] == "1":
+    step = Trainer.train_step
+    def step_until_killed(self, *arguments, **options):
+        if self.get_num_updates() == 6:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return step(self, *arguments, **options)
+    Trainer.train_step = step_until_killed
+else:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a launcher's, which may come before process 0 notices
+sys.exit(train.main())
+"""
+
+
 def test_a_killed_process_ends_the_others_and_a_rerun_continues(english_data_bin, train, tmp_path):
+    (tmp_path / "killed.py").write_text(KILLED)
     save_dir = tmp_path / "checkpoints"
-    program, *options = torchrun()
-    slow_to_look = (program, "--monitor-interval", 5, *options)  # by default it ends process 0 before that can say anything
-    with running(english_data_bin, save_dir, launch=slow_to_look) as process:
-        workers(process)[1].kill()
-        assert process.wait(timeout=300) != 0
-    output = (tmp_path / "log").read_text()
+    flags = ("--deepspeed-config", "zero2", "--save-interval-updates", 5, "--no-consolidate")
+    killed = call(RANKS, 2, tmp_path / "killed.py", english_data_bin, *OPTIONS, "--save-dir", save_dir, *flags)
+    assert killed.returncode != 0
+    output = killed.stdout
     assert "Process 0 has lost another process" in output
     assert f"continues from the last checkpoint in {save_dir}" in output
-    saved = load_checkpoint(str(save_dir / "checkpoint_last.pt"))["optimizer_history"][-1]["num_updates"]
-    again = train("--deepspeed-config", "zero2", save_dir=save_dir, launch=launcher(), updates=saved + 3)
-    assert list(again.curve) == [saved + 1, saved + 2, saved + 3]
+    again = train(*flags, launch=launcher(), save_dir=save_dir, updates=8)
+    assert list(again.curve) == [6, 7, 8]
 
 
 @pytest.mark.slow

@@ -39,13 +39,12 @@ def test_bf16_is_fairseqs_within_its_precision(train, stage):
     assert_same_curve(found, expected, rel=0.02)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "launch",
     [
-        pytest.param(torchrun(), id="torchrun"),
-        pytest.param(deepspeed_launcher(), id="deepspeed"),
-        pytest.param(("-m", "fairseq_posenc.train", "--distributed-world-size", "2"), id="python"),
+        pytest.param(torchrun(), id="torchrun", marks=pytest.mark.thorough),
+        pytest.param(deepspeed_launcher(), id="deepspeed", marks=pytest.mark.slow),
+        pytest.param(("-m", "fairseq_posenc.train", "--distributed-world-size", "2"), id="python", marks=pytest.mark.slow),
     ],
 )
 def test_every_launcher_starts_the_same_training(fairseq_run, train, launch):
