@@ -141,7 +141,7 @@ def _save(picture: Picture, folder: Path) -> None:
 
 def _write(out: Path, models: Sequence[Mapping[str, Any]], folders: Sequence[str], scores: Sequence[Score]) -> None:
     from ..runs.record import write_json
-    from . import page
+    from . import overview
     from .comparison import comparisons
 
     write_json(ownership.own(out / JSON), models)
@@ -154,7 +154,7 @@ def _write(out: Path, models: Sequence[Mapping[str, Any]], folders: Sequence[str
     for picture in comparisons(models, scores):
         _save(picture, out / FIGURES)
         pictures.append((picture.section, picture.caption, out / FIGURES / f"{picture.name}.png"))
-    page.write(ownership.own(out / PAGE), models, pictures)
+    overview.write(ownership.own(out / PAGE), models, pictures)
     for model in models:
         r2 = "" if model["r_squared"] is None else f", R² {model['r_squared']:.4f}"
         show(f"{model['model']}: {model['positions']}{r2}")

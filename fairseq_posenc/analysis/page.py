@@ -1,116 +1,89 @@
-"""The report of ``analyze``: one HTML page that needs no other file, for narrow and wide screens."""
+"""HTML reports: one page that needs no other file, for narrow and wide screens, light and dark."""
 
 import base64
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
-
-from tabulate import tabulate
 
 from ..files import atomic_write
-from .examine import FUNCTIONS, HEADS, PROBES, SCORES, VECTORS, WORDS_AND_POSITIONS
 
-SECTIONS = {
-    VECTORS: "R² is the share of a matrix's variance that the nearest Toeplitz matrix explains, one whose entries depend on the "
-    "offset j - i alone (Wennberg & Henter 2021).",
-    SCORES: "Which positions attend to which where words contribute nothing: F̂_P of the first layer, in which the average word "
-    "embedding replaces every word. Query i runs from top to bottom, key j from left to right.",
-    WORDS_AND_POSITIONS: "A score is the sum of four correlations (Ke et al. 2021): of words with words, words with positions, "
-    "positions with words, and positions with positions.",
-    FUNCTIONS: "The positional terms of each layer as functions of the offset k from query to key.",
-    HEADS: "What heads attend to on average.",
-    PROBES: "What attention and hidden states reveal about positions.",
-}
-"""Names and introductions of the page's sections."""
 CSS = """
 :root { color-scheme: light dark; }
 body { margin: 0 auto; padding: 1rem 1.25rem 4rem; max-width: 76rem; font: 16px/1.55 system-ui, sans-serif; }
+h1, h2, p, li, figcaption { overflow-wrap: break-word; }
 h2 { margin-top: 3rem; border-top: 1px solid gray; }
-p, figcaption { max-width: 46rem; }
+p, figcaption, li { max-width: 46rem; }
 nav a { margin-right: 1rem; white-space: nowrap; }
 figure { margin: 1.5rem 0 2.5rem; }
 .scroll { overflow-x: auto; }
 .scroll img { display: block; height: auto; max-width: 100%; background: #fff; }
+.scroll pre { margin: 0; font-size: .85rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .92rem; }
-th, td { padding: .3rem .7rem; border-bottom: 1px solid gray; white-space: nowrap; }
-footer, .soft { opacity: .7; font-size: .9rem; }
-@media (max-width: 48rem) { .scroll img { max-width: 44rem; } }
+th, td { padding: .3rem .7rem; border-bottom: 1px solid gray; white-space: nowrap; vertical-align: top; }
+.sentences td { min-width: 9rem; white-space: normal; }
+footer, .soft { opacity: .75; font-size: .9rem; }
+@media (max-width: 48rem) { .scroll .wide { max-width: 44rem; } }
 """
-MEASURES = ("locality", "symmetry", "invariance")  # of attention between identical words
-NO_TEXT = (
-    "No text was read (--text): kinds of heads, correlations and probes are left out, and the effect of vectors of offsets is "
-    "shown for the average word."
-)
-MEANING = (
-    "R² is that of P = E_P E_Pᵀ, or of the additive biases of models without position vectors. The rank is that of the position "
-    "vectors; in brackets, how many dimensions hold 99% of them. Locality, symmetry and invariance describe attention between "
-    "identical words, averaged over all heads. Position R² and order are what a linear probe reads from the last hidden states. "
-    "Swap is how much these states change when two neighbours are exchanged."
-)
 TEMPLATE = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Positions: {title}</title>
+<title>{title}</title>
 <style>{css}</style>
 </head>
 <body>
-<h1>What the models learned about position</h1>
-{overview}
+<h1>{heading}</h1>
+{opening}
 <nav>{links}</nav>
 {sections}
-<footer><p>Made by fairseq-posenc analyze. All numbers are in analysis.json; each picture is a PNG and a PDF file in
-figures/ or models/.</p></footer>
+<footer><p>{footer}</p></footer>
 </body>
 </html>
 """
 
 
-def write(path: Path, models: Sequence[Mapping[str, Any]], pictures: Sequence[tuple[str, str, Path]]) -> None:
-    """Write the page.
+def write(path: Path, title: str, heading: str, opening: str, sections: Iterable[tuple[str, str]], footer: str) -> None:
+    """Write a page.
 
     Args:
         path: the file.
-        models: the numbers of :func:`.examine.examine`.
-        pictures: of each, the section, the caption and the PNG file.
+        title: of the browser's window.
+        heading: of the page.
+        opening: HTML before the list of sections.
+        sections: the name and the HTML of each.
+        footer: a sentence on where the page is from.
     """
-    links, sections = "", ""
-    for name, introduction in SECTIONS.items():
+    links, content = "", ""
+    for name, text in sections:
         anchor = name.lower().replace(" ", "-")
-        if figures := "".join(_figure(caption, file) for section, caption, file in pictures if section == name):
-            links += f'<a href="#{anchor}">{html.escape(name)}</a> '
-            sections += f'<h2 id="{anchor}">{html.escape(name)}</h2>\n<p>{html.escape(introduction)}</p>\n{figures}'
+        links += f'<a href="#{anchor}">{html.escape(name)}</a> '
+        content += f'<h2 id="{anchor}">{html.escape(name)}</h2>\n{text}\n'
+    words = {"title": title, "heading": heading, "footer": footer}
+    escaped = {name: html.escape(word) for name, word in words.items()}
     with atomic_write(path) as stream:
-        title = html.escape(", ".join(model["model"] for model in models))
-        stream.write(TEMPLATE.format(title=title, css=CSS, overview=_overview(models), links=links, sections=sections))
+        stream.write(TEMPLATE.format(css=CSS, opening=opening, links=links, sections=content, **escaped))
 
 
-def _figure(caption: str, file: Path) -> str:
-    alt = html.escape(caption.partition(". ")[0])
+def paragraph(text: str) -> str:
+    """Return a paragraph of plain text."""
+    return f"<p>{html.escape(text)}</p>\n"
+
+
+def scroll(content: str, kind: str = "") -> str:
+    """Return a box around HTML that may be wider than the screen."""
+    return f'<div class="scroll {kind}">{content}</div>\n'
+
+
+def figure(caption: str, file: Path, wide: bool = True) -> str:
+    """Return a PNG picture, with the first sentence of its caption as its description.
+
+    Args:
+        caption: plain text.
+        file: the picture.
+        wide: whether a narrow screen shows it larger than itself, in a box that scrolls.
+    """
+    alt, kind = html.escape(caption.partition(". ")[0]), ' class="wide"' if wide else ""
     data = base64.b64encode(file.read_bytes()).decode("ascii")
-    return (
-        f'<figure><figcaption>{html.escape(caption)}</figcaption><div class="scroll">'
-        f'<img alt="{alt}" src="data:image/png;base64,{data}"></div></figure>\n'
-    )
-
-
-def _overview(models: Sequence[Mapping[str, Any]]) -> str:
-    head = ["model", "positions", "R²", "rank (99%)", *MEASURES, "position R²", "order", "swap"]
-    table = tabulate(map(_row, models), head, "html", disable_numparse=True, colalign=["left"] * 2 + ["right"] * 8)
-    text = "" if all(model["text"] is not None for model in models) else f"<p>{NO_TEXT}</p>"
-    return f'<div class="scroll">{table}</div>\n<p class="soft">{MEANING}</p>{text}'
-
-
-def _row(model: Mapping[str, Any]) -> list[str]:
-    vectors, text = model["vectors"], model["text"]
-    numbers: list[float | None] = [None] * 6
-    if text is not None:
-        heads = [[value for layer in text["identical_words"][name] for value in layer] for name in MEASURES]
-        numbers = [sum(values) / len(values) for values in heads]
-        numbers += [text["linear_probes"]["position"][-1], text["linear_probes"]["order"][-1]]
-        numbers += [next(iter(text["swap_change"].values()), None)]
-    ranks = "–" if vectors is None else f"{vectors['rank']['full']} ({vectors['rank']['effective']})"
-    r2, *others = ("–" if value is None else f"{value:.3f}" for value in (model["r_squared"], *numbers))
-    return [model["model"], model["positions"], r2, ranks, *others]
+    image = f'<img{kind} alt="{alt}" src="data:image/png;base64,{data}">'
+    return f"<figure><figcaption>{html.escape(caption)}</figcaption>{scroll(image)}</figure>\n"

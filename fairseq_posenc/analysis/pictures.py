@@ -26,7 +26,7 @@ OFFSET = "offset k from query to key, in tokens"
 
 
 class Picture(NamedTuple):
-    """A picture of the page; ``name`` is that of its files, ``section`` one of :data:`.page.SECTIONS`."""
+    """A picture of the page; ``name`` is that of its files, ``section`` one of :data:`.overview.SECTIONS`."""
 
     name: str
     section: str

@@ -7,7 +7,7 @@ import torch
 from encoders import N, encoder_of
 
 from fairseq_posenc.analysis.examine import examine, require_positions
-from fairseq_posenc.analysis.page import SECTIONS
+from fairseq_posenc.analysis.overview import SECTIONS
 from fairseq_posenc.analysis.subjects import Subject
 from fairseq_posenc.errors import InputError
 from fairseq_posenc.schemes import REGISTRY
