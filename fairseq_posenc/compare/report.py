@@ -1,8 +1,288 @@
-"""The report of a comparison."""
+"""The report of a comparison: a page, tables in Markdown, CSV and JSON, and pictures."""
 
+from __future__ import annotations
+
+import csv
+import html
+import os
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import yaml
+from tabulate import tabulate
 
-def write(*parts: Any) -> str:
-    """Return the table."""
-    return str(parts[2])
+from ..analysis import page
+from ..files import atomic_write
+from ..ownership import own
+from ..plotting import save
+from ..runs.grid import FINISHED, FORMAT
+from ..runs.record import write_json
+from . import charts
+from .claims import NOT_RUN
+from .plan import Plan
+from .results import LEARNED, Run, counted
+
+PAGE, MARKDOWN, CSV, JSON, FIGURES = "report.html", "results.md", "results.csv", "results.json", "figures"
+UNIGRAM = "(unigram: no context)"
+Row = Mapping[str, Any]
+Table = tuple[list[str], list[list[str]]]
+"""The head and the rows."""
+MEANING = (
+    "The loss is the mean over seeds, in bits per predicted token of text that neither training nor the choice of the learning "
+    "rate has used; perplexity is 2^loss. Intervals are at 95%, by Student's t over seeds. A difference is that of runs with the "
+    "same seed, p the p-value of the paired t test, and Holm's the same for all schemes together. A tick marks the schemes that "
+    "cannot be distinguished from the best: no other is better by Welch's t test with Holm's correction for all pairs. Time is "
+    "that of an update, relative to the reference. Parameters are those of the positions."
+)
+
+
+def write(
+    out: Path,
+    plan: Plan,
+    rows: Sequence[Row],
+    runs: Sequence[Run],
+    claims: Sequence[Row],
+    tasks: tuple[Sequence[Row], Path] | None = None,
+) -> str:
+    """Write report.html, results.md, results.csv, results.json and figures/ into ``out``; return the ranked table in Markdown.
+
+    Args:
+        out: the folder.
+        plan: of the comparison.
+        rows: of :func:`.results.summarise`.
+        runs: the results of all cells.
+        claims: the verdicts of :func:`.claims.judge`.
+        tasks: the rows and the heat map of ``fairseq-posenc tasks``.
+    """
+    done = {scheme: [run for run in group if run["status"] == FINISHED] for scheme, group in counted(runs).items()}
+    unigram = next((run["unigram"] for run in runs if run.get("unigram") is not None), None)
+    pictures = _pictures(out / FIGURES, plan, rows, done)
+    opening = answer(rows, plan.reference)
+    sections = list(_sections(plan, rows, runs, done, claims, pictures, tasks))
+    ranked = ranking(rows, plan.reference, unigram)
+    body = "".join(map(page.paragraph, opening)) + page.scroll(_html(ranked)) + f'<p class="soft">{MEANING}</p>\n'
+    body += "".join(page.figure(*pictures[name], wide=False) for name in ("ranking", "cost") if name in pictures)
+    footer = "Made by fairseq-posenc compare. All numbers are in results.json; each picture is a PNG file in figures/."
+    page.write(own(out / PAGE), "Comparison of positional encodings", "Which positional encoding", body, sections, footer)
+    text = "\n\n".join([*opening, _pipe(ranked), MEANING, *(_pipe(table) for table in [claims_table(claims)] if table[1])])
+    with atomic_write(own(out / MARKDOWN)) as stream:
+        stream.write(f"{text}\n")
+    _write_csv(own(out / CSV), rows)
+    result = {"format": FORMAT, "plan": plan.model_dump(mode="json"), "unigram": unigram, "schemes": rows, "claims": claims}
+    write_json(own(out / JSON), {**result, "runs": runs})
+    return _pipe(ranked)
+
+
+def answer(rows: Sequence[Row], reference: str) -> list[str]:
+    """Return the result in sentences."""
+    ranked = [row for row in rows if row["loss"] is not None]
+    if not ranked:
+        return ["No run has finished."]
+    best, among = ranked[0], [row["scheme"] for row in ranked if row["in_set"]]
+    level = f"{best['loss']:.3f} bits per predicted token, perplexity {best['perplexity']:.1f}"
+    if len(among) == len(ranked) > 1:
+        sentences = [f"None of the {len(ranked)} schemes can be distinguished from the best, {best['scheme']} ({level})."]
+    elif len(among) > 1:
+        others = ", ".join(name for name in among if name != best["scheme"])
+        sentences = [f"{best['scheme']} has the least loss ({level}). These cannot be distinguished from it: {others}."]
+    else:
+        sentences = [f"{best['scheme']} has the least loss ({level}); all other schemes are worse by more than chance."]
+    if best["scheme"] == reference:
+        sentences.append("It is the reference.")
+    elif difference := best["difference"]:
+        least, most = sorted((-difference["low"], -difference["high"]))
+        sentences.append(
+            f"The reference, {reference}, is {-difference['mean']:.3f} bits worse than {best['scheme']} "
+            f"(95% interval {least:.3f} to {most:.3f}, {difference['seeds']} seeds)."
+        )
+    counts = {
+        "diverged": "diverged",
+        "failed": "failed",
+        "unlearned": f"did not learn (a loss less than {LEARNED} bits below the unigram's)",
+    }
+    for name, words in counts.items():
+        if concerned := [f"{row['scheme']} ({row[name]})" for row in rows if row[name]]:
+            sentences.append(f"Runs that {words}: {', '.join(concerned)}.")
+    return [" ".join(sentences)]
+
+
+def ranking(rows: Sequence[Row], reference: str, unigram: float | None) -> Table:
+    """Return the ranked table."""
+    head = ["", "scheme", "loss", "95% interval", "perplexity", f"− {reference}", "95% interval", "p", "p (Holm)", "best"]
+    head += ["parameters", "time", "runs"]
+    lines = []
+    for rank, row in enumerate(rows, 1):
+        difference = row["difference"] or dict.fromkeys(("mean", "low", "high", "p", "p_holm"))
+        p_values = ["–" if p is None else f"{p:.2g}" for p in (difference["p"], difference["p_holm"])]
+        unsound = [f"{row[name]} {name.replace('unlearned', 'not learned')}" for name in ("diverged", "failed", "unlearned") if row[name]]
+        lines.append(
+            [
+                str(rank),
+                row["scheme"],
+                _number(row["loss"]),
+                _interval(row),
+                _number(row["perplexity"], ".1f"),
+                _number(difference["mean"], "+.3f"),
+                _interval(difference, "+.3f"),
+                *p_values,
+                "✓" if row["in_set"] else "",
+                _number(row["parameters"], ",d"),
+                _number(row["cost"], ".2f"),
+                "; ".join([str(row["runs"]), *unsound]),
+            ]
+        )
+    if unigram is not None:
+        lines.append(["", UNIGRAM, _number(unigram), "", _number(2**unigram, ".1f"), *[""] * 8])
+    return head, lines
+
+
+def claims_table(claims: Sequence[Row]) -> Table:
+    """Return the claims with their verdicts."""
+    lines = []
+    for claim in claims:
+        findings = [
+            finding["name"] if finding["value"] is None else f"{finding['name']}: {_number(finding['value']['mean'])} "
+            f"[{_interval(finding['value'])}] {finding['unit']}".rstrip() + f", {finding['value']['seeds']} seeds"
+            for finding in claim["findings"]
+        ]
+        here = claim["reason"] if claim["verdict"] == NOT_RUN else "; ".join(findings)
+        lines.append([claim["verdict"], claim["text"], here, claim["published"], claim["source"]])
+    return ["verdict", "claim", "here", "published", "source"], lines
+
+
+def learning_rates(runs: Sequence[Run]) -> Table:
+    """Return the loss on the first half of the validation text with seed 1, by scheme and learning rate."""
+    rates = sorted({run["lr"] for run in runs})
+    tried = {(run["scheme"], run["lr"]): run for run in runs if run["seed"] == 1}
+    lines = []
+    for scheme in dict.fromkeys(run["scheme"] for run in runs):
+        of_scheme = [tried.get((scheme, lr)) for lr in rates]
+        losses = [run["selection"] for run in of_scheme if run and run["status"] == FINISHED]
+        cells = ["–" if run is None else f"{run['selection']:.3f}" if run["status"] == FINISHED else run["status"] for run in of_scheme]
+        least = f"{min(losses):.3f}" if losses else None
+        lines.append([scheme, *(f"{cell} ←" if cell == least and len(rates) > 1 else cell for cell in cells)])
+    return ["scheme", *(f"{lr:g}" for lr in rates)], lines
+
+
+def lengths(done: Mapping[str, Sequence[Run]], rows: Sequence[Row]) -> Table:
+    """Return the mean loss on longer sequences of the schemes that take them."""
+    measured = {
+        row["scheme"]: [run["by_length"] for run in done.get(row["scheme"], ()) if run.get("by_length")] for row in rows
+    }
+    columns = sorted({length for runs in measured.values() for run in runs for length in run}, key=int)
+    lines = []
+    for row in (row for row in rows if measured[row["scheme"]]):
+        values = [[run[length] for run in measured[row["scheme"]] if run.get(length) is not None] for length in columns]
+        lines.append([row["scheme"], _number(row["loss"]), *(_number(sum(of) / len(of)) if of else "–" for of in values)])
+    return ["scheme", "as in training", *(f"{length} tokens" for length in columns)], lines
+
+
+def _pictures(
+    folder: Path, plan: Plan, rows: Sequence[Row], done: Mapping[str, Sequence[Run]]
+) -> dict[str, tuple[str, Path]]:
+    """Draw the pictures; returns the caption and the file of each."""
+    reference = plan.reference
+    colours = f"Blue: cannot be distinguished from the best. Orange: the reference, {reference}."
+    drawn: dict[str, tuple[str, Any]] = {}
+    if any(row["loss"] is not None for row in rows):
+        caption = f"Loss of each scheme, its 95% interval, and its runs. {colours} An arrow stands for a loss beyond the axis."
+        drawn["ranking"] = caption, charts.ranking(rows, reference)
+    if any(row["loss"] is not None and row["cost"] is not None for row in rows):
+        caption = f"Quality against cost. A number is the rank in the table; no scheme lies below the dotted line. {colours}"
+        drawn["cost"] = caption, charts.quality_against_cost(rows, reference)
+    if any(done.values()):
+        band = f"The line is the mean of a scheme's runs, the band reaches from the least to the largest loss; grey: {reference}."
+        drawn["updates"] = f"Loss during training against updates. {band}", charts.curves(rows, done, reference, False)
+        drawn["time"] = f"Loss during training against time. {band}", charts.curves(rows, done, reference, True)
+    if by_position := charts.by_position(rows, done, reference, plan.tokens_per_sample):
+        drawn["position"] = "Loss by position in the sequence. The best schemes, the reference and the last.", by_position
+    for name, (_, figure) in drawn.items():
+        save(figure, own(folder / f"{name}.png"))
+    return {name: (caption, folder / f"{name}.png") for name, (caption, _) in drawn.items()}
+
+
+def _sections(
+    plan: Plan,
+    rows: Sequence[Row],
+    runs: Sequence[Run],
+    done: Mapping[str, Sequence[Run]],
+    claims: Sequence[Row],
+    pictures: Mapping[str, tuple[str, Path]],
+    tasks: tuple[Sequence[Row], Path] | None,
+) -> Iterator[tuple[str, str]]:
+    """The names and the HTML of the sections."""
+    if claims:
+        tally = {claim["verdict"]: sum(other["verdict"] == claim["verdict"] for other in claims) for claim in claims}
+        counts = ", ".join(f"{count} {verdict}" for verdict, count in tally.items())
+        text = f"{len(claims)} published claims: {counts}. A difference is that of the losses here, with its 95% interval."
+        yield "Claims", page.paragraph(text) + page.scroll(_html(claims_table(claims)), "sentences")
+    if during := [page.figure(*pictures[name]) for name in ("updates", "time") if name in pictures]:
+        yield "During training", "".join(during)
+    by_length = lengths(done, rows)
+    if "position" in pictures or by_length[1]:
+        content = page.figure(*pictures["position"]) if "position" in pictures else ""
+        if by_length[1]:
+            content += page.paragraph("Loss on longer sequences than those of training, of the schemes that take them.")
+            content += page.scroll(_html(by_length))
+        yield "Position and length", content
+    if tasks is not None:
+        caption = "Tasks that need word order. The accuracy of each scheme on each task."
+        yield "Tasks", page.figure(caption, tasks[1]) + page.scroll(_html(_tasks(tasks[0])))
+    text = "Loss on the first half of the validation text, seed 1. An arrow marks the learning rate that is used."
+    yield "Learning rates", page.paragraph(text) + page.scroll(_html(learning_rates(runs)))
+    yield "To repeat it", _repeat(plan, runs)
+
+
+def _tasks(rows: Sequence[Row]) -> Table:
+    lines = [
+        [row["scheme"], f"{row['learned']} of {row['runs']}", _number(row["within"]), _number(row["beyond"])] for row in rows
+    ]
+    return ["scheme", "tasks learned", "accuracy within the training lengths", "beyond"], lines
+
+
+def _repeat(plan: Plan, runs: Sequence[Run]) -> str:
+    versions = {f"{name} {number}" for run in runs for name, number in run["versions"].items()}
+    digests = {f"{name} {digest}" for run in runs for name, digest in run["configuration"].get("data", {}).items()}
+    facts = {
+        "Versions": sorted(versions),
+        "Machine": [platform.platform(), f"{os.cpu_count()} CPUs"],
+        "SHA-256 of the data": sorted(digests),
+    }
+    content = "".join(page.paragraph(f"{name}: {', '.join(values)}.") for name, values in facts.items() if values)
+    plan_text = yaml.safe_dump(plan.model_dump(mode="json", exclude_defaults=True), sort_keys=False, allow_unicode=True)
+    commands = "\n".join(run["command"] for run in runs if run.get("command"))
+    for name, text in (("The plan", plan_text), (f"The commands of {len(runs)} runs", commands)):
+        pre = page.scroll(f"<pre>{html.escape(text)}</pre>")
+        content += f"<details><summary>{name}</summary>{pre}</details>\n"
+    return content
+
+
+def _write_csv(path: Path, rows: Sequence[Row]) -> None:
+    flat = []
+    for row in rows:
+        scalars = {name: value for name, value in row.items() if not isinstance(value, (dict, list, tuple))}
+        losses = {f"loss_seed_{seed}": loss for seed, loss in row["losses"].items()}
+        difference = {f"difference_{name}": value for name, value in (row["difference"] or {}).items() if name != "multi_bootstrap"}
+        flat.append(scalars | difference | losses)
+    with atomic_write(path) as stream:
+        writer = csv.DictWriter(stream, list(dict.fromkeys(name for row in flat for name in row)), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(flat)
+
+
+def _number(value: float | None, form: str = ".3f") -> str:
+    return "–" if value is None else f"{value:{form}}".replace("-", "−")
+
+
+def _interval(row: Row, form: str = ".3f") -> str:
+    return "–" if row["low"] is None else f"{_number(row['low'], form)} to {_number(row['high'], form)}"
+
+
+def _html(table: Table) -> str:
+    return str(tabulate(table[1], table[0], "html", disable_numparse=True))
+
+
+def _pipe(table: Table) -> str:
+    return tabulate(table[1], table[0], "pipe", disable_numparse=True)

@@ -2,90 +2,119 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-from ..runs.grid import FINISHED
+from ..runs.grid import DIVERGED, FAILED, FINISHED
 from ..runs.statistics import by
 from .cells import losses_of
 from .plan import Plan
-from .statistics import confidence_set, difference, mean_interval, multi_bootstrap
+from .statistics import confidence_set, estimate, holm, multi_bootstrap
+
+LEARNED = 0.5
+"""Bits by which the loss of a run must be less than that of the unigram model, or the run counts as one that has not learned."""
+
+Run = Mapping[str, Any]
+"""The result of a cell."""
 
 
-def choose(runs: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
-    """The learning rate of each scheme whose run with seed 1 has the least loss on the first half; None if all diverged."""
+def choose(runs: Sequence[Run]) -> dict[str, float | None]:
+    """Return the learning rate of each scheme: that of the run with seed 1 and the least loss on the first half, or None."""
     chosen = {}
-    for scheme, tried in by("scheme", [run for run in runs if run["seed"] == 1]).items():
-        done = [run for run in tried if run["status"] == FINISHED]
+    for scheme, group in by("scheme", runs).items():
+        done = [run for run in group if run["seed"] == 1 and run["status"] == FINISHED]
         chosen[scheme] = min(done, key=lambda run: run["selection"])["lr"] if done else None
     return chosen
 
 
-def summarise(plan: Plan, runs: Sequence[Mapping[str, Any]], out: Path) -> list[dict[str, Any]]:
-    """One row per scheme, the best first, in JSON's types; those of which a run diverged come last.
-
-    A row has ``scheme``, ``positions``, ``lr``, ``runs`` (finished), ``diverged``, ``losses`` by seed, ``loss``, their mean in
-    bits per predicted token of the second half of the validation text, its ``interval``, ``perplexity``, ``parameters`` of the
-    positions, ``speed``, the time per update relative to that of the reference, ``in_set``, whether it is in the set of
-    :func:`.statistics.confidence_set`, and ``difference`` from the reference over the seeds that both have: None for the
-    reference and where fewer than two seeds are there.
-    """
+def counted(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """Return the runs of each scheme with its chosen learning rate, by seed; all of them where every run with seed 1 has failed."""
     chosen = choose(runs)
-    of_scheme = {
-        scheme: {run["seed"]: run for run in group if run["lr"] == chosen[scheme] and run["status"] == FINISHED}
+    return {
+        scheme: sorted((run for run in group if chosen[scheme] in (None, run["lr"])), key=lambda run: run["seed"])
         for scheme, group in by("scheme", runs).items()
     }
-    diverged = {
-        scheme: sum(run["status"] != FINISHED and chosen[scheme] in (None, run["lr"]) for run in group)
-        for scheme, group in by("scheme", runs).items()
-    }
-    sound = {scheme: done for scheme, done in of_scheme.items() if done and not diverged[scheme]}
-    best = confidence_set({scheme: _losses(done.values()) for scheme, done in sound.items()})
-    reference = of_scheme.get(plan.reference, {})
+
+
+def has_learned(run: Run) -> bool:
+    """Whether a finished run is better than the frequencies of the words."""
+    return run.get("unigram") is None or run["loss"] < run["unigram"] - LEARNED
+
+
+def summarise(plan: Plan, runs: Sequence[Run], out: Path) -> list[dict[str, Any]]:
+    """Return one row per scheme in JSON's types, the best first; those of which a run diverged come last.
+
+    Of the runs with the chosen learning rate:
+
+    - ``scheme``, its name; ``positions``, its expression or architecture; ``lr``, the learning rate, or None.
+    - ``runs``, those that finished; ``diverged``; ``failed``; ``unlearned``, finished ones that have not learned.
+    - ``losses`` by seed, bits per predicted token of the second half of the validation text; ``loss``, their mean, with its 95%
+      interval from ``low`` to ``high``, None for a single seed; ``perplexity``, 2^loss.
+    - ``parameters`` of the positions; ``cost``, the time per update, relative to that of the reference.
+    - ``in_set``, whether it is in :func:`.statistics.confidence_set`; a scheme of which a run diverged is not.
+    - ``difference`` from the reference over the seeds that both have, an :class:`.statistics.Estimate` with ``p_holm``, the
+      p-value corrected for the number of schemes, and ``multi_bootstrap``, the interval over seeds and items; None for the
+      reference, and where there are fewer than two such seeds.
+    """
+    groups = counted(runs)
+    done = {scheme: [run for run in group if run["status"] == FINISHED] for scheme, group in groups.items()}
+    reference = done.get(plan.reference, [])
+    sound = [scheme for scheme, group in groups.items() if done[scheme] and not _count(group, DIVERGED)]
+    best = confidence_set({scheme: _losses(done[scheme]) for scheme in sound})
     rows = [
         {
             "scheme": scheme,
             "positions": plan.schemes[scheme].arch or plan.schemes[scheme].positions or scheme,
-            "lr": chosen[scheme],
-            "runs": len(done),
-            "diverged": diverged[scheme],
-            "losses": {str(seed): run["loss"] for seed, run in sorted(done.items())},
-            **_level(done),
-            "speed": _seconds(done) / _seconds(reference) if done and reference else None,
+            "lr": group[0]["lr"] if done[scheme] else None,
+            "runs": len(done[scheme]),
+            "diverged": _count(group, DIVERGED),
+            "failed": _count(group, FAILED),
+            "unlearned": sum(not has_learned(run) for run in done[scheme]),
+            "losses": {str(run["seed"]): run["loss"] for run in done[scheme]},
+            **_level(done[scheme]),
+            "cost": _cost(done[scheme], reference),
             "in_set": scheme in best,
-            "difference": None if scheme == plan.reference else _difference(done, reference, out),
+            "difference": None if scheme == plan.reference else _difference(done[scheme], reference, out),
         }
-        for scheme, done in of_scheme.items()
+        for scheme, group in groups.items()
     ]
+    differences = [row["difference"] for row in rows if row["difference"]]
+    for difference, p in zip(differences, holm([difference["p"] for difference in differences]), strict=True):
+        difference["p_holm"] = p
     return sorted(rows, key=lambda row: (row["scheme"] not in sound, row["loss"] is None, row["loss"]))
 
 
-def _losses(runs: Any) -> np.ndarray:
-    return np.array([run["loss"] for run in sorted(runs, key=lambda run: run["seed"])])
+def _count(runs: Iterable[Run], status: str) -> int:
+    return sum(run["status"] == status for run in runs)
 
 
-def _level(done: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+def _losses(runs: Iterable[Run]) -> np.ndarray:
+    return np.array([run["loss"] for run in runs])
+
+
+def _level(done: Sequence[Run]) -> dict[str, Any]:
     if not done:
-        return {"loss": None, "interval": None, "perplexity": None, "parameters": None}
-    losses = _losses(done.values())
-    interval = mean_interval(losses) if len(losses) > 1 else None
+        return dict.fromkeys(("loss", "low", "high", "perplexity", "parameters"))
+    losses = _losses(done)
+    interval = estimate(losses) if len(losses) > 1 else None
     loss = float(losses.mean())
-    return {"loss": loss, "interval": interval, "perplexity": 2**loss, "parameters": next(iter(done.values()))["parameters"]}
+    ends = {"low": interval and interval.low, "high": interval and interval.high}
+    return {"loss": loss, **ends, "perplexity": 2**loss, "parameters": done[0]["parameters"]}
 
 
-def _seconds(done: Mapping[int, Mapping[str, Any]]) -> float:
-    """The median time per update."""
-    return median(run["curve"][-1]["seconds"] / run["curve"][-1]["updates"] for run in done.values())
+def _cost(done: Sequence[Run], reference: Sequence[Run]) -> float | None:
+    speeds = [[run["updates_per_second"] for run in group if run["updates_per_second"]] for group in (done, reference)]
+    return median(speeds[1]) / median(speeds[0]) if all(speeds) else None
 
 
-def _difference(done: Mapping[int, Any], reference: Mapping[int, Any], out: Path) -> dict[str, Any] | None:
-    seeds = sorted(done.keys() & reference.keys())
+def _difference(done: Sequence[Run], reference: Sequence[Run], out: Path) -> dict[str, Any] | None:
+    seeds = {run["seed"] for run in done} & {run["seed"] for run in reference}
     if len(seeds) < 2:
         return None
-    pair = [[runs[seed] for seed in seeds] for runs in (done, reference)]
-    (a, weights), (b, _) = (losses_of(runs, out) for runs in pair)
-    return {**vars(difference(*map(_losses, pair))), "multi_bootstrap": multi_bootstrap(a, b, weights)}
+    pair = [[run for run in group if run["seed"] in seeds] for group in (done, reference)]
+    (a, weights), (b, _) = (losses_of(group, out) for group in pair)
+    return {**vars(estimate(_losses(pair[0]) - _losses(pair[1]))), "multi_bootstrap": multi_bootstrap(a, b, weights)}

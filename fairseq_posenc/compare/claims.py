@@ -1,0 +1,286 @@
+"""Published claims as data: each is a test on the result of a comparison, and has a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import yaml
+from pydantic import Field, ValidationError, model_validator
+
+from ..errors import InputError
+from ..runs.grid import DIVERGED, FINISHED
+from .plan import Strict, faults
+from .results import Run, counted, has_learned
+from .statistics import Estimate, estimate
+
+REPRODUCED, CONTRADICTED, NOT_RUN = "reproduced", "contradicted", "not run"
+UNDECIDED = "not distinguishable at this scale"
+Outcome = Literal["for", "against", "neither"]
+
+
+class Share(Strict):
+    """``scheme`` needs at most this share of the updates to reach the final loss of ``reference``."""
+
+    scheme: str
+    reference: str
+    at_most: float = Field(gt=0, lt=1)
+
+
+class Claim(Strict):
+    """A claim, with one of the tests.
+
+    Attributes:
+        id: its name.
+        text: the claim.
+        source: the paper, and the table or figure.
+        published: the paper's figures.
+        order: the loss of each scheme is less than that of the next.
+        not_better: the first scheme's loss is not less than the second's, or by less than ``margin``.
+        equal: the losses differ from the first scheme's by less than ``margin``.
+        margin: in bits.
+        larger_gain: two pairs of schemes: the step from the first to the second saves more bits in the first pair.
+        share_of_updates: see :class:`Share`.
+        unstable: runs of the first scheme diverge or do not learn, with learning rates with which those of the second do.
+        more_toeplitz: R² of the scheme's table of absolute positions rises during training.
+        toeplitz_correlates: R² is higher where the loss is lower, among the checkpoints of a run of this scheme.
+        not_run: why it cannot be tested.
+    """
+
+    id: str
+    text: str
+    source: str
+    published: str
+    order: list[str] | None = Field(None, min_length=2)
+    not_better: tuple[str, str] | None = None
+    equal: list[str] | None = Field(None, min_length=2)
+    margin: float | None = Field(None, gt=0)
+    larger_gain: tuple[tuple[str, str], tuple[str, str]] | None = None
+    share_of_updates: Share | None = None
+    unstable: tuple[str, str] | None = None
+    more_toeplitz: str | None = None
+    toeplitz_correlates: str | None = None
+    not_run: str | None = None
+
+    @property
+    def test(self) -> str:
+        """The name of its test."""
+        return next(name for name in TESTS if getattr(self, name) is not None)
+
+    @model_validator(mode="after")
+    def _one_test(self) -> Claim:
+        if sum(getattr(self, name) is not None for name in TESTS) != 1:
+            raise ValueError(f"name one of {', '.join(TESTS)}")
+        if (self.margin is not None) != (self.test in WITH_MARGIN):
+            raise ValueError(f"margin belongs to {' and '.join(WITH_MARGIN)}")
+        return self
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A number that speaks for or against a claim, or neither.
+
+    Attributes:
+        name: what was measured.
+        value: the number with its interval; None where it has none.
+        unit: of the number.
+        outcome: what it says.
+    """
+
+    name: str
+    value: Estimate | None
+    unit: str
+    outcome: Outcome
+
+
+class Missing(Exception):
+    """Raised by a test whose runs are not there."""
+
+
+class Results:
+    """The runs with each scheme's chosen learning rate, and all others."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self.runs = runs
+        self.finished = {
+            scheme: {run["seed"]: run for run in group if run["status"] == FINISHED} for scheme, group in counted(runs).items()
+        }
+
+    def estimate(self, of: Callable[..., float], *schemes: str) -> Estimate:
+        """Return the mean over the seeds that all schemes have of a number computed from their runs."""
+        for scheme in schemes:
+            if not self.finished.get(scheme):
+                raise Missing(f"{scheme} has no run that finished" if scheme in self.finished else f"no runs of {scheme}")
+        seeds = set.intersection(*(set(self.finished[scheme]) for scheme in schemes))
+        if len(seeds) < 2:
+            raise Missing(f"fewer than two seeds that {' and '.join(dict.fromkeys(schemes))} share")
+        return estimate(np.array([of(*(self.finished[scheme][seed] for scheme in schemes)) for seed in sorted(seeds)]))
+
+    def difference(self, a: str, b: str) -> Estimate:
+        """Return the loss of a minus that of b."""
+        return self.estimate(lambda x, y: x["loss"] - y["loss"], a, b)
+
+
+def read_claims(path: Path) -> list[Claim]:
+    """Read a list of claims.
+
+    Raises:
+        InputError: the file is not YAML, or a claim is wrong; the message names the file and the claim.
+    """
+    try:
+        content = yaml.safe_load(path.read_text("utf-8"))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not YAML: {error}") from None
+    if not isinstance(content, list):
+        raise InputError(f"{path}: a list of claims is expected")
+    claims: dict[str, Claim] = {}
+    for number, entry in enumerate(content, 1):
+        name = entry.get("id", number) if isinstance(entry, dict) else number
+        try:
+            claim = Claim.model_validate(entry)
+        except ValidationError as error:
+            raise InputError(f"{path}: claim {name}: {faults(error)}") from None
+        if claims.setdefault(claim.id, claim) is not claim:
+            raise InputError(f"{path}: claim {name} is there twice")
+    return list(claims.values())
+
+
+def judge(claims: Sequence[Claim], runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Return the verdicts in JSON's types: ``id``, ``text``, ``source``, ``published``, ``verdict``, ``findings``, ``reason``.
+
+    A claim is reproduced if all findings are for it, and contradicted if any is against it. Each finding uses its 95% interval,
+    so that one in 40 that compares equal schemes contradicts a claim by chance.
+    """
+    results = Results(runs)
+    verdicts = []
+    for claim in claims:
+        try:
+            findings, reason = TESTS[claim.test](results, claim), None
+        except Missing as error:
+            findings, reason = [], str(error)
+        outcomes = {finding.outcome for finding in findings}
+        verdict = NOT_RUN if not findings else UNDECIDED
+        if outcomes == {"for"}:
+            verdict = REPRODUCED
+        elif "against" in outcomes:
+            verdict = CONTRADICTED
+        described = claim.model_dump(include={"id", "text", "source", "published"})
+        shown = [{**vars(finding), "value": finding.value and vars(finding.value)} for finding in findings]
+        verdicts.append({**described, "verdict": verdict, "findings": shown, "reason": reason})
+    return verdicts
+
+
+def _decide(yes: bool, no: bool) -> Outcome:
+    return "for" if yes else "against" if no else "neither"
+
+
+def _sign(value: Estimate) -> Outcome:
+    """For a claim that the number is negative."""
+    return _decide(value.high < 0, value.low > 0)
+
+
+def _order(results: Results, claim: Claim) -> list[Finding]:
+    values = {f"{a} − {b}": results.difference(a, b) for a, b in pairwise(claim.order or ())}
+    return [Finding(name, value, "bits", _sign(value)) for name, value in values.items()]
+
+
+def _not_better(results: Results, claim: Claim) -> list[Finding]:
+    a, b = claim.not_better or ()
+    value = results.difference(a, b)
+    outcome = _decide(value.high >= 0 and value.low > -(claim.margin or 0), value.high < 0)
+    return [Finding(f"{a} − {b}", value, "bits", outcome)]
+
+
+def _equal(results: Results, claim: Claim) -> list[Finding]:
+    first, *others = claim.equal or ()
+    margin = claim.margin or 0
+    findings = []
+    for other in others:
+        value = results.difference(other, first)
+        within, beyond = -margin < value.low and value.high < margin, value.low > margin or value.high < -margin
+        findings.append(Finding(f"{other} − {first}", value, "bits", _decide(within, beyond)))
+    return findings
+
+
+def _larger_gain(results: Results, claim: Claim) -> list[Finding]:
+    (a, b), (c, d) = claim.larger_gain or ()
+    value = results.estimate(lambda *runs: np.dot([-1, 1, 1, -1], [run["loss"] for run in runs]), a, b, c, d)
+    return [Finding(f"({b} − {a}) − ({d} − {c})", value, "bits", _sign(value))]
+
+
+def _share_of_updates(results: Results, claim: Claim) -> list[Finding]:
+    assert claim.share_of_updates is not None
+    scheme, reference, at_most = vars(claim.share_of_updates).values()
+
+    def share(run: Run, other: Run) -> float:
+        target, total = other["curve"][-1]["loss"], run["curve"][-1]["updates"]
+        return next((point["updates"] for point in run["curve"] if point["loss"] <= target), total) / total
+
+    value = results.estimate(share, scheme, reference)
+    name = f"share of the updates in which {scheme} reaches the final loss of {reference}"
+    return [Finding(name, value, "", _decide(value.high <= at_most, value.low > at_most))]
+
+
+def _unstable(results: Results, claim: Claim) -> list[Finding]:
+    def unsound(scheme: str, rates: set[float]) -> tuple[int, int]:
+        tried = [run for run in results.runs if run["scheme"] == scheme and run["lr"] in rates and run["status"] in STATUSES]
+        return sum(run["status"] == DIVERGED or not has_learned(run) for run in tried), len(tried)
+
+    schemes = claim.unstable or ()
+    rates = [{run["lr"] for run in results.runs if run["scheme"] == scheme} for scheme in schemes]
+    (bad, total), (bad_reference, total_reference) = (unsound(scheme, rates[0] & rates[1]) for scheme in schemes)
+    if not total or not total_reference:
+        raise Missing(f"no runs of {' and '.join(schemes)} with the same learning rate")
+    name = f"{bad} of {total} runs of {schemes[0]}, {bad_reference} of {total_reference} of {schemes[1]}"
+    return [Finding(name, None, "diverged or not learned", _decide(bad > 0 == bad_reference, bad == 0))]
+
+
+def _trajectory(run: Run) -> tuple[np.ndarray, np.ndarray]:
+    """R² and loss at the checkpoints of a run."""
+    if len(run.get("r_squared") or ()) < 3:
+        raise Missing(f"R² of {run['scheme']} was not measured during training")
+    updates = [int(number) for number in run["r_squared"]]
+    curve = run["curve"]
+    losses = np.interp(updates, [point["updates"] for point in curve], [point["loss"] for point in curve])
+    r_squared = np.array(list(run["r_squared"].values()))
+    if np.ptp(r_squared) == 0 or np.ptp(losses) == 0:
+        raise Missing(f"R² or the loss of {run['scheme']} does not change during training")
+    return r_squared, losses
+
+
+def _more_toeplitz(results: Results, claim: Claim) -> list[Finding]:
+    def decrease(run: Run) -> float:
+        r_squared, _ = _trajectory(run)
+        return r_squared[0] - r_squared[-1]
+
+    value = results.estimate(decrease, claim.more_toeplitz or "")
+    return [Finding("R² at the first checkpoint − at the last", value, "", _sign(value))]
+
+
+def _toeplitz_correlates(results: Results, claim: Claim) -> list[Finding]:
+    value = results.estimate(lambda run: np.corrcoef(*_trajectory(run))[0, 1], claim.toeplitz_correlates or "")
+    return [Finding("correlation of R² with the loss", value, "", _sign(value))]
+
+
+def _not_run(results: Results, claim: Claim) -> list[Finding]:
+    raise Missing(claim.not_run)
+
+
+STATUSES = (FINISHED, DIVERGED)
+WITH_MARGIN = ("not_better", "equal")
+TESTS: Mapping[str, Callable[[Results, Claim], list[Finding]]] = {
+    "order": _order,
+    "not_better": _not_better,
+    "equal": _equal,
+    "larger_gain": _larger_gain,
+    "share_of_updates": _share_of_updates,
+    "unstable": _unstable,
+    "more_toeplitz": _more_toeplitz,
+    "toeplitz_correlates": _toeplitz_correlates,
+    "not_run": _not_run,
+}
+"""By the claim's field."""
