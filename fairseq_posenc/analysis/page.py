@@ -15,11 +15,13 @@ h2 { margin-top: 3rem; border-top: 1px solid gray; }
 p, figcaption, li { max-width: 46rem; }
 nav a { margin-right: 1rem; white-space: nowrap; }
 figure { margin: 1.5rem 0 2.5rem; }
+.row { display: flex; flex-wrap: wrap; align-items: flex-start; gap: 0 3rem; }
+.row figure { max-width: min(100%, 32rem); }
 .scroll { overflow-x: auto; }
 .scroll img { display: block; height: auto; max-width: 100%; background: #fff; }
 .scroll pre { margin: 0; font-size: .85rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .92rem; }
-th, td { padding: .3rem .7rem; border-bottom: 1px solid gray; white-space: nowrap; vertical-align: top; }
+th, td { padding: .3rem .6rem; border-bottom: 1px solid gray; white-space: nowrap; vertical-align: top; }
 .sentences td { min-width: 9rem; white-space: normal; }
 footer, .soft { opacity: .75; font-size: .9rem; }
 @media (max-width: 48rem) { .scroll .wide { max-width: 44rem; } }

@@ -20,7 +20,7 @@ BITS = "loss, bits per predicted token"
 LINES_PER_PANEL = 4
 LINES_BY_POSITION = 8
 FAR = 2.5
-"""The axis of losses ends at so many times the distance from the least loss to the median one; arrows stand for what is beyond."""
+"""The axis of losses ends at so many times the distance from the least loss to the median one."""
 IN_SET, REFERENCE, OTHER = COLOURS[0], COLOURS[1], "0.45"
 
 
@@ -28,7 +28,7 @@ def ranking(rows: Sequence[Row], reference: str) -> Figure:
     """Draw the loss of each scheme, its 95% interval, and its runs."""
     rows = [row for row in rows if row["loss"] is not None]
     figure, (panel,) = grid([""], (3.9, 0.5 + 0.25 * len(rows)))
-    end = _end(rows)
+    end = _end(rows, reference)
     for place, row in enumerate(rows):
         colour = _colour(row, reference)
         if row["loss"] > end:
@@ -47,17 +47,18 @@ def ranking(rows: Sequence[Row], reference: str) -> Figure:
 
 
 def quality_against_cost(rows: Sequence[Row], reference: str) -> Figure:
-    """Draw the loss of each scheme against its time per update, with its rank; no scheme below the line is cheaper and better."""
+    """Draw the loss of each scheme, by its rank, against its time per update, and those with no other cheaper and better."""
     ranked = [(rank, row) for rank, row in enumerate(rows, 1) if row["loss"] is not None and row["cost"] is not None]
     figure, (panel,) = grid([""], (3.9, 3.6))
-    end = _end([row for _, row in ranked])
+    end = _end([row for _, row in ranked], reference)
     front: list[tuple[float, float]] = []
     for rank, row in sorted(ranked, key=lambda pair: pair[1]["cost"]):
-        colour, loss = _colour(row, reference), min(row["loss"], end)
-        panel.plot(row["cost"], loss, "o" if loss < end else "^", color=colour, markersize=5, clip_on=False)
-        panel.annotate(str(rank), (row["cost"], loss), (4, 3), textcoords="offset points", fontsize=9, color=colour)
+        place, colour = (row["cost"], row["loss"]), _colour(row, reference)
+        if row["loss"] < end:
+            panel.errorbar(*place, yerr=_errors(row), fmt="o", color=colour, markersize=4, linewidth=0.8)
+            panel.annotate(str(rank), place, (4, 3), textcoords="offset points", fontsize=9, color=colour)
         if not front or row["loss"] < front[-1][1]:
-            front.append((row["cost"], row["loss"]))
+            front.append(place)
     panel.plot(*zip(*front, strict=True), color="0.6", linewidth=0.9, linestyle=":", drawstyle="steps-post", zorder=0)
     panel.set_xscale("log")
     panel.xaxis.set_major_formatter("{x:g}")
@@ -86,7 +87,8 @@ def curves(rows: Sequence[Row], runs: Mapping[str, Sequence[Run]], reference: st
             _curve(panel, runs[reference], by_time, label=reference, color="0.6", linewidth=2.5)
         for number, scheme in enumerate(group):
             _curve(panel, runs[scheme], by_time, **{**line_style(number), "marker": "", "label": scheme})
-        panel.legend(frameon=False, fontsize=8, handlelength=3.2)
+        if panel.lines:
+            panel.legend(frameon=False, fontsize=8, handlelength=3.2)
     return figure
 
 
@@ -127,9 +129,9 @@ def _errors(row: Row) -> list[list[float]] | None:
     return None if row["low"] is None else [[row["loss"] - row["low"]], [row["high"] - row["loss"]]]
 
 
-def _end(rows: Sequence[Row]) -> float:
-    """Where an axis of losses ends."""
+def _end(rows: Sequence[Row], reference: str) -> float:
+    """Where an axis of losses ends, so that all but the worst can be told apart and the reference is shown."""
     losses = [row["loss"] for row in rows]
     least, most = min(losses), max(losses)
-    end = least + FAR * max(median(losses) - least, 0.02)
-    return end if end < most else most + 0.05 * (most - least + 0.02)
+    end = max([least + FAR * (median(losses) - least), *(row["loss"] for row in rows if row["scheme"] == reference)])
+    return min(end, most) + 0.05 * (min(end, most) - least) + 0.01

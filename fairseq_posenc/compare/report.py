@@ -26,15 +26,17 @@ from .results import LEARNED, Run, counted
 
 PAGE, MARKDOWN, CSV, JSON, FIGURES = "report.html", "results.md", "results.csv", "results.json", "figures"
 UNIGRAM = "(unigram: no context)"
+UNSOUND = {"diverged": "diverged", "failed": "failed", "unlearned": "not learned"}
+NOT_LEARNED = f"did not learn (less than {LEARNED} bits better than the unigram model)"
 Row = Mapping[str, Any]
 Table = tuple[list[str], list[list[str]]]
 """The head and the rows."""
 MEANING = (
     "The loss is the mean over seeds, in bits per predicted token of text that neither training nor the choice of the learning "
-    "rate has used; perplexity is 2^loss. Intervals are at 95%, by Student's t over seeds. A difference is that of runs with the "
-    "same seed, p the p-value of the paired t test, and Holm's the same for all schemes together. A tick marks the schemes that "
-    "cannot be distinguished from the best: no other is better by Welch's t test with Holm's correction for all pairs. Time is "
-    "that of an update, relative to the reference. Parameters are those of the positions."
+    "rate has used; perplexity is 2^loss. What follows ± is half of the 95% interval, by Student's t over seeds. A difference is "
+    "that of runs with the same seed; p is that of the paired t test, corrected by Holm's method for the number of schemes. A "
+    "tick marks the schemes that cannot be distinguished from the best: no other is better by Welch's t test with Holm's "
+    "correction for all pairs. Time is that of an update, relative to the reference. Parameters are those of the positions."
 )
 
 
@@ -63,9 +65,10 @@ def write(
     sections = list(_sections(plan, rows, runs, done, claims, pictures, tasks))
     ranked = ranking(rows, plan.reference, unigram)
     body = "".join(map(page.paragraph, opening)) + page.scroll(_html(ranked)) + f'<p class="soft">{MEANING}</p>\n'
-    body += "".join(page.figure(*pictures[name], wide=False) for name in ("ranking", "cost") if name in pictures)
+    figures = (page.figure(*pictures[name], wide=False) for name in ("ranking", "cost") if name in pictures)
+    body += f'<div class="row">{"".join(figures)}</div>\n'
     footer = "Made by fairseq-posenc compare. All numbers are in results.json; each picture is a PNG file in figures/."
-    page.write(own(out / PAGE), "Comparison of positional encodings", "Which positional encoding", body, sections, footer)
+    page.write(own(out / PAGE), *["Comparison of positional encodings"] * 2, body, sections, footer)
     text = "\n\n".join([*opening, _pipe(ranked), MEANING, *(_pipe(table) for table in [claims_table(claims)] if table[1])])
     with atomic_write(own(out / MARKDOWN)) as stream:
         stream.write(f"{text}\n")
@@ -97,44 +100,35 @@ def answer(rows: Sequence[Row], reference: str) -> list[str]:
             f"The reference, {reference}, is {-difference['mean']:.3f} bits worse than {best['scheme']} "
             f"(95% interval {least:.3f} to {most:.3f}, {difference['seeds']} seeds)."
         )
-    counts = {
-        "diverged": "diverged",
-        "failed": "failed",
-        "unlearned": f"did not learn (a loss less than {LEARNED} bits below the unigram's)",
-    }
-    for name, words in counts.items():
+    for name, words in UNSOUND.items():
         if concerned := [f"{row['scheme']} ({row[name]})" for row in rows if row[name]]:
-            sentences.append(f"Runs that {words}: {', '.join(concerned)}.")
+            sentences.append(f"Runs that {words}: {', '.join(concerned)}.".replace("not learned", NOT_LEARNED))
     return [" ".join(sentences)]
 
 
 def ranking(rows: Sequence[Row], reference: str, unigram: float | None) -> Table:
     """Return the ranked table."""
-    head = ["", "scheme", "loss", "95% interval", "perplexity", f"− {reference}", "95% interval", "p", "p (Holm)", "best"]
-    head += ["parameters", "time", "runs"]
+    head = ["", "scheme", "best", "loss", "perplexity", f"− {reference}", "p (Holm)", "time", "parameters", "runs"]
     lines = []
     for rank, row in enumerate(rows, 1):
-        difference = row["difference"] or dict.fromkeys(("mean", "low", "high", "p", "p_holm"))
-        p_values = ["–" if p is None else f"{p:.2g}" for p in (difference["p"], difference["p_holm"])]
-        unsound = [f"{row[name]} {name.replace('unlearned', 'not learned')}" for name in ("diverged", "failed", "unlearned") if row[name]]
+        difference = row["difference"] or dict.fromkeys(("mean", "low", "high", "p_holm"))
+        unsound = [f"{row[name]} {words}" for name, words in UNSOUND.items() if row[name]]
         lines.append(
             [
                 str(rank),
                 row["scheme"],
-                _number(row["loss"]),
-                _interval(row),
-                _number(row["perplexity"], ".1f"),
-                _number(difference["mean"], "+.3f"),
-                _interval(difference, "+.3f"),
-                *p_values,
                 "✓" if row["in_set"] else "",
-                _number(row["parameters"], ",d"),
+                _with_interval(row["loss"], row),
+                _number(row["perplexity"], ".1f"),
+                _with_interval(difference["mean"], difference, "+.3f"),
+                _number(difference["p_holm"], ".2g"),
                 _number(row["cost"], ".2f"),
+                _number(row["parameters"], ",d"),
                 "; ".join([str(row["runs"]), *unsound]),
             ]
         )
     if unigram is not None:
-        lines.append(["", UNIGRAM, _number(unigram), "", _number(2**unigram, ".1f"), *[""] * 8])
+        lines.append(["", UNIGRAM, "", _number(unigram), _number(2**unigram, ".1f"), *[""] * 5])
     return head, lines
 
 
@@ -143,8 +137,10 @@ def claims_table(claims: Sequence[Row]) -> Table:
     lines = []
     for claim in claims:
         findings = [
-            finding["name"] if finding["value"] is None else f"{finding['name']}: {_number(finding['value']['mean'])} "
-            f"[{_interval(finding['value'])}] {finding['unit']}".rstrip() + f", {finding['value']['seeds']} seeds"
+            finding["name"]
+            if finding["value"] is None
+            else f"{finding['name']}: {_with_interval(finding['value']['mean'], finding['value'])} {finding['unit']}".rstrip()
+            + f", {finding['value']['seeds']} seeds"
             for finding in claim["findings"]
         ]
         here = claim["reason"] if claim["verdict"] == NOT_RUN else "; ".join(findings)
@@ -160,7 +156,9 @@ def learning_rates(runs: Sequence[Run]) -> Table:
     for scheme in dict.fromkeys(run["scheme"] for run in runs):
         of_scheme = [tried.get((scheme, lr)) for lr in rates]
         losses = [run["selection"] for run in of_scheme if run and run["status"] == FINISHED]
-        cells = ["–" if run is None else f"{run['selection']:.3f}" if run["status"] == FINISHED else run["status"] for run in of_scheme]
+        cells = [
+            "–" if run is None else f"{run['selection']:.3f}" if run["status"] == FINISHED else run["status"] for run in of_scheme
+        ]
         least = f"{min(losses):.3f}" if losses else None
         lines.append([scheme, *(f"{cell} ←" if cell == least and len(rates) > 1 else cell for cell in cells)])
     return ["scheme", *(f"{lr:g}" for lr in rates)], lines
@@ -168,9 +166,7 @@ def learning_rates(runs: Sequence[Run]) -> Table:
 
 def lengths(done: Mapping[str, Sequence[Run]], rows: Sequence[Row]) -> Table:
     """Return the mean loss on longer sequences of the schemes that take them."""
-    measured = {
-        row["scheme"]: [run["by_length"] for run in done.get(row["scheme"], ()) if run.get("by_length")] for row in rows
-    }
+    measured = {row["scheme"]: [run["by_length"] for run in done.get(row["scheme"], ()) if run.get("by_length")] for row in rows}
     columns = sorted({length for runs in measured.values() for run in runs for length in run}, key=int)
     lines = []
     for row in (row for row in rows if measured[row["scheme"]]):
@@ -179,9 +175,7 @@ def lengths(done: Mapping[str, Sequence[Run]], rows: Sequence[Row]) -> Table:
     return ["scheme", "as in training", *(f"{length} tokens" for length in columns)], lines
 
 
-def _pictures(
-    folder: Path, plan: Plan, rows: Sequence[Row], done: Mapping[str, Sequence[Run]]
-) -> dict[str, tuple[str, Path]]:
+def _pictures(folder: Path, plan: Plan, rows: Sequence[Row], done: Mapping[str, Sequence[Run]]) -> dict[str, tuple[str, Path]]:
     """Draw the pictures; returns the caption and the file of each."""
     reference = plan.reference
     colours = f"Blue: cannot be distinguished from the best. Orange: the reference, {reference}."
@@ -190,7 +184,10 @@ def _pictures(
         caption = f"Loss of each scheme, its 95% interval, and its runs. {colours} An arrow stands for a loss beyond the axis."
         drawn["ranking"] = caption, charts.ranking(rows, reference)
     if any(row["loss"] is not None and row["cost"] is not None for row in rows):
-        caption = f"Quality against cost. A number is the rank in the table; no scheme lies below the dotted line. {colours}"
+        caption = (
+            "Quality against cost. A number is the rank in the table; the dotted line joins the schemes of which no other is "
+        )
+        caption += f"both cheaper and better. {colours} A loss beyond the axis is left out."
         drawn["cost"] = caption, charts.quality_against_cost(rows, reference)
     if any(done.values()):
         band = f"The line is the mean of a scheme's runs, the band reaches from the least to the largest loss; grey: {reference}."
@@ -264,7 +261,9 @@ def _write_csv(path: Path, rows: Sequence[Row]) -> None:
     for row in rows:
         scalars = {name: value for name, value in row.items() if not isinstance(value, (dict, list, tuple))}
         losses = {f"loss_seed_{seed}": loss for seed, loss in row["losses"].items()}
-        difference = {f"difference_{name}": value for name, value in (row["difference"] or {}).items() if name != "multi_bootstrap"}
+        difference = {
+            f"difference_{name}": value for name, value in (row["difference"] or {}).items() if name != "multi_bootstrap"
+        }
         flat.append(scalars | difference | losses)
     with atomic_write(path) as stream:
         writer = csv.DictWriter(stream, list(dict.fromkeys(name for row in flat for name in row)), lineterminator="\n")
@@ -276,13 +275,20 @@ def _number(value: float | None, form: str = ".3f") -> str:
     return "–" if value is None else f"{value:{form}}".replace("-", "−")
 
 
-def _interval(row: Row, form: str = ".3f") -> str:
-    return "–" if row["low"] is None else f"{_number(row['low'], form)} to {_number(row['high'], form)}"
+def _with_interval(mean: float | None, ends: Row, form: str = ".3f") -> str:
+    half = "" if ends["low"] is None else f" ± {_number((ends['high'] - ends['low']) / 2)}"
+    return _number(mean, form) + half
 
 
 def _html(table: Table) -> str:
-    return str(tabulate(table[1], table[0], "html", disable_numparse=True))
+    return str(tabulate(table[1], table[0], "html", disable_numparse=True, colalign=_alignment(table)))
 
 
 def _pipe(table: Table) -> str:
-    return tabulate(table[1], table[0], "pipe", disable_numparse=True)
+    return tabulate(table[1], table[0], "pipe", disable_numparse=True, colalign=_alignment(table))
+
+
+def _alignment(table: Table) -> list[str]:
+    """Columns of numbers to the right."""
+    numeric = (all(cell[0] in "0123456789+−–" for cell in filter(None, column)) for column in zip(*table[1], strict=True))
+    return ["right" if right else "left" for right in numeric]

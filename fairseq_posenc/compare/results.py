@@ -32,7 +32,7 @@ def choose(runs: Sequence[Run]) -> dict[str, float | None]:
 
 
 def counted(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Return the runs of each scheme with its chosen learning rate, by seed; all of them where every run with seed 1 has failed."""
+    """Return the runs of each scheme with its chosen learning rate, by seed; all of them where no run with seed 1 finished."""
     chosen = choose(runs)
     return {
         scheme: sorted((run for run in group if chosen[scheme] in (None, run["lr"])), key=lambda run: run["seed"])

@@ -15,7 +15,7 @@ variance.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -67,9 +67,9 @@ def estimate(values: np.ndarray) -> Estimate:
     return Estimate(mean, float(low), float(high), float(test.pvalue), float(signs.pvalue), len(values))
 
 
-def holm(p_values: list[float]) -> list[float]:
+def holm(p_values: Sequence[float]) -> list[float]:
     """Return p-values corrected for the number of tests (Holm 1979)."""
-    return multipletests(p_values, LEVEL, "holm")[1].tolist() if p_values else []
+    return multipletests(p_values, LEVEL, "holm")[1].tolist() if len(p_values) else []
 
 
 def confidence_set(losses: Mapping[str, np.ndarray]) -> list[str]:
@@ -85,15 +85,16 @@ def confidence_set(losses: Mapping[str, np.ndarray]) -> list[str]:
     """
     names = sorted(losses, key=lambda name: float(np.mean(losses[name])))
     pairs = [(a, b) for a, b in combinations(names, 2) if min(len(losses[a]), len(losses[b])) > 1]
-    p_values = holm([_welch(losses[a], losses[b]) for a, b in pairs])
-    worse = {b for (_, b), p in zip(pairs, p_values, strict=True) if p < LEVEL}
+    if not pairs:
+        return names
+    samples = [[losses[name] for name in side] for side in zip(*pairs, strict=True)]
+    moments = [np.array([[np.mean(x), np.std(x, ddof=1), len(x)] for x in side]).T for side in samples]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        p_values = stats.ttest_ind_from_stats(*moments[0], *moments[1], equal_var=False).pvalue
+    equal = moments[0][0] == moments[1][0]
+    p_values = np.where(np.isnan(p_values), equal, p_values)  # neither varies
+    worse = {b for (_, b), p in zip(pairs, holm(p_values), strict=True) if p < LEVEL}
     return [name for name in names if name not in worse]
-
-
-def _welch(a: np.ndarray, b: np.ndarray) -> float:
-    if np.ptp(a) == np.ptp(b) == 0:
-        return float(a[0] == b[0])
-    return float(stats.ttest_ind(a, b, equal_var=False).pvalue)
 
 
 def multi_bootstrap(a: np.ndarray, b: np.ndarray, weights: np.ndarray, resamplings: int = 2000) -> tuple[float, float]:

@@ -2,7 +2,10 @@
 
 import numpy as np
 
+from fairseq_posenc import ownership
+from fairseq_posenc.compare import cells
 from fairseq_posenc.compare.plan import Plan
+from fairseq_posenc.runs.grid import Cell
 
 UPDATES, UNIGRAM, ITEMS = 4000, 8.108, 40
 FINAL = {"tisa": 4.9, "rope": 4.905, "m4m": 5.0, "absolute": 5.4, "none": 7.9}
@@ -21,6 +24,7 @@ def make_plan(schemes=FINAL, **values):
             "reference": "absolute",
             "tokens_per_sample": 64,
             "batch_size": 64,
+            **({"data": "data-bin"} if "data" in Plan.model_fields else {}),
             **values,
         }
     )
@@ -63,17 +67,15 @@ def make_runs(schemes=FINAL, seeds=3):
     runs = [make_run(scheme, 1e-3) for scheme in schemes]
     runs += [make_run(scheme, seed=seed + 1) for scheme in schemes for seed in range(seeds)]
     runs += [make_run("raffel", lr, status="diverged") for lr in (1e-3, 2e-3)]
-    return runs + [make_run("sentence_absolute", seed=seed, loss=8.05) for seed in (1, 2, 3)]
+    return runs + [make_run("sentence_absolute", seed=seed, loss=8.05 + seed / 100) for seed in (1, 2, 3)]
 
 
-def save_items(runs, out, write=np.savez):
-    """The losses of items that belong to the runs."""
-    from fairseq_posenc.compare import cells
-    from fairseq_posenc.runs.grid import Cell
-
+def make_folder(runs, out):
+    """The folder of a comparison with the losses of items that belong to the runs."""
+    ownership.claim(out, "compare")
     counts = np.full(ITEMS, 10, np.int32)
     noise = np.sin(np.arange(ITEMS)) * 5
     for run in (run for run in runs if run["status"] == "finished"):
         folder = Cell({name: run[name] for name in ("scheme", "lr", "seed")}, {}).folder(out)
         folder.mkdir(parents=True)
-        write(folder / getattr(cells, "ITEMS", "losses.npz"), sums=counts * run["loss"] + noise - noise.mean(), counts=counts)
+        np.savez(folder / getattr(cells, "ITEMS", "losses.npz"), sums=counts * run["loss"] + noise - noise.mean(), counts=counts)

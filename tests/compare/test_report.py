@@ -1,0 +1,118 @@
+"""The report of fake runs: complete, of one file, and the same numbers in each form."""
+
+import csv
+import json
+from html.parser import HTMLParser
+
+import pytest
+
+pytest.importorskip("statsmodels", reason="needs pip install -e '.[compare]'")
+pytest.importorskip("matplotlib", reason="needs pip install -e '.[compare]'")
+
+import fake_runs
+from fake_runs import make_folder, make_plan, make_run, make_runs
+
+from fairseq_posenc.compare import report
+from fairseq_posenc.compare.claims import Claim, judge
+from fairseq_posenc.compare.results import summarise
+
+SCHEMES = [*fake_runs.FINAL, "raffel", "sentence_absolute"]
+CLAIM = Claim(id="tisa", text="TISA <helps>.", source="a paper", published="1 & 2", order=["tisa", "none"])
+
+
+class Page(HTMLParser):
+    """The text of a page, its links and sources, and what lies outside of boxes that scroll."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.links, self.sources, self.text, self.open, self.loose = [], [], "", [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        self.links += [attributes[name] for name in ("href",) if name in attributes]
+        self.sources += [attributes[name] for name in ("src",) if name in attributes]
+        if tag in ("table", "img", "pre") and not any("scroll" in kind for _, kind in self.open):
+            self.loose.append(tag)
+        if tag not in ("meta", "img", "br"):
+            self.open.append((tag, attributes.get("class", "")))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop()[0] == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    out = tmp_path_factory.mktemp("compare") / "out"
+    runs, plan = make_runs(), make_plan(SCHEMES)
+    make_folder(runs, out)
+    rows = summarise(plan, runs, out)
+    tasks = [{"scheme": "tisa", "learned": 3, "runs": 4, "within": 0.9, "beyond": None}]
+    picture = out / "tasks.png"
+    picture.write_bytes(b"a picture")
+    shown = report.write(out, plan, rows, runs, judge([CLAIM], runs), (tasks, picture))
+    return out, rows, shown
+
+
+def test_the_page_is_one_file_whose_wide_parts_scroll(written):
+    out, _, _ = written
+    page = Page((out / report.PAGE).read_text("utf-8"))
+    assert page.open == [("html", "")] or not page.open
+    assert not page.loose
+    assert len(page.sources) == len(list((out / report.FIGURES).glob("*.png"))) + 1
+    assert all(source.startswith("data:image/png;base64,") for source in page.sources)
+    assert page.links
+    assert all(link.startswith("#") for link in page.links)
+    assert "viewport" in (out / report.PAGE).read_text("utf-8")
+    for text in (
+        "TISA <helps>.",
+        "1 & 2",
+        "reproduced",
+        "3 of 4",
+        "(unigram: no context)",
+        "raffel (2)",
+        "--positions tisa",
+        "ab" * 32,
+    ):
+        assert text in page.text
+
+
+def test_all_forms_have_the_same_numbers(written):
+    out, rows, shown = written
+    markdown = (out / report.MARKDOWN).read_text("utf-8")
+    assert shown in markdown
+    assert "TISA <helps>." in markdown
+    with (out / report.CSV).open(encoding="utf-8", newline="") as stream:
+        table = list(csv.DictReader(stream))
+    content = json.loads((out / report.JSON).read_text("utf-8"))
+    assert [row["scheme"] for row in table] == [row["scheme"] for row in content["schemes"]] == [row["scheme"] for row in rows]
+    for row, line in zip(table, rows, strict=True):
+        assert row["loss"] == ("" if line["loss"] is None else str(line["loss"]))
+        assert line["loss"] is None or f"{line['loss']:.3f}" in shown
+        assert row["difference_p"] == str(line["difference"]["p"] if line["difference"] else "")
+    assert content["claims"][0]["verdict"] == "reproduced"
+
+
+def test_the_answer(written):
+    _, rows, _ = written
+    (text,) = report.answer(rows, "absolute")
+    assert text.startswith("tisa has the least loss")
+    assert "cannot be distinguished from it: rope." in text
+    assert f"absolute, is {-rows[0]['difference']['mean']:.3f} bits worse" in text
+    (alone,) = report.answer([rows[0] | {"in_set": True}, rows[1] | {"in_set": False}], "tisa")
+    assert "all other schemes are worse" in alone
+    assert "It is the reference" in alone
+    assert report.answer([rows[-1]], "absolute") == ["No run has finished."]
+
+
+@pytest.mark.parametrize(
+    "runs", [[make_run("absolute", status="diverged")], [make_run("absolute", unigram=None, updates_per_second=None)]]
+)
+def test_a_report_of_almost_nothing(runs, tmp_path):
+    plan = make_plan(["absolute"])
+    make_folder(runs, tmp_path)
+    report.write(tmp_path, plan, summarise(plan, runs, tmp_path), runs, [])
+    assert (tmp_path / report.PAGE).exists()
