@@ -103,12 +103,12 @@ def test_arrows_point_down(module):
 
 
 BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGELOG.md
-    "analysis": 2125,
+    "analysis": 2175,
     "async_step": 350,
     "attention": 1875,
     "bench": 1100,
     "catalogue": 525,
-    "compare": 1850,
+    "compare": 2200,
     "compat": 1750,
     "data": 1425,
     "deepspeed": 1825,

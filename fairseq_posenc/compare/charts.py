@@ -93,13 +93,10 @@ def curves(rows: Sequence[Row], runs: Mapping[str, Sequence[Run]], reference: st
 
 
 def _curve(panel: Axes, runs: Sequence[Run], by_time: bool, **style: Any) -> None:
-    points = [{point["updates"]: point["loss"] for point in run["curve"]} for run in runs]
+    points = [{point["updates"]: point for point in run["curve"]} for run in runs]
     updates = sorted(set.intersection(*map(set, points)))
-    losses = np.array([[curve[number] for number in updates] for curve in points])
-    speeds = [run["updates_per_second"] for run in runs if run["updates_per_second"]]
-    if by_time and not speeds:
-        return
-    x = np.array(updates) / (60 * median(speeds)) if by_time else np.array(updates)
+    losses, seconds = (np.array([[curve[x][name] for x in updates] for curve in points]) for name in ("loss", "seconds"))
+    x = np.median(seconds, 0) / 60 if by_time else np.array(updates)
     panel.plot(x, losses.mean(0), **style)
     panel.fill_between(x, losses.min(0), losses.max(0), color=style["color"], alpha=0.15, linewidth=0)
 

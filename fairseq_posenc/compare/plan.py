@@ -146,10 +146,15 @@ def read_plan(path: Path, added: list[str]) -> Plan:
         content = yaml.safe_load(path.read_text("utf-8"))
         plan = Plan.model_validate(content)
     except ValidationError as error:
-        faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()]
-        raise InputError(f"{path}: {'; '.join(faults)}") from None
+        raise InputError(f"{path}: {faults(error)}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise InputError(f"{path} is not YAML: {error}") from None
     return plan.model_copy(
         update={"schemes": {**plan.schemes, **{name: Scheme.model_validate({}) for name in added if name not in plan.schemes}}}
     )
+
+
+def faults(error: ValidationError) -> str:
+    """Describe what is wrong with each entry of a file."""
+    places = ((".".join(map(str, fault["loc"])), fault["msg"]) for fault in error.errors())
+    return "; ".join(f"{place}: {message}" if place else message for place, message in places)

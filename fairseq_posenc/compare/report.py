@@ -19,8 +19,8 @@ from ..ownership import own
 from ..plotting import save
 from ..runs.grid import FINISHED, FORMAT
 from ..runs.record import write_json
-from . import charts
-from .claims import NOT_RUN
+from . import charts, order_report
+from .claims import NOT_RUN, judge, read_claims
 from .plan import Plan
 from .results import LEARNED, Run, counted
 
@@ -45,8 +45,8 @@ def write(
     plan: Plan,
     rows: Sequence[Row],
     runs: Sequence[Run],
-    claims: Sequence[Row],
-    tasks: tuple[Sequence[Row], Path] | None = None,
+    claims: Path | None = None,
+    tasks: Path | None = None,
 ) -> str:
     """Write report.html, results.md, results.csv, results.json and figures/ into ``out``; return the ranked table in Markdown.
 
@@ -55,25 +55,30 @@ def write(
         plan: of the comparison.
         rows: of :func:`.results.summarise`.
         runs: the results of all cells.
-        claims: the verdicts of :func:`.claims.judge`.
-        tasks: the rows and the heat map of ``fairseq-posenc tasks``.
+        claims: a file of claims, to test them.
+        tasks: the folder of ``fairseq-posenc tasks``, to show its results.
+
+    Raises:
+        InputError: the file of claims is wrong, or the folder has no results.
     """
+    verdicts = judge(read_claims(claims), runs) if claims else []
+    accuracies = order_report.read(tasks) if tasks else None
     done = {scheme: [run for run in group if run["status"] == FINISHED] for scheme, group in counted(runs).items()}
     unigram = next((run["unigram"] for run in runs if run.get("unigram") is not None), None)
     pictures = _pictures(out / FIGURES, plan, rows, done)
     opening = answer(rows, plan.reference)
-    sections = list(_sections(plan, rows, runs, done, claims, pictures, tasks))
+    sections = list(_sections(plan, rows, runs, done, verdicts, pictures, accuracies))
     ranked = ranking(rows, plan.reference, unigram)
     body = "".join(map(page.paragraph, opening)) + page.scroll(_html(ranked)) + f'<p class="soft">{MEANING}</p>\n'
     figures = (page.figure(*pictures[name], wide=False) for name in ("ranking", "cost") if name in pictures)
     body += f'<div class="row">{"".join(figures)}</div>\n'
     footer = "Made by fairseq-posenc compare. All numbers are in results.json; each picture is a PNG file in figures/."
     page.write(own(out / PAGE), *["Comparison of positional encodings"] * 2, body, sections, footer)
-    text = "\n\n".join([*opening, _pipe(ranked), MEANING, *(_pipe(table) for table in [claims_table(claims)] if table[1])])
+    text = "\n\n".join([*opening, _pipe(ranked), MEANING, *(_pipe(table) for table in [claims_table(verdicts)] if table[1])])
     with atomic_write(own(out / MARKDOWN)) as stream:
         stream.write(f"{text}\n")
     _write_csv(own(out / CSV), rows)
-    result = {"format": FORMAT, "plan": plan.model_dump(mode="json"), "unigram": unigram, "schemes": rows, "claims": claims}
+    result = {"format": FORMAT, "plan": plan.model_dump(mode="json"), "unigram": unigram, "schemes": rows, "claims": verdicts}
     write_json(own(out / JSON), {**result, "runs": runs})
     return _pipe(ranked)
 

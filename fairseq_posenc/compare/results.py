@@ -107,8 +107,10 @@ def _level(done: Sequence[Run]) -> dict[str, Any]:
 
 
 def _cost(done: Sequence[Run], reference: Sequence[Run]) -> float | None:
-    speeds = [[run["updates_per_second"] for run in group if run["updates_per_second"]] for group in (done, reference)]
-    return median(speeds[1]) / median(speeds[0]) if all(speeds) else None
+    if not (done and reference):
+        return None
+    seconds, of_reference = (median(run["seconds_per_update"] for run in group) for group in (done, reference))
+    return seconds / of_reference
 
 
 def _difference(done: Sequence[Run], reference: Sequence[Run], out: Path) -> dict[str, Any] | None:

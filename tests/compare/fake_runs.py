@@ -24,7 +24,6 @@ def make_plan(schemes=FINAL, **values):
             "reference": "absolute",
             "tokens_per_sample": 64,
             "batch_size": 64,
-            **({"data": "data-bin"} if "data" in Plan.model_fields else {}),
             **values,
         }
     )
@@ -35,7 +34,10 @@ def curve(scheme, final):
     progress = np.clip((updates / UPDATES - PLATEAU.get(scheme, 0.05)) / (1 - PLATEAU.get(scheme, 0.05) + 1e-9), 0, 1)
     losses = 8.1 - (8.1 - final) * (1 - np.exp(-3 * progress)) / (1 - np.exp(-3))
     losses[-1] = final
-    return [{"updates": int(number), "loss": float(loss)} for number, loss in zip(updates, losses, strict=True)]
+    return [
+        {"updates": int(number), "loss": float(loss), "seconds": 0.2 * number / SPEED.get(scheme, 1.0)}
+        for number, loss in zip(updates, losses, strict=True)
+    ]
 
 
 def make_run(scheme, lr=2e-3, seed=1, loss=None, status="finished", **values):
@@ -54,7 +56,7 @@ def make_run(scheme, lr=2e-3, seed=1, loss=None, status="finished", **values):
         "by_position": [loss + 0.5 / (part + 1) for part in range(8)],
         "by_length": {} if scheme in ("absolute", "m4m") else {"128": loss - 0.05, "256": loss - 0.02},
         "curve": curve(scheme, loss),
-        "updates_per_second": 5 * SPEED.get(scheme, 1.0),
+        "seconds_per_update": 0.2 / SPEED.get(scheme, 1.0),
         "parameters": {"absolute": 8448, "tisa": 120}.get(scheme, 0),
         "r_squared": rise,
         "command": f"fairseq-train data-bin --positions {scheme} --lr {lr} --seed {seed}",
@@ -78,4 +80,4 @@ def make_folder(runs, out):
     for run in (run for run in runs if run["status"] == "finished"):
         folder = Cell({name: run[name] for name in ("scheme", "lr", "seed")}, {}).folder(out)
         folder.mkdir(parents=True)
-        np.savez(folder / getattr(cells, "ITEMS", "losses.npz"), sums=counts * run["loss"] + noise - noise.mean(), counts=counts)
+        np.savez(folder / cells.ITEMS, sums=counts * run["loss"] + noise - noise.mean(), counts=counts)

@@ -12,12 +12,11 @@ pytest.importorskip("matplotlib", reason="needs pip install -e '.[compare]'")
 import fake_runs
 from fake_runs import make_folder, make_plan, make_run, make_runs
 
-from fairseq_posenc.compare import report
-from fairseq_posenc.compare.claims import Claim, judge
+from fairseq_posenc.compare import order_report, report
 from fairseq_posenc.compare.results import summarise
 
 SCHEMES = [*fake_runs.FINAL, "raffel", "sentence_absolute"]
-CLAIM = Claim(id="tisa", text="TISA <helps>.", source="a paper", published="1 & 2", order=["tisa", "none"])
+CLAIM = "- {id: tisa, text: TISA <helps>., source: a paper, published: 1 & 2, order: [tisa, none]}"
 
 
 class Page(HTMLParser):
@@ -50,10 +49,12 @@ def written(tmp_path_factory):
     runs, plan = make_runs(), make_plan(SCHEMES)
     make_folder(runs, out)
     rows = summarise(plan, runs, out)
-    tasks = [{"scheme": "tisa", "learned": 3, "runs": 4, "within": 0.9, "beyond": None}]
-    picture = out / "tasks.png"
-    picture.write_bytes(b"a picture")
-    shown = report.write(out, plan, rows, runs, judge([CLAIM], runs), (tasks, picture))
+    tasks = tmp_path_factory.mktemp("tasks")
+    schemes = [{"scheme": "tisa", "learned": 3, "runs": 4, "within": 0.9, "beyond": None}]
+    (tasks / order_report.RESULTS).write_text(json.dumps({"format": 1, "schemes": schemes}))
+    (tasks / order_report.HEAT_MAP).write_bytes(b"a picture")
+    (tasks / "claims.yaml").write_text(CLAIM)
+    shown = report.write(out, plan, rows, runs, tasks / "claims.yaml", tasks)
     return out, rows, shown
 
 
@@ -109,10 +110,10 @@ def test_the_answer(written):
 
 
 @pytest.mark.parametrize(
-    "runs", [[make_run("absolute", status="diverged")], [make_run("absolute", unigram=None, updates_per_second=None)]]
+    "runs", [[make_run("absolute", status="diverged")], [make_run("absolute", unigram=None, by_position=None)]]
 )
 def test_a_report_of_almost_nothing(runs, tmp_path):
     plan = make_plan(["absolute"])
     make_folder(runs, tmp_path)
-    report.write(tmp_path, plan, summarise(plan, runs, tmp_path), runs, [])
+    report.write(tmp_path, plan, summarise(plan, runs, tmp_path), runs)
     assert (tmp_path / report.PAGE).exists()
