@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 NEUTRAL = "posenc"
-"""In the place of the scheme's name: ``--positions`` gives the expression of such an architecture."""
+"""Replaces the scheme's name in architectures whose expression is ``--positions``."""
 
 NAMED = {
     "absolute_m4m": "absolute+m4m",
@@ -139,7 +139,7 @@ class Architecture(NamedTuple):
 def expressions() -> Mapping[str, str]:
     """Return the expression of each scheme in architectures' names, in alphabetical order.
 
-    Every scheme of this package that has a meaning alone is included, by its own name or by that in :data:`NAMED`.
+    Every scheme of this package that can be used alone is included, by its own name or by that in :data:`NAMED`.
     """
     from .schemes import REGISTRY  # here, as it imports PyTorch
 

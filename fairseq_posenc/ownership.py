@@ -1,4 +1,4 @@
-"""Which files a command may overwrite or remove: those that its record lists, and no others.
+"""Records of the files that a command may overwrite or remove.
 
 The record of an output folder, ``fairseq_posenc.json``, names the command that made the folder and every file that it wrote,
 relative to the folder. A file is listed before it is written, and only if no file of that name exists, so that the record
@@ -110,7 +110,7 @@ def remove(path: Path, keep: Collection[Path] = ()) -> None:
         OSError: a file cannot be removed.
     """
     with _record_of(path) as (root, record):
-        # In the order in which they were listed: a command may list first the file without which the others count for nothing.
+        # In the order in which they were listed: a command may list first the file without which the others are not used.
         removed = [name for name in record.files if (root / name).is_relative_to(path) and root / name not in keep]
         folders = set()
         for file in (root / name for name in removed):

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks this package on one GPU, in under 8 minutes and without network: each part reports separately, and the others are run after a failure.
+# Checks this package on one GPU, in under 8 minutes and without network. The other parts run after one has failed.
 #   bash scripts/gpu_check.sh [--wheels DIR] [--out DIR]
 #   bash scripts/gpu_check.sh --on-cpu             rehearses all of it without a GPU: on the CPU, and with gloo
 # It uses $PYTHON, or .venv's Python, or python3, which has PyTorch with CUDA and this package. With --wheels it makes an
@@ -41,7 +41,7 @@ mkdir -p "$out" && out=$(cd "$out" && pwd) || refuse "--out $out cannot be made"
 if [ -n "$wheels" ]; then
   compgen -G "$wheels/*.whl" >/dev/null || refuse "--wheels $wheels holds no wheels"
   "$python" -m venv --system-site-packages --without-pip "$out/venv" || refuse "$python cannot make an environment in $out/venv"
-  # Where that Python is of an environment itself, --system-site-packages does not reach what is in it.
+  # If that Python is in an environment, --system-site-packages does not include its packages.
   parent=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
   python=$out/venv/bin/python
   site=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
@@ -112,7 +112,7 @@ gpu = torch.cuda.get_device_name() + f", {torch.cuda.get_device_properties(0).to
 print(f"{gpu}; Python {platform.python_version()}, PyTorch {torch.__version__}, CUDA {torch.version.cuda}")
 EOF
 
-# On a GPU the tests run side by side, as they wait for Python and for compilers more than for it; what is timed runs alone.
+# On a GPU the tests run in parallel, since they wait for Python and compilers most of the time; timings run alone.
 timed=(tisa t5 tupe_r shaw m4 m4m) parts=()
 if [ -z "$on_cpu" ]; then
   part kernels 240 bash -c 'compile "$@"' - "${timed[@]}" &

@@ -57,19 +57,19 @@ class Task(nn.Module):
         self.scores = nn.Linear(config.dim, config.vocab_size)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """(B, n) -> (B, n - 3, symbols), of every token that has one two places to the left."""
+        """(B, n) -> (B, n - 3, symbols), for every token that has one two places to the left."""
         return self.scores(self.encoder(tokens).last)[:, BACK + 1 :]
 
 
 def batch(rows: int, generator: torch.Generator) -> Tensor:
-    """(rows, n) tokens after <s>."""
+    """Return (rows, n) tokens after <s>."""
     tokens = torch.randint(FIRST, FIRST + SYMBOLS, (rows, LENGTH), generator=generator)
     tokens[:, 0] = 0
     return tokens
 
 
 def learn(name: str, max_updates: int = MAX_UPDATES, seed: int = 1) -> Iterator[tuple[int, float]]:
-    """Updates and accuracy of an architecture, or of one of ``STARTS``, until the task is learned or for so many updates."""
+    """Yield updates and accuracy of an architecture or one of ``STARTS``, until it has learned the task, or ``max_updates``."""
     positions, start = STARTS.get(name) or (expressions()[name], {})
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
@@ -92,12 +92,12 @@ def learn(name: str, max_updates: int = MAX_UPDATES, seed: int = 1) -> Iterator[
 
 
 def updates_needed(curve: list[tuple[int, float]]) -> int | None:
-    """The first update at which the task was learned to 0.9; None where it was not."""
+    """Return the first update at which the accuracy was 0.9; None if it never was."""
     return next((update for update, accuracy in curve if accuracy >= LEARNED), None)
 
 
 def table(curves: dict[str, list[tuple[int, float]]]) -> str:
-    """Markdown: the architectures by the updates that they needed, with the accuracy that the others have come to."""
+    """Return the architectures by the updates that they needed, with the final accuracy of the others, in Markdown."""
     rows: dict[str, list[str]] = {}
     for name in _in_order(curves):
         needed = updates_needed(curves[name])
@@ -107,7 +107,7 @@ def table(curves: dict[str, list[tuple[int, float]]]) -> str:
 
 
 def _in_order(curves: dict[str, list[tuple[int, float]]]) -> list[str]:
-    """By the updates that they needed, the others by what they have come to."""
+    """Return a sort key: the updates that were needed, or else the final accuracy."""
 
     def key(name: str) -> tuple[int, float, str]:
         needed = updates_needed(curves[name])
@@ -117,7 +117,7 @@ def _in_order(curves: dict[str, list[tuple[int, float]]]) -> list[str]:
 
 
 def draw(curves: dict[str, list[tuple[int, float]]], path: Path) -> None:
-    """One panel per architecture, ordered by how soon it learns; the dashed line is absolute's, the thin one 0.9."""
+    """Draw one panel per architecture, ordered by how soon it learns; the dashed line is absolute's, the thin one 0.9."""
     import matplotlib
 
     matplotlib.use("Agg")

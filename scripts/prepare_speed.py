@@ -67,7 +67,7 @@ def unpack(source: Path, text: Path, valid: Path, limit: int) -> float:
         lines = itertools.takewhile(lambda _: out.tell() < limit * 10**6, stream)
         first = next(line for line in lines if line.strip())
         valid.write_bytes(first)
-        # In fairseq's way blank lines before the first document, and runs of them, would become documents.
+        # With fairseq's tools, blank lines before the first document, and runs of them, would become documents.
         blank = False
         for line in itertools.chain([first], lines):
             if blank and not line.strip():
@@ -79,12 +79,12 @@ def unpack(source: Path, text: Path, valid: Path, limit: int) -> float:
 
 
 def prepare(text: Path, valid: Path, out: Path, *options: object) -> list[str]:
-    """The command that prepares the text."""
+    """Return the command that prepares the text."""
     return ["fairseq-posenc", "prepare", str(text), "--valid", str(valid), "--out", str(out), *map(str, options)]
 
 
 def commands(text: Path, valid: Path, folder: Path, workers: int) -> dict[str, list[str]]:
-    """The commands to time, by name."""
+    """Return the commands to time, by name."""
     model, dictionary = folder / "vocabulary" / "sentencepiece.model", folder / "vocabulary" / "dict.txt"
     pieces = folder / "pieces"
     return {
@@ -96,7 +96,7 @@ def commands(text: Path, valid: Path, folder: Path, workers: int) -> dict[str, l
 
 
 def run(command: list[str]) -> float:
-    """The seconds that a command takes in one thread per process."""
+    """Return the seconds that a command takes in one thread per process."""
     start = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     if done.returncode:

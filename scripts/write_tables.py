@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def order_task() -> str:
-    """How soon each architecture learned the order task."""
+    """Return how soon each architecture learned the order task, as a table."""
     table = runpy.run_path(str(ROOT / "scripts" / "order_task.py"))["table"]
     return table(json.loads((ROOT / "docs" / "order_task.json").read_text(encoding="utf-8")))
 
@@ -32,7 +32,7 @@ TABLES = {
 
 
 def renewed(file: str) -> str:
-    """The text of a file with its tables as they should be."""
+    """Return the text of a file with new tables."""
     text = (ROOT / file).read_text(encoding="utf-8")
     for name, table in TABLES[file].items():
         start, end = f"<!-- {name}: written by `python scripts/write_tables.py` -->\n", f"<!-- /{name} -->\n"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Train on several hosts without ssh: start the same line on each of them, by whatever means you have.
+# Train on several hosts without ssh: start the same line on each of them.
 #   NODES=4 NODE_RANK=0 MASTER_ADDR=node1 bash examples/multi_node/torchrun.sh --config-dir … --config-name … task.data=/data/bin
 # NODE_RANK counts the hosts from 0; MASTER_ADDR is host 0. GPUS is the number of processes per host (default: its GPUs).
 set -euo pipefail

@@ -29,7 +29,7 @@ from fairseq_posenc.runs.statistics import spread
 
 
 def shaw(clip: int, terms: str = "both") -> list[str]:
-    """Tables of each layer and head, as in the paper's base model."""
+    """Return the scheme and flags of tables of each layer and head, as in the paper's base model."""
     return ["shaw", "--max-relative-position", str(clip), "--shaw-terms", terms, "--position-share-heads", "false"]
 
 
@@ -82,7 +82,7 @@ SEARCH = ["--beam", "4", "--lenpen", "0.6", "--remove-bpe", "sentencepiece"]
 
 
 class Experiment:
-    """One data-bin, its text, and how it is trained on."""
+    """One data-bin, its text, and the flags of training."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         source, target = infer_language_pair(str(args.data))
@@ -152,7 +152,7 @@ def execute(command: str, arguments: list[str], folder: Path, lock: int) -> str:
 
 
 def report(results: dict[str, list[dict[str, Any]]]) -> str:
-    """The tables, in Markdown: mean and standard deviation over the seeds."""
+    """Return the tables in Markdown: mean and standard deviation over the seeds."""
     lines = []
     for title, rows in TABLES.items():
         lines += [f"{title}", "", "| | ours | the paper's |", "|---|---|---|"]

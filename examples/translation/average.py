@@ -35,7 +35,7 @@ def average(paths: list[Path], out: Path) -> None:
 
 
 def updates(path: Path) -> int:
-    """For how many updates a checkpoint's model was trained."""
+    """Return the number of updates of a checkpoint's model."""
     history = load(path).get("optimizer_history") or [{}]
     return history[-1].get("num_updates", 0)
 

@@ -31,7 +31,7 @@ LINES = 10_000  # at once
 
 
 def read_pairs(paths: list[Path]) -> Iterator[list[tuple[str, ...]]]:
-    """Pairs of lines, some thousands at once.
+    """Yield pairs of lines, some thousands at once.
 
     Raises:
         InputError: the files differ in length, or are not UTF-8.
@@ -52,7 +52,7 @@ def read_pairs(paths: list[Path]) -> Iterator[list[tuple[str, ...]]]:
 
 
 def write_split(split: str, paths: list[Path], prefixes: list[Path], encoder: LineEncoder, max_pieces: int | None) -> np.ndarray:
-    """Write both sides of a split; ``most`` pieces at most, where pairs may be left out. Returns how often each symbol occurs."""
+    """Write both sides of a split, without pairs longer than ``max_pieces``; returns how often each symbol occurs."""
     kept = dropped = 0
     with ExitStack() as opened, tqdm(desc=split, unit=" pairs") as bar:
         writers = [opened.enter_context(DatabinWriter(prefix, encoder.dtype, len(encoder.symbols))) for prefix in prefixes]

@@ -30,7 +30,7 @@ TINY = {f"{side}_{name}": value for side in ("encoder", "decoder")
 
 
 def build(arch: str, symbols: int, device: torch.device, options: dict[str, Any]) -> Any:
-    """The model of an architecture."""
+    """Return the model of an architecture."""
     words = dictionary_of(symbols)
     args = Namespace(share_all_embeddings=True, **options)
     ARCH_CONFIG_REGISTRY[arch](args)
@@ -39,26 +39,26 @@ def build(arch: str, symbols: int, device: torch.device, options: dict[str, Any]
 
 
 def loss(model: Any, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-    """A number that depends on all scores of a batch."""
+    """Return a number that depends on all scores of a batch."""
     scores, _ = model.train()(**batch)
     return scores.float().logsumexp(-1).mean()
 
 
 def train(model: Any, batch: dict[str, torch.Tensor]) -> None:
-    """A forward and a backward pass."""
+    """Run a forward and a backward pass."""
     loss(model, batch).backward()
     model.zero_grad(set_to_none=True)
 
 
 def translate(model: Any, sentences: torch.Tensor, length: int, symbols: int) -> None:
-    """Beam search with a beam of 4, to exactly so many tokens."""
+    """Run beam search with a beam of 4, to exactly so many tokens."""
     generator = SequenceGenerator([model], dictionary_of(symbols), beam_size=4, max_len_b=length, min_len=length)
     lengths = torch.full((len(sentences),), sentences.shape[1])
     generator.generate([model], {"net_input": {"src_tokens": sentences, "src_lengths": lengths}})
 
 
 def seconds(run: Callable[[], None], device: torch.device) -> float:
-    """The time that a function takes on the device."""
+    """Return the time that a function takes on the device."""
     start = time.perf_counter()
     run()
     if device.type == "cuda":
@@ -67,7 +67,7 @@ def seconds(run: Callable[[], None], device: torch.device) -> float:
 
 
 def memory(model: Any, batch: dict[str, torch.Tensor], device: torch.device) -> float:
-    """MB of an update."""
+    """Return the MB of an update."""
     if device.type != "cuda":
         return saved_bytes(model, lambda: loss(model, batch)) / 1e6
     torch.cuda.reset_peak_memory_stats()

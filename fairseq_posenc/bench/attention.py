@@ -18,9 +18,9 @@ from .work import Shape, Work
 SEPARATOR = 2
 DROPOUT = 0.1  # of attention weights, as the models have it
 COMPARED = 1024  # tokens: the reference's scores take n² numbers in float64
-SPREAD = 0.1  # standard deviation of what is added to every parameter before the comparison, so that no term is zero
+SPREAD = 0.1  # standard deviation of the noise that is added to every parameter before the comparison, so that no term is zero
 ALLOWED, ROUNDINGS = 3.0, 4.0
-SMALLEST = 0.1  # share of the largest norm below which an error is relative to that: some gradients are zero but for rounding
+SMALLEST = 0.1  # share of the largest norm below which errors are relative to that norm: some gradients are zero up to rounding
 
 
 class Agreement(NamedTuple):
@@ -45,7 +45,7 @@ class Attention(Work):
     Args:
         expression: the positions.
         backend: a backend's name, or ``auto``.
-        shape: sizes; ``sequences`` of ``tokens`` meet in each run.
+        shape: sizes; each run has ``sequences`` of ``tokens``.
         device, dtype: of everything.
         dropout: of the attention weights.
         padded: whether the second half of the sequences end in padding, a third of each.

@@ -74,7 +74,7 @@ def _transformers(name: str, **options: Any) -> Peer:
 
 
 def _x_transformers(shape: Shape) -> tuple[nn.Module, Loss]:
-    """Its encoder with rotations and fused attention."""
+    """Build its encoder with rotations and fused attention."""
     library = importlib.import_module("x_transformers")
     layers = library.Encoder(
         dim=shape.dim,

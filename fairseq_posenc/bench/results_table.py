@@ -1,4 +1,4 @@
-"""What was timed, as a table and as a picture."""
+"""The results as a table and as a picture."""
 
 from __future__ import annotations
 
@@ -92,5 +92,5 @@ def _ratio(timing: Mapping[str, Any]) -> str:
 
 
 def _number(value: float | None) -> str:
-    """To three digits, or to the last before the point."""
+    """Return a number with three digits, or all digits before the point."""
     return "" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -1,4 +1,4 @@
-"""From the command's flags to rows: which models are timed and how, and what is written."""
+"""Chooses the models and lengths to time from the flags, times them, and writes the results."""
 
 import contextlib
 import dataclasses
@@ -26,7 +26,7 @@ from .flags import Options
 from .steps import DISAGREES, FAIRSEQS, Contender, Steps
 from .work import Machine, Shape, shapes
 
-BUILT = 16  # tokens with which a scheme is built to see whether it can be; all of them could take gigabytes
+BUILT = 16  # tokens with which a scheme is built as a check; more could take gigabytes
 
 
 def bench(options: Options) -> None:
@@ -48,7 +48,7 @@ def bench(options: Options) -> None:
     if options.plot:
         from ..plotting import require_matplotlib
 
-        require_matplotlib()  # now, not after minutes
+        require_matplotlib()  # fails now rather than after minutes
     memory = "peak MiB" if machine.on_gpu else "process, MiB" if options.train else "kept for backward, MiB"
     with contextlib.ExitStack() as stack:
         out = options.out or Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -88,7 +88,7 @@ def bench(options: Options) -> None:
 
 
 def _rows(options: Options, lengths: Sequence[Shape], baseline: Contender, machine: Machine) -> list[tuple[Contender, Shape]]:
-    """By length: the baseline, peers, and schemes by backends.
+    """Return by length: the baseline, peers, and schemes by backends.
 
     Raises:
         InputError: an unknown name, or a scheme that was named cannot run in the only backend.
@@ -148,7 +148,7 @@ def _configuration(options: Options, shape: Shape, baseline: Contender, machine:
 
 
 def _generate(out: Path, lengths: Sequence[Shape], updates: int) -> Path:
-    """Data for the longest run, made once."""
+    """Write data for the longest run, unless they exist."""
     symbols, tokens = lengths[0].symbols, (updates + 1) * max(shape.batch for shape in lengths)
     data = out / f"data-{symbols}-{tokens}"
     if not (data / "train.idx").exists():

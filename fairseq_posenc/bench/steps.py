@@ -1,4 +1,4 @@
-"""Attention alone and a training step of masked language modelling, timed in this process in turn with a baseline's."""
+"""Attention alone and a training step of masked language modelling, timed in this process in turn with a baseline."""
 
 import functools
 from argparse import Namespace

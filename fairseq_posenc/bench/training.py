@@ -21,7 +21,7 @@ from .steps import WORDS, Contender
 from .work import Machine, Shape, timing
 
 INTERVAL = 5  # updates per line of the log, each of which has the speed since the line before
-WARM_UP = 2  # lines left out: the first includes the start, the second what is compiled or cached on the way
+WARM_UP = 2  # lines left out: the first includes the start, the second includes compilation and filling caches
 MIN_UPDATES = INTERVAL * (WARM_UP + 1)  # with one line to time
 LINE = 512  # tokens of a line of the generated data
 PROGRAM = "from fairseq_cli.train import cli_main; cli_main()"
@@ -42,7 +42,7 @@ class Speed(NamedTuple):
 
 
 class Trainings:
-    """Times ``fairseq-train`` of a contender and of the baseline in turn, each run in a process of its own."""
+    """Times ``fairseq-train`` of a contender and of the baseline in turn, each run in a separate process."""
 
     def __init__(self, baseline: Contender, machine: Machine, options: Options, data: Path, locks: Sequence[int]) -> None:
         self._baseline, self._machine, self._options, self._data, self._locks = baseline, machine, options, data, locks
@@ -75,7 +75,7 @@ class Trainings:
 
 
 def run(flags: Sequence[str], log: Path, device_bytes: int | None, locks: Sequence[int]) -> Speed:
-    """Run ``fairseq-train`` in a process of its own.
+    """Run ``fairseq-train`` in a separate process.
 
     Args:
         flags: its flags.
@@ -92,7 +92,7 @@ def run(flags: Sequence[str], log: Path, device_bytes: int | None, locks: Sequen
         command = [sys.executable, "-c", PROGRAM, *flags]
         child = subprocess.Popen(command, stdout=stream, stderr=stream, env=quiet, pass_fds=locks)
         try:
-            _, status, usage = os.wait4(child.pid, 0)  # subprocess would not give the memory
+            _, status, usage = os.wait4(child.pid, 0)  # subprocess does not return the memory
         except BaseException:
             child.kill()
             raise

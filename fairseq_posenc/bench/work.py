@@ -60,7 +60,7 @@ class Shape:
     def step_flops(self) -> float:
         """FLOPs of a training step: six per weight and token of the layers, attention, and the head for predicted tokens.
 
-        They are the same for all schemes: what a scheme adds is its cost, and no work that a model without it would have to do.
+        They are the same for all schemes: the operations that a scheme adds are its cost, and do not count as work.
         """
         layer = 4 * self.dim**2 + 2 * self.dim * self.ffn_dim
         head = self.dim**2 + self.dim * self.symbols
@@ -119,7 +119,7 @@ def known_peak(device: str, dtype: torch.dtype) -> float | None:
 
 
 class Work(nn.Module, ABC):
-    """What is timed. Its parameters, but nothing that a run computes, are kept between runs."""
+    """Work to be timed. Its parameters, but nothing that a run computes, are kept between runs."""
 
     device: torch.device
 
@@ -147,7 +147,7 @@ def timing(pairs: Sequence[tuple[float, float]], tokens: float, flops: float, me
     tflops = flops / median / 1e9
     return {
         "milliseconds": milliseconds,
-        "ratio": spread([own / other for own, other in pairs]),  # of its time to the baseline's, pair by pair
+        "ratio": spread([seconds / other for seconds, other in pairs]),  # of its time to the baseline's, pair by pair
         "tokens_per_second": 1e3 * tokens / median,
         "tflops": tflops,
         "mfu": None if peak is None else tflops / peak,
@@ -165,7 +165,7 @@ def pairs(work: Work, baseline: Work, repeats: int) -> list[tuple[float, float]]
 
 
 def memory(work: Work, held: int) -> int:
-    """Returns, in bytes, a run's peak beyond ``held`` on a GPU, and elsewhere what is kept for the backward pass."""
+    """Return in bytes a run's peak beyond ``held`` on a GPU, and elsewhere what is saved for the backward pass."""
     if work.device.type != "cuda":
         return saved_bytes(work, work.compute)
     torch.cuda.reset_peak_memory_stats(work.device)
