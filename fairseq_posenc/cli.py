@@ -96,7 +96,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _prepare(name: str, options: argparse.Namespace) -> tuple[Any, argparse.Namespace]:
-    """Return the command's module, and the values of its flags."""
     module = import_module(COMMANDS[options.command].module)
     parser = argparse.ArgumentParser(prog=name, description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_flags(parser, module.Options)
@@ -122,9 +121,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"fairseq-posenc {__version__}")
     parser.add_argument("--traceback", action="store_true", help="show where in the code an error arose")
-    parser.add_argument(
-        "--user-dir", metavar="DIR", help="import this package first, as fairseq-train does: for your own schemes"
-    )
+    parser.add_argument("--user-dir", metavar="DIR", help="import this package of schemes first, as fairseq-train does")
     parser.add_argument("command", metavar="COMMAND", choices=COMMANDS, help="one of those below")
     parser.add_argument("arguments", metavar="…", nargs=argparse.REMAINDER, help="the command's own")
     return parser

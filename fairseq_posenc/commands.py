@@ -74,7 +74,7 @@ def read_flags(options: type[Options], args: Namespace) -> Options:
         InputError: as :func:`check_options`.
     """
     names = {declared.name for declared in dataclasses.fields(options)}  # type: ignore[arg-type]
-    nested = {declared.name: read_flags(kind, args) for declared, kind in _nested(options)}
+    nested: dict[str, Any] = {declared.name: read_flags(kind, args) for declared, kind in _nested(options)}
     read = options(**{name: value for name, value in vars(args).items() if name in names}, **nested)
     check_options(read)
     return read

@@ -49,7 +49,6 @@ def grid(
     """Return a figure with one panel per title.
 
     Args:
-        titles: of the panels.
         size: of a panel, in inches.
         columns: panels in a row, at most.
         same_x, same_y: whether the panels share that axis; then only the outer ones have tick labels.

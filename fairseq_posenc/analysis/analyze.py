@@ -73,7 +73,6 @@ def main(options: Options) -> None:
     scores = [] if options.scores is None else read_scores(options.scores, labels)
 
     def load(number: int) -> tuple[Subject, int, Tensor | None]:
-        """Return the model, the length of its windows, and the windows."""
         subject = read(options.models[number], data_bins[number], text is not None)
         n = subject.fitting_length(options.length)
         require_positions(subject, n)

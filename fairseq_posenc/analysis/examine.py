@@ -46,7 +46,6 @@ def examine(subject: Subject, n: int, sequences: Tensor | None, everything: bool
     """Return the numbers of a model in JSON's types, and its pictures.
 
     Args:
-        subject: the model.
         n: tokens of a window, which the model takes.
         sequences: (N, n), windows of text; None if no text is read.
         everything: whether to return more than the functions of the offset.

@@ -38,9 +38,7 @@ class Options:
     """The command's flags, without the options of schemes."""
 
     checkpoint: Path = option("a fairseq checkpoint (.pt)", names=("checkpoint",), metavar="CHECKPOINT")
-    data: Path = option(
-        "a data-bin with its vocabulary, whose validation text is read", names=("--data", "--data-bin"), metavar="DATA_BIN"
-    )
+    data: Path = option("a data-bin, whose validation text is read", names=("--data", "--data-bin"), metavar="DATA_BIN")
     lengths: tuple[int, ...] = option(
         "tokens per sequence, <s> included", (128, 256, 512, 1024, 2048, 4096), minimum=16, metavar="N[,N…]"
     )

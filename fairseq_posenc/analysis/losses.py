@@ -125,9 +125,7 @@ def read(checkpoint: Checkpoint, data: Path, max_tokens: int, length: int) -> Ma
     inputs, target = (torch.cat(column)[:max_tokens] for column in zip(*samples, strict=True))
     masked = target != dictionary.pad()
     if not masked.any():
-        raise InputError(
-            f"--tokens {max_tokens}: of the {len(target)} tokens that are read, none is masked. Name a larger number."
-        )
+        raise InputError(f"--tokens {max_tokens}: none of the {len(target)} tokens is masked. Name a larger number.")
     return MaskedText(torch.where(masked, target, inputs), inputs, masked, task)
 
 
@@ -138,8 +136,6 @@ def measure(
 
     Args:
         model: with a language model's head, for evaluation.
-        text: the text.
-        n: tokens.
         progress: receives the number of sequences that are done.
 
     Returns:
@@ -201,7 +197,6 @@ def write(results: Mapping[str, Any], out: Path) -> str:
 
     Args:
         results: ``lengths`` has a result of :func:`measure` per length, ``pretrained_on`` the tokens of a sample in pretraining.
-        out: the folder.
     """
     measured = [result for result in results["lengths"] if result["status"] == FINISHED]
     text = "\n\n".join([_by_length(results["lengths"]), *([_by_part(measured)] if measured else [])])
@@ -249,7 +244,6 @@ def _by_length(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _by_part(results: Sequence[Mapping[str, Any]]) -> str:
-    """Return the loss in each part of a sequence, a column per length."""
     rows = []
     for number, parts in enumerate(zip(*(result["parts"] for result in results), strict=True), 1):
         rows.append([f"{number}/{PARTS}", *("–" if part["loss"] is None else f"{part['loss']:.2f}" for part in parts)])

@@ -49,7 +49,6 @@ def write(path: Path, title: str, heading: str, opening: str, sections: Iterable
     """Write a page.
 
     Args:
-        path: the file.
         title: of the browser's window.
         heading: of the page.
         opening: HTML before the list of sections.

@@ -43,11 +43,9 @@ class Attention(Work):
     """Forward and backward pass of attention, as in a layer of a model in training, without its projections.
 
     Args:
-        expression: the positions.
         backend: a backend's name, or ``auto``.
         shape: sizes; each run has ``sequences`` of ``tokens``.
         device, dtype: of everything.
-        dropout: of the attention weights.
         padded: whether the second half of the sequences end in padding, a third of each.
     """
 

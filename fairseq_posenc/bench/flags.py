@@ -15,16 +15,12 @@ COUNT = {"minimum": 1, "maximum": 10**9, "metavar": "N"}
 class Options:
     """The flags."""
 
-    schemes: tuple[str, ...] | None = option(
-        f"names without {ROBERTA.name}_ (default: all that can be built here)", None, metavar="A,B"
-    )
+    schemes: tuple[str, ...] | None = option(f"names without {ROBERTA.name}_ (default: all that run here)", None, metavar="A,B")
     peers: tuple[str, ...] = option(
         "also models of other packages: bert, deberta, deberta-v2, roformer, modernbert, x-transformers, or "
         f"'{INSTALLED}': those whose packages are installed", (), metavar="A,B",
     )  # fmt: skip
-    baseline: str = option(
-        "what ratios are relative to: a scheme, such as absolute, or fairseq's own roberta_base", STOCK, metavar="SCHEME"
-    )
+    baseline: str = option("baseline of ratios: a scheme, such as absolute, or fairseq's roberta_base", STOCK, metavar="SCHEME")
     size: str = option("width and heads", "base", choices=tuple(SIZES))
     layers: int = option("number of layers", 2, **COUNT)
     vocab_size: int = option("number of symbols", 1000, **COUNT | {"minimum": 16})

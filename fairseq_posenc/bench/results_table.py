@@ -11,11 +11,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ATTENTION, STEP, TRAINING = "attention", "step", "fairseq-train"
-TITLES = {
-    ATTENTION: "attention of one layer, forward and backward",
-    STEP: "training step",
-    TRAINING: "fairseq-train, per update",
-}
+TITLES = {ATTENTION: "attention of one layer, forward and backward", STEP: "training step", TRAINING: "fairseq-train, per update"}
 Result = Mapping[str, Any]
 """The result of one model, backend and length: ``model``, ``backend`` (the requested one), ``tokens``, ``ran`` (how attention
 ran), ``refused`` (why it was not timed, or None), and ``timings`` by the keys of :data:`TITLES`, of :func:`.work.timing`."""
@@ -25,7 +21,6 @@ def table(results: Sequence[Result], baseline: str, memory: str, markdown: bool)
     """Return one row per result that was timed; of times and ratios the medians, with the range of the ratios in brackets.
 
     Args:
-        results: all of them.
         baseline: what ratios are to.
         memory: the title of the column of memory.
         markdown: whether it is for a Markdown file.
@@ -92,5 +87,4 @@ def _ratio(timing: Mapping[str, Any]) -> str:
 
 
 def _number(value: float | None) -> str:
-    """Return a number with three digits, or all digits before the point."""
     return "" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

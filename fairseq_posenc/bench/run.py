@@ -139,7 +139,6 @@ def _require_runnable(expression: str, backend: str, shape: Shape, machine: Mach
 
 
 def _configuration(options: Options, shape: Shape, baseline: Contender, machine: Machine) -> dict[str, Any]:
-    """Return everything except its key that decides a cell's result."""
     data = options.data and str(options.data.absolute())
     training_flags = {"updates": options.updates, "flags": options.train_flags, "data": data} if options.train else None
     sizes = {name: value for name, value in dataclasses.asdict(shape).items() if name != "tokens"}
@@ -157,7 +156,6 @@ def _generate(out: Path, lengths: Sequence[Shape], updates: int) -> Path:
 
 
 def _title(options: Options, lengths: Sequence[Shape], machine: Machine) -> str:
-    """Return the conditions of the table."""
     facts = machine.describe()
     parts = [
         f"fairseq-train, {options.updates} updates" if options.train else "",

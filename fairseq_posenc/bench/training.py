@@ -78,7 +78,6 @@ def run(flags: Sequence[str], log: Path, device_bytes: int | None, locks: Sequen
     """Run ``fairseq-train`` in a separate process.
 
     Args:
-        flags: its flags.
         log: its output is appended to this file.
         device_bytes: a GPU's memory; None on a CPU.
         locks: file descriptors that the process holds open.

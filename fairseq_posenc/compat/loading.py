@@ -78,7 +78,6 @@ def peek(path: str | os.PathLike, verify: bool = False) -> Any:
     """Read a checkpoint as :func:`load` does, with tensors left on disk if the format allows.
 
     Args:
-        path: the file.
         verify: whether to compare checksums, for which the whole file is read.
 
     Raises:

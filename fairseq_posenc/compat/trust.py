@@ -84,7 +84,6 @@ def require_stock(cfg: Any, file: str | os.PathLike, given: Collection[str] = ()
     """Check everything that fairseq will build from a file.
 
     Args:
-        cfg: the file's configuration.
         file: where it comes from.
         given: kinds that are not built from the file.
 

@@ -81,7 +81,6 @@ class DatabinWriter:
             offset = int(ends[-1])
 
     def _blocks(self) -> Iterator[np.ndarray]:
-        """Yield the sizes of all items."""
         self._sizes.seek(0)
         while block := self._sizes.read(4 * _BLOCK):
             yield np.frombuffer(block, np.int32)

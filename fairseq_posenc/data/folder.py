@@ -72,9 +72,7 @@ class Folder(NamedTuple):
         """Raise InputError or OSError if fairseq cannot read the folder, or it holds text or another command's files."""
         read_by_fairseq = str(self.out.absolute() if self.number > 1 else self.out)
         if ":" in read_by_fairseq or not read_by_fairseq.isprintable():
-            raise InputError(
-                f"--out {read_by_fairseq!r}: fairseq takes ':' for the end of a path. Name a folder of plain characters."
-            )
+            raise InputError(f"--out {read_by_fairseq!r}: fairseq takes ':' for the end of a path. Use plain characters.")
         files = {source.name for source in sources if isinstance(source, TextFile)}
         folders = {name for name in (*options.text, *options.valid) if os.path.isdir(name)}
         ownership.require_apart(self.out, [("TEXT", Path(name)) for name in sorted(files | folders)])

@@ -78,12 +78,8 @@ class Options:
     text_field: str = option("the field with the text in JSON lines and hub data sets", Layout().text_field, metavar="NAME")
     document_per_line: bool = option("in text files, every line is a document", False)
     skip_bad: bool = option("skip what is not UTF-8, or not a JSON row with the field, rather than stop", False)
-    shards: int = option(
-        "distribute the training documents over this many data-bins, DIR/shard-00000 and so on", 1, minimum=1, metavar="S"
-    )
-    only: range | None = option(
-        "write shards A to B alone; give the others to other processes or hosts", None, parse=_numbers, metavar="A-B"
-    )
+    shards: int = option("distribute the documents over this many data-bins, DIR/shard-00000 …", 1, minimum=1, metavar="S")
+    only: range | None = option("write shards A to B alone, others on other hosts", None, parse=_numbers, metavar="A-B")
     vocab_size: int | None = option(
         "symbols of the dictionary, with fairseq's four and <mask>; for gigabytes of text, 32768 or more (default: "
         f"{DEFAULT_SYMBOLS}, or what the text supports)", None, minimum=1, metavar="N", group="vocabulary",
@@ -111,9 +107,7 @@ class Options:
         if self.only and self.only.stop > self.shards:
             raise InputError(f"--only: shard {self.only.stop - 1} of --shards {self.shards}; the first is 0")
         if self.only and self.overwrite:
-            raise InputError(
-                f"--overwrite: not with --only, as other processes work on {self.out}. Remove the folder, then start them."
-            )
+            raise InputError(f"--overwrite: not with --only, as other processes use {self.out}. Remove it, then start them.")
         if self.vocabulary and not self.vocabulary.exists():
             raise FileNotFoundError(f"--vocabulary {self.vocabulary}: no such file")
 
@@ -218,7 +212,6 @@ def _learn(options: Options, sources: Sources, split: Split) -> bytes:
 
 
 def _encode(options: Options, sources: Sources, folder: Folder, split: Split, encoder: LineEncoder, names: Sequence[str]) -> None:
-    """Write these shards, and record each once it is complete."""
     start, megabytes = time.perf_counter(), 0.0
     for shards, hashes in write_shards(folder, names, sources, split, encoder, options.workers):
         with _record(options, sources, folder) as manifest:

@@ -138,9 +138,7 @@ def encoding(encoder: LineEncoder, workers: int) -> Iterator[Encode]:
     try:
         yield lambda passages: _in_order(executor, in_chunks(passages), 2 * workers)
     except BrokenProcessPool:
-        raise OSError(
-            "an encoding process ended unexpectedly, as the system ends one when memory runs out. Try fewer --workers."
-        ) from None
+        raise OSError("an encoding process was ended, perhaps because memory ran out. Try fewer --workers.") from None
     finally:
         executor.shutdown(cancel_futures=True)
 

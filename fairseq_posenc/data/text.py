@@ -175,9 +175,7 @@ def _lines(stream: Any, path: str, max_bytes: int) -> Iterator[tuple[int, bytes]
             line = line.removeprefix(BOM) if number == 1 else line
             yield number, b"" if line.isspace() else line
     except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error, zstd.ZstdError) as error:
-        raise InputError(
-            f"{path}: cannot be unpacked after line {number} ({error}). The file is damaged or cut short."
-        ) from error
+        raise InputError(f"{path}: cannot be unpacked after line {number} ({error}): it is damaged or cut short.") from error
 
 
 def _require_utf8(beginning: bytes, path: str) -> None:
@@ -217,9 +215,7 @@ def _json_documents(rows: Iterable[tuple[int, bytes]], path: str, layout: Layout
         try:
             lines = document_lines(text_of(json.loads(row), layout.text_field))
         except (ValueError, RecursionError) as error:
-            layout.on_bad(
-                InputError(f"{path}, line {number}: not a row with a text ({error}). One JSON object per line is expected.")
-            )
+            layout.on_bad(InputError(f"{path}, line {number}: not a row with a text ({error}); expected a JSON object per line"))
         else:
             yield from lines
 

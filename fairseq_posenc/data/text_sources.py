@@ -135,7 +135,6 @@ def _in_hub(name: str, layout: Layout) -> Sequence[Source]:
 
 
 def _paths(name: str) -> list[str]:
-    """Return the files that a name, a folder or a pattern refers to."""
     if os.path.isdir(name):
         paths = _in_folder(Path(name))
     elif os.path.exists(name) or not glob.has_magic(name):

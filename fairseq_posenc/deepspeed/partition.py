@@ -119,9 +119,7 @@ def restore(engine: Any, parts: list[dict[str, Any]]) -> None:
         states = [_states(parts, piece.name) for piece in pieces]
         for piece, saved in zip(pieces, states, strict=True):
             if _end(saved[-1]) > piece.total:
-                raise RuntimeError(
-                    f"the parameter {piece.name} has {piece.total:,} numbers, and the checkpoint's at least {_end(saved[-1]):,}"
-                )
+                raise RuntimeError(f"{piece.name} has {piece.total:,} numbers, and the checkpoint's at least {_end(saved[-1]):,}")
         with torch.no_grad():
             _fill(master, pieces, states, MASTER)
             _restore_state(engine.optimizer.optimizer.state[master], master, pieces, states)

@@ -174,7 +174,6 @@ def _fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, *_: Any, **o
 
 
 def _options(arch: str, overrides: Sequence[str], tokens: int) -> DictConfig:
-    """Return the architecture's complete options."""
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 
     from ..models.building import complete_new
@@ -245,7 +244,6 @@ def memory(parameters: int, zero: ZeroConfig, gpus: int, precision: str, activat
     process begins with the whole model, built in float32 on its host and moved to its GPU.
 
     Args:
-        parameters: their number.
         gpus: on all hosts together.
         activations: bytes kept for the backward pass.
     """

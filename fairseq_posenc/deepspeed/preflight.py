@@ -169,7 +169,6 @@ def parse(check: str, line: str) -> dict[str, Any]:
 
 
 def _check(hosts: Sequence[Host], checks: list[list[str]], timeout: float) -> list[dict[str, Any]]:
-    """Run one check per host, on all hosts at once."""
     with ThreadPoolExecutor(len(hosts)) as pool:
         return list(pool.map(lambda host, check: _check_one(host, check, timeout), hosts, checks))
 

@@ -36,9 +36,7 @@ class DeepSpeedTrainer(Trainer):
     def __init__(self, cfg: Any, task: Any, model: nn.Module, criterion: nn.Module, quantizer: Any = None, *,
                  deepspeed_config: dict[str, Any]) -> None:  # fmt: skip
         if utils.has_parameters(criterion):
-            raise Refused(
-                f"--criterion {cfg.criterion._name} has parameters, which the engine does not train: use --deepspeed-config zero0"
-            )
+            raise Refused(f"--criterion {cfg.criterion._name} has parameters; ZeRO trains none: use --deepspeed-config zero0")
         super().__init__(cfg, task, model, criterion, quantizer)
         self._deepspeed_config = deepspeed_config
         self._engine: Any = None
@@ -61,10 +59,7 @@ class DeepSpeedTrainer(Trainer):
         check_config(self._deepspeed_config)
         try:
             self._engine, *_ = deepspeed.initialize(
-                model=self._model,
-                optimizer=fairseq_optimizer.optimizer,
-                config=self._deepspeed_config,
-                dist_init_required=False,
+                model=self._model, optimizer=fairseq_optimizer.optimizer, config=self._deepspeed_config, dist_init_required=False
             )
         except AssertionError as error:
             raise _rejected(error) from error

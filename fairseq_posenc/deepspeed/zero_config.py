@@ -199,9 +199,7 @@ def _parse(source: str) -> dict[str, Any]:
         contents = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         presets = ", ".join(preset_names())
-        raise Refused(
-            f"--deepspeed-config {source}: there is no such file ending in .json, and the presets are {presets}"
-        ) from None
+        raise Refused(f"--deepspeed-config {source}: there is no such .json file, and the presets are {presets}") from None
     except OSError as error:
         raise Refused(f"--deepspeed-config {source} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:

@@ -125,7 +125,6 @@ def infer(model: nn.Module, sequences: Sequence[np.ndarray], forward: Callable[[
         model: in evaluation mode; moved to the GPU if there is one.
         sequences: ids of tokens, each of its own length.
         forward: (B, n) int64, padded on the right -> (B, …), or (B, n, …), of which each sequence gets its own n.
-        pad: the padding symbol.
 
     Raises:
         Diverged: a number is not finite.

@@ -60,7 +60,5 @@ def main(options: Options) -> None:
     files = find(options.tasks, options.data, options.predict)
     columns = columns_of(options.average, files)
     pretrained = Checkpoint(options.checkpoint, options.data_bin)
-    tasks = [
-        GlueRuns(TASKS[name], of_task, pretrained, resolve(options, name, TASKS), options) for name, of_task in files.items()
-    ]
+    tasks = [GlueRuns(TASKS[name], paths, pretrained, resolve(options, name, TASKS), options) for name, paths in files.items()]
     fine_tune("glue", tasks, options, [options.data / name for name in files], columns)

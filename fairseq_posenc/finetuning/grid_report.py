@@ -214,7 +214,6 @@ def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _median(report: Report | None, task: str, row: Mapping[str, Any]) -> float | None:
-    """Return the median of a row's score in another report; None if it has none."""
     rows = report["tasks"][task]["scores"] if report and task in report["tasks"] else []
     return next((other["median"] for other in rows if all(other[key] == row[key] for key in ("set", "metric"))), None)
 

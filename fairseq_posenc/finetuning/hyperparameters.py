@@ -24,9 +24,7 @@ class Settings:
     seeds: int = setting("number of seeds per learning rate: 1 … N", 5, minimum=1, maximum=1000, metavar="N")
     epochs: int = setting("passes over the training set", 10, minimum=1, metavar="N")
     batch_size: int = setting("examples in a batch, over all devices", 32, minimum=1, metavar="N")
-    warmup: float = setting(
-        "share of the updates in which the learning rate rises; then it falls", 0.06, minimum=0.0, maximum=1.0, metavar="X"
-    )
+    warmup: float = setting("share of the updates in which the learning rate rises", 0.06, minimum=0.0, maximum=1.0, metavar="X")
     weight_decay: float = setting("decoupled weight decay", 0.1, minimum=0.0, metavar="X")
     dropout: float = setting("dropout probability", 0.1, minimum=0.0, maximum=1.0, metavar="X")
     attention_dropout: float = setting("dropout probability of attention weights", 0.1, minimum=0.0, maximum=1.0, metavar="X")
@@ -61,13 +59,9 @@ class SharedOptions:
 
     data: Path
     checkpoint: Path = option("the pretrained model, which determines scheme and sizes", metavar="FILE")
-    data_bin: Path | None = option(
-        "folder of its dictionary and tokenizer (default: the one it was trained on)", None, metavar="DIR"
-    )
+    data_bin: Path | None = option("folder of its dictionary and tokenizer (default: that of its training)", None, metavar="DIR")
     out: Path = option("the folder to write", metavar="DIR")
-    from_scratch: bool = option(
-        "use the checkpoint's options and vocabulary but none of its weights: the baseline without pretraining", False
-    )
+    from_scratch: bool = option("do not load the checkpoint's weights, for a baseline without pretraining", False)
     keep_checkpoints: bool = option("keep the fine-tuned models in OUT/runs", False)
     baseline: Path | None = option(
         "results.json of another grid to compare with: adds Δ and Δ%, and what differs apart from the model", None,

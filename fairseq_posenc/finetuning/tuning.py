@@ -250,7 +250,6 @@ def write_report(
 
 
 def _recorded(cell: Cell, out: Path) -> dict[str, Any]:
-    """Return the result that the process of a cell has recorded."""
     result = finished(cell, out)
     if result is None:
         raise ChildProcessError(f"the process of {cell.name} has recorded no result")

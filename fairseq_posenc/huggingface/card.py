@@ -102,7 +102,6 @@ def card(
 
     Args:
         name: the model's name in the example.
-        checkpoint: the source.
         data: its data-bin.
         parity: the result of the comparison for each implementation of attention.
         tolerance: the greatest difference that is allowed.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ def to_transformers(checkpoint: Checkpoint) -> tuple[PreTrainedModel, list[str]]
     head, state = checkpoint.head, checkpoint.model.state_dict()
     steps = checkpoint.config.mask_decoder_steps if head.kind == "MaskedLM" else 0
     function: dict[str, Any] = {"attention_backend": "auto", "checkpoint_activations": False, "mask_decoder_steps": steps}
-    encoder = dataclasses.replace(checkpoint.config, **function)  # without what does not change it, or is of another head
+    encoder = replace(checkpoint.config, **function)  # without what does not change it, or is of another head
     exported_head = LANGUAGE_MODEL if head.name is None else f"{CLASSIFICATION}{head.name}."
     left_out = [name for name in state if name.startswith(HEADS) and not name.startswith(exported_head)]
     if not encoder.mask_decoder_steps and MASK_POSITIONS in state:
@@ -99,6 +99,4 @@ def _config(checkpoint: Checkpoint, encoder: EncoderConfig) -> PretrainedConfig:
         )
         if same_function(encoder, encoder_config(config, dictionary, encoder.padding_idx)):
             return config
-    return PosencConfig(
-        **dataclasses.asdict(encoder), **common, pooler_activation=activation, pooler_dropout=dropout, pooler_dim=width
-    )
+    return PosencConfig(**asdict(encoder), **common, pooler_activation=activation, pooler_dropout=dropout, pooler_dim=width)

@@ -92,7 +92,6 @@ def write_converted(name: str, source: Source, converted: Converted, out: Path, 
 
 
 def _commands(source: Source, out: Path, flags: list[str], tokens: int) -> list[list[str]]:
-    """Return the next commands, complete except for the name of the data."""
     folder, data = str(out.parent), str(out.parent / "data-bin")
     if source.kind == "QuestionAnswering":
         files = ["--checkpoint", str(out), "--data-bin", folder, "--out", str(out.parent / "squad")]

@@ -214,7 +214,6 @@ def transformers_options(
     """Return transformers' options of an encoder, the reverse of :func:`encoder_config`, and of its classification head.
 
     Args:
-        config: the encoder's.
         model_type: the type, one with a title.
         positions: the encoder's :class:`Positions`.
         pooler_activation, pooler_dropout: of the classification head.

@@ -21,8 +21,6 @@ class Converted:
     """A model with other positions.
 
     Attributes:
-        config: its encoder's.
-        state: all its parameters.
         remarks: lines about what was kept, removed and newly initialised.
         same_function: whether it computes the source's function.
     """
@@ -51,7 +49,6 @@ def convert(
 
     Args:
         config, state: the source's.
-        expression: the new positional encoding.
         options: its options by full name; for the source's own positions, the source's are the default.
         max_positions: the number of positions of schemes that learn each; by default the source's.
         seed: of new parameters.
@@ -113,7 +110,6 @@ def same_function(first: EncoderConfig, second: EncoderConfig) -> bool:
 
 
 def _fit(table: Tensor, shape: torch.Size, name: str) -> Tensor:
-    """Return the source's table, cut to fewer positions if need be."""
     if table.shape == shape:
         return table
     if table.shape[1:] == shape[1:] and len(table) > shape[0]:

@@ -27,8 +27,6 @@ class Parity:
     Attributes:
         difference: the greatest absolute difference of an output at a token that is not padding.
         scale: the greatest absolute output.
-        tokens: the number of tokens compared.
-        padding: the number of padding symbols.
     """
 
     difference: float

@@ -130,7 +130,6 @@ def of_checkpoint(checkpoint: Checkpoint, folder: Path) -> Source:
     """Return a checkpoint of this package or of fairseq's own RoBERTa, with its language model's head, as a source.
 
     Args:
-        checkpoint: the checkpoint.
         folder: of its dictionary and tokenizer.
 
     Raises:

@@ -80,12 +80,10 @@ def read_vocabulary(name: str, size: int, model_type: str) -> SourceVocabulary:
     Raises:
         InputError: the tokenizer is missing or lacks a special token, or its tokens cannot be in a dictionary.
     """
-    if (own := Path(name) / FAIRSEQ_FOLDER / DICTIONARY).exists():
-        vocabulary = SourceVocabulary.of_folder(own.parent)
+    if (dictionary := Path(name) / FAIRSEQ_FOLDER / DICTIONARY).exists():
+        vocabulary = SourceVocabulary.of_folder(dictionary.parent)
         if len(vocabulary.dictionary) != size:
-            raise InputError(
-                f"{own} has {len(vocabulary.dictionary)} symbols and the model {size} embeddings: the dictionary of another model"
-            )
+            raise InputError(f"{dictionary} has {len(vocabulary.dictionary)} symbols, and the model has {size} embeddings")
         return vocabulary
     tokenizer = read_tokenizer(name)
     path = find(name, DEBERTA_SENTENCEPIECE) if model_type == "deberta-v2" else None
@@ -98,9 +96,7 @@ def _from_tokenizer(tokenizer: PreTrainedTokenizerBase, size: int, name: str, mo
     special = (tokenizer.cls_token_id, tokenizer.pad_token_id, tokenizer.sep_token_id, tokenizer.unk_token_id)
     mask = tokenizer.mask_token_id
     if None in (*special, mask) or len({*special, mask}) < 5:
-        raise InputError(
-            f"{name}: the tokenizer does not have all five of a [CLS], a padding, a [SEP], an unknown and a mask token"
-        )
+        raise InputError(f"{name}: the tokenizer lacks a [CLS], padding, [SEP], unknown or mask token")
     tokens = {index: token for token, index in tokenizer.get_vocab().items()}
     if max(tokens) >= size:
         raise InputError(f"{name}: the tokenizer has ids up to {max(tokens)} and the model {size} embeddings")
@@ -114,9 +110,7 @@ def _from_tokenizer(tokenizer: PreTrainedTokenizerBase, size: int, name: str, mo
     for index in ordinary:
         symbol = symbols.get(index, f"madeupword{index:04d}")
         if symbol.split() != [symbol] or dictionary.add_symbol(symbol) != len(dictionary) - 1:
-            raise InputError(
-                f"{name}: the token {symbol!r} cannot be in a fairseq dictionary: it contains white space or occurs twice"
-            )
+            raise InputError(f"{name}: fairseq's dictionary rejects the token {symbol!r}: it has white space or occurs twice")
     dictionary.add_symbol(MASK)
     return SourceVocabulary(dictionary, torch.tensor([*special, *ordinary, mask]), files)
 
@@ -129,9 +123,7 @@ def _pieces(model: bytes, tokenizer: PreTrainedTokenizerBase, special: set[int],
     """
     for option in ("do_lower_case", "split_by_punct"):
         if getattr(tokenizer, option, False):
-            raise InputError(
-                f"the tokenizer's option {option} is true, which {DEBERTA_SENTENCEPIECE} alone, by which fairseq cuts text, lacks"
-            )
+            raise InputError(f"the tokenizer has {option}, which {DEBERTA_SENTENCEPIECE}, by which fairseq cuts text, lacks")
     symbols = Sentencepiece(model).symbols
     pieces = {number: piece for number, piece in enumerate(symbols) if piece is not None}
     for number, token in tokens.items():

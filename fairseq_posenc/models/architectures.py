@@ -87,9 +87,7 @@ def require_architecture(name: str) -> None:
     """Raise InputError with the reason or the nearest names if an architecture does not exist."""
     if name not in ARCH_MODEL_REGISTRY:
         if is_acausal(name):
-            raise InputError(
-                f"there is no --arch {name}: its scheme is for encoders and has no causal form, which a decoder needs"
-            )
+            raise InputError(f"there is no --arch {name}: its scheme has no causal form, which a decoder needs")
         raise InputError(
             f"unknown architecture {name!r} (--arch, model._name): {suggestion(name, ARCH_MODEL_REGISTRY)}"
             "fairseq-posenc schemes lists this package's, each also with _tiny and _large, and as albert_…"

@@ -81,7 +81,6 @@ def complete(args: DictConfig | Namespace, task: Any, kind: OptionSet = ENCODER_
     Args:
         args: the options that were given; a DictConfig is changed in place.
         task: the task's options; a table of positions is as long as its samples.
-        kind: the set of options.
     """
     if isinstance(args, Namespace):
         known = kind.fields()
@@ -159,9 +158,8 @@ def summary(model: BaseFairseqModel, core: Stack, tokens_per_sample: int | None 
     length = "any length" if positions.max_length is None else f"{positions.max_length} positions"
     positional = {p for part in model.modules() if isinstance(part, Stack) for p in part.positions.parameters()}
     counts = [sum(parameter.numel() for parameter in part) for part in (positional, model.parameters())]
-    return (
-        f"positions {positions.expression} ({options}); {samples}{length}; {counts[0]:,} positional of {counts[1]:,} parameters"
-    )
+    counted = f"{counts[0]:,} positional of {counts[1]:,} parameters"
+    return f"positions {positions.expression} ({options}); {samples}{length}; {counted}"
 
 
 def max_length(core: Stack) -> int:
@@ -183,7 +181,6 @@ def build(arch: str, options: DictConfig | Namespace, dictionary: Dictionary, ta
     Args:
         arch: any architecture that fairseq knows.
         options: the model's options, which are completed in place.
-        dictionary: its symbols.
         task: the task's options, if they matter.
     """
     ARCH_CONFIG_REGISTRY[arch](options)

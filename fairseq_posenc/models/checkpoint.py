@@ -82,8 +82,6 @@ def untrained(cfg: DictConfig, model: BaseFairseqModel, vocabulary: Mapping[str,
     """Make the content that fairseq's trainer would write before its first update.
 
     Args:
-        cfg: the configuration of a run.
-        model: the model.
         vocabulary: the result of :func:`fairseq_posenc.vocabulary.fingerprint`.
     """
     history = {"criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 0}
@@ -101,9 +99,7 @@ def untrained(cfg: DictConfig, model: BaseFairseqModel, vocabulary: Mapping[str,
 
 def no_checkpoint(path: str | os.PathLike, fault: str) -> InputError:
     """Return the error for a file that is not a checkpoint."""
-    return InputError(
-        f"{path} is not a checkpoint of fairseq's trainer: {fault}. Name a .pt file that fairseq-train has written."
-    )
+    return InputError(f"{path} is not a checkpoint of fairseq's trainer: {fault}. Name a .pt file that fairseq-train wrote.")
 
 
 def fault_of(content: Any) -> str | None:
@@ -124,10 +120,8 @@ def fault_of(content: Any) -> str | None:
     last = history[-1] if history else None
     last = last if isinstance(last, dict) else {"lr_scheduler_state": None}
     rates = last.get("lr_scheduler_state", {})
-    are_numbers = isinstance(rates, dict) and all(
-        isinstance(rates.get(name, 0), (int, float, NoneType)) for name in ("best", "lr")
-    )
-    if not are_numbers or type(last.get("num_updates", 0)) is not int:
+    numeric = isinstance(rates, dict) and all(isinstance(rates.get(name, 0), (int, float, NoneType)) for name in ("best", "lr"))
+    if not numeric or type(last.get("num_updates", 0)) is not int:
         return "its 'optimizer_history' does not end with numbers of updates and of the learning rate"
     return None
 
@@ -164,13 +158,11 @@ class Checkpoint:
     """A checkpoint of one of this package's encoders, or of fairseq's own RoBERTa.
 
     Args:
-        path: the file.
         data_bin: the folder of its vocabulary; by default the data-bin that it was trained on.
         head: the name of a classification head, or ``lm``; by default the only classification head if there is one (the
             prediction of the order of sentences does not count), else the language model's.
 
     Attributes:
-        path: the file.
         configuration: the configuration of the run, with its sections ``model``, ``task``, …
         task: the options of the task.
         arch: the name of the architecture.
@@ -253,9 +245,7 @@ class Checkpoint:
                 f"another vocabulary. {advice}"
             )
         if names := differing(self.task_state.get(VOCABULARY), fingerprint(vocabulary.dictionary, folder)):
-            raise InputError(
-                f"{self.path} was trained with another vocabulary than that of {folder} (different: {', '.join(names)}). {advice}"
-            )
+            raise InputError(f"{self.path} was trained with another vocabulary than {folder} ({', '.join(names)}). {advice}")
         return vocabulary
 
     @property
@@ -270,9 +260,7 @@ class Checkpoint:
             return Head("QuestionAnswering")
         usual = [name for name in self.heads if name != SENTENCE_ORDER]
         if self._head is None and len(usual) > 1:
-            raise InputError(
-                f"{self.path} has the heads {', '.join(self.heads)}: name one with --head, or the language model's with --head lm"
-            )
+            raise InputError(f"{self.path} has the heads {', '.join(self.heads)}: name one, or lm (language model), with --head")
         if self._head == "lm" or (self._head is None and not usual):
             return Head("MaskedLM")
         name = self._head or usual[0]
@@ -280,9 +268,7 @@ class Checkpoint:
             raise InputError(f"--head {name}: {self.path} has no such head, only {', '.join(['lm', *self.heads])}")
         projection = f"{CLASSIFICATION}{name}.out_proj.weight"
         if projection not in self.state or self.state[projection].dim() != 2:
-            raise InputError(
-                f"{self.path}: its head {name} has no {projection}. It is damaged: use another checkpoint, or --head"
-            )
+            raise InputError(f"{self.path}: its head {name} has no {projection}. It is damaged: use another, or --head")
         return Head("SequenceClassification", name, len(self.state[projection]))
 
     @property
@@ -352,7 +338,6 @@ class Checkpoint:
         write(path, {**self._content, "args": None, "cfg": cfg, "model": state, "last_optimizer_state": None})
 
     def _changed(self, **changes: Any) -> DictConfig:
-        """Return the model's options in the file, with ``changes``."""
         options = copy.deepcopy(self._options)
         declared = MODEL_DATACLASS_REGISTRY.get(ARCH_MODEL_NAME_REGISTRY[self.arch])
         with open_dict(options):

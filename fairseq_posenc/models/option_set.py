@@ -54,7 +54,6 @@ def _flag(help_: str, decides: bool = True) -> Any:
 
 
 def _of_core(name: str, option: str) -> Any:
-    """Return a field of the core's config as an option."""
     metadata, kind = CORE[name].metadata, value_types(EncoderConfig)[name][0]
     described, decides = metadata["help"], metadata.get("decides", True)
     if name == "positions":

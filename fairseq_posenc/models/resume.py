@@ -109,9 +109,7 @@ def compare(
     """Return why training cannot continue from a checkpoint, or None if it can, and the options that differ, as flags.
 
     Args:
-        filename: the checkpoint.
         model: the model to be trained, with complete options.
-        task: its task.
         weights_only: whether a new training starts with its parameters, so that options may differ.
     """
     try:

@@ -57,7 +57,6 @@ class Run:
     """A run of one of fairseq's programs.
 
     Attributes:
-        cfg: the configuration.
         main: the function that every process calls.
         program: the name in messages; None if one of our commands or a script calls fairseq, and handles errors itself.
         engine: the additions of :mod:`.train`, or None.
@@ -102,7 +101,6 @@ def call_main(start: Callable, cfg: Any, main: Callable, engine: Any = None, **k
 
 
 def _call_in_process(main: Callable, program: str | None, engine: Any, cfg: Any, **kwargs: Any) -> None:
-    """Call ``main`` in one process of the run."""
     launchers.watch()
     run = Run(cfg, main, program, engine)
     with ExitStack() as stack:

@@ -111,7 +111,6 @@ def run_grid(
     """Run what is not done yet.
 
     Args:
-        cells: the grid.
         out: the output folder, which has a record.
         run: does one cell.
         keep_temporary: keep the cells' temporary files.

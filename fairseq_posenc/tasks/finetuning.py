@@ -121,7 +121,6 @@ class PackedExamples(BaseWrapperDataset):
     Args:
         dataset: examples, whose batches have ``net_input`` with ``src_tokens`` and ``src_lengths``.
         tokens: tokens per row.
-        pad: the padding symbol.
 
     Attributes:
         reported: whether the log has how full the rows are.

@@ -28,14 +28,7 @@ import torch
 from fairseq import metrics, utils
 from fairseq.criterions import CRITERION_REGISTRY, FairseqCriterion, register_criterion
 from fairseq.criterions.masked_lm import MaskedLmConfig, MaskedLmLoss
-from fairseq.data import (
-    BaseWrapperDataset,
-    Dictionary,
-    FairseqDataset,
-    ListDataset,
-    MaskTokensDataset,
-    RawLabelDataset,
-)
+from fairseq.data import BaseWrapperDataset, Dictionary, FairseqDataset, ListDataset, MaskTokensDataset, RawLabelDataset
 from fairseq.data.iterators import EpochBatchIterator
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models import BaseFairseqModel
@@ -226,8 +219,6 @@ class StaticBatches(BaseWrapperDataset):
 
     Args:
         dataset: the samples, as :class:`MaskedLMTask` makes them.
-        dictionary: the dictionary of their symbols.
-        cfg: the options of the task.
 
     Attributes:
         rows: B, rows per batch; 0 for as many as there are samples.
@@ -336,7 +327,6 @@ class Halves(ListDataset):
     """Blocks ``<s> … </s>`` as two halves in either order; ``orders`` holds the order of each item when it was last read.
 
     Args:
-        blocks: the blocks of tokens.
         separator: the token that ends a sentence.
         seed: draws the cuts and orders, together with the epoch and the index.
     """

@@ -102,7 +102,7 @@ def test_a_misspelt_architecture_names_the_nearest(configure, capsys):
 def test_a_decoder_without_a_causal_form_is_refused_by_name(capsys):
     with pytest.raises(SystemExit):
         options.parse_args_and_arch(options.get_training_parser(), ["data", "--arch", "transformer_tupe_r_big"])
-    assert "no --arch transformer_tupe_r_big: its scheme is for encoders and has no causal form" in capsys.readouterr().err
+    assert "no --arch transformer_tupe_r_big: its scheme has no causal form" in capsys.readouterr().err
 
 
 def test_other_errors_keep_their_tracebacks(configure):
