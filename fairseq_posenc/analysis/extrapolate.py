@@ -39,9 +39,7 @@ class Options:
 
     checkpoint: Path = option("a fairseq checkpoint (.pt)", names=("checkpoint",), metavar="CHECKPOINT")
     data: Path = option("a data-bin, whose validation text is read", names=("--data", "--data-bin"), metavar="DATA_BIN")
-    lengths: tuple[int, ...] = option(
-        "tokens per sequence, <s> included", (128, 256, 512, 1024, 2048, 4096), minimum=16, metavar="N[,N…]"
-    )
+    lengths: tuple[int, ...] = option("tokens, <s> included", (128, 256, 512, 1024, 2048, 4096), minimum=16, metavar="N[,N…]")
     tokens: int = option("tokens of the text that are read, at most", 1 << 17, metavar="T")
     out: Path = option("the folder to write", metavar="DIR")
     flags: Namespace

@@ -62,10 +62,7 @@ def main(options: Options) -> None:
     else:
         source = read_encoder(model)
     if source.config.positions != "absolute":
-        raise InputError(
-            f"{model} has the positions {source.config.positions}, and TISA is fitted to learned absolute positions: name a "
-            "model that has them"
-        )
+        raise InputError(f"{model} has the positions {source.config.positions}, and TISA is fitted to learned absolute positions")
     terms = [*([] if options.replace else ["absolute"]), *(["tisa"] if kernels else [])]
     initial = fitted(source.encoder(), kernels, model) if kernels else {}
     tisa = {"tisa_kernels": kernels} if kernels else {}

@@ -109,10 +109,7 @@ def _require_intact(prefix: str, symbols: int | None) -> None:
             raise InputError(f"{index} is damaged: its items do not follow one another. {advice}")
         end = int(ends[-1])
     if end != (size := os.path.getsize(f"{prefix}.bin")):
-        raise InputError(
-            f"{prefix}.bin has {size:,} bytes, and its .idx describes {end:,}: one was cut, or they were not prepared together. "
-            f"{advice}"
-        )
+        raise InputError(f"{prefix}.bin has {size:,} bytes, and its .idx describes {end:,}: they do not match. {advice}")
     largest = int(np.fromfile(f"{prefix}.bin", dtype, count=CHECKED_IDS).max(initial=0))
     if symbols is not None and largest >= symbols:
         raise InputError(

@@ -184,10 +184,7 @@ def resume(folder: Path, options: dict[str, Any], sources: Sources) -> Manifest:
             else:
                 changes.append(f"{source.name} is not what {old.get('path', old.get('dataset'))} was")
     if changes:
-        raise InputError(
-            f"{folder} was prepared from something else: {'; '.join(changes)}. "
-            "Name another --out, or add --overwrite to replace it."
-        )
+        raise InputError(f"{folder} was prepared differently: {'; '.join(changes)}. Name another --out, or add --overwrite.")
     return Manifest(folder, options, inputs, earlier.tokenizer, earlier.shards)
 
 

@@ -76,9 +76,7 @@ def shards(name: str, layout: Layout) -> list[HubShard]:
         kind = OSError if isinstance(error, OSError) else InputError
         raise kind(f"hf:{name}: {str(error).splitlines()[0]}") from error
     if layout.text_field not in fields:
-        raise InputError(
-            f"hf:{name}: its rows have no field {layout.text_field!r} among {', '.join(fields)}; name another with --text-field"
-        )
+        raise InputError(f"hf:{name}: no field {layout.text_field!r} among {', '.join(fields)}; name another with --text-field")
     number, remote = data.num_shards, "://" in str(builder.base_path)
     origin = f"{builder.base_path} {builder.hash}" if remote else builder.hash
     place = os.path.realpath(parts["name"]) if os.path.isdir(parts["name"]) else parts["name"]

@@ -136,10 +136,7 @@ def require_shared(save_dir: Path) -> None:
 
 
 def _not_shared(save_dir: Path, sign: str) -> str:
-    return (
-        f"--save-dir {save_dir} is not shared by all hosts: {sign}. Name a folder on a file system that every host mounts at the "
-        "same path."
-    )
+    return f"--save-dir {save_dir} is not shared by all hosts: {sign}. Name a folder that every host mounts at the same path."
 
 
 def save(engine: Any, optimizer: str, save_dir: Path, updates: int) -> Shards:

@@ -155,10 +155,7 @@ def write_split(
             stream.writelines(f"{target}\n" for target in targets)
     full = sum(sum(map(len, parts)) + len(parts) == max_length for parts in zip(*texts, strict=True))
     if full:
-        print(
-            f"{task.name}: {full} sequences of {split} reach the limit of {max_length} tokens; longer ones are cut",
-            file=sys.stderr,
-        )
+        print(f"{task.name}: {full} sequences of {split} have {max_length} tokens; longer ones are cut", file=sys.stderr)
     return len(targets)
 
 

@@ -38,9 +38,7 @@ window = partial(option, group="windows and answers", metavar="N")
 class Limits:
     """Limits for windows and answers; lengths are in tokens."""
 
-    max_length: int | None = window(
-        f"tokens per window, with <s> and </s> (default: as in a pretraining sample, at most {LENGTH})", None
-    )
+    max_length: int | None = window(f"tokens per window (default: as in a pretraining sample, at most {LENGTH})", None)
     doc_stride: int = window("tokens from one window's part of the context to the next", 128, minimum=1)
     max_question_length: int = window("tokens per question, the rest is cut off", 64, minimum=1)
     max_answer_length: int = window("tokens per answer", 30, minimum=1)

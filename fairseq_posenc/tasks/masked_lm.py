@@ -208,9 +208,7 @@ class StaticMaskedLMConfig(MaskedLMConfig):
 
     document_mask: bool = field(
         default=False,
-        metadata={
-            "help": "attend within documents only, and count positions from their start; a document ends with an empty line"
-        },
+        metadata={"help": "attend within documents, and count positions from their start; a document ends with an empty line"},
     )
 
 

@@ -136,10 +136,7 @@ class LineEncoder:
         self.symbols = [*SPECIALS, *symbols]
         for symbol in symbols[:-1]:
             if symbol in (*SPECIALS, MASK) or symbol.split() != [symbol]:
-                raise InputError(
-                    f"the piece {symbol!r} cannot be in a fairseq dictionary: it is one of the dictionary's own symbols, "
-                    "or holds white space"
-                )
+                raise InputError(f"fairseq's dictionary rejects the piece {symbol!r}: it is a special symbol, or has white space")
         index: dict[str | None, int] = {symbol: number for number, symbol in enumerate(symbols[:-1], start=len(SPECIALS))}
         # One entry more than there are pieces: the mark of a line's end in encode().
         self._ids = np.array([*(index.get(piece, UNK_ID) for piece in pieces), EOS_ID], dtype=np.int64)

@@ -177,7 +177,7 @@ def test_fixed_keys_are_deepspeeds(tmp_path):
         assert key in models[section].model_fields, path
 
 
-@pytest.mark.parametrize(("source", "message"), [("zero4", "presets are .*zero3-offload"), ("missing.json", "no such file")])
+@pytest.mark.parametrize(("source", "message"), [("zero4", "presets are .*zero3-offload"), ("missing.json", "missing.json")])
 def test_unknown_sources_name_the_presets(source, message):
     with pytest.raises(ValueError, match=message):
         zero_config.read(source)

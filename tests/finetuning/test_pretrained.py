@@ -69,17 +69,17 @@ def test_what_is_no_checkpoint(tmp_path):
 def test_length_is_bound_by_tables_alone(pretrain, checkpoint):
     inductive, learned = Checkpoint(checkpoint), Checkpoint(pretrain("roberta_absolute_tiny"))
     assert learned.max_length == 32
-    assert max_length(2000, inductive, least=4) == 2000
+    assert max_length(2000, inductive, minimum=4) == 2000
     with pytest.raises(ValueError, match=r"--max-length 33.*32 positions"):
-        max_length(33, learned, least=4)
+        max_length(33, learned, minimum=4)
 
 
 def test_length_is_that_of_pretraining_whatever_the_scheme(pretrain, checkpoint, data_bin, tmp_path):
     for path in (checkpoint, pretrain("roberta_absolute_tiny"), pretrain("roberta_tisa_tiny", "--max-positions", "64")):
-        assert max_length(None, Checkpoint(path), least=4) == 32
-        assert max_length(None, Checkpoint(path), least=4, default=24) == 24
+        assert max_length(None, Checkpoint(path), minimum=4) == 32
+        assert max_length(None, Checkpoint(path), minimum=4, default=24) == 24
     with pytest.raises(ValueError, match="--max-length 32: at least 40"):
-        max_length(None, Checkpoint(checkpoint), least=40)
+        max_length(None, Checkpoint(checkpoint), minimum=40)
     saved = torch.load(checkpoint, weights_only=False)  # of a task that has no such option
     saved["cfg"]["task"] = {"_name": "squad", "data": str(data_bin), "max_positions": 32}
     torch.save(saved, tmp_path / "squad.pt")
@@ -87,7 +87,7 @@ def test_length_is_that_of_pretraining_whatever_the_scheme(pretrain, checkpoint,
     saved["cfg"]["task"]["tokens_per_sample"] = -3
     torch.save(saved, tmp_path / "damaged.pt")
     with pytest.raises(ValueError, match=r"damaged\.pt: its configuration has tokens_per_sample = -3"):
-        max_length(None, Checkpoint(tmp_path / "damaged.pt"), least=4)
+        max_length(None, Checkpoint(tmp_path / "damaged.pt"), minimum=4)
 
 
 def test_the_scheme_is_named(pretrain, checkpoint):
