@@ -159,7 +159,7 @@ def judge(claims: Sequence[Claim], runs: Sequence[Run]) -> list[dict[str, Any]]:
     verdicts = []
     for claim in claims:
         try:
-            findings, reason = TESTS[claim.test](results, claim), None
+            findings, reason = TESTS[claim.test](results, getattr(claim, claim.test), claim.margin or 0.0), None
         except Missing as error:
             findings, reason = [], str(error)
         outcomes = {finding.outcome for finding in findings}
@@ -183,21 +183,19 @@ def _sign(value: Estimate) -> Outcome:
     return _decide(value.high < 0, value.low > 0)
 
 
-def _order(results: Results, claim: Claim) -> list[Finding]:
-    values = {f"{a} − {b}": results.difference(a, b) for a, b in pairwise(claim.order or ())}
+def _order(results: Results, test: Any, margin: float) -> list[Finding]:
+    values = {f"{a} − {b}": results.difference(a, b) for a, b in pairwise(test)}
     return [Finding(name, value, "bits", _sign(value)) for name, value in values.items()]
 
 
-def _not_better(results: Results, claim: Claim) -> list[Finding]:
-    a, b = claim.not_better or ()
-    value = results.difference(a, b)
-    outcome = _decide(value.high >= 0 and value.low > -(claim.margin or 0), value.high < 0)
-    return [Finding(f"{a} − {b}", value, "bits", outcome)]
+def _not_better(results: Results, test: Any, margin: float) -> list[Finding]:
+    value = results.difference(*test)
+    outcome = _decide(value.high >= 0 and value.low > -margin, value.high < 0)
+    return [Finding(" − ".join(test), value, "bits", outcome)]
 
 
-def _equal(results: Results, claim: Claim) -> list[Finding]:
-    first, *others = claim.equal or ()
-    margin = claim.margin or 0
+def _equal(results: Results, test: Any, margin: float) -> list[Finding]:
+    first, *others = test
     findings = []
     for other in others:
         value = results.difference(other, first)
@@ -206,15 +204,14 @@ def _equal(results: Results, claim: Claim) -> list[Finding]:
     return findings
 
 
-def _larger_gain(results: Results, claim: Claim) -> list[Finding]:
-    (a, b), (c, d) = claim.larger_gain or ()
+def _larger_gain(results: Results, test: Any, margin: float) -> list[Finding]:
+    (a, b), (c, d) = test
     value = results.estimate(lambda *runs: np.dot([-1, 1, 1, -1], [run["loss"] for run in runs]), a, b, c, d)
     return [Finding(f"({b} − {a}) − ({d} − {c})", value, "bits", _sign(value))]
 
 
-def _share_of_updates(results: Results, claim: Claim) -> list[Finding]:
-    assert claim.share_of_updates is not None
-    scheme, reference, at_most = vars(claim.share_of_updates).values()
+def _share_of_updates(results: Results, test: Any, margin: float) -> list[Finding]:
+    scheme, reference, at_most = test.scheme, test.reference, test.at_most
 
     def share(run: Run, other: Run) -> float:
         target, total = other["curve"][-1]["loss"], run["curve"][-1]["updates"]
@@ -225,17 +222,16 @@ def _share_of_updates(results: Results, claim: Claim) -> list[Finding]:
     return [Finding(name, value, "", _decide(value.high <= at_most, value.low > at_most))]
 
 
-def _unstable(results: Results, claim: Claim) -> list[Finding]:
+def _unstable(results: Results, test: Any, margin: float) -> list[Finding]:
     def unsound(scheme: str, rates: set[float]) -> tuple[int, int]:
         tried = [run for run in results.runs if run["scheme"] == scheme and run["lr"] in rates and run["status"] in STATUSES]
         return sum(run["status"] == DIVERGED or not has_learned(run) for run in tried), len(tried)
 
-    schemes = claim.unstable or ()
-    rates = [{run["lr"] for run in results.runs if run["scheme"] == scheme} for scheme in schemes]
-    (bad, total), (bad_reference, total_reference) = (unsound(scheme, rates[0] & rates[1]) for scheme in schemes)
+    rates = [{run["lr"] for run in results.runs if run["scheme"] == scheme} for scheme in test]
+    (bad, total), (bad_reference, total_reference) = (unsound(scheme, rates[0] & rates[1]) for scheme in test)
     if not total or not total_reference:
-        raise Missing(f"no runs of {' and '.join(schemes)} with the same learning rate")
-    name = f"{bad} of {total} runs of {schemes[0]}, {bad_reference} of {total_reference} of {schemes[1]}"
+        raise Missing(f"no runs of {' and '.join(test)} with the same learning rate")
+    name = f"{bad} of {total} runs of {test[0]}, {bad_reference} of {total_reference} of {test[1]}"
     return [Finding(name, None, "diverged or not learned", _decide(bad > 0 == bad_reference, bad == 0))]
 
 
@@ -252,27 +248,27 @@ def _trajectory(run: Run) -> tuple[np.ndarray, np.ndarray]:
     return r_squared, losses
 
 
-def _more_toeplitz(results: Results, claim: Claim) -> list[Finding]:
+def _more_toeplitz(results: Results, test: Any, margin: float) -> list[Finding]:
     def decrease(run: Run) -> float:
         r_squared, _ = _trajectory(run)
         return r_squared[0] - r_squared[-1]
 
-    value = results.estimate(decrease, claim.more_toeplitz or "")
+    value = results.estimate(decrease, test)
     return [Finding("R² at the first checkpoint − at the last", value, "", _sign(value))]
 
 
-def _toeplitz_correlates(results: Results, claim: Claim) -> list[Finding]:
-    value = results.estimate(lambda run: np.corrcoef(*_trajectory(run))[0, 1], claim.toeplitz_correlates or "")
+def _toeplitz_correlates(results: Results, test: Any, margin: float) -> list[Finding]:
+    value = results.estimate(lambda run: np.corrcoef(*_trajectory(run))[0, 1], test)
     return [Finding("correlation of R² with the loss", value, "", _sign(value))]
 
 
-def _not_run(results: Results, claim: Claim) -> list[Finding]:
-    raise Missing(claim.not_run)
+def _not_run(results: Results, test: Any, margin: float) -> list[Finding]:
+    raise Missing(test)
 
 
 STATUSES = (FINISHED, DIVERGED)
 WITH_MARGIN = ("not_better", "equal")
-TESTS: Mapping[str, Callable[[Results, Claim], list[Finding]]] = {
+TESTS: Mapping[str, Callable[[Results, Any, float], list[Finding]]] = {
     "order": _order,
     "not_better": _not_better,
     "equal": _equal,
@@ -283,4 +279,4 @@ TESTS: Mapping[str, Callable[[Results, Claim], list[Finding]]] = {
     "toeplitz_correlates": _toeplitz_correlates,
     "not_run": _not_run,
 }
-"""By the claim's field."""
+"""By the claim's field, whose value and margin they get."""

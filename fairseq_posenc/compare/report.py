@@ -25,6 +25,7 @@ from .plan import Plan
 from .results import LEARNED, Run, counted
 
 PAGE, MARKDOWN, CSV, JSON, FIGURES = "report.html", "results.md", "results.csv", "results.json", "figures"
+TITLE = "Comparison of positional encodings"
 UNIGRAM = "(unigram: no context)"
 UNSOUND = {"diverged": "diverged", "failed": "failed", "unlearned": "not learned"}
 NOT_LEARNED = f"did not learn (less than {LEARNED} bits better than the unigram model)"
@@ -73,7 +74,7 @@ def write(
     figures = (page.figure(*pictures[name], wide=False) for name in ("ranking", "cost") if name in pictures)
     body += f'<div class="row">{"".join(figures)}</div>\n'
     footer = "Made by fairseq-posenc compare. All numbers are in results.json; each picture is a PNG file in figures/."
-    page.write(own(out / PAGE), *["Comparison of positional encodings"] * 2, body, sections, footer)
+    page.write(own(out / PAGE), TITLE, TITLE, body, sections, footer)
     text = "\n\n".join([*opening, _pipe(ranked), MEANING, *(_pipe(table) for table in [claims_table(verdicts)] if table[1])])
     with atomic_write(own(out / MARKDOWN)) as stream:
         stream.write(f"{text}\n")
