@@ -68,11 +68,7 @@ def add_flags(parser: ArgumentParser, options: type, defaults: Any = None) -> No
 
 
 def read_flags(options: type[Options], args: Namespace) -> Options:
-    """Return a dataclass of the flags' values, which may have fields that are not flags but attributes of ``args``.
-
-    Raises:
-        InputError: as :func:`check_options`.
-    """
+    """Return a dataclass of the flags' values, checked; its fields that are not flags are attributes of ``args``."""
     names = {declared.name for declared in dataclasses.fields(options)}  # type: ignore[arg-type]
     nested: dict[str, Any] = {declared.name: read_flags(kind, args) for declared, kind in _nested(options)}
     read = options(**{name: value for name, value in vars(args).items() if name in names}, **nested)

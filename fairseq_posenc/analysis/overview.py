@@ -32,9 +32,7 @@ MEANING = (
     "identical words, averaged over all heads. Position R² and order are what a linear probe reads from the last hidden states. "
     "Swap is how much these states change when two neighbours are exchanged."
 )
-FOOTER = (
-    "Made by fairseq-posenc analyze. All numbers are in analysis.json; each picture is a PNG and a PDF in figures/ or models/."
-)
+FOOTER = "Made by fairseq-posenc analyze. Numbers are in analysis.json; each picture is a PNG and a PDF in figures/ or models/."
 
 
 def write(path: Path, models: Sequence[Mapping[str, Any]], pictures: Sequence[tuple[str, str, Path]]) -> None:

@@ -37,11 +37,7 @@ def build(name: str, shape: Shape) -> tuple[nn.Module, Loss, str]:
 
 
 def require_installed(names: Sequence[str]) -> None:
-    """Check that the packages of these models are installed.
-
-    Raises:
-        InputError: one is not.
-    """
+    """Raise InputError unless the packages of these models are installed."""
     for name in names:
         if not PEERS[name].installed:
             raise InputError(f"--peers {name} needs {PEERS[name].package}: pip install {PEERS[name].distribution}")

@@ -30,11 +30,7 @@ BUILT = 16  # tokens with which a scheme is built as a check; more could take gi
 
 
 def bench(options: Options) -> None:
-    """Time what is not timed yet, and write and print all results.
-
-    Raises:
-        InputError, OSError: as :func:`.command.main`.
-    """
+    """Time what is not timed yet, and write and print all results."""
     machine = Machine.of(options)
     sizes = SIZES[options.size]
     model = Shape(options.layers, sizes["encoder_embed_dim"], sizes["encoder_ffn_embed_dim"], sizes["encoder_attention_heads"],

@@ -196,14 +196,11 @@ def score_v2(
     """
     questions = list(questions)
     answered = {q.id: any(map(normalise, q.answers)) for q in questions}
-    raw = {
-        name: {q.id: _best(measure, q, predictions[q.id]) for q in questions} for name, measure in (("exact", exact), ("f1", f1))
-    }
+    measures: dict[str, Callable[[str, str], float]] = {"exact": exact, "f1": f1}
+    raw = {name: {q.id: _best(measure, q, predictions[q.id]) for q in questions} for name, measure in measures.items()}
+    unanswered = {id_ for id_ in answered if null_odds is not None and null_odds[id_] > threshold}
     final = {
-        name: {
-            id_: float(not answered[id_]) if null_odds is not None and null_odds[id_] > threshold else value
-            for id_, value in scores.items()
-        }
+        name: {id_: float(not answered[id_]) if id_ in unanswered else value for id_, value in scores.items()}
         for name, scores in raw.items()
     }
     result = _means(final, list(answered))

@@ -78,11 +78,7 @@ def assemble(expression: str) -> str:
 
 
 def write(expression: str, folder: str | os.PathLike) -> None:
-    """Write :func:`assemble`'s module into a folder.
-
-    Raises:
-        InputError: as :func:`assemble`.
-    """
+    """Write :func:`assemble`'s module into a folder; raises what that raises."""
     with atomic_write(Path(folder, FILE_NAME)) as stream:
         stream.write(assemble(expression))
 

@@ -49,11 +49,7 @@ def read_encoder(name: str) -> Source:
 
 
 def require_free(name: str, out: Path, overwrite: bool) -> None:
-    """Check that ``out`` may be written and is not a file of the source.
-
-    Raises:
-        InputError, OSError: it may not.
-    """
+    """Raise InputError or OSError if ``out`` may not be written or is a file of the source."""
     files = [path for path in (Path(name), *Path(name).glob("*")) if path.is_file()]
     ownership.require_free(out, "--out", overwrite, [("SOURCE's", path) for path in files])
 

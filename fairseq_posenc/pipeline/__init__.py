@@ -251,7 +251,7 @@ def check_jobs(validate: Callable, sweeper: Any, batch: Sequence[Sequence[str]])
 def plot_positions(begin_valid_epoch: Callable, trainer: Trainer, epoch: int) -> Any:
     """Draw ``--position-plots`` before each validation."""
     if getattr(trainer.cfg.model, "position_plots", False):
-        from ..analysis.position_plots import plot_positions
+        from ..analysis.pictures import plot_positions
 
         plot_positions(trainer)
     return begin_valid_epoch(trainer, epoch)
