@@ -99,10 +99,7 @@ def correlations(encoder: Encoder, tokens: Tensor) -> dict[str, Tensor]:
 def _first_layers(encoder: Encoder, words: Tensor, tokens: Tensor) -> tuple[Layer, Layer | None]:
     """Return the first layer, and the same with the average position vector for each word; None if nothing is added.
 
-    Args:
-        encoder: for evaluation.
-        words: (B, n, E), word embeddings.
-        tokens: (B, n), for schemes that depend on them.
+    ``words`` are (B, n, E) word embeddings; schemes may depend on ``tokens`` (B, n), too.
     """
     layer, added = trace(encoder, tokens, words).layers[0], _added(encoder, tokens)
     if added is None:

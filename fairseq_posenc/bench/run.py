@@ -84,11 +84,7 @@ def bench(options: Options) -> None:
 
 
 def _rows(options: Options, lengths: Sequence[Shape], baseline: Contender, machine: Machine) -> list[tuple[Contender, Shape]]:
-    """Return by length: the baseline, peers, and schemes by backends.
-
-    Raises:
-        InputError: an unknown name, or a scheme that was named cannot run in the only backend.
-    """
+    """Return by length: the baseline, peers, and schemes by backends; raises InputError if a named one cannot run."""
     schemes, backends = options.schemes or list(expressions()), options.attention_backend
     _require_known("--schemes", schemes, expressions())
     _require_known("--attention-backend", backends, ["auto", *BACKENDS])
@@ -123,11 +119,7 @@ def _of_scheme(name: str, backend: str) -> Contender:
 
 
 def _require_runnable(expression: str, backend: str, shape: Shape, machine: Machine) -> None:
-    """Check one combination before anything is timed.
-
-    Raises:
-        InputError: the scheme cannot be built here, or the backend cannot run it.
-    """
+    """Raise InputError if the scheme cannot be built here, or the backend cannot run it."""
     with naming_flags():
         positions_of(expression, dataclasses.replace(shape, tokens=min(shape.tokens, BUILT)))
         with torch.device("meta"):

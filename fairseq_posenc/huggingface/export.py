@@ -149,9 +149,7 @@ def _replacing(out: Path) -> Iterator[Path]:
     """Yield a new folder next to ``out``, whose files replace those of an earlier export in ``out`` at the end of the block.
 
     An error removes it, except :class:`DifferentOutputs`, after which a user may inspect it; the next export removes it.
-
-    Raises:
-        InputError: ``out`` has a file of another origin under a name that is to be written.
+    Files of another origin in ``out`` are an InputError.
     """
     for folder in out.parent.glob(f"{glob.escape(out.name)}{PARTIAL}*"):
         if ownership.made_by(folder) == MAKER:

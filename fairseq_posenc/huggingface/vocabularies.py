@@ -116,11 +116,7 @@ def _from_tokenizer(tokenizer: PreTrainedTokenizerBase, size: int, name: str, mo
 
 
 def _pieces(model: bytes, tokenizer: PreTrainedTokenizerBase, special: set[int], tokens: dict[int, str]) -> dict[int, str]:
-    """Return the piece of each number of a sentencepiece model.
-
-    Raises:
-        InputError: the tokenizer changes text in a way that the model does not, or has other tokens.
-    """
+    """Return the piece of each number of a sentencepiece model; raises InputError if the tokenizer cuts text differently."""
     for option in ("do_lower_case", "split_by_punct"):
         if getattr(tokenizer, option, False):
             raise InputError(f"the tokenizer has {option}, which {DEBERTA_SENTENCEPIECE}, by which fairseq cuts text, lacks")
