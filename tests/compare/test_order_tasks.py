@@ -222,7 +222,7 @@ def test_a_run_that_diverges_is_recorded_and_the_rest_continues(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "named"),
     [
-        (("--tasks", "cpoy"), "--tasks cpoy"),
+        (("--tasks", "copi"), "--tasks copi"),
         (("--schemes", "tisaa"), "--schemes tisaa"),
         (("--updates", 0), "--updates"),
         (("--lengths", -1), "--lengths"),
