@@ -115,7 +115,7 @@ def test_a_page_with_all_its_parts(save, text, tmp_path, capsys):
     assert [len(values) for values in ours["text"]["linear_probes"].values()] == [3, 3, 3]
 
 
-def test_a_killed_analysis_continues(save, text, tmp_path, monkeypatch, capsys):
+def test_a_killed_analysis_continues(save, tmp_path, monkeypatch, capsys):
     tisa, absolute = save("first", "roberta_tisa_tiny"), save("second", "roberta_absolute_tiny")
     look, labels = examine.examine, []
 
@@ -129,7 +129,7 @@ def test_a_killed_analysis_continues(save, text, tmp_path, monkeypatch, capsys):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(examine, "examine", stopped)
-    command = ["analyze", f"a={tisa}", f"b={absolute}", "--text", str(text), "--length", "12", "--windows", "8", "--out"]
+    command = ["analyze", f"a={tisa}", f"b={absolute}", "--length", "12", "--out"]
     with suppress(KeyboardInterrupt):
         main([*command, str(tmp_path / "killed")])
     assert main([*command, str(tmp_path / "killed")]) == 0

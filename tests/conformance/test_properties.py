@@ -28,7 +28,7 @@ def rows(*chosen: Row) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("row", chosen or ROWS, ids=lambda row: row.id)
 
 
-few = settings(max_examples=8, deadline=None, derandomize=True, database=None)
+few = settings(max_examples=5, deadline=None, derandomize=True, database=None)
 short = st.integers(1, 6)
 
 

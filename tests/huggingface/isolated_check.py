@@ -1,7 +1,9 @@
 """Run by the tests in an environment that has PyTorch, transformers and no fairseq: loads exports and uses them.
 
-python isolated_check.py logits FOLDER    every export in FOLDER against the outputs that fairseq gave: prints JSON
-python isolated_check.py use EXPORT       what people do with one export; an assertion fails where it does not work
+python isolated_check.py FOLDER NAME
+
+prints as JSON how much every export in FOLDER differs from the outputs that fairseq gave, and does with the one called NAME what
+people do with a model; an assertion fails where that does not work.
 """
 
 import json
@@ -166,6 +168,7 @@ def check_trainer(folder):
 if __name__ == "__main__":
     assert find_spec("fairseq") is None, "this is to run where fairseq is not installed"
     assert find_spec("fairseq_posenc") is None
-    command, path = sys.argv[1:]
-    result = {"logits": logits, "use": use}[command](Path(path))
-    print(json.dumps({"transformers": transformers.__version__, "result": result}))
+    exports = Path(sys.argv[1])
+    found = {"transformers": transformers.__version__, "differences": logits(exports)}
+    use(exports / sys.argv[2])
+    print(json.dumps(found))

@@ -88,9 +88,14 @@ def refusal(capsys, *arguments):
 
 
 @pytest.mark.parametrize(
-    "arch", ["roberta_absolute_tiny", "roberta_tupe_r_tiny", "roberta_m4_reset_tiny", "roberta_deberta_tiny"]
+    ("arch", "head"),
+    [
+        ("roberta_absolute_tiny", "lm"),
+        ("roberta_tupe_r_tiny", "topic"),
+        ("roberta_m4_reset_tiny", "lm"),
+        ("roberta_deberta_tiny", "topic"),
+    ],
 )
-@pytest.mark.parametrize("head", ["lm", "topic"])
 def test_export_and_import_give_the_same_parameters(arch, head, prepared, tmp_path, capsys):
     model = make_model(arch, prepared)
     train(model)
