@@ -24,7 +24,11 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size
 th, td { padding: .3rem .6rem; border-bottom: 1px solid gray; white-space: nowrap; vertical-align: top; }
 .sentences td { min-width: 9rem; white-space: normal; }
 footer, .soft { opacity: .75; font-size: .9rem; }
-@media (max-width: 48rem) { .scroll .wide { max-width: 44rem; } }
+@media (max-width: 48rem) {
+  .scroll .wide { max-width: 44rem; }
+  table { font-size: .8rem; }
+  th, td { padding: .3rem .35rem; }
+}
 """
 TEMPLATE = """<!doctype html>
 <html lang="en">

@@ -70,9 +70,13 @@ def _run(runs: "Runs", options: Options, lock: int) -> None:
     import torch
 
     from ..runs.grid import Bar, Failures, run_grid
+    from . import order_report
+    from .claims import read_claims
     from .report import write
     from .results import choose, summarise
 
+    claims = read_claims(options.claims) if options.claims else ()
+    tasks = order_report.read(options.tasks) if options.tasks else None
     torch.set_num_threads(runs.plan.threads)
     results: list[dict[str, Any]] = []
     failures: list[Failures] = []
@@ -92,6 +96,6 @@ def _run(runs: "Runs", options: Options, lock: int) -> None:
     with Bar(len(first) + sum(runs.plan.seeds_of(name) - 1 for name in runs.plan.schemes)) as bar:
         finish(first, bar)
         finish(runs.further(choose(results), options.out), bar)
-    show(write(options.out, runs.plan, summarise(runs.plan, results, options.out), results, options.claims, options.tasks))
+    show(write(options.out, runs.plan, summarise(runs.plan, results, options.out), results, claims, tasks))
     if failures:
         raise failures[0]

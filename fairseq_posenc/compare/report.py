@@ -19,8 +19,8 @@ from ..ownership import own
 from ..plotting import save
 from ..runs.grid import FINISHED, FORMAT
 from ..runs.record import write_json
-from . import charts, order_report
-from .claims import NOT_RUN, judge, read_claims
+from . import charts
+from .claims import NOT_RUN, Claim, judge
 from .plan import Plan
 from .results import LEARNED, Run, counted
 
@@ -46,8 +46,8 @@ def write(
     plan: Plan,
     rows: Sequence[Row],
     runs: Sequence[Run],
-    claims: Path | None = None,
-    tasks: Path | None = None,
+    claims: Sequence[Claim] = (),
+    tasks: tuple[Sequence[Row], Path] | None = None,
 ) -> str:
     """Write report.html, results.md, results.csv, results.json and figures/ into ``out``; return the ranked table in Markdown.
 
@@ -56,19 +56,15 @@ def write(
         plan: of the comparison.
         rows: of :func:`.results.summarise`.
         runs: the results of all cells.
-        claims: a file of claims, to test them.
-        tasks: the folder of ``fairseq-posenc tasks``, to show its results.
-
-    Raises:
-        InputError: the file of claims is wrong, or the folder has no results.
+        claims: to be tested.
+        tasks: the results of ``fairseq-posenc tasks`` (:func:`.order_report.read`).
     """
-    verdicts = judge(read_claims(claims), runs) if claims else []
-    accuracies = order_report.read(tasks) if tasks else None
+    verdicts = judge(claims, runs)
     done = {scheme: [run for run in group if run["status"] == FINISHED] for scheme, group in counted(runs).items()}
     unigram = next((run["unigram"] for run in runs if run.get("unigram") is not None), None)
     pictures = _pictures(out / FIGURES, plan, rows, done)
     opening = answer(rows, plan.reference)
-    sections = list(_sections(plan, rows, runs, done, verdicts, pictures, accuracies))
+    sections = list(_sections(plan, rows, runs, done, verdicts, pictures, tasks))
     ranked = ranking(rows, plan.reference, unigram)
     body = "".join(map(page.paragraph, opening)) + page.scroll(_html(ranked)) + f'<p class="soft">{MEANING}</p>\n'
     figures = (page.figure(*pictures[name], wide=False) for name in ("ranking", "cost") if name in pictures)
@@ -114,7 +110,7 @@ def answer(rows: Sequence[Row], reference: str) -> list[str]:
 
 def ranking(rows: Sequence[Row], reference: str, unigram: float | None) -> Table:
     """Return the ranked table."""
-    head = ["", "scheme", "best", "loss", "perplexity", f"− {reference}", "p (Holm)", "time", "parameters", "runs"]
+    head = ["", "scheme", "loss", "best", "perplexity", f"− {reference}", "p (Holm)", "time", "parameters", "runs"]
     lines = []
     for rank, row in enumerate(rows, 1):
         difference = row["difference"] or dict.fromkeys(("mean", "low", "high", "p_holm"))
@@ -123,8 +119,8 @@ def ranking(rows: Sequence[Row], reference: str, unigram: float | None) -> Table
             [
                 str(rank),
                 row["scheme"],
-                "✓" if row["in_set"] else "",
                 _with_interval(row["loss"], row),
+                "✓" if row["in_set"] else "",
                 _number(row["perplexity"], ".1f"),
                 _with_interval(difference["mean"], difference, "+.3f"),
                 _number(difference["p_holm"], ".2g"),
@@ -134,7 +130,7 @@ def ranking(rows: Sequence[Row], reference: str, unigram: float | None) -> Table
             ]
         )
     if unigram is not None:
-        lines.append(["", UNIGRAM, "", _number(unigram), _number(2**unigram, ".1f"), *[""] * 5])
+        lines.append(["", UNIGRAM, _number(unigram), "", _number(2**unigram, ".1f"), *[""] * 5])
     return head, lines
 
 
@@ -295,6 +291,7 @@ def _pipe(table: Table) -> str:
 
 
 def _alignment(table: Table) -> list[str]:
-    """Columns of numbers to the right."""
-    numeric = (all(cell[0] in "0123456789+−–" for cell in filter(None, column)) for column in zip(*table[1], strict=True))
+    """Columns of numbers to the right, but for those with intervals of different width."""
+    columns = ("".join(column) for column in zip(*table[1], strict=True))
+    numeric = (set(column) <= set("0123456789.,+−–e") for column in columns)
     return ["right" if right else "left" for right in numeric]

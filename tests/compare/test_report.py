@@ -13,6 +13,7 @@ import fake_runs
 from fake_runs import make_folder, make_plan, make_run, make_runs
 
 from fairseq_posenc.compare import order_report, report
+from fairseq_posenc.compare.claims import read_claims
 from fairseq_posenc.compare.results import summarise
 
 SCHEMES = [*fake_runs.FINAL, "raffel", "sentence_absolute"]
@@ -54,7 +55,7 @@ def written(tmp_path_factory):
     (tasks / order_report.RESULTS).write_text(json.dumps({"format": 1, "schemes": schemes}))
     (tasks / order_report.HEAT_MAP).write_bytes(b"a picture")
     (tasks / "claims.yaml").write_text(CLAIM)
-    shown = report.write(out, plan, rows, runs, tasks / "claims.yaml", tasks)
+    shown = report.write(out, plan, rows, runs, read_claims(tasks / "claims.yaml"), order_report.read(tasks))
     return out, rows, shown
 
 
