@@ -9,16 +9,21 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
+from fairseq import options
 from fairseq.data import Dictionary, data_utils
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models import ARCH_MODEL_REGISTRY
 
 from ..analysis import losses
 from ..analysis.examine import r_squared_of_run
 from ..analysis.subjects import Subject
+from ..errors import InputError
 from ..files import atomic_write
+from ..models.building import complete_new
 from ..models.checkpoint import Checkpoint
 from ..runs.grid import LOG, Cell, Diverged, Progress
 from .plan import UNKNOWN_UPDATES, Plan
@@ -67,6 +72,23 @@ class Runs:
         configuration = {"flags": flags, "threads": plan.threads, "valid_tokens": plan.valid_tokens, "data": dict(self.digests)}
         temporary = [LAST, "checkpoint_best.pt", "crash.pt", *(name for names in self._quarters.values() for name in names)]
         return Cell(key, configuration, command, needs=(ITEMS,), temporary=temporary)
+
+    def check(self) -> None:
+        """Raise InputError if fairseq-train would reject a scheme; the message names it."""
+
+        def refuse(message: str) -> NoReturn:
+            raise InputError(message)
+
+        for scheme in self.plan.schemes:
+            flags = [*self.plan.model_flags(scheme), *self.plan.train_flags()]
+            parser = options.get_training_parser()
+            parser.error = refuse  # type: ignore[method-assign] # rather than print all of fairseq's flags and exit
+            try:
+                cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, [str(self.data), *flags]))
+                if hasattr(ARCH_MODEL_REGISTRY[cfg.model._name], "option_set"):
+                    complete_new(cfg.model, cfg.model._name, cfg.task)
+            except InputError as error:
+                raise InputError(f"schemes.{scheme}: {error}") from None
 
     def first(self, out: Path) -> list[Cell]:
         """Return the runs with seed 1, one per scheme and learning rate."""

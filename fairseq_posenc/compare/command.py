@@ -56,6 +56,7 @@ def main(options: Options) -> None:
         added = list(dict.fromkeys([*before["schemes"], *options.add]))
         plan = read_plan(options.plan, added)
         runs = Runs(plan, options.data, digests({name: options.data / name for name in files}))
+        runs.check()
         if options.commands:
             for cell in runs.first(options.out):
                 show(runs.shown(cell))

@@ -1,0 +1,163 @@
+"""``fairseq-posenc compare``: equal conditions, two parts of a grid, resumption, failures and bad files."""
+
+import json
+import shlex
+
+import fork_server
+import pytest
+import yaml
+from commands import run_command, status_of
+
+pytest.importorskip("statsmodels", reason="needs pip install -e '.[compare]'")
+
+from fairseq_posenc.runs import grid
+
+SIZES = "--encoder-layers 1 --encoder-embed-dim 32 --encoder-ffn-embed-dim 32 --encoder-attention-heads 2 --num-workers 0"
+PLAN = {
+    "schemes": {"none": None, "tisa": None},
+    "budget": {"updates": 8},
+    "learning_rates": [1e-3, 1e-2],
+    "seeds": 2,
+    "reference": "none",
+    "tokens_per_sample": 16,
+    "batch_size": 8,
+    "valid_tokens": 1024,
+    "train": SIZES,
+}
+
+
+@pytest.fixture(autouse=True)
+def forked(monkeypatch):
+    """Runs the commands of cells in processes that are forked for them; the commands that were run, by folder."""
+    commands = {}
+
+    def execute(command, log, lock, variables):
+        assert list(command[:2]) == ["env", "OMP_NUM_THREADS=1"]
+        environment = dict(variables or grid.os.environ)
+        done = fork_server.run(list(command[3:]), environment=environment, timeout=100)
+        commands[log.parent] = command
+        log.write_text(done.stdout)
+        if done.returncode:
+            raise ChildProcessError(done.stdout.splitlines()[-1])
+
+    monkeypatch.setattr(grid, "_execute", execute)
+    return commands
+
+
+def write(folder, **changes):
+    path = folder / "plan.yaml"
+    path.write_text(yaml.safe_dump({**PLAN, **changes}))
+    return path
+
+
+def results(out):
+    found = {}
+    for path in sorted(out.glob("runs/*/*/result.json")):
+        result = json.loads(path.read_text())
+        found[result["scheme"], result["lr"], result["seed"]] = result
+    return found
+
+
+def test_a_grid_in_two_parts_and_its_extension(world, tmp_path, forked, monkeypatch):
+    plan, out = write(tmp_path), tmp_path / "out"
+    command = ["compare", plan, "--data", world.data_bin, "--out", out]
+    execute = grid._execute
+
+    def interrupted(*arguments):
+        if len(forked) == 3:
+            raise KeyboardInterrupt
+        execute(*arguments)
+
+    monkeypatch.setattr(grid, "_execute", interrupted)
+    assert status_of(*command) == 130
+    monkeypatch.setattr(grid, "_execute", execute)
+    assert len(results(out)) == 4  # of which the last has only begun
+    table = run_command(*command)
+    runs = results(out)
+    assert len(runs) == len(forked) == 2 * 2 + 2
+    for scheme in PLAN["schemes"]:
+        selection = {lr: runs[scheme, lr, 1]["selection"] for lr in PLAN["learning_rates"]}
+        assert (scheme, min(selection, key=selection.get), 2) in runs
+    assert run_command(*command) == table
+    assert len(forked) == 6  # none was run again
+    run = runs["tisa", 1e-3, 1]
+    assert run["loss"] != run["selection"]
+    assert run["loss"] == pytest.approx(6.3, abs=2)
+    assert [point["updates"] for point in run["curve"]] == [2, 4, 6, 8]
+    assert set(run["by_length"]) == {"32", "64"}
+    assert len(run["r_squared"]) == 4
+    assert not list(out.rglob("*.pt"))
+    before = (out / "runs/tisa/lr-0.001_seed-1/result.json").read_bytes()
+    run_command(*command, "--add", "alibi")
+    assert ("alibi", 1e-3, 1) in results(out)
+    assert "alibi" in run_command(*command)
+    assert (out / "runs/tisa/lr-0.001_seed-1/result.json").read_bytes() == before
+
+
+def test_seeds_are_paired(world, tmp_path, forked):
+    """The first validation, after an update with a learning rate of nearly zero, has the same loss for schemes that add nothing yet."""
+    plan = write(tmp_path, schemes={"none": None, "untrained": {"positions": "raffel"}}, learning_rates=[1e-12], seeds=2)
+    out = tmp_path / "out"
+    run_command("compare", plan, "--data", world.data_bin, "--out", out)
+    runs = results(out)
+    for seed in (1, 2):
+        first, second = (runs[scheme, 1e-12, seed]["loss"] for scheme in ("none", "untrained"))
+        assert first == pytest.approx(second, rel=1e-3)
+    assert runs["none", 1e-12, 1]["loss"] != runs["none", 1e-12, 2]["loss"]
+
+
+def test_the_command_of_a_cell_gives_its_loss(world, tmp_path, forked):
+    plan, out = write(tmp_path, schemes=["none"], learning_rates=[1e-3], seeds=1), tmp_path / "out"
+    run_command("compare", plan, "--data", world.data_bin, "--out", out)
+    run = results(out)["none", 1e-3, 1]
+    shown = run_command("compare", plan, "--data", world.data_bin, "--out", out, "--commands").strip()
+    assert shown == run["command"]
+    variable, program, *arguments = shlex.split(shown)
+    assert (variable, program) == ("OMP_NUM_THREADS=1", "fairseq-train")
+    arguments[arguments.index("--save-dir") + 1] = str(tmp_path / "again")
+    environment = {**grid.os.environ, "OMP_NUM_THREADS": "1"}
+    log = fork_server.run(["-m", "fairseq_cli.train", *arguments], environment=environment, timeout=100).stdout
+    assert f'"valid_loss": "{run["curve"][-1]["loss"]:g}"' in log
+
+
+def test_runs_that_fail_are_recorded_and_the_others_go_on(world, tmp_path, forked, monkeypatch):
+    execute = grid._execute
+
+    def failing(command, log, *arguments):
+        if "tisa" in command:
+            raise ChildProcessError("out of memory")
+        execute(command, log, *arguments)
+
+    monkeypatch.setattr(grid, "_execute", failing)
+    out = tmp_path / "out"
+    command = ["compare", write(tmp_path, seeds=1), "--data", world.data_bin, "--out", out]
+    assert status_of(*command) == 2
+    runs = results(out)
+    assert {runs["tisa", lr, 1]["status"] for lr in PLAN["learning_rates"]} == {"failed"}
+    assert {runs["none", lr, 1]["status"] for lr in PLAN["learning_rates"]} == {"finished"}
+    assert (out / "results.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"schemes": ["none", "tissa"]}, "schemes.tissa"),
+        ({"schemes": {"none": None, "a": {"positions": "tisa", "options": {"tisa_kernels": 0}}}}, "schemes.a: --tisa-kernels"),
+        ({"reference": "rope"}, "reference: rope"),
+        ({"budget": {"updates": 5, "tokens": 5}}, "budget"),
+        ({"learning_rate": 3}, "learning_rate:"),
+        ({"train": "--no-such-flag"}, "--no-such-flag"),
+    ],
+)
+def test_a_bad_plan_is_named_before_anything_runs(changes, named, world, tmp_path, forked, capsys):
+    command = ["compare", write(tmp_path, **changes), "--data", world.data_bin, "--out", tmp_path / "out"]
+    assert status_of(*command) == 2
+    assert named in capsys.readouterr().err
+    assert not forked
+
+
+@pytest.mark.parametrize(
+    ("jobs", "devices", "expected"), [(1, 8, [None]), (2, 0, [None] * 2), (2, 4, ["0,1", "2,3"]), (3, 2, ["0", "1", "0"])]
+)
+def test_jobs_share_the_devices(jobs, devices, expected):
+    assert [share and share["CUDA_VISIBLE_DEVICES"] for share in grid._shares(devices, jobs)] == expected
