@@ -4,12 +4,14 @@ import json
 import shlex
 
 import fork_server
+import numpy as np
 import pytest
 import yaml
-from commands import run_command, status_of
+from commands import status_of
 
 pytest.importorskip("statsmodels", reason="needs pip install -e '.[compare]'")
 
+from fairseq_posenc.compare.results import choose
 from fairseq_posenc.runs import grid
 
 SIZES = "--encoder-layers 1 --encoder-embed-dim 32 --encoder-ffn-embed-dim 32 --encoder-attention-heads 2 --num-workers 0"
@@ -44,6 +46,18 @@ def forked(monkeypatch):
     return commands
 
 
+@pytest.fixture
+def table_of(capsys):
+    """Runs a command, and returns what it prints."""
+
+    def run(*command):
+        capsys.readouterr()
+        assert status_of(*command) == 0
+        return capsys.readouterr().out
+
+    return run
+
+
 def write(folder, **changes):
     path = folder / "plan.yaml"
     path.write_text(yaml.safe_dump({**PLAN, **changes}))
@@ -58,59 +72,51 @@ def results(out):
     return found
 
 
-def test_a_grid_in_two_parts_and_its_extension(world, tmp_path, forked, monkeypatch):
-    plan, out = write(tmp_path), tmp_path / "out"
-    command = ["compare", plan, "--data", world.data_bin, "--out", out]
+def test_a_grid_in_two_parts_and_its_extension(world, tmp_path, forked, monkeypatch, table_of):
+    plan, out = write(tmp_path, learning_rates=[1e-2]), tmp_path / "out"
+    command = ["compare", plan, "--data", world.prepared, "--out", out]
     execute = grid._execute
 
     def interrupted(*arguments):
-        if len(forked) == 3:
+        if len(forked) == 1:
             raise KeyboardInterrupt
         execute(*arguments)
 
     monkeypatch.setattr(grid, "_execute", interrupted)
     assert status_of(*command) == 130
     monkeypatch.setattr(grid, "_execute", execute)
-    assert len(results(out)) == 4  # of which the last has only begun
-    table = run_command(*command)
-    runs = results(out)
-    assert len(runs) == len(forked) == 2 * 2 + 2
-    for scheme in PLAN["schemes"]:
-        selection = {lr: runs[scheme, lr, 1]["selection"] for lr in PLAN["learning_rates"]}
-        assert (scheme, min(selection, key=selection.get), 2) in runs
-    assert run_command(*command) == table
-    assert len(forked) == 6  # none was run again
-    run = runs["tisa", 1e-3, 1]
+    assert [run["status"] for run in results(out).values()] == ["finished", "begun"]
+    table = table_of(*command)
+    assert set(results(out)) == {(scheme, 1e-2, seed) for scheme in ("none", "tisa") for seed in (1, 2)}
+    assert table_of(*command) == table
+    assert len(forked) == 4  # none was run again
+    run = results(out)["tisa", 1e-2, 1]
     assert run["loss"] != run["selection"]
-    assert run["loss"] == pytest.approx(6.3, abs=2)
+    items = np.load(out / "runs/tisa/lr-0.01_seed-1/losses.npz")
+    assert run["loss"] == pytest.approx(items["sums"].sum() / items["counts"].sum())
+    assert run["loss"] < run["unigram"] + 2
     assert [point["updates"] for point in run["curve"]] == [2, 4, 6, 8]
     assert set(run["by_length"]) == {"32", "64"}
     assert len(run["r_squared"]) == 4
     assert not list(out.rglob("*.pt"))
-    before = (out / "runs/tisa/lr-0.001_seed-1/result.json").read_bytes()
-    run_command(*command, "--add", "alibi")
-    assert ("alibi", 1e-3, 1) in results(out)
-    assert "alibi" in run_command(*command)
-    assert (out / "runs/tisa/lr-0.001_seed-1/result.json").read_bytes() == before
+    assert "alibi" in table_of(*command, "--add", "alibi")
+    assert len(forked) == 6
+    assert "alibi" in table_of(*command)
+    assert results(out)["tisa", 1e-2, 1] == run
 
 
-def test_seeds_are_paired(world, tmp_path, forked):
-    """The first validation, after an update with a learning rate of nearly zero, has the same loss for schemes that add nothing yet."""
-    plan = write(tmp_path, schemes={"none": None, "untrained": {"positions": "raffel"}}, learning_rates=[1e-12], seeds=2)
-    out = tmp_path / "out"
-    run_command("compare", plan, "--data", world.data_bin, "--out", out)
-    runs = results(out)
-    for seed in (1, 2):
-        first, second = (runs[scheme, 1e-12, seed]["loss"] for scheme in ("none", "untrained"))
-        assert first == pytest.approx(second, rel=1e-3)
-    assert runs["none", 1e-12, 1]["loss"] != runs["none", 1e-12, 2]["loss"]
+def test_the_learning_rate_is_that_of_the_least_loss_on_the_first_half():
+    keys = [("a", 1e-3, 1, 5.0), ("a", 1e-2, 1, 4.0), ("a", 1e-2, 2, 6.0), ("b", 1e-3, 1, 3.0), ("b", 1e-2, 1, 4.0)]
+    runs = [dict(scheme=scheme, lr=lr, seed=seed, selection=loss, loss=0, status="finished") for scheme, lr, seed, loss in keys]
+    runs.append(dict(scheme="c", lr=1e-3, seed=1, status="diverged"))
+    assert choose(runs) == {"a": 1e-2, "b": 1e-3, "c": None}
 
 
-def test_the_command_of_a_cell_gives_its_loss(world, tmp_path, forked):
+def test_the_command_of_a_cell_gives_its_loss(world, tmp_path, forked, table_of):
     plan, out = write(tmp_path, schemes=["none"], learning_rates=[1e-3], seeds=1), tmp_path / "out"
-    run_command("compare", plan, "--data", world.data_bin, "--out", out)
+    table_of("compare", plan, "--data", world.prepared, "--out", out)
     run = results(out)["none", 1e-3, 1]
-    shown = run_command("compare", plan, "--data", world.data_bin, "--out", out, "--commands").strip()
+    shown = table_of("compare", plan, "--data", world.prepared, "--out", out, "--commands").strip()
     assert shown == run["command"]
     variable, program, *arguments = shlex.split(shown)
     assert (variable, program) == ("OMP_NUM_THREADS=1", "fairseq-train")
@@ -120,7 +126,7 @@ def test_the_command_of_a_cell_gives_its_loss(world, tmp_path, forked):
     assert f'"valid_loss": "{run["curve"][-1]["loss"]:g}"' in log
 
 
-def test_runs_that_fail_are_recorded_and_the_others_go_on(world, tmp_path, forked, monkeypatch):
+def test_runs_that_fail_are_recorded_and_the_others_go_on(world, tmp_path, forked, monkeypatch, table_of):
     execute = grid._execute
 
     def failing(command, log, *arguments):
@@ -130,11 +136,10 @@ def test_runs_that_fail_are_recorded_and_the_others_go_on(world, tmp_path, forke
 
     monkeypatch.setattr(grid, "_execute", failing)
     out = tmp_path / "out"
-    command = ["compare", write(tmp_path, seeds=1), "--data", world.data_bin, "--out", out]
+    command = ["compare", write(tmp_path, seeds=1, learning_rates=[1e-3]), "--data", world.prepared, "--out", out]
     assert status_of(*command) == 2
     runs = results(out)
-    assert {runs["tisa", lr, 1]["status"] for lr in PLAN["learning_rates"]} == {"failed"}
-    assert {runs["none", lr, 1]["status"] for lr in PLAN["learning_rates"]} == {"finished"}
+    assert (runs["tisa", 1e-3, 1]["status"], runs["none", 1e-3, 1]["status"]) == ("failed", "finished")
     assert (out / "results.json").exists()
 
 
@@ -150,7 +155,7 @@ def test_runs_that_fail_are_recorded_and_the_others_go_on(world, tmp_path, forke
     ],
 )
 def test_a_bad_plan_is_named_before_anything_runs(changes, named, world, tmp_path, forked, capsys):
-    command = ["compare", write(tmp_path, **changes), "--data", world.data_bin, "--out", tmp_path / "out"]
+    command = ["compare", write(tmp_path, **changes), "--data", world.prepared, "--out", tmp_path / "out"]
     assert status_of(*command) == 2
     assert named in capsys.readouterr().err
     assert not forked
