@@ -82,7 +82,7 @@ class Runs:
         for scheme in self.plan.schemes:
             flags = [*self.plan.model_flags(scheme), *self.plan.train_flags()]
             parser = options.get_training_parser()
-            parser.error = refuse  # type: ignore[method-assign] # rather than print all of fairseq's flags and exit
+            parser.error = refuse  # rather than print all of fairseq's flags and exit
             try:
                 cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, [str(self.data), *flags]))
                 if hasattr(ARCH_MODEL_REGISTRY[cfg.model._name], "option_set"):

@@ -36,17 +36,23 @@ class Options:
     jobs: int = option("runs at a time; GPUs are divided among them", 1, minimum=1, metavar="N")
     claims: Path | None = option("file of claims to test on the results, as examples/compare/claims.yaml", None, metavar="YAML")
     tasks: Path | None = option("the folder of 'fairseq-posenc tasks', to show its results in the report", None, metavar="DIR")
-    commands: bool = option("print the command of each run instead of running it", False)
+    dry_run: bool = option("run nothing: print the commands of runs that are not done, and report those that are", False)
 
 
 def main(options: Options) -> None:
     """Run the command."""
     from ..plotting import require_matplotlib
     from ..runs.record import digests, read_object, write_json
+    from . import order_report
     from .cells import Runs
+    from .claims import read_claims
     from .plan import read_plan
+    from .report import write
+    from .results import summarise
 
     require_matplotlib()
+    claims = read_claims(options.claims) if options.claims else ()
+    tasks = order_report.read(options.tasks) if options.tasks else None
     if not (options.data / "train.idx").is_file():
         raise InputError(f"--data {options.data} has no train.idx: name a data-bin of 'fairseq-posenc prepare'")
     files = ("dict.txt", "train.bin", "train.idx", "valid.bin", "valid.idx")
@@ -57,46 +63,50 @@ def main(options: Options) -> None:
         plan = read_plan(options.plan, added)
         runs = Runs(plan, options.data, digests({name: options.data / name for name in files}))
         runs.check()
-        if options.commands:
-            for cell in runs.first(options.out):
-                show(runs.shown(cell))
-            return
-        if added:
+        if added and not options.dry_run:
             write_json(ownership.own(options.out / ADDED), {"format": FORMAT, "schemes": added})
-        _run(runs, options, lock)
+        results, failures = (_done if options.dry_run else _run)(runs, options, lock)
+        if results:
+            rows = summarise(plan, results, options.out)
+            show(write(options.out, plan, rows, results, claims, tasks))
+        for failure in failures:
+            raise failure
 
 
-def _run(runs: "Runs", options: Options, lock: int) -> None:
-    """Run both parts of the grid, and report."""
+def _run(runs: "Runs", options: Options, lock: int) -> tuple[list[dict[str, Any]], list[Exception]]:
+    """Run both parts of the grid; returns the results, and what to raise for those that failed."""
     import torch
 
     from ..runs.grid import Bar, Failures, run_grid
-    from . import order_report
-    from .claims import read_claims
-    from .report import write
-    from .results import choose, summarise
+    from .results import choose
 
-    claims = read_claims(options.claims) if options.claims else ()
-    tasks = order_report.read(options.tasks) if options.tasks else None
     torch.set_num_threads(runs.plan.threads)
     results: list[dict[str, Any]] = []
-    failures: list[Failures] = []
+    failures: list[Exception] = []
+    out, jobs, devices = options.out, options.jobs, torch.cuda.device_count()
+    with Bar(len(runs.first(out)) + sum(runs.plan.seeds_of(name) - 1 for name in runs.plan.schemes)) as bar:
+        for further in (False, True):
+            cells = runs.further(choose(results), out) if further else runs.first(out)
+            try:
+                results += run_grid(cells, out, runs.measure, jobs=jobs, devices=devices, lock=lock, bar=bar)
+            except Failures as error:
+                failures.append(error)
+                results += [*error.results, *error.failed]
+    return results, failures
 
-    def finish(cells: Any, bar: Bar) -> None:
-        try:
-            results.extend(
-                run_grid(
-                    cells, options.out, runs.measure, jobs=options.jobs, devices=torch.cuda.device_count(), lock=lock, bar=bar
-                )
-            )
-        except Failures as error:
-            failures.append(error)
-            results.extend([*error.results, *error.failed])
 
-    first = runs.first(options.out)
-    with Bar(len(first) + sum(runs.plan.seeds_of(name) - 1 for name in runs.plan.schemes)) as bar:
-        finish(first, bar)
-        finish(runs.further(choose(results), options.out), bar)
-    show(write(options.out, runs.plan, summarise(runs.plan, results, options.out), results, claims, tasks))
-    if failures:
-        raise failures[0]
+def _done(runs: "Runs", options: Options, lock: int) -> tuple[list[dict[str, Any]], list[Exception]]:
+    """Print the commands of runs that are not done; returns the results of the others."""
+    from ..runs.grid import finished
+    from .results import choose
+
+    out = options.out
+    results: list[dict[str, Any]] = []
+    for further in (False, True):
+        for cell in runs.further(choose(results), out) if further else runs.first(out):
+            result = finished(cell, out)
+            if result is None:
+                show(runs.shown(cell))
+            else:
+                results.append(result)
+    return results, []

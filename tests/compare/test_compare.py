@@ -114,9 +114,12 @@ def test_the_learning_rate_is_that_of_the_least_loss_on_the_first_half():
 
 def test_the_command_of_a_cell_gives_its_loss(world, tmp_path, forked, table_of):
     plan, out = write(tmp_path, schemes=["none"], learning_rates=[1e-3], seeds=1), tmp_path / "out"
-    table_of("compare", plan, "--data", world.prepared, "--out", out)
+    command = ["compare", plan, "--data", world.prepared, "--out", out]
+    shown = table_of(*command, "--dry-run").strip()
+    assert not forked
+    table = table_of(*command)
+    assert table_of(*command, "--dry-run") == table
     run = results(out)["none", 1e-3, 1]
-    shown = table_of("compare", plan, "--data", world.prepared, "--out", out, "--commands").strip()
     assert shown == run["command"]
     variable, program, *arguments = shlex.split(shown)
     assert (variable, program) == ("OMP_NUM_THREADS=1", "fairseq-train")
