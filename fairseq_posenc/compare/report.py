@@ -27,8 +27,12 @@ from .results import LEARNED, Run, counted
 PAGE, MARKDOWN, CSV, JSON, FIGURES = "report.html", "results.md", "results.csv", "results.json", "figures"
 TITLE = "Comparison of positional encodings"
 UNIGRAM = "(unigram: no context)"
-UNSOUND = {"diverged": "diverged", "failed": "failed", "unlearned": "not learned"}
-NOT_LEARNED = f"did not learn (less than {LEARNED} bits better than the unigram model)"
+UNSOUND = {
+    "diverged": ("diverged", "diverged"),
+    "failed": ("failed", "failed"),
+    "unlearned": ("not learned", f"did not learn (less than {LEARNED} bits better than the unigram model)"),
+}
+"""Fields of a row that count runs: in the table, and after "Runs that"."""
 Row = Mapping[str, Any]
 Table = tuple[list[str], list[list[str]]]
 """The head and the rows."""
@@ -66,12 +70,12 @@ def write(
     opening = answer(rows, plan.reference)
     sections = list(_sections(plan, rows, runs, done, verdicts, pictures, tasks))
     ranked = ranking(rows, plan.reference, unigram)
-    body = "".join(map(page.paragraph, opening)) + page.scroll(_html(ranked)) + f'<p class="soft">{MEANING}</p>\n'
+    body = page.paragraph(opening) + page.scroll(_html(ranked)) + f'<p class="soft">{MEANING}</p>\n'
     figures = (page.figure(*pictures[name], wide=False) for name in ("ranking", "cost") if name in pictures)
     body += f'<div class="row">{"".join(figures)}</div>\n'
     footer = "Made by fairseq-posenc compare. All numbers are in results.json; each picture is a PNG file in figures/."
     page.write(own(out / PAGE), TITLE, TITLE, body, sections, footer)
-    text = "\n\n".join([*opening, _pipe(ranked), MEANING, *(_pipe(table) for table in [claims_table(verdicts)] if table[1])])
+    text = "\n\n".join([opening, _pipe(ranked), MEANING, *(_pipe(table) for table in [claims_table(verdicts)] if table[1])])
     with atomic_write(own(out / MARKDOWN)) as stream:
         stream.write(f"{text}\n")
     _write_csv(own(out / CSV), rows)
@@ -80,11 +84,11 @@ def write(
     return _pipe(ranked)
 
 
-def answer(rows: Sequence[Row], reference: str) -> list[str]:
+def answer(rows: Sequence[Row], reference: str) -> str:
     """Return the result in sentences."""
     ranked = [row for row in rows if row["loss"] is not None]
     if not ranked:
-        return ["No run has finished."]
+        return "No run has finished."
     best, among = ranked[0], [row["scheme"] for row in ranked if row["in_set"]]
     level = f"{best['loss']:.3f} bits per predicted token, perplexity {best['perplexity']:.1f}"
     if len(among) == len(ranked) > 1:
@@ -102,10 +106,10 @@ def answer(rows: Sequence[Row], reference: str) -> list[str]:
             f"The reference, {reference}, is {-difference['mean']:.3f} bits worse than {best['scheme']} "
             f"(95% interval {least:.3f} to {most:.3f}, {difference['seeds']} seeds)."
         )
-    for name, words in UNSOUND.items():
+    for name, (_, words) in UNSOUND.items():
         if concerned := [f"{row['scheme']} ({row[name]})" for row in rows if row[name]]:
-            sentences.append(f"Runs that {words}: {', '.join(concerned)}.".replace("not learned", NOT_LEARNED))
-    return [" ".join(sentences)]
+            sentences.append(f"Runs that {words}: {', '.join(concerned)}.")
+    return " ".join(sentences)
 
 
 def ranking(rows: Sequence[Row], reference: str, unigram: float | None) -> Table:
@@ -114,7 +118,7 @@ def ranking(rows: Sequence[Row], reference: str, unigram: float | None) -> Table
     lines = []
     for rank, row in enumerate(rows, 1):
         difference = row["difference"] or dict.fromkeys(("mean", "low", "high", "p_holm"))
-        unsound = [f"{row[name]} {words}" for name, words in UNSOUND.items() if row[name]]
+        unsound = [f"{row[name]} {words}" for name, (words, _) in UNSOUND.items() if row[name]]
         lines.append(
             [
                 str(rank),
@@ -186,10 +190,10 @@ def _pictures(folder: Path, plan: Plan, rows: Sequence[Row], done: Mapping[str, 
         caption = f"Loss of each scheme, its 95% interval, and its runs. {colours} An arrow stands for a loss beyond the axis."
         drawn["ranking"] = caption, charts.ranking(rows, reference)
     if any(row["loss"] is not None and row["cost"] is not None for row in rows):
-        caption = (
-            "Quality against cost. A number is the rank in the table; the dotted line joins the schemes of which no other is "
+        line = (
+            "A number is the rank in the table; the dotted line joins the schemes of which no other is both cheaper and better."
         )
-        caption += f"both cheaper and better. {colours} A loss beyond the axis is left out."
+        caption = f"Quality against cost. {line} {colours} A loss beyond the axis is left out."
         drawn["cost"] = caption, charts.quality_against_cost(rows, reference)
     if any(done.values()):
         band = f"The line is the mean of a scheme's runs, the band reaches from the least to the largest loss; grey: {reference}."
@@ -238,7 +242,7 @@ def _tasks(rows: Sequence[Row]) -> Table:
     lines = [
         [row["scheme"], f"{row['learned']} of {row['runs']}", _number(row["within"]), _number(row["beyond"])] for row in rows
     ]
-    return ["scheme", "tasks learned", "accuracy within the training lengths", "beyond"], lines
+    return ["scheme", "runs that learned", "accuracy within the training lengths", "beyond"], lines
 
 
 def _repeat(plan: Plan, runs: Sequence[Run]) -> str:
