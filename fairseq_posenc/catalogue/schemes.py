@@ -27,7 +27,9 @@ from .properties import PROPERTIES
 class Options:
     """The command's flags."""
 
-    name: str | None = option("one of them, or a part of their names", None, names=("name",), nargs="?", metavar="NAME")
+    name: str | None = option(
+        "an architecture, a scheme or a sum, or a part of names", None, names=("name",), nargs="?", metavar="NAME"
+    )
     property: list[str] | None = option(
         f"only those with this property: {', '.join(PROPERTIES)}; may be repeated", None, choices=PROPERTIES, metavar="PROPERTY"
     )

@@ -36,7 +36,7 @@ class DeepSpeedTrainer(Trainer):
     def __init__(self, cfg: Any, task: Any, model: nn.Module, criterion: nn.Module, quantizer: Any = None, *,
                  deepspeed_config: dict[str, Any]) -> None:  # fmt: skip
         if utils.has_parameters(criterion):
-            raise Refused(f"--criterion {cfg.criterion._name} has parameters; ZeRO trains none: use --deepspeed-config zero0")
+            raise Refused(f"--criterion {cfg.criterion._name} has parameters, which need --deepspeed-config zero0")
         super().__init__(cfg, task, model, criterion, quantizer)
         self._deepspeed_config = deepspeed_config
         self._engine: Any = None

@@ -96,7 +96,7 @@ def read(source: str) -> ZeroConfig:
                 f"Leave it out, or give {' or '.join(map(json.dumps, FIXED[path]))}."
             )
     if stage == 0 and (unused := sorted((contents.keys() - set(COMPARED)) | (zero.keys() - {"stage"}))):
-        raise Refused(f"{file} sets {', '.join(unused)}, which has no effect at stage 0: fairseq trains. Leave it out.")
+        raise Refused(f"{file} sets {', '.join(unused)}, which has no effect at stage 0. Leave it out.")
     if stage == 1 and zero.get("overlap_comm"):
         raise Refused(
             f"{file} has zero_optimization.overlap_comm, which stage 1 cannot do while fairseq decides when an update is "

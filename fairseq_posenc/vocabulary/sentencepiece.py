@@ -71,7 +71,7 @@ class Sentencepiece(Tokenizer):
         model = sentencepiece_model_pb2.ModelProto.FromString(self._model)
         trainer, rules = model.trainer_spec, model.normalizer_spec
         if trainer.treat_whitespace_as_suffix or trainer.model_type not in (trainer.UNIGRAM, trainer.BPE):
-            raise InputError(f"{SENTENCEPIECE} is not a unigram or BPE model with spaces before words: it has no equivalent")
+            raise InputError(f"{SENTENCEPIECE} is not a unigram or BPE model with spaces before words: it cannot be converted")
         if trainer.model_type == trainer.UNIGRAM:
             # Symbols that are no pieces get the score of the least likely piece, from which the cost of <unk> derives.
             scores = {piece.piece: piece.score for piece in model.pieces if piece.type != piece.UNKNOWN}
