@@ -314,7 +314,7 @@ def test_files_of_others_are_not_written_over(toy_text, tmp_path, capsys):
         folder.mkdir()
         (folder / name).write_text("mine")
         said = refusal(capsys, tmp_path / "roberta", "--out", folder / "model.pt")
-        assert said.endswith(f"{folder / name} is of another model: name an --out in a folder of its own")
+        assert f"{folder / name} is of another model" in said
         assert [(path.name, path.read_text()) for path in folder.iterdir()] == [(name, "mine")]
     weights = tmp_path / "roberta" / "model.safetensors"
     before = weights.read_bytes()
