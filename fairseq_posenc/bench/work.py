@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import gc
 import math
-import platform
 import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,6 +16,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from ..models.saved_tensors import saved_bytes
+from ..runs.record import processor
 from ..runs.statistics import spread
 from .flags import Options
 
@@ -102,9 +101,7 @@ class Machine:
     def name(self) -> str:
         if self.on_gpu:
             return torch.cuda.get_device_name(self.device)
-        info = Path("/proc/cpuinfo")
-        match = re.search(r"^model name\s*:\s*(.+)$", info.read_text("utf-8"), re.MULTILINE) if info.exists() else None
-        return match[1] if match else platform.processor() or platform.machine()
+        return processor()
 
     def describe(self) -> dict[str, Any]:
         """Return what decides a time, in JSON's types."""

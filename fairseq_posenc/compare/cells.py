@@ -26,6 +26,7 @@ from ..files import atomic_write
 from ..models.building import complete_new
 from ..models.checkpoint import Checkpoint
 from ..runs.grid import LOG, Cell, Diverged, Progress
+from ..runs.record import processor
 from .plan import UNKNOWN_UPDATES, Plan
 
 ITEMS = "losses.npz"
@@ -129,8 +130,8 @@ class Runs:
         Returns:
             ``selection`` and ``loss``, the bits per predicted token of the first and the second half; ``by_position``, the loss
             in equal parts of a sequence from left to right; ``by_length``, the loss on longer sequences that the model takes;
-            ``unigram``, the loss of the training text's frequencies of words; ``curve``, of validations during training;
-            ``seconds_per_update``; ``parameters``, of the positions; ``r_squared`` by the number of updates (see
+            ``unigram``, the loss of the training text's frequencies of words; ``seconds_per_update`` and ``curve``, of
+            :func:`read_log`; ``device``; ``parameters``, of the positions; ``r_squared`` by the number of updates (see
             :func:`.analysis.examine.r_squared_of_run`); and the ``command``.
 
         Raises:
@@ -160,6 +161,7 @@ class Runs:
             },
             "unigram": float(self._unigram[text.tokens[text.masked].numpy()].mean()),
             **read_log(folder / LOG),
+            "device": torch.cuda.get_device_name() if torch.cuda.is_available() else processor(),
             "parameters": sum(tensor.numel() for name, tensor in checkpoint.state.items() if ".positions." in name),
             "r_squared": r_squared_of_run(
                 Subject("", checkpoint.encoder(), run=tuple(path for path in saved if path.exists())), n

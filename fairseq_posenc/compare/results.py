@@ -107,10 +107,14 @@ def _level(done: Sequence[Run]) -> dict[str, Any]:
 
 
 def _cost(done: Sequence[Run], reference: Sequence[Run]) -> float | None:
-    if not (done and reference):
-        return None
-    seconds, of_reference = (median(run["seconds_per_update"] for run in group) for group in (done, reference))
-    return seconds / of_reference
+    """The time per update relative to that of the reference's runs on the same device."""
+    devices, of_reference = by("device", done), by("device", reference)
+    ratios = [_seconds(devices[name]) / _seconds(of_reference[name]) for name in devices.keys() & of_reference.keys()]
+    return median(ratios) if ratios else None
+
+
+def _seconds(runs: Sequence[Run]) -> float:
+    return median(run["seconds_per_update"] for run in runs)
 
 
 def _difference(done: Sequence[Run], reference: Sequence[Run], out: Path) -> dict[str, Any] | None:

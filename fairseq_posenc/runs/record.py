@@ -2,6 +2,7 @@
 
 import json
 import platform
+import re
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -49,6 +50,13 @@ def versions() -> dict[str, str]:
     """Return the versions of this package and of those on which results depend."""
     others = {name: version(name) for name in ("fairseq", "torch", "numpy")}
     return {"fairseq_posenc": __version__, **others, "python": platform.python_version()}
+
+
+def processor() -> str:
+    """Return the name of the CPU."""
+    info = Path("/proc/cpuinfo")
+    match = re.search(r"^model name\s*:\s*(.+)$", info.read_text("utf-8"), re.MULTILINE) if info.exists() else None
+    return match[1] if match else platform.processor() or platform.machine()
 
 
 def differences(before: Any, now: Any, name: str = "") -> list[str]:
