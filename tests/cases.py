@@ -1,10 +1,20 @@
-"""Long matrices of which the default selection has a few cases."""
+"""Long matrices of which the default selection has a few cases; the others are marked ``thorough``."""
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 
 import pytest
 
 
 def thorough_but(few: Container[object], values: Iterable[object]) -> list[object]:
-    """Parameters of a test: those that are not in ``few`` are marked ``thorough``."""
+    """Parameters of a test, of which ``few`` are in the default selection."""
     return [value if value in few else pytest.param(value, marks=pytest.mark.thorough) for value in values]
+
+
+def in_turn(rows: Iterable[object], columns: Sequence[object]) -> list[object]:
+    """All pairs, of which one for each row is in the default selection, with the columns in turn."""
+    marks = [], [pytest.mark.thorough]
+    return [
+        pytest.param(row, column, marks=marks[number % len(columns) != place])
+        for number, row in enumerate(rows)
+        for place, column in enumerate(columns)
+    ]

@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from cases import in_turn
 from fairseq import checkpoint_utils, utils
 from fairseq.data import encoders
 from omegaconf import DictConfig, OmegaConf
@@ -49,9 +50,8 @@ def save(content, path):
     return path
 
 
-@pytest.mark.parametrize("command", BUILDING)
-@pytest.mark.parametrize("name", ["wav2vec2", "hubert", "fconv", "transformer_lm"])
-def test_a_model_that_evaluates_its_options_is_not_built(command, name, contents, commands, refusal, trace, tmp_path):
+@pytest.mark.parametrize(("name", "command"), in_turn(["wav2vec2", "hubert", "fconv", "transformer_lm"], BUILDING))
+def test_a_model_that_evaluates_its_options_is_not_built(name, command, contents, commands, refusal, trace, tmp_path):
     content = contents("roberta_base" if command == "import-hf" else "roberta_tisa_tiny")
     content["cfg"]["model"] = {"_name": name, **models_that_evaluate(trace)[name]}
     path = save(content, tmp_path / "named.pt")

@@ -6,6 +6,7 @@ import zipfile
 
 import pytest
 import torch
+from cases import in_turn
 
 from fairseq_posenc.compat.loading import load as load_checkpoint
 from fairseq_posenc.errors import InputError
@@ -75,8 +76,7 @@ NO_CONFIGURATION = {  # of which plot and consolidate need none
     "word embeddings of another shape": parameter(WORDS, torch.zeros(())),
     "optimizer_history is empty": changed(optimizer_history=[]),
 }
-CASES = [(case, command) for case in NO_CHECKPOINT for command in COMMANDS]
-CASES += [(case, command) for case in NO_CONFIGURATION for command in ("glue", "squad", "export-hf", "import-hf")]
+CASES = [*in_turn(NO_CHECKPOINT, COMMANDS), *in_turn(NO_CONFIGURATION, ("glue", "squad", "export-hf", "import-hf"))]
 
 
 @pytest.mark.parametrize(("case", "command"), CASES)
@@ -126,8 +126,7 @@ UNFIT_POSITIONS = {
 }
 
 
-UNFIT_CASES = [(case, command) for case in UNFIT for command in ("glue", "squad", "export-hf", "import-hf")]
-UNFIT_CASES += [(case, command) for case in UNFIT_POSITIONS for command in ("glue", "export-hf")]
+UNFIT_CASES = [*in_turn(UNFIT, ("glue", "squad", "export-hf", "import-hf")), *in_turn(UNFIT_POSITIONS, ("glue", "export-hf"))]
 
 
 @pytest.mark.parametrize(("case", "command"), UNFIT_CASES)
