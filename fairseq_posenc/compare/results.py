@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,8 @@ from .cells import losses_of
 from .plan import Plan
 from .statistics import confidence_set, estimate, holm, multi_bootstrap
 
-LEARNED = 0.5
-"""Bits by which the loss of a run must be less than that of the unigram model, or the run counts as one that has not learned."""
+BELOW_NONE, BELOW_UNIGRAM = 0.1, 0.5
+"""Bits by which the loss of a run that has learned word order is less than that of ``none``, and of the frequencies of words."""
 
 Run = Mapping[str, Any]
 """The result of a cell."""
@@ -40,9 +41,15 @@ def counted(runs: Sequence[Run]) -> dict[str, list[Run]]:
     }
 
 
-def has_learned(run: Run) -> bool:
-    """Whether a finished run is better than the frequencies of the words."""
-    return run.get("unigram") is None or run["loss"] < run["unigram"] - LEARNED
+def order_bound(runs: Sequence[Run]) -> float:
+    """Return the loss that a finished run must fall below to count as one that has learned word order.
+
+    A model without positions learns which words occur together, so that only the scheme ``none`` shows how much that is.
+    """
+    done = [run for run in runs if run["status"] == FINISHED]
+    none = [run["loss"] for run in counted(runs).get("none", ()) if run["status"] == FINISHED]
+    bounds = [run["unigram"] - BELOW_UNIGRAM for run in done[:1] if run.get("unigram") is not None]
+    return min([*bounds, *([fmean(none) - BELOW_NONE] if none else [])], default=math.inf)
 
 
 def summarise(plan: Plan, runs: Sequence[Run], out: Path) -> list[dict[str, Any]]:
@@ -51,7 +58,7 @@ def summarise(plan: Plan, runs: Sequence[Run], out: Path) -> list[dict[str, Any]
     Of the runs with the chosen learning rate:
 
     - ``scheme``, its name; ``positions``, its expression or architecture; ``lr``, the learning rate, or None.
-    - ``runs``, those that finished; ``diverged``; ``failed``; ``unlearned``, finished ones that have not learned.
+    - ``runs``, those that finished; ``diverged``; ``failed``; ``unlearned``, finished ones above :func:`order_bound`.
     - ``losses`` by seed, bits per predicted token of the second half of the validation text; ``loss``, their mean, with its 95%
       interval from ``low`` to ``high``, None for a single seed; ``perplexity``, 2^loss.
     - ``parameters`` of the positions; ``cost``, the time per update, relative to that of the reference.
@@ -60,7 +67,7 @@ def summarise(plan: Plan, runs: Sequence[Run], out: Path) -> list[dict[str, Any]
       p-value corrected for the number of schemes, and ``multi_bootstrap``, the interval over seeds and items; None for the
       reference, and where there are fewer than two such seeds.
     """
-    groups = counted(runs)
+    groups, bound = counted(runs), order_bound(runs)
     done = {scheme: [run for run in group if run["status"] == FINISHED] for scheme, group in groups.items()}
     reference = done.get(plan.reference, [])
     sound = [scheme for scheme, group in groups.items() if done[scheme] and not _count(group, DIVERGED)]
@@ -73,7 +80,7 @@ def summarise(plan: Plan, runs: Sequence[Run], out: Path) -> list[dict[str, Any]
             "runs": len(done[scheme]),
             "diverged": _count(group, DIVERGED),
             "failed": _count(group, FAILED),
-            "unlearned": sum(not has_learned(run) for run in done[scheme]),
+            "unlearned": sum(run["loss"] >= bound for run in done[scheme]),
             "losses": {str(run["seed"]): run["loss"] for run in done[scheme]},
             **_level(done[scheme]),
             "cost": _cost(done[scheme], reference),

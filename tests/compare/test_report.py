@@ -107,6 +107,8 @@ def test_the_answer(written):
     alone = report.answer([rows[0] | {"in_set": True}, rows[1] | {"in_set": False}], "tisa")
     assert "all other schemes are worse" in alone
     assert "It is the reference" in alone
+    single = report.answer([row | {"low": None} for row in rows], "absolute")
+    assert "may be chance" in single
     assert report.answer([rows[-1]], "absolute") == "No run has finished."
 
 

@@ -1,5 +1,7 @@
 """Rows of the result against runs whose losses are known."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,7 @@ pytest.importorskip("statsmodels", reason="needs pip install -e '.[compare]'")
 import fake_runs
 from fake_runs import make_folder, make_plan, make_run, make_runs
 
-from fairseq_posenc.compare.results import choose, summarise
+from fairseq_posenc.compare.results import choose, order_bound, summarise
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +58,17 @@ def test_differences_are_over_shared_seeds(tmp_path):
 def test_what_diverged_or_did_not_learn_is_counted(rows):
     assert (rows["raffel"]["diverged"], rows["raffel"]["runs"], rows["raffel"]["loss"]) == (2, 0, None)
     assert (rows["sentence_absolute"]["unlearned"], rows["none"]["unlearned"], rows["tisa"]["unlearned"]) == (3, 3, 0)
+
+
+def test_word_order_is_learned_below_none_and_the_unigram_model(tmp_path):
+    runs = [make_run("absolute", unigram=9.0, loss=8.45), make_run("tisa", unigram=9.0, loss=8.2)]
+    assert order_bound(runs) == pytest.approx(8.5)
+    runs += [make_run("none", unigram=9.0, loss=8.4, seed=1), make_run("none", unigram=9.0, loss=8.3, seed=2)]
+    assert order_bound(runs) == pytest.approx(8.25)
+    make_folder(runs, tmp_path)
+    rows = summarise(make_plan(["absolute", "tisa", "none"]), runs, tmp_path)
+    assert {row["scheme"]: row["unlearned"] for row in rows} == {"tisa": 0, "none": 2, "absolute": 1}
+    assert order_bound([make_run("absolute", unigram=None)]) == math.inf
 
 
 def test_a_scheme_of_which_a_run_diverged_is_last_and_not_among_the_best(tmp_path):
