@@ -91,21 +91,9 @@ def test_hydra_with_user_dir_beside_the_hook(data_bin, tmp_path, run):
     flags = ["--config-dir", tmp_path, "--config-name", "small"]
     run("fairseq-hydra-train", *flags, "checkpoint.no_epoch_checkpoints=true", cwd=tmp_path)
     assert (tmp_path / "checkpoints" / "checkpoint_last.pt").exists()
-    failed = run("fairseq-hydra-train", *flags, "checkpoint.restore_file=none.pt", cwd=tmp_path, check=False)
-    assert failed.returncode == 2
-    assert "fairseq-hydra-train: --restore-file none.pt does not exist" in failed.stdout
     refused = run("fairseq-hydra-train", *flags, "dataset.batch_size=0", cwd=tmp_path, check=False)
     assert refused.returncode == 2
     assert "fairseq-hydra-train: --batch-size 0: at least 1 is needed" in refused.stdout
-    assert "Traceback" not in refused.stdout
-
-
-@pytest.mark.parametrize(("flag", "value"), [("--pooler-dropout", "nan"), ("--fp16", "")])
-def test_flags_that_cannot_be_meant_end_in_a_sentence(flag, value, data_bin, tmp_path, run):
-    flags = [*MASKED_LM, "--arch", "roberta_base", *TINY, "--save-dir", tmp_path, flag, *filter(None, [value])]
-    refused = run("fairseq-train", data_bin, *flags, check=False)
-    assert refused.returncode == 2
-    assert refused.stdout.splitlines()[-1].startswith(f"fairseq-train: {flag} {value}".rstrip())
     assert "Traceback" not in refused.stdout
 
 
@@ -152,29 +140,3 @@ def test_killed_training_resumes_to_the_same_parameters(data, request, tmp_path,
     assert updates(whole) == updates(again) == 40
     assert whole["model"].keys() == again["model"].keys()
     assert all(torch.equal(whole["model"][name], again["model"][name]) for name in whole["model"])
-
-
-@pytest.mark.parametrize("damage", ["truncated", "missing dictionary"])
-def test_bad_input_ends_with_a_sentence(damage, trained, data_bin, tmp_path, run):
-    flags = [*MASKED_LM, "--arch", "roberta_base", *TINY, "--save-dir", tmp_path]
-    if damage == "truncated":
-        whole = (trained[0] / "checkpoint_last.pt").read_bytes()
-        (tmp_path / "checkpoint_last.pt").write_bytes(whole[: len(whole) // 2])
-        expected = f"fairseq-train: {tmp_path / 'checkpoint_last.pt'} cannot be read as a checkpoint"
-    else:
-        data_bin = tmp_path
-        expected = f"fairseq-train: There is no dictionary {tmp_path / 'dict.txt'}."
-    failed = run("fairseq-train", data_bin, *flags, check=False)
-    assert failed.returncode == 2
-    assert failed.stdout.splitlines()[-1].startswith(expected)
-    assert "Traceback" not in failed.stdout
-
-
-@pytest.mark.slow
-def test_training_that_ends_within_an_epoch_never_aborts(data_bin, tmp_path):
-    """Two hundred times, the thread that reads ahead being within PyTorch each time."""
-    flags = [*MASKED_LM, "--arch", "roberta_t5", *TINY, "--batch-size", "1", "--max-update", "1", "--disable-validation"]
-    script = Path(__file__).with_name("training_ends.py")
-    command = [sys.executable, script, "200", data_bin, *flags, "--no-save", "--save-dir", tmp_path]
-    ended = subprocess.run(command, env=environment(), capture_output=True, text=True)
-    assert ended.stdout.splitlines()[-1] == "{0: 200}", ended.stdout[-3000:] + ended.stderr[-3000:]
