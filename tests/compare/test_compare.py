@@ -6,11 +6,14 @@ import shlex
 import fork_server
 import numpy as np
 import pytest
+import readme
 import yaml
 from commands import status_of
 
 pytest.importorskip("statsmodels", reason="needs pip install -e '.[compare]'")
 
+from fairseq_posenc.compare.cells import Runs
+from fairseq_posenc.compare.plan import read_plan
 from fairseq_posenc.compare.results import choose
 from fairseq_posenc.runs import grid
 
@@ -162,6 +165,11 @@ def test_a_bad_plan_is_named_before_anything_runs(changes, named, world, tmp_pat
     assert status_of(*command) == 2
     assert named in capsys.readouterr().err
     assert not forked
+
+
+@pytest.mark.parametrize("name", ["english", "short", "gpu"])
+def test_the_examples_are_plans_that_fairseq_train_takes(name, world):
+    Runs(read_plan(readme.ROOT / "examples" / "compare" / f"{name}.yaml", []), world.prepared, {}).check()
 
 
 @pytest.mark.parametrize(
