@@ -22,7 +22,7 @@ from ..transformer.config import TRANSFORMERS
 from .configuration import PosencConfig
 
 Pairs = tuple[tuple[str, str], ...]
-"""Beginnings of parameter names, fairseq's and transformers'; # stands for a number."""
+"""Beginnings of parameter names, fairseq's and transformers'; # is a number."""
 
 OURS = PosencConfig.model_type
 LAYER = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj", "self_attn_layer_norm", "fc1", "fc2",
