@@ -39,7 +39,8 @@ def ranking(rows: Sequence[Row], reference: str) -> Figure:
         panel.errorbar(row["loss"], place, xerr=_errors(row), fmt="o", color=colour, markersize=4, linewidth=1.2, capsize=2)
     panel.set_xlim(right=end)
     panel.set_yticks(range(len(rows)), [f"{row['scheme']}  {rank}" for rank, row in enumerate(rows, 1)], fontsize=9)
-    panel.invert_yaxis()
+    panel.set_ylim(len(rows) - 0.5, -0.5)
+    panel.locator_params("x", nbins=5)
     panel.set_xlabel(BITS)
     panel.grid(axis="x", color="0.9")
     panel.set_axisbelow(True)
@@ -129,6 +130,10 @@ def _errors(row: Row) -> list[list[float]] | None:
 def _end(rows: Sequence[Row], reference: str) -> float:
     """Where an axis of losses ends, so that all but the worst can be told apart and the reference is shown."""
     losses = [row["loss"] for row in rows]
-    least, most = min(losses), max(losses)
+    least = min(losses)
     end = max([least + FAR * (median(losses) - least), *(row["loss"] for row in rows if row["scheme"] == reference)])
-    return min(end, most) + 0.05 * (min(end, most) - least) + 0.01
+    shown = [row for row in rows if row["loss"] <= end]
+    ends = [min(row["high"] or row["loss"], end + max(end - least, 0.2)) for row in shown] + [
+        max(row["losses"].values()) for row in shown
+    ]
+    return max(ends) + 0.03 * (max(ends) - least) + 0.01

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import html
-import os
-import platform
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -105,8 +103,8 @@ def answer(rows: Sequence[Row], reference: str) -> str:
     elif difference := best["difference"]:
         least, most = sorted((-difference["low"], -difference["high"]))
         sentences.append(
-            f"The reference, {reference}, is {-difference['mean']:.3f} bits worse than {best['scheme']} "
-            f"(95% interval {least:.3f} to {most:.3f}, {difference['seeds']} seeds)."
+            f"The reference, {reference}, is {_number(-difference['mean'])} bits worse than {best['scheme']} "
+            f"(95% interval {_number(least)} to {_number(most)}, {difference['seeds']} seeds)."
         )
     for name, (_, words) in UNSOUND.items():
         if concerned := [f"{row['scheme']} ({row[name]})" for row in rows if row[name]]:
@@ -252,7 +250,7 @@ def _repeat(plan: Plan, runs: Sequence[Run]) -> str:
     digests = {f"{name} {digest}" for run in runs for name, digest in run["configuration"].get("data", {}).items()}
     facts = {
         "Versions": sorted(versions),
-        "Machine": [platform.platform(), f"{os.cpu_count()} CPUs"],
+        "Machines": sorted({run["device"] for run in runs if run.get("device")}),
         "SHA-256 of the data": sorted(digests),
     }
     content = "".join(page.paragraph(f"{name}: {', '.join(values)}.") for name, values in facts.items() if values)
