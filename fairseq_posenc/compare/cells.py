@@ -7,6 +7,7 @@ import math
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
@@ -25,7 +26,7 @@ from ..errors import InputError
 from ..files import atomic_write
 from ..models.building import complete_new
 from ..models.checkpoint import Checkpoint
-from ..runs.grid import LOG, Cell, Diverged, Progress
+from ..runs.grid import LOG, RESULT, Cell, Diverged, Progress
 from ..runs.record import processor
 from .plan import UNKNOWN_UPDATES, Plan
 
@@ -33,6 +34,7 @@ ITEMS = "losses.npz"
 SEQUENCES_PER_ITEM = 8
 """Neighbouring sequences, whose losses depend on one another, count as one item of the test text."""
 LAST = "checkpoint_last.pt"
+RANDOM = "(random weights)"
 POINTS, QUARTERS = 25, 4
 """Validations during training, and checkpoints."""
 CHUNK = 1 << 24
@@ -71,8 +73,10 @@ class Runs:
             *(() if torch.cuda.is_available() else ("--cpu",)),
         ]
         configuration = {"flags": flags, "threads": plan.threads, "valid_tokens": plan.valid_tokens, "data": dict(self.digests)}
-        temporary = [LAST, "checkpoint_best.pt", "crash.pt", *(name for names in self._quarters.values() for name in names)]
-        return Cell(key, configuration, command, needs=(ITEMS,), temporary=temporary)
+        temporary = ["checkpoint_best.pt", "crash.pt", *(name for names in self._quarters.values() for name in names)]
+        if all((_benchmark(name, scheme, seed).folder(out) / RESULT).exists() for name in plan.benchmarks):
+            return Cell(key, configuration, command, needs=(ITEMS,), temporary=[LAST, *temporary])
+        return Cell(key, configuration, command, needs=(ITEMS, LAST), temporary=temporary)
 
     def check(self) -> None:
         """Raise InputError if fairseq-train would reject a scheme; the message names it."""
@@ -105,6 +109,29 @@ class Runs:
             for scheme, lr in chosen.items()
             if seed <= self.plan.seeds_of(scheme)
         ]
+
+    def benchmarks(self, runs: Sequence[Mapping[str, Any]], out: Path) -> list[Cell]:
+        """Return the fine-tuning of the models of runs, and of models of the reference from random weights."""
+        cells = []
+        for name, flags in self.plan.benchmarks.items():
+            for run in runs:
+                scheme, seed = run["scheme"], run["seed"]
+                starts = [(scheme, shlex.split(flags))]
+                if scheme == self.plan.reference:
+                    starts.append((RANDOM, [*shlex.split(flags), "--from-scratch"]))
+                for start, arguments in starts:
+                    cell = _benchmark(name, start, seed)
+                    model = Cell(_key(scheme, run["lr"], seed), {}).folder(out) / LAST
+                    command = [sys.executable, "-m", "fairseq_posenc.cli", name, *arguments, "--checkpoint", str(model)]
+                    command += ["--data-bin", str(self.data), "--out", str(cell.folder(out) / name)]
+                    configuration = {"model": run["configuration"], "lr": run["lr"], "flags": arguments}
+                    cells.append(replace(cell, configuration=configuration, command=command))
+        return cells
+
+    def score(self, cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:
+        """Return the ``scores`` of a benchmark by task, each the median over its seeds, in per cent."""
+        report = json.loads((folder / str(cell.key["benchmark"]) / "results.json").read_text("utf-8"))
+        return {"scores": {task: content["overall"]["median"] for task, content in report["tasks"].items()}}
 
     def shown(self, cell: Cell) -> str:
         """Return the command of a run, as in a shell."""
@@ -177,6 +204,10 @@ class Runs:
         parts = np.array_split(tokens, 1 + len(tokens) // CHUNK)
         counts = 1 + np.sum([np.bincount(part, minlength=symbols) for part in parts], axis=0)
         return np.log2(counts.sum()) - np.log2(counts)
+
+
+def _benchmark(name: str, scheme: str, seed: int) -> Cell:
+    return Cell({"benchmark": name, "scheme": scheme, "seed": seed}, {}, within="benchmarks")
 
 
 def _key(scheme: str, lr: float, seed: int) -> dict[str, str | int | float]:

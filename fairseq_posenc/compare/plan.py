@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -65,6 +65,8 @@ class Plan(Strict):
         valid_tokens: tokens of the validation text that are read.
         threads: of a process on a CPU, on which the last digits of a loss depend.
         train: further flags of fairseq-train.
+        benchmarks: ``glue`` and ``squad`` with their flags, such as ``--data glue_data --tasks RTE,MRPC``. They fine-tune the
+            models that give the result and, for comparison, models of the reference from random weights.
     """
 
     arch: str = "roberta_posenc_tiny"
@@ -79,6 +81,7 @@ class Plan(Strict):
     valid_tokens: int = Field(1 << 18, ge=1 << 10)
     threads: int = Field(1, ge=1)
     train: str = ""
+    benchmarks: dict[Literal["glue", "squad"], str] = {}
 
     @model_validator(mode="before")
     @classmethod
