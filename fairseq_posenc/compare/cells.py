@@ -110,8 +110,14 @@ class Runs:
             if seed <= self.plan.seeds_of(scheme)
         ]
 
+    def total(self, out: Path) -> int:
+        """Return the number of all runs."""
+        seeds = {scheme: self.plan.seeds_of(scheme) for scheme in self.plan.schemes}
+        of_benchmark = sum(seeds.values()) + seeds[self.plan.reference]
+        return len(self.first(out)) + sum(seeds.values()) - len(seeds) + len(self.plan.benchmarks) * of_benchmark
+
     def benchmarks(self, runs: Sequence[Mapping[str, Any]], out: Path) -> list[Cell]:
-        """Return the fine-tuning of the models of runs, and of models of the reference from random weights."""
+        """Return the fine-tuning of the models of finished runs, and of models of the reference from random weights."""
         cells = []
         for name, flags in self.plan.benchmarks.items():
             for run in runs:
@@ -135,6 +141,8 @@ class Runs:
 
     def shown(self, cell: Cell) -> str:
         """Return the command of a run, as in a shell."""
+        if "benchmark" in cell.key:
+            return shlex.join(["fairseq-posenc", *cell.command[3:]])
         return shlex.join([f"OMP_NUM_THREADS={self.plan.threads}", "fairseq-train", *cell.command[5:]])
 
     @property

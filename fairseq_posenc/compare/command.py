@@ -10,6 +10,7 @@ weights. Runs that diverge or fail are recorded, and the others go on. OUT gets 
 results.json, pictures, and a folder per run. The same command again does only what is not done yet.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,10 @@ from ..commands import option, show
 from ..errors import InputError
 
 if TYPE_CHECKING:
+    from ..runs.grid import Cell, Run
     from .cells import Runs
+
+    Execute = Callable[[Sequence[Cell], Run], list[dict[str, Any]]]
 
 COMMAND = "fairseq-posenc compare"
 ADDED, FORMAT = "added.json", 1
@@ -42,13 +46,14 @@ class Options:
 def main(options: Options) -> None:
     """Run the command."""
     from ..plotting import require_matplotlib
+    from ..runs.grid import FINISHED
     from ..runs.record import digests, read_object, write_json
     from . import order_report
     from .cells import Runs
     from .claims import read_claims
     from .plan import read_plan
     from .report import write
-    from .results import summarise
+    from .results import choose, counted, summarise
 
     require_matplotlib()
     claims = read_claims(options.claims) if options.claims else ()
@@ -65,48 +70,49 @@ def main(options: Options) -> None:
         runs.check()
         if added and not options.dry_run:
             write_json(ownership.own(options.out / ADDED), {"format": FORMAT, "schemes": added})
-        results, failures = (_done if options.dry_run else _run)(runs, options, lock)
+        failures: list[Exception] = []
+        execute = _shown(runs, options) if options.dry_run else _executed(runs, options, lock, failures)
+        results = execute(runs.first(options.out), runs.measure)
+        results += execute(runs.further(choose(results), options.out), runs.measure)
+        done = [run for group in counted(results).values() for run in group if run["status"] == FINISHED]
+        scores = execute(runs.benchmarks(done, options.out), runs.score)
         if results:
             rows = summarise(plan, results, options.out)
-            show(write(options.out, plan, rows, results, claims, tasks))
+            show(write(options.out, plan, rows, results, claims, tasks, scores))
         for failure in failures:
             raise failure
 
 
-def _run(runs: "Runs", options: Options, lock: int) -> tuple[list[dict[str, Any]], list[Exception]]:
-    """Run both parts of the grid; returns the results, and what to raise for those that failed."""
+def _executed(runs: "Runs", options: Options, lock: int, failures: list[Exception]) -> "Execute":
+    """Return the function that runs a part of the grid; all parts share a bar, and what they raise is added to ``failures``."""
     import torch
 
     from ..runs.grid import Bar, Failures, run_grid
-    from .results import choose
 
     torch.set_num_threads(runs.plan.threads)
-    results: list[dict[str, Any]] = []
-    failures: list[Exception] = []
-    out, jobs, devices = options.out, options.jobs, torch.cuda.device_count()
-    with Bar(len(runs.first(out)) + sum(runs.plan.seeds_of(name) - 1 for name in runs.plan.schemes)) as bar:
-        for further in (False, True):
-            cells = runs.further(choose(results), out) if further else runs.first(out)
-            try:
-                results += run_grid(cells, out, runs.measure, jobs=jobs, devices=devices, lock=lock, bar=bar)
-            except Failures as error:
-                failures.append(error)
-                results += [*error.results, *error.failed]
-    return results, failures
+    bar, jobs, devices = Bar(runs.total(options.out)), options.jobs, torch.cuda.device_count()
+
+    def execute(cells: Sequence["Cell"], measure: "Run") -> list[dict[str, Any]]:
+        try:
+            return run_grid(cells, options.out, measure, jobs=jobs, devices=devices, lock=lock, bar=bar)
+        except Failures as error:
+            failures.append(error)
+            return [*error.results, *error.failed]
+
+    return execute
 
 
-def _done(runs: "Runs", options: Options, lock: int) -> tuple[list[dict[str, Any]], list[Exception]]:
-    """Print the commands of runs that are not done; returns the results of the others."""
+def _shown(runs: "Runs", options: Options) -> "Execute":
+    """Return the function that shows the commands of runs that are not done, and returns the results of the others."""
     from ..runs.grid import finished
-    from .results import choose
 
-    out = options.out
-    results: list[dict[str, Any]] = []
-    for further in (False, True):
-        for cell in runs.further(choose(results), out) if further else runs.first(out):
-            result = finished(cell, out)
-            if result is None:
-                show(runs.shown(cell))
-            else:
+    def execute(cells: Sequence["Cell"], measure: "Run") -> list[dict[str, Any]]:
+        results = []
+        for cell in cells:
+            if (result := finished(cell, options.out)) is not None:
                 results.append(result)
-    return results, []
+            else:
+                show(runs.shown(cell))
+        return results
+
+    return execute

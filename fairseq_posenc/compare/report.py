@@ -17,6 +17,7 @@ from ..ownership import own
 from ..plotting import save
 from ..runs.grid import FINISHED, FORMAT
 from ..runs.record import write_json
+from ..runs.statistics import by
 from . import charts
 from .claims import NOT_RUN, Claim, judge
 from .plan import Plan
@@ -50,6 +51,7 @@ def write(
     runs: Sequence[Run],
     claims: Sequence[Claim] = (),
     tasks: tuple[Sequence[Row], Path] | None = None,
+    scores: Sequence[Run] = (),
 ) -> str:
     """Write report.html, results.md, results.csv, results.json and figures/ into ``out``; return the ranked table in Markdown.
 
@@ -60,25 +62,27 @@ def write(
         runs: the results of all cells.
         claims: to be tested.
         tasks: the results of ``fairseq-posenc tasks`` (:func:`.order_report.read`).
+        scores: the results of fine-tuning (:meth:`.cells.Runs.score`).
     """
     verdicts = judge(claims, runs)
     done = {scheme: [run for run in group if run["status"] == FINISHED] for scheme, group in counted(runs).items()}
     unigram = next((run["unigram"] for run in runs if run.get("unigram") is not None), None)
     pictures = _pictures(out / FIGURES, plan, rows, done)
     opening = answer(rows, plan.reference)
-    sections = list(_sections(plan, rows, runs, done, verdicts, pictures, tasks))
+    sections = list(_sections(plan, rows, runs, done, verdicts, pictures, tasks, scores))
     ranked = ranking(rows, plan.reference, unigram)
     body = page.paragraph(opening) + page.scroll(_html(ranked)) + f'<p class="soft">{MEANING}</p>\n'
     figures = (page.figure(*pictures[name], wide=False) for name in ("ranking", "cost") if name in pictures)
     body += f'<div class="row">{"".join(figures)}</div>\n'
     footer = "Made by fairseq-posenc compare. All numbers are in results.json; each picture is a PNG file in figures/."
     page.write(own(out / PAGE), TITLE, TITLE, body, sections, footer)
-    text = "\n\n".join([opening, _pipe(ranked), MEANING, *(_pipe(table) for table in [claims_table(verdicts)] if table[1])])
+    tables = [claims_table(verdicts), benchmarks(scores)]
+    text = "\n\n".join([opening, _pipe(ranked), MEANING, *(_pipe(table) for table in tables if table[1])])
     with atomic_write(own(out / MARKDOWN)) as stream:
         stream.write(f"{text}\n")
     _write_csv(own(out / CSV), rows)
     result = {"format": FORMAT, "plan": plan.model_dump(mode="json"), "unigram": unigram, "schemes": rows, "claims": verdicts}
-    write_json(own(out / JSON), {**result, "runs": runs})
+    write_json(own(out / JSON), {**result, "runs": runs, "benchmarks": scores})
     return _pipe(ranked)
 
 
@@ -181,6 +185,17 @@ def lengths(done: Mapping[str, Sequence[Run]], rows: Sequence[Row]) -> Table:
     return ["scheme", "as in training", *(f"{length} tokens" for length in columns)], lines
 
 
+def benchmarks(scores: Sequence[Run]) -> Table:
+    """Return the mean score of each scheme on each task; a dash where a run failed."""
+    tasks = list(dict.fromkeys(task for run in scores for task in run.get("scores", ())))
+    lines = []
+    for scheme, group in by("scheme", scores).items():
+        columns = [[run["scores"][task] for run in group if task in run.get("scores", ())] for task in tasks]
+        means = [sum(column) / len(column) if column and None not in column else None for column in columns]
+        lines.append([scheme, *(_number(mean, ".2f") for mean in means)])
+    return ["scheme", *tasks], lines
+
+
 def _pictures(folder: Path, plan: Plan, rows: Sequence[Row], done: Mapping[str, Sequence[Run]]) -> dict[str, tuple[str, Path]]:
     """Draw the pictures; returns the caption and the file of each."""
     reference = plan.reference
@@ -214,6 +229,7 @@ def _sections(
     claims: Sequence[Row],
     pictures: Mapping[str, tuple[str, Path]],
     tasks: tuple[Sequence[Row], Path] | None,
+    scores: Sequence[Run],
 ) -> Iterator[tuple[str, str]]:
     """The names and the HTML of the sections."""
     if claims:
@@ -230,6 +246,9 @@ def _sections(
             content += page.paragraph("Loss on longer sequences than those of training, of the schemes that take them.")
             content += page.scroll(_html(by_length))
         yield "Position and length", content
+    if scores:
+        text = "Scores on development sets in per cent: the mean over models, of which each has the median over its seeds."
+        yield "Fine-tuning", page.paragraph(text) + page.scroll(_html(benchmarks(scores)))
     if tasks is not None:
         caption = "Tasks that need word order. The accuracy of each scheme on each task."
         yield "Tasks", page.figure(caption, tasks[1]) + page.scroll(_html(_tasks(tasks[0])))

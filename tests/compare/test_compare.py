@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from pathlib import Path
 
 import fork_server
 import numpy as np
@@ -12,7 +13,7 @@ from commands import status_of
 
 pytest.importorskip("statsmodels", reason="needs pip install -e '.[compare]'")
 
-from fairseq_posenc.compare.cells import Runs
+from fairseq_posenc.compare.cells import RANDOM, Runs
 from fairseq_posenc.compare.plan import read_plan
 from fairseq_posenc.compare.results import choose
 from fairseq_posenc.runs import grid
@@ -130,6 +131,37 @@ def test_the_command_of_a_cell_gives_its_loss(world, tmp_path, forked, table_of)
     environment = {**grid.os.environ, "OMP_NUM_THREADS": "1"}
     log = fork_server.run(["-m", "fairseq_cli.train", *arguments], environment=environment, timeout=100).stdout
     assert f'"valid_loss": "{run["curve"][-1]["loss"]:g}"' in log
+
+
+def test_models_are_fine_tuned(world, tmp_path, forked, monkeypatch, table_of):
+    """By ``glue``, which is replaced here by one that gives each model a score."""
+    flags = "--data glue_data --tasks RTE --seeds 1"
+    plan, out = write(tmp_path, schemes=["none"], learning_rates=[1e-3], seeds=1, benchmarks={"glue": flags}), tmp_path / "out"
+    execute, fine_tuned = grid._execute, []
+
+    def fake(command, log, *arguments):
+        if command[3] != "glue":
+            return execute(command, log, *arguments)
+        values = dict(zip(command[-6::2], command[-5::2], strict=True))
+        assert Path(values["--checkpoint"]).is_file()
+        fine_tuned.append("--from-scratch" in command)
+        folder = Path(values["--out"])
+        folder.mkdir()
+        score = {"overall": {"median": 50.0 + 10 * len(fine_tuned)}}
+        (folder / "results.json").write_text(json.dumps({"tasks": {"RTE": score}}))
+
+    monkeypatch.setattr(grid, "_execute", fake)
+    command = ["compare", plan, "--data", world.prepared, "--out", out]
+    table_of(*command)
+    assert fine_tuned == [False, True]
+    report = json.loads((out / "results.json").read_text())
+    assert [(run["scheme"], run["scores"]["RTE"]) for run in report["benchmarks"]] == [("none", 60.0), (RANDOM, 70.0)]
+    assert "RTE" in (out / "results.md").read_text()
+    for checkpoint in out.rglob("*.pt"):
+        checkpoint.unlink()
+    table_of(*command)
+    assert len(forked) == 1
+    assert len(fine_tuned) == 2
 
 
 def test_runs_that_fail_are_recorded_and_the_others_go_on(world, tmp_path, forked, monkeypatch, table_of):
