@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 from tabulate import tabulate
 
@@ -22,6 +23,7 @@ from . import charts
 from .claims import NOT_RUN, Claim, judge
 from .plan import Plan
 from .results import Run, counted
+from .statistics import estimate
 
 PAGE, MARKDOWN, CSV, JSON, FIGURES = "report.html", "results.md", "results.csv", "results.json", "figures"
 TITLE = "Comparison of positional encodings"
@@ -186,13 +188,12 @@ def lengths(done: Mapping[str, Sequence[Run]], rows: Sequence[Row]) -> Table:
 
 
 def benchmarks(scores: Sequence[Run]) -> Table:
-    """Return the mean score of each scheme on each task; a dash where a run failed."""
+    """Return the mean score of each scheme on each task, with half of its 95% interval; a dash where a run failed."""
     tasks = list(dict.fromkeys(task for run in scores for task in run.get("scores", ())))
     lines = []
     for scheme, group in by("scheme", scores).items():
         columns = [[run["scores"][task] for run in group if task in run.get("scores", ())] for task in tasks]
-        means = [sum(column) / len(column) if column and None not in column else None for column in columns]
-        lines.append([scheme, *(_number(mean, ".2f") for mean in means)])
+        lines.append([scheme, *map(_score, columns)])
     return ["scheme", *tasks], lines
 
 
@@ -300,8 +301,15 @@ def _number(value: float | None, form: str = ".3f") -> str:
     return "–" if value is None else f"{value:{form}}".replace("-", "−")
 
 
+def _score(values: Sequence[float | None]) -> str:
+    if len(values) < 2 or None in values:
+        return _number(values[0] if len(values) == 1 else None, ".2f")
+    mean = estimate(np.array(values))
+    return _with_interval(mean.mean, vars(mean), ".2f")
+
+
 def _with_interval(mean: float | None, ends: Row, form: str = ".3f") -> str:
-    half = "" if ends["low"] is None else f" ± {_number((ends['high'] - ends['low']) / 2)}"
+    half = "" if ends["low"] is None else f" ± {_number((ends['high'] - ends['low']) / 2, form.lstrip('+'))}"
     return _number(mean, form) + half
 
 

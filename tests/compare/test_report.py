@@ -120,3 +120,12 @@ def test_a_report_of_almost_nothing(runs, tmp_path):
     make_folder(runs, tmp_path)
     report.write(tmp_path, plan, summarise(plan, runs, tmp_path), runs)
     assert (tmp_path / report.PAGE).exists()
+
+
+def test_scores_have_intervals():
+    """3.0 is the mean of 2.0, 3.0 and 4.0, and 4.302653 / √3 half of its interval."""
+    scores = [{"scheme": "tisa", "scores": {"RTE": value, "MRPC": 80.0 if value == 2 else None}} for value in (2.0, 3.0, 4.0)]
+    scores += [{"scheme": "none", "scores": {"RTE": 1.0}}]
+    head, lines = report.benchmarks(scores)
+    assert head == ["scheme", "RTE", "MRPC"]
+    assert lines == [["tisa", "3.00 ± 2.48", "–"], ["none", "1.00", "–"]]
