@@ -51,7 +51,7 @@ def put(path: Path, code: str, where: str) -> None:
 
 @pytest.mark.slow
 def test_a_new_scheme_passes_every_test(tmp_path, data_bin):
-    for name in ("fairseq_posenc", "tests", "scripts", "docs", "README.md", "pyproject.toml"):
+    for name in ("fairseq_posenc", "tests", "scripts", "docs", "examples", "README.md", "pyproject.toml"):
         source, target = readme.ROOT / name, tmp_path / name
         shutil.copytree(source, target) if source.is_dir() else shutil.copy(source, target)
     for block in readme.blocks("### Add a scheme", "python", ""):

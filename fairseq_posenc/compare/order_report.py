@@ -101,6 +101,7 @@ def write(out: Path) -> list[dict[str, Any]]:
         stream.write(table(rows) + "\n")
     if rows:
         plotting.save(heat_map(rows), own(out / HEAT_MAP))
+    if rows and rows[0]["ranked_by"]:
         plotting.save(profiles(rows, runs), own(out / PROFILES))
     return rows
 
@@ -123,8 +124,8 @@ def summarise(runs: Sequence[Run]) -> list[dict[str, Any]]:
     A row has ``scheme`` and ``positions``; ``learned``, the number of runs that learned their task, ``runs`` and ``diverged``;
     ``updates``, the median number, in which a run that did not learn counts with its budget; for ``within`` and ``beyond`` the
     IQM of the accuracy and its ``…_interval`` (None with a single seed); and ``tasks``, the means of each task. A run that
-    diverged has an accuracy of 0. All but ``tasks`` are over the tasks that every scheme has run with the same number of seeds,
-    without those in the papers' setting.
+    diverged has an accuracy of 0. All but ``tasks`` are over the tasks ``ranked_by``: those that every scheme has run with the
+    same number of seeds, without those in the papers' setting.
     """
     common = _common(runs)
     rows = []
@@ -133,6 +134,7 @@ def summarise(runs: Sequence[Run]) -> list[dict[str, Any]]:
         row = {
             "scheme": scheme,
             "positions": group[0]["configuration"]["positions"],
+            "ranked_by": common,
             "learned": sum(_learned(run) for run in ranked),
             "runs": len(ranked),
             "diverged": sum(run["status"] == DIVERGED for run in ranked),
@@ -153,9 +155,10 @@ def updates_needed(run: Run, least: float = 0.9) -> int | None:
 
 def _common(runs: Sequence[Run]) -> list[str]:
     """The tasks that every scheme has run with the same number of seeds."""
-    schemes = by("scheme", runs)
-    counts = {task: [len(of) for of in by("scheme", group).values()] for task, group in by("task", runs).items()}
-    return [task for task, of in counts.items() if task not in PAPERS and len(of) == len(schemes) and len(set(of)) == 1]
+    ranked = [run for run in runs if run["task"] not in PAPERS]
+    schemes = by("scheme", ranked)
+    counts = {task: [len(of) for of in by("scheme", group).values()] for task, group in by("task", ranked).items()}
+    return [task for task, of in counts.items() if len(of) == len(schemes) and len(set(of)) == 1]
 
 
 def _learned(run: Run) -> bool:
@@ -187,7 +190,9 @@ def iqm(scores: np.ndarray) -> tuple[float | None, list[float] | None]:
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """The rows as a Markdown table."""
     header = ["scheme", "positions", "learned", "updates", *(f"IQM {score}" for score in SCORES), "not learned"]
-    return tabulate([_cells(row) for row in rows], header, "github", disable_numparse=True)
+    over = ", ".join(rows[0]["ranked_by"]) if rows else ""
+    text = f"All columns but the last are over the tasks that every scheme has run: {over or 'none yet'}."
+    return f"{tabulate([_cells(row) for row in rows], header, 'github', disable_numparse=True)}\n\n{text}"
 
 
 def _cells(row: Mapping[str, Any]) -> list[str]:
@@ -214,7 +219,7 @@ def heat_map(rows: Sequence[Mapping[str, Any]]) -> Figure:
         panel.set_yticks(range(len(rows)), [row["scheme"] for row in rows])
         for y, row in enumerate(rows):
             missed = [x for x, task in enumerate(tasks) if (of := row["tasks"].get(task)) and of["learned"] < of["runs"]]
-            panel.plot(missed, [y] * len(missed), "x", color="white", markeredgecolor="white", markersize=4)
+            panel.plot(missed, [y] * len(missed), "x", color="red", markersize=4)
     figure.colorbar(image, ax=panels, label="accuracy; ×: not learned by every seed", shrink=0.6, aspect=30)
     return figure
 
@@ -225,12 +230,14 @@ def profiles(rows: Sequence[Mapping[str, Any]], runs: Sequence[Run]) -> Figure:
     figure, panels = plotting.grid([f"{score} the lengths of training" for score in SCORES], (4.5, 3.5), same_y=True)
     thresholds = np.linspace(0, 1, 101)
     for panel, score in zip(panels, SCORES, strict=True):
-        for number, row in reversed(list(enumerate(rows))):
+        for number, row in enumerate(rows):
             scores = np.array([run.get(score, 0.0) for run in of_scheme[row["scheme"]] if run["task"] in common])
             if len(scores):
                 style = plotting.line_style(number) if number < len(plotting.COLOURS) else {"color": "0.8", "linewidth": 0.8}
                 name = row["scheme"] if number < len(plotting.COLOURS) else None
-                panel.plot(thresholds, (scores > thresholds[:, None]).mean(1), **(style | {"marker": ""}), label=name)
+                panel.plot(
+                    thresholds, (scores > thresholds[:, None]).mean(1), **(style | {"marker": ""}), label=name, zorder=-number
+                )
         panel.set_xlabel("accuracy τ")
     panels[0].set_ylabel("share of runs above τ")
     plotting.legend(figure, panels)

@@ -14,7 +14,10 @@ from .offset_tables import OffsetTableScheme
 
 @register
 class M4(OffsetTableScheme):
-    """``e_ij = s · (q_i·k_j + q_i·a_r + k_j·a_r)`` with ``r = j - i`` (eq. 12). ``weight`` is (layers, 1, 2n-1, d)."""
+    """``e_ij = s · (q_i·k_j + q_i·a_r + k_j·a_r)`` with ``r = j - i`` (eq. 12). ``weight`` is (layers, 1, 2n-1, d).
+
+    In the order task of FIDELITY.md, m4 alone names about 0.7 of the tokens correctly for hundreds of updates.
+    """
 
     name = "m4"
     equation = "e = (q·k + q·a_r + k·a_r) / √d"

@@ -13,7 +13,7 @@ pytest.importorskip("matplotlib", reason="needs pip install -e '.[plots]'")
 import itertools
 
 from fairseq_posenc.compare import order_runs
-from fairseq_posenc.compare.order_report import iqm, read, read_runs, summarise
+from fairseq_posenc.compare.order_report import iqm, read, read_runs, recorded, summarise, updates_needed
 from fairseq_posenc.compare.order_runs import FACTOR, build, learn
 from fairseq_posenc.compare.order_settings import PAPERS, Setting
 from fairseq_posenc.compare.order_tasks import AFTER, BLANK, CAUSAL, END, FIRST, IGNORED, IN_PLACE, START, TASKS
@@ -197,7 +197,7 @@ def test_a_grid_that_was_interrupted_gives_the_same_results(tmp_path, monkeypatc
     for name in ("runs.jsonl", "fairseq_posenc.json"):
         shutil.copy(tmp_path / "part" / name, fresh)
     count[:] = [()] * 10
-    assert status_of(*command, "--out", fresh) == 0
+    assert status_of(*command, "--out", fresh, "--jobs", 2) == 0
     assert len(count) == 10 + len(whole) - 3
 
     def without_times(runs):
@@ -246,6 +246,17 @@ def test_other_settings_and_damaged_lines_are_refused(tmp_path, capsys):
         stream.write("{}\n")
     assert status_of(*command, "--updates", 4) == 2
     assert "runs.jsonl, line 2" in capsys.readouterr().err
+
+
+def test_a_task_in_the_papers_setting_is_not_ranked(tmp_path, monkeypatch):
+    outcome = {"learned": True, "updates": 300, "within": 0.995, "beyond": 0.5, "every": 25, "curve": [0.1, 0.5, 0.91, 0.995]}
+    monkeypatch.setattr(order_runs, "learn", lambda *_: outcome)
+    assert status_of("tasks", "--tasks", "order", "--schemes", "none", "--out", tmp_path) == 0
+    (row,) = read(tmp_path)[0]
+    assert (row["runs"], row["within"], row["tasks"]["order"]["within"]) == (0, None, 0.995)
+    (run,) = recorded(tmp_path)
+    assert (run["configuration"]["learning_rate"], updates_needed(run)) == (1e-4, 75)
+    assert not (tmp_path / "profiles.png").exists()
 
 
 def test_the_interquartile_mean_drops_a_quarter_on_either_side():

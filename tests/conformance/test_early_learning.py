@@ -1,34 +1,34 @@
-"""A task that needs word order, at the papers' learning rate: that of scripts/order_task.py.
+"""The task ``order`` of fairseq-posenc tasks: it needs word order, at the papers' learning rate.
 
-The curves in docs/ say which architectures learn it within three times the updates of absolute positions. The slow test holds
-them to it: bash scripts/test.sh -m slow tests/conformance/test_early_learning.py
+The committed runs show which schemes learn it within three times the updates of absolute positions. The slow test repeats these
+runs: bash scripts/test.sh -m slow tests/conformance/test_early_learning.py
 """
 
-import importlib.util
 import inspect
-import json
 import math
 
 import pytest
 import readme
 
+pytest.importorskip("scipy", reason="needs pip install -e '.[compare]'")
+
+from dataclasses import replace
+
+from fairseq_posenc.compare.order_report import recorded, updates_needed
+from fairseq_posenc.compare.order_runs import learn
+from fairseq_posenc.compare.order_settings import PAPERS
 from fairseq_posenc.families import expressions
 from fairseq_posenc.schemes import parse
 
-SPEC = importlib.util.spec_from_file_location("order_task", readme.ROOT / "scripts" / "order_task.py")
-order_task = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(order_task)
-NEEDED = {
-    name: order_task.updates_needed(curve) or math.inf
-    for name, curve in json.loads((readme.ROOT / "docs" / "order_task.json").read_text()).items()
-}
+RESULTS = "examples/compare/results/tasks"
+RUNS = [run for run in recorded(readme.ROOT / RESULTS) if run["task"] == "order" and run["seed"] == 1]
+NEEDED = {run["scheme"]: updates_needed(run) or math.inf for run in RUNS}
 LIMIT = 3 * NEEDED["absolute"]
 SOON = [name for name in expressions() if NEEDED.get(name, 0) <= LIMIT]
 
 
-def test_all_architectures_have_curves():
-    assert NEEDED.keys() == expressions().keys(), "python scripts/order_task.py --out docs/order_task.json"
-    assert (readme.ROOT / "docs" / "order_task.png").exists()
+def test_all_architectures_have_runs():
+    assert NEEDED.keys() == expressions().keys(), f"fairseq-posenc tasks --tasks order --out {RESULTS}"
 
 
 @pytest.mark.parametrize("name", [name for name in expressions() if name not in SOON])
@@ -41,5 +41,5 @@ def test_learned_positions_that_come_later_say_why(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SOON)
 def test_it_is_learned_within_three_times_what_absolute_needs(name):
-    curve = list(order_task.learn(name, LIMIT))
-    assert order_task.updates_needed(curve) is not None, curve
+    run = learn("order", expressions()[name], replace(PAPERS["order"], updates=LIMIT), 1, lambda *_: None)
+    assert updates_needed(run) is not None, run["curve"]

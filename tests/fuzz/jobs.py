@@ -83,7 +83,7 @@ def sharded_train(argv: list[str]) -> int:
 
 def _command(line: str, out: str, seconds: float = 60, name: str | None = None) -> Job:
     words = line.split()
-    goes_on = words[0] in ("prepare", "glue", "squad", "analyze", "extrapolate", "bench")
+    goes_on = words[0] in ("prepare", "glue", "squad", "analyze", "extrapolate", "bench", "tasks")
     return Job(name or words[0], tuple(words), out, cli.main, seconds, goes_on=goes_on)
 
 
@@ -125,6 +125,8 @@ JOBS = (
              "--tokens-per-sample 64 --vocab-size 500", "plan", 120),
     _command("bench --schemes tisa,m4 --baseline absolute --attention-backend auto,eager --size tiny --layers 1 --vocab-size 50 "
              "--tokens 9,16 --batch-size 1 --repeats 1 --device cpu --out bench-out", "bench-out", 240),
+    _command("tasks --tasks copy,decoder_copy --schemes tisa --updates 2 --lengths 2 --batch-size 2 --out tasks-out",
+             "tasks-out", 120),
     _command("schemes", "none"),
     _command("parameters", "none"),
 )  # fmt: skip
