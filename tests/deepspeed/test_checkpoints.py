@@ -32,6 +32,18 @@ HALFWAY = f"checkpoint_1_{UPDATES // 2}.pt"
 NAME, UNNAMED = "update00000001-0123abcd", "update00000002-0123abcd"
 
 
+@pytest.mark.parametrize("stage", [2, 3])  # 1 does so below, in a run with other saves
+def test_sharding_gives_the_curve_of_fairseqs_own_data_parallelism(fairseq_run, sharded_run, stage):
+    assert_same_curve(sharded_run(stage), fairseq_run)
+
+
+def test_the_curve_is_that_of_learning(fairseq_run):
+    """Otherwise equal curves would say little: the loss falls, and clipping acts on some updates and not on others."""
+    curve = fairseq_run.curve
+    assert curve[UPDATES]["loss"] < curve[1]["loss"] - 1
+    assert {row["gnorm"] > 1.6 for row in curve.values()} == {True, False}
+
+
 def test_a_save_that_writes_no_file_takes_no_process_away(fairseq_run, train):
     """At the end of an epoch; only the first process finds out that nothing is due. The curve is that of stage 1."""
     flags = ("--no-last-checkpoints", "--no-epoch-checkpoints", "--save-interval-updates", 40, "--distributed-timeout", 60)
