@@ -66,6 +66,7 @@ def files(folder):
     return {str(path.relative_to(folder)).partition("tfevents")[0] for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.thorough
 def test_a_second_training_of_a_process_is_as_in_a_fresh_one(train, tmp_path, caplog):
     """Two, in either order: what one comes second to must not show. The one that learns nothing has no better score."""
     caplog.set_level("INFO")
@@ -100,6 +101,7 @@ def test_runs_of_wandb_and_aim_end_with_the_training(train, tmp_path, monkeypatc
     assert ended == ["wandb", "aim"]
 
 
+@pytest.mark.thorough
 def test_a_finished_training_started_again_stays_as_it_is(train, tmp_path):
     whole = train(tmp_path, updates=3)
     again = train(tmp_path, updates=3)

@@ -73,6 +73,7 @@ def test_multiply_adds_are_those_of_the_equations(n):
     assert counts == {expression: encoder + more for expression, more in added.items()}
 
 
+@pytest.mark.thorough
 def test_costs_of_another_length(capsys):
     assert main(["parameters", "--tokens", "16"]) == 0
     assert "n = 16" in capsys.readouterr().out

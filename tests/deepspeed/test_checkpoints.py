@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from cases import thorough_but
 from commands import status_of
 from training_runs import (
     OPTIONS,
@@ -32,7 +33,7 @@ HALFWAY = f"checkpoint_1_{UPDATES // 2}.pt"
 NAME, UNNAMED = "update00000001-0123abcd", "update00000002-0123abcd"
 
 
-@pytest.mark.parametrize("stage", [2, 3])  # 1 does so below, in a run with other saves
+@pytest.mark.parametrize("stage", thorough_but([3], [2, 3]))  # 1 does so below, in a run with other saves
 def test_sharding_gives_the_curve_of_fairseqs_own_data_parallelism(fairseq_run, sharded_run, stage):
     assert_same_curve(sharded_run(stage), fairseq_run)
 
@@ -44,6 +45,7 @@ def test_the_curve_is_that_of_learning(fairseq_run):
     assert {row["gnorm"] > 1.6 for row in curve.values()} == {True, False}
 
 
+@pytest.mark.thorough
 def test_a_save_that_writes_no_file_takes_no_process_away(fairseq_run, train):
     """At the end of an epoch; only the first process finds out that nothing is due. The curve is that of stage 1."""
     flags = ("--no-last-checkpoints", "--no-epoch-checkpoints", "--save-interval-updates", 40, "--distributed-timeout", 60)
@@ -54,6 +56,7 @@ def test_a_save_that_writes_no_file_takes_no_process_away(fairseq_run, train):
     assert run.output.count("no consolidated.pt: ") == 1
 
 
+@pytest.mark.thorough
 def test_one_process_with_twice_the_update_frequency_continues_what_two_began(fairseq_run, sharded_run, train):
     alone = ("-m", "fairseq_posenc.train")
     halfway = sharded_run(2).save_dir / HALFWAY
@@ -97,7 +100,7 @@ def test_master_weights_go_on_beside_16_bits(sharded_run, train, stage):
     assert curve == {update: row for update, row in whole.curve.items() if update > UPDATES // 2}
 
 
-@pytest.mark.parametrize("stage", [2, 3])
+@pytest.mark.parametrize("stage", thorough_but([3], [2, 3]))
 def test_the_end_of_training_writes_a_plain_checkpoint(sharded_run, stage):
     folder = sharded_run(stage).save_dir
     last, plain = load_checkpoint(str(folder / "checkpoint_last.pt")), load_checkpoint(str(folder / "consolidated.pt"))

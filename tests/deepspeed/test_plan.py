@@ -128,6 +128,7 @@ torch.distributed.destroy_process_group()
 """
 
 
+@pytest.mark.thorough
 @needs_deepspeed
 @pytest.mark.parametrize(
     ("stage", "precision"),

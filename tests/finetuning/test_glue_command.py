@@ -116,6 +116,7 @@ def test_runs_in_processes_of_their_own(data, checkpoint, tmp_path, monkeypatch,
     assert glue(data, checkpoint, tmp_path / "out", *flags, "--jobs", "1") == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("arch", ["roberta_absolute_tiny", "roberta_shaw_tiny"])
 def test_other_schemes(arch, pretrain, data, tmp_path):
     assert glue(data, pretrain(arch), tmp_path / "out", "--tasks", "SST-2", "--lrs", "1e-3", "--seeds", "1", "--epochs", "1") == 0

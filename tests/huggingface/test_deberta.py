@@ -84,8 +84,8 @@ def made_up(size: int, length: int) -> torch.Tensor:
     [
         ("ForMaskedLM", 8),
         pytest.param("ForMaskedLM", -1, marks=pytest.mark.thorough),
-        ("ForMaskedLM, legacy", 8),
-        ("Model", 8),
+        pytest.param("ForMaskedLM, legacy", 8, marks=pytest.mark.thorough),
+        pytest.param("Model", 8, marks=pytest.mark.thorough),
         pytest.param("ForSequenceClassification", 8, marks=pytest.mark.thorough),
         ("ForQuestionAnswering", 8),
     ],
@@ -231,7 +231,7 @@ def test_what_has_no_equivalent_is_refused(option, value, toy_text, tmp_path, ca
 def test_a_tokenizer_that_does_more_than_sentencepiece_is_refused(option, toy_text, tmp_path, capsys):
     write_deberta(tmp_path / "deberta", toy_text / "train.txt")
     change(tmp_path / "deberta" / "tokenizer_config.json", **{option: True})
-    assert f"{option} is true" in refusal(capsys, tmp_path / "deberta", "--out", tmp_path / "out" / "model.pt")
+    assert option in refusal(capsys, tmp_path / "deberta", "--out", tmp_path / "out" / "model.pt")
 
 
 def test_another_s_sentencepiece_model_is_refused(toy_text, tmp_path, capsys):
