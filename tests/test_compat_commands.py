@@ -110,6 +110,7 @@ def shards(toy_text, tmp_path_factory, run):
     return (out / "shards.txt").read_text().strip()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("data", [pytest.param("data_bin", marks=pytest.mark.slow), "shards"])
 def test_killed_training_resumes_to_the_same_parameters(data, request, tmp_path, run):
     """Killed in the middle of an epoch, which is a pass over one shard; on the CPU the end is the same to the last bit."""

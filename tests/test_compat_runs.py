@@ -187,6 +187,7 @@ def test_a_file_system_without_locks_is_said_and_a_folder_that_cannot_be_written
         )
 
 
+@pytest.mark.thorough
 def test_a_training_asked_to_leave_off_goes_on_as_if_it_had_not(train, tmp_path, monkeypatch):
     """Asked in the middle of an epoch; nothing but the time differs from a training that was not."""
     from fairseq.trainer import Trainer

@@ -163,6 +163,7 @@ def test_only_functions_of_the_offset(save, tmp_path):
     assert pictures_in(tmp_path) == {"models/only/bias", "models/only/content"}
 
 
+@pytest.mark.thorough
 def test_each_model_has_its_data_bin(save, data_bin, text, tmp_path, capsys):
     """The text is read in the vocabulary of its own model; a wrong one is named before the first model is looked at."""
     first, second = save("one", "roberta_tisa_tiny"), save("two", "roberta_t5_tiny")

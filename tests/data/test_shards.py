@@ -169,6 +169,7 @@ def test_complete_shards_stay(tmp_path, corpus):
     assert (out / "shard-00001" / "train.bin").stat() == state
 
 
+@pytest.mark.thorough
 def test_a_real_kill(tmp_path):
     text = tmp_path / "text.txt"
     text.write_text(make_text(30_000), "utf-8")

@@ -199,6 +199,7 @@ def test_ema_needs_whole_parameters():
         zero_config.complete(zero_config.read("zero3"), fairseq_config("--store-ema"), 2)
 
 
+@pytest.mark.thorough
 def test_sharding_without_deepspeed_says_what_to_install(run, tmp_path):
     (tmp_path / "program.py").write_text("""
 import importlib.util, sys

@@ -104,6 +104,7 @@ def test_models_of_one_class_are_marked_and_checkpoints_name_the_labels(data, ch
         assert saved["task_state"]["labels"] == expected
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("lrs", ["1e-3", pytest.param("1e-3,1e30", marks=pytest.mark.thorough)])
 def test_runs_in_processes_of_their_own(data, checkpoint, tmp_path, monkeypatch, lrs):
     flags = ["--tasks", "SST-2", "--lrs", lrs, *FAST, "--predict", "--jobs", "2"]

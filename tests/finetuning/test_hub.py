@@ -46,6 +46,7 @@ def test_what_the_package_exports(folder):
         fairseq_posenc.Enkoder  # noqa: B018
 
 
+@pytest.mark.thorough
 def test_the_first_import_may_be_of_a_name(folder):
     """In a process where nothing has imported fairseq before."""
     code = (

@@ -263,6 +263,7 @@ for path in sys.argv[1:]:
 """
 
 
+@pytest.mark.thorough
 def test_numpy_s_data_does_not_crash(tmp_path):
     paths = [save({"best": value}, tmp_path / f"crash{i}.pt") for i, value in enumerate(CRASHING.values())]
     completed = subprocess.run([sys.executable, "-c", READER, *paths], capture_output=True, text=True, timeout=300, check=False)
