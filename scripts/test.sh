@@ -6,9 +6,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bash scripts/setup_venv.sh dev plots hf hub deepspeed triton
 . .venv/bin/activate
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" # the tensors are small, and each core has a test of its own
-# One process more than there are cores, since a fifth of the time is spent waiting for processes that tests start.
-cores=$(nproc)
-workers=$((cores < 4 ? cores + 1 : 4))
+# Up to two processes per core, since a quarter of the time is spent waiting for processes that tests start.
+workers=$(($(nproc) > 1 ? 4 : 2))
 [ $# -gt 0 ] || set -- -m "${MARKERS:-not slow and not thorough and not gpu}" \
   --numprocesses $workers --dist loadfile --no-loadscope-reorder
 exec python -m pytest "$@"
