@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from ..runs.grid import Diverged, Progress
 from ..transformer import Decoder, DecoderConfig, Encoder, EncoderConfig
 from .order_settings import Setting
-from .order_tasks import CAUSAL, IGNORED, TASKS, VOCABULARY, Task
+from .order_tasks import CAUSAL, FIRST, IGNORED, TASKS, Task
 
 LEARNED = 0.99
 POINTS = 40
@@ -32,9 +32,10 @@ class Learner(nn.Module):
     def __init__(self, task: Task, positions: str, setting: Setting, max_positions: int) -> None:
         super().__init__()
         # Before the transformer, so that its values do not depend on the number of positional parameters.
-        self.scores = nn.Linear(setting.dim, VOCABULARY)
+        vocabulary = FIRST + task.symbols
+        self.scores = nn.Linear(setting.dim, vocabulary)
         sizes: dict[str, Any] = dict(layers=setting.layers, dim=setting.dim, ffn_dim=setting.ffn_dim, heads=setting.heads)
-        sizes |= dict(vocab_size=VOCABULARY, max_positions=max_positions, positions=positions, dropout=0.0, attention_dropout=0.0)
+        sizes |= dict(vocab_size=vocabulary, max_positions=max_positions, positions=positions, dropout=0.0, attention_dropout=0.0)
         self.transformer: nn.Module
         if task.layout == CAUSAL:
             self.transformer = Decoder(DecoderConfig(**sizes, cross_attention=False))

@@ -24,7 +24,6 @@ START, PADDING, END, BLANK, FIRST = range(5)
 """Token ids; symbol s is the token ``FIRST + s``."""
 SYMBOLS = 20  # of the tasks that are not Ruoss et al.'s, whose own alphabets are small
 INDEXED, READS = 16, 8  # positions that an index can name, and indices in a sequence
-VOCABULARY = FIRST + SYMBOLS + INDEXED
 IGNORED = -100  # the target of a token at which nothing is predicted; what PyTorch's cross_entropy ignores
 IN_PLACE, AFTER, CAUSAL = "in place", "after", "causal"
 
@@ -40,11 +39,13 @@ class Task:
         sample: draws symbols and targets.
         layout: where the targets are predicted.
         shortest: the least length that has a target.
+        symbols: the number of symbols that a model knows, those of all tasks unless given.
     """
 
     sample: Sample
     layout: str = AFTER
     shortest: int = 1
+    symbols: int = SYMBOLS + INDEXED
 
     def batch(self, generator: Generator, rows: int, length: int) -> tuple[Tensor, Tensor]:
         """Draw tokens (rows, N) and the target of each, (rows, N); N is greater than ``length``."""
@@ -193,6 +194,7 @@ TASKS = {
     "decoder_copy": Task(copy, CAUSAL),
     "decoder_reverse": Task(reverse, CAUSAL),
     "decoder_addition": Task(addition, CAUSAL),
-    "order": Task(partial(offset, k=2), IN_PLACE, 3),
+    "order": Task(partial(offset, k=2), IN_PLACE, 3, SYMBOLS),
 }
-"""``order`` is ``offset_2`` with the model and the learning rate of the papers, for FIDELITY.md."""
+"""``order`` is ``offset_2`` with the model and the learning rate of the papers, for FIDELITY.md. At that learning rate, scores of
+symbols that do not occur would delay learning, so that it has none."""
