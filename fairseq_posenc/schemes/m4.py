@@ -16,7 +16,7 @@ from .offset_tables import OffsetTableScheme
 class M4(OffsetTableScheme):
     """``e_ij = s · (q_i·k_j + q_i·a_r + k_j·a_r)`` with ``r = j - i`` (eq. 12). ``weight`` is (layers, 1, 2n-1, d).
 
-    In the order task of FIDELITY.md, m4 alone names about 0.7 of the tokens correctly for hundreds of updates.
+    In the order task of FIDELITY.md, m4 alone names 0.88 of the tokens correctly after 1,000 updates.
     """
 
     name = "m4"
