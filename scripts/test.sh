@@ -6,8 +6,6 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bash scripts/setup_venv.sh dev plots hf hub deepspeed triton
 . .venv/bin/activate
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" # the tensors are small, and each core has a test of its own
-# Up to two processes per core, since a quarter of the time is spent waiting for processes that tests start.
-workers=$(($(env -u OMP_NUM_THREADS nproc) > 1 ? 4 : 2)) # nproc without it reads that variable
 [ $# -gt 0 ] || set -- -m "${MARKERS:-not slow and not thorough and not gpu}" \
-  --numprocesses $workers --dist loadfile --no-loadscope-reorder
+  --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 exec python -m pytest "$@"
