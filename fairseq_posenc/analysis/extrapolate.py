@@ -78,7 +78,9 @@ def main(options: Options) -> None:
             "pretrained_on": checkpoint.length,
             "tokens": len(text.tokens),
             "lengths": run_grid(
-                cells, options.out, lambda cell, _, progress: losses.measure(model, text, int(cell.key["length"]), progress)
+                cells,
+                options.out,
+                lambda cell, _, progress: losses.predict(model, text, int(cell.key["length"]), progress).summary(),
             ),
         }
         show(losses.write(results, options.out))

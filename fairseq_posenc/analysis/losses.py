@@ -129,57 +129,74 @@ def read(checkpoint: Checkpoint, data: Path, max_tokens: int, length: int) -> Ma
     return MaskedText(torch.where(masked, target, inputs), inputs, masked, task)
 
 
-def measure(
-    model: BaseFairseqModel, text: MaskedText, n: int, progress: Progress = lambda text, share=None: None
-) -> dict[str, Any]:
-    """Return the loss on sequences of up to ``n`` tokens: ``<s>`` and up to ``n - 1`` of the text.
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """The losses of the predicted tokens of a text that was cut into sequences.
+
+    Attributes:
+        n: tokens of a sequence, at most.
+        sequences: their number, S.
+        rows: (M,) the sequence of each predicted token.
+        position_ids: (M,) its place in the sequence.
+        losses: (M,) float64, in bits.
+    """
+
+    n: int
+    sequences: int
+    rows: Tensor
+    position_ids: Tensor
+    losses: Tensor
+
+    def by_sequence(self) -> tuple[Tensor, Tensor]:
+        """Return the sum of the losses, and the number of predicted tokens, of each sequence: (S,) each."""
+        return _sums(self.rows, self.losses, self.sequences), _sums(self.rows, torch.ones_like(self.losses), self.sequences)
+
+    def summary(self) -> dict[str, Any]:
+        """Return in JSON's types the following entries.
+
+        ``sequences``; ``predicted``, the number of predicted tokens; ``loss``, bits per predicted token, and its standard
+        ``error``, were the tokens independent; and ``parts``, :data:`PARTS` equal parts of a sequence from left to right, with
+        their positions ``from`` and ``to`` and the same numbers, None where nothing is predicted.
+        """
+        of_token = torch.ones_like(self.losses), self.losses, self.losses.square()
+        columns = [_sums(self.position_ids, values, self.n) for values in of_token]
+        edges = [round(self.n * part / PARTS) for part in range(PARTS + 1)]
+        parts = [{"from": a, "to": b - 1, **_mean(*(column[a:b] for column in columns))} for a, b in pairwise(edges)]
+        return {"sequences": self.sequences, **_mean(*columns), "parts": parts}
+
+
+@torch.inference_mode()
+def predict(model: BaseFairseqModel, text: MaskedText, n: int, progress: Progress = lambda text, share=None: None) -> Predictions:
+    """Predict the masked tokens from sequences of up to ``n`` tokens: ``<s>`` and up to ``n - 1`` of the text.
 
     Args:
         model: with a language model's head, for evaluation.
+        text: the text.
+        n: the length.
         progress: receives the number of sequences that are done.
-
-    Returns:
-        In JSON's types: ``sequences``, their number; ``predicted``, the number of predicted tokens; ``loss``, bits per predicted
-        token, and its standard ``error``, were the tokens independent; and ``parts``, :data:`PARTS` equal parts of a sequence
-        from left to right, with their positions ``from`` and ``to`` and the same numbers, None where nothing is predicted.
 
     Raises:
         Diverged: a loss is not finite.
     """
-    sizes = text.sizes(n)
-    count, sums, squares = (torch.zeros(n, dtype=torch.float64) for _ in range(3))  # by position
-    for rows, position_ids, losses in _predictions(model, text, n, sizes):
-        for values, total in ((torch.ones_like(losses), count), (losses, sums), (losses.square(), squares)):
-            total.index_add_(0, position_ids, values)
-        progress(f"{int(rows[-1]) + 1:,} of {len(sizes):,} sequences")
-    if not sums.isfinite().all():
-        raise Diverged("the losses are not finite")
-    edges = [round(n * part / PARTS) for part in range(PARTS + 1)]
-    parts = [{"from": a, "to": b - 1, **_mean(count[a:b], sums[a:b], squares[a:b])} for a, b in pairwise(edges)]
-    return {"sequences": len(sizes), **_mean(count, sums, squares), "parts": parts}
-
-
-def by_sequence(model: BaseFairseqModel, text: MaskedText, n: int) -> tuple[Tensor, Tensor]:
-    """Return the sum of the losses in bits, and the number of predicted tokens, of each sequence of ``n`` tokens: (S,) each."""
-    sizes = text.sizes(n)
-    sums, count = (torch.zeros(len(sizes), dtype=torch.float64) for _ in range(2))
-    for rows, _, losses in _predictions(model, text, n, sizes):
-        sums.index_add_(0, rows, losses)
-        count.index_add_(0, rows, torch.ones_like(losses))
-    return sums, count
-
-
-@torch.inference_mode()
-def _predictions(model: BaseFairseqModel, text: MaskedText, n: int, sizes: list[int]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Yield the sequence and the position of predicted tokens, and their losses in bits: (M,) each."""
-    device, first = next(model.parameters()).device, 0
+    sizes, device, first = text.sizes(n), next(model.parameters()).device, 0
+    columns: list[tuple[Tensor, Tensor, Tensor]] = []
     for tokens, inputs, masked in text.batches(n, sizes):
         if masked.any():
             logits = model(inputs.to(device), masked_tokens=masked.to(device))[0]
             losses = F.cross_entropy(logits.float(), tokens[masked].to(device), reduction="none").cpu().double() / math.log(2)
             rows, position_ids = masked.nonzero(as_tuple=True)
-            yield rows + first, position_ids, losses
+            columns.append((rows + first, position_ids, losses))
         first += len(tokens)
+        progress(f"{first:,} of {len(sizes):,} sequences")
+    predictions = Predictions(n, len(sizes), *map(torch.cat, zip(*columns, strict=True)))
+    if not predictions.losses.isfinite().all():
+        raise Diverged("the losses are not finite")
+    return predictions
+
+
+def _sums(indices: Tensor, values: Tensor, size: int) -> Tensor:
+    """The sum of the values of each index below ``size``."""
+    return torch.zeros(size, dtype=torch.float64).index_add_(0, indices, values)
 
 
 def _mean(count: Tensor, sums: Tensor, squares: Tensor) -> dict[str, Any]:
@@ -196,7 +213,7 @@ def write(results: Mapping[str, Any], out: Path) -> str:
     """Write results.json, results.md and extrapolation.png into ``out``; return the tables.
 
     Args:
-        results: ``lengths`` has a result of :func:`measure` per length, ``pretrained_on`` the tokens of a sample in pretraining.
+        results: ``lengths`` has a :meth:`Predictions.summary` per length, ``pretrained_on`` the tokens of a sample.
     """
     measured = [result for result in results["lengths"] if result["status"] == FINISHED]
     text = "\n\n".join([_by_length(results["lengths"]), *([_by_part(measured)] if measured else [])])

@@ -10,13 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
-from fairseq import options
 from fairseq.data import Dictionary, data_utils
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_MODEL_REGISTRY
 
 from ..analysis import losses
@@ -24,10 +22,10 @@ from ..analysis.examine import r_squared_of_run
 from ..analysis.subjects import Subject
 from ..errors import InputError
 from ..files import atomic_write
-from ..models.building import complete_new
+from ..models.building import complete_new, parse
 from ..models.checkpoint import Checkpoint
-from ..runs.grid import LOG, RESULT, Cell, Diverged, Progress
-from ..runs.record import processor
+from ..runs.grid import FINISHED, FORMAT, LOG, RESULT, Cell, Progress
+from ..runs.record import processor, read_object
 from .plan import UNKNOWN_UPDATES, Plan
 
 ITEMS = "losses.npz"
@@ -74,22 +72,16 @@ class Runs:
         ]
         configuration = {"flags": flags, "threads": plan.threads, "valid_tokens": plan.valid_tokens, "data": dict(self.digests)}
         temporary = ["checkpoint_best.pt", "crash.pt", *(name for names in self._quarters.values() for name in names)]
-        if all((_benchmark(name, scheme, seed).folder(out) / RESULT).exists() for name in plan.benchmarks):
+        if all(_is_finished(_benchmark(name, scheme, seed).folder(out)) for name in plan.benchmarks):
             return Cell(key, configuration, command, needs=(ITEMS,), temporary=[LAST, *temporary])
         return Cell(key, configuration, command, needs=(ITEMS, LAST), temporary=temporary)
 
     def check(self) -> None:
         """Raise InputError if fairseq-train would reject a scheme; the message names it."""
-
-        def refuse(message: str) -> NoReturn:
-            raise InputError(message)
-
         for scheme in self.plan.schemes:
             flags = [*self.plan.model_flags(scheme), *self.plan.train_flags()]
-            parser = options.get_training_parser()
-            parser.error = refuse  # rather than print all of fairseq's flags and exit
             try:
-                cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, [str(self.data), *flags]))
+                cfg = parse([str(self.data), *flags])
                 if hasattr(ARCH_MODEL_REGISTRY[cfg.model._name], "option_set"):
                     complete_new(cfg.model, cfg.model._name, cfg.task)
             except InputError as error:
@@ -110,11 +102,13 @@ class Runs:
             if seed <= self.plan.seeds_of(scheme)
         ]
 
-    def total(self, out: Path) -> int:
-        """Return the number of all runs."""
+    @property
+    def total(self) -> int:
+        """The number of all runs."""
         seeds = {scheme: self.plan.seeds_of(scheme) for scheme in self.plan.schemes}
         of_benchmark = sum(seeds.values()) + seeds[self.plan.reference]
-        return len(self.first(out)) + sum(seeds.values()) - len(seeds) + len(self.plan.benchmarks) * of_benchmark
+        of_rates = len(seeds) * (len(self.plan.learning_rates) - 1)
+        return of_rates + sum(seeds.values()) + len(self.plan.benchmarks) * of_benchmark
 
     def benchmarks(self, runs: Sequence[Mapping[str, Any]], out: Path) -> list[Cell]:
         """Return the fine-tuning of the models of finished runs, and of models of the reference from random weights."""
@@ -177,20 +171,19 @@ class Runs:
         checkpoint = Checkpoint(folder / LAST, self.data)
         model = checkpoint.build_model()
         selection, text = losses.read(checkpoint, self.data, plan.valid_tokens, 4 * n).halves(n)
-        sums, counts = (values.numpy() for values in losses.by_sequence(model, text, n))
-        if not np.isfinite(sums).all():
-            raise Diverged("the losses are not finite")
+        predictions = losses.predict(model, text, n)
+        sums, counts = (values.numpy() for values in predictions.by_sequence())
         items = range(0, len(sums), SEQUENCES_PER_ITEM)
         with atomic_write(folder / ITEMS, "wb") as stream:
             of_items = [np.add.reduceat(values, items).astype(np.float32) for values in (sums, counts)]
             np.savez_compressed(stream, sums=of_items[0], counts=of_items[1])
         saved = [path for names in self._quarters.values() for name in names if (path := folder / name).exists()]
         return {
-            "selection": losses.measure(model, selection, n)["loss"],
+            "selection": losses.predict(model, selection, n).summary()["loss"],
             "loss": float(sums.sum() / counts.sum()),
-            "by_position": [part["loss"] for part in losses.measure(model, text, n)["parts"]],
+            "by_position": [part["loss"] for part in predictions.summary()["parts"]],
             "by_length": {
-                str(length): losses.measure(model, text, length)["loss"]
+                str(length): losses.predict(model, text, length).summary()["loss"]
                 for length in (2 * n, 4 * n)
                 if checkpoint.max_length >= length
             },
@@ -198,9 +191,7 @@ class Runs:
             **read_log(folder / LOG),
             "device": torch.cuda.get_device_name() if torch.cuda.is_available() else processor(),
             "parameters": sum(tensor.numel() for name, tensor in checkpoint.state.items() if ".positions." in name),
-            "r_squared": r_squared_of_run(
-                Subject("", checkpoint.encoder(), run=tuple(path for path in saved if path.exists())), n
-            ),
+            "r_squared": r_squared_of_run(Subject("", checkpoint.encoder(), run=tuple(saved)), n),
             "command": self.shown(cell),
         }
 
@@ -216,6 +207,11 @@ class Runs:
 
 def _benchmark(name: str, scheme: str, seed: int) -> Cell:
     return Cell({"benchmark": name, "scheme": scheme, "seed": seed}, {}, within="benchmarks")
+
+
+def _is_finished(folder: Path) -> bool:
+    result = read_object(folder / RESULT, FORMAT)
+    return result is not None and result["status"] == FINISHED
 
 
 def _key(scheme: str, lr: float, seed: int) -> dict[str, str | int | float]:

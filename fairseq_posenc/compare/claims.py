@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError, model_validator
 from ..errors import InputError
 from ..runs.grid import DIVERGED, FINISHED
 from .plan import Strict, faults
-from .results import Run, counted, order_bound
+from .results import Run, finished, order_bound
 from .statistics import Estimate, estimate
 
 REPRODUCED, CONTRADICTED, NOT_RUN = "reproduced", "contradicted", "not run"
@@ -106,9 +106,7 @@ class Results:
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self.runs = runs
-        self.finished = {
-            scheme: {run["seed"]: run for run in group if run["status"] == FINISHED} for scheme, group in counted(runs).items()
-        }
+        self.finished = {scheme: {run["seed"]: run for run in group} for scheme, group in finished(runs).items()}
 
     def estimate(self, of: Callable[..., float], *schemes: str) -> Estimate:
         """Return the mean over the seeds that all schemes have of a number computed from their runs."""

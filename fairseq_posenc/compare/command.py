@@ -46,14 +46,13 @@ class Options:
 def main(options: Options) -> None:
     """Run the command."""
     from ..plotting import require_matplotlib
-    from ..runs.grid import FINISHED
     from ..runs.record import digests, read_object, write_json
     from . import order_report
     from .cells import Runs
     from .claims import read_claims
     from .plan import read_plan
     from .report import write
-    from .results import choose, counted, summarise
+    from .results import choose, finished, summarise
 
     require_matplotlib()
     claims = read_claims(options.claims) if options.claims else ()
@@ -74,7 +73,7 @@ def main(options: Options) -> None:
         execute = _shown(runs, options) if options.dry_run else _executed(runs, options, lock, failures)
         results = execute(runs.first(options.out), runs.measure)
         results += execute(runs.further(choose(results), options.out), runs.measure)
-        done = [run for group in counted(results).values() for run in group if run["status"] == FINISHED]
+        done = [run for group in finished(results).values() for run in group]
         scores = execute(runs.benchmarks(done, options.out), runs.score)
         if results:
             rows = summarise(plan, results, options.out)
@@ -90,7 +89,7 @@ def _executed(runs: "Runs", options: Options, lock: int, failures: list[Exceptio
     from ..runs.grid import Bar, Failures, run_grid
 
     torch.set_num_threads(runs.plan.threads)
-    bar, jobs, devices = Bar(runs.total(options.out)), options.jobs, torch.cuda.device_count()
+    bar, jobs, devices = Bar(runs.total), options.jobs, torch.cuda.device_count()
 
     def execute(cells: Sequence["Cell"], measure: "Run") -> list[dict[str, Any]]:
         try:
@@ -104,12 +103,12 @@ def _executed(runs: "Runs", options: Options, lock: int, failures: list[Exceptio
 
 def _shown(runs: "Runs", options: Options) -> "Execute":
     """Return the function that shows the commands of runs that are not done, and returns the results of the others."""
-    from ..runs.grid import finished
+    from ..runs import grid
 
     def execute(cells: Sequence["Cell"], measure: "Run") -> list[dict[str, Any]]:
         results = []
         for cell in cells:
-            if (result := finished(cell, options.out)) is not None:
+            if (result := grid.finished(cell, options.out)) is not None:
                 results.append(result)
             else:
                 show(runs.shown(cell))

@@ -22,7 +22,7 @@ from ..runs.statistics import by
 from . import charts
 from .claims import NOT_RUN, Claim, judge
 from .plan import Plan
-from .results import Run, counted
+from .results import Run, finished
 from .statistics import estimate
 
 PAGE, MARKDOWN, CSV, JSON, FIGURES = "report.html", "results.md", "results.csv", "results.json", "figures"
@@ -67,7 +67,7 @@ def write(
         scores: the results of fine-tuning (:meth:`.cells.Runs.score`).
     """
     verdicts = judge(claims, runs)
-    done = {scheme: [run for run in group if run["status"] == FINISHED] for scheme, group in counted(runs).items()}
+    done = finished(runs)
     unigram = next((run["unigram"] for run in runs if run.get("unigram") is not None), None)
     pictures = _pictures(out / FIGURES, plan, rows, done)
     opening = answer(rows, plan.reference)

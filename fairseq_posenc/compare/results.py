@@ -41,13 +41,18 @@ def counted(runs: Sequence[Run]) -> dict[str, list[Run]]:
     }
 
 
+def finished(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """Return those of :func:`counted` that finished, none for some schemes."""
+    return {scheme: [run for run in group if run["status"] == FINISHED] for scheme, group in counted(runs).items()}
+
+
 def order_bound(runs: Sequence[Run]) -> float:
     """Return the loss that a finished run must fall below to count as one that has learned word order.
 
     A model without positions learns which words occur together, so that only the scheme ``none`` shows how much that is.
     """
     done = [run for run in runs if run["status"] == FINISHED]
-    none = [run["loss"] for run in counted(runs).get("none", ()) if run["status"] == FINISHED]
+    none = [run["loss"] for run in finished(runs).get("none", ())]
     bounds = [run["unigram"] - BELOW_UNIGRAM for run in done[:1] if run.get("unigram") is not None]
     return min([*bounds, *([fmean(none) - BELOW_NONE] if none else [])], default=math.inf)
 
@@ -67,8 +72,7 @@ def summarise(plan: Plan, runs: Sequence[Run], out: Path) -> list[dict[str, Any]
       p-value corrected for the number of schemes, and ``multi_bootstrap``, the interval over seeds and items; None for the
       reference, and where there are fewer than two such seeds.
     """
-    groups, bound = counted(runs), order_bound(runs)
-    done = {scheme: [run for run in group if run["status"] == FINISHED] for scheme, group in groups.items()}
+    groups, done, bound = counted(runs), finished(runs), order_bound(runs)
     reference = done.get(plan.reference, [])
     sound = [scheme for scheme, group in groups.items() if done[scheme] and not _count(group, DIVERGED)]
     best = confidence_set({scheme: _losses(done[scheme]) for scheme in sound})

@@ -6,19 +6,16 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 import torch
-from fairseq import options
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.distributed import utils as distributed_utils
 from fairseq.models import BaseFairseqModel
 from omegaconf import DictConfig, open_dict
 from torch import Tensor, nn
 from torch.multiprocessing import ProcessRaisedException
 
-from ..errors import InputError
+from ..models.building import parse
 from ..models.checkpoint import Checkpoint
 from ..runs.grid import DIVERGENCE, LOG, Diverged, Progress
 
@@ -31,13 +28,7 @@ def configure(arch: str, model: DictConfig, arguments: Sequence[str]) -> DictCon
     Raises:
         InputError: fairseq-train rejects the arguments; names them.
     """
-
-    def refuse(message: str) -> NoReturn:
-        raise InputError(message)
-
-    parser = options.get_training_parser()
-    parser.error = refuse  # rather than print all of fairseq's flags and exit
-    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, ["--arch", arch, *arguments]))
+    cfg = parse(["--arch", arch, *arguments])
     with open_dict(cfg):
         cfg.model = model
     return cfg

@@ -2,13 +2,14 @@
 
 import logging
 from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
+from fairseq import options
 from fairseq.data import Dictionary
-from fairseq.dataclass.utils import gen_parser_from_dataclass
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf, gen_parser_from_dataclass
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, BaseFairseqModel
 from fairseq.tasks import FairseqTask
 from fairseq.tasks.language_modeling import LanguageModelingTask
@@ -29,6 +30,21 @@ ONE_SHAPE = "masked_lm_static"
 """The task whose batches all have one shape."""
 GENERATING = {"translation": TranslationTask, "language_modeling": LanguageModelingTask}
 """Tasks that need a decoder, each for one kind of model."""
+
+
+def parse(arguments: Sequence[str]) -> DictConfig:
+    """Return the configuration of ``fairseq-train ARGUMENTS``.
+
+    Raises:
+        InputError: fairseq-train rejects the arguments; names them.
+    """
+
+    def refuse(message: str) -> NoReturn:
+        raise InputError(message)
+
+    parser = options.get_training_parser()
+    parser.error = refuse  # rather than print all of fairseq's flags and exit
+    return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, [*arguments]))
 
 
 class PosencModel(BaseFairseqModel):

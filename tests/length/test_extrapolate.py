@@ -25,7 +25,7 @@ def test_the_loss_is_that_of_each_sequence_alone(checkpoint, data, n):
     assert len(text.tokens) == 300
     assert torch.equal(text.inputs[~text.masked], text.tokens[~text.masked])
     assert 0.6 < text.inputs[text.masked].eq(dictionary.index("<mask>")).float().mean() < 0.95
-    found = losses.measure(model, text, n)
+    found = losses.predict(model, text, n).summary()
     expected, places = [], []
     for start in range(0, len(text.tokens), n - 1):
         sequence = torch.tensor([dictionary.bos(), *text.inputs[start : start + n - 1].tolist()])
@@ -61,7 +61,7 @@ def test_the_command_resumes(checkpoint, data, tmp_path, capsys, monkeypatch):
     assert [each["length"] for each in found["lengths"]] == [16, 40]
     assert (found["pretrained_on"], found["tokens"]) == (16, 300)
     assert (tmp_path / "out/extrapolation.png").stat().st_size > 10_000
-    monkeypatch.setattr(losses, "measure", lambda *_: pytest.fail("it is done already"))
+    monkeypatch.setattr(losses, "predict", lambda *_: pytest.fail("it is done already"))
     assert main(command) == 0
     assert main([*command, "--rope-base", "100"]) == 2
     assert "is of another configuration: options.rope_base was None, now 100.0" in capsys.readouterr().err
@@ -71,10 +71,10 @@ def test_an_extension_of_rope_acts_without_training(checkpoint, data):
     pretrained = Checkpoint(checkpoint("roberta_rope_tiny"), data)
     text = losses.read(pretrained, data, 40, 40)
     plain, stretched = (_model(pretrained, changes, 40) for changes in ({}, {"rope_type": "linear", "rope_factor": 2.0}))
-    assert losses.measure(stretched, text, 40)["loss"] != losses.measure(plain, text, 40)["loss"]
+    assert losses.predict(stretched, text, 40).summary()["loss"] != losses.predict(plain, text, 40).summary()["loss"]
     with torch.no_grad():
         stretched.encoder.sentence_encoder.positions = plain.encoder.sentence_encoder.positions
-    assert losses.measure(stretched, text, 40)["loss"] == losses.measure(plain, text, 40)["loss"]
+    assert losses.predict(stretched, text, 40).summary()["loss"] == losses.predict(plain, text, 40).summary()["loss"]
 
 
 @pytest.mark.parametrize(
