@@ -200,7 +200,9 @@ def test_no_limit_is_a_number_too():
     assert started == [config]
 
 
-@pytest.mark.parametrize(("error", "workers"), [(None, 0), (None, 1), (ValueError, 0), (KeyboardInterrupt, 0)])
+@pytest.mark.parametrize(
+    ("error", "workers"), [(None, 0), pytest.param(None, 1, marks=pytest.mark.thorough), (KeyboardInterrupt, 0)]
+)
 def test_no_thread_reads_on_when_training_has_ended(error, workers):
     """However it ended; and an iterator of somebody else is not touched."""
     left, others = [], read_ahead()

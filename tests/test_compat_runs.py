@@ -232,6 +232,7 @@ def test_the_parent_of_spawned_processes_passes_the_signal_on():
     assert child.exitcode == -signal.SIGUSR1
 
 
+@pytest.mark.thorough
 def test_two_processes_continue_what_one_began_and_leave_off_together(train, data_bin, tmp_path):
     """The second is asked; both stop after the same update, or the first would wait for it, or save without it.
 

@@ -186,6 +186,7 @@ def test_consolidating_names_a_missing_folder(sharded_run, capsys, tmp_path):
     assert f"there is no folder {tmp_path / 'missing'}" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_a_file_and_shards_of_two_models_are_not_put_together(sharded_run, capsys, tmp_path):
     shutil.copytree(sharded_run(2).save_dir, tmp_path / "copy")
     last = tmp_path / "copy" / "checkpoint_last.pt"
@@ -206,6 +207,7 @@ def test_a_consolidated_checkpoint_can_be_fine_tuned_and_a_sharded_one_too(shard
     assert from_plain.curve[1]["loss"] < sharded_run(2).curve[10]["loss"]
 
 
+@pytest.mark.thorough
 def test_best_last_and_pruning_are_fairseqs(train):
     options = [option for option in OPTIONS if option != "--disable-validation"]
     flags = ("--deepspeed-config", "zero2", "--save-interval-updates", 5, "--keep-interval-updates", 2, "--no-consolidate",
