@@ -27,9 +27,19 @@ from torch import Tensor
 class Window:
     """The positions of the queries and keys of one forward pass.
 
-    Keys have the positions ``0 … keys-1`` and queries the last ``queries`` of them: an encoder has ``queries == keys``, and a
-    decoder with a cache of keys has fewer queries. Tables that schemes compute rather than learn have the type ``dtype``, or
-    float32 if that is more precise.
+    Queries are the last ``queries`` of the keys: an encoder has ``queries == keys``, and a decoder with a cache has fewer. By
+    default the keys have the positions ``0 … keys-1`` (``contiguous``), for which all backends are fast. Tables that schemes
+    compute rather than learn have the type ``dtype``, or float32 if that is more precise.
+
+    Args:
+        keys: K.
+        queries: Q; by default K.
+        positions: (B or 1, K) the position of each key, if others than those.
+        span: the positions are whole numbers below it. Without it they are real numbers, which learned tables have no rows for.
+        first: (B or 1, K) bool, whether a key is the first token of its document ([CLS]); by default, only key 0 is.
+        causal: whether queries attend only to keys that are not after them.
+        device: of tables.
+        dtype: of tables.
     """
 
     def __init__(
@@ -37,6 +47,9 @@ class Window:
         keys: int,
         queries: int | None = None,
         *,
+        positions: Tensor | None = None,
+        span: int | None = None,
+        first: Tensor | None = None,
         causal: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype = torch.float64,
@@ -48,29 +61,48 @@ class Window:
         self.causal = causal
         self.device = torch.get_default_device() if device is None else torch.device(device)
         self.dtype = torch.promote_types(dtype, torch.float32)
+        self.contiguous = positions is None
+        self.span = keys if positions is None else span
+        self.first = first
+        self._positions = positions if positions is None or span is not None else positions.to(self.dtype)
 
     @property
     def start(self) -> int:
-        """Position of the first query."""
+        """Number of the first query among the keys."""
         return self.keys - self.queries
 
     @cached_property
     def positions(self) -> Tensor:
-        """(K,) the positions of the keys; from ``start`` on, those of the queries."""
-        return torch.arange(self.keys, device=self.device)
+        """(B or 1, K) the positions of the keys; from ``start`` on, those of the queries."""
+        return torch.arange(self.keys, device=self.device)[None] if self._positions is None else self._positions
+
+    @property
+    def query_positions(self) -> Tensor:
+        """(B or 1, Q)."""
+        return self.positions[:, self.start :]
+
+    @property
+    def bounds(self) -> tuple[int, int] | None:
+        """The least and the largest of :attr:`offsets`, if they are all whole numbers between the two."""
+        return None if self.span is None else (1 - self.span, self.queries - 1 if self.contiguous else self.span - 1)
 
     @cached_property
     def offsets(self) -> Tensor:
-        """(R,) every offset ``r = j - i`` that occurs, ascending: ``-(K-1) … Q-1``."""
-        return torch.arange(1 - self.keys, self.queries, device=self.device)
+        """(R,) every offset ``r = j - i`` that occurs: whole numbers, ascending, or the real number of each pair."""
+        if self.bounds is None:
+            return self._differences.flatten()
+        return torch.arange(self.bounds[0], self.bounds[1] + 1, device=self.device)
 
+    @cached_property
+    def pairs(self) -> Tensor:
+        """(B or 1, Q, K) the place in :attr:`offsets` of each pair's offset."""
+        if self.bounds is None:
+            return torch.arange(self.offsets.numel(), device=self.device).view_as(self._differences)
+        return self._differences - self.bounds[0]
 
-@dataclass(frozen=True, eq=False)
-class Sample:
-    """The input of embeddings: the tokens, if there are any, and each token's position in its sequence."""
-
-    tokens: Tensor | None  # (B, n)
-    positions: Tensor  # (B or 1, n), counted from 0 over the tokens that are not padding
+    @property
+    def _differences(self) -> Tensor:
+        return self.positions[:, None, :] - self.query_positions[:, :, None]
 
 
 def precise(tensor: Tensor) -> Tensor:
@@ -83,28 +115,28 @@ class RelativeIndex:
     """The function ``(i, j) -> row`` by which every relative table is read.
 
     ``rows[t]`` is the row of the offset ``window.offsets[t]``; ``None`` means that the table has exactly one row per offset.
-    ``cls_rows = (from_cls, to_cls)``, if given, overrides it where position 0 ([CLS]) is the query, and where it is the
-    key of another query (Ke et al. 2021, section 3.2).
+    ``cls_rows = (from_cls, to_cls)``, if given, overrides it where the first token of a document ([CLS]) is the query, and where
+    it is the key of another query (Ke et al. 2021, section 3.2).
     """
 
     window: Window
     rows: Tensor | None = None  # (R,)
     cls_rows: tuple[int, int] | None = None
 
-    def row(self, i: Tensor, j: Tensor) -> Tensor:
-        """The row for queries at positions ``i`` and keys at ``j``, elementwise: two tensors of integers that broadcast."""
-        rows = j - i + (self.window.keys - 1)
-        if self.rows is not None:
-            rows = self.rows[rows]
+    def matrix(self) -> Tensor:
+        """(B or 1, Q, K) the row of every pair: the definition that every product with a table agrees with."""
+        rows = self.window.pairs if self.rows is None else self.rows[self.window.pairs]
         if self.cls_rows is None:
             return rows
         from_cls, to_cls = self.cls_rows
-        return rows.masked_fill(j == 0, to_cls).masked_fill(i == 0, from_cls)
+        first = first_tokens(self.window.first, self.window.keys, rows.device)
+        rows = rows.masked_fill(first[:, None, :], to_cls)
+        return rows.masked_fill(first[:, self.window.start :, None], from_cls)
 
-    def matrix(self) -> Tensor:
-        """(Q, K) the row of every pair: the definition that every product with a table agrees with."""
-        positions = self.window.positions
-        return self.row(positions[self.window.start :, None], positions)
+
+def first_tokens(first: Tensor | None, keys: int, device: torch.device) -> Tensor:
+    """(B or 1, K) bool: what :attr:`Window.first` means."""
+    return torch.arange(keys, device=device)[None] == 0 if first is None else first
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,21 +180,21 @@ class Rotation:
     Pairs are adjacent features (``interleaved``), or t and t + d/2.
     """
 
-    cos: Tensor  # (K, d), by position; queries take the last Q rows
-    sin: Tensor  # (K, d)
+    cos: Tensor  # (K, d) or (B, 1, K, d), of the keys; queries take the last Q rows
+    sin: Tensor  # of the same shape
     interleaved: bool = True
 
     def cut(self, window: Window) -> Rotation:
         """As :meth:`Terms.cut`."""
-        return replace(self, cos=self.cos[: window.keys], sin=self.sin[: window.keys])
+        return replace(self, cos=self.cos[..., : window.keys, :], sin=self.sin[..., : window.keys, :])
 
 
 @dataclass(frozen=True, eq=False)
 class Shift:
     """Vectors that are added to queries and keys; None adds nothing."""
 
-    queries: Tensor | None = None  # (H, Q or 1, d)
-    keys: Tensor | None = None  # (H, K or 1, d)
+    queries: Tensor | None = None  # (1 or B, H, Q or 1, d), or without the first dimension
+    keys: Tensor | None = None  # (1 or B, H, K or 1, d), or without the first dimension
 
     def cut(self, window: Window) -> Shift:
         """As :meth:`Terms.cut`."""
@@ -194,11 +226,18 @@ class Terms:
     gains: tuple[Relative, ...] = ()  # g_r, scalars
     biases: tuple[Relative | LowRank | Tensor, ...] = ()  # b: scalars per offset, low rank, or dense (1 or B, 1 or H, Q, K)
     cls_bias: Tensor | None = None  # (1 or H, 2): b_0j and, for i > 0, b_i0, each instead of the sum of the biases
+    cls_first: Tensor | None = None  # (B or 1, K) bool, which keys these are the 0 of, as Window.first
 
     @property
     def vectors(self) -> tuple[Relative, ...]:
         """The tables in ``C``, apart from q·k."""
         return self.query_tables + self.key_tables + self.hidden_query_tables + self.hidden_key_tables
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether the index of every table is that of a contiguous window, whose diagonals are its offsets."""
+        tables = self.vectors + self.value_tables + self.gains + tuple(b for b in self.biases if isinstance(b, Relative))
+        return self.cls_first is None and all(table.index.window.contiguous for table in tables)
 
     @property
     def projected(self) -> bool:
@@ -252,11 +291,13 @@ class Terms:
             raise ValueError("a product with q·k has no meaning together with a scheme that removes q·k")
         if sum(part.cls_bias is not None for part in parts) > 1:
             raise ValueError("[CLS] can be reset only once")
+        of_cls = next((part for part in parts if part.cls_bias is not None), cls())
         return cls(
             factor=factor,
             combine="multiply" if multiplies else "add",
             content=all(part.content for part in parts),
-            cls_bias=next((part.cls_bias for part in parts if part.cls_bias is not None), None),
+            cls_bias=of_cls.cls_bias,
+            cls_first=of_cls.cls_first,
             **{
                 field.name: tuple(item for part in parts for item in getattr(part, field.name))
                 for field in fields(cls)

@@ -235,10 +235,10 @@ def test_shaws_matrix_is_the_one_of_their_code() -> None:
     whole = decoder.positions.terms(Window(7, causal=True))
     x = torch.zeros(1, 7, CONFIG.dim)
     tables = whole.of(0, x).query_tables + whole.of(0, x).value_tables
-    assert [table.index.matrix().tolist() for table in tables] == [matrix] * 2
+    assert [table.index.matrix().tolist() for table in tables] == [[matrix]] * 2
     for keys in range(1, 8):  # a cache's last query
         cut = whole.cut(Window(keys, 1, causal=True)).of(0, x[:, :1])
-        assert cut.query_tables[0].index.matrix().tolist() == [[row[:keys] for row in matrix][keys - 1]]
+        assert cut.query_tables[0].index.matrix().tolist() == [[[row[:keys] for row in matrix][keys - 1]]]
 
 
 @pytest.mark.parametrize("positions", [EVERY_TERM, "rope", "deberta", "fire", "transformer_xl", "untied"])

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fairseq_posenc.attention import BACKENDS, Call, Mask
 from fairseq_posenc.families import expressions
-from fairseq_posenc.terms import Sample, Terms, Window
+from fairseq_posenc.terms import Terms, Window
 from fairseq_posenc.transformer import Encoder, EncoderConfig
 
 PAD = 1
@@ -136,8 +136,7 @@ def test_narrow_embeddings_meet_their_positions_before_the_projection(positions:
     encoder, tokens = make(positions, embed_dim=6), sequence(9, batch=2)
     tokens[1, 5:] = PAD
     assert encoder.embed_tokens.weight.shape == (20, 6)
-    position_ids = torch.arange(9).expand(2, 9)
-    addition = encoder.positions.embed(Window(9), Sample(tokens, position_ids))
+    addition = encoder.positions.embed(Window(9), tokens)
     narrow = nn.functional.layer_norm(
         encoder.embed_tokens(tokens) + addition, (6,), encoder.layernorm_embedding.weight, encoder.layernorm_embedding.bias, 1e-5
     )

@@ -27,9 +27,22 @@ def windows(draw: st.DrawFn) -> Window:
 
 
 @st.composite
+def windows_anywhere(draw: st.DrawFn) -> Window:
+    """A contiguous window, or tokens at any whole positions, some of them the first of a document."""
+    window = draw(windows())
+    if draw(st.booleans()):
+        return window
+    batch, span = draw(st.sampled_from([1, BATCH])), draw(st.integers(1, 7))
+    positions = torch.tensor(draw(st.lists(st.integers(0, span - 1), min_size=batch * window.keys, max_size=batch * window.keys)))
+    positions = positions.view(batch, window.keys)
+    first = draw(st.sampled_from([None, positions % 3 == 0]))
+    return Window(window.keys, window.queries, positions=positions, span=span, first=first)
+
+
+@st.composite
 def indices(draw: st.DrawFn) -> RelativeIndex:
     """Every offset has some row of a table of ROWS, or exactly its own; [CLS] has two rows, or none."""
-    window = draw(windows())
+    window = draw(windows_anywhere())
     count = len(window.offsets)
     rows = draw(st.none() | st.lists(st.integers(0, ROWS - 1), min_size=count, max_size=count).map(torch.tensor))
     last = (count if rows is None else ROWS) - 1
@@ -53,17 +66,27 @@ def test_offsets_are_key_minus_query() -> None:
 
 def test_matrix_of_a_square_window() -> None:
     index = RelativeIndex(Window(3))
-    assert index.matrix().tolist() == [[2, 3, 4], [1, 2, 3], [0, 1, 2]]
+    assert index.matrix().tolist() == [[[2, 3, 4], [1, 2, 3], [0, 1, 2]]]
     clipped = RelativeIndex(Window(3), Window(3).offsets.clamp(-1, 1) + 1)
-    assert clipped.matrix().tolist() == [[1, 2, 2], [0, 1, 2], [0, 0, 1]]
+    assert clipped.matrix().tolist() == [[[1, 2, 2], [0, 1, 2], [0, 0, 1]]]
 
 
 def test_matrix_with_rows_for_cls() -> None:
-    assert RelativeIndex(Window(3), None, (5, 6)).matrix().tolist() == [[5, 5, 5], [6, 2, 3], [6, 1, 2]]
+    assert RelativeIndex(Window(3), None, (5, 6)).matrix().tolist() == [[[5, 5, 5], [6, 2, 3], [6, 1, 2]]]
 
 
 def test_matrix_of_a_window_behind_cached_keys() -> None:
-    assert RelativeIndex(Window(4, 2), None, (5, 6)).matrix().tolist() == [[6, 2, 3, 4], [6, 1, 2, 3]]
+    assert RelativeIndex(Window(4, 2), None, (5, 6)).matrix().tolist() == [[[6, 2, 3, 4], [6, 1, 2, 3]]]
+
+
+def test_positions_are_values() -> None:
+    window = Window(3, positions=torch.tensor([[0, 4, 1], [2, 0, 3]]), span=5, first=torch.tensor([[1, 0, 0], [0, 1, 0]]).bool())
+    assert window.offsets.tolist() == list(range(-4, 5))
+    assert window.offsets[window.pairs].tolist() == [[[0, 4, 1], [-4, 0, -3], [-1, 3, 0]], [[0, -2, 1], [2, 0, 3], [-1, -3, 0]]]
+    index = RelativeIndex(window, window.offsets.clamp(-1, 1) + 1, (5, 6))
+    assert index.matrix().tolist() == [[[5, 5, 5], [6, 1, 0], [6, 2, 1]], [[1, 6, 2], [5, 5, 5], [0, 6, 1]]]
+    real = Window(2, positions=torch.tensor([[0.0, 1.5]]))
+    assert real.offsets[real.pairs].tolist() == [[[0.0, 1.5], [-1.5, 0.0]]]
 
 
 @pytest.mark.parametrize(("keys", "queries"), [(0, None), (3, 0), (3, 4)])
@@ -99,14 +122,14 @@ def test_products_are_those_of_the_gathered_table(index: RelativeIndex, heads: i
     """Every product with a table against its definition by RelativeIndex.matrix()."""
     matrix, keys, queries = index.matrix(), index.window.keys, index.window.queries
     scalars, vectors = table_for(index, heads), table_for(index, heads, DIM)
-    gathered = vectors[:, matrix].expand(HEADS, -1, -1, -1)  # (H, Q, K, d)
+    gathered = vectors[:, matrix].transpose(0, 1).expand(BATCH, HEADS, -1, -1, -1)  # (B, H, Q, K, d)
     q, k = random(BATCH, HEADS, queries, DIM), random(BATCH, HEADS, keys, DIM)
     p = random(BATCH, HEADS, queries, keys)
     expected = {
-        "dense": scalars[:, matrix],
-        "times_queries": torch.einsum("bhid,hijd->bhij", q, gathered),
-        "times_keys": torch.einsum("bhjd,hijd->bhij", k, gathered),
-        "weighted_sum": torch.einsum("bhij,hijd->bhid", p, gathered),
+        "dense": scalars[:, matrix].transpose(0, 1),
+        "times_queries": torch.einsum("bhid,bhijd->bhij", q, gathered),
+        "times_keys": torch.einsum("bhjd,bhijd->bhij", k, gathered),
+        "weighted_sum": torch.einsum("bhij,bhijd->bhid", p, gathered),
     }
     relative = Relative(vectors, index)
     found = {
@@ -124,9 +147,9 @@ def test_products_are_those_of_the_gathered_table(index: RelativeIndex, heads: i
 def test_gradients_of_products_are_those_of_the_gathered_table(index: RelativeIndex) -> None:
     inputs = (
         table_for(index, 1, DIM),
-        random(1, HEADS, index.window.queries, DIM),
-        random(1, HEADS, index.window.keys, DIM),
-        random(1, HEADS, index.window.queries, index.window.keys),
+        random(BATCH, HEADS, index.window.queries, DIM),
+        random(BATCH, HEADS, index.window.keys, DIM),
+        random(BATCH, HEADS, index.window.queries, index.window.keys),
     )
 
     def products(table: Tensor, q: Tensor, k: Tensor, p: Tensor) -> tuple[Tensor, ...]:
@@ -134,10 +157,9 @@ def test_gradients_of_products_are_those_of_the_gathered_table(index: RelativeIn
         return times_queries(q, relative), times_keys(k, relative), weighted_sum(p, relative)
 
     def by_gathering(table: Tensor, q: Tensor, k: Tensor, p: Tensor) -> tuple[Tensor, ...]:
-        a = table[0, index.matrix()]
-        return tuple(
-            torch.einsum(rule, x, a) for rule, x in [("bhid,ijd->bhij", q), ("bhjd,ijd->bhij", k), ("bhij,ijd->bhid", p)]
-        )
+        a = table[0, index.matrix()].expand(BATCH, -1, -1, -1)
+        rules = [("bhid,bijd->bhij", q), ("bhjd,bijd->bhij", k), ("bhij,bijd->bhid", p)]
+        return tuple(torch.einsum(rule, x, a) for rule, x in rules)
 
     leaves = [tensor.requires_grad_() for tensor in inputs]
     found, expected = (sum(value.square().sum() for value in run(*leaves)) for run in (products, by_gathering))
@@ -165,7 +187,7 @@ def test_terms_of_one_kind_add_up() -> None:
     total = Terms.sum(parts, factor=2.0)
     assert total.factor == 2.0
     assert total.query_tables == parts[1].query_tables
-    torch.testing.assert_close(bias(total), dense(relative)[None] + matrix)
+    torch.testing.assert_close(bias(total), dense(relative) + matrix)
 
 
 def test_sum_carries_every_kind_of_term() -> None:

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ..attention.relative import times_keys, times_queries
 from ..attention.transform import transform
-from ..terms import Rotation, Sample, Terms, Window
+from ..terms import Rotation, Terms, Window
 from ..transformer import Encoder
 from .trace import Layer, trace
 
@@ -111,5 +111,5 @@ def _first_layers(encoder: Encoder, words: Tensor, tokens: Tensor) -> tuple[Laye
 def _added(encoder: Encoder, tokens: Tensor) -> Tensor | None:
     """Return (B or 1, n, E), which is added to the embeddings of (B, n) tokens without padding; None if nothing is added."""
     n, device = tokens.shape[1], tokens.device
-    added = encoder.positions.embed(Window(n, device=device), Sample(tokens, torch.arange(n, device=device)[None]))
+    added = encoder.positions.embed(Window(n, device=device), tokens)
     return None if added is None else added.to(encoder.embed_tokens.weight.dtype)

@@ -56,10 +56,10 @@ def _terms_of(layer: Layer) -> dict[str, Tensor]:
     scale = 1.0 if terms.combine == "multiply" else layer.scale
     parts: dict[str, list[Tensor]] = {
         "bias": [] if layer.bias is None else [layer.bias],
-        "gain": [math.prod(map(dense, terms.gains[1:]), start=dense(terms.gains[0]))[None]] if terms.gains else [],
+        "gain": [math.prod(map(dense, terms.gains[1:]), start=dense(terms.gains[0]))] if terms.gains else [],
         "query": [times_queries(q, table) for table in terms.query_tables],
         "key": [times_keys(k, table) for table in terms.key_tables],
-        "value": [dense(replace(table, table=table.table.norm(dim=-1)))[None] for table in terms.value_tables],
+        "value": [dense(replace(table, table=table.table.norm(dim=-1))) for table in terms.value_tables],
     }
     sums = {term: sum(matrices[1:], start=matrices[0]) for term, matrices in parts.items() if matrices}
     return {term: ((matrix * scale).abs() if term in SIZES else matrix).mean(0) for term, matrix in sums.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..terms import LowRank, Relative, Terms, precise
+from ..terms import LowRank, Relative, Terms, first_tokens, precise
 from .call import Call
 from .relative import dense, replace_cls
 
@@ -18,7 +18,7 @@ def additive_bias(terms: Terms, call: Call) -> Tensor | None:
         return total
     if total is None:
         total = terms.cls_bias.new_zeros(1, 1, call.queries, call.keys)
-    return replace_cls(total, call.start, *terms.cls_bias[..., None, None].unbind(1))
+    return replace_cls(total, terms.cls_first, call.start, *terms.cls_bias[..., None, None].unbind(1))
 
 
 def low_rank_bias(terms: Terms, call: Call) -> LowRank | None:
@@ -33,17 +33,17 @@ def low_rank_bias(terms: Terms, call: Call) -> LowRank | None:
     left, right = joined([part.left for part in parts]), joined([part.right for part in parts])
     if terms.cls_bias is None:
         return LowRank(left, right)
-    queries = torch.arange(call.start, call.keys, device=left.device)[:, None] == 0
-    keys = torch.arange(call.keys, device=left.device)[:, None] == 0
+    keys = first_tokens(terms.cls_first, call.keys, left.device)[:, None, :, None]  # (B or 1, 1, K, 1)
+    queries = keys[:, :, call.start :]
     theta_1, theta_2 = terms.cls_bias.to(left)[:, :, None, None].unbind(1)  # (1 or H, 1, 1)
-    left = joined([left.masked_fill(queries, 0), (theta_1 * queries)[None], (~queries).to(left)[None, None]])
-    right = joined([right.masked_fill(keys, 0), torch.ones_like(right[..., :1]), (theta_2 * keys)[None]])
+    left = joined([left.masked_fill(queries, 0), theta_1 * queries, (~queries).to(left)])
+    right = joined([right.masked_fill(keys, 0), torch.ones_like(right[..., :1]), theta_2 * keys])
     return LowRank(left, right)
 
 
 def _matrix(bias: Relative | LowRank | Tensor) -> Tensor:
     if isinstance(bias, Relative):
-        return dense(bias)[None]
+        return dense(bias)
     if isinstance(bias, LowRank):
         return precise(bias.left) @ precise(bias.right).transpose(-1, -2)
     return bias

@@ -23,11 +23,12 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ..terms import LowRank, Terms, precise
+from . import shifted
 from .base import Attend, Backend, opaque, register_backend
 from .bias import additive_bias
 from .call import Call, Mask
 from .dropout import draw, kept_scale
-from .shifted import add_product_gradients, add_products, add_sums, matrix, matrix_gradient, sum_gradients
+from .shifted import matrix, matrix_gradient
 from .tables import Tables, objection_to_cls
 from .transform import fold, transform
 
@@ -44,7 +45,9 @@ class Chunked(Backend):
         if (reason := objection_to_cls(terms)) is not None:
             return reason
         low_rank = any(isinstance(bias, LowRank) for bias in terms.biases)
-        if low_rank and (terms.vectors or terms.gains):
+        if terms.gains and not terms.contiguous:
+            return "it has gains for contiguous positions only"
+        if low_rank and terms.contiguous and (terms.vectors or terms.gains):
             return "it has a bias of low rank within q·k, which gains and vectors leave no place for"
         if not (low_rank or terms.content):
             return "it has no place for scores without q·k"
@@ -62,7 +65,7 @@ class Chunked(Backend):
         terms = _with_matrix(terms, call)
         tables = Tables.of(terms, call)
         scale = 1 / math.sqrt(terms.factor * call.head_dim)
-        setup = Setup(scale, terms.combine, call.dropout, *_additive(mask.blocked(call), call.dtype))
+        setup = Setup(scale, terms.combine, call.dropout, *_additive(mask.blocked(call), call.dtype), _pairs(terms))
         given = [None if table is None else precise(table) for table in (*tables.relative, tables.dense)]
 
         def attend(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, None]:
@@ -76,14 +79,22 @@ class Chunked(Backend):
 def _with_matrix(terms: Terms, call: Call) -> Terms:
     """Terms in which biases of low rank that all sequences share have become one matrix with the other biases.
 
-    Adding the matrix, which is made once if layers share it, takes less time than a wider product in every head.
+    Adding the matrix, which is made once if layers share it, takes less time than a wider product in every head. Biases at
+    positions that are not contiguous are a matrix, too.
     """
     products = [bias for bias in terms.biases if isinstance(bias, LowRank)]
-    if not (products and terms.content and all(len(bias.left) == len(bias.right) == 1 for bias in products)):
+    shared = products and terms.content and all(len(bias.left) == len(bias.right) == 1 for bias in products)
+    if not (shared or ((terms.biases or terms.cls_bias is not None) and not terms.contiguous)):
         return terms
     matrix = additive_bias(terms, call)
     assert matrix is not None
     return replace(terms, biases=(matrix,), cls_bias=None)
+
+
+def _pairs(terms: Terms) -> Tensor | None:
+    """``pairs`` of :class:`Setup`."""
+    window = next((table.index.window for table in terms.vectors + terms.value_tables), None)
+    return None if window is None or window.contiguous else window.pairs
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +106,7 @@ class Setup:
     dropout: float
     mask: Tensor | None  # (B or 1, 1, Q or 1, K), added to e: so low at masked keys that p is 0
     any_visible: Tensor | None  # (B or 1, 1, Q or 1, 1), 0 for fully masked queries, else 1
+    pairs: Tensor | None  # (B or 1, Q, K) the row of each pair in tables of vectors, where positions are not contiguous
 
 
 Part = tuple[slice, slice]  # of the batch and of the heads
@@ -142,7 +154,7 @@ class _Attention(torch.autograd.Function):
                 w = e.copy_(keep.view(torch.uint8)).mul_(p)  # much faster than a product with booleans
             sums = torch.bmm(w, chunk.v)
             if chunk.values is not None:
-                add_sums(sums, w, chunk.values)
+                chunk.by_query.add_sums(sums, w, chunk.values)
             z[part] = (sums * kept_scale(setup.dropout)).unflatten(0, chunk.shape)
         ctx.setup = setup
         ctx.save_for_backward(z, weights, kept, *inputs)
@@ -164,10 +176,10 @@ class _Attention(torch.autograd.Function):
                 w = torch.empty_like(p).copy_(kept[part].flatten(0, 1).view(torch.uint8)).mul_(p)
             gradients.v.copy_(torch.bmm(w.transpose(1, 2), dsums).unflatten(0, chunk.shape))
             if chunk.values is not None and gradients.values is not None:
-                chunk.add(gradients.values, sum_gradients(dsums, w, chunk.values))
+                chunk.add(gradients.values, chunk.by_query.sum_gradients(dsums, w, chunk.values))
             de = torch.bmm(dsums, chunk.v.transpose(1, 2))
             if chunk.values is not None:
-                add_products(de, dsums, chunk.values)
+                chunk.by_query.add_products(de, dsums, chunk.values)
             delta = (dz[part] * z[part]).sum(-1, keepdim=True).flatten(0, 1)
             chunk.add_gradients(gradients, de.mul_(w).addcmul_(p, delta, value=-1))
         return None, None, *(x if need else None for x, need in zip(whole, needed, strict=True))
@@ -181,6 +193,12 @@ class _Chunk:
         self.shape = inputs.q.shape[:2]
         self.q, self.k, self.v = (x.flatten(0, 1) for x in inputs[:3])
         self.a, self.b, self.values = (x if x is None or len(x) == 1 else x.repeat(self.shape[0], 1, 1) for x in inputs[3:6])
+        self.by_query: Any = shifted
+        self.by_key: Any = shifted
+        if setup.pairs is not None and (table := next((x for x in inputs[3:6] if x is not None), None)) is not None:
+            pairs = _cut(setup.pairs, part[0])[:, None].expand(*self.shape, -1, -1).flatten(0, 1)
+            self.by_query = shifted.Gathered(pairs)
+            self.by_key = shifted.Gathered(table.shape[1] - 1 - pairs.transpose(1, 2))  # of the tables in the opposite order
         self.mask, self.any_visible = _cut(setup.mask, part[0]), _cut(setup.any_visible, part[0])
         # Where X, Y and Z add up, each is scaled by itself, in its smaller factor; where they multiply, X is.
         self.scale = setup.scale
@@ -221,9 +239,10 @@ class _Chunk:
                 dz, dy, dx = dy * y, dy.mul_(z), de.mul_(y).mul_(z)
         dq, dk = torch.bmm(dx, self.k).mul_(self.scale), torch.bmm(dx.transpose(1, 2), self.q).mul_(self.scale)
         if self.a is not None:
-            self.add(gradients.a, add_product_gradients(dq, dy, self.q, self.a, scale))
+            self.add(gradients.a, self.by_query.add_product_gradients(dq, dy, self.q, self.a, scale))
         if self.b is not None:
-            self.add(gradients.b, add_product_gradients(dk, dz.transpose(1, 2), self.k, self.b.flip(1), scale).flip(1))
+            of_keys = self.by_key.add_product_gradients(dk, dz.transpose(1, 2), self.k, self.b.flip(1), scale)
+            self.add(gradients.b, of_keys.flip(1))
         gradients.q.copy_(dq.unflatten(0, self.shape))
         gradients.k.copy_(dk.unflatten(0, self.shape))
 
@@ -237,9 +256,9 @@ class _Chunk:
         x = torch.bmm(self.q * self.scale, self.k.transpose(1, 2))
         y, z = (torch.zeros_like(x), torch.zeros_like(x)) if self.multiplies else (x, x)
         if self.a is not None:
-            add_products(y, self.q * self.table_scale, self.a)
+            self.by_query.add_products(y, self.q * self.table_scale, self.a)
         if self.b is not None:
-            add_products(z.transpose(1, 2), self.k * self.table_scale, self.b.flip(1))
+            self.by_key.add_products(z.transpose(1, 2), self.k * self.table_scale, self.b.flip(1))
         return x, y, z
 
     def _add_scalars(self, gradient: Tensor, w: Tensor) -> None:

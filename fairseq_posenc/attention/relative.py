@@ -1,4 +1,8 @@
-"""Products with relative tables: taken once per offset, (Q, R), and shifted into place. Nothing here is (Q, K, d)."""
+"""Products with relative tables. Nothing here is (Q, K, d).
+
+In a contiguous window they are taken once per offset, (Q, R), and shifted into place; in any other, once per row of the table,
+(Q, T), and gathered.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..terms import Relative, RelativeIndex
+from ..terms import Relative, RelativeIndex, first_tokens
 from .products import product
 
 
@@ -24,17 +28,21 @@ def of_cls(relative: Relative, rows: tuple[int, int]) -> Tensor:
 
 
 def dense(scalars: Relative) -> Tensor:
-    """A table of scalars (1 or H, T) -> (1 or H, Q, K): ``table[row(i, j)]``."""
+    """A table of scalars (1 or H, T) -> (1 or B, 1 or H, Q, K): ``table[row(i, j)]``."""
     index = scalars.index
-    scores = toeplitz(by_offset(scalars), index.window.keys)
+    if not index.window.contiguous:
+        return scalars.table[:, index.matrix()].transpose(0, 1)
+    scores = toeplitz(by_offset(scalars), index.window.keys)[None]
     if index.cls_rows is None:
         return scores
-    return replace_cls(scores, index.window.start, *(scalars.table[:, row, None, None] for row in index.cls_rows))
+    return replace_cls(scores, None, index.window.start, *(scalars.table[:, row, None, None] for row in index.cls_rows))
 
 
 def times_queries(q: Tensor, vectors: Relative) -> Tensor:
     """(B, H, Q, d) -> (B, H, Q, K): ``q_i · table[row(i, j)]``."""
     index = vectors.index
+    if not index.window.contiguous:
+        return _product(q, vectors.table).gather(-1, _of_heads(index.matrix(), q))
     products, *for_cls = _products(q, vectors)
     return _with_cls(skew(products, index.window.keys), index, for_cls)
 
@@ -42,6 +50,8 @@ def times_queries(q: Tensor, vectors: Relative) -> Tensor:
 def times_keys(k: Tensor, vectors: Relative) -> Tensor:
     """(B, H, K, d) -> (B, H, Q, K): ``k_j · table[row(i, j)]``."""
     index = vectors.index
+    if not index.window.contiguous:
+        return _product(k, vectors.table).gather(-1, _of_heads(index.matrix().transpose(1, 2), k)).transpose(-1, -2)
     products, *for_cls = _products(k, vectors, descending=True)
     scores = skew(products, index.window.queries).transpose(-1, -2)
     return _with_cls(scores, index, [product.transpose(-1, -2) for product in for_cls])
@@ -51,28 +61,30 @@ def weighted_sum(p: Tensor, vectors: Relative) -> Tensor:
     """(B, H, Q, K) -> (B, H, Q, d): ``Σ_j p_ij · table[row(i, j)]``."""
     vectors = replace(vectors, table=vectors.table.to(p.dtype))
     index = vectors.index
+    if not index.window.contiguous:
+        sums = p.new_zeros(*p.shape[:-1], vectors.table.shape[1])  # of the weights, by row
+        return sums.scatter_add(-1, _of_heads(index.matrix(), p), p) @ vectors.table
     if index.cls_rows is None:
         return unskew(p) @ by_offset(vectors)
     zero, one, start = p.new_zeros(()), p.new_ones(()), index.window.start
-    ordinary = replace_cls(p, start, zero, zero)
-    from_cls = replace_cls(torch.zeros_like(p), start, one, zero) * p
+    ordinary = replace_cls(p, None, start, zero, zero)
+    from_cls = replace_cls(torch.zeros_like(p), None, start, one, zero) * p
     to_cls = p - ordinary - from_cls
     for_cls = torch.stack([from_cls.sum(-1), to_cls.sum(-1)], dim=-1)  # (B, H, Q, 2)
     return unskew(ordinary) @ by_offset(vectors) + for_cls @ of_cls(vectors, index.cls_rows)
 
 
-def replace_cls(scores: Tensor, start: int, from_cls: Tensor, to_cls: Tensor) -> Tensor:
-    """(…, Q, K) with the row of query 0 replaced by ``from_cls`` and the rest of the column of key 0 by ``to_cls``.
+def replace_cls(scores: Tensor, first: Tensor | None, start: int, from_cls: Tensor, to_cls: Tensor) -> Tensor:
+    """(B, H, Q, K) with the row of query 0 replaced by ``from_cls`` and the rest of the column of key 0 by ``to_cls``.
 
-    Both replacements broadcast against ``(…, Q, K)``; ``start`` is the position of the first query.
+    Both replacements broadcast against ``(B, H, Q, K)``. ``first`` tells which queries and keys are meant, as
+    :attr:`.terms.Window.first`, and ``start`` is the number of the first query among the keys.
     """
-    queries, keys = scores.shape[-2:]
-    to_key_0 = torch.arange(keys, device=scores.device) == 0
-    scores = torch.where(to_key_0, to_cls.to(scores), scores)
-    if start > 0:
+    is_first = first_tokens(first, scores.shape[-1], scores.device)[:, None, :]  # (B or 1, 1, K)
+    scores = torch.where(is_first[:, :, None], to_cls.to(scores), scores)
+    if first is None and start > 0:
         return scores
-    from_query_0 = torch.arange(queries, device=scores.device)[:, None] == 0
-    return torch.where(from_query_0, from_cls.to(scores), scores)
+    return torch.where(is_first[..., start:, None], from_cls.to(scores), scores)
 
 
 def toeplitz(vector: Tensor, keys: int) -> Tensor:
@@ -142,4 +154,9 @@ def _product(x: Tensor, vectors: Tensor) -> Tensor:
 
 
 def _with_cls(scores: Tensor, index: RelativeIndex, for_cls: list[Tensor]) -> Tensor:
-    return replace_cls(scores, index.window.start, *for_cls) if for_cls else scores
+    return replace_cls(scores, None, index.window.start, *for_cls) if for_cls else scores
+
+
+def _of_heads(rows: Tensor, like: Tensor) -> Tensor:
+    """(B or 1, N, M) -> (B, H, N, M), for queries, keys or weights (B, H, N, …)."""
+    return rows[:, None].expand(*like.shape[:2], -1, -1)

@@ -68,6 +68,34 @@ def matrix_gradient(w: Tensor, like: Tensor) -> Tensor:
     return torch.cat([sums, w[:, :first].sum((1, 2))[:, None], w[:, first:, 0].sum(1)[:, None]], dim=1)
 
 
+class Gathered:
+    """The four functions above for pairs that have any row of a table: ``index`` is (G, N, M)."""
+
+    def __init__(self, index: Tensor) -> None:
+        self._index = index
+
+    def add_products(self, e: Tensor, x: Tensor, rows: Tensor) -> None:
+        e += _times(x, rows.transpose(1, 2)).gather(-1, self._index)
+
+    def add_product_gradients(self, dx: Tensor, de: Tensor, x: Tensor, rows: Tensor, scale: float) -> Tensor:
+        out, by_row = torch.zeros_like(rows), self._by_row(de, rows)
+        dx.add_(_times(by_row, rows), alpha=scale)
+        _add_transposed_times(out, by_row, x, scale)
+        return out
+
+    def add_sums(self, z: Tensor, w: Tensor, rows: Tensor) -> None:
+        z += _times(self._by_row(w, rows), rows)
+
+    def sum_gradients(self, dz: Tensor, w: Tensor, rows: Tensor) -> Tensor:
+        out = torch.zeros_like(rows)
+        _add_transposed_times(out, self._by_row(w, rows), dz)
+        return out
+
+    def _by_row(self, w: Tensor, rows: Tensor) -> Tensor:
+        """(G, N, M) -> (G, N, R): the sums of the pairs that have the same row."""
+        return w.new_zeros(*w.shape[:2], rows.shape[1]).scatter_add_(-1, self._index, w)
+
+
 def _blocks(positions: int, others: int) -> Iterator[tuple[slice, slice]]:
     """Each block of positions, and the rows that it needs."""
     for start in range(0, positions, BLOCK):

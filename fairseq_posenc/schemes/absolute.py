@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..terms import Sample, Window
+from ..terms import Window
 from .base import Scheme, Settings, register
 
 
@@ -31,6 +31,6 @@ class Absolute(Scheme):
         self.weight = nn.Parameter(torch.empty(settings.max_positions, settings.embedding_dim))
         nn.init.normal_(self.weight, std=0.02)
 
-    def embed(self, window: Window, sample: Sample) -> Tensor:
-        self.require_length(window.keys)
-        return F.embedding(sample.positions, self.weight)
+    def embed(self, window: Window, tokens: Tensor | None) -> Tensor:
+        self.require_rows(window)
+        return F.embedding(window.query_positions, self.weight)

@@ -29,5 +29,4 @@ class AbsoluteUntiedProjection(ProjectedPositions):
         form: str = option("of the projections of positions", "code", choices=("code", "equation"))
 
     def layer_terms(self, window: Window) -> Sequence[Terms]:
-        queries, keys = self.positions(window.keys)
-        return [Terms(transforms=(Shift(queries[0, :, window.start :], keys[0]),))]
+        return [Terms(transforms=(Shift(queries, keys),)) for queries, keys in self.positions(window)]

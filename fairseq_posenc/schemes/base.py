@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import MAX_POSITIONS, FieldError, InputError, value_types
-from ..terms import Sample, Terms, Window
+from ..terms import Terms, Window
 
 REGISTRY: dict[str, type[Scheme]] = {}
 OPTION_TYPES = (int, float, str, bool)
@@ -115,8 +115,8 @@ class Scheme(nn.Module):
         """Whether the scheme is inductive, possibly because of its options."""
         return self.inductive
 
-    def embed(self, window: Window, sample: Sample) -> Tensor | None:
-        """(B or 1, Q, D) to be added to the word embeddings, or None."""
+    def embed(self, window: Window, tokens: Tensor | None) -> Tensor | None:
+        """(B or 1, Q, D) to be added to the word embeddings of the tokens (B, Q), if there are any, or None."""
         return None
 
     def layer_terms(self, window: Window) -> Sequence[Terms]:
@@ -142,8 +142,19 @@ class Scheme(nn.Module):
         """An uninitialised parameter (layers or 1, heads or 1, *shape), shared as the options or the source have it."""
         return nn.Parameter(torch.empty(self.layer_sets, self.head_sets, *shape))
 
-    def computed(self, function: Callable[[Tensor], Tensor], first: int, last: int, window: Window) -> Tensor:
-        """``function`` of the integers from ``first`` to ``last``, always the same function of a scheme: (last - first + 1, …).
+    def of_positions(self, function: Callable[[Tensor], Tensor], window: Window) -> Tensor:
+        """``function`` of the positions of keys, always the same function of a scheme: (K, …), or (B or 1, K, …)."""
+        if window.span is None:
+            return function(window.positions)
+        table = self._computed_at(function, 0, window.span - 1, window)
+        return table if window.contiguous else table[window.positions]
+
+    def of_offsets(self, function: Callable[[Tensor], Tensor], window: Window) -> Tensor:
+        """``function`` of the window's offsets, always the same function of a scheme: (R, …)."""
+        return function(window.offsets) if window.bounds is None else self._computed_at(function, *window.bounds, window)
+
+    def _computed_at(self, function: Callable[[Tensor], Tensor], first: int, last: int, window: Window) -> Tensor:
+        """``function`` of the integers from ``first`` to ``last``: (last - first + 1, …).
 
         It computes in float64 on the CPU, since not every device has float64; the result is kept on the window's device.
         """
@@ -199,18 +210,36 @@ class Scheme(nn.Module):
         """The values of the general options that mean something here, given or the scheme's choice."""
         return {name: self.general(name) for name in self.honours}
 
-    def require_length(self, n: int) -> None:
-        """Refuse a sequence longer than the tables.
+    def require_whole(self, window: Window) -> int:
+        """Refuse positions that are no whole numbers, and return the number that they are below.
 
         Raises:
-            FieldError: ``n`` is beyond the maximum length; the message names the field to raise.
+            FieldError: some may be between whole numbers.
         """
+        if window.span is None:
+            raise FieldError(
+                f"the scheme {self.name!r} has tables, which have no rows between two positions: it takes whole numbers only"
+            )
+        return window.span
+
+    def require_rows(self, window: Window) -> int:
+        """Refuse positions beyond the tables, and return the number that they are below.
+
+        Raises:
+            FieldError: a position is beyond the tables, or no whole number; the message names the field to raise.
+        """
+        n = self.require_whole(window)
         if n > self.settings.max_positions:
             raise FieldError(
-                f"a sequence of {n} tokens is longer than the {self.settings.max_positions} positions of the scheme "
-                f"{self.name!r}, which learns one vector or scalar for each: raise "
-                "`max_positions` (and train again), shorten the sequences, or use an inductive scheme"
+                f"a sequence of {n} {'tokens' if window.contiguous else 'positions'} is longer than the "
+                f"{self.settings.max_positions} positions of the scheme {self.name!r}, which learns one vector or scalar for "
+                "each: raise `max_positions` (and train again), shorten the sequences, or use an inductive scheme"
             )
+        return n
+
+    def rows_of(self, table: Tensor, window: Window) -> Tensor:
+        """The rows of all keys: (…, n, d) -> (…, K, d) in a contiguous window, and else (…, B or 1, K, d)."""
+        return table[..., : window.keys, :] if window.contiguous else table[..., window.positions, :]
 
     def extra_repr(self) -> str:
         return f"{self.name}, {sum(p.numel() for p in self.parameters(recurse=False)):,} parameters"

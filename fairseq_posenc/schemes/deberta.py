@@ -110,11 +110,10 @@ class Deberta(OffsetTableScheme):
 
     def _indices(self, window: Window) -> tuple[RelativeIndex, RelativeIndex]:
         """Of A and of B."""
-        if not self.takes_any_length:
-            self.require_length(window.keys)
+        (self.require_whole if self.takes_any_length else self.require_rows)(window)
         r, k = window.offsets, self.span
         if self.options.buckets is not None:
-            r = self.computed(lambda r: log_bucket(r, self.span, self.clip), 1 - window.keys, window.queries - 1, window)
+            r = self.of_offsets(lambda r: log_bucket(r, self.span, self.clip), window)
         if self.options.indexing == "relative":
             return (self.indexed(window, r.clamp(-k, k) + k),) * 2
         c2p = self.indexed(window, (k - r).clamp(0, 2 * k - 1))

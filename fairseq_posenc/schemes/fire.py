@@ -55,16 +55,16 @@ class Fire(Scheme):
         return [Terms(biases=(self._bias(layer, window),)) for layer in range(len(self.c))]
 
     def _bias(self, layer: int, window: Window) -> Tensor:
-        """(1, H, Q, K)."""
+        """(B or 1, H, Q, K)."""
         positions = window.positions.to(precise(self.c).dtype)
-        queries = positions[window.start :].split(QUERIES_AT_ONCE)
+        queries = positions[:, window.start :].split(QUERIES_AT_ONCE, dim=1)
         # Recomputed in the backward pass, so that the network's activations never exist for all pairs.
         rows = [checkpoint(self._scores, layer, some, positions, use_reentrant=False) for some in queries]
-        return torch.cat(rows, dim=0).permute(2, 0, 1)[None]
+        return torch.cat(rows, dim=1).permute(0, 3, 1, 2)
 
     def _scores(self, layer: int, queries: Tensor, keys: Tensor) -> Tensor:
-        """(some queries), (K,) -> (some queries, K, H)."""
-        i, j = queries[:, None], keys
+        """(B or 1, some queries), (B or 1, K) -> (B or 1, some queries, K, H)."""
+        i, j = queries[:, :, None], keys[:, None]
         parameters = (self.c, self.threshold, self.weight1, self.bias1, self.weight2, self.bias2)
         c, threshold, weight1, bias1, weight2, bias2 = (precise(p)[layer] for p in parameters)
         c, longest = c.abs(), threshold.abs() * self.options.threshold

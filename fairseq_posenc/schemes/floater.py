@@ -61,8 +61,9 @@ class Floater(Scheme):
         return torch.tanh(p @ weight1 + time_weight * time + bias1) @ weight2 + bias2
 
     def layer_terms(self, window: Window) -> Sequence[Terms]:
-        p = self._solve(window.keys)[window.start :]  # (Q, layers, D)
-        return [Terms(inputs=(layer[None].to(self.initial.dtype),)) for layer in p.unbind(1)]
+        p = self._solve(self.require_whole(window)).transpose(0, 1)  # (layers, span, D)
+        rows = self.rows_of(p, window)[..., window.start :, :]  # (layers, Q, D), or (layers, B, Q, D)
+        return [Terms(inputs=((layer[None] if window.contiguous else layer).to(self.initial.dtype),)) for layer in rows]
 
     def _solve(self, n: int) -> Tensor:
         """(n, layers, D)."""

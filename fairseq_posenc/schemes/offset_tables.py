@@ -42,8 +42,7 @@ class OffsetTableScheme(Scheme):
 
     def offset_index(self, window: Window) -> RelativeIndex:
         """Row ``clip(j - i, k) + k``, or ``min(|j - i|, k)`` unless ``signed``; the last two rows are those of [CLS]."""
-        if not self.takes_any_length:
-            self.require_length(window.keys)
+        (self.require_whole if self.takes_any_length else self.require_rows)(window)
         clipped = window.offsets.clamp(-self.clip, self.clip)
         return self.indexed(window, clipped + self.clip if self.signed else clipped.abs())
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import FieldError, check_value, suggestion
-from ..terms import Sample, Terms, Window
+from ..terms import Terms, Window
 from .base import REGISTRY, GeneralOptions, Scheme, Settings, option_fields, scheme_options
 
 
@@ -76,19 +76,13 @@ class Positions(nn.Module):
         """The number of tokens of the longest sequence; None if any length is possible."""
         return None if self.inductive else self.settings.max_positions
 
-    def require_restart(self) -> None:
-        """Refuse to restart positions within a row, unless offsets and what is added to the embeddings are all there is.
-
-        Raises:
-            FieldError: a scheme's terms depend on the position in the row; the message names it.
-        """
-        for scheme in self.schemes:
-            has_terms = scheme.reads_input or type(scheme).layer_terms is not Scheme.layer_terms
-            if has_terms and not scheme.translation_invariant:
-                raise FieldError(
-                    f"the scheme {scheme.name!r} of `positions` {self.expression} counts positions from the start of the row, "
-                    "not of the document: leave out the documents, or take another scheme"
-                )
+    @property
+    def terms_are_invariant(self) -> bool:
+        """Whether the terms stay the same where all positions are moved by the same amount."""
+        return all(
+            scheme.translation_invariant or not (scheme.reads_input or type(scheme).layer_terms is not Scheme.layer_terms)
+            for scheme in self.schemes
+        )
 
     @property
     def effective_options(self) -> dict[str, Any]:
@@ -115,9 +109,9 @@ class Positions(nn.Module):
         own = {name: value for scheme in self.schemes for name, value in scheme.own_options.items()}
         return {name: given[name] for name in self.effective_options if given.get(name) is not None} | own
 
-    def embed(self, window: Window, sample: Sample) -> Tensor | None:
-        """(B or 1, Q, D): the sum of what the schemes add to the word embeddings."""
-        parts = [e for scheme in self.schemes if (e := scheme.embed(window, sample)) is not None]
+    def embed(self, window: Window, tokens: Tensor | None) -> Tensor | None:
+        """(B or 1, Q, D): the sum of what the schemes add to the word embeddings of the tokens (B, Q), if there are any."""
+        parts = [e for scheme in self.schemes if (e := scheme.embed(window, tokens)) is not None]
         return sum(parts[1:], start=parts[0]) if parts else None
 
     def terms(self, window: Window) -> LayerTerms:

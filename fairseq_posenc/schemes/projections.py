@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from ..terms import Window
 from .base import Scheme, Settings
 
 
@@ -46,10 +47,13 @@ class ProjectedPositions(Scheme):
             del options["position_share_layers"]
         return options
 
-    def positions(self, n: int) -> tuple[Tensor, Tensor]:
-        """Both projections of the first n positions, (1 or L, 1 or H, n, d) each."""
-        self.require_length(n)
-        return self.project(self.weight[..., :n, :])
+    def positions(self, window: Window) -> list[tuple[Tensor, Tensor]]:
+        """Both projections of the window's positions, by layer or once: (1 or B, 1 or H, Q, d) and (1 or B, 1 or H, K, d)."""
+        n = self.require_rows(window)
+        of_keys = (self.rows_of(x, window) for x in self.project(self.weight[..., :n, :]))
+        # (L, H, K, d) or (L, H, B, K, d)
+        queries, keys = (x[:, None] if window.contiguous else x.transpose(1, 2) for x in of_keys)
+        return list(zip(queries[..., window.start :, :].unbind(), keys.unbind(), strict=True))
 
     def project(self, p: Tensor) -> tuple[Tensor, Tensor]:
         """(…, N, D) or (…, N, d) -> p U^Q and p U^K, (1 or L, 1 or H, N, d)."""

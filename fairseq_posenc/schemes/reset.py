@@ -48,4 +48,4 @@ class Reset(Scheme):
     def layer_terms(self, window: Window) -> Sequence[Terms]:
         if self.cls is None:
             return (Terms(),)
-        return [Terms(cls_bias=thetas) for thetas in self.cls.unbind()]
+        return [Terms(cls_bias=thetas, cls_first=window.first) for thetas in self.cls.unbind()]

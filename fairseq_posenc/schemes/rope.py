@@ -112,14 +112,16 @@ class Rope(Scheme):
         return 0.1 * math.log(self.options.factor) + 1 if self.options.type == "yarn" else 1.0
 
     def layer_terms(self, window: Window) -> Sequence[Terms]:
-        cos, sin = self.computed(self._cos_and_sin, 0, window.keys - 1, window).unbind(1)
+        cos, sin = self.of_positions(self._cos_and_sin, window).unbind(-2)
+        if not window.contiguous:
+            cos, sin = cos[:, None], sin[:, None]
         return [Terms(transforms=(Rotation(cos, sin, self.options.layout == "interleaved"),))]
 
     def _cos_and_sin(self, positions: Tensor) -> Tensor:
-        """(n,) -> (n, 2, d)."""
-        angles = positions[:, None] * self.frequencies()  # (n, d/2)
-        angles = angles.repeat(1, 2) if self.options.layout == "half" else angles.repeat_interleave(2, dim=-1)
-        return torch.stack([angles.cos(), angles.sin()], dim=1) * self.magnification
+        """(…) -> (…, 2, d)."""
+        angles = positions[..., None] * self.frequencies().to(positions.device)  # (…, d/2)
+        angles = torch.cat([angles, angles], -1) if self.options.layout == "half" else angles.repeat_interleave(2, dim=-1)
+        return torch.stack([angles.cos(), angles.sin()], dim=-2) * self.magnification
 
     def _kept(self) -> Tensor:
         """(d/2,) γ_t."""

@@ -9,22 +9,24 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..errors import InputError
-from ..terms import Sample, Window
+from ..terms import Window, first_tokens
 from .absolute import Absolute
 from .base import option, register
 
 
-def within_sentences(tokens: Tensor, positions: Tensor, separator: int, first: int) -> Tensor:
-    """(B, n) tokens and their positions in the document -> (B, n) positions in their sentences.
+def within_sentences(tokens: Tensor, window: Window, separator: int, first: int) -> Tensor:
+    """(B, n) tokens, whose positions in the document are the window's -> (B, n) positions in their sentences.
 
     Positions restart with every document and after every separator, which ends its sentence: at ``first``, or at 0 where a
     document begins with the symbol that the row begins with, ``<s>``.
     """
     index = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
-    begins = F.pad(tokens[:, :-1] == separator, (1, 0)) | (positions == 0)
+    begins_document = first_tokens(window.first, window.keys, tokens.device)
+    begins = F.pad(tokens[:, :-1] == separator, (1, 0)) | begins_document
     starts = torch.where(begins, index, 0).cummax(dim=1).values
-    from_zero = (positions == 0) & (tokens == tokens[:, :1])
-    return index - starts + first * ~from_zero.gather(1, starts)
+    positions = window.positions.expand_as(tokens)
+    from_zero = begins_document & (tokens == tokens[:, :1])
+    return positions - positions.gather(1, starts) + first * ~from_zero.gather(1, starts)
 
 
 @register
@@ -44,9 +46,9 @@ class SentenceAbsolute(Absolute):
     class Options:
         first: int = option("position of the word after a separator", 1, minimum=0, maximum=1)
 
-    def embed(self, window: Window, sample: Sample) -> Tensor:
-        if sample.tokens is None or self.settings.separator is None:
+    def embed(self, window: Window, tokens: Tensor | None) -> Tensor:
+        if tokens is None or self.settings.separator is None:
             raise InputError("sentence_absolute finds sentences by their separator token, so it needs tokens, not embeddings")
-        self.require_length(window.keys)
-        position_ids = within_sentences(sample.tokens, sample.positions, self.settings.separator, self.options.first)
+        self.require_rows(window)
+        position_ids = within_sentences(tokens, window, self.settings.separator, self.options.first)
         return F.embedding(position_ids, self.weight)

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from ..terms import Sample, Window
+from ..terms import Window
 from .base import Scheme, option, register
 
 
@@ -52,8 +51,9 @@ class Sinusoidal(Scheme):
     class Options:
         layout: str = option("order and frequencies of the sinusoids", "vaswani", choices=tuple(LAYOUTS))
 
-    def embed(self, window: Window, sample: Sample) -> Tensor:
-        return F.embedding(sample.positions, self.computed(self._table, 0, window.keys - 1, window))
+    def embed(self, window: Window, tokens: Tensor | None) -> Tensor:
+        table = self.of_positions(self._table, window)
+        return (table[None] if window.contiguous else table)[:, window.start :]
 
     def _table(self, positions: Tensor) -> Tensor:
         dim = self.settings.embedding_dim

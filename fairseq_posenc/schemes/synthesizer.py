@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -45,9 +44,13 @@ class SynthesizerRandom(Synthesizer):
         nn.init.normal_(self.weight, std=0.02)
 
     def layer_terms(self, window: Window) -> Sequence[Terms]:
-        self.require_length(window.keys)
-        part = self.weight[..., window.start : window.keys, : window.keys]
-        return [self.synthesized(scores[None]) for scores in part.unbind()]
+        self.require_rows(window)
+        if window.contiguous:
+            part = self.weight[:, None, :, window.start : window.keys, : window.keys]
+        else:
+            i, j = window.query_positions[:, :, None], window.positions[:, None]
+            part = self.weight[..., i, j].transpose(1, 2)
+        return [self.synthesized(scores) for scores in part]
 
 
 @register
@@ -69,9 +72,17 @@ class SynthesizerFactorizedRandom(Synthesizer):
             nn.init.normal_(factor, std=0.1)
 
     def layer_terms(self, window: Window) -> Sequence[Terms]:
-        self.require_length(window.keys)
-        left, right = self.left[:, None, :, window.start : window.keys], self.right[:, None, :, : window.keys]
-        return [self.synthesized(LowRank(*factors)) for factors in zip(left, right, strict=True)]
+        self.require_rows(window)
+        factors = (self.rows_of(factor, window) for factor in (self.left, self.right))  # (L, H, K, k) or (L, H, B, K, k)
+        left, right = (x[:, None] if window.contiguous else x.transpose(1, 2) for x in factors)
+        return [self.synthesized(LowRank(x[..., window.start :, :], y)) for x, y in zip(left, right, strict=True)]
+
+
+def of_keys(scores: Tensor, columns: Tensor, window: Window) -> Tensor:
+    """(B, H, Q, N) with the column (B or 1, K) of each key: (B, H, Q, K)."""
+    if window.contiguous:
+        return scores[..., columns[0]]
+    return scores.gather(-1, columns[:, None, None].expand(*scores.shape[:3], -1))
 
 
 class InputSynthesizer(Synthesizer):
@@ -117,11 +128,9 @@ class SynthesizerDense(InputSynthesizer):
         self.weight2, self.bias2 = self.output(settings.max_positions)
 
     def input_terms(self, layer: int, window: Window, x: Tensor) -> Terms:
-        self.require_length(window.keys)
-        row = self.layer(layer)
-        return self.synthesized(
-            self.hidden(layer, x) @ self.weight2[row][..., : window.keys] + self.bias2[row][..., : window.keys]
-        )
+        n, row = self.require_rows(window), self.layer(layer)
+        scores = self.hidden(layer, x) @ self.weight2[row][..., :n] + self.bias2[row][..., :n]  # (B, H, Q, n)
+        return self.synthesized(of_keys(scores, window.positions, window))
 
 
 @register
@@ -147,9 +156,9 @@ class SynthesizerFactorizedDense(InputSynthesizer):
         self.stretched_weight, self.stretched_bias = self.output(math.ceil(settings.max_positions / self.a))
 
     def input_terms(self, layer: int, window: Window, x: Tensor) -> Terms:
-        self.require_length(window.keys)
+        self.require_rows(window)
         row, hidden = self.layer(layer), self.hidden(layer, x)
         tiled = hidden @ self.tiled_weight[row] + self.tiled_bias[row]  # (B, H, Q, a)
         stretched = hidden @ self.stretched_weight[row] + self.stretched_bias[row]  # (B, H, Q, b)
-        j = torch.arange(window.keys, device=x.device)
-        return self.synthesized(tiled[..., j % self.a] * stretched[..., j // self.a])
+        j = window.positions
+        return self.synthesized(of_keys(tiled, j % self.a, window) * of_keys(stretched, j // self.a, window))

@@ -18,8 +18,9 @@ def bucket(offsets: Tensor, buckets: int, max_distance: int, causal: bool) -> Te
     """The bucket of each offset ``r = j - i``: exact near 0, logarithmic up to ``max_distance``, one beyond.
 
     Without ``causal``, half of the buckets are for keys after the query (``r > 0``); with it, those all fall in bucket 0. In
-    float32, as T5's own code.
+    float32, as T5's own code. A distance between two whole numbers counts as the nearest.
     """
+    offsets = offsets.round().long()
     first: int | Tensor
     if causal:
         first, distance = 0, (-offsets).clamp(min=0)

@@ -35,7 +35,8 @@ class TransformerXL(Scheme):
             nn.init.normal_(parameter, std=0.02)
 
     def layer_terms(self, window: Window) -> Sequence[Terms]:
-        distances = self.computed(self._sinusoids, 1 - window.keys, window.queries - 1, window)  # (R, D)
+        self.require_whole(window)
+        distances = self.of_offsets(self._sinusoids, window)  # (R, D)
         tables = self.by_head(distances.to(self.projection.dtype) @ self.projection[:, 0])  # (L, H, R, d)
         u, v = self.content_bias[0], self.position_bias[0]  # (H, d)
         biases = (tables @ (v - u)[..., None])[..., 0] * self.scale  # (L, H, R)

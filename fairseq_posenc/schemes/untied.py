@@ -45,12 +45,13 @@ class Untied(ProjectedPositions):
             nn.init.normal_(self.cls, std=0.02)
 
     def layer_terms(self, window: Window) -> Sequence[Terms]:
-        queries, keys = self.positions(window.keys)
         theta = None
         if self.cls is not None:
             theta = torch.linalg.vecdot(*self.project(self.cls))[0] * self.scale  # (1 or H, 2)
-        queries = queries[..., window.start :, :] * self.scale
-        return [Terms(biases=(LowRank(q[None], k[None]),), cls_bias=theta) for q, k in zip(queries, keys, strict=True)]
+        return [
+            Terms(biases=(LowRank(q * self.scale, k),), cls_bias=theta, cls_first=None if theta is None else window.first)
+            for q, k in self.positions(window)
+        ]
 
     @property
     def own_options(self) -> dict[str, Any]:

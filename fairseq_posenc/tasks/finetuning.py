@@ -156,7 +156,7 @@ class PackingTask(FairseqTask):
     schemes would be trained on different data.
 
     Raises:
-        Refused: a model of other architectures, positions that cannot restart within a row, or too few of them.
+        Refused: a model of other architectures, or too few positions.
     """
 
     cfg: Any
@@ -167,7 +167,7 @@ class PackingTask(FairseqTask):
         if isinstance(model, PosencRobertaModel):
             self._max_length = max_length(model.encoder.sentence_encoder)
         if tokens := self.cfg.pack_examples:
-            require_encoder(model, FLAG, restart=True)
+            require_encoder(model, FLAG)
             if tokens > self._max_length:
                 raise Refused(f"{FLAG} {tokens}: the model has {self._max_length} positions, and a row cannot have more tokens")
         return model

@@ -37,9 +37,8 @@ from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..errors import FieldError, InputError, Refused
+from ..errors import InputError, Refused
 from ..models.building import ONE_SHAPE
-from ..models.option_set import flag
 from ..models.roberta import PosencRobertaModel
 from ..models.state_dict import SENTENCE_ORDER
 from ..vocabulary import Vocabulary
@@ -61,19 +60,14 @@ def changed_options(task: FairseqTask, **values: Any) -> Iterator[None]:
         task.cfg = cfg
 
 
-def require_encoder(model: BaseFairseqModel, flag_name: str, restart: bool = False) -> None:
-    """Check that a model is one of this package's encoders and, with ``restart``, can restart positions within a row.
+def require_encoder(model: BaseFairseqModel, flag_name: str) -> None:
+    """Check that a model is one of this package's encoders.
 
     Raises:
-        Refused: it is not, or a scheme depends on the position in the row; the message names the flag.
+        Refused: it is not; the message names the flag.
     """
     if not isinstance(model, PosencRobertaModel):
         raise Refused(f"{flag_name} is for the architectures of fairseq_posenc, such as --arch roberta_tisa")
-    try:
-        if restart:
-            model.encoder.sentence_encoder.positions.require_restart()
-    except FieldError as error:
-        raise Refused(f"{flag_name}: {error.named(flag)}") from error
 
 
 class FirstToken(BaseWrapperDataset):
@@ -290,8 +284,6 @@ class StaticMaskedLMTask(ComparableMaskedLMTask):
             raise Refused(f"--include-target-tokens is for models that --task {ONE_SHAPE} does not train: leave it out")
         model = super().build_model(cfg, from_checkpoint)
         require_encoder(model, f"--task {ONE_SHAPE}")
-        if self.cfg.document_mask:
-            require_encoder(model, "--document-mask", restart=True)
         return model
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:

@@ -12,7 +12,7 @@ from ..attention import Attend, Mask
 from ..attention.transform import transform
 from ..errors import FieldError
 from ..schemes import LayerTerms
-from ..terms import Sample, Terms, Window
+from ..terms import Terms, Window
 from .cache import Cache, Pair
 from .config import DecoderConfig
 from .layers import Attention, DecoderLayer
@@ -66,7 +66,7 @@ class Decoder(Stack):
         # Padding needs no mask: it follows the tokens, and attention is causal.
         words = self.embed_tokens(new)
         window = Window(tokens.shape[1], new.shape[1], causal=True, device=words.device, dtype=words.dtype)
-        x = self.embed(words, window, Sample(new, window.positions[done:][None]))
+        x = self.embed(words, window, new)
         terms = self._whole_terms(window) if cache is None else cache.terms(window, self.positions.max_length, self._whole_terms)
         across = None if memory is None else self.bind(Terms(), Mask(memory_padding), words, memory.shape[1])
         bound: Attend | None = None

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ..attention import Attend, Mask
 from ..errors import FieldError
-from ..terms import Sample, Window
+from ..terms import Window
 from .config import EncoderConfig
 from .layers import EncoderLayer, init_as_bert
 from .stack import Stack, reordered, tokens_first
@@ -49,6 +49,7 @@ class Encoder(Stack):
         with_attentions: bool = False,
         decode_masks: bool = False,
         mask: Mask | None = None,
+        position_ids: Tensor | None = None,
     ) -> EncoderOutput:
         """Encode tokens. Positions count the tokens that are not padding, on whichever side the padding is.
 
@@ -62,9 +63,11 @@ class Encoder(Stack):
                 layer. Its attention weights are those of every step.
             mask: the mask of the batch, in place of ``padding``, with padding on the right only. Tokens attend to their own
                 document, and positions restart in each.
+            position_ids: (B or 1, n), each token's position, from 0: whole numbers, or real ones for schemes that compute their
+                terms. They need not be neighbours, nor in order.
 
         Raises:
-            FieldError: a sequence that is too long, or documents within a row for positions that cannot restart.
+            FieldError: a sequence that is too long, or positions that the scheme has no terms for.
         """
         order = None
         words = self.embed_tokens(tokens) if embeddings is None else embeddings
@@ -77,14 +80,12 @@ class Encoder(Stack):
             if padding is not None and order is not None:
                 words, padding = reordered(words, order), padding.gather(1, order)
                 tokens = None if tokens is None else tokens.gather(1, order)
+                position_ids = None if position_ids is None else position_ids.expand_as(order).gather(1, order)
             mask = Mask(padding)
-        if mask.documents is not None:
-            self.positions.require_restart()
-        window = Window(words.shape[1], device=words.device, dtype=words.dtype)
-        position_ids = _count_positions(words, mask)
-        x = self.embed(words, window, Sample(tokens, position_ids))
+        window = self.window(words, mask.documents, position_ids)
+        x = self.embed(words, window, tokens)
         x = x if mask.padding is None else x.masked_fill(mask.padding[..., None], 0.0)
-        terms = self.positions.terms(window)
+        terms = self.terms(window, moved=position_ids is None)
         hidden, attentions = [x], list[Tensor | None]()
         attend: Attend | None = None
         for i, layer in enumerate(self.layers_in_order):
@@ -96,7 +97,7 @@ class Encoder(Stack):
                 own = layer.self_attn.project(terms.of(i, x))
                 attend = self.bind(own, mask, words, window.keys, with_attentions)
             if decodes:
-                x, weights = self._decode_masks(layer, x, position_ids, own.inputs, attend)
+                x, weights = self._decode_masks(layer, x, window, own.inputs, attend)
             else:
                 x, p = self._run(layer, x, own.inputs, attend)
                 weights = [p]
@@ -119,7 +120,7 @@ class Encoder(Stack):
         return run(layer, *inputs)
 
     def _decode_masks(
-        self, layer: nn.Module, x: Tensor, position_ids: Tensor, inputs: tuple[Tensor, ...], attend: Attend
+        self, layer: nn.Module, x: Tensor, window: Window, inputs: tuple[Tensor, ...], attend: Attend
     ) -> tuple[Tensor, list[Tensor | None]]:
         """DeBERTa's enhanced mask decoder (He et al. 2021, section 3.2) in place of the last layer.
 
@@ -127,20 +128,22 @@ class Encoder(Stack):
         H, and with queries of H + P and then of its own output.
         """
         memory, weights = x, list[Tensor | None]()
-        x = x + self._mask_positions(position_ids).to(x.dtype)
+        x = x + self._mask_positions(window).to(x.dtype)
         for _ in range(self.config.mask_decoder_steps):
             x, p = self._run(layer, x, inputs, attend, memory)
             weights.append(p)
         return x, weights
 
-    def _mask_positions(self, position_ids: Tensor) -> Tensor:
+    def _mask_positions(self, window: Window) -> Tensor:
         """(B or 1, n, D)."""
-        if position_ids.shape[1] > self.config.max_positions:
+        if window.span is None:
+            raise FieldError("`mask_decoder_steps` adds learned positions, which have no values between two whole numbers")
+        if window.span > self.config.max_positions:
             raise FieldError(
-                f"a sequence of {position_ids.shape[1]} tokens is longer than the {self.config.max_positions} positions that "
+                f"a sequence of {window.span} tokens is longer than the {self.config.max_positions} positions that "
                 "`mask_decoder_steps` adds: raise `max_positions` (and train again), or shorten the sequences"
             )
-        return self.mask_positions(position_ids)  # type: ignore[misc]  # there where this is called
+        return self.mask_positions(window.positions)  # type: ignore[misc]  # there where this is called
 
 
 def _call(layer: nn.Module, *args: Any) -> tuple[Tensor, Tensor | None]:
@@ -157,11 +160,3 @@ def _reordered_weights(p: Tensor, order: Tensor) -> Tensor:
     """(B, H, n, n) with queries and keys in each row's order, (B, n)."""
     by_query = reordered(p.transpose(1, 2), order)  # (B, Q, H, K)
     return reordered(by_query.transpose(1, 3), order).permute(0, 2, 3, 1)
-
-
-def _count_positions(words: Tensor, mask: Mask) -> Tensor:
-    """(B or 1, n): each token's position in its document, from 0; 0 at padding, which is on the right."""
-    position_ids = torch.arange(words.shape[1], device=words.device)[None]
-    if mask.documents is not None:
-        position_ids = position_ids - mask.documents
-    return position_ids if mask.padding is None else position_ids.masked_fill(mask.padding, 0)

@@ -9,7 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..attention import Attend, Call, Mask, choose
-from ..terms import Sample, Terms, Window
+from ..errors import FieldError
+from ..schemes import LayerTerms
+from ..terms import Terms, Window
 from .config import EncoderConfig, build_positions
 from .layers import Layer, init_as_bert, init_as_vaswani
 
@@ -64,9 +66,42 @@ class Stack(nn.Module):
             logger.info(f"attention backend {backend.name} ({of})")
         return backend.bind(terms, mask, call)
 
-    def embed(self, words: Tensor, window: Window, sample: Sample) -> Tensor:
-        """Word embeddings (B, Q, D) with what the positions add to them."""
-        addition = self.positions.embed(window, sample)
+    def window(self, words: Tensor, documents: Tensor | None, position_ids: Tensor | None) -> Window:
+        """Return the positions of the words (B, n, …): those given, or else their places in the row or in their documents.
+
+        Args:
+            words: the words.
+            documents: (B or 1, n) the start of each word's document in the row, if a row has several.
+            position_ids: (B or 1, n) or None; the largest is read, for which the host waits for a GPU.
+
+        Raises:
+            FieldError: the positions have another shape, or are below 0.
+        """
+        n, kind, first = words.shape[1], {"device": words.device, "dtype": words.dtype}, None
+        if documents is not None:
+            in_document = torch.arange(n, device=words.device)[None] - documents
+            first = in_document == 0
+            if position_ids is None:
+                return Window(n, positions=in_document, span=n, first=first, **kind)
+        if position_ids is None:
+            return Window(n, **kind)
+        if position_ids.shape not in ((1, n), (len(words), n)):
+            raise FieldError(f"`position_ids` must be ({len(words)} or 1, {n}), and they are {tuple(position_ids.shape)}")
+        least, largest = position_ids.aminmax()
+        if least < 0:
+            raise FieldError(f"`position_ids` begin at 0, and one of them is {least.item()}")
+        span = None if position_ids.is_floating_point() else int(largest) + 1
+        return Window(n, positions=position_ids, span=span, first=first, **kind)
+
+    def terms(self, window: Window, moved: bool) -> LayerTerms:
+        """The layers' terms. ``moved``: positions are those in the row, but for what all of a document's are moved by."""
+        if moved and self.positions.terms_are_invariant:  # then the fast backends can run them
+            window = Window(window.keys, device=window.device, dtype=window.dtype)
+        return self.positions.terms(window)
+
+    def embed(self, words: Tensor, window: Window, tokens: Tensor | None) -> Tensor:
+        """Word embeddings (B, Q, D) of the tokens (B, Q), if there are any, with what the positions add to them."""
+        addition = self.positions.embed(window, tokens)
         x = words if addition is None else words + addition.to(words.dtype)
         if self.config.scale_embeddings:
             x = x * self.config.dim**0.5

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from fairseq_posenc.attention import BACKENDS, Backend, Mask
 from fairseq_posenc.schemes import Positions, Settings
-from fairseq_posenc.terms import Sample, Terms, Window
+from fairseq_posenc.terms import Terms, Window
 
 from .references.reading import Layer, attend
 from .table import Row
@@ -105,13 +105,18 @@ def project(terms: Terms, layer: Layer) -> Terms:
     )
 
 
-def by_package(positions: Positions, layer: Layer, backend: Backend = BACKENDS["eager"]) -> Results:
+def by_package(
+    positions: Positions,
+    layer: Layer,
+    backend: Backend = BACKENDS["eager"],
+    window: Window | None = None,
+    documents: Tensor | None = None,
+) -> Results:
     """z, and whatever is added to embeddings and layer inputs where there is a token."""
-    window = Window(layer.n, causal=layer.causal)
+    window = window or Window(layer.n, causal=layer.causal)
     terms = terms_of(positions, layer, window)
-    z, _ = attend_by(backend, project(terms, layer), layer.q, layer.k, layer.v, Mask(layer.padding, layer.causal))
-    index = torch.arange(layer.n).expand_as(layer.padding).masked_fill(layer.padding, 0)
-    embedding = positions.embed(window, Sample(layer.tokens, index))
+    z, _ = attend_by(backend, project(terms, layer), layer.q, layer.k, layer.v, Mask(layer.padding, layer.causal, documents))
+    embedding = positions.embed(window, layer.tokens)
     layer_input = sum(terms.inputs[1:], start=terms.inputs[0]) if terms.inputs else None
     return _results(z, embedding, layer_input, layer)
 

@@ -15,7 +15,7 @@ from fairseq_posenc.schemes import Positions, Settings
 from fairseq_posenc.schemes.alibi import slopes
 from fairseq_posenc.schemes.t5 import bucket
 from fairseq_posenc.schemes.tisa import scoring_function
-from fairseq_posenc.terms import Sample, Window
+from fairseq_posenc.terms import Window
 from fairseq_posenc.transformer import Encoder, EncoderConfig
 
 from .peers import (
@@ -194,14 +194,14 @@ def test_fairseq_sinusoids(dim: int) -> None:
             own = below(peer, f"d{dim}.n{n}.{side}.")
             real = own["tokens"] != 1
             index = (real.cumsum(1) - 1).clamp(min=0)
-            found = positions.embed(Window(n), Sample(own["tokens"], index)) * math.sqrt(dim)
+            found = positions.embed(Window(n, positions=index, span=n), None) * math.sqrt(dim)
             assert_close(found[real], own["emb"][real], 1e-5)
 
 
 def test_vaswani_sinusoids() -> None:
     table = golden("sinusoidal")["formula.d32.table"]
     positions = Positions("sinusoidal", Settings(1, 1, 32, 64))
-    found = positions.embed(Window(len(table)), Sample(None, torch.arange(len(table))[None])) * math.sqrt(32)
+    found = positions.embed(Window(len(table)), None) * math.sqrt(32)
     assert_close(found[0], table, 1e-12)
 
 

@@ -13,7 +13,7 @@ from fairseq_posenc.attention.transform import transform
 from fairseq_posenc.schemes import Positions, Settings
 from fairseq_posenc.schemes.alibi import slopes
 from fairseq_posenc.schemes.deberta import log_bucket
-from fairseq_posenc.terms import Sample, Window
+from fairseq_posenc.terms import Window
 from fairseq_posenc.transformer import Encoder, EncoderConfig
 
 from .make_golden import CLIP, DIM, GOLDEN, LAYERS, MAX_POSITIONS, PADDING, PEERS, SYMBOLS, values
@@ -175,7 +175,7 @@ def test_fairseq_sinusoids(peer: Peer) -> None:
     real = found["tokens"].ne(PADDING)
     positions = Positions("sinusoidal", Settings(1, 1, DIM, MAX_POSITIONS), {"sinusoidal_layout": "fairseq"})
     index = (real.cumsum(1) - 1).clamp(min=0)
-    ours = positions.embed(Window(real.shape[1]), Sample(found["tokens"], index)) * DIM**0.5
+    ours = positions.embed(Window(real.shape[1], positions=index, span=real.shape[1]), None) * DIM**0.5
     assert_close(ours.double()[real], found["embedding"].double()[real], 1e-5)
 
 

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 from fairseq_posenc.attention import BACKENDS, Mask
 from fairseq_posenc.attention.bias import additive_bias
 from fairseq_posenc.schemes import Positions
-from fairseq_posenc.terms import Sample, Window
+from fairseq_posenc.terms import Window
 
 from .layers import HEAD_DIM, Results, assert_same, by_package, make_layer, make_positions, project, terms_of, with_gradients
 from .references.reading import Layer
@@ -202,11 +202,10 @@ def test_a_cache_of_keys_agrees_with_the_whole(row: Row, keys: int, queries: int
 
     new = part(layer, keys - queries, keys)
     window = Window(keys, queries, causal=True)
-    index = torch.arange(keys - queries, keys)[None]
     terms = project(terms_of(positions, new, window), layer)
     found = {"z": attend(BACKENDS["eager"], terms, new.q, layer.k, layer.v, Mask(causal=True))[0]}
     if "embedding" in whole:
-        found["embedding"] = positions.embed(window, Sample(new.tokens, index)).expand_as(whole["embedding"])
+        found["embedding"] = positions.embed(window, new.tokens).expand_as(whole["embedding"])
     if "layer input" in whole:
         found["layer input"] = terms.inputs[0].expand_as(whole["layer input"])
     assert_same(found, whole, 1e-9)

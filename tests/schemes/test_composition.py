@@ -12,7 +12,7 @@ from attending import attend, call_of
 
 from fairseq_posenc.attention import BACKENDS, choose
 from fairseq_posenc.schemes import REGISTRY, Positions, Scheme, Settings, option_fields, parse, register
-from fairseq_posenc.terms import Sample, Window
+from fairseq_posenc.terms import Window
 
 SETTINGS = Settings(layers=2, heads=2, dim=8, max_positions=6, separator=2)
 
@@ -139,7 +139,7 @@ def test_a_product_takes_in_values_and_biases() -> None:
 def test_sentences_are_found_by_tokens() -> None:
     positions = Positions("sentence_absolute", SETTINGS)
     with pytest.raises(ValueError, match="needs tokens"):
-        positions.embed(Window(4), Sample(None, torch.arange(4)[None]))
+        positions.embed(Window(4), None)
 
 
 def test_two_schemes_cannot_have_one_name() -> None:
@@ -179,7 +179,7 @@ def test_every_sum_of_two_runs_or_is_refused(name: str) -> None:
                 assert f"{first}+{second}" in str(error)  # noqa: PT017
                 continue
             window, x = Window(5), torch.randn(1, 5, SETTINGS.dim)
-            positions.embed(window, Sample(torch.tensor([[0, 5, 2, 6, 2]]), torch.arange(5)[None]))
+            positions.embed(window, torch.tensor([[0, 5, 2, 6, 2]]))
             terms = positions.terms(window).of(1, x)
             terms = terms.project(lambda table: table.view(2, -1, 4), lambda table: table.view(2, -1, 4))
             q = torch.randn(1, 2, 5, 4)

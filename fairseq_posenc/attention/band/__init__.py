@@ -55,6 +55,8 @@ class Band(Backend):
         return None if importlib.util.find_spec("triton") else "it needs Triton: pip install -e '.[triton]'"
 
     def objection(self, terms: Terms, call: Call | None = None) -> str | None:
+        if not terms.contiguous:
+            return "its kernels know only contiguous positions"
         if (reason := objection_to_cls(terms)) is not None:
             return reason
         rank = sum(bias.left.shape[-1] for bias in terms.biases if isinstance(bias, LowRank))
