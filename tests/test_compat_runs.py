@@ -66,6 +66,18 @@ def files(folder):
     return {str(path.relative_to(folder)).partition("tfevents")[0] for path in folder.rglob("*") if path.is_file()}
 
 
+def test_sampled_positions_are_drawn_alike_after_a_resume(train, tmp_path):
+    """With two batches per update and dropout, which draws from PyTorch's generator."""
+    flags = ["--position-sampling", "random:40", "--update-freq", 2, "--dropout", 0.1]
+    whole = train(tmp_path / "whole", *flags, arch="roberta_shaw", updates=6)
+    for end in (3, 6):
+        resumed = train(tmp_path / "resumed", *flags, arch="roberta_shaw", updates=end)
+    assert same_weights(whole, resumed)
+    plain = train(tmp_path / "plain", *flags[2:], arch="roberta_shaw", updates=6)
+    assert not same_weights(whole, plain)
+    assert resumed["cfg"]["model"].position_sampling == "random:40"
+
+
 @pytest.mark.thorough
 def test_a_second_training_of_a_process_is_as_in_a_fresh_one(train, tmp_path, caplog):
     """Two, in either order: what one comes second to must not show. The one that learns nothing has no better score."""

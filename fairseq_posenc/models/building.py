@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ..errors import InputError, Refused
 from ..schemes import Positions, option_fields
-from ..transformer import EncoderConfig, Stack, build_positions
+from ..transformer import EncoderConfig, PositionSampling, Stack, build_positions
 from .architectures import fill, require_agreement
 from .option_set import ENCODER_OPTIONS, OptionSet, naming_flags
 
@@ -103,7 +103,7 @@ def complete(args: DictConfig | Namespace, task: Any, kind: OptionSet = ENCODER_
         args = OmegaConf.structured(kind.config()(**{name: value for name, value in vars(args).items() if name in known}))
     assert isinstance(args, DictConfig)
     with open_dict(args):
-        fill(args, {"max_positions": max(_sample_lengths(task).values(), default=None)})
+        fill(args, {"max_positions": _most_positions(args, task)})
         fill(args, kind.defaults)
     return args
 
@@ -180,7 +180,7 @@ def summary(model: BaseFairseqModel, core: Stack, tokens_per_sample: int | None 
 
 def max_length(core: Stack) -> int:
     """Tokens of the longest sequence that an encoder or a decoder takes."""
-    return core.positions.max_length or UNLIMITED
+    return core.max_length or UNLIMITED
 
 
 def dictionary_of(symbols: int) -> Dictionary:
@@ -201,6 +201,13 @@ def build(arch: str, options: DictConfig | Namespace, dictionary: Dictionary, ta
     """
     ARCH_CONFIG_REGISTRY[arch](options)
     return ARCH_MODEL_REGISTRY[arch].build_model(options, SimpleNamespace(cfg=task, args=task, source_dictionary=dictionary))
+
+
+def _most_positions(args: Any, task: Any) -> int | None:
+    """Return the number of positions that tokens of a task's samples can have, if it limits them."""
+    tokens = max(_sample_lengths(task).values(), default=None)
+    sampling = PositionSampling.parse(getattr(args, "position_sampling", None), getattr(args, "position_evaluation", None))
+    return tokens if tokens is None or sampling is None else max(tokens, sampling.span(tokens) or 0)
 
 
 def _sample_lengths(task: Any) -> dict[str, int]:

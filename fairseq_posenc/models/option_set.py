@@ -26,7 +26,7 @@ from ..transformer.config import FAIRSEQ
 ACTIVATION = ChoiceEnum(sorted(ACTIVATIONS))
 CHOICES = {"activation": ACTIVATION, "attention_backend": ChoiceEnum(["auto", *BACKENDS])}
 CORE = {declared.name: declared for declared in dataclasses.fields(EncoderConfig)}
-POSITIONS = ("positions", "attention_backend", "max_positions")
+POSITIONS = ("positions", "attention_backend", "max_positions", "position_sampling", "position_evaluation")
 """The fields of the core's config that describe positions; the options have the same names in every kind of model."""
 
 

@@ -5,6 +5,7 @@ from .cache import Cache
 from .config import ACTIVATIONS, DecoderConfig, EncoderConfig, build_positions
 from .decoder import Decoder
 from .encoder import Encoder, EncoderOutput
+from .sampling import PositionSampling
 from .stack import Stack
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "EncoderConfig",
     "EncoderOutput",
     "Mask",
+    "PositionSampling",
     "Stack",
     "build_positions",
 ]

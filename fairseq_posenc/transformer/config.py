@@ -71,6 +71,13 @@ class EncoderConfig:
     )  # fmt: skip
     positions: str = _option("absolute", "positional encoding", "positions")
     position_options: Mapping[str, Any] = field(default_factory=dict)
+    position_sampling: str | None = _option(
+        None, "draw positions in each update of training: random:L, shift:K, cape, cape:Δ:ε:λ or uniform:L", "position_sampling"
+    )
+    position_evaluation: str | None = _option(
+        None, "positions in evaluation after --position-sampling: even (spaced over L) or plain (0, 1, 2, …)",
+        "position_evaluation", choices=("even", "plain"),
+    )  # fmt: skip
     attention_backend: str = _option(
         "auto", "how attention is computed; a backend that cannot run the scheme is refused", "attention_backend", decides=False
     )

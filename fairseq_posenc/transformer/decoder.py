@@ -16,6 +16,7 @@ from ..terms import Terms, Window
 from .cache import Cache, Pair
 from .config import DecoderConfig
 from .layers import Attention, DecoderLayer
+from .sampling import EVEN
 from .stack import Stack, reordered, tokens_first
 
 
@@ -35,6 +36,11 @@ class Decoder(Stack):
             raise FieldError(
                 f"`positions` {config.positions} cannot be a decoder's: {' and '.join(acausal)} is for encoders and has no "
                 "causal form; use another scheme"
+            )
+        if self.sampling is not None and self.sampling.evaluation == EVEN:
+            raise FieldError(
+                f"`position_sampling` {config.position_sampling} spaces tokens by their number, and a decoder does not know "
+                "how many follow: add `position_evaluation` plain"
             )
         self.output_projection = nn.Linear(config.dim, config.vocab_size, bias=False)
         if config.share_output:
@@ -65,9 +71,13 @@ class Decoder(Stack):
         new = (tokens if order is None else tokens.gather(1, order))[:, done:]
         # Padding needs no mask: it follows the tokens, and attention is causal.
         words = self.embed_tokens(new)
-        window = Window(tokens.shape[1], new.shape[1], causal=True, device=words.device, dtype=words.dtype)
+        if cache is None:
+            window, window_of_terms = self.windows(words, Mask(causal=True), None)
+            terms = self._whole_terms(window_of_terms)
+        else:
+            window = Window(tokens.shape[1], new.shape[1], causal=True, device=words.device, dtype=words.dtype)
+            terms = cache.terms(window, self.positions.max_length, self._whole_terms)
         x = self.embed(words, window, new)
-        terms = self._whole_terms(window) if cache is None else cache.terms(window, self.positions.max_length, self._whole_terms)
         across = None if memory is None else self.bind(Terms(), Mask(memory_padding), words, memory.shape[1])
         bound: Attend | None = None
         for i, layer in enumerate(self.layers_in_order):

@@ -82,10 +82,10 @@ class Encoder(Stack):
                 tokens = None if tokens is None else tokens.gather(1, order)
                 position_ids = None if position_ids is None else position_ids.expand_as(order).gather(1, order)
             mask = Mask(padding)
-        window = self.window(words, mask.documents, position_ids)
+        window, window_of_terms = self.windows(words, mask, position_ids)
         x = self.embed(words, window, tokens)
         x = x if mask.padding is None else x.masked_fill(mask.padding[..., None], 0.0)
-        terms = self.terms(window, moved=position_ids is None)
+        terms = self.positions.terms(window_of_terms)
         hidden, attentions = [x], list[Tensor | None]()
         attend: Attend | None = None
         for i, layer in enumerate(self.layers_in_order):

@@ -10,10 +10,10 @@ from torch.nn import functional as F
 
 from ..attention import Attend, Call, Mask, choose
 from ..errors import FieldError
-from ..schemes import LayerTerms
 from ..terms import Terms, Window
 from .config import EncoderConfig, build_positions
 from .layers import Layer, init_as_bert, init_as_vaswani
+from .sampling import Draws, PositionSampling
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +32,10 @@ class Stack(nn.Module):
         self.layer_norm = nn.LayerNorm(config.dim, eps) if config.normalize_before else None
         self.apply(init_as_vaswani if config.scale_embeddings else init_as_bert)
         self.positions = build_positions(config)
+        self.sampling = PositionSampling.parse(config.position_sampling, config.position_evaluation)
+        self._draws = Draws()
+        if self.sampling is not None:
+            self._require_samples(self.sampling)
         self.checkpoint_activations = config.checkpoint_activations
         self.attention_backend = config.attention_backend
         choose(
@@ -66,38 +70,64 @@ class Stack(nn.Module):
             logger.info(f"attention backend {backend.name} ({of})")
         return backend.bind(terms, mask, call)
 
-    def window(self, words: Tensor, documents: Tensor | None, position_ids: Tensor | None) -> Window:
-        """Return the positions of the words (B, n, …): those given, or else their places in the row or in their documents.
+    @property
+    def max_length(self) -> int | None:
+        """The number of tokens of the longest sequence; None if any length is possible."""
+        limits = [self.positions.max_length, self.sampling and self.sampling.max_length]
+        return min((limit for limit in limits if limit is not None), default=None)
+
+    def windows(self, words: Tensor, mask: Mask, position_ids: Tensor | None) -> tuple[Window, Window]:
+        """Return the positions of the words (B, n, …): for what is added to the words, and for the layers' terms.
+
+        They are those given, or drawn, or else the places in the row or in the documents. The second window is contiguous where
+        that makes no difference, since more backends can run that.
 
         Args:
             words: the words.
-            documents: (B or 1, n) the start of each word's document in the row, if a row has several.
+            mask: their padding, on the right, and their documents.
             position_ids: (B or 1, n) or None; the largest is read, for which the host waits for a GPU.
 
         Raises:
-            FieldError: the positions have another shape, or are below 0.
+            FieldError: the positions have another shape, or are below 0, or there are too few to draw from.
         """
-        n, kind, first = words.shape[1], {"device": words.device, "dtype": words.dtype}, None
-        if documents is not None:
-            in_document = torch.arange(n, device=words.device)[None] - documents
-            first = in_document == 0
-            if position_ids is None:
-                return Window(n, positions=in_document, span=n, first=first, **kind)
-        if position_ids is None:
-            return Window(n, **kind)
-        if position_ids.shape not in ((1, n), (len(words), n)):
-            raise FieldError(f"`position_ids` must be ({len(words)} or 1, {n}), and they are {tuple(position_ids.shape)}")
-        least, largest = position_ids.aminmax()
-        if least < 0:
-            raise FieldError(f"`position_ids` begin at 0, and one of them is {least.item()}")
-        span = None if position_ids.is_floating_point() else int(largest) + 1
-        return Window(n, positions=position_ids, span=span, first=first, **kind)
+        n, kind = words.shape[1], {"device": words.device, "dtype": words.dtype, "causal": mask.causal}
+        row, places, first = Window(n, **kind), torch.arange(n, device=words.device)[None], None
+        if mask.documents is not None:
+            places = places - mask.documents
+            first = places == 0
+        if position_ids is not None:
+            window = Window(n, positions=position_ids, span=_span(position_ids, words), first=first, **kind)
+            return window, window
+        sampled = self._sampled(places, mask, n)
+        if sampled is None and first is None:
+            return row, row
+        positions, span = (places, n) if sampled is None else sampled
+        window = Window(n, positions=positions, span=span, first=first, **kind)
+        moved = sampled is None or (self.sampling is not None and self.sampling.moves)
+        return window, row if moved and self.positions.terms_are_invariant else window
 
-    def terms(self, window: Window, moved: bool) -> LayerTerms:
-        """The layers' terms. ``moved``: positions are those in the row, but for what all of a document's are moved by."""
-        if moved and self.positions.terms_are_invariant:  # then the fast backends can run them
-            window = Window(window.keys, device=window.device, dtype=window.dtype)
-        return self.positions.terms(window)
+    def _sampled(self, places: Tensor, mask: Mask, n: int) -> tuple[Tensor, int | None] | None:
+        """(B or 1, n) positions in place of ``places``, and what they are below if they are whole; None: these."""
+        if self.sampling is None:
+            return None
+        if self.training:
+            return self.sampling.draw(n, self._draws.generator()).to(places.device)[places], self.sampling.span(n)
+        return self.sampling.evaluated(places, mask.sizes(n, places.device), n)
+
+    def _require_samples(self, sampling: PositionSampling) -> None:
+        """Refuse a scheme that has no terms for sampled positions, rather than at the first call.
+
+        Raises:
+            FieldError: the message names what to change.
+        """
+        span = sampling.span(2)
+        positions = torch.tensor(
+            [[0, 1]] if span is None else [[0, span - 1]], dtype=torch.float64 if span is None else torch.int64
+        )
+        window = Window(2, positions=positions, span=span)
+        with torch.no_grad():
+            self.positions.embed(window, torch.zeros(1, 2, dtype=torch.int64))
+            self.positions.terms(window).of(0, torch.zeros(1, 2, self.config.dim))
 
     def embed(self, words: Tensor, window: Window, tokens: Tensor | None) -> Tensor:
         """Word embeddings (B, Q, D) of the tokens (B, Q), if there are any, with what the positions add to them."""
@@ -109,6 +139,18 @@ class Stack(nn.Module):
             x = self.layernorm_embedding(x)
         x = F.dropout(x, self.config.dropout, self.training)
         return x if self.project_in_dim is None else self.project_in_dim(x)
+
+
+def _span(position_ids: Tensor, words: Tensor) -> int | None:
+    """The number that whole positions are below."""
+    if position_ids.shape not in ((1, words.shape[1]), words.shape[:2]):
+        raise FieldError(
+            f"`position_ids` must be (batch or 1, length), {tuple(words.shape[:2])}, and they are {tuple(position_ids.shape)}"
+        )
+    least, largest = position_ids.aminmax()
+    if least < 0:
+        raise FieldError(f"`position_ids` begin at 0, and one of them is {least.item()}")
+    return None if position_ids.is_floating_point() else int(largest) + 1
 
 
 def tokens_first(padding: Tensor) -> Tensor | None:

@@ -1,0 +1,139 @@
+"""Positions that are drawn anew in each update of training, so that a model meets more of them than its sequences have."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..errors import MAX_POSITIONS, FieldError
+
+KINDS = "random:L, shift:K, cape, cape:Δ:ε:λ or uniform:L"
+CAPE = (5.0, 0.5, 1.03)  # the authors' values for text
+EVEN, PLAIN = "even", "plain"
+
+
+@dataclass(frozen=True)
+class PositionSampling:
+    """How positions are drawn in training: the same for all sequences of an update, and for all schemes with the same seed.
+
+    - ``random:L``: n of the L whole numbers below L, in order, without replacement (Ruoss et al. 2023, section 3).
+    - ``shift:K``: ``i + k`` with k uniform among 0 … K (SHAPE: Kiyono et al. 2021, section 3).
+    - ``cape:Δ:ε:λ``: ``λ' (i + δ + ε_i)`` with δ uniform in ±Δ, ε_i in ±ε and ln λ' in ±ln λ (CAPE: Likhomanenko et al. 2021,
+      section 3.1).
+    - ``uniform:L``: n real numbers below L, in order.
+
+    In evaluation, the i-th of n tokens is at ``⌊i L / n⌋`` (``i L / n`` for ``uniform``) under the rule ``even``, the default for
+    ``random`` and ``uniform``, and at i under the rule ``plain``. n counts the tokens of the token's own sequence or document.
+
+    Attributes:
+        kind: the first word.
+        numbers: those that follow it.
+        evaluation: the rule.
+    """
+
+    kind: str
+    numbers: tuple[float, ...]
+    evaluation: str
+
+    @classmethod
+    def parse(cls, text: str | None, evaluation: str | None) -> PositionSampling | None:
+        """Read the values of two options; None if positions are not sampled.
+
+        Raises:
+            FieldError: one of them has no meaning, or not with the other.
+        """
+        if text is None:
+            if evaluation is not None:
+                raise FieldError(f"`position_evaluation` {evaluation} means nothing without `position_sampling`")
+            return None
+        kind, *rest = text.split(":")
+        counts = {"random": 1, "shift": 1, "cape": 3, "uniform": 1}
+        try:
+            numbers = tuple(map(float, rest)) or (CAPE if kind == "cape" else ())
+        except ValueError:
+            numbers = ()
+        if kind not in counts or len(numbers) != counts[kind] or not all(0 <= number <= MAX_POSITIONS for number in numbers):
+            raise FieldError(f"`position_sampling` {text}: give {KINDS}, numbers from 0 to {MAX_POSITIONS:,}")
+        if kind in ("random", "shift") and not all(number.is_integer() for number in numbers):
+            raise FieldError(f"`position_sampling` {text}: {kind} takes a whole number")
+        if kind == "cape" and (numbers[1] > 0.5 or numbers[2] < 1):
+            raise FieldError(f"`position_sampling` {text}: ε is at most 0.5, which keeps the order, and λ at least 1")
+        spread = kind in ("random", "uniform")
+        if evaluation == EVEN and not spread:
+            raise FieldError(f"`position_evaluation` {EVEN} means nothing to `position_sampling` {text}")
+        return cls(kind, numbers, evaluation or (EVEN if spread else PLAIN))
+
+    @property
+    def moves(self) -> bool:
+        """Whether all positions are only moved by the same number, so that offsets stay."""
+        return self.kind == "shift"
+
+    def span(self, n: int) -> int | None:
+        """The number that positions of n tokens are below in training, where they are whole."""
+        return {"random": int(self.numbers[0]), "shift": n + int(self.numbers[0])}.get(self.kind)
+
+    @property
+    def max_length(self) -> int | None:
+        """The number of tokens of the longest sequence that can be evaluated; None: any."""
+        return int(self.numbers[0]) if self.kind == "random" and self.evaluation == EVEN else None
+
+    def draw(self, n: int, generator: torch.Generator) -> Tensor:
+        """(n,) the positions of n tokens in one update.
+
+        Raises:
+            FieldError: there are not so many.
+        """
+        self._require(n)
+        first, *others = self.numbers
+        if self.kind == "random":
+            return torch.randperm(int(first), generator=generator)[:n].sort().values
+        if self.kind == "shift":
+            return torch.arange(n) + torch.randint(int(first) + 1, (), generator=generator)
+        uniform = torch.rand(n + 2, generator=generator, dtype=torch.float64)
+        if self.kind == "uniform":
+            return first * uniform[:n].sort().values
+        shift, scale, jitter = *(2 * uniform[:2] - 1).tolist(), 2 * uniform[2:] - 1
+        positions = torch.arange(n) + first * shift + others[0] * jitter
+        return positions * math.exp(math.log(others[1]) * scale)
+
+    def evaluated(self, in_document: Tensor, tokens: Tensor, n: int) -> tuple[Tensor, int | None] | None:
+        """The positions under the rule, and the number that they are below if they are whole; None under ``plain``.
+
+        Args:
+            in_document: (B or 1, n) each token's place in its sequence or document.
+            tokens: (B or 1, n or 1) the number of tokens of that.
+            n: tokens of a row.
+        """
+        if self.evaluation == PLAIN:
+            return None
+        self._require(n)
+        if self.kind == "random":
+            limit = int(self.numbers[0])
+            return (in_document * limit // tokens.clamp(min=1)).clamp(max=limit - 1), limit  # of padding, any
+        return in_document.double() * self.numbers[0] / tokens.clamp(min=1), None
+
+    def _require(self, n: int) -> None:
+        if self.kind == "random" and n > self.numbers[0]:
+            raise FieldError(
+                f"a sequence of {n} tokens has more tokens than `position_sampling` random:{int(self.numbers[0])} has positions"
+            )
+
+
+class Draws:
+    """The random numbers of one model: a function of PyTorch's seed, which fairseq sets in each update, and of nothing else.
+
+    So they do not depend on what else draws numbers, dropout for example, and a run that continues draws the same.
+    """
+
+    def __init__(self) -> None:
+        self._seed, self._count = -1, 0
+
+    def generator(self) -> torch.Generator:
+        """That of one forward pass; the second with the same seed differs from the first."""
+        seed = torch.initial_seed()
+        self._count = self._count + 1 if seed == self._seed else 0
+        self._seed = seed
+        return torch.Generator().manual_seed((seed * 1_000_003 + self._count) % (1 << 63))
