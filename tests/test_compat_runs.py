@@ -75,7 +75,7 @@ def test_sampled_positions_are_drawn_alike_after_a_resume(train, tmp_path):
     assert same_weights(whole, resumed)
     plain = train(tmp_path / "plain", *flags[2:], arch="roberta_shaw", updates=6)
     assert not same_weights(whole, plain)
-    assert resumed["cfg"]["model"].position_sampling == "random:40"
+    assert resumed["cfg"]["model"]["position_sampling"] == "random:40"
 
 
 @pytest.mark.thorough

@@ -18,10 +18,11 @@ from transformers.modeling_outputs import (
 )
 from transformers.utils import can_return_tuple
 
-from ..attention import BACKENDS
+from ..attention import BACKENDS, Mask
 from ..errors import InputError
 from ..schemes import Scheme
 from ..transformer import ACTIVATIONS, Encoder, build_positions
+from ..transformer.stack import require_shape
 from .configuration import PosencConfig
 
 
@@ -103,6 +104,7 @@ class PosencModel(PosencPreTrainedModel):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         decode_masks: bool = False,
+        position_ids: Tensor | None = None,
     ) -> BaseModelOutput:
         """Return the hidden states.
 
@@ -113,6 +115,9 @@ class PosencModel(PosencPreTrainedModel):
             output_attentions: also return the attention weights, which the eager backend computes.
             output_hidden_states: also return the states between the layers.
             decode_masks: return the states that words are predicted from, where the model has a decoder for them.
+            position_ids: (B or 1, n) the position of each token, from 0, or from ``padding_idx + 1`` as RoBERTa's. Where they
+                begin again, another document begins, whose tokens attend to one another alone, as those of the batches of
+                transformers' ``DataCollatorWithFlattening``.
 
         Raises:
             InputError: neither or both inputs, a mask that is not (B, n), or a sequence longer than the scheme takes.
@@ -123,15 +128,33 @@ class PosencModel(PosencPreTrainedModel):
             raise InputError(f"attention_mask must be (batch, length), 0 at padding, and it is {tuple(attention_mask.shape)}")
         self.encoder.attention_backend = self.config._attn_implementation
         self.encoder.checkpoint_activations = self.gradient_checkpointing
+        padding, mask = None if attention_mask is None else attention_mask == 0, None
+        if position_ids is not None:
+            require_shape(position_ids, *next(x for x in (input_ids, inputs_embeds) if x is not None).shape[:2])
+            if padding is None and input_ids is not None:
+                padding = input_ids == self.config.padding_idx
+            position_ids, mask = _documents(position_ids, padding, self.config.padding_idx + 1)
         output = self.encoder(
             input_ids,
-            None if attention_mask is None else attention_mask == 0,
+            padding,
             inputs_embeds,
             with_hidden=bool(self.config.output_hidden_states if output_hidden_states is None else output_hidden_states),
             with_attentions=bool(self.config.output_attentions if output_attentions is None else output_attentions),
             decode_masks=decode_masks,
+            mask=mask,
+            position_ids=position_ids,
         )
         return BaseModelOutput(output.last, output.hidden or None, output.attentions or None)
+
+
+def _documents(position_ids: Tensor, padding: Tensor | None, first: int) -> tuple[Tensor, Mask]:
+    """Positions from 0, where they may be from ``first``, and the mask of the documents that they count the tokens of."""
+    seen = position_ids if padding is None else position_ids.expand_as(padding)[~padding]
+    if not position_ids.is_floating_point() and seen.numel() and seen.min() == first:
+        position_ids = (position_ids - first).clamp(min=0)
+    places = torch.arange(position_ids.shape[1], device=position_ids.device)
+    begins = position_ids == 0 if padding is None else (position_ids == 0) & ~padding
+    return position_ids, Mask(padding, documents=torch.where(begins, places, 0).cummax(1).values)
 
 
 class LanguageModelHead(nn.Module):

@@ -141,12 +141,15 @@ class Stack(nn.Module):
         return x if self.project_in_dim is None else self.project_in_dim(x)
 
 
+def require_shape(position_ids: Tensor, batch: int, n: int) -> None:
+    """Raise FieldError unless the positions are (batch or 1, n)."""
+    if position_ids.shape not in ((1, n), (batch, n)):
+        raise FieldError(f"`position_ids` must be ({batch} or 1, {n}), and they are {tuple(position_ids.shape)}")
+
+
 def _span(position_ids: Tensor, words: Tensor) -> int | None:
     """The number that whole positions are below."""
-    if position_ids.shape not in ((1, words.shape[1]), words.shape[:2]):
-        raise FieldError(
-            f"`position_ids` must be (batch or 1, length), {tuple(words.shape[:2])}, and they are {tuple(position_ids.shape)}"
-        )
+    require_shape(position_ids, *words.shape[:2])
     least, largest = position_ids.aminmax()
     if least < 0:
         raise FieldError(f"`position_ids` begin at 0, and one of them is {least.item()}")
