@@ -105,7 +105,7 @@ def test_arrows_point_down(module):
 BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGELOG.md
     "analysis": 2175,
     "async_step": 350,
-    "attention": 1875,
+    "attention": 1950,
     "bench": 1050,
     "catalogue": 525,
     "compare": 2275,
@@ -114,12 +114,13 @@ BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGE
     "deepspeed": 1825,
     "finetuning": 1815,
     "huggingface": 2350,
-    "models": 1840,
+    "models": 1845,
     "pipeline": 525,
     "runs": 375,
-    "schemes": 2000,
+    "schemes": 2025,
     "tasks": 800,
-    "transformer": 775,
+    "terms": 310,
+    "transformer": 1000,
     "vocabulary": 650,
 }
 MODULE_BUDGET = 270

@@ -195,8 +195,9 @@ class _Chunk:
         self.a, self.b, self.values = (x if x is None or len(x) == 1 else x.repeat(self.shape[0], 1, 1) for x in inputs[3:6])
         self.by_query: Any = shifted
         self.by_key: Any = shifted
-        if setup.pairs is not None and (table := next((x for x in inputs[3:6] if x is not None), None)) is not None:
-            pairs = _cut(setup.pairs, part[0])[:, None].expand(*self.shape, -1, -1).flatten(0, 1)
+        pairs, table = _cut(setup.pairs, part[0]), next((x for x in inputs[3:6] if x is not None), None)
+        if pairs is not None and table is not None:
+            pairs = pairs[:, None].expand(*self.shape, -1, -1).flatten(0, 1)
             self.by_query = shifted.Gathered(pairs)
             self.by_key = shifted.Gathered(table.shape[1] - 1 - pairs.transpose(1, 2))  # of the tables in the opposite order
         self.mask, self.any_visible = _cut(setup.mask, part[0]), _cut(setup.any_visible, part[0])

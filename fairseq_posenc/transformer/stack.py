@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -73,7 +74,7 @@ class Stack(nn.Module):
     @property
     def max_length(self) -> int | None:
         """The number of tokens of the longest sequence; None if any length is possible."""
-        limits = [self.positions.max_length, self.sampling and self.sampling.max_length]
+        limits = [self.positions.max_length, None if self.sampling is None else self.sampling.max_length]
         return min((limit for limit in limits if limit is not None), default=None)
 
     def windows(self, words: Tensor, mask: Mask, position_ids: Tensor | None) -> tuple[Window, Window]:
@@ -90,19 +91,20 @@ class Stack(nn.Module):
         Raises:
             FieldError: the positions have another shape, or are below 0, or there are too few to draw from.
         """
-        n, kind = words.shape[1], {"device": words.device, "dtype": words.dtype, "causal": mask.causal}
-        row, places, first = Window(n, **kind), torch.arange(n, device=words.device)[None], None
+        n = words.shape[1]
+        window_at = partial(Window, n, causal=mask.causal, device=words.device, dtype=words.dtype)
+        row, places, first = window_at(), torch.arange(n, device=words.device)[None], None
         if mask.documents is not None:
             places = places - mask.documents
             first = places == 0
         if position_ids is not None:
-            window = Window(n, positions=position_ids, span=_span(position_ids, words), first=first, **kind)
+            window = window_at(positions=position_ids, span=_span(position_ids, words), first=first)
             return window, window
         sampled = self._sampled(places, mask, n)
         if sampled is None and first is None:
             return row, row
         positions, span = (places, n) if sampled is None else sampled
-        window = Window(n, positions=positions, span=span, first=first, **kind)
+        window = window_at(positions=positions, span=span, first=first)
         moved = sampled is None or (self.sampling is not None and self.sampling.moves)
         return window, row if moved and self.positions.terms_are_invariant else window
 
