@@ -180,13 +180,25 @@ class Rotation:
     Pairs are adjacent features (``interleaved``), or t and t + d/2.
     """
 
-    cos: Tensor  # (K, d) or (B, 1, K, d), of the keys; queries take the last Q rows
+    cos: Tensor  # (K, d) or (1 or B, 1 or H, K, d), of the keys; queries take the last Q rows
     sin: Tensor  # of the same shape
     interleaved: bool = True
 
     def cut(self, window: Window) -> Rotation:
         """As :meth:`Terms.cut`."""
         return replace(self, cos=self.cos[..., : window.keys, :], sin=self.sin[..., : window.keys, :])
+
+
+@dataclass(frozen=True, eq=False)
+class Polar:
+    """Features become magnitudes ``softplus(x)``, and twice as many features: ``[μ cos φ, μ sin φ]``."""
+
+    queries: Tensor  # (K, d), (B, 1, K, d) or (H, K, d), the angles φ of queries, which take the last Q rows, in radians
+    keys: Tensor  # likewise
+
+    def cut(self, window: Window) -> Polar:
+        """As :meth:`Terms.cut`."""
+        return Polar(*(angles[..., : window.keys, :] for angles in (self.queries, self.keys)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,7 +229,7 @@ class Terms:
     combine: Literal["add", "multiply"] = "add"  # C: the sum of q·k, ΣA and ΣB, or their product
     content: bool = True  # whether q·k is there at all (the Synthesizer has none)
     inputs: tuple[Tensor, ...] = ()  # (B or 1, Q, D), added to the layer's attention input
-    transforms: tuple[Rotation | Shift, ...] = ()  # of queries and keys, in this order, before every product
+    transforms: tuple[Rotation | Polar | Shift, ...] = ()  # of queries and keys, in this order, before every product
     query_tables: tuple[Relative, ...] = ()  # A_r, vectors
     key_tables: tuple[Relative, ...] = ()  # B_r, vectors
     hidden_query_tables: tuple[Relative, ...] = ()  # (1, T, D): A once the layer's own key projection is applied
@@ -289,6 +301,9 @@ class Terms:
             raise ValueError("a product of q·k, q·A and k·B cannot include the vector terms of another scheme")
         if multiplies and not all(part.content for part in parts):
             raise ValueError("a product with q·k has no meaning together with a scheme that removes q·k")
+        changes = [change for part in parts for change in part.transforms]
+        if any(isinstance(change, Polar) for change in changes) and (len(changes) > 1 or any(part.vectors for part in parts)):
+            raise ValueError("magnitudes and angles leave no meaning to rotations, shifts and vectors of another scheme")
         if sum(part.cls_bias is not None for part in parts) > 1:
             raise ValueError("[CLS] can be reset only once")
         of_cls = next((part for part in parts if part.cls_bias is not None), cls())

@@ -105,7 +105,7 @@ def test_arrows_point_down(module):
 BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGELOG.md
     "analysis": 2175,
     "async_step": 350,
-    "attention": 1950,
+    "attention": 1965,
     "bench": 1050,
     "catalogue": 525,
     "compare": 2275,
@@ -117,9 +117,9 @@ BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGE
     "models": 1845,
     "pipeline": 525,
     "runs": 375,
-    "schemes": 2025,
+    "schemes": 2310,
     "tasks": 800,
-    "terms": 310,
+    "terms": 325,
     "transformer": 1000,
     "vocabulary": 650,
 }

@@ -49,6 +49,7 @@ class Eager(Backend):
 
 def _scores(q: Tensor, k: Tensor, terms: Terms) -> Tensor:
     """(B, H, Q, K): ``s · C(q·k, q·A, k·B)``."""
+    scale = 1 / math.sqrt(terms.factor * q.shape[-1])  # of the features before transforms, which may add some
     if terms.combine == "multiply" or not multiplies_half(q):  # a product's gradients have more than half precision can hold
         q, k = precise(q), precise(k)
     q, k = transform(q, k, terms)
@@ -62,7 +63,7 @@ def _scores(q: Tensor, k: Tensor, terms: Terms) -> Tensor:
     else:
         products += query_side + key_side
         e = sum(products[1:], start=products[0]) if products else precise(q).new_zeros(*q.shape[:-1], k.shape[-2])
-    return e * (1 / math.sqrt(terms.factor * q.shape[-1]))
+    return e * scale
 
 
 def _softmax(e: Tensor, blocked: Tensor | None) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..terms import LowRank, Rotation, Terms, precise
+from ..terms import LowRank, Polar, Rotation, Terms, precise
 
 
 def transform(q: Tensor, k: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
@@ -17,6 +17,8 @@ def transform(q: Tensor, k: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
     for change in terms.transforms:
         if isinstance(change, Rotation):
             q, k = _rotate(q, change), _rotate(k, change)
+        elif isinstance(change, Polar):
+            q, k = _polar(q, change.queries), _polar(k, change.keys)
         else:
             q, k = _shift(q, change.queries), _shift(k, change.keys)
     return q, k
@@ -45,10 +47,17 @@ def _shift(x: Tensor, by: Tensor | None) -> Tensor:
     return x if by is None else x + by[..., -x.shape[-2] :, :].to(x.dtype)
 
 
+def _polar(x: Tensor, angles: Tensor) -> Tensor:
+    """(B, H, N, d) -> (B, H, N, 2d). In float32 or better, as :func:`_rotate`."""
+    magnitudes = F.softplus(precise(x))
+    angles = angles[..., -x.shape[-2] :, :].to(magnitudes.dtype)
+    return torch.cat([magnitudes * angles.cos(), magnitudes * angles.sin()], dim=-1).to(x.dtype)
+
+
 def _rotate(x: Tensor, rotation: Rotation) -> Tensor:
     """In float32 or better, since rounded sines would turn a query and a key by different angles."""
     exact = precise(x)
-    cos, sin = (table[-x.shape[-2] :].to(exact.dtype) for table in (rotation.cos, rotation.sin))
+    cos, sin = (table[..., -x.shape[-2] :, :].to(exact.dtype) for table in (rotation.cos, rotation.sin))
     quarter_turn = _turn_adjacent if rotation.interleaved else _turn_halves
     return (exact * cos + quarter_turn(exact) * sin).to(x.dtype)
 

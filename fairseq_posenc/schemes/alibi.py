@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from ..terms import Relative, RelativeIndex, Terms, Window
-from .base import Scheme, register
+from .base import Scheme, option, register
 
 
 def slopes(heads: int, device: torch.device | str | None = None, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -28,6 +29,9 @@ class Alibi(Scheme):
     """``e_ij = s · q_i·k_j - m_h |j - i|``. No parameters.
 
     The causal form equals the authors', since softmax ignores a constant per row.
+
+    The symmetric form cannot distinguish left from right. With ``--alibi-sided true``, keys after the query have the slopes in
+    reverse order, ``m_{H+1-h}``.
     """
 
     name = "alibi"
@@ -36,6 +40,12 @@ class Alibi(Scheme):
     honours = ()
     data_driven = False
 
+    @dataclass(frozen=True)
+    class Options:
+        sided: bool = option("other slopes to the right than to the left", False)
+
     def layer_terms(self, window: Window) -> Sequence[Terms]:
-        m = slopes(self.settings.heads, window.device, window.dtype)
-        return [Terms(biases=(Relative(-m[:, None] * window.offsets.abs(), RelativeIndex(window)),))]
+        m, r = slopes(self.settings.heads, window.device, window.dtype)[:, None], window.offsets
+        if self.options.sided:
+            m = torch.where(r > 0, m.flip(0), m)
+        return [Terms(biases=(Relative(-m * r.abs(), RelativeIndex(window)),))]

@@ -24,7 +24,8 @@ class Fire(Scheme):
     The paper's form is causal (j ≤ i, divided by ψ(max(L, i))); this one is symmetric and equal to it there. c and the
     threshold L are learned; L starts at ``--fire-threshold``. One network for all layers.
 
-    It is symmetric in j - i, so one layer cannot distinguish left from right, which the order task of FIDELITY.md needs.
+    It is symmetric in j - i, so one layer cannot distinguish left from right, which the order task of FIDELITY.md needs. With
+    ``--fire-sided true``, the network gets the sign of j - i too: ``f_θ(sign(j - i) ψ(|i - j|) / …)``.
     """
 
     name = "fire"
@@ -37,6 +38,7 @@ class Fire(Scheme):
     class Options:
         hidden: int = option("hidden width of the network", 32, minimum=1, maximum=1 << 16)
         threshold: float = option("initial L, in tokens", 512.0, minimum=1.0, maximum=MAX_POSITIONS)
+        sided: bool = option("distinguish right from left", False)
 
     def __init__(self, settings: Settings, options: Options) -> None:
         super().__init__(settings, options)
@@ -69,5 +71,7 @@ class Fire(Scheme):
         c, threshold, weight1, bias1, weight2, bias2 = (precise(p)[layer] for p in parameters)
         c, longest = c.abs(), threshold.abs() * self.options.threshold
         normalised = (c * (i - j).abs()).log1p() / (c * torch.maximum(torch.maximum(i, j), longest)).log1p()
+        if self.options.sided:
+            normalised = normalised * (j - i).sign()
         hidden = F.relu(F.linear(normalised[..., None], weight1, bias1))
         return F.linear(hidden, weight2, bias2)

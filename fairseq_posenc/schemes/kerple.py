@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import nn
 
 from ..terms import Relative, RelativeIndex, Terms, Window, precise
@@ -16,7 +17,8 @@ class Kerple(Scheme):
     """``b_ij = -r_1 log(1 + r_2 |j - i|)``, or ``-r_1 |j - i|^r_2`` with r_2 ≤ 2 (``--kerple-form power``); r_1, r_2 > 0.
 
     ``r1`` and ``r2`` are (layers, heads), kept at least 0.01 as the authors do. The paper's distance is causal; this
-    form is symmetric, so one layer cannot distinguish left from right, which the order task of FIDELITY.md needs.
+    form is symmetric, so one layer cannot distinguish left from right, which the order task of FIDELITY.md needs. With
+    ``--kerple-sided true`` they are (layers, heads, 2), for keys before and after the query.
     """
 
     name = "kerple"
@@ -26,16 +28,20 @@ class Kerple(Scheme):
     @dataclass(frozen=True)
     class Options:
         form: str = option("kernel", "log", choices=("log", "power"))
+        sided: bool = option("other parameters to the right than to the left", False)
 
     def __init__(self, settings: Settings, options: Options) -> None:
         super().__init__(settings, options)
-        self.r1 = self.parameter()
-        self.r2 = self.parameter()
+        sides = (2,) if options.sided else ()
+        self.r1 = self.parameter(*sides)
+        self.r2 = self.parameter(*sides)
         nn.init.uniform_(self.r1, 0.01, 2.0)
         nn.init.uniform_(self.r2, 0.01, 1.0)
 
     def layer_terms(self, window: Window) -> Sequence[Terms]:
         r1, r2 = (precise(r).clamp(min=0.01)[..., None] for r in (self.r1, self.r2))
+        if self.options.sided:
+            r1, r2 = (torch.where(window.offsets > 0, r[:, :, 1], r[:, :, 0]) for r in (r1, r2))
         distance = window.offsets.abs()
         if self.options.form == "log":
             scores = -r1 * (r2 * distance).log1p()

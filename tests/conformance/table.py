@@ -49,6 +49,8 @@ CLIP = {"max_relative_position": 5}
 BUCKETS = {"deberta_buckets": 8, "max_relative_position": 14}  # the offsets of 20 tokens go beyond
 POSITIONS = {"inductive": False, "translation_invariant": False}  # learns each position
 YARN = {"rope_type": "yarn", "rope_factor": 4.0, "rope_original_positions": 300, "rope_base": 100.0, "rope_layout": "half"}
+LLAMA3 = {"rope_type": "llama3", "rope_factor": 4.0, "rope_original_positions": 40, "rope_base": 30.0}
+LONGROPE = {"rope_type": "longrope", "rope_factor": 2.0, "rope_original_positions": 8, "rope_factors": "1,1.5,2,4"}
 FLOATER = {"translation_invariant": False, "own": ("layers",), "rate": 4.0, "spread": 0.2}
 SYNTHESIZED = POSITIONS | {"own": BOTH, "content": False}
 
@@ -96,11 +98,24 @@ ROWS = [
     Row("rope", rotary.rope, {"rope_type": "linear", "rope_factor": 2.5}),
     Row("rope", rotary.rope, {"rope_type": "ntk", "rope_factor": 3.0}),
     Row("rope", rotary.rope, YARN),
+    Row("rope", rotary.rope, {"rope_fraction": 0.5}),
+    Row("rope", rotary.rope, LLAMA3),
+    Row("rope", rotary.rope, LONGROPE),
+    Row("rope", rotary.rope, {"rope_type": "ntk_bidirectional", "rope_factor": 3.0, "rope_original_positions": 300}),
+    Row("liere", rotary.liere, own=BOTH, rate=0.3),
+    Row("pope", rotary.pope, own=BOTH),
+    Row("log_cpb", scalar.log_cpb, {"log_cpb_hidden": 7}, own=BOTH),
+    Row("log_cpb", scalar.log_cpb, {"log_cpb_bound": 0.0, "log_cpb_hidden": 5}, own=BOTH),
+    Row("cable", scalar.cable, own=BOTH, decoder=False),
+    Row("cable", scalar.cable, {"cable_gates": 2}, own=BOTH, decoder=False),
     Row("alibi", scalar.alibi),
+    Row("alibi", scalar.alibi, {"alibi_sided": True}),
+    Row("kerple", scalar.kerple, {"kerple_sided": True}, own=BOTH),
     Row("kerple", scalar.kerple, own=BOTH),
     Row("kerple", scalar.kerple, {"kerple_form": "power"}, own=BOTH),
     Row("fire", functional.fire, translation_invariant=False, own=BOTH, rate=10.0),
     Row("fire", functional.fire, {"fire_threshold": 4.0, "fire_hidden": 5}, translation_invariant=False, own=BOTH, rate=10.0),
+    Row("fire", functional.fire, {"fire_sided": True}, translation_invariant=False, own=BOTH, rate=10.0),
     Row("floater", functional.floater, tolerance=2e-2, **FLOATER),  # the tolerance is the solver's, at 8 tokens per step
     Row("floater", functional.floater, {"floater_stride": 1, "floater_hidden": 7}, tolerance=1e-5, **FLOATER),
     Row("synthesizer_random", synthesizer.synthesizer_random, **SYNTHESIZED),

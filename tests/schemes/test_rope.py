@@ -23,7 +23,7 @@ def rope(head_dim: int = HEAD_DIM, **options: Any) -> Rope:
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"rope_factor": 2.0}, "rope_factor 2 means nothing to rope_type default, only to linear, ntk, yarn"),
+        ({"rope_factor": 2.0}, "rope_factor 2 means nothing to rope_type default, only to linear, ntk"),
         ({"rope_type": "linear"}, "rope_type linear needs a value of rope_factor"),
         ({"rope_type": "yarn", "rope_factor": 2.0}, "rope_type yarn needs a value of rope_original_positions"),
         ({"rope_type": "ntk", "rope_factor": 2.0, "rope_beta_fast": 8.0}, "rope_beta_fast 8 means nothing to rope_type ntk"),
@@ -40,7 +40,7 @@ def test_what_does_not_go_together_is_refused(options: dict[str, Any], match: st
 def test_only_what_an_extension_takes_is_among_its_options() -> None:
     positions = Positions("rope", Settings(1, 2, 16, 6), {"rope_type": "ntk", "rope_factor": 2.0})
     assert positions.complete_options == {
-        "rope_layout": "interleaved", "rope_base": 10000.0, "rope_type": "ntk", "rope_factor": 2.0,
+        "rope_layout": "interleaved", "rope_base": 10000.0, "rope_fraction": 1.0, "rope_type": "ntk", "rope_factor": 2.0,
     }  # fmt: skip
 
 

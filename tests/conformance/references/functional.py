@@ -15,6 +15,8 @@ def fire(p: Parameters, layer: Layer) -> Reading:
     c, limit = own["c"].abs(), own["threshold"].abs() * layer.options.get("fire_threshold", 512.0)
     distance, furthest = layer.table(lambda i, j: abs(i - j)), layer.table(lambda i, j: max(i, j))
     ratio = torch.log(c * distance + 1) / torch.log(c * torch.where(furthest > limit, furthest, limit) + 1)
+    if layer.options.get("fire_sided"):
+        ratio = torch.where(layer.table(lambda i, j: j > i).bool(), ratio, -ratio)
     hidden = torch.einsum("ij,k->ijk", ratio, own["weight1"][:, 0]).add(own["bias1"]).clamp(min=0)
     bias = torch.einsum("ijk,hk->hij", hidden, own["weight2"]) + own["bias2"][:, None, None]
     return Reading(content(layer) * layer.scale() + bias)

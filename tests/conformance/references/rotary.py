@@ -20,6 +20,7 @@ def rope(p: Parameters, layer: Layer) -> Reading:
     else:
         pairs = [(2 * t, 2 * t + 1) for t in range(d // 2)]
     theta, length = angles(d, layer.options)
+    theta = [angle if t < layer.options.get("rope_fraction", 1.0) * d / 2 else 0.0 for t, angle in enumerate(theta)]
 
     def rotation(position: int) -> Tensor:
         matrix = torch.zeros(d, d, dtype=torch.float64)
@@ -35,12 +36,54 @@ def rope(p: Parameters, layer: Layer) -> Reading:
     return Reading(torch.einsum("bhid,bhjd->bhij", q, k) * layer.scale())
 
 
+def liere(p: Parameters, layer: Layer) -> Reading:
+    """Ostmeier et al. 2024, section 3: rotations exp(p A), with A of blocks of 2×2, by the matrix exponential."""
+    theta = layer.of(p["liere.theta"])  # (H, d/2)
+    generators = torch.stack([torch.block_diag(*(t * torch.tensor([[0, -1], [1, 0]]).to(t) for t in head)) for head in theta])
+    rotations = torch.stack([torch.linalg.matrix_exp(position * generators) for position in range(layer.n)])  # (n, H, d, d)
+    q = torch.einsum("phde,bhpe->bhpd", rotations, layer.q)
+    k = torch.einsum("phde,bhpe->bhpd", rotations, layer.k)
+    return Reading(torch.einsum("bhid,bhjd->bhij", q, k) * layer.scale())
+
+
+def pope(p: Parameters, layer: Layer) -> Reading:
+    """Gopalakrishnan et al. 2025, section 3: Σ_c μ(q_c) μ(k_c) cos((j - i) θ_c + δ_c), μ softplus, δ within -2π … 0."""
+    d = layer.head_dim
+    delta = layer.of(p["pope.bias"]).clamp(-2 * math.pi, 0)  # (H, d)
+    offsets = layer.table(lambda i, j: j - i)
+    scores = 0
+    for c in range(d):
+        theta = layer.options.get("pope_base", 1e4) ** (-c / d)
+        magnitudes = layer.q[..., c].exp().log1p()[..., :, None] * layer.k[..., c].exp().log1p()[..., None, :]
+        scores = scores + magnitudes * torch.cos(offsets * theta + delta[:, c, None, None])
+    return Reading(scores * layer.scale())
+
+
 def angles(d: int, options: Mapping[str, Any]) -> tuple[list[float], float]:
     """The angle per token of each of d / 2 pairs, and by what a rotated vector grows."""
     base, kind, s = (options.get(f"rope_{name}", default) for name, default in (("base", 1e4), ("type", ""), ("factor", 1)))
     theta = [base ** (-2 * t / d) for t in range(d // 2)]
     if kind == "linear":  # Chen et al. 2023: f(x, m / s)
         return [angle / s for angle in theta], 1.0
+    if kind == "ntk_bidirectional":  # He et al. 2025: λ' = b⁻¹ (2 s L / 2π)^(d/c), by which the base is multiplied
+        length = options["rope_original_positions"]
+        critical = 2 * math.ceil(d / 2 * math.log(2 * length / (2 * math.pi), base))
+        times = (2 * s * length / (2 * math.pi)) ** (d / critical) / base
+        return [(base * times) ** (-2 * t / d) for t in range(d // 2)], 1.0
+    if kind == "llama3":  # transformers: by wavelengths
+        length, low, high = options["rope_original_positions"], options.get("rope_beta_slow", 1), options.get("rope_beta_fast", 4)
+        found = []
+        for angle in theta:
+            wavelength = 2 * math.pi / angle
+            smooth = (length / wavelength - low) / (high - low)
+            between = (1 - smooth) * angle / s + smooth * angle
+            found.append(angle / s if wavelength > length / low else angle if wavelength < length / high else between)
+        return found, 1.0
+    if kind == "longrope":
+        length = options["rope_original_positions"]
+        factors = options["rope_factors"].split(",")
+        magnified = math.sqrt(1 + math.log(s) / math.log(length))
+        return [angle / float(factor) for angle, factor in zip(theta, factors, strict=True)], magnified
     if kind == "ntk":  # the slowest pair as position interpolation has it, the fastest unchanged
         return [angle * s ** (-2 * t / (d - 2)) for t, angle in enumerate(theta)], 1.0
     if kind == "yarn":

@@ -105,20 +105,58 @@ def alibi_slopes(heads: int) -> list[float]:
 
 
 def alibi(p: Parameters, layer: Layer) -> Reading:
-    """Press et al. 2022, section 3: q_i·k_j / √d - m_h |j - i|."""
-    bias = torch.stack([layer.table(lambda i, j, m=m: -m * abs(j - i)) for m in alibi_slopes(layer.heads)])
+    """Press et al. 2022, section 3: q_i·k_j / √d - m_h |j - i|; sided: m_{H+1-h} where j > i."""
+    left = alibi_slopes(layer.heads)
+    right = left[::-1] if layer.options.get("alibi_sided") else left
+    tables = [layer.table(lambda i, j, m=m, w=w: -(w if j > i else m) * abs(j - i)) for m, w in zip(left, right, strict=True)]
+    bias = torch.stack(tables)
     return Reading(content(layer) * layer.scale() + bias)
 
 
 def kerple(p: Parameters, layer: Layer) -> Reading:
     """Chi et al. 2022, section 4: -r_1 log(1 + r_2 |j-i|), or -r_1 |j-i|^r_2 with r_2 <= 2; at least 0.01 as in their code."""
-    r1, r2 = (layer.of(p[f"kerple.{name}"]).clamp(min=0.01)[:, None, None] for name in ("r1", "r2"))
+    r1, r2 = (layer.of(p[f"kerple.{name}"]).clamp(min=0.01) for name in ("r1", "r2"))
+    if layer.options.get("kerple_sided"):
+        after = layer.table(lambda i, j: j > i).bool()
+        r1, r2 = (torch.where(after, r[:, 1, None, None], r[:, 0, None, None]) for r in (r1, r2))
+    else:
+        r1, r2 = r1[:, None, None], r2[:, None, None]
     distance = layer.table(lambda i, j: abs(j - i))
     if layer.options.get("kerple_form") == "power":
         bias = -r1 * distance ** r2.clamp(max=2.0)
     else:
         bias = -r1 * torch.log(1 + r2 * distance)
     return Reading(content(layer) * layer.scale() + bias)
+
+
+def log_cpb(p: Parameters, layer: Layer) -> Reading:
+    """Liu et al. 2022, eq. 3 and 4: g(sign(r) log(1 + |r|)) with a network g per layer, in the code 16 sigmoid(g)."""
+    row = layer.number if len(p["log_cpb.weight1"]) > 1 else 0
+    weight1, bias1, weight2 = p["log_cpb.weight1"][row], p["log_cpb.bias1"][row], layer.of(p["log_cpb.weight2"])
+    r = layer.table(lambda i, j: math.copysign(math.log(1 + abs(j - i)), j - i))
+    hidden = (r[..., None] * weight1 + bias1).clamp(min=0)  # (n, n, hidden)
+    bias = torch.einsum("ijk,hk->hij", hidden, weight2)
+    bound = layer.options.get("log_cpb_bound", 16.0)
+    return Reading(content(layer) * layer.scale() + (bound / (1 + (-bias).exp()) if bound else bias))
+
+
+def cable(p: Parameters, layer: Layer) -> Reading:
+    """-|c_i - c_j| as a sum over the words between: Veisi et al. 2025; minus the logarithms of forget gates, Lin et al. 2025.
+
+    b_ij = -Σ softplus(w·x_t + b) over t from min(i, j) + 1 to max(i, j), with other w and b for j > i if there are two gates.
+    """
+    row = layer.number if len(p["cable.weight"]) > 1 else 0
+    weight, offset = (p[f"cable.{name}"][row] for name in ("weight", "bias"))
+    steps = (torch.einsum("bnd,hgd->bhng", layer.x, weight) + offset[:, None]).exp().log1p()
+    steps = steps.expand(-1, layer.heads, -1, -1)
+    rows = []
+    for i in range(layer.n):
+        row_of_i = []
+        for j in range(layer.n):
+            between = steps[:, :, min(i, j) + 1 : max(i, j) + 1, -1 if j > i else 0]
+            row_of_i.append(-between.sum(-1))
+        rows.append(torch.stack(row_of_i, dim=-1))
+    return Reading(content(layer) * layer.scale() + torch.stack(rows, dim=-2))
 
 
 def reset(bias: Tensor, thetas: Tensor, layer: Layer) -> Tensor:

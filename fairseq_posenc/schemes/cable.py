@@ -1,0 +1,53 @@
+"""Linear biases over distances that depend on the words between (Veisi et al. 2025; Lin et al. 2025)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..terms import Terms, Window, precise
+from .base import Scheme, Settings, option, register
+
+
+@register
+class Cable(Scheme):
+    """``b_ij = -|c_i - c_j|`` with ``c_i = Σ_{t ≤ i} softplus(w·x_t + b)``, each head's own sums of the layer's input x.
+
+    This is ALiBi with a learned step over each word, CABLE, and the bias of the Forgetting Transformer, whose forget gate is
+    ``σ(-(w·x_t + b))``, in both directions. With ``--cable-gates 2``, keys after the query have steps of their own, ``c'``, from
+    other w and b. ``weight`` is (layers, heads, gates, D) and ``bias`` (layers, heads, gates). The steps start at ALiBi's slopes.
+    """
+
+    name = "cable"
+    equation = "e = q·k / √d - |c_i - c_j|, c_i = Σ_{t≤i} softplus(w·x_t)"
+    source = "Veisi et al. 2025; Lin et al. 2025"
+    reads_input = True
+    interpretable = False
+    decoder = False
+
+    @dataclass(frozen=True)
+    class Options:
+        gates: int = option("sets of steps: one, or another for keys after the query", 1, minimum=1, maximum=2)
+
+    def __init__(self, settings: Settings, options: Options) -> None:
+        super().__init__(settings, options)
+        self.weight = self.parameter(options.gates, settings.dim)
+        self.bias = self.parameter(options.gates)
+        nn.init.normal_(self.weight, std=0.02)
+        slopes = torch.exp2(-8 * torch.arange(1, self.head_sets + 1, dtype=torch.float32) / self.head_sets)
+        with torch.no_grad():
+            self.bias.copy_(slopes.expm1().log()[:, None])  # the inverse of softplus
+
+    def input_terms(self, layer: int, window: Window, x: Tensor) -> Terms:
+        row = min(layer, len(self.weight) - 1)
+        weight, bias = precise(self.weight[row]), precise(self.bias[row])
+        steps = F.softplus(torch.einsum("bnd,hgd->bhgn", precise(x), weight) + bias[..., None])
+        c = steps.cumsum(-1)  # (B, H, gates, n)
+        biases = -(c[..., :, None] - c[..., None, :]).abs()  # (B, H, gates, n, n)
+        if self.options.gates == 1:
+            return Terms(biases=(biases[:, :, 0],))
+        after = torch.ones(window.queries, window.keys, dtype=torch.bool, device=x.device).triu(1)
+        return Terms(biases=(torch.where(after, biases[:, :, 1], biases[:, :, 0]),))

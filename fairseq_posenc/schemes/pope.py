@@ -1,0 +1,48 @@
+"""Polar coordinate positional embedding (Gopalakrishnan et al. 2025)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ..terms import Polar, Terms, Window, precise
+from .base import Scheme, Settings, option, register
+
+
+@register
+class PoPE(Scheme):
+    """``e_ij = s · Σ_c softplus(q_ic) softplus(k_jc) cos((j - i) θ_c + δ_c)``: words give magnitudes, positions angles.
+
+    θ_c = base^(-c/d) for the d features of a head. ``bias`` δ is (layers, heads, d), within -2π … 0 as the authors keep it, and
+    starts at 0.
+    """
+
+    name = "pope"
+    equation = "e = Σ_c softplus(q_c) softplus(k_c) cos((j-i)θ_c + δ_c) / √d"
+    source = "Gopalakrishnan et al. 2025, §3"
+    interpretable = False
+
+    @dataclass(frozen=True)
+    class Options:
+        base: float = option("base of the frequencies", 10000.0, minimum=1.0, maximum=1e12)
+
+    def __init__(self, settings: Settings, options: Options) -> None:
+        super().__init__(settings, options)
+        self.bias = self.parameter(settings.head_dim)
+        nn.init.zeros_(self.bias)
+
+    def layer_terms(self, window: Window) -> Sequence[Terms]:
+        angles = self.of_positions(self._angles, window)  # (K, d) or (B, K, d)
+        angles = angles if window.contiguous else angles[:, None]
+        bias = precise(self.bias).clamp(-2 * math.pi, 0)[:, :, None]  # (layers, heads, 1, d)
+        return [Terms(transforms=(Polar(angles, angles + delta),)) for delta in bias]
+
+    def _angles(self, positions: Tensor) -> Tensor:
+        """(…) -> (…, d), in radians."""
+        d = self.settings.head_dim
+        theta = self.options.base ** (-torch.arange(d, dtype=torch.float64, device=positions.device) / d)
+        return positions[..., None] * theta
