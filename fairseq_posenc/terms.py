@@ -17,11 +17,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+
+
+def is_captured() -> bool:
+    """Whether torch.export, torch.compile or torch.jit.trace runs this: lengths are symbols, and no data can be read."""
+    return torch.compiler.is_compiling() or torch.jit.is_tracing()
+
+
+def kept(compute: Callable[[Any], Tensor]) -> Any:
+    """A property that is computed once. ``functools.cached_property`` has a lock in Python 3.11, which torch.compile refuses."""
+    name = f"_{compute.__name__}"
+
+    def read(self: Any) -> Tensor:
+        if getattr(self, name, None) is None:
+            setattr(self, name, compute(self))
+        return getattr(self, name)
+
+    return property(read, doc=compute.__doc__)
 
 
 class Window:
@@ -71,10 +87,10 @@ class Window:
         """Number of the first query among the keys."""
         return self.keys - self.queries
 
-    @cached_property
+    @kept
     def positions(self) -> Tensor:
         """(B or 1, K) the positions of the keys; from ``start`` on, those of the queries."""
-        return torch.arange(self.keys, device=self.device)[None] if self._positions is None else self._positions
+        return torch.arange(self.keys, device=self.device)[None]
 
     @property
     def query_positions(self) -> Tensor:
@@ -86,14 +102,14 @@ class Window:
         """The least and the largest of :attr:`offsets`, if they are all whole numbers between the two."""
         return None if self.span is None else (1 - self.span, self.queries - 1 if self.contiguous else self.span - 1)
 
-    @cached_property
+    @kept
     def offsets(self) -> Tensor:
         """(R,) every offset ``r = j - i`` that occurs: whole numbers, ascending, or the real number of each pair."""
         if self.bounds is None:
             return self._differences.flatten()
         return torch.arange(self.bounds[0], self.bounds[1] + 1, device=self.device)
 
-    @cached_property
+    @kept
     def pairs(self) -> Tensor:
         """(B or 1, Q, K) the place in :attr:`offsets` of each pair's offset."""
         if self.bounds is None:
@@ -313,9 +329,9 @@ class Terms:
             content=all(part.content for part in parts),
             cls_bias=of_cls.cls_bias,
             cls_first=of_cls.cls_first,
-            **{
-                field.name: tuple(item for part in parts for item in getattr(part, field.name))
-                for field in fields(cls)
-                if field.default == ()
-            },
+            **{name: tuple(item for part in parts for item in getattr(part, name)) for name in TUPLES},
         )
+
+
+TUPLES = tuple(field.name for field in fields(Terms) if field.default == ())
+"""The fields of :class:`Terms` that are added up by being put one after the other."""

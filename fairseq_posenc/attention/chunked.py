@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ..terms import LowRank, Terms, precise
+from ..terms import LowRank, Terms, is_captured, precise
 from . import shifted
 from .base import Attend, Backend, opaque, register_backend
 from .bias import additive_bias
@@ -59,7 +59,8 @@ class Chunked(Backend):
 
     def suits(self, terms: Terms, call: Call | None = None) -> bool:
         """On a CPU: a GPU has more to do at once than a few heads. The scores of one query are in its caches anyway."""
-        return call is not None and call.queries > 1 and call.device.type == "cpu" and super().suits(terms, call)
+        on_cpu = call is not None and call.queries > 1 and call.device.type == "cpu"
+        return on_cpu and not is_captured() and super().suits(terms, call)
 
     def bind(self, terms: Terms, mask: Mask, call: Call) -> Attend:
         terms = _with_matrix(terms, call)

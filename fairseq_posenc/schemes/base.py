@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import MAX_POSITIONS, FieldError, InputError, value_types
-from ..terms import Terms, Window
+from ..terms import Terms, Window, is_captured
 
 REGISTRY: dict[str, type[Scheme]] = {}
 OPTION_TYPES = (int, float, str, bool)
@@ -144,14 +144,16 @@ class Scheme(nn.Module):
 
     def of_positions(self, function: Callable[[Tensor], Tensor], window: Window) -> Tensor:
         """``function`` of the positions of keys, always the same function of a scheme: (K, …), or (B or 1, K, …)."""
-        if window.span is None:
+        if window.span is None or is_captured():
             return function(window.positions)
         table = self._computed_at(function, 0, window.span - 1, window)
         return table if window.contiguous else table[window.positions]
 
     def of_offsets(self, function: Callable[[Tensor], Tensor], window: Window) -> Tensor:
         """``function`` of the window's offsets, always the same function of a scheme: (R, …)."""
-        return function(window.offsets) if window.bounds is None else self._computed_at(function, *window.bounds, window)
+        if window.bounds is None or is_captured():
+            return function(window.offsets)
+        return self._computed_at(function, *window.bounds, window)
 
     def _computed_at(self, function: Callable[[Tensor], Tensor], first: int, last: int, window: Window) -> Tensor:
         """``function`` of the integers from ``first`` to ``last``: (last - first + 1, …).

@@ -9,7 +9,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from ..terms import Terms, Window, precise
+from ..terms import Terms, Window, is_captured, precise
 from .base import Scheme, Settings, option, register
 
 TOKEN = 0.1  # time from one token to the next
@@ -61,7 +61,10 @@ class Floater(Scheme):
         return torch.tanh(p @ weight1 + time_weight * time + bias1) @ weight2 + bias2
 
     def layer_terms(self, window: Window) -> Sequence[Terms]:
-        p = self._solve(self.require_whole(window)).transpose(0, 1)  # (layers, span, D)
+        span = self.require_whole(window)
+        if is_captured() and span <= self.settings.max_positions:  # the number of steps cannot be a symbol
+            span = self.settings.max_positions
+        p = self._solve(span).transpose(0, 1)  # (layers, span, D)
         rows = self.rows_of(p, window)[..., window.start :, :]  # (layers, Q, D), or (layers, B, Q, D)
         return [Terms(inputs=((layer[None] if window.contiguous else layer).to(self.initial.dtype),)) for layer in rows]
 

@@ -111,13 +111,14 @@ class Positions(nn.Module):
 
     def embed(self, window: Window, tokens: Tensor | None) -> Tensor | None:
         """(B or 1, Q, D): the sum of what the schemes add to the word embeddings of the tokens (B, Q), if there are any."""
-        parts = [e for scheme in self.schemes if (e := scheme.embed(window, tokens)) is not None]
+        embedded = [scheme.embed(window, tokens) for scheme in self.schemes]
+        parts = [e for e in embedded if e is not None]
         return sum(parts[1:], start=parts[0]) if parts else None
 
     def terms(self, window: Window) -> LayerTerms:
         """The terms of the layers in one forward pass."""
         parts = [scheme.layer_terms(window) for scheme in self.schemes if not scheme.reads_input]
-        layers = max(map(len, parts), default=1)
+        layers = max([1, *map(len, parts)])
         fixed = [
             Terms.sum([part[layer if len(part) > 1 else 0] for part in parts], self.settings.factor) for layer in range(layers)
         ]

@@ -22,7 +22,7 @@ def within_sentences(tokens: Tensor, window: Window, separator: int, first: int)
     """
     index = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
     begins_document = first_tokens(window.first, window.keys, tokens.device)
-    begins = F.pad(tokens[:, :-1] == separator, (1, 0)) | begins_document
+    begins = (tokens.roll(1, dims=1) == separator) | begins_document  # a row begins with a document
     starts = torch.where(begins, index, 0).cummax(dim=1).values
     positions = window.positions.expand_as(tokens)
     from_zero = begins_document & (tokens == tokens[:, :1])

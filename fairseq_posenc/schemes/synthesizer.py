@@ -129,6 +129,7 @@ class SynthesizerDense(InputSynthesizer):
 
     def input_terms(self, layer: int, window: Window, x: Tensor) -> Terms:
         n, row = self.require_rows(window), self.layer(layer)
+        n = n if window.contiguous else self.settings.max_positions  # of an exported model's row, whose n is a symbol, all
         scores = self.hidden(layer, x) @ self.weight2[row][..., :n] + self.bias2[row][..., :n]  # (B, H, Q, n)
         return self.synthesized(of_keys(scores, window.positions, window))
 

@@ -20,7 +20,7 @@ def bucket(offsets: Tensor, buckets: int, max_distance: int, causal: bool) -> Te
     Without ``causal``, half of the buckets are for keys after the query (``r > 0``); with it, those all fall in bucket 0. In
     float32, as T5's own code. A distance between two whole numbers counts as the nearest.
     """
-    offsets = offsets.round().long()
+    offsets = offsets.round().long() if offsets.is_floating_point() else offsets  # ONNX rounds no whole numbers
     first: int | Tensor
     if causal:
         first, distance = 0, (-offsets).clamp(min=0)

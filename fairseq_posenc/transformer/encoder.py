@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ..attention import Attend, Mask
 from ..errors import FieldError
-from ..terms import Window
+from ..terms import Window, is_captured
 from .config import EncoderConfig
 from .layers import EncoderLayer, init_as_bert
 from .stack import Stack, reordered, tokens_first
@@ -74,7 +74,7 @@ class Encoder(Stack):
         if mask is None:
             if padding is None and tokens is not None:
                 padding = tokens.eq(self.config.padding_idx)
-            if padding is not None and not padding.any():
+            if padding is not None and not is_captured() and not padding.any():
                 padding = None
             order = None if padding is None else tokens_first(padding)
             if padding is not None and order is not None:
@@ -86,7 +86,8 @@ class Encoder(Stack):
         x = self.embed(words, window, tokens)
         x = x if mask.padding is None else x.masked_fill(mask.padding[..., None], 0.0)
         terms = self.positions.terms(window_of_terms)
-        hidden, attentions = [x], list[Tensor | None]()
+        hidden = [x]
+        attentions: list[Tensor | None] = []
         attend: Attend | None = None
         for i, layer in enumerate(self.layers_in_order):
             decodes = decode_masks and self.mask_positions is not None and i == self.config.layers - 1
@@ -127,7 +128,8 @@ class Encoder(Stack):
         With H, the layer's input, and absolute positions P, the layer runs ``mask_decoder_steps`` times with keys and values of
         H, and with queries of H + P and then of its own output.
         """
-        memory, weights = x, list[Tensor | None]()
+        memory = x
+        weights: list[Tensor | None] = []
         x = x + self._mask_positions(window).to(x.dtype)
         for _ in range(self.config.mask_decoder_steps):
             x, p = self._run(layer, x, inputs, attend, memory)

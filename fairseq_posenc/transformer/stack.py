@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from ..attention import Attend, Call, Mask, choose
 from ..errors import FieldError
-from ..terms import Terms, Window
+from ..terms import Terms, Window, is_captured
 from .config import EncoderConfig, build_positions
 from .layers import Layer, init_as_bert, init_as_vaswani
 from .sampling import Draws, PositionSampling
@@ -101,12 +101,12 @@ class Stack(nn.Module):
             window = window_at(positions=position_ids, span=_span(position_ids, words), first=first)
             return window, window
         sampled = self._sampled(places, mask, n)
-        if sampled is None and first is None:
+        if sampled is None and first is None and not is_captured():
             return row, row
         positions, span = (places, n) if sampled is None else sampled
         window = window_at(positions=positions, span=span, first=first)
         moved = sampled is None or (self.sampling is not None and self.sampling.moves)
-        return window, row if moved and self.positions.terms_are_invariant else window
+        return window, row if moved and not is_captured() and self.positions.terms_are_invariant else window
 
     def _sampled(self, places: Tensor, mask: Mask, n: int) -> tuple[Tensor, int | None] | None:
         """(B or 1, n) positions in place of ``places``, and what they are below if they are whole; None: these."""
@@ -164,11 +164,12 @@ def tokens_first(padding: Tensor) -> Tensor | None:
     It reads the padding, for which the host waits for a GPU. An encoder with a mask does not call it; an encoder without one
     (fine-tuning in padded batches, inference) and a decoder do.
     """
-    if not (padding[:, :-1] & ~padding[:, 1:]).any():
+    if not is_captured() and not (padding[:, :-1] & ~padding[:, 1:]).any():
         return None
-    return padding.to(torch.uint8).argsort(dim=1, stable=True)
+    places = torch.arange(padding.shape[1], device=padding.device)
+    return torch.where(padding, places + padding.shape[1], places).argsort(dim=1)  # ONNX has no stable sort
 
 
 def reordered(x: Tensor, order: Tensor) -> Tensor:
     """(B, n, …) with each row's entries in its order, (B, n)."""
-    return x[torch.arange(len(x), device=x.device)[:, None], order]
+    return x[torch.arange(x.shape[0], device=x.device)[:, None], order]  # not len(x), which is a constant in an exported model
