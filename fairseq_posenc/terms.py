@@ -155,6 +155,16 @@ def first_tokens(first: Tensor | None, keys: int, device: torch.device) -> Tenso
     return torch.arange(keys, device=device)[None] == 0 if first is None else first
 
 
+def starts_of(begins: Tensor) -> Tensor:
+    """(B, n) whether a part of the row begins at each place -> (B, n) the place where the part of each begins.
+
+    This is ``cummax`` of these places, which ONNX does not have.
+    """
+    part = begins.long().cumsum(1)
+    places = torch.arange(begins.shape[1], device=begins.device) * begins
+    return places.new_zeros(begins.shape[0], begins.shape[1] + 1).scatter_add(1, part, places).gather(1, part)
+
+
 @dataclass(frozen=True, eq=False)
 class Relative:
     """A table with one row per class of offsets, and the index that reads it.

@@ -119,7 +119,7 @@ BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGE
     "runs": 375,
     "schemes": 2310,
     "tasks": 800,
-    "terms": 340,
+    "terms": 350,
     "transformer": 1000,
     "vocabulary": 650,
 }

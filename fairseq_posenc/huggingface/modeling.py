@@ -21,6 +21,7 @@ from transformers.utils import can_return_tuple
 from ..attention import BACKENDS, Mask
 from ..errors import InputError
 from ..schemes import Scheme
+from ..terms import starts_of
 from ..transformer import ACTIVATIONS, Encoder, build_positions
 from ..transformer.stack import require_shape
 from .configuration import PosencConfig
@@ -67,7 +68,7 @@ class PosencPreTrainedModel(PreTrainedModel):
             if input_ids is None:
                 return states[:, 0]
             attention_mask = input_ids != self.config.padding_idx
-        return states[torch.arange(len(states), device=states.device), (attention_mask != 0).int().argmax(1)]
+        return states[torch.arange(states.shape[0], device=states.device), (attention_mask != 0).int().argmax(1)]
 
     def _init_weights(self, module: nn.Module) -> None:
         if not isinstance(module, Scheme):
@@ -149,12 +150,11 @@ class PosencModel(PosencPreTrainedModel):
 
 def _documents(position_ids: Tensor, padding: Tensor | None, first: int) -> tuple[Tensor, Mask]:
     """Positions from 0, where they may be from ``first``, and the mask of the documents that they count the tokens of."""
-    seen = position_ids if padding is None else position_ids.expand_as(padding)[~padding]
-    if not position_ids.is_floating_point() and seen.numel() and seen.min() == first:
-        position_ids = (position_ids - first).clamp(min=0)
-    places = torch.arange(position_ids.shape[1], device=position_ids.device)
+    if not position_ids.is_floating_point():
+        of_tokens = position_ids if padding is None else position_ids.where(~padding, first + 1)
+        position_ids = torch.where(of_tokens.min() == first, (position_ids - first).clamp(min=0), position_ids)
     begins = position_ids == 0 if padding is None else (position_ids == 0) & ~padding
-    return position_ids, Mask(padding, documents=torch.where(begins, places, 0).cummax(1).values)
+    return position_ids, Mask(padding, documents=starts_of(begins))
 
 
 class LanguageModelHead(nn.Module):

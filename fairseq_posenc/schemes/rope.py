@@ -85,7 +85,7 @@ class Rope(Scheme):
             )
         if self.options.type == "ntk" and settings.head_dim == 2:
             raise FieldError("`rope_type` ntk slows the last pair of features and not the first, so a head needs two or more")
-        if self.options.type == "ntk_bidirectional" and self._turned < 2:
+        if self.options.type == "ntk_bidirectional" and self._turned() < 2:
             raise FieldError(f"`rope_original_positions` {self.options.original_positions}: no pair turns once in so few tokens")
         self._factors = self._read_factors()
 
@@ -119,10 +119,9 @@ class Rope(Scheme):
         if options.type == "ntk":
             return options.base * options.factor ** (d / (d - 2))
         if options.type == "ntk_bidirectional":
-            return (options.factor * options.original_positions / math.pi) ** (d / self._turned)
+            return (options.factor * options.original_positions / math.pi) ** (d / self._turned())
         return options.base
 
-    @property
     def _turned(self) -> int:
         """How many features turn at least once within the 2L offsets of training."""
         d, options = self.settings.head_dim, self.options

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from ..errors import InputError
-from ..terms import Window, first_tokens
+from ..terms import Window, first_tokens, starts_of
 from .absolute import Absolute
 from .base import option, register
 
@@ -20,10 +19,9 @@ def within_sentences(tokens: Tensor, window: Window, separator: int, first: int)
     Positions restart with every document and after every separator, which ends its sentence: at ``first``, or at 0 where a
     document begins with the symbol that the row begins with, ``<s>``.
     """
-    index = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
     begins_document = first_tokens(window.first, window.keys, tokens.device)
     begins = (tokens.roll(1, dims=1) == separator) | begins_document  # a row begins with a document
-    starts = torch.where(begins, index, 0).cummax(dim=1).values
+    starts = starts_of(begins)
     positions = window.positions.expand_as(tokens)
     from_zero = begins_document & (tokens == tokens[:, :1])
     return positions - positions.gather(1, starts) + first * ~from_zero.gather(1, starts)

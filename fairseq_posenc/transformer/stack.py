@@ -86,7 +86,8 @@ class Stack(nn.Module):
         Args:
             words: the words.
             mask: their padding, on the right, and their documents.
-            position_ids: (B or 1, n) or None; the largest is read, for which the host waits for a GPU.
+            position_ids: (B or 1, n) or None; the largest is read, for which the host waits for a GPU. torch.export and
+                torch.compile, which cannot read it, take positions below n.
 
         Raises:
             FieldError: the positions have another shape, or are below 0, or there are too few to draw from.
@@ -150,8 +151,10 @@ def require_shape(position_ids: Tensor, batch: int, n: int) -> None:
 
 
 def _span(position_ids: Tensor, words: Tensor) -> int | None:
-    """The number that whole positions are below."""
+    """The number that whole positions are below: while a program is captured, which cannot read them, the length of the row."""
     require_shape(position_ids, *words.shape[:2])
+    if is_captured():
+        return None if position_ids.is_floating_point() else words.shape[1]
     least, largest = position_ids.aminmax()
     if least < 0:
         raise FieldError(f"`position_ids` begin at 0, and one of them is {least.item()}")

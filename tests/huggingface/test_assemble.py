@@ -27,7 +27,8 @@ def test_needs_pytorch_and_transformers_only(expression):
     assert set(imported(source)) - set(sys.stdlib_module_names) == {"torch", "transformers"}
     assert source == assemble.assemble(expression)
     defined = [node.name for node in ast.parse(source).body if isinstance(node, (ast.ClassDef, ast.FunctionDef))]
-    defined += [name.id for node in ast.parse(source).body if isinstance(node, ast.Assign) for name in node.targets]
+    targets = [target for node in ast.parse(source).body if isinstance(node, ast.Assign) for target in node.targets]
+    defined += [name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)]
     assert [name for name in set(defined) if defined.count(name) > 1] == []
 
 
