@@ -120,7 +120,7 @@ BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGE
     "schemes": 2310,
     "tasks": 800,
     "terms": 350,
-    "transformer": 1000,
+    "transformer": 1010,
     "vocabulary": 650,
 }
 MODULE_BUDGET = 270
