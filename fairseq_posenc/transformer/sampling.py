@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..errors import MAX_POSITIONS, FieldError
 
-KINDS = "random:L, shift:K, cape, cape:Δ:ε:λ or uniform:L"
+FORMS_OF_SAMPLING = "random:L, shift:K, cape, cape:Δ:ε:λ or uniform:L"
 CAPE = (5.0, 0.5, 1.03)  # the authors' values for text
 EVEN, PLAIN = "even", "plain"
 
@@ -56,7 +56,7 @@ class PositionSampling:
         except ValueError:
             numbers = ()
         if kind not in counts or len(numbers) != counts[kind] or not all(0 <= number <= MAX_POSITIONS for number in numbers):
-            raise FieldError(f"`position_sampling` {text}: give {KINDS}, numbers from 0 to {MAX_POSITIONS:,}")
+            raise FieldError(f"`position_sampling` {text}: give {FORMS_OF_SAMPLING}, numbers from 0 to {MAX_POSITIONS:,}")
         if kind in ("random", "shift") and not all(number.is_integer() for number in numbers):
             raise FieldError(f"`position_sampling` {text}: {kind} takes a whole number")
         if kind == "cape" and (numbers[1] > 0.5 or numbers[2] < 1):

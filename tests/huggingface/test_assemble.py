@@ -27,7 +27,8 @@ def test_needs_pytorch_and_transformers_only(expression):
     assert set(imported(source)) - set(sys.stdlib_module_names) == {"torch", "transformers"}
     assert source == assemble.assemble(expression)
     defined = [node.name for node in ast.parse(source).body if isinstance(node, (ast.ClassDef, ast.FunctionDef))]
-    targets = [target for node in ast.parse(source).body if isinstance(node, ast.Assign) for target in node.targets]
+    assigned = [node for node in ast.parse(source).body if isinstance(node, (ast.Assign, ast.AnnAssign))]
+    targets = [node.targets[0] if isinstance(node, ast.Assign) else node.target for node in assigned]
     defined += [name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)]
     assert [name for name in set(defined) if defined.count(name) > 1] == []
 
