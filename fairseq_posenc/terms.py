@@ -264,6 +264,7 @@ class Terms:
     gains: tuple[Relative, ...] = ()  # g_r, scalars
     biases: tuple[Relative | LowRank | Tensor, ...] = ()  # b: scalars per offset, low rank, or dense (1 or B, 1 or H, Q, K)
     cls_bias: Tensor | None = None  # (1 or H, 2): b_0j and, for i > 0, b_i0, each instead of the sum of the biases
+    window: int | None = None  # keys of more than so many places to the left or right of the query are masked
     cls_first: Tensor | None = None  # (B or 1, K) bool, which keys these are the 0 of, as Window.first
 
     @property
@@ -339,6 +340,7 @@ class Terms:
             content=all(part.content for part in parts),
             cls_bias=of_cls.cls_bias,
             cls_first=of_cls.cls_first,
+            window=next((part.window for part in parts if part.window is not None), None),
             **{name: tuple(item for part in parts for item in getattr(part, name)) for name in TUPLES},
         )
 

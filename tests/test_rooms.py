@@ -105,7 +105,7 @@ def test_arrows_point_down(module):
 BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGELOG.md
     "analysis": 2175,
     "async_step": 350,
-    "attention": 1965,
+    "attention": 1970,
     "bench": 1050,
     "catalogue": 525,
     "compare": 2275,
@@ -117,7 +117,7 @@ BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGE
     "models": 1845,
     "pipeline": 525,
     "runs": 375,
-    "schemes": 2310,
+    "schemes": 2545,
     "tasks": 800,
     "terms": 350,
     "transformer": 1010,

@@ -51,12 +51,15 @@ class Mask:
         same = self.documents[:, :, None] == self.documents[:, None, :]
         return (same & visible[:, None, :]).sum(2)
 
-    def blocked(self, call: Call) -> Tensor | None:
-        """(B or 1, 1, Q or 1, K) bool, True where a key is masked; None if none is masked."""
+    def blocked(self, call: Call, window: int | None) -> Tensor | None:
+        """(B or 1, 1, Q or 1, K) bool, True where a key is masked; None if none is masked. ``window``: that of the terms."""
         masks = [] if self.padding is None else [self.padding[:, None, None, :]]
         if self.causal and call.queries > 1:  # all keys are visible to the last query
             allowed = torch.ones(call.queries, call.keys, dtype=torch.bool, device=call.device).tril(call.start)
             masks.append(~allowed[None, None])
+        if window is not None and window < call.keys - 1:
+            places = torch.arange(call.keys, device=call.device)
+            masks.append(((places[call.start :, None] - places).abs() > window)[None, None])
         if self.documents is not None:
             of_keys = self.documents[:, None, None, :]
             masks.append(of_keys[..., call.start :].transpose(-1, -2) != of_keys)

@@ -66,7 +66,7 @@ class Chunked(Backend):
         terms = _with_matrix(terms, call)
         tables = Tables.of(terms, call)
         scale = 1 / math.sqrt(terms.factor * call.head_dim)
-        setup = Setup(scale, terms.combine, call.dropout, *_additive(mask.blocked(call), call.dtype), _pairs(terms))
+        setup = Setup(scale, terms.combine, call.dropout, *_additive(mask.blocked(call, terms.window), call.dtype), _pairs(terms))
         given = [None if table is None else precise(table) for table in (*tables.relative, tables.dense)]
 
         def attend(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, None]:

@@ -29,7 +29,7 @@ class Eager(Backend):
     def bind(self, terms: Terms, mask: Mask, call: Call) -> Attend:
         gains = [dense(gain) for gain in terms.gains]
         gain = math.prod(gains[1:], start=gains[0]) if gains else None
-        bias, blocked = additive_bias(terms, call), mask.blocked(call)
+        bias, blocked = additive_bias(terms, call), mask.blocked(call, terms.window)
 
         def attend(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor | None]:
             with torch.autocast(q.device.type, enabled=False):

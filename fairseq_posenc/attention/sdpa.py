@@ -48,8 +48,10 @@ class Sdpa(Backend):
         scale = 1 / math.sqrt(terms.factor * call.head_dim)
         bias = additive_bias(terms, call) if low_rank is None else None
         allowed = None if bias is None else bias.to(call.dtype)
-        causal = bias is None and mask.only_causal and call.queries == call.keys  # which kernels support without a matrix
-        blocked = None if causal else mask.blocked(call)
+        causal = (
+            bias is None and mask.only_causal and terms.window is None and call.queries == call.keys
+        )  # which kernels support without a matrix
+        blocked = None if causal else mask.blocked(call, terms.window)
         if blocked is not None:
             fully_masked = blocked.all(-1, keepdim=True)
             blocked = blocked & ~fully_masked  # a row of -inf alone is NaN in some kernels; its output is zeroed instead

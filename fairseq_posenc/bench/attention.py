@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..attention import BACKENDS, Call, Mask, choose
 from ..schemes import Positions, Settings
+from ..schemes.positions import sums_of
 from ..terms import Terms, Window
 from ..transformer import layers
 from .work import Shape, Work
@@ -120,7 +121,7 @@ def positions_of(expression: str, shape: Shape) -> Positions:
     Raises:
         FieldError: they cannot be built.
     """
-    return Positions(expression, Settings(1, shape.heads, shape.dim, shape.tokens, SEPARATOR))
+    return Positions(sums_of(expression)[0], Settings(1, shape.heads, shape.dim, shape.tokens, SEPARATOR))
 
 
 def call_of(shape: Shape, device: torch.device, dtype: torch.dtype, dropout: float = DROPOUT) -> Call:

@@ -123,7 +123,7 @@ def _require_runnable(expression: str, backend: str, shape: Shape, machine: Mach
     with naming_flags():
         positions_of(expression, dataclasses.replace(shape, tokens=min(shape.tokens, BUILT)))
         with torch.device("meta"):
-            choose(backend, positions_of(expression, shape).probe(), call_of(shape, machine.device, machine.dtype))
+            choose(backend, positions_of(expression, shape).probes()[0], call_of(shape, machine.device, machine.dtype))
 
 
 def _configuration(options: Options, shape: Shape, baseline: Contender, machine: Machine) -> dict[str, Any]:

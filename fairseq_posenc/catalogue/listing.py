@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import shutil
 import textwrap
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from tabulate import tabulate
 from ..attention import BACKENDS
 from ..errors import InputError, flag_of, nearest
 from ..families import ROBERTA, architectures, expressions
-from ..schemes import REGISTRY, Positions, option_fields
+from ..schemes import REGISTRY, Positions, option_fields, parse
 from .equations import equation_of, source_of
 from .parameters import count, positions_of
 from .properties import PROPERTIES, differing
@@ -55,11 +56,11 @@ def find(name: str | None = None, properties: Sequence[str] = ()) -> list[Row]:
 def _matching(name: str | None) -> Sequence[tuple[str, str]]:
     """Return the names of architectures, or "", and their expressions."""
     known = expressions()
-    parts = {part for expression in known.values() for part in expression.split("+")}
+    parts = {scheme.name for expression in known.values() for scheme in parse(expression)}
     pairs = [(ROBERTA.architecture(scheme), expression) for scheme, expression in known.items()]
     if name is not None and name in known:
         return [(ROBERTA.architecture(name), known[name])]
-    if name is not None and set(name.split("+")) <= REGISTRY.keys():
+    if name is not None and set(re.findall(r"(?:^|[+|]) *(\w+)", name)) <= REGISTRY.keys():
         return [(next((architecture for architecture, expression in pairs if expression == name), ""), name)]
     pairs += [("", scheme) for scheme in REGISTRY if scheme not in parts]
     matching = [pair for pair in pairs if name is None or name in f"{pair[0]} {pair[1]}"]
@@ -84,7 +85,9 @@ def describe(architecture: str, positions: Positions) -> Row:
         "translation-invariant": all(scheme.translation_invariant for scheme in schemes),
         "parallelisable": all(scheme.parallelisable for scheme in schemes),
         "interpretable": all(scheme.interpretable for scheme in schemes),
-        "backends": [name for name, backend in BACKENDS.items() if backend.objection(positions.probe()) is None],
+        "backends": [
+            name for name, backend in BACKENDS.items() if all(backend.objection(probe) is None for probe in positions.probes())
+        ],
         "parameters": parameters,
     }
 

@@ -73,11 +73,11 @@ def positions_of(
     """
     import torch
 
-    from ..schemes import Positions, Settings
+    from ..schemes import Settings, build
 
     with torch.device("meta"):
         settings = Settings(layers=layers, heads=heads, dim=dim, max_positions=n, separator=2, embed_dim=embed_dim)
-        return Positions(expression, settings, options)
+        return build(expression, settings, options)
 
 
 def count(module: nn.Module) -> int:

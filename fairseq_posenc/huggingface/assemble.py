@@ -51,7 +51,7 @@ def assemble(expression: str) -> str:
             return
         visited.add(module)
         if module == f"{PACKAGE}.schemes":  # which imports all schemes
-            for name in (f"{PACKAGE}.schemes.positions", *used):
+            for name in (f"{PACKAGE}.schemes.positions", f"{PACKAGE}.schemes.layered", *used):
                 visit(name)
             return
         path, source = _source(module)

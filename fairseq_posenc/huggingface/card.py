@@ -141,7 +141,7 @@ def card(
         license=license,
         library_name="transformers",
         pipeline_tag=pipeline,
-        tags=["fairseq-posenc", *config.positions.split("+")],
+        tags=["fairseq-posenc", *(scheme.name for scheme in parse(config.positions))],
         model_name=title,
         eval_results=None if score is None else [EvalResult(pipeline, source, source, metric, score, dataset_split="valid")],
     )

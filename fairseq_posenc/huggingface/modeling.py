@@ -51,7 +51,8 @@ class PosencPreTrainedModel(PreTrainedModel):
 
     def _sdpa_objection(self) -> str | None:
         with torch.device("meta"):
-            return BACKENDS["sdpa"].objection(build_positions(self.config.encoder_config()).probe())
+            probes = build_positions(self.config.encoder_config()).probes()
+            return next((reason for probe in probes if (reason := BACKENDS["sdpa"].objection(probe))), None)
 
     def _sdpa_can_dispatch(self, is_init_check: bool = False) -> bool:
         if (objection := self._sdpa_objection()) is not None:

@@ -21,7 +21,7 @@ from omegaconf import DictConfig
 
 from ..errors import InputError, suggestion
 from ..families import FAMILIES, NEUTRAL, Architecture, Family, architectures, is_acausal
-from ..schemes import parse
+from ..schemes import same
 
 
 def register_family(family: Family) -> Callable[[type[BaseFairseqModel]], type[BaseFairseqModel]]:
@@ -106,8 +106,7 @@ def require_agreement(name: str, positions: str | None) -> None:
                 "scheme, as in --positions tisa, or a sum, as in --positions absolute+tisa. fairseq-posenc schemes lists them"
             )
         return
-    schemes = {scheme.name for scheme in parse(positions)}
-    if known.expression is not None and schemes != {*known.expression.split("+")}:
+    if known.expression is not None and not same(positions, known.expression):
         neutral = known._replace(scheme=NEUTRAL).name
         raise InputError(
             f"--arch {name} means --positions {known.expression}, and --positions {positions} is given: write "

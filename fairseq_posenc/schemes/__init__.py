@@ -4,6 +4,7 @@ import importlib
 import pkgutil
 
 from .base import REGISTRY, GeneralOptions, Scheme, Settings, option, option_fields, register, scheme_options
+from .layered import LayeredPositions, LayeredTerms, build, same
 from .positions import LayerTerms, Positions, parse
 
 for _module in pkgutil.iter_modules(__path__):
@@ -13,12 +14,16 @@ __all__ = [
     "REGISTRY",
     "GeneralOptions",
     "LayerTerms",
+    "LayeredPositions",
+    "LayeredTerms",
     "Positions",
     "Scheme",
     "Settings",
+    "build",
     "option",
     "option_fields",
     "parse",
     "register",
+    "same",
     "scheme_options",
 ]

@@ -19,6 +19,8 @@ class Cable(Scheme):
     This is ALiBi with a learned step over each word, CABLE, and the bias of the Forgetting Transformer, whose forget gate is
     ``σ(-(w·x_t + b))``, in both directions. With ``--cable-gates 2``, keys after the query have steps of their own, ``c'``, from
     other w and b. ``weight`` is (layers, heads, gates, D) and ``bias`` (layers, heads, gates). The steps start at ALiBi's slopes.
+
+    With one gate it is symmetric in j - i, so one layer cannot distinguish left from right, which the order task of FIDELITY.md needs.
     """
 
     name = "cable"

@@ -18,7 +18,8 @@ class PoPE(Scheme):
     """``e_ij = s · Σ_c softplus(q_ic) softplus(k_jc) cos((j - i) θ_c + δ_c)``: words give magnitudes, positions angles.
 
     θ_c = base^(-c/d) for the d features of a head. ``bias`` δ is (layers, heads, d), within -2π … 0 as the authors keep it, and
-    starts at 0.
+    starts at 0, where the scores are symmetric in j - i. Adam moves it by about the learning rate per update, which makes it slow
+    in the order task of FIDELITY.md.
     """
 
     name = "pope"

@@ -1,9 +1,11 @@
-"""Expressions such as ``absolute+tisa``, and the sum of the schemes of an expression."""
+"""Expressions such as ``absolute+tisa`` or ``rope(base=1e4, window=64)``, and the sum of the schemes of an expression."""
 
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,14 +15,62 @@ from ..errors import FieldError, check_value, suggestion
 from ..terms import Terms, Window
 from .base import REGISTRY, GeneralOptions, Scheme, Settings, option_fields, scheme_options
 
+PATTERNS = {
+    "gemma": " | ".join([*["rope(window=512)"] * 5, "rope(base=1e6)"]),
+    "modernbert": "rope(base=160000) | rope(window=64) | rope(window=64)",
+    "rnope": "none | rope(window=64) | rope(window=64) | rope(window=64)",
+}
+"""Names of expressions: the alternating layers of Gemma 3 (Gemma Team 2025) and of ModernBERT (Warner et al. 2024), and global layers
+without positions among local ones (RNoPE: Yang et al. 2025), with ModernBERT's windows."""
+WINDOW = "window"
+_TERM = re.compile(r"(\w+) *(?:\(([^()]*)\))?")
+_PLUS = re.compile(r"\+(?![^()]*\))")  # outside of parentheses
+
+
+@dataclass(frozen=True)
+class Sum:
+    """What an expression without ``|`` means.
+
+    Attributes:
+        classes: the schemes, in the order given.
+        options: those that are given in parentheses, by full name.
+        window: how many places to either side a query sees, or None.
+    """
+
+    classes: tuple[type[Scheme], ...]
+    options: Mapping[str, Any]
+    window: int | None
+
+    @property
+    def meaning(self) -> tuple[Any, ...]:
+        """What equal expressions have in common, whatever the order of their schemes."""
+        return frozenset(self.classes), tuple(sorted(self.options.items())), self.window
+
 
 def parse(expression: str) -> list[type[Scheme]]:
-    """``"absolute+tisa"`` -> the scheme classes, in the order given.
+    """``"absolute+tisa"`` -> the scheme classes, each once, in the order given.
 
     Raises:
         InputError: an unknown name (the nearest known ones are named), or a composition without meaning.
     """
-    names = [name.strip() for name in expression.split("+")]
+    return list(dict.fromkeys(scheme for part in sums_of(expression) for scheme in read_sum(part).classes))
+
+
+def sums_of(expression: str) -> list[str]:
+    """Return the expressions between ``|``."""
+    return [part.strip() for part in PATTERNS.get(expression.strip(), expression).split("|")]
+
+
+def read_sum(expression: str) -> Sum:
+    """Read an expression without ``|``, such as ``"absolute + rope(base=1e4, window=64)"``.
+
+    Raises:
+        InputError: as :func:`parse`, or an option in parentheses that the scheme does not have.
+    """
+    terms = [_TERM.fullmatch(term.strip()) for term in _PLUS.split(expression)]
+    if None in terms:
+        raise FieldError(f"`positions` {expression!r}: write names of schemes with + between, and options as in rope(base=1e4)")
+    names = [term[1] for term in terms if term]
     for name in names:
         if name not in REGISTRY:
             raise FieldError(
@@ -32,7 +82,31 @@ def parse(expression: str) -> list[type[Scheme]]:
             raise FieldError(f"`positions` {expression!r} names {name!r} twice; name each scheme once")
     if "none" in names and len(names) > 1:
         raise FieldError(f"`positions` {expression!r}: 'none' means no position information and cannot be part of a sum")
-    return [REGISTRY[name] for name in names]
+    options: dict[str, Any] = {}
+    for term in terms:
+        for setting in filter(None, ((term[2] if term else None) or "").replace(" ", "").split(",")):
+            option, _, text = setting.partition("=")
+            full = option if option == WINDOW else f"{term[1]}_{option}" if term else ""
+            if full in options:
+                raise FieldError(f"`positions` {expression!r} gives {option} twice")
+            options[full] = _value(expression, full, text)
+    window = options.pop(WINDOW, None)
+    return Sum(tuple(REGISTRY[name] for name in names), options, window)
+
+
+def _value(expression: str, name: str, text: str) -> Any:
+    """The value of an option in parentheses."""
+    known: dict[str, tuple[Any, Any]] = {full: (declared.type, declared.metadata) for full, declared in option_fields().items()}
+    known[WINDOW] = int, {"minimum": 0}
+    if name not in known:
+        raise FieldError(f"`positions` {expression!r}: there is no option {name}; {suggestion(name, known)}")
+    kind, limits = known[name]
+    try:
+        value = {"true": True, "false": False}[text.lower()] if kind is bool else kind(text)
+    except (KeyError, ValueError):
+        raise FieldError(f"`positions` {expression!r}: {name} must be {kind.__name__}, got {text!r}") from None
+    check_value(name, value, (kind,), limits)
+    return value
 
 
 class Positions(nn.Module):
@@ -42,26 +116,32 @@ class Positions(nn.Module):
         expression: names of schemes joined by ``+``.
         settings: the model around it; its ``options`` are replaced by ``options``.
         options: values by full name (``max_relative_position``, ``tisa_kernels``, …); ``None`` means the default.
+        refuse_idle: whether an option that means nothing to these schemes is an error.
 
     Raises:
         InputError: an unknown scheme or option, an option that means nothing to these schemes, a bad value, or a composition
             without meaning.
     """
 
-    def __init__(self, expression: str, settings: Settings, options: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, expression: str, settings: Settings, options: Mapping[str, Any] | None = None, *, refuse_idle: bool = True
+    ) -> None:
         super().__init__()
         self.expression = expression
-        classes = parse(expression)
+        self._sum = read_sum(expression)
+        classes = self._sum.classes
         values = _check_options(options or {})
         general = GeneralOptions(**{f.name: values[f.name] for f in dataclasses.fields(GeneralOptions) if f.name in values})
         factor = general.position_scale_factor or max(scheme.scale_factor for scheme in classes)
         names = frozenset(scheme.name for scheme in classes)
         self.settings = dataclasses.replace(settings, options=general, factor=factor, schemes=names)
         for scheme in classes:
-            own_values = {f.name: values[full] for full, f in scheme_options(scheme).items() if full in values}
+            chosen = {**values, **self._sum.options}
+            own_values = {f.name: chosen[full] for full, f in scheme_options(scheme).items() if full in chosen}
             self.add_module(scheme.name, scheme(self.settings, scheme.Options(**own_values)))
         self._has_content = self._join().content
-        self._refuse_idle(values)
+        if refuse_idle:
+            require_meaning(values, self)
 
     @property
     def schemes(self) -> list[Scheme]:
@@ -96,7 +176,7 @@ class Positions(nn.Module):
         for scheme in self.schemes:
             for name, value in scheme.general_options.items():
                 general.setdefault(name, {})[scheme.name] = value
-        options = {name: value for scheme in self.schemes for name, value in scheme.own_options.items()}
+        options = self._own_options
         for name, by_scheme in general.items():
             first, *others = by_scheme.values()
             options[name] = first if all(other == first for other in others) else by_scheme
@@ -106,8 +186,13 @@ class Positions(nn.Module):
     def complete_options(self) -> dict[str, Any]:
         """Options that make the same positions again, whatever the defaults become: the schemes' own, and what was given."""
         given = dataclasses.asdict(self.settings.options)
+        return {name: given[name] for name in self.effective_options if given.get(name) is not None} | self._own_options
+
+    @property
+    def _own_options(self) -> dict[str, Any]:
+        """Those of the schemes, but for what the expression has in parentheses."""
         own = {name: value for scheme in self.schemes for name, value in scheme.own_options.items()}
-        return {name: given[name] for name in self.effective_options if given.get(name) is not None} | own
+        return {name: value for name, value in own.items() if name not in self._sum.options}
 
     def embed(self, window: Window, tokens: Tensor | None) -> Tensor | None:
         """(B or 1, Q, D): the sum of what the schemes add to the word embeddings of the tokens (B, Q), if there are any."""
@@ -119,14 +204,15 @@ class Positions(nn.Module):
         """The terms of the layers in one forward pass."""
         parts = [scheme.layer_terms(window) for scheme in self.schemes if not scheme.reads_input]
         layers = max([1, *map(len, parts)])
-        fixed = [
-            Terms.sum([part[layer if len(part) > 1 else 0] for part in parts], self.settings.factor) for layer in range(layers)
-        ]
+        fixed = [self._total([part[layer if len(part) > 1 else 0] for part in parts]) for layer in range(layers)]
         return LayerTerms(self, window, fixed)
 
-    def probe(self) -> Terms:
+    def probes(self) -> list[Terms]:
         """Terms of made-up tokens, to see which kinds there are."""
-        return Terms.sum(self._probe_schemes(), self.settings.factor)
+        return [self._total(self._probe_schemes())]
+
+    def _total(self, parts: Sequence[Terms]) -> Terms:
+        return Terms.sum([*parts, Terms(window=self._sum.window)], self.settings.factor)
 
     def _probe_schemes(self) -> list[Terms]:
         like = next(self.parameters(), torch.zeros(()))
@@ -143,20 +229,25 @@ class Positions(nn.Module):
             parts = self._probe_schemes()
             for i, scheme in enumerate(self.schemes):
                 scheme.join(parts[:i] + parts[i + 1 :])
-            return self.probe()
+            return self.probes()[0]
         except ValueError as error:
             raise FieldError(f"`positions` {self.expression!r}: {error}") from error
 
-    def _refuse_idle(self, given: Mapping[str, Any]) -> None:
-        effective = self.effective_options
-        for name, value in given.items():
-            if name not in effective:
-                owner = next((scheme.name for scheme in REGISTRY.values() if name in scheme_options(scheme)), None)
-                elsewhere = f", only to {owner}" if owner and owner not in self.settings.schemes else ""
-                raise FieldError(
-                    f"`{name}` {value} means nothing to `positions` {self.expression}{elsewhere}: leave it out, or correct "
-                    "`positions`"
-                )
+
+def require_meaning(given: Mapping[str, Any], positions: Any) -> None:
+    """Refuse options that mean nothing to any scheme of an encoding.
+
+    Raises:
+        FieldError: the message names the option.
+    """
+    for name, value in given.items():
+        if name not in positions.effective_options:
+            owner = next((scheme.name for scheme in REGISTRY.values() if name in scheme_options(scheme)), None)
+            elsewhere = f", only to {owner}" if owner and owner not in {scheme.name for scheme in positions.schemes} else ""
+            raise FieldError(
+                f"`{name}` {value} means nothing to `positions` {positions.expression}{elsewhere}: leave it out, or correct "
+                "`positions`"
+            )
 
 
 class LayerTerms:
@@ -169,6 +260,10 @@ class LayerTerms:
         self._fixed = fixed  # of every layer, or of all: what the schemes have that do not read the layer's input
         self.same = len(fixed) == 1 and fixed[0].projected and not self._readers
         """Whether all layers have the same terms, so that they can share what is computed from them."""
+
+    def shared(self, terms: Terms) -> bool:
+        """Whether another layer has the same terms, the same object."""
+        return self.same and terms is self._fixed[0]
 
     def of(self, layer: int, x: Tensor) -> Terms:
         """The terms of one layer whose input at the queries is ``x``, (B, Q, D)."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..errors import MAX_POSITIONS, FieldError, check_value, value_types
-from ..schemes import Positions, Settings
+from ..schemes import Positions, Settings, build
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
@@ -154,7 +154,7 @@ def build_positions(config: EncoderConfig) -> Positions:
     """The positional encoding of an encoder, freshly initialised.
 
     Raises:
-        FieldError: as :class:`Positions`.
+        FieldError: as :class:`Positions` and :class:`LayeredPositions`.
     """
     settings = Settings(
         layers=config.layers,
@@ -164,4 +164,4 @@ def build_positions(config: EncoderConfig) -> Positions:
         separator=config.separator_idx,
         embed_dim=config.embed_dim or None,
     )
-    return Positions(config.positions, settings, config.position_options)
+    return build(config.positions, settings, config.position_options)

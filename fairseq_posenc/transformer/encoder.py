@@ -88,15 +88,16 @@ class Encoder(Stack):
         terms = self.positions.terms(window_of_terms)
         hidden = [x]
         attentions: list[Tensor | None] = []
-        attend: Attend | None = None
+        bound: dict[int, Attend] = {}
         for i, layer in enumerate(self.layers_in_order):
             decodes = decode_masks and self.mask_positions is not None and i == self.config.layers - 1
             if not decodes and self.skips_layer():
                 continue
-            if attend is None or not terms.same:
-                # Outside the layer, so that layers with the same terms share it and checkpointing does not recompute it.
-                own = layer.self_attn.project(terms.of(i, x))
-                attend = self.bind(own, mask, words, window.keys, with_attentions)
+            # Outside the layer, so that layers with the same terms share it and checkpointing does not recompute it.
+            own = layer.self_attn.project(terms.of(i, x))
+            attend = bound.get(id(own)) or self.bind(own, mask, words, window.keys, with_attentions)
+            if terms.shared(own):
+                bound[id(own)] = attend
             if decodes:
                 x, weights = self._decode_masks(layer, x, window, own.inputs, attend)
             else:

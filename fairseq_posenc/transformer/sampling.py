@@ -12,7 +12,8 @@ from ..errors import MAX_POSITIONS, FieldError
 
 FORMS_OF_SAMPLING = "random:L, shift:K, cape, cape:Δ:ε:λ or uniform:L"
 CAPE = (5.0, 0.5, 1.03)  # the authors' values for text
-EVEN, PLAIN = "even", "plain"
+EVEN = "even"
+PLAIN = "plain"
 
 
 @dataclass(frozen=True)

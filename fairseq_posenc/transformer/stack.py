@@ -39,9 +39,8 @@ class Stack(nn.Module):
             self._require_samples(self.sampling)
         self.checkpoint_activations = config.checkpoint_activations
         self.attention_backend = config.attention_backend
-        choose(
-            self.attention_backend, self.positions.probe()
-        )  # reports here, rather than at the first call, a backend that cannot run the terms
+        for probe in self.positions.probes():  # reports here, rather than at the first call, a backend that cannot run the terms
+            choose(self.attention_backend, probe)
         self._trained_with: set[str] = set()  # names of backends, each of which is logged once
 
     @property

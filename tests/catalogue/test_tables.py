@@ -10,7 +10,7 @@ from fairseq_posenc.catalogue import listing, parameters, properties
 from fairseq_posenc.catalogue.parameters import count, positions_of
 from fairseq_posenc.cli import main
 from fairseq_posenc.families import expressions
-from fairseq_posenc.schemes import REGISTRY, Positions, Settings
+from fairseq_posenc.schemes import REGISTRY, Positions, Settings, parse
 
 ROOT = Path(__file__).parents[2]
 WRITTEN = runpy.run_path(str(ROOT / "scripts" / "write_tables.py"))
@@ -142,7 +142,7 @@ def test_huang_et_al_complexity():
 
 
 def test_every_scheme_has_an_architecture():
-    assert {part for expression in expressions().values() for part in expression.split("+")} == set(REGISTRY)
+    assert {scheme.name for expression in expressions().values() for scheme in parse(expression)} == set(REGISTRY)
 
 
 def test_commands_print(capsys):

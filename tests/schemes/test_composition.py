@@ -25,7 +25,7 @@ def refused(expression: str, match: str, settings: Settings = SETTINGS, **option
 def test_an_unknown_scheme_names_the_near_ones() -> None:
     refused("tysa", r"'tysa' in positions 'tysa': did you mean tisa.*Known are absolute, .*absolute\+tisa")
     refused("absolute+m5", "'m5'.*did you mean")
-    refused("", "unknown positional encoding ''")
+    refused("", "write names of schemes")
 
 
 def test_a_scheme_is_named_once() -> None:
@@ -47,7 +47,7 @@ def test_an_unknown_option_names_the_near_ones() -> None:
 @pytest.mark.parametrize("name", sorted(name for name, scheme in REGISTRY.items() if scheme.reads_input))
 def test_terms_of_the_input_are_probed_in_half_precision(name: str) -> None:
     positions = Positions(name, Settings(layers=1, heads=2, dim=8, max_positions=8)).to(torch.bfloat16)
-    assert positions.probe().biases
+    assert positions.probes()[0].biases
 
 
 def test_an_option_of_another_scheme_is_refused() -> None:
@@ -132,8 +132,8 @@ def test_a_product_needs_content() -> None:
 
 
 def test_a_product_takes_in_values_and_biases() -> None:
-    assert Positions("m4m+shaw", SETTINGS, {"shaw_terms": "values"}).probe().combine == "multiply"
-    assert Positions("m4m+tisa", SETTINGS).probe().combine == "multiply"
+    assert Positions("m4m+shaw", SETTINGS, {"shaw_terms": "values"}).probes()[0].combine == "multiply"
+    assert Positions("m4m+tisa", SETTINGS).probes()[0].combine == "multiply"
 
 
 def test_sentences_are_found_by_tokens() -> None:
@@ -156,9 +156,9 @@ def test_none_as_a_value_means_the_default() -> None:
 
 
 def test_the_greatest_factor_of_a_sum_applies() -> None:
-    assert Positions("untied+t5", SETTINGS).probe().factor == 2.0
-    assert Positions("t5+deberta", SETTINGS).probe().factor == 3.0
-    assert Positions("t5+deberta", SETTINGS, {"position_scale_factor": 1.0}).probe().factor == 1.0
+    assert Positions("untied+t5", SETTINGS).probes()[0].factor == 2.0
+    assert Positions("t5+deberta", SETTINGS).probes()[0].factor == 3.0
+    assert Positions("t5+deberta", SETTINGS, {"position_scale_factor": 1.0}).probes()[0].factor == 1.0
 
 
 @pytest.mark.parametrize("name", sorted(REGISTRY))

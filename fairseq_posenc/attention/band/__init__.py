@@ -57,6 +57,8 @@ class Band(Backend):
     def objection(self, terms: Terms, call: Call | None = None) -> str | None:
         if any(isinstance(change, Polar) for change in terms.transforms):
             return "its kernels have queries and keys as wide as the values"
+        if terms.window is not None:
+            return "its kernels have no window"
         if not terms.contiguous:
             return "its kernels know only contiguous positions"
         if (reason := objection_to_cls(terms)) is not None:
