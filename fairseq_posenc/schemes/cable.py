@@ -20,7 +20,8 @@ class Cable(Scheme):
     ``σ(-(w·x_t + b))``, in both directions. With ``--cable-gates 2``, keys after the query have steps of their own, ``c'``, from
     other w and b. ``weight`` is (layers, heads, gates, D) and ``bias`` (layers, heads, gates). The steps start at ALiBi's slopes.
 
-    With one gate it is symmetric in j - i, so one layer cannot distinguish left from right, which the order task of FIDELITY.md needs.
+    With one gate it is symmetric in j - i, so one layer cannot distinguish left from right, which the order task of FIDELITY.md
+    needs.
     """
 
     name = "cable"

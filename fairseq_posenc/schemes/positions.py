@@ -20,8 +20,8 @@ PATTERNS = {
     "modernbert": "rope(base=160000) | rope(window=64) | rope(window=64)",
     "rnope": "none | rope(window=64) | rope(window=64) | rope(window=64)",
 }
-"""Names of expressions: the alternating layers of Gemma 3 (Gemma Team 2025) and of ModernBERT (Warner et al. 2024), and global layers
-without positions among local ones (RNoPE: Yang et al. 2025), with ModernBERT's windows."""
+"""Names of expressions: the alternating layers of Gemma 3 (Gemma Team 2025) and of ModernBERT (Warner et al. 2024), and global
+layers without positions among local ones (RNoPE: Yang et al. 2025), with ModernBERT's windows."""
 WINDOW = "window"
 _TERM = re.compile(r"(\w+) *(?:\(([^()]*)\))?")
 _PLUS = re.compile(r"\+(?![^()]*\))")  # outside of parentheses
