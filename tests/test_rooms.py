@@ -108,7 +108,7 @@ BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGE
     "attention": 1970,
     "bench": 1050,
     "catalogue": 525,
-    "compare": 2275,
+    "compare": 2285,
     "compat": 1750,
     "data": 1400,
     "deepspeed": 1825,

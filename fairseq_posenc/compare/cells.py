@@ -58,7 +58,7 @@ class Runs:
         """Return one run."""
         plan = self.plan
         key = _key(scheme, lr, seed)
-        flags = [*plan.model_flags(scheme), *plan.train_flags()]
+        flags = plan.flags(scheme)
         valid_steps = max(1, VALID_TOKENS // (plan.tokens_per_sample * plan.batch_size))
         log_interval = max(1, self._updates // POINTS // 2)
         command = [
@@ -79,9 +79,8 @@ class Runs:
     def check(self) -> None:
         """Raise InputError if fairseq-train would reject a scheme; the message names it."""
         for scheme in self.plan.schemes:
-            flags = [*self.plan.model_flags(scheme), *self.plan.train_flags()]
             try:
-                cfg = parse([str(self.data), *flags])
+                cfg = parse([str(self.data), *self.plan.flags(scheme)])
                 if hasattr(ARCH_MODEL_REGISTRY[cfg.model._name], "option_set"):
                     complete_new(cfg.model, cfg.model._name, cfg.task)
             except InputError as error:

@@ -45,6 +45,7 @@ class Claim(Strict):
         margin: in bits.
         larger_gain: two pairs of schemes: the step from the first to the second saves more bits in the first pair.
         share_of_updates: see :class:`Share`.
+        longer: on the longest sequences that both take, the loss of the first scheme is less than that of the second.
         unstable: runs of the first scheme diverge or do not learn word order, at learning rates at which those of the second do.
         more_toeplitz: R² of the scheme's table of absolute positions rises during training.
         toeplitz_correlates: R² is higher where the loss is lower, among the checkpoints of a run of this scheme.
@@ -61,6 +62,7 @@ class Claim(Strict):
     margin: float | None = Field(None, gt=0)
     larger_gain: tuple[tuple[str, str], tuple[str, str]] | None = None
     share_of_updates: Share | None = None
+    longer: tuple[str, str] | None = None
     unstable: tuple[str, str] | None = None
     more_toeplitz: str | None = None
     toeplitz_correlates: str | None = None
@@ -220,6 +222,18 @@ def _share_of_updates(results: Results, test: Any, margin: float) -> list[Findin
     return [Finding(name, value, "", _decide(value.high <= at_most, value.low > at_most))]
 
 
+def _longer(results: Results, test: Any, margin: float) -> list[Finding]:
+    def difference(a: Run, b: Run) -> float:
+        common = a["by_length"].keys() & b["by_length"].keys()
+        if not common:
+            raise Missing(f"no longer sequences that {test[0]} and {test[1]} both take")
+        length = max(common, key=int)
+        return a["by_length"][length] - b["by_length"][length]
+
+    value = results.estimate(difference, *test)
+    return [Finding(f"{test[0]} − {test[1]} on longer sequences", value, "bits", _sign(value))]
+
+
 def _unstable(results: Results, test: Any, margin: float) -> list[Finding]:
     bound = order_bound(results.runs)
 
@@ -274,6 +288,7 @@ TESTS: Mapping[str, Callable[[Results, Any, float], list[Finding]]] = {
     "equal": _equal,
     "larger_gain": _larger_gain,
     "share_of_updates": _share_of_updates,
+    "longer": _longer,
     "unstable": _unstable,
     "more_toeplitz": _more_toeplitz,
     "toeplitz_correlates": _toeplitz_correlates,

@@ -12,7 +12,7 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
 from ..runs.grid import Diverged, Progress
-from ..transformer import Decoder, DecoderConfig, Encoder, EncoderConfig
+from ..transformer import Decoder, DecoderConfig, Encoder, EncoderConfig, PositionSampling
 from .order_settings import Setting
 from .order_tasks import CAUSAL, FIRST, IGNORED, TASKS, Task
 
@@ -35,16 +35,23 @@ class Learner(nn.Module):
         vocabulary = FIRST + task.symbols
         self.scores = nn.Linear(setting.dim, vocabulary)
         sizes: dict[str, Any] = dict(layers=setting.layers, dim=setting.dim, ffn_dim=setting.ffn_dim, heads=setting.heads)
-        sizes |= dict(vocab_size=vocabulary, max_positions=max_positions, positions=positions, dropout=0.0, attention_dropout=0.0)
+        expression, _, sampling = positions.partition("@")
+        self.sampling = PositionSampling.parse(sampling or None, None)
+        span = None if self.sampling is None else self.sampling.span(max_positions)
+        sizes |= dict(vocab_size=vocabulary, max_positions=max(max_positions, span or 0), dropout=0.0, attention_dropout=0.0)
+        sizes |= dict(positions=expression, position_sampling=sampling or None)
         self.transformer: nn.Module
         if task.layout == CAUSAL:
             self.transformer = Decoder(DecoderConfig(**sizes, cross_attention=False))
         else:
             self.transformer = Encoder(EncoderConfig(**sizes))
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        """(B, N) -> (B, N, vocabulary)."""
-        states = self.transformer(tokens)
+    def forward(self, tokens: Tensor, generator: Generator | None = None) -> Tensor:
+        """(B, N) -> (B, N, vocabulary). The generator draws positions, where they are drawn."""
+        if self.training and self.sampling is not None and generator is not None:
+            states = self.transformer(tokens, position_ids=self.sampling.draw(tokens.shape[1], generator)[None])
+        else:
+            states = self.transformer(tokens)
         return self.scores(states if isinstance(states, Tensor) else states.last)
 
 
@@ -60,7 +67,8 @@ def build(name: str, positions: str, setting: Setting, seed: int) -> Learner:
 def learn(name: str, positions: str, setting: Setting, seed: int, progress: Progress) -> dict[str, Any]:
     """Train a model until it has learned the task or used up its updates, and test it.
 
-    The batches, each of one length, and the test sequences depend on the task, the setting and the seed alone.
+    The batches, each of one length, the test sequences, and the positions that are drawn after ``EXPRESSION@SAMPLING``, depend on
+    the task, the setting and the seed alone.
 
     Returns:
         ``learned``; ``updates``; ``within`` and ``beyond``, the accuracy on sequences that were not trained on; ``curve``, the
@@ -72,7 +80,7 @@ def learn(name: str, positions: str, setting: Setting, seed: int, progress: Prog
     torch.set_num_threads(1)  # of this thread: the tensors are small, and sums do not depend on the machine
     task, model = TASKS[name], build(name, positions, setting, seed)
     trained = _lengths(task, setting)
-    unseen, generator = Generator().manual_seed(10**6 + seed), Generator().manual_seed(seed)
+    unseen, generator, drawn = (Generator().manual_seed(number) for number in (10**6 + seed, seed, 2 * 10**6 + seed))
     within, beyond = (
         [task.batch(unseen, TEST_ROWS, length) for length in lengths]
         for lengths in (_spread(trained), _spread(range(trained[-1] + 1, FACTOR * trained[-1] + 1)))
@@ -85,7 +93,7 @@ def learn(name: str, positions: str, setting: Setting, seed: int, progress: Prog
         for group in optimizer.param_groups:
             group["lr"] = setting.learning_rate * min(1.0, update / max(1, setting.warmup))
         asked = targets != IGNORED
-        loss = F.cross_entropy(model(tokens)[asked], targets[asked])
+        loss = F.cross_entropy(model.train()(tokens, drawn)[asked], targets[asked])
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -114,6 +122,7 @@ def accuracy(model: Learner, batches: Iterable[tuple[Tensor, Tensor]]) -> float:
     A decoder that predicts each token of a sequence correctly from the correct tokens before it also generates the sequence.
     """
     shares = []
+    model.eval()
     for tokens, targets in batches:
         asked = targets != IGNORED
         correct = model(tokens).argmax(-1) == targets

@@ -16,6 +16,8 @@ RECIPE = """
     --task masked_lm --criterion masked_lm --sample-break-mode none --dropout 0 --attention-dropout 0
     --optimizer adam --adam-betas (0.9,0.98) --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 1
 """
+LENGTH = "max_positions"
+"""The option of schemes whose tables are to be longer than the samples, as those of positions that are drawn."""
 UNKNOWN_UPDATES = 1000
 """Of a run whose budget is a time, the updates on which the intervals of validation are based."""
 
@@ -112,19 +114,19 @@ class Plan(Strict):
         """Return the number of runs of a scheme."""
         return self.schemes[name].seeds or self.seeds
 
-    def model_flags(self, name: str) -> list[str]:
-        """Return the flags of fairseq-train that make a scheme."""
+    def flags(self, name: str) -> list[str]:
+        """Return the flags of fairseq-train of a scheme's runs, except the learning rate and the seed."""
         scheme = self.schemes[name]
         flags = ["--arch", scheme.arch] if scheme.arch else ["--arch", self.arch, "--positions", scheme.positions or name]
         for option, value in scheme.options.items():
-            flags += [flag_of(option), str(value).lower() if isinstance(value, bool) else str(value)]
-        return flags
+            if option != LENGTH:
+                flags += [flag_of(option), str(value).lower() if isinstance(value, bool) else str(value)]
+        return [*flags, *self._train_flags(scheme.options.get(LENGTH, self.tokens_per_sample))]
 
-    def train_flags(self) -> Iterator[str]:
-        """Yield the flags of fairseq-train that are the same for all runs, except the learning rate and the seed."""
+    def _train_flags(self, max_positions: str | float) -> Iterator[str]:
         yield from shlex.split(RECIPE)
         yield from ("--tokens-per-sample", str(self.tokens_per_sample), "--batch-size", str(self.batch_size))
-        yield from ("--max-positions", str(self.tokens_per_sample))
+        yield from (flag_of(LENGTH), str(max_positions))
         if self.budget.minutes is not None:  # the number of updates, on which other schedules depend, is not known
             yield from ("--lr-scheduler", "fixed", "--warmup-updates", str(round(self.warmup * UNKNOWN_UPDATES)))
             yield from ("--stop-time-hours", str(self.budget.minutes / 60))

@@ -7,7 +7,7 @@ A model trains on sequences of random symbols of N lengths, and is tested on the
 the longest. A run ends when it has learned the task, at an accuracy of 0.99 within the lengths of training on sequences that it
 was not trained on, or at its budget of updates. Runs with the same seed have the same batches and, where the shapes agree, the
 same initial weights, whatever the scheme. A scheme with a table of positions gets one for the longest test, so that its last rows
-are untrained.
+are untrained. SCHEME@SAMPLING, such as absolute@random:200, draws the positions of each update (docs/length.md).
 
 OUT gets results.md, results.json, two pictures, and runs.jsonl, a line per run. The same command again does only the runs that
 have not finished; other tasks, schemes and seeds are added to the results. A folder with runs.jsonl alone is continued, too.
@@ -37,7 +37,9 @@ class Options(Setting):
     tasks: tuple[str, ...] = option("which tasks", DEFAULT, metavar="A,B")
     all: bool = option("all tasks", False)
     schemes: tuple[str, ...] = option(
-        "schemes without roberta_, or expressions such as absolute+tisa (default: all schemes)", (), metavar="A,B"
+        "schemes without roberta_, or expressions such as absolute+tisa, or with @SAMPLING (default: all schemes)",
+        (),
+        metavar="A,B",
     )
     seeds: int = option("runs of each scheme on each task: the seeds 1 … N", 1, **COUNT, maximum=1000)
     jobs: int = option("runs at a time, each in a thread", 1, **COUNT, maximum=256)
@@ -79,6 +81,7 @@ def _cells(options: Options) -> list[Cell]:
     from ..families import expressions
     from ..runs.grid import Cell
     from ..schemes import parse
+    from ..transformer import PositionSampling
     from .order_tasks import CAUSAL, TASKS
 
     for task in options.tasks:
@@ -86,9 +89,11 @@ def _cells(options: Options) -> list[Cell]:
             raise InputError(f"--tasks {task}: {suggestion(task, TASKS)}The tasks are {', '.join(TASKS)}.")
     positions = {}
     for scheme in (name.replace(" ", "") for name in options.schemes or expressions()):
-        positions[scheme] = expressions().get(scheme, scheme)
+        name, at, sampling = scheme.partition("@")
+        positions[scheme] = f"{expressions().get(name, name)}{at}{sampling}"
         try:
-            parse(positions[scheme])
+            parse(expressions().get(name, name))
+            PositionSampling.parse(sampling if at else None, None)
         except InputError as error:
             raise InputError(f"--schemes {scheme}: {error}") from None
     setting = Setting(**{declared.name: getattr(options, declared.name) for declared in fields(Setting)})
@@ -96,6 +101,6 @@ def _cells(options: Options) -> list[Cell]:
         Cell({"task": task, "scheme": scheme, "seed": seed}, {"positions": expression, **asdict(PAPERS.get(task, setting))})
         for task in (TASKS if options.all else dict.fromkeys(options.tasks))
         for scheme, expression in positions.items()
-        if TASKS[task].layout != CAUSAL or all(part.decoder for part in parse(expression))
+        if TASKS[task].layout != CAUSAL or ("@" not in expression and all(part.decoder for part in parse(expression)))
         for seed in range(1, options.seeds + 1)
     ]

@@ -200,7 +200,7 @@ def test_a_bad_plan_is_named_before_anything_runs(changes, named, world, tmp_pat
     assert not forked
 
 
-@pytest.mark.parametrize("name", thorough_but(["short"], ["english", "short", "gpu"]))
+@pytest.mark.parametrize("name", thorough_but(["short"], ["english", "length", "short", "gpu"]))
 def test_the_examples_are_plans_that_fairseq_train_takes(name, world):
     Runs(read_plan(readme.ROOT / "examples" / "compare" / f"{name}.yaml", []), world.prepared, {}).check()
 

@@ -280,3 +280,12 @@ def test_schemes_are_ranked_over_the_tasks_that_all_have_run():
     assert (second["scheme"], second["learned"], second["runs"], second["within"], second["updates"]) == ("a", 0, 1, 0.2, 100)
     assert second["tasks"].keys() == {"copy", "reverse", "order"}
     assert set(PAPERS) == {"order"}
+
+
+def test_positions_are_drawn_and_then_evenly_spread():
+    setting = Setting(updates=30, lengths=4)
+    runs = [
+        learn("offset_1", name, setting, 1, lambda *_: None) for name in ("absolute", "absolute@random:40", "absolute@random:40")
+    ]
+    assert runs[1] == runs[2] != runs[0]
+    assert build("offset_1", "absolute@random:40", setting, 1).transformer.config.max_positions == 40
