@@ -228,6 +228,20 @@ class Polar:
 
 
 @dataclass(frozen=True, eq=False)
+class Expansion:
+    """Further features of queries and keys: ``[q | R_i W (q + v)]`` and ``[k | r_j]``, with a rotation R of W's E features."""
+
+    weight: Tensor  # (H, d, E)
+    shift: Tensor  # (H, 1, d), v
+    rotation: Rotation  # of the queries, by their positions, E features
+    keys: Tensor  # (1 or B, 1, K, E), r
+
+    def cut(self, window: Window) -> Expansion:
+        """As :meth:`Terms.cut`."""
+        return replace(self, rotation=self.rotation.cut(window), keys=self.keys[..., : window.keys, :])
+
+
+@dataclass(frozen=True, eq=False)
 class Shift:
     """Vectors that are added to queries and keys; None adds nothing."""
 
@@ -255,7 +269,7 @@ class Terms:
     combine: Literal["add", "multiply"] = "add"  # C: the sum of q·k, ΣA and ΣB, or their product
     content: bool = True  # whether q·k is there at all (the Synthesizer has none)
     inputs: tuple[Tensor, ...] = ()  # (B or 1, Q, D), added to the layer's attention input
-    transforms: tuple[Rotation | Polar | Shift, ...] = ()  # of queries and keys, in this order, before every product
+    transforms: tuple[Rotation | Polar | Expansion | Shift, ...] = ()  # of queries and keys, in this order, before every product
     query_tables: tuple[Relative, ...] = ()  # A_r, vectors
     key_tables: tuple[Relative, ...] = ()  # B_r, vectors
     hidden_query_tables: tuple[Relative, ...] = ()  # (1, T, D): A once the layer's own key projection is applied
@@ -328,9 +342,11 @@ class Terms:
             raise ValueError("a product of q·k, q·A and k·B cannot include the vector terms of another scheme")
         if multiplies and not all(part.content for part in parts):
             raise ValueError("a product with q·k has no meaning together with a scheme that removes q·k")
-        changes = [change for part in parts for change in part.transforms]
-        if any(isinstance(change, Polar) for change in changes) and (len(changes) > 1 or any(part.vectors for part in parts)):
-            raise ValueError("magnitudes and angles leave no meaning to rotations, shifts and vectors of another scheme")
+        widened = any(isinstance(change, (Polar, Expansion)) for part in parts for change in part.transforms)
+        if widened and sum(bool(part.transforms or part.vectors) for part in parts) > 1:
+            raise ValueError(
+                "more features of queries and keys leave no meaning to rotations, shifts and vectors of another scheme"
+            )
         if sum(part.cls_bias is not None for part in parts) > 1:
             raise ValueError("[CLS] can be reset only once")
         of_cls = next((part for part in parts if part.cls_bias is not None), cls())

@@ -105,7 +105,7 @@ def test_arrows_point_down(module):
 BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGELOG.md
     "analysis": 2175,
     "async_step": 350,
-    "attention": 1970,
+    "attention": 1975,
     "bench": 1050,
     "catalogue": 525,
     "compare": 2285,
@@ -117,9 +117,9 @@ BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGE
     "models": 1845,
     "pipeline": 525,
     "runs": 375,
-    "schemes": 2545,
+    "schemes": 2580,
     "tasks": 800,
-    "terms": 350,
+    "terms": 370,
     "transformer": 1010,
     "vocabulary": 650,
 }

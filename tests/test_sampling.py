@@ -13,6 +13,7 @@ from fairseq_posenc.transformer import Decoder, DecoderConfig, Encoder, EncoderC
 
 CONFIG = EncoderConfig(vocab_size=20, layers=2, dim=16, ffn_dim=16, heads=2, max_positions=40, dropout=0.0, attention_dropout=0.0)
 FUNCTIONS = {"none", "sinusoidal", "tisa", "alibi", "kerple", "fire", "rope", "t5", "cable", "liere", "log_cpb", "pope"}
+FUNCTIONS |= {"floater", "transformer_xl"}
 """What takes real numbers."""
 
 

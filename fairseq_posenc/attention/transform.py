@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..terms import LowRank, Polar, Rotation, Terms, precise
+from ..terms import Expansion, LowRank, Polar, Rotation, Terms, precise
 
 
 def transform(q: Tensor, k: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
@@ -19,6 +19,11 @@ def transform(q: Tensor, k: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
             q, k = _rotate(q, change), _rotate(k, change)
         elif isinstance(change, Polar):
             q, k = _polar(q, change.queries), _polar(k, change.keys)
+        elif isinstance(change, Expansion):
+            features = (precise(q) + change.shift) @ precise(change.weight)
+            q = torch.cat([q, _rotate(features, change.rotation).to(q.dtype)], dim=-1)
+            keys = change.keys[..., -k.shape[-2] :, :].to(k.dtype).expand(*k.shape[:-1], -1)
+            k = torch.cat([k, keys], dim=-1)
         else:
             q, k = _shift(q, change.queries), _shift(k, change.keys)
     return q, k

@@ -61,7 +61,9 @@ class Floater(Scheme):
         return torch.tanh(p @ weight1 + time_weight * time + bias1) @ weight2 + bias2
 
     def layer_terms(self, window: Window) -> Sequence[Terms]:
-        span = self.require_whole(window)
+        span = window.span
+        if span is None:
+            return [Terms(inputs=(layer.to(self.initial.dtype),)) for layer in self._between(window.query_positions)]
         if is_captured() and span <= self.settings.max_positions:  # the number of steps cannot be a symbol
             span = self.settings.max_positions
         p = self._solve(span).transpose(0, 1)  # (layers, span, D)
@@ -73,14 +75,33 @@ class Floater(Scheme):
         stride, initial = self.options.stride, precise(self.initial)
         if initial.is_meta:  # there are no values yet while a model is built to be loaded
             return initial.new_empty(n, *initial.shape)
-        step = stride * TOKEN
-        grid = [i * step for i in range(-(-max(n - 1, 1) // stride) + 1)]  # whole strides, so that it does not depend on n
-        p, slope = _integrate(self.dynamics, initial, grid)  # (grid, layers, D)
-        p0, p1, slope0, slope1 = (x[:, None] for x in (p[:-1], p[1:], step * slope[:-1], step * slope[1:]))
+        p, slope = self._solution(-(-max(n - 1, 1) // stride))
         u = torch.arange(1, stride + 1, device=p.device, dtype=p.dtype)[:, None, None] / stride
-        weights = (1 + 2 * u) * (1 - u) ** 2, u**2 * (3 - 2 * u), u * (1 - u) ** 2, u**2 * (u - 1)  # Hermite's cubic
-        between = weights[0] * p0 + weights[1] * p1 + weights[2] * slope0 + weights[3] * slope1  # (grid - 1, stride, layers, D)
+        p, slope = p[:, None], slope[:, None]
+        between = _cubic(p[:-1], p[1:], slope[:-1], slope[1:], u)  # (grid - 1, stride, layers, D)
         return torch.cat([initial[None], between.flatten(0, 1)])[:n]
+
+    def _between(self, positions: Tensor) -> Tensor:
+        """At real positions (B or 1, n), of which the largest is read: (layers, B or 1, n, D)."""
+        initial = precise(self.initial)
+        if initial.is_meta:
+            return initial.new_empty(len(initial), *positions.shape, initial.shape[1])
+        steps = positions.to(initial.dtype) / self.options.stride
+        p, slope = self._solution(int(steps.max()) + 1)
+        i = steps.long()
+        return _cubic(p[i], p[i + 1], slope[i], slope[i + 1], (steps - i)[..., None, None]).permute(2, 0, 1, 3)
+
+    def _solution(self, intervals: int) -> tuple[Tensor, Tensor]:
+        """p and its change per step at the ends of these whole strides, which do not depend on the length: (grid, layers, D)."""
+        step = self.options.stride * TOKEN
+        p, slope = _integrate(self.dynamics, precise(self.initial), [i * step for i in range(intervals + 1)])
+        return p, step * slope
+
+
+def _cubic(p0: Tensor, p1: Tensor, slope0: Tensor, slope1: Tensor, u: Tensor) -> Tensor:
+    """Hermite's cubic between p0 at u = 0 and p1 at u = 1."""
+    weights = (1 + 2 * u) * (1 - u) ** 2, u**2 * (3 - 2 * u), u * (1 - u) ** 2, u**2 * (u - 1)
+    return weights[0] * p0 + weights[1] * p1 + weights[2] * slope0 + weights[3] * slope1
 
 
 def _integrate(h: Callable[[float, Tensor], Tensor], p: Tensor, times: list[float]) -> tuple[Tensor, Tensor]:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from ..terms import Relative, RelativeIndex, Shift, Terms, Window
+from ..terms import Expansion, Relative, RelativeIndex, Rotation, Shift, Terms, Window
 from .base import Scheme, Settings, register
 from .sinusoidal import vaswani
 
@@ -18,6 +19,8 @@ class TransformerXL(Scheme):
 
     ``content_bias`` u and ``position_bias`` v are (1, heads, d), the same in all layers; ``projection`` W_R is
     (layers, 1, D, D). With A_r = W_R R_{-r} the form is ``q + u`` for q and the bias ``s · (v - u)·A_r``.
+
+    Between whole numbers there are no tables: since R_{i-j} is R_j turned by i, queries and keys get D features more.
     """
 
     name = "transformer_xl"
@@ -35,7 +38,8 @@ class TransformerXL(Scheme):
             nn.init.normal_(parameter, std=0.02)
 
     def layer_terms(self, window: Window) -> Sequence[Terms]:
-        self.require_whole(window)
+        if window.span is None:
+            return self._expansions(window)
         distances = self.of_offsets(self._sinusoids, window)  # (R, D)
         tables = self.by_head(distances.to(self.projection.dtype) @ self.projection[:, 0])  # (L, H, R, d)
         u, v = self.content_bias[0], self.position_bias[0]  # (H, d)
@@ -45,6 +49,18 @@ class TransformerXL(Scheme):
             Terms(transforms=(add_u,), query_tables=(Relative(table, index),), biases=(Relative(bias, index),))
             for table, bias in zip(tables.unbind(), biases.unbind(), strict=True)
         ]
+
+    def _expansions(self, window: Window) -> Sequence[Terms]:
+        """``y·R_{i-j}`` with y = W_Rᵀ (q + v) is the product of R_j and of (-y_sin, y_cos) turned back by i."""
+        dim, u, v = self.settings.dim, self.content_bias[0, :, None], self.position_bias[0, :, None]  # (H, 1, d)
+        rates = 10000 ** (-torch.arange(0, dim, 2, device=window.device, dtype=window.dtype) / dim)
+        angles = (window.positions[..., None] * rates).repeat_interleave(2, dim=-1)[:, None]  # (B or 1, 1, K, D or D + 1)
+        is_sine = torch.arange(angles.shape[-1], device=window.device) % 2 == 0
+        keys = torch.where(is_sine, angles.sin(), angles.cos())
+        weights = F.pad(self.projection[:, 0].unflatten(-1, (self.settings.heads, -1)).permute(0, 2, 3, 1), (0, dim % 2))
+        weights = torch.where(is_sine, -weights, weights)  # (L, H, d, D or D + 1)
+        turned = Rotation(angles.cos(), -angles.sin())
+        return [Terms(transforms=(Shift(queries=u), Expansion(weight, v - u, turned, keys))) for weight in weights]
 
     def _sinusoids(self, offsets: Tensor) -> Tensor:
         return vaswani(-offsets, self.settings.dim)
