@@ -20,6 +20,7 @@ from ..models.state_dict import ABSOLUTE, CLASSIFICATION, ENCODER, LANGUAGE_MODE
 from ..transformer import EncoderConfig
 from ..transformer.config import TRANSFORMERS
 from .configuration import PosencConfig
+from .relative_keys import SCHEMES, TABLE, to_scheme
 
 Pairs = tuple[tuple[str, str], ...]
 """Beginnings of parameter names, fairseq's and transformers'; # is a number."""
@@ -150,11 +151,14 @@ def to_transformers(state: StateDict, model_type: str, padding_idx: int) -> tupl
     return renamed, others
 
 
-def to_fairseq(state: StateDict, model_type: str, padding_idx: int) -> tuple[StateDict, list[str]]:
+def to_fairseq(state: StateDict, model_type: str, padding_idx: int, relative: str | None = None) -> tuple[StateDict, list[str]]:
     """Return a state dict of transformers' model under fairseq's names, and the names of parameters that have no place here.
 
     The reverse of :func:`to_transformers`. The vector of token type 0, which every token has here, goes into the position table.
+    ``relative`` is the type of positions where it is one of :data:`.relative_keys.SCHEMES`.
     """
+    tables = [value for name, value in state.items() if name.endswith(TABLE)]
+    state = {name: value for name, value in state.items() if not name.endswith(TABLE)}
     aliases = {f"{head}.bias" for head in ALIASES.values()}
     state = {name: value for name, value in state.items() if name not in aliases}
     renamed, others = _rename(state, [(theirs, ours) for ours, theirs in MODEL_TYPES[model_type].key_map])
@@ -173,6 +177,10 @@ def to_fairseq(state: StateDict, model_type: str, padding_idx: int) -> tuple[Sta
     types = f"{model_type}.embeddings.token_type_embeddings.weight"
     if types in others:
         others.remove(types)
+    if relative is not None:
+        unused = padding_idx + 1 if model_type == "roberta" else 0
+        return to_scheme(renamed, tables, relative, state[types][0], unused), others
+    if types in state:
         renamed[ABSOLUTE] = renamed[ABSOLUTE] + state[types][0]
     return renamed, others
 
@@ -188,6 +196,13 @@ def encoder_config(config: PretrainedConfig, dictionary: Dictionary, padding_idx
     if isinstance(config, PosencConfig):
         return config.encoder_config()
     values: dict[str, Any] = {ours: getattr(config, theirs) for ours, theirs in TRANSFORMERS.items()}
+    relative = getattr(config, "position_embedding_type", None) or "absolute"
+    if relative != "absolute":
+        values["positions"] = SCHEMES[relative][0]
+        values["position_options"] = {
+            **({"shaw_terms": "keys"} if relative == "relative_key" else {}),
+            **({"position_share_layers": True} if config.model_type == "albert" else {}),
+        }
     if config.model_type == "deberta-v2":
         clip, buckets = config.max_relative_positions, config.position_buckets
         values["positions"] = "deberta"

@@ -26,6 +26,7 @@ from .auto import head_output
 from .model_files import load_model, read_config, read_weights
 from .model_types import ROBERTA_LIKE, encoder_config, to_fairseq
 from .parity import TOLERANCE, Parity, compare, random_batches
+from .relative_keys import SCHEMES, TABLE, restore
 from .vocabularies import SourceVocabulary, read_vocabulary
 
 KINDS = ("MaskedLM", "SequenceClassification", "QuestionAnswering")
@@ -168,13 +169,17 @@ def _read_transformers(name: str) -> Source:
             _settle_head(config, weights)
         kind = _kind(config)
     model, unexpected = load_model(name, config, kind, weights)
+    if relative := _relative(config):
+        with explained(f"{name}/config.json"):
+            restore(model, weights)
+        unexpected = [key for key in unexpected if not key.endswith(TABLE)]
     vocabulary = read_vocabulary(name, config.vocab_size, config.model_type)
     order, pad = vocabulary.order, vocabulary.dictionary.pad()
     prefix = "" if model.base_model is not model else f"{model.base_model_prefix}."
     state = {prefix + key: value for key, value in model.state_dict().items()}
     types = state.get(f"{model.base_model_prefix}.embeddings.token_type_embeddings.weight")
     with explained(f"{name}/config.json"):
-        state, others = to_fairseq(state, config.model_type, int(order[pad]))
+        state, others = to_fairseq(state, config.model_type, int(order[pad]), relative)
         encoder, options = encoder_config(config, vocabulary.dictionary, int(order[pad])), _model_options(config, kind)
 
     def outputs(tokens: Tensor) -> Tensor:
@@ -220,10 +225,17 @@ def _settle_head(config: PretrainedConfig, weights: StateDict) -> None:
         config.architectures = config.architectures or ["DebertaV2ForMaskedLM"]
 
 
+def _relative(config: PretrainedConfig) -> str | None:
+    """The type of positions by offset; None if they are others."""
+    kind = getattr(config, "position_embedding_type", None) or "absolute"
+    if kind not in ("absolute", *SCHEMES):  # transformers 5 ignores it
+        raise InputError(f"position_embedding_type {kind!r} cannot be imported, only absolute, {' and '.join(SCHEMES)}")
+    if kind != "absolute" and (config.model_type == "deberta-v2" or getattr(config, "num_hidden_groups", 1) > 1):
+        raise InputError(f"position_embedding_type {kind!r} cannot be imported for {config.model_type} with these layers")
+    return None if kind == "absolute" else kind
+
+
 def _kind(config: PretrainedConfig) -> str:
-    positions = getattr(config, "position_embedding_type", None) or "absolute"
-    if positions != "absolute":  # transformers 5 ignores it
-        raise InputError(f"position_embedding_type {positions!r} cannot be imported, only 'absolute'")
     if config.model_type == "electra":
         return "Model"  # its heads, of a generator and a discriminator, have no equivalent here
     architecture = str((config.architectures or [""])[0]).replace("ForPreTraining", "ForMaskedLM")
@@ -231,7 +243,10 @@ def _kind(config: PretrainedConfig) -> str:
 
 
 def _model_options(config: PretrainedConfig, kind: str) -> dict[str, Any]:
-    untied = kind == "MaskedLM" and not config.tie_word_embeddings and getattr(config, "legacy", True)
+    untied = kind == "MaskedLM" and (
+        _relative(config) is not None  # word embeddings have the vector of the token type, which the projection does not have
+        or (not config.tie_word_embeddings and getattr(config, "legacy", True))
+    )
     options: dict[str, Any] = {"untie_weights_roberta": untied}
     for option, names in POOLER.items():
         values = [value for name in names if (value := getattr(config, name, None)) is not None]
