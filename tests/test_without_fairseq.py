@@ -11,6 +11,7 @@ SHOWN = """
 assert states.shape == (masked.sum(), 64)
 assert [tuple(p.shape) for p in weights] == [(8, 4, 20, 20)] * 2
 assert all((again.state_dict()[name] == value).all() for name, value in saved["model"].items())
+assert exported.shape == (2, 31, 64)
 assert bias.shape == (1, 4, 20, 20)
 assert z.shape == (8, 4, 20, 16)
 """
