@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -88,6 +89,13 @@ CASES = {  # terms, window, mask
     "everything, [CLS], three tiles": (everything(LONG, cls=True), LONG, Mask(padding(33))),
     "everything, clip, queries of a cache": (everything(CACHED, clip=4), CACHED, Mask(causal=True)),
     "everything, the one query of a step": (everything(STEP, clip=4), STEP, Mask(causal=True)),
+    "everything, [CLS], a window": (replace(everything(LONG, cls=True), window=3), LONG, Mask(padding(33))),
+    "everything, clip, a window, queries of a cache": (
+        replace(everything(CACHED, clip=4), window=9),
+        CACHED,
+        Mask(causal=True),
+    ),
+    "a window of one key": (Terms(window=0), FULL, Mask(documents=torch.tensor([[0] * 7 + [7] * 16]))),
     "product": (
         Terms(combine="multiply", query_tables=table(FULL, DIM, heads=1), key_tables=table(FULL, DIM, clip=3)),
         FULL,
@@ -118,7 +126,8 @@ CASES = {  # terms, window, mask
 @interpreted
 @pytest.mark.usefixtures("small_tiles")
 @pytest.mark.parametrize(
-    "case", thorough_but(["plain", "everything, [CLS]", "product", "low-rank and scalar bias, θ of [CLS], rotation"], CASES)
+    "case",
+    thorough_but(["plain", "everything, [CLS], a window", "product", "low-rank and scalar bias, θ of [CLS], rotation"], CASES),
 )
 def test_every_kind_of_term_over_several_tiles(case: str) -> None:
     terms, window, mask = CASES[case]

@@ -57,8 +57,6 @@ class Band(Backend):
     def objection(self, terms: Terms, call: Call | None = None) -> str | None:
         if any(isinstance(change, (Polar, Expansion)) for change in terms.transforms):
             return "its kernels have queries and keys as wide as the values"
-        if terms.window is not None:
-            return "its kernels have no window"
         if not terms.contiguous:
             return "its kernels know only contiguous positions"
         if (reason := objection_to_cls(terms)) is not None:
@@ -88,6 +86,7 @@ class Band(Backend):
             content=terms.content or bool(rank),
             combine=terms.combine,
             causal=mask.causal,
+            window=terms.window,
             dropout=call.dropout,
             block=block_size(call, width, [name for name, tables_of_kind in relative_tables(terms).items() if tables_of_kind]),
             interpreted=interpreted(),

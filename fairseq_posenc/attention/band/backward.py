@@ -36,17 +36,21 @@ from .tiles import (
 
 @triton.jit
 def query_range(
-    n, b, queries, keys, documents, documents_stride, CAUSAL: tl.constexpr, DOCUMENTS: tl.constexpr, BLOCK: tl.constexpr
+    n, b, queries, keys, documents, documents_stride,
+    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, DOCUMENTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Where the queries begin and end that may see a block of keys."""
-    start, first = keys - queries, 0
+    start, first, last = keys - queries, 0, queries
     if CAUSAL:
         first = tl.maximum(0, n - start)
     if DOCUMENTS:
         j = n + tl.arange(0, BLOCK)
         earliest = tl.min(tl.load(documents + b * documents_stride + j, j < keys, keys))
         first = tl.maximum(first, earliest - start)
-    return first // BLOCK * BLOCK, queries
+    if WINDOW >= 0:
+        first = tl.maximum(first, n - WINDOW - start)
+        last = tl.minimum(queries, n + BLOCK + WINDOW - start)
+    return first // BLOCK * BLOCK, last
 
 
 @triton.jit
@@ -102,7 +106,7 @@ def backward_kernel(  # noqa: C901 - one pass over the tiles; Triton inlines fun
     WALK: tl.constexpr,  # along "queries", "keys" or "offsets"
     SCALE: tl.constexpr, DROPOUT: tl.constexpr, CONTENT: tl.constexpr, MULTIPLY: tl.constexpr,
     A_KIND: tl.constexpr, B_KIND: tl.constexpr, V_KIND: tl.constexpr, G_KIND: tl.constexpr, BIAS_KIND: tl.constexpr,
-    DENSE: tl.constexpr, CAUSAL: tl.constexpr, PADDING: tl.constexpr, DOCUMENTS: tl.constexpr,
+    DENSE: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, PADDING: tl.constexpr, DOCUMENTS: tl.constexpr,
     PRECISION: tl.constexpr, SUM: tl.constexpr, HEAD: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A program has a block of queries (dq), one of keys (dk, dv), or a diagonal of tiles (tables) in a share of the batch."""
@@ -131,15 +135,17 @@ def backward_kernel(  # noqa: C901 - one pass over the tiles; Triton inlines fun
         dense_row = batch * dense_batch + tl.cast(h, tl.int64) * dense_head
         if WALK == "queries":
             m = line * BLOCK
-            first, last = key_range(m, b, queries, keys, documents, documents_stride, CAUSAL, DOCUMENTS, BLOCK)
+            first, last = key_range(m, b, queries, keys, documents, documents_stride, CAUSAL, WINDOW, DOCUMENTS, BLOCK)
         elif WALK == "keys":
             n = line * BLOCK
-            first, last = query_range(n, b, queries, keys, documents, documents_stride, CAUSAL, DOCUMENTS, BLOCK)
+            first, last = query_range(n, b, queries, keys, documents, documents_stride, CAUSAL, WINDOW, DOCUMENTS, BLOCK)
         else:
             apart = (line - (queries - 1) // BLOCK) * BLOCK  # n - m
             first, last = tl.maximum(0, -apart), tl.minimum(queries, keys - apart)
             if CAUSAL:
                 last = tl.where(apart < keys - queries + BLOCK, last, first)
+            if WINDOW >= 0:
+                last = tl.where(tl.abs(apart - (keys - queries)) < BLOCK + WINDOW, last, first)
         for step in range(first, last, BLOCK):
             if WALK == "queries":
                 n = step
@@ -163,7 +169,7 @@ def backward_kernel(  # noqa: C901 - one pass over the tiles; Triton inlines fun
                 x, y, w, SCALE, g, bias, dense, dense_row, base, offsets, i, j, queries, keys,
                 MULTIPLY, G_KIND, BIAS_KIND, DENSE, BLOCK,
             )  # fmt: skip
-            seen = visible(i, j, b, keys, padding, documents, documents_stride, CAUSAL, PADDING, DOCUMENTS)
+            seen = visible(i, j, b, keys, padding, documents, documents_stride, CAUSAL, WINDOW, PADDING, DOCUMENTS)
             p = tl.exp(tl.where(seen, e - level, float("-inf")))
             dp = dot(dz_tile, tl.trans(v_tile), PRECISION)
             if V_KIND:

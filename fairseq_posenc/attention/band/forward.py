@@ -19,7 +19,8 @@ VARYING = ["g_head", "bias_head", "dense_batch", "dense_head", "documents_stride
 
 @triton.jit
 def key_range(
-    m, b, queries, keys, documents, documents_stride, CAUSAL: tl.constexpr, DOCUMENTS: tl.constexpr, BLOCK: tl.constexpr
+    m, b, queries, keys, documents, documents_stride,
+    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, DOCUMENTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Where the keys begin and end that a block of queries may see."""
     i = keys - queries + m + tl.arange(0, BLOCK)
@@ -28,6 +29,9 @@ def key_range(
         first = tl.min(tl.load(documents + b * documents_stride + i, i < keys, keys)) // BLOCK * BLOCK
     if CAUSAL:
         last = tl.minimum(keys, keys - queries + m + BLOCK)
+    if WINDOW >= 0:
+        first = tl.maximum(first, (keys - queries + m - WINDOW) // BLOCK * BLOCK)
+        last = tl.minimum(last, keys - queries + m + BLOCK + WINDOW)
     return first, last
 
 
@@ -37,7 +41,7 @@ def forward_kernel(
     a_head, b_head, v_head, g_head, bias_head, dense_batch, dense_head, documents_stride, heads, queries, keys, offsets,
     SCALE: tl.constexpr, DROPOUT: tl.constexpr, CONTENT: tl.constexpr, MULTIPLY: tl.constexpr,
     A_KIND: tl.constexpr, B_KIND: tl.constexpr, V_KIND: tl.constexpr, G_KIND: tl.constexpr, BIAS_KIND: tl.constexpr,
-    DENSE: tl.constexpr, CAUSAL: tl.constexpr, PADDING: tl.constexpr, DOCUMENTS: tl.constexpr,
+    DENSE: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, PADDING: tl.constexpr, DOCUMENTS: tl.constexpr,
     PRECISION: tl.constexpr, SUM: tl.constexpr, HEAD: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """q, k, v (B, N, H, HEAD) -> z the same, lse (B, H, Q). Tables are by offset, (1 or H, rows, HEAD) and (1 or H, rows)."""
@@ -61,7 +65,7 @@ def forward_kernel(
     greatest = tl.full((BLOCK,), float("-inf"), SUM)
     total = tl.zeros((BLOCK,), SUM)
     sums = tl.zeros((BLOCK, WIDTH), SUM)
-    first, last = key_range(m, b, queries, keys, documents, documents_stride, CAUSAL, DOCUMENTS, BLOCK)
+    first, last = key_range(m, b, queries, keys, documents, documents_stride, CAUSAL, WINDOW, DOCUMENTS, BLOCK)
     for n in range(first, last, BLOCK):
         j = (n + tl.arange(0, BLOCK))[None, :]
         base = n - m + queries - 1
@@ -74,7 +78,7 @@ def forward_kernel(
             x, y, w, SCALE, g, bias, dense, dense_row, base, offsets, i, j, queries, keys,
             MULTIPLY, G_KIND, BIAS_KIND, DENSE, BLOCK,
         )  # fmt: skip
-        seen = visible(i, j, b, keys, padding, documents, documents_stride, CAUSAL, PADDING, DOCUMENTS)
+        seen = visible(i, j, b, keys, padding, documents, documents_stride, CAUSAL, WINDOW, PADDING, DOCUMENTS)
         e = tl.where(seen, e, float("-inf"))
         now = tl.maximum(greatest, tl.max(e, 1))
         level = tl.where(now == float("-inf"), 0.0, now)

@@ -25,6 +25,7 @@ class Setup:
     content: bool
     combine: Literal["add", "multiply"]
     causal: bool
+    window: int | None
     dropout: float
     block: int  # queries and keys of a tile
     interpreted: bool  # by Triton, on a CPU
@@ -116,6 +117,7 @@ def _arguments(
         "MULTIPLY": setup.combine == "multiply",
         "DENSE": dense is not None,
         "CAUSAL": setup.causal,
+        "WINDOW": -1 if setup.window is None else setup.window,
         "PADDING": setup.padding is not None,
         "DOCUMENTS": setup.documents is not None,
         "PRECISION": _precision(q, setup),

@@ -148,12 +148,15 @@ def scalars(table, base, offsets, i, j, KIND: tl.constexpr, BLOCK: tl.constexpr)
 
 @triton.jit
 def visible(
-    i, j, b, keys, padding, documents, documents_stride, CAUSAL: tl.constexpr, PADDING: tl.constexpr, DOCUMENTS: tl.constexpr
+    i, j, b, keys, padding, documents, documents_stride,
+    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, PADDING: tl.constexpr, DOCUMENTS: tl.constexpr,
 ):  # fmt: skip
     """(query, key): whether both are there and the query may see the key."""
     seen = (i < keys) & (j < keys)
     if CAUSAL:
         seen &= j <= i
+    if WINDOW >= 0:
+        seen &= (i - j <= WINDOW) & (j - i <= WINDOW)
     if PADDING:
         seen &= tl.load(padding + b * keys + j, j < keys, 1) == 0
     if DOCUMENTS:
