@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..terms import is_captured
+
 
 @dataclass(frozen=True)
 class Call:
@@ -57,7 +59,7 @@ class Mask:
         if self.causal and call.queries > 1:  # all keys are visible to the last query
             allowed = torch.ones(call.queries, call.keys, dtype=torch.bool, device=call.device).tril(call.start)
             masks.append(~allowed[None, None])
-        if window is not None and window < call.keys - 1:
+        if window is not None and (is_captured() or window < call.keys - 1):
             places = torch.arange(call.keys, device=call.device)
             masks.append(((places[call.start :, None] - places).abs() > window)[None, None])
         if self.documents is not None:
