@@ -39,7 +39,7 @@ class PoPE(Scheme):
     def layer_terms(self, window: Window) -> Sequence[Terms]:
         angles = self.of_positions(self._angles, window)  # (K, d) or (B, K, d)
         angles = angles if window.contiguous else angles[:, None]
-        bias = precise(self.bias).clamp(-2 * math.pi, 0)[:, :, None]  # (layers, heads, 1, d)
+        bias = precise(self.bias).clamp(-2 * math.pi, 0.0)[:, :, None]  # (layers, heads, 1, d)
         return [Terms(transforms=(Polar(angles, angles + delta),)) for delta in bias]
 
     def _angles(self, positions: Tensor) -> Tensor:
