@@ -74,7 +74,7 @@ class Rope(Scheme):
         )
         beta_fast: float | None = option("turns from which yarn and llama3 leave a pair", None, minimum=1e-6, maximum=1e6)
         beta_slow: float | None = option("turns up to which yarn and llama3 interpolate", None, minimum=1e-6, maximum=1e6)
-        factors: str | None = option("d/2 numbers, one per pair, by which longrope divides the angles", None, metavar="λ,…")
+        factors: str | None = option("d/2 numbers, one per pair, by which longrope divides the angles", None, metavar="X,Y")
 
     def __init__(self, settings: Settings, options: Options) -> None:
         super().__init__(settings, _completed(options))

@@ -72,10 +72,11 @@ class EncoderConfig:
     positions: str = _option("absolute", "positional encoding", "positions")
     position_options: Mapping[str, Any] = field(default_factory=dict)
     position_sampling: str | None = _option(
-        None, "draw positions in each update of training: random:L, shift:K, cape, cape:Δ:ε:λ or uniform:L", "position_sampling"
-    )
+        None, "draw positions in each update of training: random:L, shift:K, cape, cape:SHIFT:JITTER:SCALE or uniform:L",
+        "position_sampling",
+    )  # fmt: skip
     position_evaluation: str | None = _option(
-        None, "positions in evaluation after --position-sampling: even (spaced over L) or plain (0, 1, 2, …)",
+        None, "positions in evaluation after --position-sampling: even (spaced over L) or plain (0, 1, 2)",
         "position_evaluation", choices=("even", "plain"),
     )  # fmt: skip
     attention_backend: str = _option(

@@ -16,8 +16,10 @@ VECTORS = {"absolute", "sinusoidal", "sentence_absolute"}
 FUNCTIONS = {
     ("bias",): (
         "alibi",
+        "cable",
         "fire",
         "kerple",
+        "log_cpb",
         "raffel",
         "t5",
         "tisa",
@@ -28,7 +30,16 @@ FUNCTIONS = {
     ("query", "key"): ("deberta", "m4", "m4m"),
     ("content", "query", "value"): ("shaw",),  # its values differ at the ends, and with them the queries of the second layer
     ("bias", "query"): ("transformer_xl",),
-    ("content",): ("absolute", "absolute_untied_projection", "floater", "rope", "sentence_absolute", "sinusoidal"),
+    ("content",): (
+        "absolute",
+        "absolute_untied_projection",
+        "floater",
+        "liere",
+        "pope",
+        "rope",
+        "sentence_absolute",
+        "sinusoidal",
+    ),
 }
 
 

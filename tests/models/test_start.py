@@ -124,7 +124,7 @@ def test_the_configuration_has_the_values_that_count(configure):
     }  # fmt: skip
     assert {name: str(model[name]) for name in values} == {name: str(value) for name, value in values.items()}
     without = [name for name in option_set.ENCODER_OPTIONS.fields() if model[name] is None]
-    assert set(without) == option_fields().keys() - values.keys()
+    assert set(without) == (option_fields().keys() - values.keys()) | {"position_sampling", "position_evaluation"}
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,10 @@ def test_models_of_others_are_left_alone(configure):
 
 @pytest.mark.parametrize(
     ("scheme", "options", "length"),
-    [("rope", "rope_layout=interleaved, rope_base=10000.0, rope_type=default, ", "any length"), ("m2", "", "24 positions")],
+    [
+        ("rope", "rope_layout=interleaved, rope_base=10000.0, rope_fraction=1.0, rope_type=default, ", "any length"),
+        ("m2", "", "24 positions"),
+    ],
 )
 def test_one_line_says_what_is_built(scheme, options, length, configure, caplog):
     with caplog.at_level(logging.INFO, "fairseq_posenc"):

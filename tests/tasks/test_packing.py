@@ -15,10 +15,6 @@ from fairseq_posenc.tasks.finetuning import SquadConfig, SquadCriterion, SquadTa
 
 PAD, BOS, EOS = 1, 0, 2
 LENGTHS = [5, 9, 3, 6, 12, 4]
-FROM_THE_ROW = {
-    "fire", "floater", "m4_reset", "synthesizer_dense", "synthesizer_factorized_dense", "synthesizer_factorized_random",
-    "synthesizer_random",
-}  # fmt: skip
 
 
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=12), st.integers(1, 20))
@@ -78,10 +74,6 @@ def example(length):
 
 @pytest.mark.parametrize("name", expressions())
 def test_scores_and_gradients_are_those_of_the_padded_batch(name):
-    if name in FROM_THE_ROW or name.startswith(("tupe", "bert_ad")):
-        with pytest.raises(Refused, match=r"^--pack-examples: .*'\w+' of --positions \S+ "):
-            build(name, make_task(16))
-        return
     model = build(name, make_task(16)).train()
     with torch.no_grad():
         for parameter in model.encoder.sentence_encoder.positions.parameters():
