@@ -5,9 +5,13 @@ from collections.abc import Container, Iterable, Sequence
 import pytest
 
 
-def thorough_but(few: Container[object], values: Iterable[object]) -> list[object]:
-    """Parameters of a test, of which ``few`` are in the default selection."""
-    return [value if value in few else pytest.param(value, marks=pytest.mark.thorough) for value in values]
+def thorough_but(few: Container[object], values: Iterable[object], some: Container[object] | None = None) -> list[object]:
+    """Parameters of a test, of which ``few`` are in the default selection; others than ``some`` are ``slow``, if given."""
+
+    def mark(value: object) -> pytest.MarkDecorator:
+        return pytest.mark.thorough if some is None or value in some else pytest.mark.slow
+
+    return [value if value in few else pytest.param(value, marks=mark(value)) for value in values]
 
 
 def in_turn(rows: Iterable[object], columns: Sequence[object]) -> list[object]:

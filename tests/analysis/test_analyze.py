@@ -115,6 +115,7 @@ def test_a_page_with_all_its_parts(save, text, tmp_path, capsys):
     assert [len(values) for values in ours["text"]["linear_probes"].values()] == [3, 3, 3]
 
 
+@pytest.mark.thorough
 def test_a_killed_analysis_continues(save, tmp_path, monkeypatch, capsys):
     tisa, absolute = save("first", "roberta_tisa_tiny"), save("second", "roberta_absolute_tiny")
     look, labels = examine.examine, []

@@ -117,6 +117,7 @@ def test_the_learning_rate_is_that_of_the_least_loss_on_the_first_half():
     assert choose(runs) == {"a": 1e-2, "b": 1e-3, "c": None}
 
 
+@pytest.mark.thorough
 def test_the_command_of_a_cell_gives_its_loss(world, tmp_path, forked, table_of):
     plan, out = write(tmp_path, schemes=["none"], learning_rates=[1e-3], seeds=1), tmp_path / "out"
     command = ["compare", plan, "--data", world.prepared, "--out", out]

@@ -104,6 +104,7 @@ def test_held_out_documents_are_whole_and_not_in_training(tmp_path, text):
     assert sorted(train + valid) == sorted(documents(tmp_path / "all", "train"))
 
 
+@pytest.mark.thorough
 def test_enough_is_held_out_of_little_text(tmp_path, capsys):
     """By default; and told, recorded, and the same of packed text, processes and parts, which only see some of the files."""
     for number in range(2):

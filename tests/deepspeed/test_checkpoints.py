@@ -33,6 +33,7 @@ HALFWAY = f"checkpoint_1_{UPDATES // 2}.pt"
 NAME, UNNAMED = "update00000001-0123abcd", "update00000002-0123abcd"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("stage", thorough_but([3], [2, 3]))  # 1 does so below, in a run with other saves
 def test_sharding_gives_the_curve_of_fairseqs_own_data_parallelism(fairseq_run, sharded_run, stage):
     assert_same_curve(sharded_run(stage), fairseq_run)

@@ -68,6 +68,7 @@ def test_a_result_does_not_depend_on_the_runs_before_it(data, checkpoint, tmp_pa
     assert result(tmp_path / "both", "SST-2")["scores"] == result(tmp_path / "alone", "SST-2")["scores"]
 
 
+@pytest.mark.thorough
 def test_a_run_goes_on_from_its_last_epoch(data, checkpoint, tmp_path, monkeypatch):
     flags = ["--tasks", "SST-2", "--lrs", "1e-3", *FAST]
 
