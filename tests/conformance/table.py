@@ -165,8 +165,9 @@ ROWS = [
 
 
 def thoroughly(rows: Iterable[Row], few: Container[str]) -> list[Any]:
-    """Parameters of a test that takes long: rows with options, and of other expressions than ``few``, are ``thorough``."""
-    return [
-        pytest.param(row, id=row.id, marks=[pytest.mark.thorough] * (bool(row.options) or row.expression not in few))
-        for row in rows
-    ]
+    """Parameters of a test that takes long: expressions other than ``few`` are ``thorough``, and rows with options ``slow``."""
+
+    def marks(row: Row) -> list[pytest.MarkDecorator]:
+        return [pytest.mark.slow] if row.options else [] if row.expression in few else [pytest.mark.thorough]
+
+    return [pytest.param(row, id=row.id, marks=marks(row)) for row in rows]
