@@ -293,6 +293,11 @@ class Terms:
         return self.cls_first is None and all(table.index.window.contiguous for table in tables)
 
     @property
+    def widens(self) -> bool:
+        """Whether queries and keys have more features after the transforms."""
+        return any(isinstance(change, (Polar, Expansion)) for change in self.transforms)
+
+    @property
     def projected(self) -> bool:
         """Whether all tables are projected."""
         return not self.hidden_query_tables + self.hidden_key_tables
@@ -342,8 +347,7 @@ class Terms:
             raise ValueError("a product of q·k, q·A and k·B cannot include the vector terms of another scheme")
         if multiplies and not all(part.content for part in parts):
             raise ValueError("a product with q·k has no meaning together with a scheme that removes q·k")
-        widened = any(isinstance(change, (Polar, Expansion)) for part in parts for change in part.transforms)
-        if widened and sum(bool(part.transforms or part.vectors) for part in parts) > 1:
+        if any(part.widens for part in parts) and sum(bool(part.transforms or part.vectors) for part in parts) > 1:
             raise ValueError(
                 "more features of queries and keys leave no meaning to rotations, shifts and vectors of another scheme"
             )

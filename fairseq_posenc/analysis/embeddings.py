@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ..attention.relative import times_keys, times_queries
 from ..attention.transform import transform
-from ..terms import Expansion, Polar, Rotation, Terms, Window
+from ..terms import Rotation, Terms, Window
 from ..transformer import Encoder
 from .trace import Layer, trace
 
@@ -63,7 +63,7 @@ def inseparable(terms: Terms) -> str | None:
     """Return why scores with such terms are not a sum of correlations of words and positions, or None if they are."""
     if terms.combine == "multiply" or terms.gains:
         return "words and positions are multiplied with each other"
-    if any(isinstance(change, (Rotation, Polar, Expansion)) for change in terms.transforms):
+    if terms.widens or any(isinstance(change, Rotation) for change in terms.transforms):
         return "rotations act on every product of words"
     return None if terms.content else "they have no products of queries and keys"
 

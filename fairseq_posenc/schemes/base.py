@@ -240,8 +240,8 @@ class Scheme(nn.Module):
         return n
 
     def rows_of(self, table: Tensor, window: Window) -> Tensor:
-        """The rows of all keys: (…, n, d) -> (…, K, d) in a contiguous window, and else (…, B or 1, K, d)."""
-        return table[..., : window.keys, :] if window.contiguous else table[..., window.positions, :]
+        """The rows of all keys: (…, n, d) -> (…, B or 1, K, d)."""
+        return table[..., None, : window.keys, :] if window.contiguous else table[..., window.positions, :]
 
     def extra_repr(self) -> str:
         return f"{self.name}, {sum(p.numel() for p in self.parameters(recurse=False)):,} parameters"

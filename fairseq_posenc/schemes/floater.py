@@ -67,8 +67,8 @@ class Floater(Scheme):
         if is_captured() and span <= self.settings.max_positions:  # the number of steps cannot be a symbol
             span = self.settings.max_positions
         p = self._solve(span).transpose(0, 1)  # (layers, span, D)
-        rows = self.rows_of(p, window)[..., window.start :, :]  # (layers, Q, D), or (layers, B, Q, D)
-        return [Terms(inputs=((layer[None] if window.contiguous else layer).to(self.initial.dtype),)) for layer in rows]
+        rows = self.rows_of(p, window)[..., window.start :, :]  # (layers, B or 1, Q, D)
+        return [Terms(inputs=(layer.to(self.initial.dtype),)) for layer in rows]
 
     def _solve(self, n: int) -> Tensor:
         """(n, layers, D)."""

@@ -50,9 +50,8 @@ class ProjectedPositions(Scheme):
     def positions(self, window: Window) -> list[tuple[Tensor, Tensor]]:
         """Both projections of the window's positions, by layer or once: (1 or B, 1 or H, Q, d) and (1 or B, 1 or H, K, d)."""
         n = self.require_rows(window)
-        of_keys = (self.rows_of(x, window) for x in self.project(self.weight[..., :n, :]))
-        # (L, H, K, d) or (L, H, B, K, d)
-        queries, keys = (x[:, None] if window.contiguous else x.transpose(1, 2) for x in of_keys)
+        projected = self.project(self.weight[..., :n, :])
+        queries, keys = (self.rows_of(x, window).transpose(1, 2) for x in projected)  # (1 or L, 1 or B, 1 or H, K, d)
         return list(zip(queries[..., window.start :, :].unbind(), keys.unbind(), strict=True))
 
     def project(self, p: Tensor) -> tuple[Tensor, Tensor]:

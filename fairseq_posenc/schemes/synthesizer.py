@@ -73,8 +73,7 @@ class SynthesizerFactorizedRandom(Synthesizer):
 
     def layer_terms(self, window: Window) -> Sequence[Terms]:
         self.require_rows(window)
-        factors = (self.rows_of(factor, window) for factor in (self.left, self.right))  # (L, H, K, k) or (L, H, B, K, k)
-        left, right = (x[:, None] if window.contiguous else x.transpose(1, 2) for x in factors)
+        left, right = (self.rows_of(factor, window).transpose(1, 2) for factor in (self.left, self.right))  # (L, B, H, K, k)
         return [self.synthesized(LowRank(x[..., window.start :, :], y)) for x, y in zip(left, right, strict=True)]
 
 

@@ -15,7 +15,7 @@ from collections.abc import Collection
 import torch
 from torch import Tensor
 
-from ...terms import Expansion, LowRank, Polar, Terms
+from ...terms import LowRank, Terms
 from ..base import Attend, Backend, opaque, register_backend
 from ..call import Call, Mask
 from ..tables import Tables, objection_to_cls, relative_tables
@@ -55,7 +55,7 @@ class Band(Backend):
         return None if importlib.util.find_spec("triton") else "it needs Triton: pip install -e '.[triton]'"
 
     def objection(self, terms: Terms, call: Call | None = None) -> str | None:
-        if any(isinstance(change, (Polar, Expansion)) for change in terms.transforms):
+        if terms.widens:
             return "its kernels have queries and keys as wide as the values"
         if not terms.contiguous:
             return "its kernels know only contiguous positions"
