@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..terms import Terms, Window, precise
+from .alibi import slopes
 from .base import Scheme, Settings, option, register
 
 
@@ -40,9 +41,8 @@ class Cable(Scheme):
         self.weight = self.parameter(options.gates, settings.dim)
         self.bias = self.parameter(options.gates)
         nn.init.normal_(self.weight, std=0.02)
-        slopes = torch.exp2(-8 * torch.arange(1, self.head_sets + 1, dtype=torch.float32) / self.head_sets)
         with torch.no_grad():
-            self.bias.copy_(slopes.expm1().log()[:, None])  # the inverse of softplus
+            self.bias.copy_(slopes(self.head_sets).expm1().log()[:, None])  # the inverse of softplus
 
     def input_terms(self, layer: int, window: Window, x: Tensor) -> Terms:
         row = min(layer, len(self.weight) - 1)

@@ -1,8 +1,8 @@
 """What installed libraries compute, from tiny random models in float64: kept in ``golden/``, one file per entry of ``PEERS``.
 
-    python tests/conformance/make_golden.py
+    python tests/conformance/make_golden.py [NAME ...]
 
-rewrites the files; each names the releases that made it in its metadata. They hold inputs, parameters and results, all of them
+rewrites the files, all of them or those named; each names the releases that made it in its metadata. They hold inputs, parameters and results, all of them
 numbers that came out of a run. Parameters are rounded to what 16 bits can hold, and stored so.
 """
 
@@ -179,6 +179,25 @@ def bloom(layers: int) -> Tensors:
     return {f"slopes{heads}": build_alibi_tensor(mask, heads, torch.float64)[:, 0, 1] for heads in (4, 8, 12, 16)}
 
 
+def x_transformers_pope(layers: int) -> Tensors:
+    from x_transformers.x_transformers import PolarEmbedding, apply_polar_pos_emb
+
+    q, k = torch.randn(2, 1, HEADS, max(LENGTHS), HEAD_DIM, generator=torch.Generator().manual_seed(2)).half().double()
+    embedding = randomise(PolarEmbedding(HEAD_DIM, HEADS))
+    freqs, bias = embedding(torch.arange(max(LENGTHS)))
+    products = apply_polar_pos_emb(q, freqs) @ apply_polar_pos_emb(k, freqs + bias).transpose(-1, -2)
+    return {"q": q, "k": k, "products": products, "bias": embedding.learned_bias}
+
+
+def x_transformers_forgetting(layers: int) -> Tensors:
+    """The bias of the Forgetting Transformer in both directions, each with gates of its own."""
+    from x_transformers.x_transformers import DataDependentAlibi
+
+    module = randomise(DataDependentAlibi(DIM, HEADS, causal=False))
+    x = torch.randn(*tokens().shape, DIM, generator=torch.Generator().manual_seed(2)).half().double()
+    return {"x": x, "bias": module(x), **module.state_dict()}
+
+
 def fairseq_roberta(layers: int) -> Tensors:
     import fairseq  # noqa: F401  first, so that it is patched for current libraries
     from fairseq.data import Dictionary
@@ -219,9 +238,16 @@ PEERS: dict[
     "wav2vec2_bert": wav2vec2_bert,
     "xlnet": xlnet,
     "bloom": bloom,
+    "x_transformers_pope": x_transformers_pope,
+    "x_transformers_forgetting": x_transformers_forgetting,
     "fairseq_roberta": fairseq_roberta,
     "fairseq_sinusoidal": fairseq_sinusoidal,
 }
+
+
+def library(name: str) -> str:
+    """The package that a peer comes from."""
+    return next((package for package in ("fairseq", "x_transformers") if name.startswith(package)), "transformers")
 
 
 def values(name: str, layers: int) -> Tensors:
@@ -237,13 +263,13 @@ def _small(tensor: Tensor) -> Tensor:
 
 
 if __name__ == "__main__":
+    import sys
     from importlib.metadata import version
 
     from safetensors.torch import save_file
 
     GOLDEN.mkdir(exist_ok=True)
-    for name in PEERS:
-        library = "fairseq" if name.startswith("fairseq") else "transformers"
-        made_by = ", ".join(f"{package} {version(package)}" for package in (library, "torch"))
+    for name in sys.argv[1:] or PEERS:
+        made_by = ", ".join(f"{package} {version(package)}" for package in (library(name), "torch"))
         small = {key: _small(value).clone() for key, value in values(name, layers=1).items()}
         save_file(small, GOLDEN / f"{name}.safetensors", metadata={"made_by": made_by})
