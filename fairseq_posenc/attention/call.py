@@ -9,6 +9,9 @@ from torch import Tensor
 
 from ..terms import is_captured
 
+MIN_TILE = 128
+"""Least number of queries in a tile of :meth:`Call.tiles`; at n = 1,024, steps with half of it took up to a quarter longer."""
+
 
 @dataclass(frozen=True)
 class Call:
@@ -26,6 +29,24 @@ class Call:
     def start(self) -> int:
         """Position of the first query: queries have the last positions of the keys."""
         return self.keys - self.queries
+
+    def tiles(self, window: int | None) -> list[tuple[slice, slice]]:
+        """Blocks of queries, each with the keys that the terms' window leaves visible to some of them.
+
+        It is one block of everything where more save nothing: without a window, or with one that is wide, and where kernels run
+        side by side rather than one after the other.
+        """
+        block = max(MIN_TILE, window or 0)
+        whole = window is None or block >= self.queries or block + 2 * window >= self.keys
+        if whole or self.device.type != "cpu" or is_captured():
+            return [(slice(0, self.queries), slice(0, self.keys))]
+        assert window is not None
+        stops = [min(i + block, self.queries) for i in range(0, self.queries, block)]
+        starts = [0, *stops[:-1]]
+        return [
+            (slice(i, stop), slice(max(0, self.start + i - window), min(self.start + stop + window, self.keys)))
+            for i, stop in zip(starts, stops, strict=True)
+        ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,3 +92,8 @@ class Mask:
         for other in others:
             total = total | other
         return total
+
+
+def cut(x: Tensor | None, *cuts: slice) -> Tensor | None:
+    """The cuts of the first dimensions, but for those that are shared and have one row."""
+    return None if x is None else x[tuple(part if x.shape[dim] > 1 else slice(None) for dim, part in enumerate(cuts))]

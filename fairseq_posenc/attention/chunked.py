@@ -26,7 +26,7 @@ from ..terms import LowRank, Terms, is_captured, precise
 from . import shifted
 from .base import Attend, Backend, opaque, register_backend
 from .bias import additive_bias
-from .call import Call, Mask
+from .call import Call, Mask, cut
 from .dropout import draw, kept_scale
 from .shifted import matrix, matrix_gradient
 from .tables import Tables, objection_to_cls
@@ -68,13 +68,33 @@ class Chunked(Backend):
         scale = 1 / math.sqrt(terms.factor * call.head_dim)
         setup = Setup(scale, terms.combine, call.dropout, *_additive(mask.blocked(call, terms.window), call.dtype), _pairs(terms))
         given = [None if table is None else precise(table) for table in (*tables.relative, tables.dense)]
+        tiles = call.tiles(None if tables.cls else terms.window)
+        parts = (
+            [(*tile, *_of_tile(setup, given, call, *tile)) for tile in tiles] if len(tiles) > 1 else [(*tiles[0], setup, given)]
+        )
 
         def attend(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, None]:
             with torch.autocast(q.device.type, enabled=False):
                 q, k = fold(*transform(precise(q), precise(k), terms), tables.low_rank, scale, terms.content)
-                return opaque(_Attention.apply)(setup, torch.is_grad_enabled(), q, k, precise(v), *given).to(v.dtype), None
+                run, training, v32 = opaque(_Attention.apply), torch.is_grad_enabled(), precise(v)
+                z = [run(own, training, q[:, :, i], k[:, :, j], v32[:, :, j], *rest) for i, j, own, rest in parts]
+                return (z[0] if len(z) == 1 else torch.cat(z, dim=2)).to(v.dtype), None
 
         return attend
+
+
+def _of_tile(
+    setup: Setup, given: list[Tensor | None], call: Call, queries: slice, keys: slice
+) -> tuple[Setup, list[Tensor | None]]:
+    """The arguments of attention but q, k and v for a tile; its tables have the rows of its offsets."""
+    tile = slice(None), slice(None), queries, keys
+    *tables, dense = given
+    if setup.pairs is None:
+        first = call.queries + keys.start - queries.stop  # the row of the least offset of the tile
+        size = queries.stop - queries.start + keys.stop - keys.start - 1
+        tables = [None if table is None else table[:, first : first + size] for table in tables]
+    masks = cut(setup.mask, *tile), cut(setup.any_visible, *tile[:3]), cut(setup.pairs, slice(None), *tile[2:])
+    return replace(setup, mask=masks[0], any_visible=masks[1], pairs=masks[2]), [*tables, cut(dense, *tile)]
 
 
 def _with_matrix(terms: Terms, call: Call) -> Terms:
@@ -128,8 +148,8 @@ class Inputs(NamedTuple):
 
     def part(self, part: Part) -> Inputs:
         """The same of a part; what is shared is whole."""
-        a, b, values, gain, bias = (_cut(x, part[1]) for x in self[3:8])
-        return Inputs(self.q[part], self.k[part], self.v[part], a, b, values, gain, bias, _cut(self.dense, *part))
+        a, b, values, gain, bias = (cut(x, part[1]) for x in self[3:8])
+        return Inputs(self.q[part], self.k[part], self.v[part], a, b, values, gain, bias, cut(self.dense, *part))
 
 
 class _Attention(torch.autograd.Function):
@@ -196,12 +216,12 @@ class _Chunk:
         self.a, self.b, self.values = (x if x is None or len(x) == 1 else x.repeat(self.shape[0], 1, 1) for x in inputs[3:6])
         self.by_query: Any = shifted
         self.by_key: Any = shifted
-        pairs, table = _cut(setup.pairs, part[0]), next((x for x in inputs[3:6] if x is not None), None)
+        pairs, table = cut(setup.pairs, part[0]), next((x for x in inputs[3:6] if x is not None), None)
         if pairs is not None and table is not None:
             pairs = pairs[:, None].expand(*self.shape, -1, -1).flatten(0, 1)
             self.by_query = shifted.Gathered(pairs)
             self.by_key = shifted.Gathered(table.shape[1] - 1 - pairs.transpose(1, 2))  # of the tables in the opposite order
-        self.mask, self.any_visible = _cut(setup.mask, part[0]), _cut(setup.any_visible, part[0])
+        self.mask, self.any_visible = cut(setup.mask, part[0]), cut(setup.any_visible, part[0])
         # Where X, Y and Z add up, each is scaled by itself, in its smaller factor; where they multiply, X is.
         self.scale = setup.scale
         self.multiplies = setup.combine == "multiply"
@@ -289,8 +309,3 @@ def _additive(blocked: Tensor | None, dtype: torch.dtype) -> tuple[Tensor | None
     like = precise(torch.empty(0, dtype=dtype, device=blocked.device))
     lowest = torch.finfo(like.dtype).min
     return like.new_zeros(blocked.shape).masked_fill_(blocked, lowest), (~blocked).any(-1, keepdim=True).to(like.dtype)
-
-
-def _cut(x: Tensor | None, *cuts: slice) -> Tensor | None:
-    """The cuts of the first dimensions, but for those that are shared."""
-    return None if x is None else x[tuple(cut if x.shape[dim] > 1 else slice(None) for dim, cut in enumerate(cuts))]

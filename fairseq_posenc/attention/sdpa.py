@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from ..terms import LowRank, Terms
 from .base import Attend, Backend, register_backend
 from .bias import additive_bias, low_rank_bias
-from .call import Call, Mask
+from .call import Call, Mask, cut
 from .transform import fold, of_one_width, transform
 
 
@@ -56,10 +56,16 @@ class Sdpa(Backend):
             fully_masked = blocked.all(-1, keepdim=True)
             blocked = blocked & ~fully_masked  # a row of -inf alone is NaN in some kernels; its output is zeroed instead
             allowed = ~blocked if allowed is None else allowed.masked_fill(blocked, -torch.inf)
+        every = slice(None)
+        parts = [(*tile, cut(allowed, every, every, *tile)) for tile in call.tiles(terms.window)]
 
         def attend(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor | None]:
             q, k, v = of_one_width(*fold(*transform(q, k, terms), low_rank, scale, terms.content), v)
-            z = F.scaled_dot_product_attention(q, k, v, allowed, call.dropout, causal, scale=scale)[..., : call.head_dim]
+            tiles = [
+                F.scaled_dot_product_attention(q[:, :, i], k[:, :, j], v[:, :, j], visible, call.dropout, causal, scale=scale)
+                for i, j, visible in parts
+            ]
+            z = (tiles[0] if len(tiles) == 1 else torch.cat(tiles, dim=2))[..., : call.head_dim]
             return z if fully_masked is None else z.masked_fill(fully_masked, 0.0), None
 
         return attend

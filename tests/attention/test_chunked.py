@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
-from fairseq_posenc.attention import BACKENDS, Call, Mask, choose, chunked, shifted
+from fairseq_posenc.attention import BACKENDS, Call, Mask, call, choose, chunked, shifted
 from fairseq_posenc.terms import LowRank, Relative, RelativeIndex, Terms, Window
 
 CHUNKED, EAGER = BACKENDS["chunked"], BACKENDS["eager"]
@@ -91,6 +91,36 @@ def test_any_chunks_and_blocks_give_the_same(scores: int, block: int, heads: int
         results = []
         for backend in (CHUNKED, EAGER):
             z, _ = attend(backend, terms, *inputs, mask)
+            results.append([z, *torch.autograd.grad(z.sin().sum(), [*inputs, *tables])])
+        for found, expected in zip(*results, strict=True):
+            torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("window", [0, 3, 5])
+@pytest.mark.parametrize("queries", [23, 18])
+@pytest.mark.parametrize("positions", [None, torch.tensor([[*range(14), *range(9)]])], ids=["contiguous", "documents"])
+def test_tiles_of_a_window_give_the_same(
+    window: int, queries: int, positions: Tensor | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of sdpa; with padding, with queries that see no key, and with every kind of table."""
+    torch.manual_seed(0)
+    monkeypatch.setattr(call, "MIN_TILE", 4)
+    n = 23
+    places = Window(n, queries, positions=positions, span=None if positions is None else 14)
+    mask = Mask(
+        torch.arange(n) >= torch.tensor([[n], [12]]), documents=None if positions is None else torch.arange(n)[None] // 14
+    )
+    inputs = [random(2, H, queries, DIM), random(2, H, n, DIM), random(2, H, n, DIM)]
+    biases = (*table(places), random(2, 1, queries, n))
+    for backend, terms in (
+        ("chunked", dataclasses.replace(vectors(places, biases=biases), window=window)),
+        ("sdpa", Terms(biases=biases, window=window)),
+    ):
+        assert len(call_of(*inputs[:2]).tiles(window)) > 3
+        tables = [x.table for x in terms.vectors + terms.value_tables] + [biases[0].table, biases[1]]
+        results = []
+        for runs in (BACKENDS[backend], EAGER):
+            z, _ = attend(runs, terms, *inputs, mask)
             results.append([z, *torch.autograd.grad(z.sin().sum(), [*inputs, *tables])])
         for found, expected in zip(*results, strict=True):
             torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)

@@ -2,8 +2,8 @@
 
     python tests/conformance/make_golden.py [NAME ...]
 
-rewrites the files, all of them or those named; each names the releases that made it in its metadata. They hold inputs, parameters and results, all of them
-numbers that came out of a run. Parameters are rounded to what 16 bits can hold, and stored so.
+rewrites the files, all or those named; each names the releases that made it in its metadata. They hold inputs, parameters and
+results, all of them numbers that came out of a run. Parameters are rounded to what 16 bits can hold, and stored so.
 """
 
 from __future__ import annotations
