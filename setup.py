@@ -67,6 +67,8 @@ EXTRAS = {
         "scikit-learn",
         "scipy",
         "statsmodels",
+        "onnxscript",
+        "onnxruntime",
     ],
 }
 

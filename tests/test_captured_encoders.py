@@ -87,12 +87,12 @@ def test_torch_jit_trace_reads_the_padding(name: str) -> None:
     agree(torch.jit.trace(model, (SEEN,), check_trace=False), model)
 
 
-@pytest.mark.parametrize("name", thorough_but((), expressions(), SOME))
+@pytest.mark.parametrize("name", thorough_but((), expressions(), {"rope", "shaw", "transformer_xl"}))
 def test_onnx_has_any_length(name: str, tmp_path: Path) -> None:
-    pytest.importorskip("onnxscript", reason="onnxscript is not installed: pip install onnxscript onnxruntime")
-    runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install onnxscript onnxruntime")
+    pytest.importorskip("onnxscript", reason="onnxscript is not installed: pip install -e '.[dev]'")
+    runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install -e '.[dev]'")
     model = make(expressions().get(name, name))
-    torch.onnx.export(model, (SEEN,), dynamic_shapes=DYNAMIC, dynamo=True, verbose=False).save(tmp_path / "model.onnx")
+    torch.onnx.export(model.eval(), (SEEN,), dynamic_shapes=DYNAMIC, dynamo=True, verbose=False).save(tmp_path / "model.onnx")
     session = runtime.InferenceSession(tmp_path / "model.onnx")
     entry = session.get_inputs()[0].name
     agree(lambda tokens: torch.from_numpy(session.run(None, {entry: tokens.numpy()})[0]), model)
