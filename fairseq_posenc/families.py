@@ -36,6 +36,8 @@ class Family:
     sizes: Mapping[str, Mapping[str, Any]]  # suffix of the name -> options of the model; "" is the base size, the defaults
     options: Mapping[str, Any] = field(default_factory=dict)  # of the models of every size
     causal: bool = False  # whether its models have a decoder, in which schemes need a causal form
+    windows: tuple[int | None, ...] = (None,)  # how many places to either side the layers see, alternating; None: all
+    expressions: Mapping[str, str] = field(default_factory=dict)  # of schemes for which it is another than that with the windows
 
     @property
     def model(self) -> str:
@@ -45,6 +47,12 @@ class Family:
     def architecture(self, scheme: str = NEUTRAL, size: str = "") -> str:
         """The name of an architecture."""
         return f"{self.name}_{scheme}{size}"
+
+    def expression(self, scheme: str) -> str:
+        """The expression of the positions of a scheme, for all layers."""
+        sums = expressions()[scheme]
+        layers = (sums if window is None else f"{sums}(window={window})" for window in self.windows)
+        return self.expressions.get(scheme) or " | ".join(layers)
 
 
 def _size(prefix: str, layers: int, dim: int, ffn_dim: int, heads: int) -> dict[str, Any]:
@@ -80,6 +88,29 @@ ALBERT = Family(
 )
 """With the settings of version 2 (Lan et al. 2020); version 1 has a dropout of 0.1."""
 
+MODERNBERT = Family(
+    name="modernbert",
+    sizes={
+        "": _size("encoder_", 22, 768, 1152, 12),
+        "_large": _size("encoder_", 28, 1024, 2624, 16),
+        "_tiny": _size("encoder_", 3, 128, 168, 4),
+    },
+    options=dict(
+        gated_ffn=True,
+        encoder_normalize_before=True,
+        no_first_norm=True,
+        no_linear_bias=True,
+        no_norm_bias=True,
+        no_head_bias=True,
+        dropout=0.0,
+        attention_dropout=0.0,
+        initialization="megatron",
+    ),
+    windows=(None, 64, 64),
+    expressions={"rope": "modernbert"},
+)
+"""Warner et al. 2024. Of three layers, one sees all tokens and two a window; ``_tiny`` has about as many parameters as RoBERTa's."""
+
 TRANSFORMER = Family(
     name="transformer",
     sizes={
@@ -101,7 +132,7 @@ TRANSFORMER_LM = Family(
     },
     causal=True,
 )
-FAMILIES = {family.model: family for family in (ROBERTA, ALBERT, TRANSFORMER, TRANSFORMER_LM)}
+FAMILIES = {family.model: family for family in (ROBERTA, ALBERT, MODERNBERT, TRANSFORMER, TRANSFORMER_LM)}
 """By fairseq's name of the model."""
 
 
@@ -119,7 +150,7 @@ class Architecture(NamedTuple):
     @property
     def expression(self) -> str | None:
         """The expression of its positions; None if it is neutral."""
-        return expressions().get(self.scheme)
+        return None if self.scheme == NEUTRAL else self.family.expression(self.scheme)
 
     @property
     def options(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from fairseq_posenc.schemes import REGISTRY
 
 def test_a_name_says_family_scheme_and_size():
     causal = sum(Architecture(ROBERTA, scheme, "").has_causal_form for scheme in expressions())
-    assert len(architectures()) == (3 + 5) * (1 + len(expressions())) + (4 + 3) * (1 + causal)
+    assert len(architectures()) == (3 + 5 + 3) * (1 + len(expressions())) + (4 + 3) * (1 + causal)
     for name, architecture in architectures().items():
         assert architecture.name == name == architecture.family.architecture(architecture.scheme, architecture.size)
     hybrid = architectures()["roberta_m4_reset_large"]
@@ -25,6 +25,8 @@ def test_a_name_says_family_scheme_and_size():
         positions="m4+reset",
     )  # fmt: skip
     assert architectures()["albert_tisa_tiny"].options["embedding_size"] == 32
+    modern = {architectures()[f"modernbert_{scheme}"].expression for scheme in ("rope", "absolute_tisa")}
+    assert modern == {"modernbert", "absolute+tisa | absolute+tisa(window=64) | absolute+tisa(window=64)"}
 
 
 def test_a_model_with_a_decoder_has_the_schemes_that_have_a_causal_form():

@@ -114,13 +114,13 @@ BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGE
     "deepspeed": 1825,
     "finetuning": 1815,
     "huggingface": 2520,
-    "models": 1845,
+    "models": 1890,
     "pipeline": 525,
     "runs": 375,
     "schemes": 2580,
     "tasks": 800,
     "terms": 370,
-    "transformer": 1010,
+    "transformer": 1070,
     "vocabulary": 650,
 }
 MODULE_BUDGET = 270

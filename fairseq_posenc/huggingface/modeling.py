@@ -28,6 +28,7 @@ from ..errors import InputError
 from ..schemes import Scheme
 from ..terms import Terms, starts_of
 from ..transformer import ACTIVATIONS, Encoder, build_positions
+from ..transformer.layers import layer_norm
 from ..transformer.stack import require_shape
 from .configuration import PosencConfig
 
@@ -222,8 +223,8 @@ class LanguageModelHead(nn.Module):
         super().__init__()
         width = config.embed_dim or config.dim
         self.activation = ACTIVATIONS[config.activation]
-        self.dense = nn.Linear(config.dim, width)
-        self.layer_norm = nn.LayerNorm(width, config.layer_norm_eps)
+        self.dense = nn.Linear(config.dim, width, config.head_bias)
+        self.layer_norm = layer_norm(config, width)
         self.decoder = nn.Linear(width, config.vocab_size)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -90,7 +90,7 @@ def require_architecture(name: str) -> None:
             raise InputError(f"there is no --arch {name}: its scheme has no causal form, which a decoder needs")
         raise InputError(
             f"unknown architecture {name!r} (--arch, model._name): {suggestion(name, ARCH_MODEL_REGISTRY)}"
-            "fairseq-posenc schemes lists this package's, each also with _tiny and _large, and as albert_…"
+            "fairseq-posenc schemes lists this package's, each also with _tiny and _large, and as albert_… or modernbert_…"
         )
 
 

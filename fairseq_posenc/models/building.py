@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import torch
 from fairseq import options
 from fairseq.data import Dictionary
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf, gen_parser_from_dataclass
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, BaseFairseqModel
 from fairseq.tasks import FairseqTask
 from fairseq.tasks.language_modeling import LanguageModelingTask
@@ -59,7 +59,7 @@ class PosencModel(BaseFairseqModel):
     @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:
         """Declare the flags of all options without defaults, which the architecture has."""
-        gen_parser_from_dataclass(parser, cls.option_set.config()(), delete_default=True)
+        cls.option_set.add_to(parser)
 
     @classmethod
     def build_from_options(cls, args: DictConfig, task: FairseqTask) -> tuple[BaseFairseqModel, Stack]:

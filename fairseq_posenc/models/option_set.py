@@ -30,6 +30,11 @@ POSITIONS = ("positions", "attention_backend", "max_positions", "position_sampli
 """The fields of the core's config that describe positions; the options have the same names in every kind of model."""
 
 
+def opposite(option: str) -> str:
+    """Return the name of the flag that switches a yes-or-no option off: ``no_x`` of ``x``, and ``x`` of ``no_x``."""
+    return option[3:] if option.startswith("no_") else f"no_{option}"
+
+
 def flag(field: str, names: Mapping[str, str] = FAIRSEQ) -> str:
     """Return the flag of a field, such as ``--encoder-layers`` of ``layers``."""
     return flag_of(names.get(field, field))
@@ -59,7 +64,8 @@ def _of_core(name: str, option: str) -> Any:
     if name == "positions":
         described = f"{described} with --arch {' or '.join(FAMILIES)}: a sum (+) of {', '.join(sorted(REGISTRY))}"
     if kind is bool:
-        return _flag(f"no {described}" if option.startswith("no_") else described, decides)
+        described = f"no {described}" if option.startswith("no_") else described
+        return _optional(bool, f"{described}; {flag_of(opposite(option))} is the opposite", decides)
     return _optional(CHOICES.get(name, kind), described, decides)
 
 
@@ -111,6 +117,13 @@ class OptionSet:
         declared = [(name, *option) for name, option in self.fields().items()]
         return make_dataclass("ModelConfig", declared, bases=(FairseqDataclass,))
 
+    def add_to(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the command-line flags of all options, without defaults, and the opposites of the core's, without help."""
+        gen_parser_from_dataclass(parser, self.config()(), delete_default=True)
+        for name, option in self.names.items():
+            if value_types(EncoderConfig)[name][0] is bool:
+                parser.add_argument(flag_of(opposite(option)), dest=option, action="store_false", help=argparse.SUPPRESS)
+
     def actions(self) -> dict[str, argparse.Action]:
         """Return the command-line flags of all options, by name, to be added to a parser; they have no defaults."""
         parser = argparse.ArgumentParser(add_help=False)
@@ -142,8 +155,9 @@ ENCODER_OPTIONS = OptionSet(
 )
 DEFAULTS = ENCODER_OPTIONS.defaults
 
+_IN_ENCODERS = ("embed_dim", "layer_groups", "mask_decoder_steps", "head_bias", "initialization")
 _IN_DECODERS = {
-    **{name: option for name, option in FAIRSEQ.items() if name not in ("embed_dim", "layer_groups", "mask_decoder_steps")},
+    **{name: option for name, option in FAIRSEQ.items() if name not in _IN_ENCODERS},
     "layernorm_embedding": "layernorm_embedding",
     "scale_embeddings": "no_scale_embedding",
 }

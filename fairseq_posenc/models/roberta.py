@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ..families import ROBERTA
 from ..transformer import Encoder, Mask
+from ..transformer.layers import init_as_megatron
 from .architectures import register_family
 from .building import UNLIMITED, PosencModel, encoder_config
 from .option_set import ENCODER_OPTIONS, naming_flags
@@ -65,10 +66,10 @@ class PosencRobertaEncoder(RobertaEncoder):
     def build_lm_head(self, embed_dim: int, output_dim: int, activation_fn: str, weight: Tensor | None) -> RobertaLMHead:
         """Build fairseq's head with an inner layer of the width of the word embeddings, which it shares."""
         width = self.args.embedding_size or embed_dim
-        head = super().build_lm_head(width, output_dim, activation_fn, weight)
-        if width != embed_dim:
-            head.dense = nn.Linear(embed_dim, width)
-        head.layer_norm.eps = self.args.layer_norm_eps
+        head, args = super().build_lm_head(width, output_dim, activation_fn, weight), self.args
+        if width != embed_dim or args.no_head_bias:
+            head.dense = nn.Linear(embed_dim, width, not args.no_head_bias)
+        head.layer_norm = nn.LayerNorm(width, args.layer_norm_eps, bias=not args.no_norm_bias)
         return head
 
     def forward(
@@ -118,6 +119,9 @@ class PosencRobertaModel(PosencModel, RobertaModel):
     def build_from_options(cls, args: DictConfig, task: FairseqTask) -> tuple[PosencRobertaModel, Encoder]:
         args.layernorm_embedding = not args.no_layernorm_embedding
         model = cls(args, PosencRobertaEncoder(args, task.source_dictionary))
+        if args.initialization == "megatron":  # which fairseq's class has replaced
+            init_as_megatron(model.encoder.sentence_encoder, args.encoder_layers)
+            init_as_megatron(model.encoder.lm_head, args.encoder_layers)
         return model, model.encoder.sentence_encoder
 
     def forward(self, src_tokens: Tensor, *args: Any, also_classify: str | None = None, **kwargs: Any) -> tuple[Tensor, dict]:

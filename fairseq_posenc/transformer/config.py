@@ -39,6 +39,10 @@ class EncoderConfig:
     wide, and there is no such layer. ``layer_groups`` is the number G of sets of weights, each of which L/G consecutive layers
     share (ALBERT); 0: each layer has its own.
 
+    With ``gated_ffn``, ``fc1`` has ``2 ffn_dim`` outputs ``[a | b]``, and the input of ``fc2`` is ``activation(a) * b`` (Shazeer
+    2020). ModernBERT (Warner et al. 2024) has that and ``normalize_before``, neither ``first_norm`` nor ``linear_bias``,
+    ``norm_bias`` and ``head_bias``, and the initialization ``megatron`` (Shoeybi et al. 2019).
+
     ``scale_embeddings`` multiplies the sum of word and position embeddings by √D and starts as Vaswani et al. 2017 do:
     embeddings at standard deviation 1/√D, and projections as Glorot and Bengio 2010.
 
@@ -85,6 +89,11 @@ class EncoderConfig:
     activation: str = _option(
         "gelu", "activation of the feed-forward networks", "activation_fn", "hidden_act", choices=tuple(ACTIVATIONS)
     )
+    gated_ffn: bool = _option(
+        False, "gated feed-forward networks (GeGLU, SwiGLU): the activation of half of the inner states times the other half",
+        "gated_ffn",
+    )  # fmt: skip
+    linear_bias: bool = _option(True, "biases of the projections in the layers", "no_linear_bias")
     dropout: float = _option(0.1, "dropout probability", "dropout", "hidden_dropout_prob", minimum=0, maximum=1, decides=False)
     attention_dropout: float = _option(
         0.1, "dropout probability of attention weights", "attention_dropout", "attention_probs_dropout_prob",
@@ -99,6 +108,11 @@ class EncoderConfig:
     )
     normalize_before: bool = _option(False, "LayerNorm before each block rather than after it", "encoder_normalize_before")
     layernorm_embedding: bool = _option(True, "LayerNorm after the embeddings", "no_layernorm_embedding")
+    first_norm: bool = _option(
+        True, "LayerNorm before the first layer's attention, for layers with LayerNorm before each block", "no_first_norm"
+    )
+    norm_bias: bool = _option(True, "biases of LayerNorm", "no_norm_bias")
+    head_bias: bool = _option(True, "bias of the inner layer of the language model's head", "no_head_bias")
     scale_embeddings: bool = _option(False, "multiplication of the word and position embeddings by sqrt(D)")
     layer_norm_eps: float = _option(
         1e-5, "what LayerNorm adds to the variance; 1e-12 in BERT", "layer_norm_eps", "layer_norm_eps", minimum=1e-20, maximum=1
@@ -106,6 +120,11 @@ class EncoderConfig:
     mask_decoder_steps: int = _option(
         0, "runs of the last layer for masked words, absolute positions added to its queries; DeBERTa has 2; 0: none",
         "mask_decoder_steps", minimum=0, maximum=100,
+    )  # fmt: skip
+    initialization: str = _option(
+        "bert", "initial weights: normal, of standard deviation 0.02 (bert), or truncated at twice that, and smaller by the root "
+        "of twice the number of layers where a block ends (megatron)", "initialization", choices=("bert", "megatron"),
+        decides=False,
     )  # fmt: skip
     checkpoint_activations: bool = _option(
         False, "recompute activations in the backward pass to save memory", "checkpoint_activations", decides=False
@@ -120,6 +139,13 @@ class EncoderConfig:
                 raise FieldError(f"`{name}` must be below vocab_size {self.vocab_size}, got {index}")
         if self.layer_groups and self.layers % self.layer_groups:
             raise FieldError(f"`layers` {self.layers} do not divide into `layer_groups` {self.layer_groups}")
+        if not self.first_norm and (self.layer_groups or not self.normalize_before):
+            raise FieldError(
+                "`first_norm` changes the first of layers with LayerNorm before each block (`normalize_before`) and weights of "
+                "their own (no `layer_groups`): others need its default"
+            )
+        if self.initialization != "bert" and self.scale_embeddings:
+            raise FieldError(f"`initialization` {self.initialization} means nothing to `scale_embeddings`, which has its own")
         if self.mask_decoder_steps and self.normalize_before:
             raise FieldError("`mask_decoder_steps` needs LayerNorm after each block, so leave out `normalize_before`")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -17,15 +18,15 @@ from .config import ACTIVATIONS, DecoderConfig, EncoderConfig
 class Attention(nn.Module):
     """Projections around a backend, under fairseq's parameter names (``q_proj``, ``k_proj``, ``v_proj``, ``out_proj``)."""
 
-    def __init__(self, dim: int, heads: int) -> None:
+    def __init__(self, dim: int, heads: int, bias: bool = True) -> None:
         super().__init__()
         if dim % heads:
             raise FieldError(f"`dim` {dim} does not divide into `heads` {heads}")
         self.heads = heads
-        self.q_proj = nn.Linear(dim, dim)
-        self.k_proj = nn.Linear(dim, dim)
-        self.v_proj = nn.Linear(dim, dim)
-        self.out_proj = nn.Linear(dim, dim)
+        self.q_proj = nn.Linear(dim, dim, bias)
+        self.k_proj = nn.Linear(dim, dim, bias)
+        self.v_proj = nn.Linear(dim, dim, bias)
+        self.out_proj = nn.Linear(dim, dim, bias)
 
     def project(self, terms: Terms) -> Terms:
         """Terms whose hidden tables have gone through this layer's own projections."""
@@ -50,16 +51,20 @@ class Attention(nn.Module):
 
 
 class Layer(nn.Module):
-    """Self-attention and a feed-forward network, each with a residual connection and a LayerNorm after (or before) it."""
+    """Self-attention and a feed-forward network, each with a residual connection and a LayerNorm after (or before) it.
 
-    def __init__(self, config: EncoderConfig) -> None:
+    Args:
+        number: the layer's place in the stack.
+    """
+
+    def __init__(self, config: EncoderConfig, number: int) -> None:
         super().__init__()
         self.config = config
-        self.self_attn = Attention(config.dim, config.heads)
-        self.self_attn_layer_norm = nn.LayerNorm(config.dim, config.layer_norm_eps)
-        self.fc1 = nn.Linear(config.dim, config.ffn_dim)
-        self.fc2 = nn.Linear(config.ffn_dim, config.dim)
-        self.final_layer_norm = nn.LayerNorm(config.dim, config.layer_norm_eps)
+        self.self_attn = Attention(config.dim, config.heads, config.linear_bias)
+        self.self_attn_layer_norm = layer_norm(config) if number or config.first_norm else nn.Identity()
+        self.fc1 = nn.Linear(config.dim, config.ffn_dim * (2 if config.gated_ffn else 1), config.linear_bias)
+        self.fc2 = nn.Linear(config.ffn_dim, config.dim, config.linear_bias)
+        self.final_layer_norm = layer_norm(config)
         self.activation = ACTIVATIONS[config.activation]
 
     def self_attention(
@@ -75,14 +80,19 @@ class Layer(nn.Module):
 
     def feed_forward(self, x: Tensor) -> Tensor:
         """The second half: (B, n, D) -> (B, n, D)."""
-        z = self.activation(self.fc1(self._before(x, self.final_layer_norm)))
+        z = self.fc1(self._before(x, self.final_layer_norm))
+        if self.config.gated_ffn:
+            z, gate = z.chunk(2, dim=-1)
+            z = self.activation(z) * gate
+        else:
+            z = self.activation(z)
         z = F.dropout(z, self.config.activation_dropout, self.training)
         return self._after(x, self.fc2(z), self.final_layer_norm)
 
-    def _before(self, x: Tensor, norm: nn.LayerNorm) -> Tensor:
+    def _before(self, x: Tensor, norm: nn.Module) -> Tensor:
         return norm(x) if self.config.normalize_before else x
 
-    def _after(self, x: Tensor, z: Tensor, norm: nn.LayerNorm) -> Tensor:
+    def _after(self, x: Tensor, z: Tensor, norm: nn.Module) -> Tensor:
         x = x + F.dropout(z, self.config.dropout, self.training)
         return x if self.config.normalize_before else norm(x)
 
@@ -104,11 +114,11 @@ class EncoderLayer(Layer):
 class DecoderLayer(Layer):
     """A layer of a decoder; between its halves it attends to an encoder's states, if configured."""
 
-    def __init__(self, config: DecoderConfig) -> None:
-        super().__init__(config)
+    def __init__(self, config: DecoderConfig, number: int) -> None:
+        super().__init__(config, number)
         if config.cross_attention:
-            self.encoder_attn = Attention(config.dim, config.heads)
-            self.encoder_attn_layer_norm = nn.LayerNorm(config.dim, config.layer_norm_eps)
+            self.encoder_attn = Attention(config.dim, config.heads, config.linear_bias)
+            self.encoder_attn_layer_norm = layer_norm(config)
 
     def forward(
         self,
@@ -125,11 +135,32 @@ class DecoderLayer(Layer):
         return self.feed_forward(x)
 
 
+def layer_norm(config: EncoderConfig, width: int | None = None) -> nn.LayerNorm:
+    """A new LayerNorm of a model, D wide by default."""
+    return nn.LayerNorm(width or config.dim, config.layer_norm_eps, bias=config.norm_bias)
+
+
 def init_as_bert(module: nn.Module) -> None:
     """Normal weights of standard deviation 0.02, zero biases and padding (Devlin et al. 2019)."""
     if isinstance(module, (nn.Linear, nn.Embedding)):
         nn.init.normal_(module.weight, std=0.02)
-    if isinstance(module, nn.Linear):
+    _init_zeros(module)
+
+
+def init_as_megatron(module: nn.Module, layers: int) -> None:
+    """As BERT, with weights truncated at twice their standard deviation, that of each block's last projection 0.02/√(2L).
+
+    Megatron-LM (Shoeybi et al. 2019, section 5.1), as in ModernBERT. Positions and LayerNorms are left as they are.
+    """
+    for name, part in module.named_modules():
+        if isinstance(part, (nn.Linear, nn.Embedding)) and not name.startswith("positions."):
+            std = 0.02 / math.sqrt(2 * layers) if name.endswith(("out_proj", "fc2", "dense")) else 0.02
+            nn.init.trunc_normal_(part.weight, std=std, a=-2 * std, b=2 * std)
+            _init_zeros(part)
+
+
+def _init_zeros(module: nn.Module) -> None:
+    if isinstance(module, nn.Linear) and module.bias is not None:
         nn.init.zeros_(module.bias)
     if isinstance(module, nn.Embedding) and module.padding_idx is not None:
         with torch.no_grad():

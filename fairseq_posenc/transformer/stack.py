@@ -13,7 +13,7 @@ from ..attention import Attend, Call, Mask, choose
 from ..errors import FieldError
 from ..terms import Terms, Window, is_captured
 from .config import EncoderConfig, build_positions
-from .layers import Layer, init_as_bert, init_as_vaswani
+from .layers import Layer, init_as_bert, init_as_megatron, init_as_vaswani, layer_norm
 from .sampling import Draws, PositionSampling
 
 logger = logging.getLogger(__name__)
@@ -25,13 +25,16 @@ class Stack(nn.Module):
     def __init__(self, config: EncoderConfig, layer: type[Layer], embed_tokens: nn.Embedding | None = None) -> None:
         nn.Module.__init__(self)  # not super(): subclasses also inherit from classes of fairseq that need arguments
         self.config = config
-        width, eps = config.embed_dim or config.dim, config.layer_norm_eps
+        width = config.embed_dim or config.dim
         self.embed_tokens = embed_tokens or nn.Embedding(config.vocab_size, width, config.padding_idx)
-        self.layers = nn.ModuleList(layer(config) for _ in range(config.layer_groups or config.layers))
-        self.layernorm_embedding = nn.LayerNorm(width, eps) if config.layernorm_embedding else None
+        self.layers = nn.ModuleList(layer(config, number) for number in range(config.layer_groups or config.layers))
+        self.layernorm_embedding = layer_norm(config, width) if config.layernorm_embedding else None
         self.project_in_dim = nn.Linear(width, config.dim) if config.embed_dim else None
-        self.layer_norm = nn.LayerNorm(config.dim, eps) if config.normalize_before else None
-        self.apply(init_as_vaswani if config.scale_embeddings else init_as_bert)
+        self.layer_norm = layer_norm(config) if config.normalize_before else None
+        if config.initialization == "megatron":
+            init_as_megatron(self, config.layers)
+        else:
+            self.apply(init_as_vaswani if config.scale_embeddings else init_as_bert)
         self.positions = build_positions(config)
         self.sampling = PositionSampling.parse(config.position_sampling, config.position_evaluation)
         self._draws = Draws()

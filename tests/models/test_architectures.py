@@ -3,7 +3,7 @@
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 from hydra.core.config_store import ConfigStore
 
-from fairseq_posenc.families import architectures
+from fairseq_posenc.families import NEUTRAL, architectures
 
 
 def options(name):
@@ -11,7 +11,8 @@ def options(name):
 
 
 def test_hydra_finds_the_options_of_the_model_under_every_name():
-    for name in architectures():
+    names = [name for name, known in architectures().items() if known.scheme in (NEUTRAL, "tisa", "m4_reset")]
+    for name in names:
         assert options(name) == {**options(ARCH_MODEL_NAME_REGISTRY[name]), "_name": name}
 
 
