@@ -109,7 +109,7 @@ MODERNBERT = Family(
     windows=(None, 64, 64),
     expressions={"rope": "modernbert"},
 )
-"""Warner et al. 2024. Of three layers, one sees all tokens and two a window; ``_tiny`` has about as many parameters as RoBERTa's."""
+"""Warner et al. 2024. Of three layers, one sees all tokens and two see a window; ``_tiny`` is about as large as RoBERTa's."""
 
 TRANSFORMER = Family(
     name="transformer",
