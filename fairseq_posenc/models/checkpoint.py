@@ -202,7 +202,8 @@ class Checkpoint:
         if family is not None and family.causal:
             raise InputError(
                 f"{path} is of the architecture {self.arch!r}, which has a decoder. Only encoders (roberta_…, albert_…, "
-                "modernbert_…) can be exported, fine-tuned or analysed; fairseq-generate, fairseq-interactive and fairseq-eval-lm run it"
+                "modernbert_…) can be exported, fine-tuned or analysed; fairseq-generate, fairseq-interactive and "
+                "fairseq-eval-lm run it"
             )
         if WORDS not in self.state or self.state[WORDS].dim() != 2:
             raise InputError(f"{path} is of the architecture {self.arch!r} and has no {WORDS}: it is not a RoBERTa-like encoder")
