@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,28 +103,38 @@ def heat_maps(panels: Sequence[Axes], matrices: Sequence[Tensor], label: str, co
 
     A few entries, such as those of [CLS], are often far from all others: the scale covers 98% of the entries of each matrix. The
     diverging default is symmetric around 0, and logarithmic where the matrices' sizes differ by more than a factor of ten.
+    Entries that are NaN are grey.
     """
     from matplotlib.colors import Normalize, SymLogNorm
 
     sampled = [matrix.flatten()[:: max(1, matrix.numel() // 10**6)].float() for matrix in matrices]
     if colours == "RdBu_r":
-        sizes = [max(torch.quantile(values.abs(), 0.98).item(), 1e-9) for values in sampled]
+        sizes = [max(torch.nanquantile(values.abs(), 0.98).item(), 1e-9) for values in sampled]
         high, least = max(sizes), min(sizes)
         norm = SymLogNorm(max(least, high / 1000), vmin=-high, vmax=high) if high > 10 * least else Normalize(-high, high)
     else:
-        norm = Normalize(*torch.quantile(torch.cat(sampled), torch.tensor([0.01, 0.99])).tolist())
+        norm = Normalize(*torch.nanquantile(torch.cat(sampled), torch.tensor([0.01, 0.99])).tolist())
     for panel, matrix in zip(panels, matrices, strict=True):
         interpolation = "nearest" if len(matrix) < 200 else "antialiased"
         image = panel.imshow(matrix.numpy(), cmap=colours, norm=norm, interpolation=interpolation)
         panel.spines[:].set_visible(False)
+        panel.set_facecolor("0.85")
     panels[0].figure.colorbar(image, ax=panels, label=label, extend="both", shrink=0.8, aspect=30)
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write the picture in the format of its name's suffix."""
+    """Write the picture in the format of its name's suffix. A PNG has 256 colours, with which it is a third as large."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    drawn = BytesIO()
+    figure.savefig(drawn, dpi=DPI, format=path.suffix.removeprefix("."))
+    if path.suffix == ".png":
+        from PIL import Image
+
+        image = Image.open(drawn).convert("RGB").quantize(256, dither=Image.Dither.NONE)
+        drawn = BytesIO()
+        image.save(drawn, "PNG", optimize=True, dpi=(DPI, DPI))
     with atomic_write(path, "wb") as stream:
-        figure.savefig(stream, dpi=DPI, format=path.suffix.removeprefix("."))
+        stream.write(drawn.getvalue())
 
 
 def require_matplotlib() -> type[Figure]:

@@ -40,10 +40,10 @@ MAY_IMPORT = {  # besides its own room; only rooms listed above it, so that ther
     "async_step": {"errors", "compat"},
     "deepspeed": COMMON | {"families", "compat", "models"},
     "train": {"errors", "compat", "deepspeed"},
-    "catalogue": COMMON | CORE | {"families", "models"},
     "finetuning": COMMON | {"runs", "vocabulary", "models"},
     "huggingface": COMMON | CORE | {"families", "compat", "vocabulary", "data", "models"},
     "analysis": COMMON | CORE | {"plotting", "runs", "vocabulary", "models", "huggingface"},
+    "catalogue": COMMON | CORE | {"families", "models", "plotting", "analysis"},
     "bench": COMMON | CORE | {"families", "runs", "data", "models", "plotting"},
     "compare": COMMON | CORE | {"families", "runs", "models", "plotting", "analysis"},
     "pipeline": {"errors", "files", "compat", "models", "async_step", "analysis"},
@@ -103,11 +103,11 @@ def test_arrows_point_down(module):
 
 
 BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGELOG.md
-    "analysis": 2175,
+    "analysis": 2200,
     "async_step": 350,
     "attention": 2040,
     "bench": 1050,
-    "catalogue": 525,
+    "catalogue": 770,
     "compare": 2285,
     "compat": 1750,
     "data": 1400,
@@ -125,7 +125,7 @@ BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGE
 }
 MODULE_BUDGET = 270
 """Lines of a module that is no part of a package."""
-MAX_EDGES = 130
+MAX_EDGES = 134
 """Pairs of packages or modules of which one imports the other."""
 
 

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..attention import Call
+from ..attention import Call, Mask
 from ..attention.bias import additive_bias
+from ..attention.eager import scores
+from ..attention.relative import dense
 from ..terms import Terms, Window
 from ..transformer import Encoder
 from ..transformer.layers import Attention
@@ -26,10 +28,29 @@ class Layer:
         return float((self.terms.factor * self.queries.shape[-1]) ** -0.5)
 
     @property
+    def call(self) -> Call:
+        """The kind of call that computes this layer's attention."""
+        n, d = self.queries.shape[-2:]
+        return Call(self.queries.device, self.queries.dtype, d, n, n)
+
+    @property
     def bias(self) -> Tensor | None:
         """(1 or B, 1 or H, n, n): the sum of the additive biases, or None."""
-        n = self.queries.shape[-2]
-        return additive_bias(self.terms, Call(self.queries.device, self.queries.dtype, self.queries.shape[-1], n, n))
+        return additive_bias(self.terms, self.call)
+
+    @property
+    def centred_scores(self) -> Tensor:
+        """(B, H, n, n): the scores e_ij, the products of queries, keys and tables less their mean, which the softmax ignores.
+
+        They are NaN where the key is outside the terms' window.
+        """
+        e = scores(self.queries, self.keys, self.terms)
+        for gain in self.terms.gains:
+            e = e * dense(gain)
+        e = e - e.mean((-2, -1), keepdim=True)
+        e = e if self.bias is None else e + self.bias
+        outside = Mask().blocked(self.call, self.terms.window)
+        return e if outside is None else e.masked_fill(outside, torch.nan)
 
 
 @dataclass(frozen=True)

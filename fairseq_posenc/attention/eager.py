@@ -33,7 +33,7 @@ class Eager(Backend):
 
         def attend(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor | None]:
             with torch.autocast(q.device.type, enabled=False):
-                e = _scores(q, k, terms)
+                e = scores(q, k, terms)
                 if gain is not None:
                     e = e * gain
                 if bias is not None:
@@ -47,8 +47,8 @@ class Eager(Backend):
         return attend
 
 
-def _scores(q: Tensor, k: Tensor, terms: Terms) -> Tensor:
-    """(B, H, Q, K): ``s · C(q·k, q·A, k·B)``."""
+def scores(q: Tensor, k: Tensor, terms: Terms) -> Tensor:
+    """(B, H, Q, K): ``s · C(q·k, q·A, k·B)``, without gains and biases."""
     scale = 1 / math.sqrt(terms.factor * q.shape[-1])  # of the features before transforms, which may add some
     if terms.combine == "multiply" or not multiplies_half(q):  # a product's gradients have more than half precision can hold
         q, k = precise(q), precise(k)

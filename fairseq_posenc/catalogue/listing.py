@@ -92,11 +92,16 @@ def describe(architecture: str, positions: Positions) -> Row:
     }
 
 
+def scheme_name(row: Row) -> str:
+    """Return the scheme's name in those of architectures, or its expression if there is no architecture."""
+    return architectures()[row["architecture"]].scheme if row["architecture"] else row["positions"]
+
+
 def as_table(rows: Sequence[Row]) -> str:
     """Return names, equations and parameters, fitted to the terminal, and the positions that a name does not contain."""
     names = []
     for row in rows:
-        name = architectures()[row["architecture"]].scheme if row["architecture"] else "–"
+        name = scheme_name(row) if row["architecture"] else "–"
         names.append(name if name == row["positions"] else f"{name}\n= {row['positions']}")
     header = [ROBERTA.architecture("…"), "equation", "parameters"]
 

@@ -128,6 +128,8 @@ JOBS = (
     _command("tasks --tasks copy,decoder_copy --schemes tisa --updates 2 --lengths 2 --batch-size 2 --out tasks-out",
              "tasks-out", 120),
     _command("schemes", "none"),
+    _command("schemes --checkpoint tisa/checkpoint_last.pt --layers 1,2 --length 8 --plot scores.png", "scores.png",
+             name="schemes-plot"),
     _command("parameters", "none"),
 )  # fmt: skip
 

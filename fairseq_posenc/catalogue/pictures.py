@@ -1,0 +1,160 @@
+"""Pictures of what schemes add to the scores, by query and key and by the offset.
+
+They show the scores of a sequence that repeats one word, the average of all, as :data:`MEANING` has it: one definition for every
+scheme, whether its scores depend on the words or not, and for every model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..analysis.embeddings import average_word, repeated_symbol
+from ..analysis.offsets import OffsetFunction, has_own_cls, offset_functions
+from ..analysis.trace import Layer, trace
+from ..commands import show
+from ..errors import InputError
+from ..plotting import heat_maps, line_style, require_matplotlib, save
+from ..schemes.positions import sums_of
+from ..transformer import Encoder, EncoderConfig
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SEED, SYMBOLS, HEAD_DIM = 0, 8, 64  # of an untrained encoder
+DECIMALS = 9  # of the scores in float64; beyond them is rounding
+MAP, LINES = 1.35, 3.2  # inches: the side of a heat map, and the width of the panel with lines
+MANY_OFFSETS = 16  # lines through more of them have no markers
+UNTRAINED = "before training, with one random projection for queries and keys"
+MEANING = (
+    "The scores of {n} equal words {origin}. They differ by their positions only; products of queries and keys are shown less "
+    "their mean, which the softmax ignores. Left: by query i (downwards) and key j, grey outside of the window. Right: the mean "
+    "over all pairs of an offset. R² is the share of the variance that the offset alone explains."
+)
+
+
+class LayerScores(NamedTuple):
+    """The scores of one layer."""
+
+    number: int  # from 1
+    matrices: Tensor  # (H, n, n), or (1, n, n) if all heads have the same
+    function: OffsetFunction  # of the offset
+
+
+def untrained(expression: str, n: int, heads: int) -> Encoder:
+    """Return a freshly initialised encoder, always the same, with a layer for each sum of the expression.
+
+    The projection of queries is that of keys, too. Two random ones would make a query and a key that are independent of each
+    other out of equal words, and waves at random phases out of RoPE's scores, for example.
+
+    Raises:
+        InputError: an expression without meaning.
+    """
+    config = EncoderConfig(
+        vocab_size=SYMBOLS,
+        layers=len(sums_of(expression)),
+        dim=heads * HEAD_DIM,
+        ffn_dim=HEAD_DIM,
+        heads=heads,
+        max_positions=n,
+        positions=expression,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEED)
+        encoder = Encoder(config)
+    for layer in encoder.layers_in_order:
+        layer.self_attn.k_proj.load_state_dict(layer.self_attn.q_proj.state_dict())
+    return encoder
+
+
+def write(path: Path, encoder: Encoder, n: int, layers: Sequence[int]) -> None:
+    """Draw what positions add to the scores in some layers, a heat map per head and all heads as lines, and show the caption.
+
+    Args:
+        path: the picture.
+        encoder: it is converted to float64.
+        n: the number of words, which the encoder takes.
+        layers: their numbers, from 1; if there are none, the first layer with each different sum of the expression.
+
+    Raises:
+        InputError: the encoder has no such layer.
+    """
+    sums = sums_of(encoder.positions.expression)[: encoder.config.layers]
+    if beyond := [number for number in layers if number > encoder.config.layers]:
+        raise InputError(f"--layers {beyond[0]}: the model has {encoder.config.layers} layers")
+    layers = layers or [sums.index(part) + 1 for part in dict.fromkeys(sums)]
+    drawn = scores(encoder, n, layers)
+    save(_figure(drawn), path)
+    show(f"{path}: {encoder.positions.expression}. {_remark(drawn)}")
+
+
+@torch.no_grad()
+def scores(encoder: Encoder, n: int, layers: Sequence[int]) -> list[LayerScores]:
+    """Return what :data:`MEANING` describes; the arguments are those of :func:`write`."""
+    encoder = encoder.double().eval()
+    traced = trace(encoder, repeated_symbol(encoder, n), average_word(encoder).expand(1, n, -1)).layers
+    return [_scores(number, traced[number - 1]) for number in layers]
+
+
+def _scores(number: int, layer: Layer) -> LayerScores:
+    matrices = layer.centred_scores[0].round(decimals=DECIMALS)
+    if torch.equal(matrices.nan_to_num(), matrices[:1].nan_to_num().expand_as(matrices)):
+        matrices = matrices[:1]
+    return LayerScores(number, matrices, offset_functions({"": matrices[None]}, has_own_cls(layer))[""])
+
+
+def _remark(drawn: Sequence[LayerScores]) -> str:
+    if not any(layer.matrices.nan_to_num().any() for layer in drawn):
+        return "It adds nothing to the scores."
+    r2 = torch.cat([layer.function.r_squared[0] for layer in drawn])
+    low, high = f"{r2.min().item():.2f}", f"{r2.max().item():.2f}"
+    remark = "" if r2.isnan().any() else f"R² is {low if low == high else f'{low} to {high}'}"
+    without_cls = any(layer.function.cls is not None for layer in drawn)
+    return f"{remark}{' without position 0, which has terms of its own' if without_cls else ''}.".lstrip(".")
+
+
+def _figure(drawn: Sequence[LayerScores]) -> Figure:
+    heads = max(len(layer.matrices) for layer in drawn)
+    columns = math.ceil(math.sqrt(heads))
+    names = {(layer.number, head): f"{layer.number}.{head}" for layer in drawn for head in range(len(layer.matrices))}
+    mosaic: list[Any] = [
+        [*(names.get((layer.number, head), ".") for head in range(first, first + columns)), f"{layer.number}"]
+        for layer in drawn
+        for first in range(0, heads, columns)
+    ]
+    size = 1.6 + MAP * columns + LINES, 0.5 + max(MAP * math.ceil(heads / columns), 2.2) * len(drawn)
+    figure = require_matplotlib()(figsize=size, layout="constrained")
+    panels = figure.subplot_mosaic(mosaic, width_ratios=[MAP] * columns + [LINES])
+    maps = [panels[name] for name in names.values()]
+    heat_maps(maps, [matrix for layer in drawn for matrix in layer.matrices], "score e$_{ij}$")
+    for panel, (number, head) in zip(maps, names, strict=True):
+        title = f"layer {number}, " if len(drawn) > 1 else ""
+        panel.set_title(title + (f"head {head + 1}" if heads > 1 else "all heads"), fontsize=9)
+        panel.tick_params(labelsize=7, length=2)
+        panel.locator_params(nbins=3, integer=True)
+    for layer in drawn:
+        _draw_lines(panels[f"{layer.number}"], layer.function.values[0])
+    panels[f"{drawn[-1].number}"].set_xlabel("offset j - i, in tokens")
+    return figure
+
+
+def _draw_lines(panel: Axes, functions: Tensor) -> None:
+    """Draw (H, 2n-1) functions of the offset."""
+    farthest = functions.shape[-1] // 2
+    panel.set_xlim(-farthest, farthest)
+    for head, values in enumerate(functions):
+        style = line_style(head) | ({"marker": ""} if farthest > MANY_OFFSETS else {})
+        panel.plot(range(-farthest, farthest + 1), values.numpy(), **style)
+    panel.axhline(0, color="0.6", linewidth=0.8, zorder=0)
+    panel.axvline(0, color="0.6", linewidth=0.8, zorder=0)
+    panel.spines[["top", "right"]].set_visible(False)
+    panel.tick_params(labelsize=8)
+    if len(functions) > 1:
+        labels = [f"head {head + 1}" for head in range(len(functions))]
+        panel.legend(labels, fontsize=7, frameon=False, handlelength=3, ncols=math.ceil(len(labels) / 6))
