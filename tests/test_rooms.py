@@ -37,7 +37,8 @@ MAY_IMPORT = {  # besides its own room; only rooms listed above it, so that ther
     "data": COMMON | {"vocabulary", "runs"},
     "models": COMMON | CORE | {"families", "compat", "vocabulary"},
     "tasks": {"errors", "vocabulary", "models"},
-    "async_step": {"errors", "compat"},
+    "optim": {"errors", "compat"},
+    "async_step": {"errors", "compat", "optim"},
     "deepspeed": COMMON | {"families", "compat", "models"},
     "train": {"errors", "compat", "deepspeed"},
     "finetuning": COMMON | {"runs", "vocabulary", "models"},
@@ -46,7 +47,7 @@ MAY_IMPORT = {  # besides its own room; only rooms listed above it, so that ther
     "catalogue": COMMON | CORE | {"families", "models", "plotting", "analysis"},
     "bench": COMMON | CORE | {"families", "runs", "data", "models", "plotting"},
     "compare": COMMON | CORE | {"families", "runs", "models", "plotting", "analysis"},
-    "pipeline": {"errors", "files", "compat", "models", "async_step", "analysis"},
+    "pipeline": {"errors", "files", "compat", "models", "optim", "async_step", "analysis"},
     "cli": COMMON | {"compat"},  # it imports commands by name
     "__init__": {"version", "compat", "models", "tasks", "pipeline"},
 }
@@ -115,7 +116,8 @@ BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGE
     "finetuning": 1815,
     "huggingface": 2520,
     "models": 1890,
-    "pipeline": 525,
+    "optim": 405,
+    "pipeline": 545,
     "runs": 375,
     "schemes": 2580,
     "tasks": 800,
@@ -125,7 +127,7 @@ BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGE
 }
 MODULE_BUDGET = 270
 """Lines of a module that is no part of a package."""
-MAX_EDGES = 134
+MAX_EDGES = 137
 """Pairs of packages or modules of which one imports the other."""
 
 

@@ -1,33 +1,20 @@
 """Adam in a handful of kernels per update, for whose results the host does not wait."""
 
-import ast
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from fairseq.dataclass import FairseqDataclass
 from fairseq.optim import FairseqOptimizer, register_optimizer
-from omegaconf import II
 from torch import Tensor, nn
 
 from ..errors import Refused
+from ..optim.settings import AdamConfig, adam_settings
 
 NAME = "fused_adam"
 
 
-@dataclass
-class FusedAdamConfig(FairseqDataclass):
-    """Options of the optimizer."""
-
-    adam_betas: Any = field(default=(0.9, 0.999), metadata={"help": "β1 and β2"})
-    adam_eps: float = field(default=1e-8, metadata={"help": "ε, added to the root of the second moment"})
-    weight_decay: float = field(default=0.0, metadata={"help": "λ, by which weights shrink apart from the gradient"})
-    lr: Any = II("optimization.lr")  # noqa: RUF009 - fairseq's way to read an option of another group
-
-
-@register_optimizer(NAME, dataclass=FusedAdamConfig)
+@register_optimizer(NAME, dataclass=AdamConfig)
 class FusedAdam(FairseqOptimizer):
     """Adam with decoupled weight decay (Loshchilov & Hutter 2019) on one flat float32 copy of all parameters.
 
@@ -49,7 +36,7 @@ class FusedAdam(FairseqOptimizer):
         Refused: ``--adam-betas`` are not two numbers from 0 to below 1, or parameters have another type.
     """
 
-    def __init__(self, cfg: FusedAdamConfig, params: Iterable[nn.Parameter]) -> None:
+    def __init__(self, cfg: AdamConfig, params: Iterable[nn.Parameter]) -> None:
         super().__init__(cfg)
         self._parameters: list[Tensor] = list(params)
         if others := {p.dtype for p in self._parameters} - {torch.float32, torch.bfloat16}:
@@ -66,13 +53,7 @@ class FusedAdam(FairseqOptimizer):
 
     @property
     def optimizer_config(self) -> dict[str, Any]:
-        lr, betas = self.cfg.lr, self.cfg.adam_betas
-        return {
-            "lr": lr[0] if not isinstance(lr, (int, float)) else lr,
-            "betas": _betas(betas),
-            "eps": self.cfg.adam_eps,
-            "weight_decay": self.cfg.weight_decay,
-        }
+        return adam_settings(self.cfg)
 
     def backward(self, loss: Tensor) -> None:
         loss.backward()
@@ -142,14 +123,3 @@ class FusedAdam(FairseqOptimizer):
         """Return views of a flat tensor, in the parameters' shapes."""
         parts = flat.split([p.numel() for p in self._parameters])
         return [part.view_as(p) for part, p in zip(parts, self._parameters, strict=True)]
-
-
-def _betas(betas: Any) -> tuple[float, float]:
-    """Return the two numbers of ``(0.9,0.98)``, which may be text."""
-    try:
-        first, second = ast.literal_eval(betas) if isinstance(betas, str) else betas
-        if 0 <= first < 1 and 0 <= second < 1:
-            return float(first), float(second)
-    except (ValueError, TypeError, SyntaxError):
-        pass
-    raise Refused(f"--adam-betas {betas}: two numbers from 0 to below 1 are needed, as in '(0.9,0.98)'")

@@ -237,6 +237,11 @@ def _require_supported(cfg: Any, stage: int) -> None:
     }
     for flag in (flag for flag, given in flags.items() if given):
         raise Refused(f"{flag} and ZeRO stage {stage} exclude each other; leave {flag} out.")
+    if (name := cfg.optimizer._name) in ("stable_adamw", "muon"):
+        raise Refused(
+            f"--optimizer {name} computes on each parameter by itself, and ZeRO stage {stage} divides them among processes: use "
+            "--optimizer adam, or --deepspeed-config zero0."
+        )
     if stage == 3 and cfg.ema.store_ema:
         raise Refused("--store-ema needs all parameters on every GPU, and ZeRO stage 3 shards them; use zero2.")
 

@@ -45,6 +45,7 @@ from ..errors import InputError, Refused
 from ..models import resume
 from ..models.architectures import update_configs
 from ..models.reading import load_models, load_to_cpu
+from ..optim import batch_warmup, muon
 from . import checks, session
 
 logger = logging.getLogger(__name__)
@@ -190,7 +191,8 @@ def choose_trainer(run: Run) -> Iterator[None]:
     """Train with the trainer that the optimizer or DeepSpeed needs, unless training is complete."""
     fused = getattr(run.cfg.optimizer, "_name", None) == FUSED_ADAM
     trainer = run.trainer or (NonBlockingTrainer if fused else run.module["Trainer"])
-    with replaced(run.module, Trainer=trainer, train=session.unless_done(run.module["train"])):
+    train = batch_warmup.with_growing_batches(run.module, run.module["train"])
+    with replaced(run.module, Trainer=trainer, train=session.unless_done(train)):
         yield
 
 
@@ -231,6 +233,14 @@ def load_checkpoint(load: Callable, trainer: Trainer, filename: str, *args: Any,
             f"from {default} if that exists, and starts from scratch otherwise."
         )
     return resume.refuse_resuming_another_model(load, trainer, filename, *args, **kwargs)
+
+
+@wrap(Trainer, "_build_optimizer")
+def build_optimizer(build: Callable, trainer: Trainer) -> None:
+    """Build the optimizer; Muon's gets parameters that are marked, since fairseq gives it no names."""
+    if trainer.cfg.optimizer._name == muon.NAME:
+        muon.mark_matrices(trainer.model)
+    build(trainer)
 
 
 @wrap(Sweeper, "validate_batch_is_legal")

@@ -20,6 +20,8 @@ from ..compat.hydra_1_0 import job_number
 from ..errors import InputError, flag_of
 from ..models.architectures import is_ours, require_architecture
 from ..models.building import complete_new
+from ..optim import batch_warmup, muon, stable_adamw
+from ..optim.settings import require_whole_tensors
 
 BOUNDS: dict[str, tuple[str, Callable[[float], bool]]] = {  # for fairseq's options
     **dict.fromkeys(
@@ -83,6 +85,16 @@ def batches_have_a_size(cfg: Any) -> None:
         raise InputError("--batch-size or --max-tokens is missing")
 
 
+def optimizer_can_work(cfg: Any) -> None:
+    """Refuse what the optimizers of :mod:`..optim` cannot work with, and a warm-up of the batch size without effect."""
+    batch_warmup.require_update_freq(cfg)
+    name = getattr(cfg.optimizer, "_name", None)
+    if name in (muon.NAME, stable_adamw.NAME):
+        require_whole_tensors(cfg)
+    if name == muon.NAME:
+        muon.require_muon(cfg)
+
+
 def model_to_start_from_exists(cfg: Any) -> None:
     """Refuse a ``--finetune-from-model`` that is missing."""
     path = cfg.checkpoint.finetune_from_model
@@ -133,6 +145,6 @@ def save_dir_is_of_this_job(cfg: Any) -> None:
 
 
 CHECKS = (user_dir_is_imported, data_paths_are_absolute, numbers_have_a_meaning, model_is_complete, save_dir_is_of_this_job)
-OF_TRAINING = (batches_have_a_size, fp16_has_a_gpu, model_to_start_from_exists)
-OF_JOBS = (numbers_have_a_meaning, model_is_complete, batches_have_a_size, fp16_has_a_gpu)
+OF_TRAINING = (batches_have_a_size, fp16_has_a_gpu, optimizer_can_work, model_to_start_from_exists)
+OF_JOBS = (numbers_have_a_meaning, model_is_complete, batches_have_a_size, fp16_has_a_gpu, optimizer_can_work)
 """The checks of all jobs of a multirun before the first starts; they do not depend on the current folder."""

@@ -7,8 +7,9 @@ import torch
 from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
 from torch import nn
 
-from fairseq_posenc.async_step.fused_adam import FusedAdam, FusedAdamConfig
+from fairseq_posenc.async_step.fused_adam import FusedAdam
 from fairseq_posenc.errors import Refused
+from fairseq_posenc.optim.settings import AdamConfig
 
 SETTINGS = {"adam_betas": "(0.9,0.98)", "adam_eps": 1e-3, "weight_decay": 0.1, "lr": [0.01]}
 
@@ -19,7 +20,7 @@ def parameters(dtype=torch.float32):
 
 
 def fused(params, **settings):
-    return FusedAdam(FusedAdamConfig(**{**SETTINGS, **settings}), params)
+    return FusedAdam(AdamConfig(**{**SETTINGS, **settings}), params)
 
 
 def fairseqs(params):

@@ -1,0 +1,67 @@
+"""Options that optimizers share, and the check of those that an optimizer of whole tensors cannot work with."""
+
+import ast
+from dataclasses import dataclass, field
+from typing import Any
+
+from fairseq.dataclass import FairseqDataclass
+from omegaconf import II
+
+from ..errors import Refused
+
+
+@dataclass
+class AdamConfig(FairseqDataclass):
+    """Options of Adam."""
+
+    adam_betas: Any = field(default=(0.9, 0.999), metadata={"help": "β1 and β2"})
+    adam_eps: float = field(default=1e-8, metadata={"help": "ε, added to the root of the second moment"})
+    weight_decay: float = field(default=0.0, metadata={"help": "λ, by which weights shrink apart from the gradient"})
+    lr: Any = II("optimization.lr")  # noqa: RUF009 - fairseq's way to read an option of another group
+
+
+def adam_settings(cfg: AdamConfig) -> dict[str, Any]:
+    """Return the arguments of PyTorch's optimizers.
+
+    Raises:
+        Refused: ``--adam-betas`` are not two numbers from 0 to below 1.
+    """
+    lr = cfg.lr
+    return {
+        "lr": lr[0] if not isinstance(lr, (int, float)) else lr,
+        "betas": _betas(cfg.adam_betas),
+        "eps": cfg.adam_eps,
+        "weight_decay": cfg.weight_decay,
+    }
+
+
+def _betas(betas: Any) -> tuple[float, float]:
+    """Return the two numbers of ``(0.9,0.98)``, which may be text."""
+    try:
+        first, second = ast.literal_eval(betas) if isinstance(betas, str) else betas
+        if 0 <= first < 1 and 0 <= second < 1:
+            return float(first), float(second)
+    except (ValueError, TypeError, SyntaxError):
+        pass
+    raise Refused(f"--adam-betas {betas}: two numbers from 0 to below 1 are needed, as in '(0.9,0.98)'")
+
+
+def require_whole_tensors(cfg: Any) -> None:
+    """Check that an optimizer gets each parameter as one tensor.
+
+    Raises:
+        Refused: an option of fairseq flattens or divides the parameters; the message names it.
+    """
+    name, common, distributed = cfg.optimizer._name, cfg.common, cfg.distributed_training
+    if common.fp16 and not common.memory_efficient_fp16 and not common.bf16 and not common.fp16_no_flatten_grads:
+        raise Refused(
+            f"--optimizer {name} computes on each parameter by itself, and --fp16 joins all parameters into one tensor: add "
+            "--fp16-no-flatten-grads, or train with --bf16"
+        )
+    flags = {
+        "--ddp-backend fully_sharded": distributed.ddp_backend == "fully_sharded",
+        "--zero-sharding os": distributed.zero_sharding == "os",
+        "--use-bmuf": cfg.optimization.use_bmuf,
+    }
+    for flag in (flag for flag, given in flags.items() if given):
+        raise Refused(f"{flag} and --optimizer {name} exclude each other: leave {flag} out, or use --optimizer adam")

@@ -1,0 +1,166 @@
+"""--optimizer stable_adamw and --optimizer muon."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from fairseq import tasks
+from fairseq.optim import build_optimizer
+from torch import nn
+
+from fairseq_posenc.deepspeed import zero_config
+from fairseq_posenc.errors import InputError, Refused
+from fairseq_posenc.models.roberta import PosencRobertaModel
+from fairseq_posenc.optim.muon import MATRIX, mark_matrices
+from fairseq_posenc.optim.stable_adamw import StableAdamW
+
+from .conftest import optimizer, schedule
+
+NAMES = ("stable_adamw", "muon")
+
+
+def algorithm_2(weights, gradients, lr, beta1, beta2, eps, decay):
+    """Wortsman et al. 2023, Algorithm 2, line by line in float64; returns the weights and the RMS of every update."""
+    theta, v, u, every_rms = weights.astype(np.float64), 0.0, 0.0, []
+    for t, gradient in enumerate(gradients, start=1):
+        g = gradient.astype(np.float64)
+        beta1_hat = beta1 * (1 - beta1 ** (t - 1)) / (1 - beta1**t)
+        beta2_hat = beta2 * (1 - beta2 ** (t - 1)) / (1 - beta2**t)
+        v = beta1_hat * v + (1 - beta1_hat) * g
+        u = beta2_hat * u + (1 - beta2_hat) * g**2
+        rms = np.sqrt(np.mean(g**2 / np.maximum(u, eps**2)))
+        eta = lr / max(1.0, rms)
+        theta = theta - eta * decay * theta - eta * v / (np.sqrt(u) + eps)
+        every_rms.append(rms)
+    return theta, every_rms
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (), (5,)])
+@pytest.mark.parametrize("eps", [1e-8, 0.5])
+def test_stable_adamw_is_the_papers(shape, eps):
+    rng = np.random.default_rng(0)
+    scales = [1, 0.1, 0.1, 30, 1, 1e-9, 2] * 4
+    weights, gradients = rng.standard_normal(shape), [np.asarray(s * rng.standard_normal(shape)) for s in scales]
+    expected, every_rms = algorithm_2(np.asarray(weights), gradients, 0.01, 0.9, 0.98, eps, 0.1)
+    assert max(every_rms) > 2 > 1 > min(every_rms)
+    p = nn.Parameter(torch.tensor(weights, dtype=torch.float32))
+    stable = StableAdamW([p], 0.01, (0.9, 0.98), eps, 0.1)
+    for gradient in gradients:
+        p.grad = torch.tensor(gradient, dtype=torch.float32)
+        stable.step()
+    torch.testing.assert_close(p.detach().double(), torch.tensor(expected), rtol=2e-5, atol=1e-6)
+
+
+def test_stable_adamw_in_half_precision_keeps_float32_moments():
+    exact = nn.Parameter(torch.linspace(-1, 1, 7).bfloat16().float())
+    rounded = nn.Parameter(exact.detach().bfloat16())
+    optimizers = [StableAdamW([p], 0.05, (0.9, 0.98), 1e-6, 0.0) for p in (exact, rounded)]
+    for number in range(3):
+        for p in (exact, rounded):
+            p.grad = torch.randn(7, generator=torch.Generator().manual_seed(number)).bfloat16().to(p.dtype)
+        for each in optimizers:
+            each.step()
+        torch.testing.assert_close(rounded.detach().float(), exact.detach(), rtol=0, atol=0.02)
+    states = [each.state[p] for each, p in zip(optimizers, (exact, rounded), strict=True)]
+    assert torch.equal(*(state["exp_avg_sq"] for state in states))
+
+
+def test_muon_updates_the_matrices_of_the_layers(configure):
+    cfg = configure("plain", {"model.encoder_layers": 1})
+    model = tasks.setup_task(cfg.task).build_model(cfg.model)
+    assert isinstance(model, PosencRobertaModel)
+    mark_matrices(model)
+    marked = {name for name, p in model.named_parameters() if getattr(p, "param_group", None) == MATRIX}
+    layer = "encoder.sentence_encoder.layers.0"
+    projections = {f"{layer}.self_attn.{name}_proj.weight" for name in "qkv"}
+    assert marked == {*projections, f"{layer}.self_attn.out_proj.weight", f"{layer}.fc1.weight", f"{layer}.fc2.weight"}
+
+
+def test_muon_is_pytorchs_with_adamw():
+    def parameters():
+        generator = torch.Generator().manual_seed(0)
+        return [nn.Parameter(torch.randn(shape, generator=generator)) for shape in ((4, 6), (5,))]
+
+    ours, theirs = parameters(), parameters()
+    ours[0].param_group = MATRIX
+    mine = build_optimizer(optimizer("muon", muon_momentum=0.9), ours)
+    muon = torch.optim.Muon(theirs[:1], lr=0.01, weight_decay=0.1, momentum=0.9, adjust_lr_fn="match_rms_adamw")
+    adamw = torch.optim.AdamW(theirs[1:], lr=0.01, betas=(0.9, 0.98), eps=1e-6, weight_decay=0.1)
+    for number in range(6):
+        for params in (ours, theirs):
+            generator = torch.Generator().manual_seed(number)
+            for p in params:
+                p.grad = torch.randn(p.shape, generator=generator)
+        mine.step()
+        muon.step()
+        adamw.step()
+        if number == 2:
+            state = copy.deepcopy(mine.state_dict())
+            mine = build_optimizer(optimizer("muon", muon_momentum=0.9), ours)
+            mine.load_state_dict(state)
+            for other in (muon, adamw):
+                other.param_groups[0]["lr"] = 0.02
+            mine.set_lr(0.02)
+    assert all(torch.equal(p, q) for p, q in zip(ours, theirs, strict=True))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("precision", ["float32", "memory_efficient_bf16"])
+def test_training_resumes_bit_for_bit(name, precision, train):
+    values = {"optimizer": optimizer(name), "checkpoint.save_interval_updates": 3}
+    if precision != "float32":
+        values |= {"common.bf16": True, "common.memory_efficient_bf16": True}
+    if precision != "float32" and name == "muon":
+        with pytest.raises(InputError, match=r"--memory-efficient-bf16 and --optimizer muon"):
+            train("plain", "whole", values)
+        return
+    whole = train("plain", "whole", {**values, **schedule(2, 3, 7)})
+    train("plain", "parts", {**values, **schedule(2, 0, 3)})
+    parts = train("plain", "parts", {**values, **schedule(2, 3, 7)})
+    assert parts.curve[-1]["num_updates"] == 7
+    assert parts.curve[-1]["loss"] < 6
+    for key, value in whole.checkpoint["model"].items():
+        assert torch.equal(value, parts.checkpoint["model"][key]), key
+    for state, other in zip(*(t.checkpoint["last_optimizer_state"]["state"].values() for t in (whole, parts)), strict=True):
+        assert state.keys() == other.keys()
+        assert all(torch.equal(torch.as_tensor(state[key]), torch.as_tensor(other[key])) for key in state)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_with_float32_copies_of_weights_in_bfloat16(name, train):
+    trained = train("plain", "bf16", {"optimizer": optimizer(name), "common.bf16": True, "optimization.max_update": 2})
+    groups = trained.checkpoint["last_optimizer_state"]["param_groups"]
+    assert len(groups[0]["params"]) == 12 if name == "muon" else len(groups) == 1  # six matrices in each of two layers
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"common.fp16": True, "common.cpu": False}, "--fp16-no-flatten-grads|--fp16 needs a GPU"),
+        ({"distributed_training.zero_sharding": "os"}, "--zero-sharding os"),
+        ({"distributed_training.ddp_backend": "fully_sharded"}, "--ddp-backend fully_sharded"),
+        ({"optimization.use_bmuf": True}, "--use-bmuf"),
+    ],
+)
+def test_what_they_refuse(name, values, message, train):
+    with pytest.raises(InputError, match=message):
+        train("plain", "refused", {"optimizer": optimizer(name), **values})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_zero_is_refused_with_the_reason(name, configure):
+    cfg = configure("plain", {"optimizer": optimizer(name)})
+    with pytest.raises(Refused, match=f"--optimizer {name} .*ZeRO stage 2"):
+        zero_config.complete(zero_config.read("zero2"), cfg, 1)
+
+
+def test_muon_refuses(train, monkeypatch):
+    with pytest.raises(Refused, match="--optimizer muon"):
+        build_optimizer(optimizer("muon", muon_momentum=0.9), [nn.Parameter(torch.ones(2, 2))])
+    with pytest.raises(Refused, match=r"--muon-momentum 1\.5"):
+        build_optimizer(optimizer("muon", muon_momentum=1.5), [nn.Parameter(torch.ones(2, 2))])
+    monkeypatch.delattr(torch.optim, "Muon")
+    with pytest.raises(InputError, match=r"--optimizer muon needs torch.optim.Muon"):
+        train("plain", "old", {"optimizer": optimizer("muon")})
