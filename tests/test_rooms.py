@@ -120,7 +120,7 @@ BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGE
     "pipeline": 545,
     "runs": 375,
     "schemes": 2580,
-    "tasks": 800,
+    "tasks": 925,
     "terms": 370,
     "transformer": 1070,
     "vocabulary": 650,

@@ -6,7 +6,8 @@ sample alone, and ``<s>``, with which each sample begins, is not predicted. The 
 
 A batch of ``masked_lm_static`` is filled up to ``--batch-size`` rows of ``--tokens-per-sample`` tokens. It lists the masked
 positions, so that the head and the criterion of the same name compute there alone, and has the padding and, with
-``--document-mask``, where documents begin: all that a training step would else read from the GPU.
+``--document-mask``, where documents begin: all that a training step would else read from the GPU. With ``--pack-documents``, its
+rows are of whole documents (:mod:`.row_packing`).
 
 A sample of ``masked_lm_sentence_order`` (Lan et al. 2020, section 3.1) is a block of whole sentences of one document, cut in two
 between sentences: ``<s> A </s> </s> B </s>``, or with equal chance ``<s> B </s> </s> A </s>``, as a pair of fine-tuning. A
@@ -15,6 +16,7 @@ single sentence stays whole; only its words are predicted.
 """
 
 import copy
+import logging
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,7 +30,15 @@ import torch
 from fairseq import metrics, utils
 from fairseq.criterions import CRITERION_REGISTRY, FairseqCriterion, register_criterion
 from fairseq.criterions.masked_lm import MaskedLmConfig, MaskedLmLoss
-from fairseq.data import BaseWrapperDataset, Dictionary, FairseqDataset, ListDataset, MaskTokensDataset, RawLabelDataset
+from fairseq.data import (
+    BaseWrapperDataset,
+    Dictionary,
+    FairseqDataset,
+    ListDataset,
+    MaskTokensDataset,
+    PrependTokenDataset,
+    RawLabelDataset,
+)
 from fairseq.data.iterators import EpochBatchIterator
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models import BaseFairseqModel
@@ -42,10 +52,12 @@ from ..models.building import ONE_SHAPE
 from ..models.roberta import PosencRobertaModel
 from ..models.state_dict import SENTENCE_ORDER
 from ..vocabulary import Vocabulary
+from .row_packing import Documents, PackedRows
 
 VALIDATION_SEED = 1
 WIDTH = 8  # positions; the size of tensor cores' tiles
 IN_ORDER, SWAPPED, WHOLE = 0, 1, -1
+logger = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -204,6 +216,13 @@ class StaticMaskedLMConfig(MaskedLMConfig):
         default=False,
         metadata={"help": "attend within documents, and count positions from their start; a document ends with an empty line"},
     )
+    pack_documents: bool = field(
+        default=False,
+        metadata={
+            "help": "fill rows with whole documents by best fit, each after its own <s>, and attend within documents; a document "
+            "that is too long for a row is cut"
+        },
+    )
 
 
 class StaticBatches(BaseWrapperDataset):
@@ -220,7 +239,8 @@ class StaticBatches(BaseWrapperDataset):
 
     def __init__(self, dataset: FairseqDataset, dictionary: Dictionary, cfg: StaticMaskedLMConfig) -> None:
         super().__init__(dataset)
-        self._dictionary, self._tokens, self._documents = dictionary, cfg.tokens_per_sample, cfg.document_mask
+        self._dictionary, self._tokens, self._packed = dictionary, cfg.tokens_per_sample, cfg.pack_documents
+        self._documents = cfg.document_mask or cfg.pack_documents
         self._masked = int(cfg.mask_prob * self._tokens) + 1  # expected per row at most; the share is rounded by chance
 
     def collater(self, samples: list[Any]) -> dict[str, Any]:
@@ -239,9 +259,12 @@ class StaticBatches(BaseWrapperDataset):
         mask: dict[str, Tensor] = {}
         if padding.any():
             mask["padding"] = padding
+        bos, eos = self._dictionary.bos(), self._dictionary.eos()
+        unmasked = torch.where(target == pad, tokens, target)
         if self._documents:
-            unmasked = torch.where(target == pad, tokens, target)
-            mask["documents"] = document_starts(unmasked, self._dictionary.bos(), self._dictionary.eos())
+            mask["documents"] = document_starts(unmasked, bos, eos)
+        if self._packed:  # <s> is not predicted: it would be a larger share of shorter documents
+            tokens, target = tokens.where(unmasked != bos, bos), target.where(unmasked != bos, pad)
         target = target.flatten()
         masked = target.ne(pad).nonzero().flatten()
         unused = -(-max(len(tokens) * self._masked, len(masked)) // WIDTH) * WIDTH - len(masked)
@@ -262,11 +285,11 @@ class StaticBatches(BaseWrapperDataset):
 def document_starts(tokens: Tensor, bos: int, eos: int) -> Tensor:
     """Return (B, n) int32 for (B, n) tokens: for each position, where its document starts in the row.
 
-    A document ends with an empty line: an end of a line that follows another, or the beginning of the row.
+    A document begins with <s>, or after an empty line: an end of a line that follows another, or the beginning of the row.
     """
-    ends = tokens == eos
-    empty = ends[:, 1:] & (ends | (tokens == bos))[:, :-1]
-    after = F.pad(empty[:, :-1], (2, 0))
+    ends, begins = tokens == eos, tokens == bos
+    empty = ends[:, 1:] & (ends | begins)[:, :-1]
+    after = F.pad(empty[:, :-1], (2, 0)) | begins
     index = torch.arange(tokens.shape[1], dtype=torch.int32)
     return torch.where(after, index, 0).cummax(1).values
 
@@ -278,6 +301,19 @@ class StaticMaskedLMTask(ComparableMaskedLMTask):
     Raises:
         Refused: ``--max-tokens``, which makes batches of many shapes, or a model or an option that cannot use these batches.
     """
+
+    def _load_dataset_split(self, split: str, epoch: int, combine: bool) -> FairseqDataset:
+        if not self.cfg.pack_documents:
+            return super()._load_dataset_split(split, epoch, combine)
+        if (mode := str(self.cfg.sample_break_mode)) != "none":
+            raise Refused(f"--sample-break-mode {mode} and --pack-documents exclude each other: leave one of them out")
+        lines, symbols = super()._load_dataset_split(split, epoch, combine).dataset.dataset, self.dictionary
+        tokens = self.cfg.tokens_per_sample
+        documents = Documents(lines, lines.sizes, tokens - 1, pad=symbols.pad(), eos=symbols.eos())
+        rows = PackedRows(PrependTokenDataset(documents, symbols.bos()), tokens)
+        share = rows.sizes.sum() / (len(rows) * tokens)
+        logger.info(f"--pack-documents: {len(documents):,} documents fill {share:.2%} of {len(rows):,} rows of {split}")
+        return rows
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> BaseFairseqModel:
         if self.cfg.include_target_tokens:

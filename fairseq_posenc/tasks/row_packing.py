@@ -1,0 +1,109 @@
+"""Documents packed into rows by best fit, for data sets of any size.
+
+Best-fit decreasing takes the documents from the longest to the shortest, and puts each into the fullest row that has room for it.
+Documents of one length and rows with the same room are interchangeable, so they are placed together: for N documents and rows of
+n tokens it takes O(N + n²) operations of NumPy in place of N steps of Python.
+"""
+
+import numpy as np
+import torch
+from fairseq.data import FairseqDataset, ListDataset, TokenBlockDataset
+from fairseq.data.indexed_dataset import best_fitting_int_dtype
+from torch import Tensor
+
+CHUNK = 1 << 20  # documents that are packed together, neighbours in the data-bin; it bounds the memory that packing takes
+
+
+class Documents(TokenBlockDataset):
+    """Documents, of which those of more than ``block_size`` tokens are cut after every so many.
+
+    An item of ``dataset`` is a line with its end, and a line of one token is empty: it ends a document.
+    """
+
+    @staticmethod
+    def _build_slice_indices(
+        sizes: np.ndarray, break_mode: str | None, document_sep_len: int, block_size: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return tokens per piece, its first line, offset there and last line, and its first and last token in the data."""
+        ends = np.cumsum(sizes, dtype=np.int64)
+        changes = np.flatnonzero(np.diff(sizes > document_sep_len, prepend=False, append=False))
+        starts, stops = np.concatenate([[0], ends])[changes].reshape(-1, 2).T
+        pieces = -(-(stops - starts) // block_size)
+        number = np.arange(pieces.sum()) - (pieces.cumsum() - pieces).repeat(pieces)
+        slices = np.stack([starts.repeat(pieces) + number * block_size, stops.repeat(pieces)], 1)
+        slices[:, 1] = np.minimum(slices[:, 1], slices[:, 0] + block_size)
+        first, last = ends.searchsorted(slices - [0, 1], side="right").T
+        lines = np.stack([first, slices[:, 0] - (ends[first] - sizes[first]), last], 1)
+        dtype = best_fitting_int_dtype(ends[-1])
+        return slices[:, 1] - slices[:, 0], lines.astype(dtype), slices.astype(dtype)
+
+
+class PackedRows(ListDataset):
+    """Rows of whole documents. They depend on the documents and the capacity alone.
+
+    Besides the documents, memory has 8 bytes per document and 16 per row.
+
+    Args:
+        documents: documents of at most ``capacity`` tokens.
+        capacity: tokens per row, at most.
+    """
+
+    def __init__(self, documents: FairseqDataset, capacity: int) -> None:
+        lengths = np.asarray(documents.sizes)
+        order, ends, filled = [], [], []
+        for start in range(0, len(lengths), CHUNK):
+            chunk = lengths[start : start + CHUNK]
+            rows = best_fit(chunk, capacity)
+            order.append(start + rows.argsort(kind="stable"))
+            ends.append(start + np.bincount(rows).cumsum())
+            filled.append(np.bincount(rows, weights=chunk).astype(np.int64))
+        super().__init__(documents, np.concatenate(filled))
+        self._order, self._ends = np.concatenate(order), np.concatenate(ends)
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def __getitem__(self, index: int) -> Tensor:
+        return torch.cat([self.dataset[document] for document in self.documents(index)])
+
+    def documents(self, index: int) -> np.ndarray:
+        """Return the indices of the documents in a row, in ascending order."""
+        return self._order[self._ends[index - 1] if index else 0 : self._ends[index]]
+
+    def prefetch(self, indices: list[int]) -> None:
+        self.dataset.prefetch(np.concatenate([self.documents(index) for index in indices]))
+
+
+def best_fit(lengths: np.ndarray, capacity: int) -> np.ndarray:
+    """Return (N,) the row, numbered from 0, of each of the ``lengths`` (N,) by best-fit decreasing.
+
+    Args:
+        lengths: from 1 to ``capacity``.
+        capacity: of a row.
+    """
+    row_of, count = np.empty(len(lengths), np.int64), 0
+    rows_with: list[list[np.ndarray]] = [[] for _ in range(capacity + 1)]  # by the room that is left
+    exists = np.zeros(capacity + 1, bool)
+    order = lengths.argsort(kind="stable")[::-1]
+    for items in np.split(order, np.flatnonzero(np.diff(lengths[order])) + 1):
+        length = int(lengths[items[0]])
+        while len(items):
+            room = length + int(exists[length:].argmax())
+            if exists[room]:
+                rows = np.concatenate(rows_with[room])
+                rows_with[room], exists[room] = [], False
+            else:  # new rows
+                room = capacity
+                rows = np.arange(count, count + -(-len(items) // (room // length)))
+                count += len(rows)
+            each = room // length  # a row that fits one document best also fits the next best, until it has no room for it
+            rows, rest = np.split(rows, [-(-len(items) // each)])
+            placed = rows.repeat(each)[: len(items)]
+            row_of[items[: len(placed)]] = placed
+            items = items[len(placed) :]
+            in_last = len(placed) - each * (len(rows) - 1)
+            for left, part in ((room, rest), (room - each * length, rows[:-1]), (room - in_last * length, rows[-1:])):
+                if len(part):
+                    rows_with[left].append(part)
+                    exists[left] = True
+    return row_of
