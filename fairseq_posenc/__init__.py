@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .version import __version__
 
@@ -22,6 +22,9 @@ EXPORTS = {  # name -> module, which is imported when the name is used
     "EncoderConfig": "transformer",
     "EncoderOutput": "transformer",
     "build_positions": "transformer",
+    "PositionBias": "modules",
+    "PositionalAttention": "modules",
+    "position_bias": "modules",
     "Positions": "schemes",
     "load_encoder": "models.hub_interface",
     "load_vocabulary": "models.hub_interface",
@@ -29,11 +32,27 @@ EXPORTS = {  # name -> module, which is imported when the name is used
 }
 __all__ = ["__version__", "importing", "register", *EXPORTS]
 
+if TYPE_CHECKING:  # the same names for type checkers, which do not call __getattr__
+    from .models.hub_interface import load_encoder as load_encoder
+    from .models.hub_interface import load_vocabulary as load_vocabulary
+    from .models.roberta import PosencRobertaModel as PosencRobertaModel
+    from .modules import PositionalAttention as PositionalAttention
+    from .modules import PositionBias as PositionBias
+    from .modules import position_bias as position_bias
+    from .schemes import Positions as Positions
+    from .transformer import Cache as Cache
+    from .transformer import Decoder as Decoder
+    from .transformer import DecoderConfig as DecoderConfig
+    from .transformer import Encoder as Encoder
+    from .transformer import EncoderConfig as EncoderConfig
+    from .transformer import EncoderOutput as EncoderOutput
+    from .transformer import build_positions as build_positions
+else:
 
-def __getattr__(name: str) -> Any:
-    if name not in EXPORTS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{EXPORTS[name]}"), name)
+    def __getattr__(name: str) -> Any:
+        if name not in EXPORTS:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{EXPORTS[name]}"), name)
 
 
 @contextmanager

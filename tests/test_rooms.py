@@ -32,6 +32,7 @@ MAY_IMPORT = {  # besides its own room; only rooms listed above it, so that ther
     "attention": {"terms", "errors"},
     "families": {"schemes"},
     "transformer": {"terms", "errors", "schemes", "attention"},
+    "modules": {"terms", "errors", "schemes", "attention", "transformer"},
     "compat": {"errors", "files"},
     "vocabulary": {"errors", "files"},
     "data": COMMON | {"vocabulary", "runs"},
@@ -99,7 +100,7 @@ def test_every_room_has_its_imports_and_they_point_one_way():
 def test_arrows_point_down(module):
     found = imports(module)
     assert {room(other) for other in found & MODULES.keys()} - {room(module)} <= MAY_IMPORT[room(module)]
-    if room(module) in CORE | {"errors", "vocabulary"}:
+    if room(module) in CORE | {"errors", "modules", "vocabulary"}:
         assert not found & PACKAGES - MAY_KNOW.get(room(module), set())
 
 
@@ -122,12 +123,12 @@ BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGE
     "schemes": 2580,
     "tasks": 925,
     "terms": 370,
-    "transformer": 1070,
+    "transformer": 1105,
     "vocabulary": 650,
 }
 MODULE_BUDGET = 270
 """Lines of a module that is no part of a package."""
-MAX_EDGES = 137
+MAX_EDGES = 142
 """Pairs of packages or modules of which one imports the other."""
 
 
@@ -165,7 +166,7 @@ def test_attention_names_no_scheme_and_schemes_no_backend():
 
 @pytest.mark.parametrize(
     ("rooms", "without"),
-    [("transformer, families", {"fairseq"}), ("vocabulary", {"torch", "fairseq", "tokenizers"})],
+    [("transformer, families, modules", {"fairseq"}), ("vocabulary", {"torch", "fairseq", "tokenizers"})],
 )
 def test_what_the_rooms_do_without(rooms, without):
     code = f"import sys; sys.modules.update(dict.fromkeys({without})); from fairseq_posenc import {rooms}"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..errors import MAX_POSITIONS, FieldError, check_value, value_types
+from ..errors import MAX_POSITIONS, FieldError, check_value, suggestion, value_types
 from ..schemes import Positions, Settings, build
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -175,6 +175,28 @@ class DecoderConfig(EncoderConfig):
             raise FieldError("`mask_decoder_steps` predicts masked words, and a decoder has none: leave it out")
         if self.embed_dim:
             raise FieldError("`embed_dim` narrows the word embeddings, which are as wide as a decoder's output: leave it out")
+
+
+Config = TypeVar("Config", bound=EncoderConfig)
+
+
+def config_of(kind: type[Config], config: Config | str, options: Mapping[str, Any]) -> Config:
+    """A config, or that of an expression with these options.
+
+    Raises:
+        FieldError: as :class:`EncoderConfig`, an unknown option, no ``vocab_size``, or options besides a config.
+    """
+    if not isinstance(config, str):
+        if options:
+            raise FieldError(f"`{next(iter(options))}` is given besides a config, which has it already: change the config")
+        return config
+    known = {declared.name for declared in fields(kind)} - {"positions"}
+    for name in options:
+        if name not in known:
+            raise FieldError(f"unknown option {name!r}: {suggestion(name, known)}Options of schemes belong in `position_options`")
+    if "vocab_size" not in options:
+        raise FieldError("`vocab_size` is missing: give the number of symbols")
+    return kind(positions=config, **options)
 
 
 def build_positions(config: EncoderConfig) -> Positions:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -14,7 +15,7 @@ from ..errors import FieldError
 from ..schemes import LayerTerms
 from ..terms import Terms, Window
 from .cache import Cache, Pair
-from .config import DecoderConfig
+from .config import DecoderConfig, config_of
 from .layers import Attention, DecoderLayer
 from .sampling import EVEN
 from .stack import Stack, reordered, tokens_first
@@ -23,13 +24,16 @@ from .stack import Stack, reordered, tokens_first
 class Decoder(Stack):
     """A stack that predicts each token from those before it and, with cross-attention, from an encoder's states.
 
+    Its arguments are those of an :class:`.encoder.Encoder`, with the fields of :class:`.config.DecoderConfig`.
+
     Raises:
-        FieldError: the positions have no causal form.
+        FieldError: the positions have no causal form, or as an encoder.
     """
 
     config: DecoderConfig
 
-    def __init__(self, config: DecoderConfig, embed_tokens: nn.Embedding | None = None) -> None:
+    def __init__(self, config: DecoderConfig | str, embed_tokens: nn.Embedding | None = None, **options: Any) -> None:
+        config = config_of(DecoderConfig, config, options)
         super().__init__(config, DecoderLayer, embed_tokens)
         acausal = [scheme.name for scheme in self.positions.schemes if not scheme.decoder]
         if acausal:

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from ..attention import Attend, Mask
 from ..errors import FieldError
 from ..terms import Window, is_captured
-from .config import EncoderConfig
+from .config import EncoderConfig, config_of
 from .layers import EncoderLayer, init_as_bert
 from .stack import Stack, reordered, tokens_first
 
@@ -31,9 +31,20 @@ class EncoderOutput:
 
 
 class Encoder(Stack):
-    """A stack in which every token attends to all others."""
+    """A stack in which every token attends to all others.
 
-    def __init__(self, config: EncoderConfig, embed_tokens: nn.Embedding | None = None) -> None:
+    Args:
+        config: everything that determines it; or an expression of positions, such as ``"absolute+tisa"``, whose config has
+            ``options``.
+        embed_tokens: word embeddings to be used in place of new ones.
+        options: fields of :class:`.config.EncoderConfig`, ``vocab_size`` among them.
+
+    Raises:
+        FieldError: an option or an expression that cannot be used.
+    """
+
+    def __init__(self, config: EncoderConfig | str, embed_tokens: nn.Embedding | None = None, **options: Any) -> None:
+        config = config_of(EncoderConfig, config, options)
         super().__init__(config, EncoderLayer, embed_tokens)
         self.mask_positions = nn.Embedding(config.max_positions, config.dim) if config.mask_decoder_steps else None
         if self.mask_positions is not None:

@@ -101,7 +101,7 @@ class Stack(nn.Module):
             places = places - mask.documents
             first = places == 0
         if position_ids is not None:
-            window = window_at(positions=position_ids, span=_span(position_ids, words), first=first)
+            window = window_at(positions=position_ids, span=span_of(position_ids, *words.shape[:2]), first=first)
             return window, window
         sampled = self._sampled(places, mask, n)
         if sampled is None and first is None and not is_captured():
@@ -152,11 +152,11 @@ def require_shape(position_ids: Tensor, batch: int, n: int) -> None:
         raise FieldError(f"`position_ids` must be ({batch} or 1, {n}), and they are {tuple(position_ids.shape)}")
 
 
-def _span(position_ids: Tensor, words: Tensor) -> int | None:
+def span_of(position_ids: Tensor, batch: int, n: int) -> int | None:
     """The number that whole positions are below: while a program is captured, which cannot read them, the length of the row."""
-    require_shape(position_ids, *words.shape[:2])
+    require_shape(position_ids, batch, n)
     if is_captured():
-        return None if position_ids.is_floating_point() else words.shape[1]
+        return None if position_ids.is_floating_point() else n
     least, largest = position_ids.aminmax()
     if least < 0:
         raise FieldError(f"`position_ids` begin at 0, and one of them is {least.item()}")
