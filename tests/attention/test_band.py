@@ -287,6 +287,7 @@ def test_it_says_what_it_does_not_run(
 
 
 @pytest.mark.skipif(BAND.missing is not None, reason=str(BAND.missing))
+@pytest.mark.thorough
 def test_kernels_compile_without_a_gpu() -> None:
     """For the GPUs of a data centre, in a process of its own, where nothing is interpreted; one program for all lengths."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}

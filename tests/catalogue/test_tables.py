@@ -52,7 +52,8 @@ def test_shaw_has_tables_for_keys_alone():
     assert (row.name, row.options) == ("Shaw (a^K only)", {"shaw_terms": "keys"})
 
 
-@pytest.mark.parametrize("n", [16, pytest.param(512, marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("n", [16, 512])
 def test_multiply_adds_are_those_of_the_equations(n):
     """Beside the encoder's own: 4 D² of projections and 8 D² of the feed-forward network for each token, and 2 n² D."""
     d, dim, layers = 64, 768, 12

@@ -77,6 +77,7 @@ def results(out):
     return found
 
 
+@pytest.mark.thorough
 def test_a_grid_in_two_parts_and_its_extension(world, tmp_path, forked, monkeypatch, table_of):
     plan, out = write(tmp_path, schemes=["tisa"], reference="tisa", learning_rates=[1e-2]), tmp_path / "out"
     command = ["compare", plan, "--data", world.prepared, "--out", out]

@@ -26,6 +26,7 @@ def run(command, out, *flags):
     return json.loads(result.read_text())["scores"], losses, FILLED.findall(log)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["SST-2", *(pytest.param(name, marks=pytest.mark.slow) for name in ("STS-B", "SQuAD"))])
 def test_the_same_losses_and_scores(name, checkpoint, tmp_path):
     data, source = tmp_path / "data", ["--data", str(tmp_path / "data"), "--checkpoint", str(checkpoint)]

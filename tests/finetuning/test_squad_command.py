@@ -23,7 +23,7 @@ def outputs(out, version, lr="0.001"):
     return {path.name: json.loads(path.read_text()) for path in folder.glob("*.json")}
 
 
-@pytest.mark.parametrize("version", ["1.1", "2.0"])
+@pytest.mark.parametrize("version", [pytest.param("1.1", marks=pytest.mark.thorough), "2.0"])
 def test_end_to_end(version, checkpoint, tmp_path, capsys):
     """The model was pretrained on 32 tokens and reads windows of 40; its answers are of the text, and scored as filed."""
     data = write_squad(tmp_path / "squad", version, paragraphs=3)
@@ -122,6 +122,7 @@ def test_null_thresholds_are_numbers(checkpoint, tmp_path, capsys):
     assert "train-v2.0.json and" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_a_run_that_diverges(checkpoint, tmp_path, capsys):
     data = write_squad(tmp_path / "squad", "2.0", paragraphs=2)
     flags = [*WINDOWS, "--lrs", "1e30,1e-3", "--epochs", "1", "--batch-size", "8"]

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from cases import in_turn
+from cases import in_turn, thorough_but
 from fairseq import checkpoint_utils, utils
 from fairseq.data import encoders
 from omegaconf import DictConfig, OmegaConf
@@ -192,7 +192,7 @@ def as_arguments(cfg):
     return argparse.Namespace(**names, lr_scheduler="fixed", **{**task, **{k: v for k, v in model.items() if v is not None}})
 
 
-@pytest.mark.parametrize("form", [dict, as_config, as_arguments])
+@pytest.mark.parametrize("form", thorough_but([as_arguments], [dict, as_config, as_arguments]))
 def test_what_would_be_looked_up_is_text(form, contents, commands, data_bin, tmp_path, monkeypatch):
     monkeypatch.setenv("SECRET_TOKEN", SECRET)
     content = contents("roberta_tisa_tiny")

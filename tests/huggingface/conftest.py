@@ -14,10 +14,10 @@ def prepared(world):
     return world.prepared
 
 
-OLD = pytest.param("4", marks=pytest.mark.thorough, id="transformers4")
+VERSIONS = [pytest.param(version, marks=pytest.mark.thorough, id=f"transformers{version}") for version in "45"]
 
 
-@pytest.fixture(scope="session", params=[OLD, pytest.param("5", id="transformers5")])
+@pytest.fixture(scope="session", params=VERSIONS)
 def isolated_python(request):
     """The interpreter of an environment that has PyTorch and one major release of transformers, and not this package."""
     path = Path(os.environ.get(f"FAIRSEQ_POSENC_HF{request.param}") or ROOT / f".venv-hf{request.param}", "bin", "python")

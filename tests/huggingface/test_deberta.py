@@ -87,7 +87,7 @@ def made_up(size: int, length: int) -> torch.Tensor:
         pytest.param("ForMaskedLM, legacy", 8, marks=pytest.mark.thorough),
         pytest.param("Model", 8, marks=pytest.mark.thorough),
         pytest.param("ForSequenceClassification", 8, marks=pytest.mark.thorough),
-        ("ForQuestionAnswering", 8),
+        pytest.param("ForQuestionAnswering", 8, marks=pytest.mark.thorough),
     ],
 )
 def test_there_and_back(kind, buckets, toy_text, tmp_path, capsys):

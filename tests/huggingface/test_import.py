@@ -90,10 +90,10 @@ def refusal(capsys, *arguments):
 @pytest.mark.parametrize(
     ("arch", "head"),
     [
-        ("roberta_absolute_tiny", "lm"),
+        pytest.param("roberta_absolute_tiny", "lm", marks=pytest.mark.thorough),
         ("roberta_tupe_r_tiny", "topic"),
         ("roberta_m4_reset_tiny", "lm"),
-        ("roberta_deberta_tiny", "topic"),
+        pytest.param("roberta_deberta_tiny", "topic", marks=pytest.mark.thorough),
     ],
 )
 def test_export_and_import_give_the_same_parameters(arch, head, prepared, tmp_path, capsys):

@@ -33,8 +33,9 @@ torch.save({"tokens": tokens, "outputs": outputs}, f"{folder}/outputs.pt")
 
 
 @pytest.mark.skipif(not OLD.exists(), reason=f"no {OLD}: bash scripts/setup_hf_venvs.sh makes it")
-@pytest.mark.parametrize("name", thorough_but({"Bert"}, ("Bert", "Roberta", "Electra", "Albert")))
-@pytest.mark.parametrize("kind", thorough_but(["relative_key_query"], KINDS))
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", ("Bert", "Roberta", "Electra", "Albert"))
+@pytest.mark.parametrize("kind", KINDS)
 def test_outputs_are_those_of_transformers_4(kind, name, tmp_path, capsys):
     folder = tmp_path / "source"
     write_bert(folder)  # for its tokenizer

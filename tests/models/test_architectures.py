@@ -11,7 +11,7 @@ def options(name):
 
 
 def test_hydra_finds_the_options_of_the_model_under_every_name():
-    names = [name for name, known in architectures().items() if known.scheme in (NEUTRAL, "tisa", "m4_reset")]
+    names = [name for name, known in architectures().items() if known.scheme in (NEUTRAL, "m4_reset")]
     for name in names:
         assert options(name) == {**options(ARCH_MODEL_NAME_REGISTRY[name]), "_name": name}
 

@@ -62,13 +62,21 @@ def saved(trainer, tmp_path):
             "roberta_none_tiny",
             "--position-scale-factor 2.0 in the checkpoint, 1.0 now",
         ),
-        ("roberta_tisa_tiny", "roberta_tisa_tiny --activation-fn relu", "--activation-fn gelu in the checkpoint, relu now"),
-        (
+        pytest.param(
+            "roberta_tisa_tiny",
+            "roberta_tisa_tiny --activation-fn relu",
+            "--activation-fn gelu in the checkpoint, relu now",
+            marks=pytest.mark.thorough,
+        ),
+        pytest.param(
             "roberta_tisa_tiny",
             "roberta_tisa_tiny --encoder-normalize-before",
             "--encoder-normalize-before False in the checkpoint, True now",
+            marks=pytest.mark.thorough,
         ),
-        ("roberta_tisa_tiny", "roberta_tisa", "--encoder-layers 2 in the checkpoint, 12 now"),
+        pytest.param(
+            "roberta_tisa_tiny", "roberta_tisa", "--encoder-layers 2 in the checkpoint, 12 now", marks=pytest.mark.thorough
+        ),
         ("roberta_absolute_tiny", "roberta_absolute_tiny --max-positions 20", "--max-positions 16 in the checkpoint, 20 now"),
         (
             "roberta_base --max-positions 16 --encoder-layers 2",
