@@ -42,6 +42,8 @@ def to_transformers(checkpoint: Checkpoint) -> tuple[PreTrainedModel, list[str]]
     if others:
         raise InputError(f"{checkpoint.path} has parameters that an export has no place for: {', '.join(others)}")
     model = model_class(config.model_type, head.kind)(config)
+    if config.model_type == "roformer":
+        renamed[model_types.SINUSOIDS] = model.state_dict()[model_types.SINUSOIDS]
     model.load_state_dict(renamed, strict=True)
     return model.eval(), left_out
 
@@ -78,9 +80,14 @@ def _config(checkpoint: Checkpoint, encoder: EncoderConfig) -> PretrainedConfig:
             "fairseq_head": head.name,
         }
     narrow_and_shared = encoder.embed_dim and encoder.layer_groups
-    model_type = {"deberta": "deberta-v2", "absolute": "albert" if narrow_and_shared else "roberta"}.get(encoder.positions)
+    types = {"deberta": "deberta-v2", "absolute": "albert" if narrow_and_shared else "roberta", "rope": "roformer"}
+    model_type = "modernbert" if encoder.gated_ffn else types.get(encoder.positions)
     same_head = width in (None, encoder.dim)
-    if model_type == "deberta-v2":
+    if model_type == "modernbert":
+        same_head = head.kind == "MaskedLM"
+    elif model_type == "roformer":
+        same_head &= width is None or (activation, dropout) == (encoder.activation, encoder.dropout)
+    elif model_type == "deberta-v2":
         same_head &= common["tie_word_embeddings"]
     else:
         same_head &= width is None or activation == "tanh"

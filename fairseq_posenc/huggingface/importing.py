@@ -16,10 +16,10 @@ from omegaconf import DictConfig
 from .. import ownership
 from ..commands import show
 from ..errors import InputError, flag_of
-from ..families import ALBERT, ROBERTA, architectures
+from ..families import ALBERT, MODERNBERT, ROBERTA, architectures
 from ..files import full_disk_named
 from ..models.checkpoint import untrained, write
-from ..models.option_set import DEFAULTS, to_options
+from ..models.option_set import DEFAULTS, opposite, to_options
 from ..models.state_dict import LANGUAGE_MODEL, WORDS, StateDict, head_names, load_into
 from ..transformer import EncoderConfig
 from ..vocabulary import DICTIONARY, fingerprint, load_dictionary
@@ -104,14 +104,15 @@ def _commands(source: Source, out: Path, flags: list[str], tokens: int) -> list[
 
 def model_flags(config: EncoderConfig, others: dict[str, Any]) -> list[str]:
     """Return the flags of fairseq-train for a model of this config: those whose values are not the architecture's."""
-    arch = (ALBERT if config.layer_groups else ROBERTA).model
+    modern = config.gated_ffn and config.normalize_before
+    arch = (ALBERT if config.layer_groups else MODERNBERT if modern else ROBERTA).model
     defaults = {**DEFAULTS, **architectures()[arch].options, "positions": None}
     flags = ["--arch", arch]
     for name, value in {**to_options(config), **config.position_options, **others}.items():
-        if value == defaults.get(name):
+        if value == defaults.get(name) or (value is False and not defaults.get(name)):
             continue
         if isinstance(value, bool) and name not in config.position_options:
-            flags += [flag_of(name)] if value else []
+            flags += [flag_of(name if value else opposite(name))]
         else:
             flags += [flag_of(name), str(value).lower() if isinstance(value, bool) else str(value)]
     return flags

@@ -1,8 +1,9 @@
 """The types of models that transformers and this project share: their parameters' names and their configurations.
 
-fairseq's names are this project's. A model has the same tensors on both sides, with four exceptions: RoBERTa's position table
-begins with rows that no token uses; BERT, ALBERT and ELECTRA add the vector of a token type to every embedding; DeBERTa's
-table of offsets has no dimensions for layers and heads; and tied weights have two names in transformers, or one for both.
+fairseq's names are this project's. A model has the same tensors on both sides, with five exceptions: RoBERTa's position table
+begins with rows that no token uses; BERT and types like it add the vector of a token type to every embedding; DeBERTa's
+table of offsets has no dimensions for layers and heads; some projections are one tensor here and several there, or the reverse;
+and tied weights have two names in transformers, or one for both.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ..transformer import EncoderConfig
 from ..transformer.config import TRANSFORMERS
 from .configuration import PosencConfig
 from .relative_keys import SCHEMES, TABLE, to_scheme
+from .rotary_types import GATED, QKV, Joined, join, modernbert_options, split, values_of
 
 Pairs = tuple[tuple[str, str], ...]
 """Beginnings of parameter names, fairseq's and transformers'; # is a number."""
@@ -33,7 +35,9 @@ PROJECTION = f"{ENCODER}project_in_dim."
 RELATIVE = f"{POSITIONS}deberta.weight"
 ALBERT_ACTIVATIONS = {"gelu_new": "gelu_accurate"}
 """The names of activations in ALBERT's configuration, and this project's."""
-ALIASES = {"roberta": "lm_head", "bert": "cls.predictions", "albert": "predictions"}
+SINUSOIDS = "roformer.encoder.embed_positions.weight"
+"""Of RoFormer, from which it computes its rotations."""
+ALIASES = {"roberta": "lm_head", "bert": "cls.predictions", "albert": "predictions", "roformer": "cls.predictions"}
 """Types whose language model's bias has a second name, and the module of that name."""
 
 
@@ -43,8 +47,12 @@ def _encoder(model: str, layer: str, parts: Sequence[str]) -> Pairs:
         (WORDS, f"{model}.embeddings.word_embeddings.weight"),
         (ABSOLUTE, f"{model}.embeddings.position_embeddings.weight"),
         (f"{ENCODER}layernorm_embedding.", f"{model}.embeddings.LayerNorm."),
-        *((f"{ENCODER}layers.#.{ours}.", f"{layer}.{theirs}.") for ours, theirs in zip(LAYER, parts, strict=True)),
+        *_layers(layer, parts),
     )
+
+
+def _layers(layer: str, parts: Sequence[str]) -> Pairs:
+    return tuple((f"{ENCODER}layers.#.{ours}.", f"{layer}.{theirs}.") for ours, theirs in zip(LAYER, parts, strict=True))
 
 
 def _bert_encoder(model: str, projection: str = "") -> Pairs:
@@ -82,11 +90,15 @@ class ModelType:
         prefix: the beginning of its classes' names.
         key_map: the names of its parameters, fairseq's and transformers'.
         title: the name of the type in text.
+        joined: parameters that it has as one, and fairseq as several.
+        separate: parameters that it has as several, and fairseq as one.
     """
 
     prefix: str
     key_map: Pairs
     title: str = ""
+    joined: Joined | None = None
+    separate: Joined | None = None
 
 
 MODEL_TYPES = {
@@ -122,6 +134,48 @@ MODEL_TYPES = {
         ),
         "DeBERTa v2",
     ),
+    "modernbert": ModelType(
+        "ModernBert",
+        (
+            (WORDS, "model.embeddings.tok_embeddings.weight"),
+            (f"{ENCODER}layernorm_embedding.", "model.embeddings.norm."),
+            *_layers("model.layers.#", (*QKV[1], "attn.Wo", "attn_norm", "mlp.Wi", "mlp.Wo", "mlp_norm")),
+            (f"{ENCODER}layer_norm.", "model.final_norm."),
+            (f"{LANGUAGE_MODEL}dense.", "head.dense."),
+            (f"{LANGUAGE_MODEL}layer_norm.", "head.norm."),
+            (f"{LANGUAGE_MODEL}weight", "decoder.weight"),
+            (f"{LANGUAGE_MODEL}bias", "decoder.bias"),
+        ),
+        "ModernBERT",
+        joined=QKV,
+    ),
+    "nomic_bert": ModelType(
+        "NomicBert",
+        (
+            *_encoder(
+                "nomic_bert",
+                "nomic_bert.layers.#",
+                (
+                    *("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"),
+                    *("post_attention_layernorm", GATED[0], "mlp.down_proj", "post_mlp_layernorm"),
+                ),
+            ),
+            *_language_model("cls.predictions.transform", "layer_norm", "cls.predictions.decoder"),
+            *_other_heads("nomic_bert.pooler.dense"),
+        ),
+        separate=GATED,
+    ),
+    "roformer": ModelType(
+        "RoFormer",
+        (
+            *_bert_encoder("roformer"),
+            (PROJECTION, "roformer.embeddings_project."),
+            *_BERT_HEAD,
+            (CLASSIFICATION, "classifier."),
+            (SPANS, "qa_outputs."),
+        ),
+        "RoFormer",
+    ),
     OURS: ModelType("Posenc", ((ENCODER, "model.encoder."), *_ROBERTA_HEADS)),
 }
 """By transformers' names of the types. Models are exported to those with a title."""
@@ -132,13 +186,16 @@ ROBERTA_LIKE = ("xlm-roberta", "camembert", "longformer")
 def to_transformers(state: StateDict, model_type: str, padding_idx: int) -> tuple[StateDict, list[str]]:
     """Return a state dict under transformers' names, and the names of parameters that a model of that type has no place for.
 
-    The positions are ``deberta`` for DeBERTa, and ``absolute`` for other types than this project's own. The name of a
-    classification head is left out: ``classification_heads.out_proj.weight``.
+    The model is one of the type, :func:`transformers_options`. The name of a classification head is left out:
+    ``classification_heads.out_proj.weight``.
     """
     if model_type == "deberta-v2":  # its language model's head scores by the word embeddings
         state = {name: value for name, value in state.items() if name != f"{LANGUAGE_MODEL}weight"}
         state[RELATIVE] = state[RELATIVE][0, 0]
-    renamed, others = _rename(state, MODEL_TYPES[model_type].key_map)
+    kind = MODEL_TYPES[model_type]
+    renamed, others = _rename(state, kind.key_map)
+    if kind.joined is not None:
+        renamed = join(renamed, kind.joined)
     if model_type == "roberta":
         table = "roberta.embeddings.position_embeddings.weight"
         unused = renamed[table].new_zeros(padding_idx + 1, renamed[table].shape[1])
@@ -154,14 +211,17 @@ def to_transformers(state: StateDict, model_type: str, padding_idx: int) -> tupl
 def to_fairseq(state: StateDict, model_type: str, padding_idx: int, relative: str | None = None) -> tuple[StateDict, list[str]]:
     """Return a state dict of transformers' model under fairseq's names, and the names of parameters that have no place here.
 
-    The reverse of :func:`to_transformers`. The vector of token type 0, which every token has here, goes into the position table.
-    ``relative`` is the type of positions where it is one of :data:`.relative_keys.SCHEMES`.
+    The reverse of :func:`to_transformers`. The vector of token type 0, which every token has here, goes into the position table,
+    or into the word embeddings, which the output projection then differs from. ``relative`` is the type of positions where it is
+    one of :data:`.relative_keys.SCHEMES`.
     """
     tables = [value for name, value in state.items() if name.endswith(TABLE)]
     state = {name: value for name, value in state.items() if not name.endswith(TABLE)}
-    aliases = {f"{head}.bias" for head in ALIASES.values()}
+    aliases, kind = {*(f"{head}.bias" for head in ALIASES.values()), SINUSOIDS}, MODEL_TYPES[model_type]
     state = {name: value for name, value in state.items() if name not in aliases}
-    renamed, others = _rename(state, [(theirs, ours) for ours, theirs in MODEL_TYPES[model_type].key_map])
+    state = state if kind.joined is None else split(state, kind.joined)
+    state = state if kind.separate is None else join(state, kind.separate)
+    renamed, others = _rename(state, [(theirs, ours) for ours, theirs in kind.key_map])
     if model_type == OURS:
         return renamed, others
     if model_type == "deberta-v2":
@@ -181,7 +241,8 @@ def to_fairseq(state: StateDict, model_type: str, padding_idx: int, relative: st
         unused = padding_idx + 1 if model_type == "roberta" else 0
         return to_scheme(renamed, tables, relative, state[types][0], unused), others
     if types in state:
-        renamed[ABSOLUTE] = renamed[ABSOLUTE] + state[types][0]
+        table = ABSOLUTE if ABSOLUTE in renamed else WORDS
+        renamed[table] = renamed[table] + state[types][0]
     return renamed, others
 
 
@@ -195,7 +256,8 @@ def encoder_config(config: PretrainedConfig, dictionary: Dictionary, padding_idx
     """
     if isinstance(config, PosencConfig):
         return config.encoder_config()
-    values: dict[str, Any] = {ours: getattr(config, theirs) for ours, theirs in TRANSFORMERS.items()}
+    rotary = values_of(config) or {}
+    values = {ours: getattr(config, theirs) for ours, theirs in TRANSFORMERS.items() if ours not in rotary} | rotary
     relative = getattr(config, "position_embedding_type", None) or "absolute"
     if relative != "absolute":
         values["positions"] = SCHEMES[relative][0]
@@ -233,7 +295,11 @@ def transformers_options(
         positions: the encoder's :class:`Positions`.
         pooler_activation, pooler_dropout: of the classification head.
     """
+    if model_type == "modernbert":
+        return modernbert_options(config)
     options: dict[str, Any] = {theirs: getattr(config, ours) for ours, theirs in TRANSFORMERS.items()}
+    if model_type == "roformer":
+        return options | {"embedding_size": config.embed_dim or config.dim, "type_vocab_size": 1}
     if model_type == "roberta":
         options["max_position_embeddings"] += config.padding_idx + 1
         return options | {"type_vocab_size": 1, "classifier_dropout": pooler_dropout}

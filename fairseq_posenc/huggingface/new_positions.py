@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..models.state_dict import ABSOLUTE, LANGUAGE_MODEL, MASK_POSITIONS, POSITIONS, WORDS, StateDict
+from ..schemes import same
 from ..schemes.absolute import Absolute
 from ..transformer import EncoderConfig, build_positions
 
@@ -102,9 +103,14 @@ def convert(
 def same_function(first: EncoderConfig, second: EncoderConfig) -> bool:
     """Return whether encoders of two configurations are the same function of the same parameters, on sequences that both take."""
     decisive = [field.name for field in dataclasses.fields(EncoderConfig) if field.metadata.get("decides", True)]
-    compared = set(decisive) - {"position_options", "max_positions"}
+    compared = set(decisive) - {"positions", "position_options", "max_positions"}
     if any(getattr(first, name) != getattr(second, name) for name in compared):
         return False
+    if not same(first.positions, second.positions, first.layers):
+        return False
+    second = dataclasses.replace(
+        second, positions=first.positions
+    )  # as names of effective options have the expression's spelling
     with torch.device("meta"):
         return build_positions(first).effective_options == build_positions(second).effective_options
 

@@ -1,8 +1,8 @@
 """The models that can be imported.
 
-They are transformers' RoBERTa, BERT, ALBERT, DeBERTa v2 or v3 and ELECTRA's encoder, this project's exports, and fairseq's
-released RoBERTa. Each becomes a :class:`Source`: its parameters under the project's names, its vocabulary in fairseq's order,
-and the model itself as the reference.
+They are transformers' RoBERTa, BERT, ALBERT, DeBERTa v2 or v3, ModernBERT, NomicBERT, RoFormer and ELECTRA's encoder, this
+project's exports, and fairseq's released RoBERTa. Each becomes a :class:`Source`: its parameters under the project's names, its
+vocabulary in fairseq's order, and the model itself as the reference.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from transformers import PretrainedConfig, RobertaConfig
 
 from ..errors import InputError
 from ..models.checkpoint import Checkpoint, explained
-from ..models.state_dict import CLASSIFICATION, ENCODER, LANGUAGE_MODEL, WORDS, StateDict, load_into
+from ..models.state_dict import ABSOLUTE, CLASSIFICATION, ENCODER, LANGUAGE_MODEL, WORDS, StateDict, load_into
 from ..models.stock import from_stock
 from ..transformer import ACTIVATIONS, Encoder, EncoderConfig
 from ..vocabulary import DICTIONARY
@@ -30,6 +30,8 @@ from .relative_keys import SCHEMES, TABLE, restore
 from .vocabularies import SourceVocabulary, read_vocabulary
 
 KINDS = ("MaskedLM", "SequenceClassification", "QuestionAnswering")
+NO_EQUIVALENT_HEADS: dict[str, tuple[str, ...]] = {"electra": (), "modernbert": ("MaskedLM",)}
+"""Types of which some heads, all but these, have no equivalent here."""
 BY_SYMBOL = (WORDS, f"{LANGUAGE_MODEL}weight", f"{LANGUAGE_MODEL}bias")
 """Parameters with a row for each symbol."""
 POOLER = {  # options of a fairseq model, by the names that transformers' configurations have for them
@@ -181,6 +183,8 @@ def _read_transformers(name: str) -> Source:
     with explained(f"{name}/config.json"):
         state, others = to_fairseq(state, config.model_type, int(order[pad]), relative)
         encoder, options = encoder_config(config, vocabulary.dictionary, int(order[pad])), _model_options(config, kind)
+        if kind == "MaskedLM" and types is not None and ABSOLUTE not in state:  # the projection lacks the token type's vector
+            options["untie_weights_roberta"] |= bool(types[0].any())
 
     def outputs(tokens: Tensor) -> Tensor:
         output = head_output(model(order[tokens], attention_mask=tokens.ne(pad).long()))
@@ -236,10 +240,9 @@ def _relative(config: PretrainedConfig) -> str | None:
 
 
 def _kind(config: PretrainedConfig) -> str:
-    if config.model_type == "electra":
-        return "Model"  # its heads, of a generator and a discriminator, have no equivalent here
     architecture = str((config.architectures or [""])[0]).replace("ForPreTraining", "ForMaskedLM")
-    return next((kind for kind in KINDS if architecture.endswith(f"For{kind}")), "Model")
+    kinds = NO_EQUIVALENT_HEADS.get(config.model_type, KINDS)
+    return next((kind for kind in kinds if architecture.endswith(f"For{kind}")), "Model")
 
 
 def _model_options(config: PretrainedConfig, kind: str) -> dict[str, Any]:
@@ -252,6 +255,8 @@ def _model_options(config: PretrainedConfig, kind: str) -> dict[str, Any]:
         values = [value for name in names if (value := getattr(config, name, None)) is not None]
         if values:
             options[option] = values[0]
+    if config.model_type == "roformer":
+        options |= {"pooler_activation_fn": config.hidden_act, "pooler_dropout": config.hidden_dropout_prob}
     if (activation := options.get("pooler_activation_fn", "tanh")) not in ACTIVATIONS:
         raise InputError(f"the pooler's activation {activation!r} has no equivalent here, only {', '.join(ACTIVATIONS)}")
     return options

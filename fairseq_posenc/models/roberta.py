@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from ..families import ROBERTA
-from ..transformer import Encoder, Mask
+from ..transformer import ACTIVATIONS, Encoder, Mask
 from ..transformer.layers import init_as_megatron
 from .architectures import register_family
 from .building import UNLIMITED, PosencModel, encoder_config
@@ -66,7 +66,9 @@ class PosencRobertaEncoder(RobertaEncoder):
     def build_lm_head(self, embed_dim: int, output_dim: int, activation_fn: str, weight: Tensor | None) -> RobertaLMHead:
         """Build fairseq's head with an inner layer of the width of the word embeddings, which it shares."""
         width = self.args.embedding_size or embed_dim
-        head, args = super().build_lm_head(width, output_dim, activation_fn, weight), self.args
+        silu, args = activation_fn == "silu", self.args  # which fairseq's head does not know
+        head = super().build_lm_head(width, output_dim, "gelu" if silu else activation_fn, weight)
+        head.activation_fn = ACTIVATIONS["silu"] if silu else head.activation_fn
         if width != embed_dim or args.no_head_bias:
             head.dense = nn.Linear(embed_dim, width, not args.no_head_bias)
         head.layer_norm = nn.LayerNorm(width, args.layer_norm_eps, bias=not args.no_norm_bias)

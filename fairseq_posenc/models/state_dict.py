@@ -27,7 +27,7 @@ HEADS = (CLASSIFICATION, LANGUAGE_MODEL)
 FORMAT_KEY, FORMAT = "fairseq_posenc_format", 1
 """The key and the version, in a checkpoint's ``task_state``, of what this package adds to fairseq's checkpoints."""
 
-_LAYER = re.compile(r"\.(?:layers?|albert_layer_groups)\.(\d+)\.")
+_LAYER = re.compile(r"(?:^|\.)(?:layers?|albert_layer_groups)\.(\d+)\.")
 
 
 def is_ordinary(value: object) -> bool:

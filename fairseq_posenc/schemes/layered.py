@@ -23,9 +23,10 @@ def build(expression: str, settings: Settings, options: Mapping[str, Any] | None
     return (LayeredPositions if len(sums_of(expression)) > 1 else Positions)(expression, settings, options)
 
 
-def same(first: str, second: str) -> bool:
-    """Whether two expressions mean the same."""
-    return [read_sum(part).meaning for part in sums_of(first)] == [read_sum(part).meaning for part in sums_of(second)]
+def same(first: str, second: str, layers: int | None = None) -> bool:
+    """Whether two expressions mean the same, or mean it in a model with so many layers."""
+    sums = ([read_sum(part).meaning for part in sums_of(expression)[:layers]] for expression in (first, second))
+    return next(sums) == next(sums)
 
 
 class LayeredPositions(Positions):

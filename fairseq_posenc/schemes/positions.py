@@ -17,7 +17,7 @@ from .base import REGISTRY, GeneralOptions, Scheme, Settings, option_fields, sch
 
 PATTERNS = {
     "gemma": " | ".join([*["rope(window=512)"] * 5, "rope(base=1e6)"]),
-    "modernbert": "rope(base=160000) | rope(window=64) | rope(window=64)",
+    "modernbert": "rope(base=160000, layout=half) | rope(layout=half, window=64) | rope(layout=half, window=64)",
     "rnope": "none | rope(window=64) | rope(window=64) | rope(window=64)",
 }
 """Names of expressions: the alternating layers of Gemma 3 (Gemma Team 2025) and of ModernBERT (Warner et al. 2024), and global

@@ -1,0 +1,124 @@
+"""ModernBERT, NomicBERT and RoFormer, whose positions are rotations: their configurations, and their joined projections."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from transformers import PretrainedConfig
+
+from ..errors import InputError
+from ..models.state_dict import StateDict
+from ..schemes import same
+from ..schemes.positions import read_sum, sums_of
+from ..transformer import EncoderConfig
+from ..transformer.config import TRANSFORMERS
+
+Joined = tuple[str, tuple[str, ...]]
+"""A parameter's name, without the layer's and the end, and the names of the parts that it is made of, one below the other."""
+
+QKV: Joined = "attn.Wqkv", ("attn.q", "attn.k", "attn.v")
+GATED: Joined = "mlp.Wi", ("mlp.gate_proj", "mlp.up_proj")
+MODERNBERT_NAMES = TRANSFORMERS | {
+    "activation": "hidden_activation",
+    "dropout": "embedding_dropout",
+    "attention_dropout": "attention_dropout",
+    "activation_dropout": "mlp_dropout",
+    "layer_norm_eps": "norm_eps",
+    "linear_bias": "attention_bias",
+    "norm_bias": "norm_bias",
+    "head_bias": "classifier_bias",
+}
+"""A field of EncoderConfig -> its name in ModernBERT's configuration."""
+MODERNBERT = {"gated_ffn": True, "normalize_before": True, "first_norm": False, "initialization": "megatron"}
+NOMICBERT = {"gated_ffn": True, "linear_bias": False, "positions": "rope"}
+KINDS = ("full_attention", "sliding_attention")
+ROPE_BASE = 1e4  # of the scheme, where no option gives it
+
+
+def values_of(config: PretrainedConfig) -> dict[str, Any] | None:
+    """Return fields of EncoderConfig that a configuration of one of these types describes; None for another type.
+
+    Raises:
+        InputError: it has an option without an equivalent here.
+    """
+    if config.model_type == "modernbert":
+        for one, other in (("attention_bias", "mlp_bias"), ("hidden_activation", "classifier_activation")):
+            if (first := getattr(config, one)) != (second := getattr(config, other)):
+                raise InputError(f"{one} {first} and {other} {second} cannot be imported, only the same for both")
+        values = {ours: getattr(config, theirs) for ours, theirs in MODERNBERT_NAMES.items()}
+        return values | MODERNBERT | {"positions": _alternating(config)}
+    if config.model_type == "nomic_bert":
+        if config.head_dim * config.num_attention_heads != config.hidden_size:
+            raise InputError(f"head_dim {config.head_dim} cannot be imported, only hidden_size / num_attention_heads")
+        return NOMICBERT | {"position_options": {"rope_layout": "half", "rope_base": _base(config.rope_parameters)}}
+    if config.model_type == "roformer":
+        if config.rotary_value:
+            raise InputError("rotary_value cannot be imported: rotations of the values have no equivalent here")
+        return {"positions": "rope", "embed_dim": config.embedding_size if config.embedding_size != config.hidden_size else 0}
+    return None
+
+
+def modernbert_options(config: EncoderConfig) -> dict[str, Any]:
+    """Return the options of the ModernBERT that is nearest to an encoder; :func:`values_of` has what they mean."""
+    first, *_, last = sums = [read_sum(part) for part in (*sums_of(config.positions), sums_of(config.positions)[-1])]
+    bases = [float(each.options.get("rope_base", config.position_options.get("rope_base", ROPE_BASE))) for each in (first, last)]
+    return {theirs: getattr(config, ours) for ours, theirs in MODERNBERT_NAMES.items()} | {
+        "mlp_bias": config.linear_bias,
+        "classifier_activation": config.activation,
+        "global_attn_every_n_layers": len(sums) - 1,
+        "local_attention": 2 * (last.window or 0),
+        "global_rope_theta": bases[0],
+        "local_rope_theta": bases[1],
+        "cls_token_id": 0,
+        "sep_token_id": config.separator_idx,
+    }
+
+
+def split(state: StateDict, joined: Joined) -> StateDict:
+    """Return a state dict with the parts of joined parameters in their place."""
+    whole, parts = joined
+    found = dict(state)
+    for name in [name for name in state if f".{whole}." in name]:
+        values = found.pop(name).chunk(len(parts))
+        found |= {name.replace(f".{whole}.", f".{part}."): value.clone() for part, value in zip(parts, values, strict=True)}
+    return found
+
+
+def join(state: StateDict, joined: Joined) -> StateDict:
+    """The reverse of :func:`split`."""
+    whole, parts = joined
+    found = dict(state)
+    for name in [name for name in state if f".{parts[0]}." in name]:
+        values = [found.pop(name.replace(f".{parts[0]}.", f".{part}.")) for part in parts]
+        found[name.replace(f".{parts[0]}.", f".{whole}.")] = torch.cat(values)
+    return found
+
+
+def _alternating(config: PretrainedConfig) -> str:
+    """Return the expression of ModernBERT's rotations: every k-th layer sees all tokens, and the others a window."""
+    kinds = getattr(config, "layer_types", None)
+    if kinds is None:  # transformers 4
+        period, bases = config.global_attn_every_n_layers, [config.global_rope_theta, config.local_rope_theta]
+    else:
+        period = next((number for number, kind in enumerate(kinds) if number and kind == KINDS[0]), len(kinds))
+        if kinds != [KINDS[number % period > 0] for number in range(len(kinds))]:
+            raise InputError(
+                f"layer_types {kinds} cannot be imported, only {KINDS[0]} in the first and every k-th layer after it"
+            )
+        bases = [_base(config.rope_parameters[kind]) for kind in KINDS]
+    local = _rope(bases[0] if bases[1] is None else bases[1], config.local_attention // 2)
+    expression = " | ".join([_rope(bases[0]), *[local] * (period - 1)])
+    return "modernbert" if same(expression, "modernbert", config.num_hidden_layers) else expression
+
+
+def _rope(base: float, window: int | None = None) -> str:
+    options = [f"base={base}" * (base != ROPE_BASE), "layout=half", "" if window is None else f"window={window}"]
+    return f"rope({', '.join(filter(None, options))})"
+
+
+def _base(parameters: Mapping[str, Any]) -> float:
+    if parameters.get("rope_type", "default") != "default":
+        raise InputError(f"rope_type {parameters['rope_type']} cannot be imported for this type of model, only default")
+    return float(parameters["rope_theta"])

@@ -1,0 +1,229 @@
+"""transformers' ModernBERT, NomicBERT and RoFormer, there and back: the same logits and gradients, and the same training."""
+
+import dataclasses
+import json
+
+import pytest
+import torch
+import transformers
+from small_models import make_model, save
+from test_import import import_hf, perturbed, refusal
+from tokenizers import Tokenizer, models, pre_tokenizers
+from torch.nn import functional as F
+
+from fairseq_posenc.attention import Mask
+from fairseq_posenc.huggingface import model_types, source_models
+from fairseq_posenc.huggingface.configuration import PosencConfig
+from fairseq_posenc.huggingface.export import export
+from fairseq_posenc.huggingface.modeling import PosencForMaskedLM
+
+SMALL = dict(hidden_size=32, num_attention_heads=4, intermediate_size=24, max_position_embeddings=50)
+MODERN = SMALL | dict(num_hidden_layers=5, local_attention=8, cls_token_id=23, sep_token_id=24)
+TOKENS = ["[PAD]", "[unused0]", *(f"w{i}" for i in range(20)), "[UNK]", "[CLS]", "[SEP]", "[MASK]", "w20", "w21"]
+PAD = 1  # in the dictionary
+IGNORED = -100
+
+needs_nomic = pytest.mark.skipif(not hasattr(transformers, "NomicBertConfig"), reason="transformers 4 has no NomicBERT")
+
+
+def write(folder, name, kind="ForMaskedLM", **options):
+    """A small model of transformers, every parameter perturbed, whose special tokens stand elsewhere than fairseq's."""
+    tokenizer = Tokenizer(models.WordPiece({token: i for i, token in enumerate(TOKENS)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    names = dict(pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]")
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
+    special = dict(pad_token_id=0, bos_token_id=23, eos_token_id=24)
+    config = getattr(transformers, f"{name}Config")(vocab_size=len(TOKENS), **special, **options)
+    model = getattr(transformers, f"{name}{kind}")(config)
+    constant = {key: value.clone() for key, value in model.state_dict().items() if key.endswith("embed_positions.weight")}
+    perturbed(model).load_state_dict(constant, strict=False)
+    model.save_pretrained(folder)
+    return model
+
+
+def of_source(source, tied=True):
+    """Our model with a source's parameters."""
+    ours = PosencForMaskedLM(PosencConfig(**dataclasses.asdict(source.config), tie_word_embeddings=tied))
+    renamed, others = model_types.to_transformers(source.state, "fairseq_posenc", PAD)
+    ours.eval().load_state_dict(renamed, strict=True)
+    assert (others, source.left_out) == ([], [])
+    return ours
+
+
+def batch(length):
+    """Tokens (3, length) of which the last rows are padded, and labels of a third of them."""
+    generator = torch.Generator().manual_seed(length)
+    tokens = torch.randint(4, len(TOKENS), (3, length), generator=generator)
+    for row in (1, 2):
+        tokens[row, -(-length // row) :] = PAD
+    labels = tokens.masked_fill((torch.rand(tokens.shape, generator=generator) > 0.3) | tokens.eq(PAD), IGNORED)
+    labels[0, 0] = tokens[0, 0]
+    return tokens, labels
+
+
+def gradients(loss, model):
+    model.zero_grad()
+    loss.backward()
+    return {name: parameter.grad for name, parameter in model.named_parameters()}
+
+
+def assert_same_gradients(ours, theirs, model_type, order):
+    """Of parameters by their names in both models; rows of symbols in ``order``."""
+    found, _ = model_types.to_fairseq(ours, "fairseq_posenc", PAD)
+    expected, _ = model_types.to_fairseq(theirs, model_type, PAD)
+    assert {*found} == {*expected}
+    for name, value in expected.items():
+        value = value[order] if name in source_models.BY_SYMBOL else value
+        torch.testing.assert_close(found[name], value, atol=1e-4, rtol=1e-4, msg=name)
+
+
+def cross_entropy(logits, labels):
+    return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="sum")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        dict(norm_bias=True, attention_bias=True, mlp_bias=True, classifier_bias=True, norm_eps=1e-3),
+        dict(hidden_activation="silu", classifier_activation="silu", global_attn_every_n_layers=2, tie_word_embeddings=False),
+    ],
+    ids=["published", "biases", "other layers"],
+)
+def test_modernbert_has_the_same_logits_and_gradients(options, tmp_path):
+    """Padded, at odd lengths, at the longest, and packed: documents in one row are as each alone."""
+    theirs = write(tmp_path, "ModernBert", **MODERN | options)
+    source = source_models.read(str(tmp_path))
+    assert source.config.positions == (
+        "rope(base=160000.0, layout=half)" + " | rope(layout=half, window=4)" * (options.get("global_attn_every_n_layers", 3) - 1)
+    )
+    ours, order = of_source(source, theirs.config.tie_word_embeddings), source.vocabulary.order
+    for length in (1, 7, 33, 50):
+        tokens, labels = batch(length)
+        mask, real = tokens.ne(PAD), tokens.ne(PAD)
+        expected = theirs(order[tokens], attention_mask=mask.long()).logits[..., order]
+        found = ours(tokens, attention_mask=mask.long()).logits
+        torch.testing.assert_close(found[real], expected[real], atol=1e-5, rtol=1e-5)
+        theirs_by_name = gradients(cross_entropy(expected, labels), theirs)
+        assert_same_gradients(gradients(cross_entropy(found, labels), ours), theirs_by_name, "modernbert", order)
+    starts = torch.tensor([0] * 9 + [9] * 20 + [29] * 4)[None]
+    tokens, labels = (rows[:1] for rows in batch(33))
+    states = ours.model.encoder(tokens, mask=Mask(documents=starts)).last
+    parts = [theirs(order[part]).logits[..., order] for part in tokens.split((9, 20, 4), dim=1)]
+    found, expected = ours.lm_head(states), torch.cat(parts, dim=1)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    by_name = gradients(cross_entropy(expected, labels), theirs)
+    assert_same_gradients(gradients(cross_entropy(found, labels), ours), by_name, "modernbert", order)
+
+
+def test_modernbert_rope_becomes_transformers_own_class(prepared, tmp_path, capsys):
+    """And is imported again as the same architecture."""
+    model = make_model("modernbert_rope_tiny", prepared, encoder_layers=5)
+    path = save(model, tmp_path / "checkpoint.pt", prepared)
+    worst = max(parity.difference for parity in export(path, prepared, tmp_path / "out", "lm").values())
+    assert worst < 1e-5
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert (config["architectures"], "auto_map" in config) == (["ModernBertForMaskedLM"], False)
+    assert not list((tmp_path / "out").glob("*.py"))
+    exported = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "out")
+    assert type(exported) is transformers.ModernBertForMaskedLM
+    tokens, labels = batch(47)
+    ours = gradients(cross_entropy(model.train()(tokens)[0], labels), model)
+    theirs, _ = model_types.to_fairseq(
+        gradients(cross_entropy(exported(tokens, attention_mask=tokens.ne(PAD).long()).logits, labels), exported),
+        "modernbert",
+        PAD,
+    )
+    for name, value in theirs.items():
+        torch.testing.assert_close(ours[name], value, atol=1e-4, rtol=1e-4, msg=name)
+    state, printed = import_hf(capsys, tmp_path / "out", tmp_path / "back" / "model.pt")
+    expected = {name: value for name, value in model.state_dict().items() if not name.startswith("classification_heads.")}
+    assert expected.keys() == state.keys()
+    assert all(torch.equal(value, state[name]) for name, value in expected.items())
+    assert "--arch modernbert_posenc" in printed
+    assert "--positions modernbert " in printed
+
+
+@pytest.mark.parametrize(
+    ("arch", "options"),
+    [("modernbert_tisa_tiny", {}), ("modernbert_rope_tiny", {"encoder_normalize_before": False, "no_first_norm": False})],
+)
+def test_what_is_no_modernbert_becomes_our_class(arch, options, prepared, tmp_path):
+    path = save(make_model(arch, prepared, **options), tmp_path / "checkpoint.pt", prepared)
+    worst = max(parity.difference for parity in export(path, prepared, tmp_path / "out", "lm", with_tokenizer=False).values())
+    assert worst < 2e-5
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["architectures"] == ["PosencForMaskedLM"]
+
+
+def test_modernbert_continues_with_other_positions(tmp_path, capsys):
+    write(tmp_path / "source", "ModernBert", **MODERN)
+    positions = "tisa | tisa(window=64) | tisa(window=64)"
+    state, printed = import_hf(capsys, tmp_path / "source", tmp_path / "out" / "model.pt", "--positions", positions)
+    assert "sums.2.tisa.amplitude" in printed
+    assert any(name.endswith("positions.sums.1.tisa.offset") for name in state)
+    assert "--arch modernbert_posenc" in printed
+    assert not {"--gated-ffn", "--no-norm-bias", "--initialization"} & {*printed.split()}
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (dict(attention_bias=True), "attention_bias True and mlp_bias False"),
+        (dict(classifier_activation="relu"), "hidden_activation gelu and classifier_activation relu"),
+        (dict(layer_types=["sliding_attention", *["full_attention"] * 4]), "layer_types"),
+        (dict(rope_parameters={"full_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}}), "rope_type linear"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_modernbert_may_have_and_this_project_has_not(options, named, tmp_path, capsys):
+    write(tmp_path / "source", "ModernBert", **MODERN | options)
+    said = refusal(capsys, tmp_path / "source", "--out", tmp_path / "out" / "model.pt")
+    assert "config.json" in said
+    assert named in said
+
+
+@pytest.mark.parametrize("name", [pytest.param("NomicBert", marks=needs_nomic), "RoFormer"])
+@pytest.mark.parametrize("kind", ["ForMaskedLM", "ForSequenceClassification"])
+def test_nomicbert_and_roformer_have_the_same_outputs(name, kind, tmp_path, capsys):
+    """Their vectors of token type 0 go into the word embeddings, which the output projection does not share then."""
+    write(tmp_path / "source", name, kind, num_hidden_layers=3, **SMALL)
+    state, printed = import_hf(capsys, tmp_path / "source", tmp_path / "out" / "model.pt")
+    assert "left out" not in printed
+    assert float(printed.partition("source's by ")[2].split()[0]) < 2e-5
+    words = state["encoder.sentence_encoder.embed_tokens.weight"]
+    assert kind != "ForMaskedLM" or not torch.equal(words, state["encoder.lm_head.weight"])
+
+
+@pytest.mark.parametrize("head", ["lm", "topic"])
+def test_rotations_become_roformer(head, prepared, tmp_path, capsys):
+    model = make_model("roberta_rope_tiny", prepared, pooler_activation_fn="gelu", pooler_dropout=0.0)
+    path = save(model, tmp_path / "checkpoint.pt", prepared)
+    worst = max(parity.difference for parity in export(path, prepared, tmp_path / "out", head).values())
+    assert worst < 2e-5
+    (architecture,) = json.loads((tmp_path / "out" / "config.json").read_text())["architectures"]
+    assert architecture == ("RoFormerForMaskedLM" if head == "lm" else "RoFormerForSequenceClassification")
+    _, printed = import_hf(capsys, tmp_path / "out", tmp_path / "back" / "model.pt")
+    assert "--untie-weights-roberta" not in printed
+
+
+@pytest.mark.slow
+def test_training_is_transformers_training(tmp_path):
+    """200 updates of AdamW on the same batches: losses agree to 1e-3."""
+    theirs = write(tmp_path, "ModernBert", **MODERN)
+    source = source_models.read(str(tmp_path))
+    ours, order = of_source(source), source.vocabulary.order
+    rate = {"lr": 1e-3, "betas": (0.9, 0.98), "eps": 1e-6, "weight_decay": 0.01}
+    optimizers = [torch.optim.AdamW(model.train().parameters(), **rate) for model in (ours, theirs)]
+    differences = []
+    for update in range(200):
+        tokens, labels = batch(20 + update % 31)
+        mask = tokens.ne(PAD).long()
+        logits = ours(tokens, attention_mask=mask).logits, theirs(order[tokens], attention_mask=mask).logits[..., order]
+        losses = [cross_entropy(each, labels) / labels.ne(IGNORED).sum() for each in logits]
+        for loss, optimizer in zip(losses, optimizers, strict=True):
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        differences.append(abs(losses[0].item() - losses[1].item()))
+    assert losses[0].item() < 3
+    assert max(differences) < 1e-3
