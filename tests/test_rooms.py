@@ -115,7 +115,7 @@ BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGE
     "data": 1400,
     "deepspeed": 1825,
     "finetuning": 1815,
-    "huggingface": 2520,
+    "huggingface": 2735,
     "models": 1890,
     "optim": 405,
     "pipeline": 545,

@@ -1,8 +1,8 @@
 """List every architecture with its equation, source, properties, backends and number of position parameters.
 
-If an architecture is not named after its positions, they follow after '='. Each also exists with _large and _tiny, and of
-ALBERT's family as albert_ with _large, _xlarge, _xxlarge and _tiny; other sums are trained by --arch roberta_posenc
---positions SUM.
+If an architecture is not named after its positions, they follow after '='. Each also exists with _large and _tiny, and in two
+other families: as modernbert_ with _large and _tiny, and as albert_ with _large, _xlarge, _xxlarge and _tiny. Other sums are
+trained by --arch roberta_posenc --positions SUM.
 
     fairseq-posenc schemes                         a table fitted to the terminal
     fairseq-posenc schemes tisa                    everything about one: an architecture, a scheme, or a sum such as absolute+tisa

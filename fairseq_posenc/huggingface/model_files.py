@@ -25,6 +25,7 @@ from .auto import model_class
 from .model_types import MODEL_TYPES, ROBERTA_LIKE
 
 SENTENCEPIECE = "spm.model"  # DeBERTa's
+MAX_LAYERS = 10_000
 SAFETENSORS, PICKLED = "model.safetensors", "pytorch_model.bin"
 
 
@@ -35,6 +36,9 @@ def read_config(name: str) -> PretrainedConfig:
         InputError: it is missing, damaged, or of a type that has no equivalent here.
     """
     try:
+        layers = PretrainedConfig.get_config_dict(name)[0].get("num_hidden_layers")
+        if isinstance(layers, int) and layers > MAX_LAYERS:  # for each of which some types make an option
+            raise ValueError(f"num_hidden_layers is {layers}")
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
     except Exception as error:  # of any kind, as its values may be
         raise InputError(

@@ -98,7 +98,7 @@ def join(state: StateDict, joined: Joined) -> StateDict:
 
 def _alternating(config: PretrainedConfig) -> str:
     """Return the expression of ModernBERT's rotations: every k-th layer sees all tokens, and the others a window."""
-    kinds = getattr(config, "layer_types", None)
+    kinds, layers = getattr(config, "layer_types", None), config.num_hidden_layers
     if kinds is None:  # transformers 4
         period, bases = config.global_attn_every_n_layers, [config.global_rope_theta, config.local_rope_theta]
     else:
@@ -109,8 +109,8 @@ def _alternating(config: PretrainedConfig) -> str:
             )
         bases = [_base(config.rope_parameters[kind]) for kind in KINDS]
     local = _rope(bases[0] if bases[1] is None else bases[1], config.local_attention // 2)
-    expression = " | ".join([_rope(bases[0]), *[local] * (period - 1)])
-    return "modernbert" if same(expression, "modernbert", config.num_hidden_layers) else expression
+    expression = " | ".join([_rope(bases[0]), *[local] * (min(period, layers) - 1)])
+    return "modernbert" if same(expression, "modernbert", layers) else expression
 
 
 def _rope(base: float, window: int | None = None) -> str:

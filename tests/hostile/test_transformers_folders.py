@@ -107,6 +107,11 @@ def test_options_that_no_model_has(option, value, folder, refused):
     assert str(folder) in (said := refused()) or "models of type" in said or "activation" in said
 
 
+def test_layers_that_nobody_has_are_not_described_one_by_one(folder, refused):
+    change(folder / "config.json", model_type="modernbert", num_hidden_layers=10**9)
+    assert "num_hidden_layers" in refused()
+
+
 @pytest.mark.parametrize("part", ["cut", "empty", "other", "texts", "missing"])
 def test_weights_that_are_damaged(part, folder, refused):
     path = folder / "model.safetensors"

@@ -42,7 +42,7 @@ def logits(folder):
     differences = {}
     for case in sorted(path.parent for path in folder.glob("*/config.json")):
         expected = load_file(case.with_suffix(".safetensors"))
-        kind = json.loads((case / "config.json").read_text())["architectures"][0].partition("For")[2]
+        kind = json.loads((case / "config.json").read_text())["architectures"][0].rpartition("For")[2]
         model = load(f"For{kind}", case)
         with torch.no_grad():
             found = outputs(model, expected["tokens"])
