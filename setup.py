@@ -52,6 +52,7 @@ EXTRAS = {
     "plots": ["matplotlib"],
     "glue": ["scikit-learn", "scipy"],
     "compare": ["matplotlib", "scipy", "statsmodels"],
+    "docs": ["mkdocs>=1.6,<2", "mkdocs-material>=9.6,<10", "mkdocstrings[python]"],
     # setuptools 70.1 builds wheels by itself; a test of the packaging uses it.
     "dev": [
         "setuptools>=70.1",

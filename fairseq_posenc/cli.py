@@ -69,10 +69,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="backslashreplace")
     argv = sys.argv[1:] if argv is None else argv
-    options = _parser().parse_args(argv or ["--help"])
+    options = parser().parse_args(argv or ["--help"])
     name = f"fairseq-posenc {options.command}"
     try:
-        module, args = _prepare(name, options)
+        module, args = _prepare(options)
         with only_results():
             module.main(read_flags(module.Options, argparse.Namespace(**vars(args), command=argv, flags=args)))
     except BrokenPipeError:  # the reader of the results has stopped, as head does
@@ -95,10 +95,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 2
 
 
-def _prepare(name: str, options: argparse.Namespace) -> tuple[Any, argparse.Namespace]:
-    module = import_module(COMMANDS[options.command].module)
-    parser = argparse.ArgumentParser(prog=name, description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser_of(command: str) -> tuple[Any, argparse.ArgumentParser]:
+    """Return the module of a command, and the parser of its flags."""
+    module = import_module(COMMANDS[command].module)
+    parser = argparse.ArgumentParser(
+        prog=f"fairseq-posenc {command}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add_flags(parser, module.Options)
+    return module, parser
+
+
+def _prepare(options: argparse.Namespace) -> tuple[Any, argparse.Namespace]:
+    module, parser = parser_of(options.command)
     if not HELP & {*options.arguments}:
         with only_results():
             if options.user_dir is not None:
@@ -110,7 +118,8 @@ def _prepare(name: str, options: argparse.Namespace) -> tuple[Any, argparse.Name
     return module, parser.parse_args(options.arguments)
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line up to the command's name."""
     width = max(map(len, COMMANDS))
     listing = "\n".join(f"  {name:{width}}  {command.help}" for name, command in COMMANDS.items())
     parser = argparse.ArgumentParser(

@@ -1,25 +1,38 @@
-"""Rewrites the tables in README.md, docs/schemes.md and FIDELITY.md from the live modules and the committed runs of tasks.
+"""Rewrites the tables in README.md, docs/schemes.md and FIDELITY.md, and the picture in README.md.
 
-A test holds them to it.
+They come from the live modules and from the committed runs in examples/compare/results. A test compares the tables.
 """
 
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from tabulate import tabulate
 
 from fairseq_posenc.catalogue.listing import COLUMNS, as_markdown, find
 from fairseq_posenc.catalogue.parameters import COSTS, costs
+from fairseq_posenc.compare import charts, order_report, report
 from fairseq_posenc.compare.order_report import recorded, updates_needed
 from fairseq_posenc.compare.order_settings import PAPERS
+from fairseq_posenc.compare.plan import Plan, read_plan
+from fairseq_posenc.compare.results import finished, summarise
+from fairseq_posenc.plotting import save
+from fairseq_posenc.runs.grid import DIVERGED, FINISHED, FORMAT, RESULT
+from fairseq_posenc.runs.record import read_object
 
 ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "examples/compare/results"
+PICTURE = RESULTS / "english.png"
+COMPARED = ("", "scheme", "loss", "best", "perplexity", "time", "parameters", "runs")
+"""The columns of the comparison's table in README.md."""
 
 
 def order_task() -> str:
     """Return how soon each scheme learned the task ``order``, and the accuracy of those that did not."""
     budget = PAPERS["order"].updates
     names: dict[int, list[str]] = {}
-    runs = [run for run in recorded(ROOT / "examples/compare/results/tasks") if run["task"] == "order" and run["seed"] == 1]
+    runs = [run for run in recorded(RESULTS / "tasks") if run["task"] == "order" and run["seed"] == 1]
     for run in sorted(runs, key=lambda run: (-run["within"], run["scheme"])):
         needed = updates_needed(run)
         name = run["scheme"] if needed else f"{run['scheme']} {run['within']:.2f}"
@@ -31,8 +44,52 @@ def order_task() -> str:
     return tabulate(rows, ("updates", "architectures"), "github", disable_numparse=True)
 
 
+@cache
+def english() -> tuple[Plan, list[Mapping[str, Any]], list[dict[str, Any]]]:
+    """Return the plan of the comparison of English text, its finished and diverged runs, and the rows of its table."""
+    plan, folder = read_plan(ROOT / "examples/compare/english.yaml", []), RESULTS / "english"
+    records = [read_object(path, FORMAT) for path in sorted(folder.glob(f"runs/*/*/{RESULT}"))]
+    runs = [run for run in records if run and run["status"] in (FINISHED, DIVERGED)]
+    return plan, runs, summarise(plan, runs, folder)
+
+
+def comparison() -> str:
+    """Return the ranked table of the comparison, how many of its runs are done, and which rows are not final."""
+    plan, runs, rows = english()
+    head, lines = report.ranking(rows, plan.reference, next(run["unigram"] for run in runs if "unigram" in run))
+    several = any(row["low"] is not None for row in rows)  # seeds, without which all schemes are among the best
+    columns = [column for column in COMPARED if several or column != "best"]
+    cells = [[line[head.index(column)] for column in columns] for line in lines]
+    table = tabulate(cells, columns, "github", disable_numparse=True)
+    if len(runs) == plan.total:
+        return table
+    tried = {row["scheme"]: len({run["lr"] for run in runs if run["scheme"] == row["scheme"]}) for row in rows}
+    some = ", ".join(f"{scheme} ({rates})" for scheme, rates in tried.items() if rates < len(plan.learning_rates))
+    rates = f" Fewer than {len(plan.learning_rates)} learning rates were tried so far of: {some}." if some else ""
+    return f"{table}\n\nThe comparison is not complete: {len(runs)} of {plan.total} runs are done.{rates}"
+
+
+def results_by_scheme() -> Iterator[tuple[str, str, dict[str, str]]]:
+    """Yield each result of a scheme: a title, the expression, and a table's row by column."""
+    plan, _, rows = english()
+    head, lines = report.ranking(rows, plan.reference, None)
+    for row, line in zip(rows, lines, strict=True):
+        yield "Comparison on English text", row["positions"], dict(zip(head, line, strict=True))
+    for row in order_report.read(RESULTS / "tasks")[0]:
+        for task, means in row["tasks"].items():
+            learned = f"{means['learned']} of {means['runs']}"
+            accuracy = {f"accuracy {score}": f"{means[score]:.2f}" for score in order_report.SCORES}
+            cells = {
+                "positions": row["positions"],
+                "task": task,
+                "runs that learned": learned,
+                "updates": f"{means['updates']:,.0f}",
+            }
+            yield "Tasks that need word order", row["positions"], cells | accuracy
+
+
 TABLES = {
-    "README.md": {"schemes": lambda: as_markdown(find(), ("architecture", "positions", "equation", "parameters"))},
+    "README.md": {"comparison": comparison},
     "docs/schemes.md": {
         "schemes": lambda: as_markdown(find(), COLUMNS),
         "costs": lambda: tabulate(costs(512), COSTS, "github", intfmt=",", floatfmt=".3f"),
@@ -54,3 +111,5 @@ def renewed(file: str) -> str:
 if __name__ == "__main__":
     for file in TABLES:
         (ROOT / file).write_text(renewed(file), encoding="utf-8")
+    plan, runs, rows = english()
+    save(charts.curves(rows, finished(runs), plan.reference, by_time=False), PICTURE)

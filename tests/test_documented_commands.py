@@ -45,7 +45,7 @@ def parsing(monkeypatch):
 
 
 def fairseq_posenc(words: list[str]) -> None:
-    cli._prepare("fairseq-posenc", cli._parser().parse_args(words))
+    cli._prepare(cli.parser().parse_args(words))
 
 
 def fairseq_train(words: list[str]) -> None:

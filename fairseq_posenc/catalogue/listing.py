@@ -106,7 +106,7 @@ def as_table(rows: Sequence[Row]) -> str:
     header = [ROBERTA.architecture("…"), "equation", "parameters"]
 
     def table(equations: Sequence[str]) -> str:
-        cells = [(name, equation, _text(row["parameters"])) for name, equation, row in zip(names, equations, rows, strict=True)]
+        cells = [(name, equation, text_of(row["parameters"])) for name, equation, row in zip(names, equations, rows, strict=True)]
         return tabulate(cells, header, "simple", disable_numparse=True, colalign=("left", "left", "right"))
 
     others = len(table(["=" * MIN_WIDTH] * len(rows)).splitlines()[1]) - MIN_WIDTH
@@ -119,11 +119,11 @@ def as_markdown(rows: Sequence[Row], columns: Sequence[str] = COLUMNS) -> str:
     cells: list[list[str]] = []
     notes: list[str] = []
     for row in rows:
-        texts = {column: _text(row[column]).replace("|", "∣") for column in columns}
+        texts = {column: text_of(row[column]).replace("|", "∣") for column in columns}
         for name, reason in differing(row):
             if name in texts:
                 notes.append(f"{len(notes) + 1}. {row['positions']}, {name}; {reason}.")
-                texts[name] = f"{_text(not row[name])} / {texts[name]} ({len(notes)})"
+                texts[name] = f"{text_of(not row[name])} / {texts[name]} ({len(notes)})"
         cells.append(list(texts.values()))
     table = tabulate(cells, columns, "github", disable_numparse=True)
     return "\n".join([table, "", "The paper / here:", "", *notes]) if notes else table
@@ -144,16 +144,21 @@ def as_csv(rows: Sequence[Row]) -> str:
 
 def card(row: Row) -> str:
     """Return everything about one row, and the options of its schemes, fitted to the terminal."""
-    facts = {name: _text(row[name]) for name in COLUMNS[2:]}
+    facts = {name: text_of(row[name]) for name in COLUMNS[2:]}
     for name, reason in differing(row):
-        facts[name] += f" ({_text(not row[name])} in {reason})"
+        facts[name] += f" ({text_of(not row[name])} in {reason})"
+    title = f"{row['architecture'] or 'no architecture of its own'}: --positions {row['positions']}"
+    return "\n".join([title, "", *map(_entry, facts.items()), "", *map(_entry, options_of(row["positions"]).items())])
+
+
+def options_of(expression: str) -> dict[str, str]:
+    """Return the meaning of each flag that applies to an expression, with its choices and its default."""
     options = {}
-    for name, default in positions_of(row["positions"]).effective_options.items():
+    for name, default in positions_of(expression).effective_options.items():
         metadata = option_fields()[name].metadata
         choices = f" ({'|'.join(metadata['choices'])})" if "choices" in metadata else ""
         options[flag_of(name)] = f"{metadata['help']}{choices} (default: {_default(default)})"
-    title = f"{row['architecture'] or 'no architecture of its own'}: --positions {row['positions']}"
-    return "\n".join([title, "", *map(_entry, facts.items()), "", *map(_entry, options.items())])
+    return options
 
 
 def _entry(entry: tuple[str, str]) -> str:
@@ -168,7 +173,8 @@ def _default(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """Return a cell of a table."""
     if isinstance(value, bool):
         return "✓" if value else "–"
     if isinstance(value, list):

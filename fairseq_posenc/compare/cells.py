@@ -101,14 +101,6 @@ class Runs:
             if seed <= self.plan.seeds_of(scheme)
         ]
 
-    @property
-    def total(self) -> int:
-        """The number of all runs."""
-        seeds = {scheme: self.plan.seeds_of(scheme) for scheme in self.plan.schemes}
-        of_benchmark = sum(seeds.values()) + seeds[self.plan.reference]
-        of_rates = len(seeds) * (len(self.plan.learning_rates) - 1)
-        return of_rates + sum(seeds.values()) + len(self.plan.benchmarks) * of_benchmark
-
     def benchmarks(self, runs: Sequence[Mapping[str, Any]], out: Path) -> list[Cell]:
         """Return the fine-tuning of the models of finished runs, and of models of the reference from random weights."""
         cells = []

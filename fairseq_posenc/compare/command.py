@@ -89,7 +89,7 @@ def _executed(runs: "Runs", options: Options, lock: int, failures: list[Exceptio
     from ..runs.grid import Bar, Failures, run_grid
 
     torch.set_num_threads(runs.plan.threads)
-    bar, jobs, devices = Bar(runs.total), options.jobs, torch.cuda.device_count()
+    bar, jobs, devices = Bar(runs.plan.total), options.jobs, torch.cuda.device_count()
 
     def execute(cells: Sequence["Cell"], measure: "Run") -> list[dict[str, Any]]:
         try:

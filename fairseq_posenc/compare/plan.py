@@ -114,6 +114,14 @@ class Plan(Strict):
         """Return the number of runs of a scheme."""
         return self.schemes[name].seeds or self.seeds
 
+    @property
+    def total(self) -> int:
+        """The number of all runs."""
+        seeds = {name: self.seeds_of(name) for name in self.schemes}
+        of_benchmark = sum(seeds.values()) + seeds[self.reference]
+        of_rates = len(seeds) * (len(self.learning_rates) - 1)
+        return of_rates + sum(seeds.values()) + len(self.benchmarks) * of_benchmark
+
     def flags(self, name: str) -> list[str]:
         """Return the flags of fairseq-train of a scheme's runs, except the learning rate and the seed."""
         scheme = self.schemes[name]
