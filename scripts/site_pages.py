@@ -122,7 +122,7 @@ def generated() -> Iterator[tuple[str, str]]:
     yield "docs/commands.md", commands_page()
     for name in sorted(cli.COMMANDS):
         module, parser = cli.parser_of(name)
-        yield f"docs/commands/{name}.md", f"# {name}\n\n{inspect.cleandoc(module.__doc__)}\n\n{_flags(parser)}"
+        yield f"docs/commands/{name}.md", f"# {name}\n\n{_prose(module.__doc__)}\n\n{_flags(parser)}"
     yield "docs/commands/fairseq-train.md", training_page()
     yield "docs/api.md", api_page()
     yield "docs/configuration.md", configuration_page()
@@ -145,7 +145,7 @@ def scheme_page(name: str, results: list[tuple[str, str, str]]) -> str:
     parts = [
         f"# {name}",
         f"    {row['equation']}",
-        inspect.cleandoc(cls.__doc__ or ""),
+        _prose(cls.__doc__),
         _table([(f"`--arch {listing.ROBERTA.architecture(arch)}`", f"`{expression}`") for expression, arch in known.items()],
                ("architecture", "positions")),
     ]  # fmt: skip
@@ -180,7 +180,8 @@ def commands_page() -> str:
     rows = [(f"[{name}](commands/{name}.md)", command.help) for name, command in cli.COMMANDS.items()]
     rows.append(("[fairseq-train](commands/fairseq-train.md)", "the flags that this package adds to fairseq's own commands"))
     table, flags = _table(rows, ("command", "what it does")), _flags(cli.parser())
-    return f"# Commands\n\n{table}\n\nAll take these flags before the command's name.\n\n{flags}"
+    results = "Results go to stdout and everything else to stderr. All commands take these flags before the command's name."
+    return f"# Commands\n\n{table}\n\n{results}\n\n{flags}"
 
 
 def training_page() -> str:
@@ -195,12 +196,7 @@ def api_page() -> str:
     """Return the page of what ``fairseq_posenc`` exports, and of what schemes and backends are made of."""
     exported = [getattr(fairseq_posenc, name) for name in fairseq_posenc.__all__ if not name.startswith("_")]
     names = [f"{each.__module__}.{each.__qualname__}" for each in exported]
-    names += [
-        "fairseq_posenc.terms",
-        "fairseq_posenc.schemes.base",
-        "fairseq_posenc.attention.base",
-        "fairseq_posenc.attention.call",
-    ]
+    names += ["fairseq_posenc.terms", "fairseq_posenc.schemes.base"]  # the backends have a page of their own
     return "\n\n".join(["# Python", *(f"::: {name}" for name in names)])
 
 
@@ -234,7 +230,7 @@ def _flags(parser: argparse.ArgumentParser) -> str:
             (
                 f"`{', '.join(action.option_strings) or action.dest}`",
                 _value(action),
-                formatter._expand_help(action) if action.help else "",
+                _prose(formatter._expand_help(action)) if action.help else "",
             )
             for action in group._group_actions
             if action.help != argparse.SUPPRESS and "--help" not in action.option_strings
@@ -251,6 +247,11 @@ def _value(action: argparse.Action) -> str:
     if action.choices:
         return " ".join(f"`{choice}`" for choice in action.choices) if len([*action.choices]) < 9 else f"`{action.metavar}`"
     return f"`{action.metavar or action.dest.upper()}`"
+
+
+def _prose(text: str) -> str:
+    """Return a text of a docstring or a help in Markdown: brackets are no links, except in code."""
+    return re.sub(r"^(?!    ).*", lambda line: line[0].replace("[", "\\["), inspect.cleandoc(text), flags=re.MULTILINE)
 
 
 def _names(expression: str) -> list[str]:

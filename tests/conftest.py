@@ -79,13 +79,13 @@ def as_program(monkeypatch) -> None:
 
 @pytest.fixture(params=["", "from __future__ import annotations\n\n"], ids=["", "annotations-are-text"])
 def my_schemes(request, tmp_path, monkeypatch) -> Iterator[Path]:
-    """The README's scheme as a package of its own, for ``--user-dir``; what a test imports of it is forgotten afterwards."""
+    """The scheme of docs/add_a_scheme.md as a package for ``--user-dir``; what a test imports of it is forgotten afterwards."""
     from fairseq.utils import import_user_module
 
     from fairseq_posenc.models.architectures import update_configs
     from fairseq_posenc.schemes.base import REGISTRY
 
-    code = readme.blocks("### Add a scheme", "python")[0]
+    code = readme.blocks("# Add a scheme", "python", file="docs/add_a_scheme.md")[0]
     code = code.replace("from ..terms", "from fairseq_posenc.terms").replace("from .base", "from fairseq_posenc.schemes")
     folder = tmp_path / "my_schemes"
     folder.mkdir()

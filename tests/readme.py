@@ -36,7 +36,7 @@ def blocks_of(file: str) -> list[Block]:
 
 
 def blocks(heading: str, *languages: str, file: str = "README.md") -> list[str]:
-    """The code blocks in these languages between a heading, such as ``### Add a scheme``, and the next."""
+    """The code blocks in these languages between a heading, such as ``## Limits``, and the next."""
     found = [block.text for block in blocks_of(file) if block.heading == heading and block.language in languages]
     assert found, f"{file} has no block of {languages} under {heading!r}"
     return found

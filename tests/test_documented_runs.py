@@ -36,7 +36,7 @@ def our_command(words: list[str], **values: str) -> None:
 
 @pytest.fixture(scope="module")
 def folder(toy_text, tmp_path_factory, run) -> Path:
-    """A folder in which README.md's "From text to a model" has been followed: data-bin and checkpoints."""
+    """A folder in which README.md's "Pretraining on your own text" has been followed: data-bin and checkpoints."""
     folder = tmp_path_factory.mktemp("followed")
     (folder / "corpus").mkdir()
     sentences = (toy_text / "train.txt").read_text().splitlines()
@@ -64,7 +64,12 @@ def test_functions_of_the_offset(folder, monkeypatch):
 
 @pytest.mark.slow
 def test_hydra(folder, run):
-    run(*shown("fairseq-hydra-train"), *SMALL_HYDRA, "checkpoint.save_dir=by-hydra", cwd=folder)
+    run(
+        *shown("fairseq-hydra-train", file="examples/pretraining/README.md"),
+        *SMALL_HYDRA,
+        "checkpoint.save_dir=by-hydra",
+        cwd=folder,
+    )
     assert (folder / "by-hydra" / "checkpoint_last.pt").is_file()
 
 

@@ -1,4 +1,4 @@
-"""The README's recipe for a new scheme works to the letter."""
+"""The recipe of docs/add_a_scheme.md for a new scheme works to the letter."""
 
 import os
 import re
@@ -54,7 +54,7 @@ def test_a_new_scheme_passes_every_test(tmp_path, data_bin):
     for name in ("fairseq_posenc", "tests", "scripts", "docs", "examples", "README.md", "pyproject.toml"):
         source, target = readme.ROOT / name, tmp_path / name
         shutil.copytree(source, target) if source.is_dir() else shutil.copy(source, target)
-    for block in readme.blocks("### Add a scheme", "python", ""):
+    for block in readme.blocks("# Add a scheme", "python", "", file="docs/add_a_scheme.md"):
         head, _, code = block.partition("\n")
         path, _, where = head.removeprefix("# ").partition(", in ")
         put(tmp_path / path, code, where)

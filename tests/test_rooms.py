@@ -16,7 +16,7 @@ from fairseq_posenc.attention import BACKENDS
 from fairseq_posenc.schemes import REGISTRY
 
 PACKAGE = Path(fairseq_posenc.__file__).parent
-README = (readme.ROOT / "README.md").read_text("utf-8")
+DESIGN = (readme.ROOT / "docs" / "design.md").read_text("utf-8")
 COMMON = {"commands", "errors", "files", "ownership", "version"}
 CORE = {"terms", "schemes", "attention", "transformer"}
 MAY_IMPORT = {  # besides its own room; only rooms listed above it, so that there are no cycles
@@ -149,8 +149,8 @@ def test_no_circle_of_files():
     TopologicalSorter(graph).prepare()  # raises, and shows the circle
 
 
-def test_the_readmes_picture_agrees():
-    rows = [re.findall(r"\]\(fairseq_posenc/(\w+)", line) for line in README.splitlines() if line.startswith("| [`")]
+def test_the_table_of_packages_agrees():
+    rows = [re.findall(r"\]\(\.\./fairseq_posenc/(\w+)", line) for line in DESIGN.splitlines() if line.startswith("| [`")]
     place = {room: i for i, row in enumerate(rows) for room in row}
     assert len(place) > 10
     for name in place:

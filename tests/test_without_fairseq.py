@@ -67,3 +67,21 @@ def test_pytorch_is_all_that_is_needed(tmp_path):
     command = [sys.executable, "-I", "-S", "-c", code]  # -S: without the .pth file of an editable installation
     ran = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
+
+
+OPENING = """
+from fairseq_posenc.terms import Window
+
+slopes = Encoder("slope", vocab_size=1000, layers=2)
+(term,) = slopes.positions.terms(Window(4)).of(1, states).biases
+assert states.shape == (8, 20, 768) and bias.shape == (8, 20, 20)
+assert term.table[0].tolist() == [-3, -2, -1, 0, -1, -2, -3]
+"""
+BLOCKED = "import sys\nsys.modules.update(dict.fromkeys(('fairseq', 'transformers', 'deepspeed', 'hydra', 'omegaconf')))\n"
+
+
+def test_the_readmes_python(tmp_path):
+    code = BLOCKED + "".join(block.text for block in readme.blocks_of("README.md") if block.language == "python") + OPENING
+    command = [sys.executable, "-W", "error", "-c", code]
+    ran = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr

@@ -1,5 +1,6 @@
 """The papers' numbers come out of the live modules, and the tables of README.md and docs/ are the command's."""
 
+import re
 import runpy
 from pathlib import Path
 
@@ -98,6 +99,11 @@ def test_tisa_has_three_parameters_per_kernel_head_and_layer(kernels, expected):
 def test_readme_has_the_table_that_the_command_prints(name):
     expected = WRITTEN["renewed"](name)
     assert (ROOT / name).read_text(encoding="utf-8") == expected, "the schemes have changed: python scripts/write_tables.py"
+
+
+def test_the_families_name_all_schemes():
+    rows = [line for line in (ROOT / "README.md").read_text("utf-8").splitlines() if line.count("|") == 7]
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == REGISTRY.keys() - {"none"}
 
 
 def test_docs_have_every_column():

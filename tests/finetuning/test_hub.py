@@ -19,7 +19,7 @@ TEXT = "The red ball is round."
 
 @pytest.fixture
 def folder(checkpoint, data_bin, tmp_path, monkeypatch):
-    """The folder that the README's commands have worked in."""
+    """The folder that the documents' commands have worked in."""
     (tmp_path / "checkpoints").mkdir()
     shutil.copy(checkpoint, tmp_path / "checkpoints" / "checkpoint_best.pt")
     (tmp_path / "data-bin").symlink_to(data_bin)
@@ -27,16 +27,14 @@ def folder(checkpoint, data_bin, tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_the_readmes_snippets(folder):
-    first, hub, new = readme.blocks("### From Python", "python")
+def test_the_documents_snippets(folder):
+    first, hub = readme.blocks("## From Python", "python", file="examples/pretraining/README.md")
     names = {}
-    exec(first, names)  # noqa: S102 - the README's
+    exec(first, names)  # noqa: S102 - the document's
     assert names["states"].shape == (1, names["tokens"].shape[1], 32)
     exec(hub, names)  # noqa: S102
     features = names["roberta"].extract_features(names["roberta"].encode("The sky is blue."))
     torch.testing.assert_close(features, names["states"])
-    exec(new, names)  # noqa: S102
-    assert names["encoder"].positions.tisa.amplitude.shape == (12, 12, 3)
 
 
 def test_what_the_package_exports(folder):
