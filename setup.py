@@ -81,6 +81,13 @@ setup(
     long_description_content_type="text/markdown",
     author="fairseq_posenc contributors",
     license="MIT",
+    classifiers=[
+        "Development Status :: 4 - Beta",
+        "Intended Audience :: Science/Research",
+        "Operating System :: POSIX :: Linux",
+        *(f"Programming Language :: Python :: 3.{minor}" for minor in range(10, 14)),
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
     python_requires=">=3.10,<3.14",
     # So that an editable install is a plain path entry, which a folder that happens to be called fairseq_posenc cannot hide.
     package_dir={"": "."},

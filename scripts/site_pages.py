@@ -10,7 +10,9 @@ import inspect
 import posixpath
 import re
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import write_tables
@@ -21,7 +23,7 @@ from tabulate import tabulate
 
 import fairseq_posenc
 from fairseq_posenc import attention, cli, compat, train
-from fairseq_posenc.catalogue import listing
+from fairseq_posenc.catalogue import listing, pictures
 from fairseq_posenc.catalogue.properties import PROPERTIES
 from fairseq_posenc.families import expressions
 from fairseq_posenc.models.help import add_groups
@@ -35,8 +37,10 @@ ASSETS = {".png", ".svg"}
 CODE = {".py": "python", ".yaml": "yaml", ".sh": "bash", ".sbatch": "bash", ".json": "json"}
 UNSEARCHED = "---\nsearch: {exclude: true}\n---\n\n"
 FIDELITY = "fairseq_posenc/schemes/FIDELITY.md"
-GENERATED: dict[str, str] = {}
-"""Path -> Markdown of the pages that this script makes; those of files and folders once a document links to them."""
+PICTURED = 32, 4
+"""The tokens and the heads in the picture of a scheme."""
+GENERATED: dict[str, Any] = {}
+"""Path -> Markdown or picture, of the pages that this script makes; files and folders are added once a document links to them."""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -118,7 +122,10 @@ def generated() -> Iterator[tuple[str, str]]:
     """Yield the path and the text of each generated page of the navigation."""
     results = [*write_tables.results_by_scheme()]
     for name in sorted(REGISTRY):
-        yield f"docs/schemes/{name}.md", scheme_page(name, results)
+        known = {expression: arch for arch, expression in expressions().items() if name in _names(expression)}
+        expression = name if name in known else next(iter(known))
+        yield f"docs/schemes/{name}.png", picture(expression)
+        yield f"docs/schemes/{name}.md", scheme_page(name, expression, known, results)
     yield "docs/commands.md", commands_page()
     for name in sorted(cli.COMMANDS):
         module, parser = cli.parser_of(name)
@@ -130,15 +137,24 @@ def generated() -> Iterator[tuple[str, str]]:
     yield "docs/compat.md", _modules("Patches of fairseq", compat)
 
 
-def scheme_page(name: str, results: list[tuple[str, str, str]]) -> str:
+def picture(expression: str) -> bytes:
+    """Return the picture of what an untrained scheme adds to the scores, as PNG."""
+    with TemporaryDirectory() as folder, redirect_stdout(None):
+        path = Path(folder) / "picture.png"
+        pictures.write(path, pictures.untrained(expression, *PICTURED), PICTURED[0], ())
+        return path.read_bytes()
+
+
+def scheme_page(name: str, expression: str, known: dict[str, str], results: list[tuple[str, str, dict[str, str]]]) -> str:
     """Return the page of a scheme.
 
     Args:
         name: of the scheme.
+        expression: the scheme alone, or else a sum with it.
+        known: the architecture of each expression with it.
         results: a title, an expression and a table's row of each result; rows of one title have the same columns.
     """
-    known = {expression: arch for arch, expression in expressions().items() if name in _names(expression)}
-    (row,) = listing.find(name if name in known else next(iter(known)))[:1]
+    row = listing.find(expression)[0]
     cls = REGISTRY[name]
     facts = [(fact, listing.text_of(row[fact])) for fact in ("source", *PROPERTIES, "backends", "parameters")]
     facts += [(f"{fact}, in a paper", reason) for fact, reason in listing.differing(row)]
@@ -149,8 +165,8 @@ def scheme_page(name: str, results: list[tuple[str, str, str]]) -> str:
         _table([(f"`--arch {listing.ROBERTA.architecture(arch)}`", f"`{expression}`") for expression, arch in known.items()],
                ("architecture", "positions")),
     ]  # fmt: skip
-    if (ROOT / f"docs/gallery/{name}.png").is_file():
-        parts.append(f"![What {name} adds to the scores](../gallery/{name}.png)")
+    meaning = pictures.MEANING.format(n=PICTURED[0], origin=pictures.UNTRAINED)
+    parts += ["## What it adds to the scores", f"![Scores by query and key, and by the offset]({name}.png)", _prose(meaning)]
     parts += [
         "## Properties",
         f"Of `{row['positions']}` at base size (12 layers, 12 heads, D = 768, n = 512).",

@@ -45,6 +45,7 @@ def blocks(heading: str, *languages: str, file: str = "README.md") -> list[str]:
 DOCUMENTS = [
     "README.md",
     "CONTRIBUTING.md",
+    "SECURITY.md",
     *(str(path.relative_to(ROOT)) for folder in ("docs", "examples") for path in sorted((ROOT / folder).rglob("*.md"))),
 ]
 TOOLS = ("fairseq-posenc", "fairseq-train", "fairseq-hydra-train", "torchrun", "python", "pip", "bash", "srun")

@@ -1,9 +1,12 @@
 """What an installation holds."""
 
+import os
 import re
 import shutil
 import subprocess
 import sys
+import sysconfig
+import venv
 import zipfile
 from contextlib import suppress
 from email import message_from_string
@@ -12,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import yaml
 
 import fairseq_posenc
 
@@ -87,3 +91,79 @@ def test_no_extra_installs_torchaudio(wheel):
                 waiting += [requirement for requirement in metadata.requires(name) or () if "extra ==" not in requirement]
     assert {"torch", "omegaconf", "transformers"} <= required
     assert "torchaudio" not in required
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory):
+    """The sdist of the sources, and the wheel that is built from it, as they would be uploaded."""
+    folder = tmp_path_factory.mktemp("release")
+    source = folder / "source"
+    source.mkdir()
+    for name in ("fairseq_posenc", "startup", "setup.py", "pyproject.toml", "LICENSE", "README.md"):
+        path = ROOT / name
+        ignore = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(path, source / name, ignore=ignore) if path.is_dir() else shutil.copy(path, source)
+    code = f"from setuptools import build_meta; build_meta.build_sdist({str(folder)!r})"
+    subprocess.run([sys.executable, "-c", code], cwd=source, check=True, capture_output=True)
+    (sdist,) = folder.glob("*.tar.gz")
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder)]
+    subprocess.run([*pip, str(sdist)], check=True, capture_output=True)
+    (wheel,) = folder.glob("*.whl")
+    return sdist, wheel
+
+
+@pytest.mark.thorough
+def test_the_wheel_of_the_sdist_holds_everything(release):
+    with zipfile.ZipFile(release[1]) as archive:
+        names = set(archive.namelist())
+    package = ROOT / "fairseq_posenc"
+    kept = {path for suffix in ("py", "json", "typed") for path in package.rglob(f"*.{suffix}")}
+    assert names >= HOOK | {str(path.relative_to(ROOT)) for path in kept}
+
+
+@pytest.mark.thorough
+def test_an_installed_wheel_works(release, tmp_path):
+    """In an environment that has everything but this package: fairseq finds the models, and the command runs."""
+    site_packages = Path(sysconfig.get_path("purelib"))
+    venv.create(tmp_path / "venv")
+    python = tmp_path / "venv" / "bin" / "python"
+    (own,) = (tmp_path / "venv" / "lib").glob("python3*/site-packages")
+    (own / "others.pth").write_text(f"{site_packages}\n")  # whose own .pth files, this package's among them, are not read
+    code = "import fairseq_posenc"
+    assert subprocess.run([python, "-c", code], cwd=tmp_path, capture_output=True, check=False).returncode == 1
+    install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", str(release[1])]
+    subprocess.run(install, check=True, capture_output=True)
+    code = (
+        "import fairseq_posenc, pathlib, sys; assert pathlib.Path(sys.prefix) in pathlib.Path(fairseq_posenc.__file__).parents;"
+        "from fairseq.models import ARCH_MODEL_REGISTRY; assert 'roberta_tisa' in ARCH_MODEL_REGISTRY"
+    )
+    subprocess.run([python, "-c", code], cwd=tmp_path, check=True)
+    command = [tmp_path / "venv" / "bin" / "fairseq-posenc", "schemes", "tisa"]
+    assert "2,160" in subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+
+
+def test_the_citation_has_the_version():
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))["version"] == fairseq_posenc.__version__
+
+
+def test_the_workflow_runs_the_scripts_with_every_python():
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text("utf-8"))["jobs"]
+    steps = [step["run"].split() for job in jobs.values() for step in job["steps"] if "run" in step]
+    assert {name for words in steps for name in words if "/" in name and not (ROOT / name).is_file()} == set()
+    assert ["bash", ".ci/run"] in steps
+    assert jobs["tests"]["strategy"]["matrix"]["python"] == [f"3.{minor}" for minor in range(10, 14)]
+
+
+@pytest.mark.slow
+def test_the_pinned_versions_are_installed(tmp_path):
+    """The script that the Dockerfile runs, which checks the installation itself."""
+    assert "scripts/install_pinned.sh" in (ROOT / "Dockerfile").read_text("utf-8")
+    venv.create(tmp_path / "pinned", with_pip=True)
+    python = str(tmp_path / "pinned" / "bin" / "python")
+    script = ["bash", str(ROOT / "scripts" / "install_pinned.sh")]
+    ran = subprocess.run(script, env={**os.environ, "PYTHON": python}, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert f"fairseq-posenc {fairseq_posenc.__version__}" in ran.stdout
+    frozen = subprocess.run([python, "-m", "pip", "freeze"], capture_output=True, text=True, check=True).stdout.splitlines()
+    pinned = (ROOT / "scripts" / "pinned.txt").read_text("utf-8").splitlines()
+    assert {line.partition("+")[0] for line in frozen if not line.startswith("fairseq")} <= {*pinned}

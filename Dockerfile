@@ -1,0 +1,8 @@
+# The package with pinned versions (scripts/pinned.txt), for training and every command:
+#   docker build -t fairseq-posenc .
+#   docker run --rm -it -v "$PWD:/work" fairseq-posenc fairseq-posenc schemes
+FROM python:3.11.13-slim-bookworm
+RUN apt-get update && apt-get install -y --no-install-recommends build-essential git && rm -rf /var/lib/apt/lists/*
+COPY . /opt/fairseq_posenc
+RUN bash /opt/fairseq_posenc/scripts/install_pinned.sh
+WORKDIR /work

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Installs this package with the versions in scripts/pinned.txt into the environment of $PYTHON (default: python3), and checks that
+# fairseq finds it. The Dockerfile runs this; elsewhere, a new environment is best:
+#   python3 -m venv pinned && PYTHON=pinned/bin/python bash scripts/install_pinned.sh
+set -euo pipefail
+project=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+python=${PYTHON:-python3}
+pip() { "$python" -m pip install --quiet --no-cache-dir --disable-pip-version-check --root-user-action ignore "$@"; }
+pip 'pip==24.0' # later versions reject omegaconf 2.0.6
+pip --constraint "$project/scripts/pinned.txt" "$project[plots,compare,glue,hf]"
+pip --no-deps fairseq==0.12.2
+cd / # so that the installed package is found, and not the folder's
+"$python" -c 'import fairseq; from fairseq.models import ARCH_MODEL_REGISTRY; assert "roberta_tisa" in ARCH_MODEL_REGISTRY'
+"$python" -m fairseq_posenc.cli --version
