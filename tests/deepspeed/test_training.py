@@ -47,6 +47,15 @@ def test_activation_checkpointing_and_ema(fairseq_run, train):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("stage", [2, 3])
+def test_batches_grow_as_without_zero(train, stage):
+    flags = ("--update-freq", 3, "--batch-warmup-updates", 30, "--no-save")
+    expected = train(*flags, launch=launcher())
+    assert len({values["wpb"] for values in expected.curve.values()}) >= 3
+    assert_same_curve(train(*flags, "--deepspeed-config", f"zero{stage}", launch=launcher()), expected)
+
+
+@pytest.mark.slow
 def test_the_form_of_fairseq_hydra_train(fairseq_run, train, english_data_bin, tmp_path):
     (tmp_path / "tiny.yaml").write_text(HYDRA.format(data=json.dumps(str(english_data_bin)), updates=UPDATES))
     (tmp_path / "ds.json").write_text('{"zero_optimization": {"stage": 2}}')

@@ -1,0 +1,44 @@
+"""ModernBERT's recipe under examples/pretraining: the paper's numbers, and that it starts."""
+
+import pytest
+import readme
+import yaml
+
+from fairseq_posenc.optim.batch_warmup import micro_batches
+
+FOLDER = readme.ROOT / "examples" / "pretraining"
+SMALL = """
+    model.encoder_layers=1 model.encoder_embed_dim=32 model.encoder_ffn_embed_dim=32 model.encoder_attention_heads=2
+    common.cpu=true common.bf16=false common.tensorboard_logdir=null common.log_interval=1 common.log_format=json
+    dataset.num_workers=0 dataset.batch_size=2 dataset.disable_validation=true task.tokens_per_sample=32
+    lr_scheduler.warmup_updates=1 lr_scheduler.decay_updates=1 optimization.max_update=2 checkpoint.no_save=true
+""".split()  # noqa: SIM905
+
+
+def test_the_numbers_are_the_papers():
+    """Warner et al. 2024, section 2.2 and table 3: rows of a batch, and tokens over which something happens."""
+    recipe = yaml.safe_load((FOLDER / "modernbert_base.yaml").read_text())
+    schedule, optimization, saved = recipe["lr_scheduler"], recipe["optimization"], recipe["checkpoint"]
+    rows, (frequency,) = recipe["dataset"]["batch_size"] * 8, optimization["update_freq"]
+    assert (rows, rows * frequency) == (768, 4608)
+
+    def tokens(updates):
+        each = rows * recipe["task"]["tokens_per_sample"]
+        return each * sum(micro_batches(frequency, optimization["batch_warmup_updates"], update) for update in range(updates))
+
+    assert tokens(schedule["warmup_updates"]) == pytest.approx(3e9, rel=1e-3)
+    assert tokens(optimization["batch_warmup_updates"]) == pytest.approx(50e9, rel=1e-3)
+    assert tokens(optimization["max_update"]) == pytest.approx(1.719e12, rel=1e-3)
+    assert recipe["optimizer"]["weight_decay"] * optimization["lr"][0] == pytest.approx(1e-5)
+    assert saved["keep_interval_updates_pattern"] % saved["save_interval_updates"] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["modernbert_base", "modernbert_short"])
+def test_it_starts(name, data_bin, run, tmp_path):
+    printed = run(
+        "fairseq-hydra-train", "--config-dir", FOLDER, "--config-name", name, f"task.data={data_bin}", *SMALL, cwd=tmp_path
+    ).stdout
+    assert '"num_updates": "2"' in printed
+    assert "--pack-documents: " in printed
+    assert "'_name': 'modernbert_rope" in printed
