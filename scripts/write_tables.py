@@ -58,7 +58,10 @@ def comparison() -> str:
     plan, runs, rows = english()
     head, lines = report.ranking(rows, plan.reference, next(run["unigram"] for run in runs if "unigram" in run))
     several = any(row["low"] is not None for row in rows)  # seeds, without which all schemes are among the best
-    columns = [column for column in COMPARED if several or column != "best"]
+    absent = set() if several else {"best"}
+    if len(runs) < plan.total:
+        absent.add("time")  # that of a scheme's fastest run, which needs several
+    columns = [column for column in COMPARED if column not in absent]
     cells = [[line[head.index(column)] for column in columns] for line in lines]
     table = tabulate(cells, columns, "github", disable_numparse=True)
     if len(runs) == plan.total:
