@@ -18,7 +18,9 @@ from fairseq_posenc.transformer import Encoder, EncoderConfig
 PAD = 1
 CONFIG = EncoderConfig(vocab_size=20, layers=3, dim=16, ffn_dim=32, heads=2, max_positions=16)
 EVERY_TERM = "absolute+shaw+t5"  # embeddings, vectors, values and biases
-every_order = pytest.mark.parametrize("normalize_before", [False, True], ids=["post-norm", "pre-norm"])
+MODERN = dict(gated_ffn=True, normalize_before=True, first_norm=False, linear_bias=False, norm_bias=False)
+ORDERS: dict[str, dict[str, Any]] = {"post-norm": {}, "pre-norm": {"normalize_before": True}, "modernbert": MODERN}
+every_order = pytest.mark.parametrize("order", ORDERS)
 
 
 @pytest.fixture(autouse=True)
@@ -44,8 +46,8 @@ def sequence(n: int, batch: int = 1) -> Tensor:
 
 @every_order
 @pytest.mark.parametrize("positions", [EVERY_TERM, "sentence_absolute", "untied+t5+reset", "rope", "synthesizer_dense"])
-def test_padding_changes_nothing(positions: str, normalize_before: bool) -> None:
-    encoder = make(positions, normalize_before=normalize_before)
+def test_padding_changes_nothing(positions: str, order: str) -> None:
+    encoder = make(positions, **ORDERS[order])
     short, long = sequence(5), sequence(9)
     batch = torch.cat([torch.cat([short, torch.full((1, 4), PAD)], dim=1), long])
     together = encoder(batch).last
@@ -65,12 +67,12 @@ def test_padding_of_a_whole_sequence_is_finite_and_has_no_gradient() -> None:
 
 
 @every_order
-def test_recomputed_activations_give_the_same_gradients(normalize_before: bool) -> None:
+def test_recomputed_activations_give_the_same_gradients(order: str) -> None:
     tokens = sequence(7, batch=2)
     gradients = []
     for checkpoint in (False, True):
         torch.manual_seed(1)
-        encoder = make(checkpoint_activations=checkpoint, normalize_before=normalize_before)
+        encoder = make(checkpoint_activations=checkpoint, **ORDERS[order])
         encoder.train()(tokens).last.square().sum().backward()
         gradients.append({name: parameter.grad for name, parameter in encoder.named_parameters()})
     for name, gradient in gradients[0].items():

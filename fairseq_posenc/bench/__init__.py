@@ -1,9 +1,10 @@
 """The cost of each scheme: attention alone, a training step, and ``fairseq-train`` itself, relative to a baseline."""
 
-from ..families import ROBERTA
+from ..families import FAMILIES, ROBERTA
 
 MAKER = "bench"  # in the folders' record
 STOCK = "stock"
 INSTALLED = "installed"
-SIZES = {(suffix.lstrip("_") or "base"): sizes for suffix, sizes in ROBERTA.sizes.items()}
-"""The flags' names of fairseq's own model, of all installed peers, and of the sizes."""
+ENCODERS = {family.name: family for family in FAMILIES.values() if not family.causal}
+SIZES = {(suffix.lstrip("_") or "base"): suffix for suffix in ROBERTA.sizes}
+"""The flags' names of fairseq's own model, of all installed peers, of the families, and of the sizes that all families have."""

@@ -17,7 +17,6 @@ from ..transformer import layers
 from .work import Shape, Work
 
 SEPARATOR = 2
-DROPOUT = 0.1  # of attention weights, as the models have it
 COMPARED = 1024  # tokens: the reference's scores take n² numbers in float64
 SPREAD = 0.1  # standard deviation of the noise that is added to every parameter before the comparison, so that no term is zero
 ALLOWED, ROUNDINGS = 3.0, 4.0
@@ -47,6 +46,7 @@ class Attention(Work):
         backend: a backend's name, or ``auto``.
         shape: sizes; each run has ``sequences`` of ``tokens``.
         device, dtype: of everything.
+        dropout: of attention weights; by default as in the model.
         padded: whether the second half of the sequences end in padding, a third of each.
     """
 
@@ -57,7 +57,7 @@ class Attention(Work):
         shape: Shape,
         device: torch.device,
         dtype: torch.dtype,
-        dropout: float = DROPOUT,
+        dropout: float | None = None,
         padded: bool = False,
     ) -> None:
         super().__init__()
@@ -124,9 +124,10 @@ def positions_of(expression: str, shape: Shape) -> Positions:
     return Positions(sums_of(expression)[0], Settings(1, shape.heads, shape.dim, shape.tokens, SEPARATOR))
 
 
-def call_of(shape: Shape, device: torch.device, dtype: torch.dtype, dropout: float = DROPOUT) -> Call:
-    """Return the conditions of a call of attention."""
-    return Call(device, dtype, shape.dim // shape.heads, shape.tokens, shape.tokens, dropout)
+def call_of(shape: Shape, device: torch.device, dtype: torch.dtype, dropout: float | None = None) -> Call:
+    """Return the conditions of a call of attention, by default with the model's dropout."""
+    p = shape.dropout if dropout is None else dropout
+    return Call(device, dtype, shape.dim // shape.heads, shape.tokens, shape.tokens, p)
 
 
 def agreement(expression: str, backend: str, shape: Shape, device: torch.device, dtype: torch.dtype) -> Agreement:

@@ -2,6 +2,7 @@
 
     fairseq-posenc bench                                                   a training step of every scheme
     fairseq-posenc bench --schemes tisa,shaw --tokens 128,512,2048 --out bench --plot
+    fairseq-posenc bench --family modernbert --schemes rope --baseline rope --peers modernbert
     fairseq-posenc bench --train --schemes tisa,shaw                       fairseq-train itself
 
 For each scheme, backend and length, it times the attention of one layer alone (÷ plain: relative to PyTorch's without positions),

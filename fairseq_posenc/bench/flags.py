@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..commands import option
 from ..families import ROBERTA
-from . import INSTALLED, SIZES, STOCK
+from . import ENCODERS, INSTALLED, SIZES, STOCK
 
 COUNT = {"minimum": 1, "maximum": 10**9, "metavar": "N"}
 
@@ -15,7 +15,8 @@ COUNT = {"minimum": 1, "maximum": 10**9, "metavar": "N"}
 class Options:
     """The flags."""
 
-    schemes: tuple[str, ...] | None = option(f"names without {ROBERTA.name}_ (default: all that run here)", None, metavar="A,B")
+    schemes: tuple[str, ...] | None = option("names without the family's (default: all that run here)", None, metavar="A,B")
+    family: str = option("what the schemes are part of", ROBERTA.name, choices=tuple(ENCODERS))
     peers: tuple[str, ...] = option(
         "also models of other packages: bert, deberta, deberta-v2, roformer, modernbert, x-transformers, or "
         f"'{INSTALLED}': those whose packages are installed", (), metavar="A,B",

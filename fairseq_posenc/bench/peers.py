@@ -96,7 +96,7 @@ PEERS = {
     "deberta": _transformers("Deberta", **DEBERTA),
     "deberta-v2": _transformers("DebertaV2", position_buckets=256, share_att_key=True, norm_rel_ebd="layer_norm", **DEBERTA),
     "roformer": _transformers("RoFormer"),
-    "modernbert": _transformers("ModernBert", cls_token_id=0, sep_token_id=2, attention_dropout=0.1, mlp_dropout=0.1),
+    "modernbert": _transformers("ModernBert", cls_token_id=0, sep_token_id=2),
     "x-transformers": Peer("x_transformers", "x-transformers", _x_transformers),
 }
 """By their names in ``--peers``."""

@@ -15,12 +15,12 @@ from .. import ownership
 from ..attention import BACKENDS, choose
 from ..commands import show
 from ..errors import InputError
-from ..families import ROBERTA, expressions
+from ..families import Family, expressions
 from ..files import atomic_write
 from ..models.option_set import naming_flags
 from ..runs.grid import Cell, Progress, run_grid
 from ..runs.record import versions, write_json
-from . import INSTALLED, MAKER, SIZES, STOCK, peers, results_table, training
+from . import ENCODERS, INSTALLED, MAKER, SIZES, STOCK, peers, results_table, training
 from .attention import call_of, positions_of
 from .flags import Options
 from .steps import DISAGREES, FAIRSEQS, Contender, Steps
@@ -32,13 +32,16 @@ BUILT = 16  # tokens with which a scheme is built as a check; more could take gi
 def bench(options: Options) -> None:
     """Time what is not timed yet, and write and print all results."""
     machine = Machine.of(options)
-    sizes = SIZES[options.size]
+    family = ENCODERS[options.family]
+    sizes = family.sizes[SIZES[options.size]]
+    others = {"gated": "gated_ffn", "dropout": "attention_dropout"}
     model = Shape(options.layers, sizes["encoder_embed_dim"], sizes["encoder_ffn_embed_dim"], sizes["encoder_attention_heads"],
-                  options.vocab_size, min(options.tokens), options.batch_size)  # fmt: skip
+                  options.vocab_size, min(options.tokens), options.batch_size,
+                  **{name: family.options[option] for name, option in others.items() if option in family.options})  # fmt: skip
     lengths = shapes(model, sorted(set(options.tokens)))
     _require_known("--baseline", [options.baseline], [STOCK, *expressions()])
-    baseline = Contender(FAIRSEQS) if options.baseline == STOCK else _of_scheme(options.baseline, "auto")
-    rows = _rows(options, lengths, baseline, machine)
+    baseline = Contender(FAIRSEQS) if options.baseline == STOCK else _of_scheme(family, options.baseline, "auto")
+    rows = _rows(options, family, lengths, baseline, machine)
     if options.train and options.updates < training.MIN_UPDATES:
         raise InputError(f"--updates {options.updates}: at least {training.MIN_UPDATES} are needed")
     if options.plot:
@@ -83,7 +86,9 @@ def bench(options: Options) -> None:
         raise InputError("not all backends agree with the reference: see above. Those rows were not timed.")
 
 
-def _rows(options: Options, lengths: Sequence[Shape], baseline: Contender, machine: Machine) -> list[tuple[Contender, Shape]]:
+def _rows(
+    options: Options, family: Family, lengths: Sequence[Shape], baseline: Contender, machine: Machine
+) -> list[tuple[Contender, Shape]]:
     """Return by length: the baseline, peers, and schemes by backends; raises InputError if a named one cannot run."""
     schemes, backends = options.schemes or list(expressions()), options.attention_backend
     _require_known("--schemes", schemes, expressions())
@@ -96,13 +101,13 @@ def _rows(options: Options, lengths: Sequence[Shape], baseline: Contender, machi
         rows += [(contender, shape) for contender in (baseline, *map(Contender, others))]
         for name, backend in itertools.product(schemes, backends):
             try:
-                _require_runnable(expressions()[name], backend, shape, machine)
+                _require_runnable(family.expression(name), backend, shape, machine)
             except InputError as error:
                 if options.schemes is not None and len(backends) == 1:
                     raise
                 left_out.append(f"left out: {error}")  # because of the backend, or of what a user's own scheme needs
                 continue
-            rows.append((_of_scheme(name, backend), shape))
+            rows.append((_of_scheme(family, name, backend), shape))
     for reason in dict.fromkeys(left_out):
         print(reason, file=sys.stderr)
     return rows
@@ -114,8 +119,8 @@ def _require_known(flag: str, names: Sequence[str], known: Collection[str]) -> N
             raise InputError(f"{flag} {name}: name some of {', '.join(known)}")
 
 
-def _of_scheme(name: str, backend: str) -> Contender:
-    return Contender(ROBERTA.architecture(name), expressions()[name], backend)
+def _of_scheme(family: Family, name: str, backend: str) -> Contender:
+    return Contender(family.architecture(name), family.expression(name), backend)
 
 
 def _require_runnable(expression: str, backend: str, shape: Shape, machine: Machine) -> None:

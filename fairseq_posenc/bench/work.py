@@ -18,6 +18,7 @@ from ..errors import InputError
 from ..models.saved_tensors import saved_bytes
 from ..runs.record import processor
 from ..runs.statistics import spread
+from ..transformer import EncoderConfig
 from .flags import Options
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -39,6 +40,8 @@ class Shape:
     symbols: int
     tokens: int  # n, per sequence
     sequences: int  # per step
+    gated: bool = False  # whether feed-forward networks are gated, with three matrices rather than two
+    dropout: float = EncoderConfig.attention_dropout  # of attention weights
 
     @property
     def batch(self) -> int:
@@ -61,7 +64,7 @@ class Shape:
 
         They are the same for all schemes: the operations that a scheme adds are its cost, and do not count as work.
         """
-        layer = 4 * self.dim**2 + 2 * self.dim * self.ffn_dim
+        layer = 4 * self.dim**2 + (3 if self.gated else 2) * self.dim * self.ffn_dim
         head = self.dim**2 + self.dim * self.symbols
         return self.layers * (6.0 * layer * self.batch + self.attention_flops) + 6.0 * head * self.masked
 

@@ -16,6 +16,9 @@ from ..schemes import same
 from ..schemes.absolute import Absolute
 from ..transformer import EncoderConfig, build_positions
 
+IN_LAYERS = f"{POSITIONS}sums.0.absolute.weight"
+"""The table of absolute positions where layers differ."""
+
 
 @dataclass(frozen=True)
 class Converted:
@@ -68,27 +71,28 @@ def convert(
     fresh = {POSITIONS + name: value.detach() for name, value in positions.named_parameters()}
     kept = {name: _fit(state[name], value.shape, name) for name, value in fresh.items() if name in state}
     copied = {}
-    if ABSOLUTE in state:
-        tables = (f"{POSITIONS}{scheme.name}.weight" for scheme in positions.schemes if isinstance(scheme, Absolute))
-        copied = {name: _fit(state[ABSOLUTE], fresh[name].shape, name) for name in tables if name not in state}
+    table = next((name for name in (ABSOLUTE, IN_LAYERS) if name in state), "")
+    if table:
+        tables = (f"{POSITIONS}{path}.weight" for path, part in positions.named_modules() if isinstance(part, Absolute))
+        copied = {name: _fit(state[table], fresh[name].shape, name) for name in tables if name not in state}
     given = {POSITIONS + name: value for name, value in (initial or {}).items()}
     given = {name: value.to(fresh[name]).view_as(fresh[name]) for name, value in given.items()}
     new = fresh.keys() - kept.keys() - copied.keys() - given.keys()
     removed = [name for name in state if name.startswith(POSITIONS) and name not in fresh]
 
     others = {name: value for name, value in state.items() if name not in removed}
-    averaged = [ABSOLUTE] if ABSOLUTE in removed and not copied else []
+    averaged = [table] if table in removed and not copied else []
     if averaged:
         tied = f"{LANGUAGE_MODEL}weight"
         shifted = [WORDS, tied] if tied in state and torch.equal(state[WORDS], state[tied]) else [WORDS]
-        others |= {name: state[name] + state[ABSOLUTE].mean(0) for name in shifted}
+        others |= {name: state[name] + state[table].mean(0) for name in shifted}
     if MASK_POSITIONS in state:
         others[MASK_POSITIONS] = _fit(state[MASK_POSITIONS], torch.Size((target.max_positions, target.dim)), MASK_POSITIONS)
     remarks = {
         "kept": kept,
         "starts as the source's absolute positions": copied,
         "removed, and their average added to every word embedding": averaged,
-        "removed": [name for name in removed if name != ABSOLUTE],
+        "removed": [name for name in removed if name != table],
         "new, with given values": given,
         f"new, initialised by their scheme (seed {seed})": [name for name in fresh if name in new],
     }

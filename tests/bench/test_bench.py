@@ -39,6 +39,12 @@ def test_bench_compares_with_stock(capsys):
     assert [line.split()[0] for line in rows] == ["roberta_base", "roberta_tisa", "roberta_shaw"]
 
 
+def test_bench_of_another_family(capsys):
+    assert main([*TINY, "--family", "modernbert", "--baseline", "rope", "--schemes", "tisa"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[3:]]
+    assert [row[:2] for row in rows] == [["modernbert_rope", "sdpa"], ["modernbert_tisa", "sdpa"]]  # it has no dropout
+
+
 def test_bench_leaves_out_what_a_backend_cannot_run(capsys, monkeypatch):
     monkeypatch.setattr("fairseq_posenc.bench.run.expressions", lambda: {"shaw": "shaw", "tisa": "tisa"})
     sdpa = [*TINY, "--attention-backend", "sdpa"]

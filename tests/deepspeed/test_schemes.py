@@ -36,6 +36,8 @@ class TensorDecoder(Decoder):
 FAMILIES = {
     "": (TensorEncoder, EncoderConfig, dict(layers=2)),
     "albert": (TensorEncoder, EncoderConfig, dict(layers=3, layer_groups=1, embed_dim=8)),
+    "modernbert": (TensorEncoder, EncoderConfig, dict(layers=3, gated_ffn=True, normalize_before=True, first_norm=False,
+                                                      linear_bias=False, norm_bias=False)),
     "decoder": (TensorDecoder, DecoderConfig, dict(layers=2)),
 }
 
@@ -80,7 +82,8 @@ torch.distributed.destroy_process_group()  # gloo's threads may abort a process 
 """
 SHARED = ["albert absolute+shaw", "albert deberta+tisa"]  # one layer's weights for all layers, each with its own positions
 DECODERS = ["decoder absolute+shaw", "decoder alibi"]  # whose word embeddings are the output projection, too
-EXPRESSIONS = [*sorted(set(REGISTRY) - {"reset"}), "untied+t5+reset", "absolute+m4m", *SHARED, *DECODERS]
+LAYERED = ["modernbert absolute+shaw|absolute+rope(window=4)"]
+EXPRESSIONS = [*sorted(set(REGISTRY) - {"reset"}), "untied+t5+reset", "absolute+m4m", *SHARED, *LAYERED, *DECODERS]
 
 
 @pytest.fixture(scope="module", params=[1, pytest.param(2, marks=pytest.mark.slow)])

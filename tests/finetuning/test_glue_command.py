@@ -119,7 +119,7 @@ def test_runs_in_processes_of_their_own(data, checkpoint, tmp_path, monkeypatch,
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("arch", ["roberta_absolute_tiny", "roberta_shaw_tiny"])
+@pytest.mark.parametrize("arch", ["roberta_absolute_tiny", "roberta_shaw_tiny", "modernbert_rope_tiny"])
 def test_other_schemes(arch, pretrain, data, tmp_path):
     assert glue(data, pretrain(arch), tmp_path / "out", "--tasks", "SST-2", "--lrs", "1e-3", "--seeds", "1", "--epochs", "1") == 0
     assert result(tmp_path / "out", "SST-2")["configuration"]["max_length"] == 32  # as for an inductive one

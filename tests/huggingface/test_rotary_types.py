@@ -16,6 +16,9 @@ from fairseq_posenc.huggingface import model_types, source_models
 from fairseq_posenc.huggingface.configuration import PosencConfig
 from fairseq_posenc.huggingface.export import export
 from fairseq_posenc.huggingface.modeling import PosencForMaskedLM
+from fairseq_posenc.huggingface.new_positions import IN_LAYERS, convert
+from fairseq_posenc.models.state_dict import ABSOLUTE, ENCODER, WORDS
+from fairseq_posenc.transformer import Encoder, EncoderConfig
 
 SMALL = dict(hidden_size=32, num_attention_heads=4, intermediate_size=24, max_position_embeddings=50)
 MODERN = SMALL | dict(num_hidden_layers=5, local_attention=8, cls_token_id=23, sep_token_id=24)
@@ -163,6 +166,20 @@ def test_modernbert_continues_with_other_positions(tmp_path, capsys):
     assert any(name.endswith("positions.sums.1.tisa.offset") for name in state)
     assert "--arch modernbert_posenc" in printed
     assert not {"--gated-ffn", "--no-norm-bias", "--initialization"} & {*printed.split()}
+
+
+def test_tables_of_absolute_positions_where_layers_differ():
+    """They are copied where both have one, and otherwise their average goes into the word embeddings."""
+    layers = "absolute+tisa | absolute+tisa(window=4)"
+    config = EncoderConfig(vocab_size=9, dim=16, heads=2, ffn_dim=8, layers=3, max_positions=7)
+    state = {f"{ENCODER}{name}": value for name, value in Encoder(config).state_dict().items()}
+    layered = convert(config, state, layers, {})
+    back = convert(layered.config, layered.state, "absolute", {})
+    assert torch.equal(layered.state[IN_LAYERS], state[ABSOLUTE])
+    assert {*back.state} == {*state}
+    assert all(torch.equal(value, back.state[name]) for name, value in state.items())
+    without = convert(layered.config, layered.state, "tisa", {})
+    torch.testing.assert_close(without.state[WORDS], state[WORDS] + state[ABSOLUTE].mean(0))
 
 
 @pytest.mark.parametrize(

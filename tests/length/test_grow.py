@@ -28,9 +28,16 @@ def test_every_table_of_position_vectors_is_declared():
     assert sum(map(bool, declared.values())) == 4
 
 
-@pytest.mark.parametrize(("name", "table"), [("absolute_tisa", "absolute.weight"), ("tupe_r", "untied.weight")])
-def test_rows_are_repeated_and_the_beginning_gives_the_same(name, table, checkpoint, tmp_path, capsys):
-    path = checkpoint(f"roberta_{name}_tiny")
+@pytest.mark.parametrize(
+    ("arch", "table"),
+    [
+        ("roberta_absolute_tisa_tiny", "absolute.weight"),
+        ("roberta_tupe_r_tiny", "untied.weight"),
+        ("modernbert_absolute_tisa_tiny", "sums.0.absolute.weight"),
+    ],
+)
+def test_rows_are_repeated_and_the_beginning_gives_the_same(arch, table, checkpoint, tmp_path, capsys):
+    path = checkpoint(arch)
     before = path.read_bytes()
     assert grow(path, tmp_path / "long.pt", "--max-positions", "40") == 0
     assert "--max-positions 40 --tokens-per-sample 40" in capsys.readouterr().out

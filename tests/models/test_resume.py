@@ -63,6 +63,12 @@ def saved(trainer, tmp_path):
             "--position-scale-factor 2.0 in the checkpoint, 1.0 now",
         ),
         pytest.param(
+            "modernbert_rope_tiny",
+            "modernbert_rope_tiny --norm-bias",
+            "--no-norm-bias True in the checkpoint, False now",
+            marks=pytest.mark.thorough,
+        ),
+        pytest.param(
             "roberta_tisa_tiny",
             "roberta_tisa_tiny --activation-fn relu",
             "--activation-fn gelu in the checkpoint, relu now",
