@@ -108,7 +108,7 @@ BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGE
     "analysis": 2200,
     "async_step": 350,
     "attention": 2040,
-    "bench": 1050,
+    "bench": 1055,
     "catalogue": 770,
     "compare": 2285,
     "compat": 1750,

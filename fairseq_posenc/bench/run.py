@@ -41,7 +41,7 @@ def bench(options: Options) -> None:
     lengths = shapes(model, sorted(set(options.tokens)))
     _require_known("--baseline", [options.baseline], [STOCK, *expressions()])
     baseline = Contender(FAIRSEQS) if options.baseline == STOCK else _of_scheme(family, options.baseline, "auto")
-    rows = _rows(options, family, lengths, baseline, machine)
+    rows = _rows(options, lengths, baseline, machine)
     if options.train and options.updates < training.MIN_UPDATES:
         raise InputError(f"--updates {options.updates}: at least {training.MIN_UPDATES} are needed")
     if options.plot:
@@ -86,11 +86,9 @@ def bench(options: Options) -> None:
         raise InputError("not all backends agree with the reference: see above. Those rows were not timed.")
 
 
-def _rows(
-    options: Options, family: Family, lengths: Sequence[Shape], baseline: Contender, machine: Machine
-) -> list[tuple[Contender, Shape]]:
+def _rows(options: Options, lengths: Sequence[Shape], baseline: Contender, machine: Machine) -> list[tuple[Contender, Shape]]:
     """Return by length: the baseline, peers, and schemes by backends; raises InputError if a named one cannot run."""
-    schemes, backends = options.schemes or list(expressions()), options.attention_backend
+    schemes, backends, family = options.schemes or list(expressions()), options.attention_backend, ENCODERS[options.family]
     _require_known("--schemes", schemes, expressions())
     _require_known("--attention-backend", backends, ["auto", *BACKENDS])
     others = [name for name, peer in peers.PEERS.items() if peer.installed] if options.peers == (INSTALLED,) else options.peers
