@@ -61,7 +61,6 @@ def grown(checkpoint: Checkpoint, n: int, method: str) -> dict[str, Tensor]:
     """
     from ..models.option_set import naming_flags
     from ..models.state_dict import MASK_POSITIONS, POSITIONS
-    from ..schemes import Scheme
     from ..transformer import build_positions
 
     path, config = checkpoint.path, checkpoint.config
@@ -83,8 +82,8 @@ def grown(checkpoint: Checkpoint, n: int, method: str) -> dict[str, Tensor]:
     state = dict(checkpoint.state)
     if diverged := next((name for name, value in state.items() if not value.isfinite().all()), None):
         raise InputError(f"{path}: its {diverged} is not finite (NaN or infinity): name a checkpoint from before it diverged")
-    schemes = {path: part for path, part in positions.named_modules() if isinstance(part, Scheme)}
-    names = [f"{POSITIONS}{path}.{name}" for path, scheme in schemes.items() for name in scheme.position_vectors]
+    vectors = {path: getattr(part, "position_vectors", ()) for path, part in positions.named_modules()}  # by scheme
+    names = [f"{POSITIONS}{path}.{name}" for path, tables in vectors.items() for name in tables]
     for name in (*names, *({MASK_POSITIONS} & state.keys())):
         state[name] = lengthened(state[name], n, method)
     for name, parameter in longer.named_parameters():
