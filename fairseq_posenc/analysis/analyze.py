@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 MAKER = "analyze"  # in the folders' record
 CHARACTERS = 2_000_000  # of the text that are read
-PAGE, JSON, FIGURES, MODELS = "index.html", "analysis.json", "figures", "models"
+PAGE, JSON, CAPTIONS, FIGURES, MODELS = "index.html", "analysis.json", "captions.txt", "figures", "models"
 
 
 @dataclass(kw_only=True)
@@ -51,11 +51,12 @@ class Options:
                                         "of its training)", None, metavar="[LABEL=]DIR")  # fmt: skip
     scores: Path | None = option("the models' scores, to compare with R²: columns model, score, and after for arrows between "
                                  "versions", None, metavar="CSV")  # fmt: skip
+    paper: bool = option("pictures in the size and fonts of a paper, with their captions in captions.txt", False)
 
 
 def main(options: Options) -> None:
     """Run the command."""
-    from ..plotting import require_matplotlib
+    from ..plotting import require_matplotlib, style
     from ..runs.grid import Cell, Progress, run_grid
     from .comparison import read_scores
     from .examine import examine, require_positions
@@ -84,19 +85,22 @@ def main(options: Options) -> None:
     def run(cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:
         progress("analysis")
         subject, n, windows = load(cells.index(cell))
-        numbers, pictures = examine(subject, n, windows, everything=options.only is None)
-        for picture in pictures:
-            _save(picture, folder)
+        with style(options.paper):
+            numbers, pictures = examine(subject, n, windows, everything=options.only is None)
+            for picture in pictures:
+                _save(picture, folder)
         return {**numbers, "pictures": [(picture.section, picture.caption, picture.name) for picture in pictures]}
 
     inputs = [*(("MODEL", path) for path in paths), ("--text", options.text), ("--scores", options.scores)]
     with ownership.output(options.out, MAKER, [(flag, path) for flag, path in inputs if path is not None and path.exists()]):
-        settings = {"length": options.length, "windows": options.windows, "only": options.only}
+        settings = {"length": options.length, "windows": options.windows, "only": options.only, "paper": options.paper}
         cells = [
             Cell({"model": name}, {**settings, "label": label, "files": _files([path, data_bin, options.text])}, within=MODELS)
             for name, label, path, data_bin in zip(folders, labels, paths, data_bins, strict=True)
         ]
-        _write(options.out, run_grid(cells, options.out, run), folders, scores)
+        models = run_grid(cells, options.out, run)
+        with style(options.paper):
+            _write(options.out, models, folders, scores, options.paper)
 
 
 def _data_bins(values: Sequence[str], labels: Sequence[str]) -> list[Path | None]:
@@ -138,7 +142,10 @@ def _save(picture: Picture, folder: Path) -> None:
         picture.figure.set_layout_engine("none")  # it is fixed now; computing it again takes longer than drawing
 
 
-def _write(out: Path, models: Sequence[Mapping[str, Any]], folders: Sequence[str], scores: Sequence[Score]) -> None:
+def _write(
+    out: Path, models: Sequence[Mapping[str, Any]], folders: Sequence[str], scores: Sequence[Score], captions: bool
+) -> None:
+    from ..plotting import write_captions
     from ..runs.record import write_json
     from . import overview
     from .comparison import comparisons
@@ -153,6 +160,9 @@ def _write(out: Path, models: Sequence[Mapping[str, Any]], folders: Sequence[str
     for picture in comparisons(models, scores):
         _save(picture, out / FIGURES)
         pictures.append((picture.section, picture.caption, out / FIGURES / f"{picture.name}.png"))
+    if captions:
+        names = {str(path.relative_to(out).with_suffix(".pdf")): caption for _, caption, path in pictures}
+        write_captions(ownership.own(out / CAPTIONS), names)
     overview.write(ownership.own(out / PAGE), models, pictures)
     for model in models:
         r2 = "" if model["r_squared"] is None else f", R² {model['r_squared']:.4f}"

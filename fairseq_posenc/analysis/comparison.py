@@ -123,7 +123,7 @@ def kinds_figure(models: Mapping[str, Sequence[Sequence[str]]]) -> Figure:
             axis.set_label_text(name)
         for layer, row in enumerate(kinds):
             for head, kind in enumerate(row):
-                panel.text(head, layer, kind.strip("[")[0], ha="center", va="center", fontsize=7)
+                panel.text(head, layer, kind.strip("[")[0], ha="center", va="center", fontsize="x-small")
     patches = [Patch(color=colours(number), label=kind) for number, kind in enumerate(KINDS)]
     figure.legend(handles=patches, loc="outside lower center", ncols=len(KINDS), frameon=False)
     return figure
@@ -135,7 +135,7 @@ def score_figure(scores: Sequence[Score], r2: Mapping[str, float | None]) -> Fig
     points = {score.model: (score.score, value) for score in scores if (value := r2[score.model]) is not None}
     for number, (label, point) in enumerate(points.items()):
         panel.plot(*point, **line_style(number))
-        panel.annotate(label, point, xytext=(5, 5), textcoords="offset points", fontsize=9)
+        panel.annotate(label, point, xytext=(5, 5), textcoords="offset points", fontsize="small")
     for score in scores:
         if score.model in points and score.after in points:
             arrow = {"arrowstyle": "->", "color": "0.5", "shrinkA": 6, "shrinkB": 6}

@@ -82,7 +82,7 @@ def products_figure(vectors: Tensor) -> Figure:
 def scores_figure(scores: Tensor) -> Figure:
     """Draw F̂_P, (H, n, n), each head's less its mean."""
     titles = [f"head {head}, R² {value:.2f}" for head, value in enumerate(r_squared(scores).tolist(), 1)]
-    return _matrices_figure(titles, list(scores), "F̂$_P$, less the head's mean")
+    return _matrices_figure(titles, list(scores), r"$\hat{F}_P$, less the head's mean")
 
 
 def rows_figure(scores: Tensor) -> Figure:
@@ -90,7 +90,7 @@ def rows_figure(scores: Tensor) -> Figure:
     n = scores.shape[-1]
     farthest = min(MAX_OFFSET, n - 1)
     titles = [f"head {head}" for head in range(1, len(scores) + 1)]
-    figure, panels = grid(titles, same_x=True, x_label=OFFSET, y_label="F̂$_P$(i, i+k)")
+    figure, panels = grid(titles, same_x=True, x_label=OFFSET, y_label=r"$\hat{F}_P$(i, i+k)")
     for panel, matrix in zip(panels, scores, strict=True):
         for number, i in enumerate(np.linspace(n // 4, n - 1 - n // 4, ROWS).astype(int).tolist()):
             j = np.arange(max(0, i - farthest), min(n, i + farthest + 1))

@@ -19,7 +19,7 @@ from ..analysis.offsets import OffsetFunction, has_own_cls, offset_functions
 from ..analysis.trace import Layer, trace
 from ..commands import show
 from ..errors import InputError
-from ..plotting import heat_maps, line_style, require_matplotlib, save
+from ..plotting import heat_maps, line_style, new_figure, save, style
 from ..schemes.positions import sums_of
 from ..transformer import Encoder, EncoderConfig
 
@@ -77,7 +77,7 @@ def write(path: Path, encoder: Encoder, n: int, layers: Sequence[int]) -> None:
     """Draw what positions add to the scores in some layers, a heat map per head and all heads as lines, and show the caption.
 
     Args:
-        path: the picture.
+        path: the picture; a PDF has the size and the fonts of a paper.
         encoder: it is converted to float64.
         n: the number of words, which the encoder takes.
         layers: their numbers, from 1; if there are none, the first layer with each different sum of the expression.
@@ -90,7 +90,8 @@ def write(path: Path, encoder: Encoder, n: int, layers: Sequence[int]) -> None:
         raise InputError(f"--layers {beyond[0]}: the model has {encoder.config.layers} layers")
     layers = layers or [sums.index(part) + 1 for part in dict.fromkeys(sums)]
     drawn = scores(encoder, n, layers)
-    save(_figure(drawn), path)
+    with style(paper=path.suffix == ".pdf"):
+        save(_figure(drawn), path)
     show(f"{path}: {encoder.positions.expression}. {_remark(drawn)}")
 
 
@@ -129,14 +130,14 @@ def _figure(drawn: Sequence[LayerScores]) -> Figure:
         for first in range(0, heads, columns)
     ]
     size = 1.6 + MAP * columns + LINES, 0.5 + max(MAP * math.ceil(heads / columns), 2.2) * len(drawn)
-    figure = require_matplotlib()(figsize=size, layout="constrained")
+    figure = new_figure(*size)
     panels = figure.subplot_mosaic(mosaic, width_ratios=[MAP] * columns + [LINES])
     maps = [panels[name] for name in names.values()]
     heat_maps(maps, [matrix for layer in drawn for matrix in layer.matrices], "score e$_{ij}$")
     for panel, (number, head) in zip(maps, names, strict=True):
         title = f"layer {number}, " if len(drawn) > 1 else ""
-        panel.set_title(title + (f"head {head + 1}" if heads > 1 else "all heads"), fontsize=9)
-        panel.tick_params(labelsize=7, length=2)
+        panel.set_title(title + (f"head {head + 1}" if heads > 1 else "all heads"), fontsize="small")
+        panel.tick_params(labelsize="x-small", length=2)
         panel.locator_params(nbins=3, integer=True)
     for layer in drawn:
         _draw_lines(panels[f"{layer.number}"], layer.function.values[0])
@@ -154,7 +155,7 @@ def _draw_lines(panel: Axes, functions: Tensor) -> None:
     panel.axhline(0, color="0.6", linewidth=0.8, zorder=0)
     panel.axvline(0, color="0.6", linewidth=0.8, zorder=0)
     panel.spines[["top", "right"]].set_visible(False)
-    panel.tick_params(labelsize=8)
+    panel.tick_params(labelsize="small")
     if len(functions) > 1:
         labels = [f"head {head + 1}" for head in range(len(functions))]
-        panel.legend(labels, fontsize=7, frameon=False, handlelength=3, ncols=math.ceil(len(labels) / 6))
+        panel.legend(labels, fontsize="x-small", frameon=False, handlelength=3, ncols=math.ceil(len(labels) / 6))

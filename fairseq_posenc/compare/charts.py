@@ -38,7 +38,7 @@ def ranking(rows: Sequence[Row], reference: str) -> Figure:
         panel.plot(list(row["losses"].values()), [place] * row["runs"], "|", color=colour, alpha=0.6)
         panel.errorbar(row["loss"], place, xerr=_errors(row), fmt="o", color=colour, markersize=4, linewidth=1.2, capsize=2)
     panel.set_xlim(right=end)
-    panel.set_yticks(range(len(rows)), [f"{row['scheme']}  {rank}" for rank, row in enumerate(rows, 1)], fontsize=9)
+    panel.set_yticks(range(len(rows)), [f"{row['scheme']}  {rank}" for rank, row in enumerate(rows, 1)], fontsize="small")
     panel.set_ylim(len(rows) - 0.5, -0.5)
     panel.locator_params("x", nbins=5)
     panel.set_xlabel(BITS)
@@ -57,14 +57,14 @@ def quality_against_cost(rows: Sequence[Row], reference: str) -> Figure:
         place, colour = (row["cost"], row["loss"]), _colour(row, reference)
         if row["loss"] < end:
             panel.errorbar(*place, yerr=_errors(row), fmt="o", color=colour, markersize=4, linewidth=0.8)
-            panel.annotate(str(rank), place, (4, 3), textcoords="offset points", fontsize=9, color=colour)
+            panel.annotate(str(rank), place, (4, 3), textcoords="offset points", fontsize="small", color=colour)
         if not front or row["loss"] < front[-1][1]:
             front.append(place)
     panel.plot(*zip(*front, strict=True), color="0.6", linewidth=0.9, linestyle=":", drawstyle="steps-post", zorder=0)
     panel.set_xscale("log")
     panel.xaxis.set_major_formatter("{x:g}")
     panel.xaxis.set_minor_formatter("{x:g}")
-    panel.tick_params("x", which="both", labelsize=8)
+    panel.tick_params("x", which="both", labelsize="small")
     panel.set_ylim(top=end)
     panel.set(xlabel=f"time per update ÷ that of {reference}", ylabel=BITS)
     return figure
@@ -89,7 +89,7 @@ def curves(rows: Sequence[Row], runs: Mapping[str, Sequence[Run]], reference: st
         for number, scheme in enumerate(group):
             _curve(panel, runs[scheme], by_time, **{**line_style(number), "marker": "", "label": scheme})
         if panel.lines:
-            panel.legend(frameon=False, fontsize=8, handlelength=3.2)
+            panel.legend(frameon=False, fontsize="small", handlelength=3.2)
     return figure
 
 

@@ -40,6 +40,7 @@ class Options:
     jobs: int = option("runs at a time; GPUs are divided among them", 1, minimum=1, metavar="N")
     claims: Path | None = option("file of claims to test on the results, as examples/compare/claims.yaml", None, metavar="YAML")
     tasks: Path | None = option("the folder of 'fairseq-posenc tasks', to show its results in the report", None, metavar="DIR")
+    paper: bool = option("pictures in the size and fonts of a paper, also as PDF, with captions in figures/captions.txt", False)
     dry_run: bool = option("run nothing: print the commands of runs that are not done, and report those that are", False)
 
 
@@ -77,7 +78,7 @@ def main(options: Options) -> None:
         scores = execute(runs.benchmarks(done, options.out), runs.score)
         if results:
             rows = summarise(plan, results, options.out)
-            show(write(options.out, plan, rows, results, claims, tasks, scores))
+            show(write(options.out, plan, rows, results, claims, tasks, scores, options.paper))
         for failure in failures:
             raise failure
 

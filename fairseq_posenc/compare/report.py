@@ -15,7 +15,7 @@ from tabulate import tabulate
 from ..analysis import page
 from ..files import atomic_write
 from ..ownership import own
-from ..plotting import save
+from ..plotting import save, style, write_captions
 from ..runs.grid import FINISHED, FORMAT
 from ..runs.record import write_json
 from ..runs.statistics import by
@@ -25,7 +25,8 @@ from .plan import Plan
 from .results import Run, finished
 from .statistics import estimate
 
-PAGE, MARKDOWN, CSV, JSON, FIGURES = "report.html", "results.md", "results.csv", "results.json", "figures"
+PAGE, MARKDOWN, CSV, JSON = "report.html", "results.md", "results.csv", "results.json"
+FIGURES, CAPTIONS = "figures", "captions.txt"
 TITLE = "Comparison of positional encodings"
 UNIGRAM = "(unigram: no context)"
 UNSOUND = {
@@ -54,6 +55,7 @@ def write(
     claims: Sequence[Claim] = (),
     tasks: tuple[Sequence[Row], Path] | None = None,
     scores: Sequence[Run] = (),
+    paper: bool = False,
 ) -> str:
     """Write report.html, results.md, results.csv, results.json and figures/ into ``out``; return the ranked table in Markdown.
 
@@ -65,11 +67,13 @@ def write(
         claims: to be tested.
         tasks: the results of ``fairseq-posenc tasks`` (:func:`.order_report.read`).
         scores: the results of fine-tuning (:meth:`.cells.Runs.score`).
+        paper: whether pictures have the size and fonts of a paper, also as PDF files, with their captions in a text file.
     """
     verdicts = judge(claims, runs)
     done = finished(runs)
     unigram = next((run["unigram"] for run in runs if run.get("unigram") is not None), None)
-    pictures = _pictures(out / FIGURES, plan, rows, done)
+    with style(paper):
+        pictures = _pictures(out / FIGURES, plan, rows, done, paper)
     opening = answer(rows, plan.reference)
     sections = list(_sections(plan, rows, runs, done, verdicts, pictures, tasks, scores))
     ranked = ranking(rows, plan.reference, unigram)
@@ -197,7 +201,9 @@ def benchmarks(scores: Sequence[Run]) -> Table:
     return ["scheme", *tasks], lines
 
 
-def _pictures(folder: Path, plan: Plan, rows: Sequence[Row], done: Mapping[str, Sequence[Run]]) -> dict[str, tuple[str, Path]]:
+def _pictures(
+    folder: Path, plan: Plan, rows: Sequence[Row], done: Mapping[str, Sequence[Run]], paper: bool
+) -> dict[str, tuple[str, Path]]:
     """Draw the pictures; returns the caption and the file of each."""
     reference = plan.reference
     colours = f"Blue: cannot be distinguished from the best. Orange: the reference, {reference}."
@@ -218,7 +224,10 @@ def _pictures(folder: Path, plan: Plan, rows: Sequence[Row], done: Mapping[str, 
     if by_position := charts.by_position(rows, done, reference, plan.tokens_per_sample):
         drawn["position"] = "Loss by position in the sequence. The best schemes, the reference and the last.", by_position
     for name, (_, figure) in drawn.items():
-        save(figure, own(folder / f"{name}.png"))
+        for suffix in ("png", "pdf") if paper else ("png",):
+            save(figure, own(folder / f"{name}.{suffix}"))
+    if paper:
+        write_captions(own(folder / CAPTIONS), {f"{name}.pdf": caption for name, (caption, _) in drawn.items()})
     return {name: (caption, folder / f"{name}.png") for name, (caption, _) in drawn.items()}
 
 

@@ -159,9 +159,13 @@ def test_without_a_text_it_says_so(save, tmp_path):
     assert pictures_in(out) == {"models/m4m/query", "models/m4m/key"}
 
 
-def test_only_functions_of_the_offset(save, tmp_path):
-    assert main(["analyze", str(save("only", "roberta_absolute_tisa_tiny")), "--only", "functions", "--out", str(tmp_path)]) == 0
+def test_only_functions_of_the_offset_for_a_paper(save, tmp_path):
+    command = ["analyze", str(save("only", "roberta_absolute_tisa_tiny")), "--only", "functions", "--out", str(tmp_path)]
+    assert main([*command, "--paper"]) == 0
     assert pictures_in(tmp_path) == {"models/only/bias", "models/only/content"}
+    captions = (tmp_path / "captions.txt").read_text("utf-8")
+    assert "models/only/bias.pdf\nonly: b, added to the scores, as a function of the offset." in captions
+    assert b"STIXGeneral" in (tmp_path / "models/only/bias.pdf").read_bytes()
 
 
 @pytest.mark.thorough
