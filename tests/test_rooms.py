@@ -109,7 +109,7 @@ BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGE
     "async_step": 350,
     "attention": 2040,
     "bench": 1055,
-    "catalogue": 770,
+    "catalogue": 775,
     "compare": 2290,
     "compat": 1750,
     "data": 1400,
