@@ -8,7 +8,7 @@ from fairseq_posenc.optim.batch_warmup import micro_batches
 
 FOLDER = readme.ROOT / "examples" / "pretraining"
 SMALL = """
-    model.encoder_layers=1 model.encoder_embed_dim=32 model.encoder_ffn_embed_dim=32 model.encoder_attention_heads=2
+    +model.encoder_layers=1 +model.encoder_embed_dim=32 +model.encoder_ffn_embed_dim=32 +model.encoder_attention_heads=2
     common.cpu=true common.bf16=false common.tensorboard_logdir=null common.log_interval=1 common.log_format=json
     dataset.num_workers=0 dataset.batch_size=2 dataset.disable_validation=true task.tokens_per_sample=32
     lr_scheduler.warmup_updates=1 lr_scheduler.decay_updates=1 optimization.max_update=2 checkpoint.no_save=true
