@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[1]
 LINK = re.compile(r"(?<=\]\()([^)#\s:]+)(?=[)#])")
 ROLE = re.compile(r":\w+:<code>\.?")
 """The role of a name in a docstring, such as :meth:`.Positions.terms`."""
-ASSETS = {".png", ".svg"}
+ASSETS = {".png", ".svg", ".css"}
 CODE = {".py": "python", ".yaml": "yaml", ".sh": "bash", ".sbatch": "bash", ".json": "json"}
 UNSEARCHED = "---\nsearch: {exclude: true}\n---\n\n"
 FIDELITY = "fairseq_posenc/schemes/FIDELITY.md"
@@ -47,7 +47,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Return the site's files: those of the navigation, what they link to, and the theme's."""
     GENERATED.update(generated())
     config.nav = [{title: [*_expanded(names)]} for entry in config.nav for title, names in entry.items()]
-    waiting = [name for entry in config.nav for names in entry.values() for name in names]
+    waiting = ["docs/site.css", *(name for entry in config.nav for names in entry.values() for name in names)]
     site: dict[str, File] = {}
     for name in waiting:  # which grows
         if name not in site:
@@ -80,7 +80,7 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
 def _expanded(names: list[str]) -> Iterator[str]:
     for name in names:
         if name.endswith("/*"):
-            yield from (page for page in GENERATED if posixpath.dirname(page) == posixpath.dirname(name))
+            yield from (page for page in GENERATED if page.endswith(".md") and posixpath.dirname(page) == posixpath.dirname(name))
         else:
             yield name
 
@@ -210,23 +210,22 @@ def training_page() -> str:
 
 def api_page() -> str:
     """Return the page of what ``fairseq_posenc`` exports, and of what schemes and backends are made of."""
-    exported = [getattr(fairseq_posenc, name) for name in fairseq_posenc.__all__ if not name.startswith("_")]
-    names = [f"{each.__module__}.{each.__qualname__}" for each in exported]
-    names += ["fairseq_posenc.terms", "fairseq_posenc.schemes.base"]  # the backends have a page of their own
-    return "\n\n".join(["# Python", *(f"::: {name}" for name in names)])
+    exported = [getattr(fairseq_posenc, name) for name in fairseq_posenc.EXPORTS]
+    modules = ["fairseq_posenc.terms", "fairseq_posenc.schemes.base"]  # the backends have a page of their own
+    parts = [f"::: {each.__module__}.{each.__qualname__}" for each in exported]
+    parts += [f"::: {name}\n    options: {{show_root_full_path: true}}" for name in modules]
+    return "\n\n".join(["# Python", *parts])
 
 
 def configuration_page() -> str:
     """Return the page that lists the configuration files, with the beginning of each file's comment."""
     rows = []
     for path in sorted((ROOT / "examples").rglob("*.yaml")):
-        name, comment = path.relative_to(ROOT), []
-        for line in path.read_text("utf-8").splitlines():
-            if not line.startswith("#"):
-                break
-            comment += [line.lstrip("# ")] if "@package" not in line else []
-        rows.append((f"[{name.relative_to('examples')}](../{name})", re.split(r"(?<=[.:]) ", " ".join(comment))[0]))
-    return f"# Configuration files\n\nThose of `examples/`.\n\n{_table(rows, ('file', 'contents'))}"
+        name, text = path.relative_to(ROOT), path.read_text("utf-8").removeprefix("# @package _group_\n")
+        comment = re.match("(?:# (?! ).*\n)*", text)[0].replace("# ", "").replace("\n", " ").strip()
+        rows.append((f"[{name.relative_to('examples')}](../{name})", comment))
+    table = _table(rows, ("file", "contents"))
+    return f"# Configuration files\n\nThe files of `examples/`, with the beginning of their comments.\n\n{table}"
 
 
 def _modules(title: str, package: Any) -> str:
@@ -266,8 +265,8 @@ def _value(action: argparse.Action) -> str:
 
 
 def _prose(text: str) -> str:
-    """Return a text of a docstring or a help in Markdown: brackets are no links, except in code."""
-    return re.sub(r"^(?!    ).*", lambda line: line[0].replace("[", "\\["), inspect.cleandoc(text), flags=re.MULTILINE)
+    """Return a text of a docstring or a help in Markdown: brackets are no links."""
+    return re.sub(r"^    .*|(`+).*?\1|\[", lambda part: "\\[" if part[0] == "[" else part[0], inspect.cleandoc(text), flags=re.M)
 
 
 def _names(expression: str) -> list[str]:
