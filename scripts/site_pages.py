@@ -47,7 +47,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Return the site's files: those of the navigation, what they link to, and the theme's."""
     GENERATED.update(generated())
     config.nav = [{title: [*_expanded(names)]} for entry in config.nav for title, names in entry.items()]
-    waiting = ["docs/site.css", *(name for entry in config.nav for names in entry.values() for name in names)]
+    waiting = ["docs/site.css", *(_path(name) for entry in config.nav for names in entry.values() for name in names)]
     site: dict[str, File] = {}
     for name in waiting:  # which grows
         if name not in site:
@@ -77,9 +77,14 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
     return ROLE.sub("<code>", html)
 
 
-def _expanded(names: list[str]) -> Iterator[str]:
+def _path(entry: str | dict[str, str]) -> str:
+    """Return the path of an entry of the navigation, which may have a title."""
+    return entry if isinstance(entry, str) else next(iter(entry.values()))
+
+
+def _expanded(names: list[Any]) -> Iterator[Any]:
     for name in names:
-        if name.endswith("/*"):
+        if _path(name).endswith("/*"):
             yield from (page for page in GENERATED if page.endswith(".md") and posixpath.dirname(page) == posixpath.dirname(name))
         else:
             yield name
@@ -261,7 +266,7 @@ def _value(action: argparse.Action) -> str:
         return ""
     if action.choices:
         return " ".join(f"`{choice}`" for choice in action.choices) if len([*action.choices]) < 9 else f"`{action.metavar}`"
-    return f"`{action.metavar or action.dest.upper()}`"
+    return f"`{action.metavar}`" if action.metavar else ""
 
 
 def _prose(text: str) -> str:

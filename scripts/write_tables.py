@@ -53,17 +53,21 @@ def english() -> tuple[Plan, list[Mapping[str, Any]], list[dict[str, Any]]]:
     return plan, runs, summarise(plan, runs, folder)
 
 
+def columns() -> list[str]:
+    """Return the columns of the comparison's table that mean something with the runs that are done."""
+    plan, runs, rows = english()
+    absent = set() if any(row["low"] is not None for row in rows) else {"best"}  # with one seed, all schemes are
+    if len(runs) < plan.total:
+        absent.add("time")  # that of a scheme's fastest run, which needs several
+    return [column for column in COMPARED if column not in absent]
+
+
 def comparison() -> str:
     """Return the ranked table of the comparison, how many of its runs are done, and which rows are not final."""
     plan, runs, rows = english()
     head, lines = report.ranking(rows, plan.reference, next(run["unigram"] for run in runs if "unigram" in run))
-    several = any(row["low"] is not None for row in rows)  # seeds, without which all schemes are among the best
-    absent = set() if several else {"best"}
-    if len(runs) < plan.total:
-        absent.add("time")  # that of a scheme's fastest run, which needs several
-    columns = [column for column in COMPARED if column not in absent]
-    cells = [[line[head.index(column)] for column in columns] for line in lines]
-    table = tabulate(cells, columns, "github", disable_numparse=True)
+    cells = [[line[head.index(column)] for column in columns()] for line in lines]
+    table = tabulate(cells, columns(), "github", disable_numparse=True)
     if len(runs) == plan.total:
         return table
     tried = {row["scheme"]: len({run["lr"] for run in runs if run["scheme"] == row["scheme"]}) for row in rows}
@@ -77,7 +81,8 @@ def results_by_scheme() -> Iterator[tuple[str, str, dict[str, str]]]:
     plan, _, rows = english()
     head, lines = report.ranking(rows, plan.reference, None)
     for row, line in zip(rows, lines, strict=True):
-        yield "Comparison on English text", row["positions"], dict(zip(head, line, strict=True))
+        cells = dict(zip(head, line, strict=True))
+        yield "Comparison on English text", row["positions"], {column or "rank": cells[column] for column in columns()}
     for row in order_report.read(RESULTS / "tasks")[0]:
         for task, means in row["tasks"].items():
             learned = f"{means['learned']} of {means['runs']}"
