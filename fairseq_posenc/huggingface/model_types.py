@@ -22,7 +22,7 @@ from ..transformer import EncoderConfig
 from ..transformer.config import TRANSFORMERS
 from .configuration import PosencConfig
 from .relative_keys import SCHEMES, TABLE, to_scheme
-from .rotary_types import GATED, QKV, Joined, join, modernbert_options, split, values_of
+from .rotary_types import GATED, MODERNBERT_NAMES, QKV, Joined, join, modernbert_options, split, values_of
 
 Pairs = tuple[tuple[str, str], ...]
 """Beginnings of parameter names, fairseq's and transformers'; # is a number."""
@@ -33,8 +33,8 @@ LAYER = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.
 """The parts of a layer in fairseq."""
 PROJECTION = f"{ENCODER}project_in_dim."
 RELATIVE = f"{POSITIONS}deberta.weight"
-ALBERT_ACTIVATIONS = {"gelu_new": "gelu_accurate"}
-"""The names of activations in ALBERT's configuration, and this project's."""
+GELU_NEW, GELU_ACCURATE = "gelu_new", "gelu_accurate"
+"""transformers' name and this project's of GELU's approximation by tanh, which ALBERT has."""
 SINUSOIDS = "roformer.encoder.embed_positions.weight"
 """Of RoFormer, from which it computes its rotations."""
 ALIASES = {"roberta": "lm_head", "bert": "cls.predictions", "albert": "predictions", "roformer": "cls.predictions"}
@@ -258,6 +258,8 @@ def encoder_config(config: PretrainedConfig, dictionary: Dictionary, padding_idx
         return config.encoder_config()
     rotary = values_of(config) or {}
     values = {ours: getattr(config, theirs) for ours, theirs in TRANSFORMERS.items() if ours not in rotary} | rotary
+    if values["activation"] == GELU_NEW:
+        values["activation"] = GELU_ACCURATE
     relative = getattr(config, "position_embedding_type", None) or "absolute"
     if relative != "absolute":
         values["positions"] = SCHEMES[relative][0]
@@ -276,7 +278,6 @@ def encoder_config(config: PretrainedConfig, dictionary: Dictionary, padding_idx
             **({"deberta_buckets": buckets} if buckets > 0 else {}),
         }
     elif config.model_type == "albert":
-        values["activation"] = ALBERT_ACTIVATIONS.get(config.hidden_act, config.hidden_act)
         values |= {"embed_dim": config.embedding_size, "layer_groups": config.num_hidden_groups}
     elif config.model_type == "electra":
         values["embed_dim"] = config.embedding_size if config.embedding_size != config.hidden_size else 0
@@ -295,18 +296,18 @@ def transformers_options(
         positions: the encoder's :class:`Positions`.
         pooler_activation, pooler_dropout: of the classification head.
     """
+    names = MODERNBERT_NAMES if model_type == "modernbert" else TRANSFORMERS
+    options: dict[str, Any] = {theirs: getattr(config, ours) for ours, theirs in names.items()}
+    options[names["activation"]] = GELU_NEW if config.activation == GELU_ACCURATE else config.activation
     if model_type == "modernbert":
-        return modernbert_options(config)
-    options: dict[str, Any] = {theirs: getattr(config, ours) for ours, theirs in TRANSFORMERS.items()}
+        return options | modernbert_options(config) | {"classifier_activation": options["hidden_activation"]}
     if model_type == "roformer":
         return options | {"embedding_size": config.embed_dim or config.dim, "type_vocab_size": 1}
     if model_type == "roberta":
         options["max_position_embeddings"] += config.padding_idx + 1
         return options | {"type_vocab_size": 1, "classifier_dropout": pooler_dropout}
     if model_type == "albert":
-        activations = {ours: theirs for theirs, ours in ALBERT_ACTIVATIONS.items()}
         return options | {
-            "hidden_act": activations.get(config.activation, config.activation),
             "embedding_size": config.embed_dim,
             "num_hidden_groups": config.layer_groups,
             "type_vocab_size": 1,

@@ -61,12 +61,11 @@ def values_of(config: PretrainedConfig) -> dict[str, Any] | None:
 
 
 def modernbert_options(config: EncoderConfig) -> dict[str, Any]:
-    """Return the options of the ModernBERT that is nearest to an encoder; :func:`values_of` has what they mean."""
+    """Return what a ModernBERT that is as near as possible to an encoder has beyond :data:`MODERNBERT_NAMES`."""
     first, *_, last = sums = [read_sum(part) for part in (*sums_of(config.positions), sums_of(config.positions)[-1])]
     bases = [float(each.options.get("rope_base", config.position_options.get("rope_base", ROPE_BASE))) for each in (first, last)]
-    return {theirs: getattr(config, ours) for ours, theirs in MODERNBERT_NAMES.items()} | {
+    return {
         "mlp_bias": config.linear_bias,
-        "classifier_activation": config.activation,
         "global_attn_every_n_layers": len(sums) - 1,
         "local_attention": 2 * (last.window or 0),
         "global_rope_theta": bases[0],

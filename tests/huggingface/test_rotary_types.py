@@ -148,14 +148,20 @@ def test_modernbert_rope_becomes_transformers_own_class(prepared, tmp_path, caps
 
 
 @pytest.mark.parametrize(
-    ("arch", "options"),
-    [("modernbert_tisa_tiny", {}), ("modernbert_rope_tiny", {"encoder_normalize_before": False, "no_first_norm": False})],
+    ("arch", "options", "head", "architecture"),
+    [
+        ("modernbert_tisa_tiny", {}, "lm", "PosencForMaskedLM"),
+        ("modernbert_rope_tiny", {"encoder_normalize_before": False, "no_first_norm": False}, "lm", "PosencForMaskedLM"),
+        ("modernbert_rope_tiny", {}, "topic", "PosencForSequenceClassification"),
+        ("modernbert_rope_tiny", {"activation_fn": "gelu_accurate", "no_norm_bias": False}, "lm", "ModernBertForMaskedLM"),
+        ("modernbert_posenc_tiny", {"positions": "rope(base=500, layout=half)"}, "lm", "ModernBertForMaskedLM"),
+    ],
 )
-def test_what_is_no_modernbert_becomes_our_class(arch, options, prepared, tmp_path):
+def test_the_class_is_modernbert_where_the_function_is(arch, options, head, architecture, prepared, tmp_path):
     path = save(make_model(arch, prepared, **options), tmp_path / "checkpoint.pt", prepared)
-    worst = max(parity.difference for parity in export(path, prepared, tmp_path / "out", "lm", with_tokenizer=False).values())
+    worst = max(parity.difference for parity in export(path, prepared, tmp_path / "out", head, with_tokenizer=False).values())
     assert worst < 2e-5
-    assert json.loads((tmp_path / "out" / "config.json").read_text())["architectures"] == ["PosencForMaskedLM"]
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["architectures"] == [architecture]
 
 
 def test_modernbert_continues_with_other_positions(tmp_path, capsys):
