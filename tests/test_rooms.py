@@ -43,7 +43,7 @@ MAY_IMPORT = {  # besides its own room; only rooms listed above it, so that ther
     "deepspeed": COMMON | {"families", "compat", "models"},
     "train": {"errors", "compat", "deepspeed"},
     "finetuning": COMMON | {"runs", "vocabulary", "models"},
-    "huggingface": COMMON | CORE | {"families", "compat", "vocabulary", "data", "models"},
+    "huggingface": COMMON | CORE | {"families", "compat", "vocabulary", "data", "models", "runs", "plotting"},
     "analysis": COMMON | CORE | {"plotting", "runs", "vocabulary", "models", "huggingface"},
     "catalogue": COMMON | CORE | {"families", "models", "plotting", "analysis"},
     "bench": COMMON | CORE | {"families", "runs", "data", "models", "plotting"},
@@ -115,11 +115,11 @@ BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGE
     "data": 1400,
     "deepspeed": 1825,
     "finetuning": 1815,
-    "huggingface": 2735,
+    "huggingface": 2785,
     "models": 1890,
     "optim": 405,
     "pipeline": 545,
-    "runs": 375,
+    "runs": 435,
     "schemes": 2580,
     "tasks": 925,
     "terms": 370,
@@ -128,7 +128,7 @@ BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGE
 }
 MODULE_BUDGET = 270
 """Lines of a module that is no part of a package."""
-MAX_EDGES = 142
+MAX_EDGES = 144
 """Pairs of packages or modules of which one imports the other."""
 
 

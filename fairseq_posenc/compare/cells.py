@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -25,6 +24,7 @@ from ..files import atomic_write
 from ..models.building import complete_new, parse
 from ..models.checkpoint import Checkpoint
 from ..runs.grid import FINISHED, FORMAT, LOG, RESULT, Cell, Progress
+from ..runs.log import read_log
 from ..runs.record import processor, read_object
 from .plan import UNKNOWN_UPDATES, Plan
 
@@ -151,7 +151,7 @@ class Runs:
             ``selection`` and ``loss``, the bits per predicted token of the first and the second half; ``by_position``, the loss
             in equal parts of a sequence from left to right; ``by_length``, the loss on longer sequences that the model takes;
             ``unigram``, the loss of the training text's frequencies of words; ``seconds_per_update`` and ``curve``, of
-            :func:`read_log`; ``device``; ``parameters``, of the positions; ``r_squared`` by the number of updates (see
+            :func:`.runs.log.read_log`; ``device``; ``parameters``, of the positions; ``r_squared`` by the number of updates (see
             :func:`.analysis.examine.r_squared_of_run`); and the ``command``.
 
         Raises:
@@ -207,31 +207,6 @@ def _is_finished(folder: Path) -> bool:
 
 def _key(scheme: str, lr: float, seed: int) -> dict[str, str | int | float]:
     return {"scheme": scheme, "lr": lr, "seed": seed}
-
-
-def read_log(log: Path) -> dict[str, Any]:
-    """Read fairseq-train's log.
-
-    Returns:
-        ``seconds_per_update``, the first decile over the intervals of the log, so that other load on the machine counts little;
-        and ``curve``, of validations: ``updates``, ``loss`` in bits, and the ``seconds`` of so many updates. A run that was
-        killed has logged some updates twice; the last time counts.
-    """
-    points: dict[int, float] = {}
-    speeds = []
-    for line in log.read_text("utf-8", "replace").splitlines():
-        _, brace, values = line.partition("{")
-        try:
-            entry = json.loads(brace + values)
-        except ValueError:
-            continue
-        if "valid_loss" in entry:
-            points[int(entry["valid_num_updates"])] = float(entry["valid_loss"])
-        elif "ups" in entry:
-            speeds.append(float(entry["ups"]))
-    seconds = 1 / float(np.quantile(speeds, 0.9)) if speeds else math.nan
-    curve = [{"updates": updates, "loss": points[updates], "seconds": updates * seconds} for updates in sorted(points)]
-    return {"seconds_per_update": seconds, "curve": curve}
 
 
 def losses_of(runs: Sequence[Mapping[str, Any]], out: Path) -> tuple[np.ndarray, np.ndarray]:

@@ -16,8 +16,11 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCardData
 
 from ..data.folder import read
+from ..errors import InputError
 from ..families import architectures
 from ..models.checkpoint import Checkpoint
+from ..plotting import grid, line_style, require_matplotlib, save
+from ..runs.log import losses
 from ..schemes import parse
 from ..transformer import EncoderConfig
 from ..version import __version__
@@ -40,6 +43,7 @@ USES = {  # of a head: transformers' name of the task, and an example
     "SequenceClassification": ("text-classification", '"The sky is blue."'),
     "QuestionAnswering": ("question-answering", 'question="What is blue?", context="The sky is blue."'),
 }
+MANY_POINTS = 30  # lines through more of them have no markers
 NAME = re.compile(r"\w[\w.+ -]{0,79}")
 VALUE = re.compile(r"[\w.,()\[\]+ -]{1,80}")
 TEMPLATE = """---
@@ -72,7 +76,7 @@ pipe({example})
 
 ## Training
 
-{hyperparameters}
+{curve}{hyperparameters}
 
 ## Export
 
@@ -82,6 +86,12 @@ Both models were run in float32 on batches of the training data's text with mask
 {parity}
 
 The export fails if they differ by more than {tolerance:g}. {tokenizer}
+"""
+CURVE = "training.png"
+CURVE_TEXT = f"""![Loss against updates]({CURVE})
+
+The loss in bits, in training and on the validation data, against the number of updates.
+
 """
 REMOTE_CODE = """The model's code is `modeling_posenc.py`, which needs PyTorch and transformers only. Where fairseq_posenc is
 installed, `import fairseq_posenc.huggingface.auto` registers the same classes, and `trust_remote_code` is not needed."""
@@ -97,6 +107,7 @@ def card(
     tokenizer: str,
     language: str | None = None,
     license: str | None = None,
+    with_curve: bool = False,
 ) -> str:
     """Return the text of README.md.
 
@@ -109,6 +120,7 @@ def card(
         tokenizer: a sentence about how the tokenizer was checked.
         language: ISO 639 codes of the training data's languages, separated by commas.
         license: the model's licence, as the Hugging Face hub names it.
+        with_curve: whether :func:`draw_curve` has drawn the losses of its training.
     """
     config, head = checkpoint.config, checkpoint.head
     pipeline, example = USES[head.kind]
@@ -156,6 +168,7 @@ def card(
         example=example,
         code=f"This is transformers' own {own_type}." if own_type else REMOTE_CODE,
         schemes=_schemes(config),
+        curve=CURVE_TEXT if with_curve else "",
         hyperparameters=_hyperparameters(checkpoint),
         version=__version__,
         digest=checkpoint.digest,
@@ -163,6 +176,28 @@ def card(
         tolerance=tolerance,
         tokenizer=tokenizer,
     )
+
+
+def read_curves(log: Path) -> dict[str, dict[int, float]]:
+    """Return the losses in a log of ``fairseq-train``, as :func:`.runs.log.losses`.
+
+    Raises:
+        InputError, OSError: it has none, cannot be read, or matplotlib is not installed.
+    """
+    require_matplotlib()
+    if not any((found := losses(log)).values()):
+        raise InputError(f"--log {log} has no losses: name the log of the training, as fairseq-train --log-file writes it")
+    return found
+
+
+def draw_curve(curves: Mapping[str, Mapping[int, float]], path: Path) -> None:
+    """Draw the losses by their number of updates."""
+    figure, (panel,) = grid([""], (4.6, 2.9), x_label="updates", y_label="loss, bits")
+    for number, (kind, points) in enumerate(curves.items()):
+        style = line_style(number) | ({"marker": ""} if len(points) > MANY_POINTS else {})
+        panel.plot(list(points), list(points.values()), **style, label=kind)
+    panel.legend(frameon=False)
+    save(figure, path)
 
 
 def _file_name(path: Any) -> str:

@@ -24,7 +24,7 @@ from ..vocabulary import DICTIONARY, TOKENIZER_FILES
 from . import fast_tokenizer
 from .assemble import FILE_NAME
 from .auto import head_output, model_class
-from .card import card
+from .card import CURVE, card, draw_curve, read_curves
 from .conversion import to_transformers
 from .parity import Parity, compare, token_batches
 from .vocabularies import FAIRSEQ_FOLDER
@@ -36,6 +36,7 @@ FILES = (
     *("config.json", "generation_config.json", "model.safetensors", FILE_NAME),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
     *(f"{FAIRSEQ_FOLDER}/{name}" for name in (DICTIONARY, *TOKENIZER_FILES)),
+    CURVE,
     "README.md",
 )
 """All files that an export may have; the model card is written last."""
@@ -55,6 +56,7 @@ def export(
     overwrite: bool = False,
     language: str | None = None,
     license: str | None = None,
+    log: Path | None = None,
 ) -> dict[str, Parity]:
     """Export a checkpoint: its files are written to a temporary folder, compared with the checkpoint, and moved to ``out``.
 
@@ -64,10 +66,12 @@ def export(
     Raises:
         InputError, OSError: the checkpoint, the data-bin or the output folder cannot be used, or the two models differ.
     """
-    ownership.require_apart(out, [("CHECKPOINT", path), ("--data", data / "dict.txt")])
+    inputs = [("CHECKPOINT", path), ("--data", data / "dict.txt"), *([] if log is None else [("--log", log)])]
+    ownership.require_apart(out, inputs)
     ownership.require_own(out, MAKER, "--out")
     if out.is_dir() and any(out.iterdir()) and not overwrite:
         raise FileExistsError(f"--out {out} is not empty: name another folder, or add --overwrite to replace that export")
+    curves = None if log is None else read_curves(log)
     checkpoint = Checkpoint(path, data, head)
     model, left_out = to_transformers(checkpoint)
     length = min(checkpoint.config.max_positions, SAMPLE_LENGTH)
@@ -90,7 +94,10 @@ def export(
                 f"the exported model is not the checkpoint's: outputs differ by {worst:.3g}, and --tolerance is {tolerance:g}. "
                 f"The files are in {partial}, without a model card; {out} is unchanged."
             )
-        text = card(out.resolve().name, checkpoint, data, results, tolerance, model.config.model_type, remark, language, license)
+        if curves:
+            draw_curve(curves, partial / CURVE)
+        choices = (model.config.model_type, remark, language, license, curves is not None)
+        text = card(out.resolve().name, checkpoint, data, results, tolerance, *choices)
         (partial / "README.md").write_text(text, "utf-8")
     if left_out:
         show(f"left out: {', '.join(left_out)}")

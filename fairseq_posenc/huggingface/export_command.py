@@ -31,6 +31,8 @@ class Options:
     tolerance: float = option("greatest allowed difference of an output", 1e-4, metavar="D")
     language: str | None = option("the data's languages for the model card, such as en,de", None, metavar="CODES")
     license: str | None = option("the model's licence for the model card, such as mit or cc-by-4.0", None, metavar="NAME")
+    log: Path | None = option("the log of its training (fairseq-train --log-file), for the model card's training curve", None,
+                              metavar="FILE")  # fmt: skip
     no_tokenizer: bool = option("export no tokenizer", False)
     overwrite: bool = option("replace an existing export", False)
 
@@ -40,4 +42,4 @@ def main(options: Options) -> None:
     from .export import export
 
     choices = (options.head, options.tolerance, not options.no_tokenizer, options.overwrite, options.language, options.license)
-    export(options.checkpoint, options.data, options.out, *choices)
+    export(options.checkpoint, options.data, options.out, *choices, options.log)

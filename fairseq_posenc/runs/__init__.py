@@ -1,1 +1,1 @@
-"""Many runs: :mod:`.record` (what a folder was made from), :mod:`.grid` (runs, resumable), :mod:`.statistics` (over results)."""
+"""Many runs: :mod:`.record` (what a folder was made from), :mod:`.grid` (resumable runs), :mod:`.log`, :mod:`.statistics`."""

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from PIL import Image
 from small_models import make_model, save
 from transformers import AutoTokenizer
 
 from fairseq_posenc.compat.loading import load as load_checkpoint
+from fairseq_posenc.errors import InputError
 from fairseq_posenc.huggingface.export import export
 
 SECRET = "hunter2"
@@ -46,7 +48,9 @@ def exports(prepared, tmp_path_factory):
     record["inputs"]["train"] = [*({**text, "path": path} for path in paths), {"dataset": "allenai/c4", "sha256": None}]
     (data / "manifest.json").write_text(json.dumps(record))
     previous = os.umask(0o027)
-    export(folder / "lm.pt", data, folder / "lm", "lm", language="en,de", license="mit")
+    log = folder / "train.log"
+    log.write_text("2026 | INFO | valid | epoch 001 | valid on 'valid' subset | loss 9.5 | num_updates 3\n")
+    export(folder / "lm.pt", data, folder / "lm", "lm", language="en,de", license="mit", log=log)
     export(folder / "tuned.pt", data, folder / "tuned", "topic")
     os.umask(previous)
     return folder
@@ -64,13 +68,22 @@ def test_the_card_of_a_pretrained_model(exports):
     assert "\n# roberta_posenc_tiny: rope+t5\n" in text
     assert "a-corpus (" in text
     assert "from moby.txt, ahab.txt, c4, 3 more)" in text
-    for expected in ("(perplexity 8)", "Raffel et al. 2020", "trust_remote_code=True", "sdpa: ", "- update_freq: 2\n"):
+    assert Image.open(exports / "lm" / "training.png").width > 300
+    for expected in (
+        "](training.png)",
+        "(perplexity 8)",
+        "Raffel et al. 2020",
+        "trust_remote_code=True",
+        "sdpa: ",
+        "- update_freq: 2\n",
+    ):
         assert expected in text
 
 
 def test_the_card_of_a_fine_tuned_model(exports):
     metadata, text = card(exports / "tuned")
     assert {"language", "license"}.isdisjoint(metadata)
+    assert "training.png" not in text
     assert "\n# roberta_posenc_tiny: rope+t5, fine-tuned on RTE\n" in text
     assert "| RTE, after pretraining on a-corpus (" in text
     assert "| accuracy 3 |" in text
@@ -101,3 +114,9 @@ def test_a_text_can_be_cut_to_the_length_of_training(exports):
 def test_others_may_read_the_files_as_far_as_umask_lets_them(exports):
     files = [path for path in (exports / "lm").rglob("*") if path.is_file()]
     assert {path.stat().st_mode & 0o777 for path in files} == {0o640}
+
+
+def test_a_log_without_losses(exports, prepared):
+    with pytest.raises(InputError, match=r"--log .*lm\.pt"):
+        export(exports / "lm.pt", prepared, exports / "other", "lm", log=exports / "lm.pt")
+    assert not (exports / "other").exists()

@@ -1,0 +1,56 @@
+"""The log of ``fairseq-train``, in each format that has losses: ``json``, ``simple`` and ``tqdm``."""
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+TEXT = re.compile(r"\| (train|valid|train_inner) \| epoch \d+(?: \||:)(.*)")
+"""A line of all formats but JSON."""
+
+
+def entries(log: Path) -> Iterator[Mapping[str, Any]]:
+    """Yield the numbers of each line, such as ``valid_loss`` and ``train_loss`` of a whole pass, and ``loss`` within an epoch.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    for line in log.read_text("utf-8", "replace").splitlines():
+        _, brace, values = line.partition("{")
+        try:
+            yield json.loads(brace + values)
+        except ValueError:
+            if match := TEXT.search(line):
+                prefix = "" if match[1] == "train_inner" else f"{match[1]}_"
+                yield {prefix + name: value for name, value in re.findall(r"(\w+)[ =](-?[\d.]+(?:e[-+]?\d+)?)\b", match[2])}
+
+
+def losses(log: Path) -> dict[str, dict[int, float]]:
+    """Return the losses, in bits, by the number of updates: those in ``training``, and those of ``validation``.
+
+    A run that was killed has logged some updates twice; the last time counts.
+    """
+    found: dict[str, dict[int, float]] = {"training": {}, "validation": {}}
+    for entry in entries(log):
+        for prefix, kind in (("", "training"), ("train_", "training"), ("valid_", "validation")):
+            if f"{prefix}loss" in entry and f"{prefix}num_updates" in entry:
+                found[kind][int(entry[f"{prefix}num_updates"])] = float(entry[f"{prefix}loss"])
+    return {kind: dict(sorted(points.items())) for kind, points in found.items()}
+
+
+def read_log(log: Path) -> dict[str, Any]:
+    """Return the speed of a run and its validations.
+
+    Returns:
+        ``seconds_per_update``, the first decile over the intervals of the log, so that other load on the machine counts little;
+        and ``curve``, of validations: ``updates``, ``loss`` in bits, and the ``seconds`` of so many updates.
+    """
+    speeds = [float(entry["ups"]) for entry in entries(log) if "ups" in entry]
+    seconds = 1 / float(np.quantile(speeds, 0.9)) if speeds else math.nan
+    validation = losses(log)["validation"]
+    curve = [{"updates": updates, "loss": loss, "seconds": updates * seconds} for updates, loss in validation.items()]
+    return {"seconds_per_update": seconds, "curve": curve}
