@@ -1,11 +1,13 @@
 """transformers' ModernBERT, NomicBERT and RoFormer, there and back: the same logits and gradients, and the same training."""
 
 import dataclasses
+import functools
 import json
 
 import pytest
 import torch
 import transformers
+from cases import thorough_but
 from small_models import make_model, save
 from test_import import import_hf, perturbed, refusal
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -26,6 +28,7 @@ TOKENS = ["[PAD]", "[unused0]", *(f"w{i}" for i in range(20)), "[UNK]", "[CLS]",
 PAD = 1  # in the dictionary
 IGNORED = -100
 
+thorough = functools.partial(pytest.param, marks=pytest.mark.thorough)
 needs_nomic = pytest.mark.skipif(not hasattr(transformers, "NomicBertConfig"), reason="transformers 4 has no NomicBERT")
 
 
@@ -84,17 +87,19 @@ def cross_entropy(logits, labels):
     return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="sum")
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        dict(norm_bias=True, attention_bias=True, mlp_bias=True, classifier_bias=True, norm_eps=1e-3),
-        dict(hidden_activation="silu", classifier_activation="silu", global_attn_every_n_layers=2, tie_word_embeddings=False),
-    ],
-    ids=["published", "biases", "other layers"],
-)
-def test_modernbert_has_the_same_logits_and_gradients(options, tmp_path):
+SETTINGS = {
+    "published": {},
+    "biases": dict(norm_bias=True, attention_bias=True, mlp_bias=True, classifier_bias=True, norm_eps=1e-3),
+    "other layers": dict(
+        hidden_activation="silu", classifier_activation="silu", global_attn_every_n_layers=2, tie_word_embeddings=False
+    ),
+}
+
+
+@pytest.mark.parametrize("settings", thorough_but({"published"}, SETTINGS))
+def test_modernbert_has_the_same_logits_and_gradients(settings, tmp_path):
     """Padded, at odd lengths, at the longest, and packed: documents in one row are as each alone."""
+    options = SETTINGS[settings]
     theirs = write(tmp_path, "ModernBert", **MODERN | options)
     source = source_models.read(str(tmp_path))
     assert source.config.positions == (
@@ -151,10 +156,12 @@ def test_modernbert_rope_becomes_transformers_own_class(prepared, tmp_path, caps
     ("arch", "options", "head", "architecture"),
     [
         ("modernbert_tisa_tiny", {}, "lm", "PosencForMaskedLM"),
-        ("modernbert_rope_tiny", {"encoder_normalize_before": False, "no_first_norm": False}, "lm", "PosencForMaskedLM"),
-        ("modernbert_rope_tiny", {}, "topic", "PosencForSequenceClassification"),
-        ("modernbert_rope_tiny", {"activation_fn": "gelu_accurate", "no_norm_bias": False}, "lm", "ModernBertForMaskedLM"),
-        ("modernbert_posenc_tiny", {"positions": "rope(base=500, layout=half)"}, "lm", "ModernBertForMaskedLM"),
+        thorough("modernbert_rope_tiny", {"encoder_normalize_before": False, "no_first_norm": False}, "lm", "PosencForMaskedLM"),
+        thorough("modernbert_rope_tiny", {}, "topic", "PosencForSequenceClassification"),
+        thorough(
+            "modernbert_rope_tiny", {"activation_fn": "gelu_accurate", "no_norm_bias": False}, "lm", "ModernBertForMaskedLM"
+        ),
+        thorough("modernbert_posenc_tiny", {"positions": "rope(base=500, layout=half)"}, "lm", "ModernBertForMaskedLM"),
     ],
 )
 def test_the_class_is_modernbert_where_the_function_is(arch, options, head, architecture, prepared, tmp_path):
@@ -192,8 +199,8 @@ def test_tables_of_absolute_positions_where_layers_differ():
     ("options", "named"),
     [
         (dict(attention_bias=True), "attention_bias True and mlp_bias False"),
-        (dict(classifier_activation="relu"), "hidden_activation gelu and classifier_activation relu"),
-        (dict(layer_types=["sliding_attention", *["full_attention"] * 4]), "layer_types"),
+        thorough(dict(classifier_activation="relu"), "hidden_activation gelu and classifier_activation relu"),
+        thorough(dict(layer_types=["sliding_attention", *["full_attention"] * 4]), "layer_types"),
         (dict(rope_parameters={"full_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}}), "rope_type linear"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -206,7 +213,7 @@ def test_what_modernbert_may_have_and_this_project_has_not(options, named, tmp_p
 
 
 @pytest.mark.parametrize("name", [pytest.param("NomicBert", marks=needs_nomic), "RoFormer"])
-@pytest.mark.parametrize("kind", ["ForMaskedLM", "ForSequenceClassification"])
+@pytest.mark.parametrize("kind", ["ForMaskedLM", thorough("ForSequenceClassification")])
 def test_nomicbert_and_roformer_have_the_same_outputs(name, kind, tmp_path, capsys):
     """Their vectors of token type 0 go into the word embeddings, which the output projection does not share then."""
     write(tmp_path / "source", name, kind, num_hidden_layers=3, **SMALL)
@@ -217,7 +224,7 @@ def test_nomicbert_and_roformer_have_the_same_outputs(name, kind, tmp_path, caps
     assert kind != "ForMaskedLM" or not torch.equal(words, state["encoder.lm_head.weight"])
 
 
-@pytest.mark.parametrize("head", ["lm", "topic"])
+@pytest.mark.parametrize("head", ["lm", thorough("topic")])
 def test_rotations_become_roformer(head, prepared, tmp_path, capsys):
     model = make_model("roberta_rope_tiny", prepared, pooler_activation_fn="gelu", pooler_dropout=0.0)
     path = save(model, tmp_path / "checkpoint.pt", prepared)
