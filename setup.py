@@ -52,7 +52,11 @@ EXTRAS = {
     "plots": ["matplotlib"],
     "glue": ["scikit-learn", "scipy"],
     "compare": ["matplotlib", "scipy", "statsmodels"],
-    "docs": ["mkdocs>=1.6,<2", "mkdocs-material>=9.6,<10", "mkdocstrings[python]"],
+    "docs": [  # Material and mkdocstrings need Python 3.11
+        "mkdocs>=1.6,<2; python_version >= '3.11'",
+        "mkdocs-material>=9.6,<10; python_version >= '3.11'",
+        "mkdocstrings[python]>=1; python_version >= '3.11'",
+    ],
     # setuptools 70.1 builds wheels by itself; a test of the packaging uses it.
     "dev": [
         "setuptools>=70.1",

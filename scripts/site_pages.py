@@ -131,6 +131,8 @@ def generated() -> Iterator[tuple[str, str]]:
         expression = name if name in known else next(iter(known))
         yield f"docs/schemes/{name}.png", picture(expression)
         yield f"docs/schemes/{name}.md", scheme_page(name, expression, known, results)
+    pictured = "\n\n".join(f"## [{name}](schemes/{name}.md)\n\n![{name}](schemes/{name}.png)" for name in sorted(REGISTRY))
+    yield "docs/gallery.md", f"# Gallery\n\n{_meaning()}\n\n{pictured}"
     yield "docs/commands.md", commands_page()
     for name in sorted(cli.COMMANDS):
         module, parser = cli.parser_of(name)
@@ -148,6 +150,10 @@ def picture(expression: str) -> bytes:
         path = Path(folder) / "picture.png"
         pictures.write(path, pictures.untrained(expression, *PICTURED), PICTURED[0], ())
         return path.read_bytes()
+
+
+def _meaning() -> str:
+    return _prose(pictures.MEANING.format(n=PICTURED[0], origin=pictures.UNTRAINED))
 
 
 def scheme_page(name: str, expression: str, known: dict[str, str], results: list[tuple[str, str, dict[str, str]]]) -> str:
@@ -170,8 +176,7 @@ def scheme_page(name: str, expression: str, known: dict[str, str], results: list
         _table([(f"`--arch {listing.ROBERTA.architecture(arch)}`", f"`{expression}`") for expression, arch in known.items()],
                ("architecture", "positions")),
     ]  # fmt: skip
-    meaning = pictures.MEANING.format(n=PICTURED[0], origin=pictures.UNTRAINED)
-    parts += ["## What it adds to the scores", f"![Scores by query and key, and by the offset]({name}.png)", _prose(meaning)]
+    parts += ["## What it adds to the scores", f"![Scores by query and key, and by the offset]({name}.png)", _meaning()]
     parts += [
         "## Properties",
         f"Of `{row['positions']}` at base size (12 layers, 12 heads, D = 768, n = 512).",
@@ -215,11 +220,15 @@ def training_page() -> str:
 
 def api_page() -> str:
     """Return the page of what ``fairseq_posenc`` exports, and of what schemes and backends are made of."""
-    exported = [getattr(fairseq_posenc, name) for name in fairseq_posenc.EXPORTS]
-    modules = ["fairseq_posenc.terms", "fairseq_posenc.schemes.base"]  # the backends have a page of their own
-    parts = [f"::: {each.__module__}.{each.__qualname__}" for each in exported]
-    parts += [f"::: {name}\n    options: {{show_root_full_path: true}}" for name in modules]
-    return "\n\n".join(["# Python", *parts])
+    groups: dict[str, list[str]] = {"In PyTorch": [], "With fairseq": []}
+    for name, module in fairseq_posenc.EXPORTS.items():
+        exported = getattr(fairseq_posenc, name)
+        groups["With fairseq" if module.startswith("models") else "In PyTorch"].append(f"{exported.__module__}.{name}")
+    groups["For new schemes"] = ["fairseq_posenc.terms", "fairseq_posenc.schemes.base"]  # the backends have a page of their own
+    parts = ["# Python"]
+    for title, names in groups.items():
+        parts += [f"## {title}", *(f"::: {name}\n    options: {{heading_level: 3}}" for name in names)]
+    return "\n\n".join(parts)
 
 
 def configuration_page() -> str:

@@ -142,6 +142,10 @@ def test_a_command(file, command, parsing):
     PARSERS.get(command.words[0], lambda words: None)(command.words[1:])
 
 
+def test_the_readme_is_short():
+    assert len((readme.ROOT / "README.md").read_text("utf-8").splitlines()) <= 180
+
+
 def test_they_are_many():
     """That is, found."""
     assert len(COMMANDS) > 40
