@@ -70,10 +70,11 @@ def data_bin(world) -> Path:
 
 
 @pytest.fixture
-def as_program(monkeypatch) -> None:
-    """``call_main`` reports errors as in a program of fairseq's."""
+def as_program(monkeypatch, tmp_path) -> None:
+    """``call_main`` reports errors as in a program of fairseq's, in a folder of its own, in which ``--save-dir`` is."""
     from fairseq_posenc import pipeline
 
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(pipeline, "_name_of_program", lambda: "fairseq-program")
 
 

@@ -26,6 +26,7 @@ def parsed(arch, flags):
 
 def test_functions_and_vectors_are_drawn_at_each_validation(data_bin, tmp_path):
     flags = [str(data_bin), *FLAGS.split(), "--positions", "absolute+tisa", "--tensorboard-logdir", str(tmp_path / "board")]
+    flags += ["--save-dir", str(tmp_path)]
     cfg = convert_namespace_to_omegaconf(parsed("roberta_posenc_tiny", flags))
     fairseq_run.train(cfg, lambda text, share=None: None)
     events = EventAccumulator(str(tmp_path / "board" / "positions")).Reload()
