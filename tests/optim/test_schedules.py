@@ -79,7 +79,7 @@ def test_groups_grow_and_resume(skip, last):
     assert list(GrowingGroups(batches, 3, skip, warmup=6, updates=2)) == whole[2:]
 
 
-@pytest.mark.parametrize("step", ["plain", "fast"])
+@pytest.mark.parametrize("step", ["plain", pytest.param("fast", marks=pytest.mark.thorough)])
 def test_batches_grow_in_a_training_that_resumes(step, train):
     values = {"optimization.update_freq": [3], "optimization.batch_warmup_updates": 6, "common.log_interval": 1}
     values |= {"task.sample_break_mode": "eos", "dataset.batch_size": 2}

@@ -98,7 +98,7 @@ def test_validation_predicts_no_first_token_either(configure):  # noqa: F811
 
 
 def test_training_with_packed_documents_learns_and_resumes(train):  # noqa: F811
-    values = {"task.pack_documents": True, "checkpoint.save_interval_updates": 2}
+    values = {"task.pack_documents": True}
     whole = train("fast", "whole", {**values, "optimization.max_update": 4})
     train("fast", "parts", {**values, "optimization.max_update": 2})
     parts = train("fast", "parts", {**values, "optimization.max_update": 4})
