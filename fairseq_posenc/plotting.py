@@ -163,7 +163,11 @@ def heat_maps(panels: Sequence[Axes], matrices: Sequence[Tensor], label: str, co
         image = panel.imshow(matrix.numpy(), cmap=colours, norm=norm, interpolation=interpolation)
         panel.spines[:].set_visible(False)
         panel.set_facecolor("0.85")
-    panels[0].figure.colorbar(image, ax=panels, label=label, extend="both", shrink=0.8, aspect=30)
+    bar = panels[0].figure.colorbar(image, ax=panels, label=label, extend="both", shrink=0.8, aspect=30)
+    if isinstance(norm, SymLogNorm):
+        sizes = [float(f"{high / 10**k:.1g}") for k in range(4) if high / 10**k > 2 * norm.linthresh]
+        ticks = [-size for size in sizes] + [0.0] + sizes[::-1]
+        bar.set_ticks(ticks, labels=[f"{tick:g}" for tick in ticks])
 
 
 def save(figure: Figure, path: Path) -> None:
@@ -172,13 +176,24 @@ def save(figure: Figure, path: Path) -> None:
     drawn = BytesIO()
     figure.savefig(drawn, dpi=DPI, format=path.suffix.removeprefix("."))
     if path.suffix == ".png":
-        from PIL import Image
-
-        image = Image.open(drawn).convert("RGB").quantize(256, dither=Image.Dither.NONE)
-        drawn = BytesIO()
-        image.save(drawn, "PNG", optimize=True, dpi=(DPI, DPI))
+        drawn = _with_palette(drawn)
     with atomic_write(path, "wb") as stream:
         stream.write(drawn.getvalue())
+
+
+def _with_palette(png: BytesIO) -> BytesIO:
+    """Return the picture in 256 colours: half of them the most frequent, half the most different, as those of a colour bar."""
+    from PIL import Image
+
+    image = Image.open(png).convert("RGB")
+    colours: list[int] = []
+    for method in (Image.Quantize.MEDIANCUT, Image.Quantize.MAXCOVERAGE):
+        colours += (image.quantize(128, method).getpalette() or [])[: 3 * 128]
+    palette = Image.new("P", (1, 1))
+    palette.putpalette(colours)
+    small = BytesIO()
+    image.quantize(palette=palette, dither=Image.Dither.NONE).save(small, "PNG", optimize=True, dpi=(DPI, DPI))
+    return small
 
 
 def write_captions(path: Path, captions: Mapping[str, str]) -> None:
