@@ -246,6 +246,11 @@ def to_fairseq(state: StateDict, model_type: str, padding_idx: int, relative: st
     return renamed, others
 
 
+def activation_of(name: str) -> str:
+    """Return this project's name of an activation in transformers."""
+    return GELU_ACCURATE if name == GELU_NEW else name
+
+
 def encoder_config(config: PretrainedConfig, dictionary: Dictionary, padding_idx: int) -> EncoderConfig:
     """Return the encoder that a configuration of transformers describes.
 
@@ -258,8 +263,7 @@ def encoder_config(config: PretrainedConfig, dictionary: Dictionary, padding_idx
         return config.encoder_config()
     rotary = values_of(config) or {}
     values = {ours: getattr(config, theirs) for ours, theirs in TRANSFORMERS.items() if ours not in rotary} | rotary
-    if values["activation"] == GELU_NEW:
-        values["activation"] = GELU_ACCURATE
+    values["activation"] = activation_of(values["activation"])
     relative = getattr(config, "position_embedding_type", None) or "absolute"
     if relative != "absolute":
         values["positions"] = SCHEMES[relative][0]

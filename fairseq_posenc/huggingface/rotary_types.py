@@ -62,12 +62,13 @@ def values_of(config: PretrainedConfig) -> dict[str, Any] | None:
 
 def modernbert_options(config: EncoderConfig) -> dict[str, Any]:
     """Return what a ModernBERT that is as near as possible to an encoder has beyond :data:`MODERNBERT_NAMES`."""
-    first, *_, last = sums = [read_sum(part) for part in (*sums_of(config.positions), sums_of(config.positions)[-1])]
-    bases = [float(each.options.get("rope_base", config.position_options.get("rope_base", ROPE_BASE))) for each in (first, last)]
+    sums = [read_sum(part) for part in sums_of(config.positions)]
+    base = config.position_options.get("rope_base", ROPE_BASE)
+    bases = [float(each.options.get("rope_base", base)) for each in (sums[0], sums[-1])]
     return {
         "mlp_bias": config.linear_bias,
-        "global_attn_every_n_layers": len(sums) - 1,
-        "local_attention": 2 * (last.window or 0),
+        "global_attn_every_n_layers": len(sums),
+        "local_attention": 2 * (sums[-1].window or 0),
         "global_rope_theta": bases[0],
         "local_rope_theta": bases[1],
         "cls_token_id": 0,

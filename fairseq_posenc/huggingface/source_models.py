@@ -24,7 +24,7 @@ from ..transformer import ACTIVATIONS, Encoder, EncoderConfig
 from ..vocabulary import DICTIONARY
 from .auto import head_output
 from .model_files import load_model, read_config, read_weights
-from .model_types import ROBERTA_LIKE, encoder_config, to_fairseq
+from .model_types import ROBERTA_LIKE, activation_of, encoder_config, to_fairseq
 from .parity import TOLERANCE, Parity, compare, random_batches
 from .relative_keys import SCHEMES, TABLE, restore
 from .vocabularies import SourceVocabulary, read_vocabulary
@@ -256,7 +256,7 @@ def _model_options(config: PretrainedConfig, kind: str) -> dict[str, Any]:
         if values:
             options[option] = values[0]
     if config.model_type == "roformer":
-        options |= {"pooler_activation_fn": config.hidden_act, "pooler_dropout": config.hidden_dropout_prob}
+        options |= {"pooler_activation_fn": activation_of(config.hidden_act), "pooler_dropout": config.hidden_dropout_prob}
     if (activation := options.get("pooler_activation_fn", "tanh")) not in ACTIVATIONS:
         raise InputError(f"the pooler's activation {activation!r} has no equivalent here, only {', '.join(ACTIVATIONS)}")
     return options
