@@ -33,6 +33,8 @@ ROOT = Path(__file__).parents[1]
 LINK = re.compile(r"(?<=\]\()([^)#\s:]+)(?=[)#])")
 ROLE = re.compile(r":\w+:<code>\.?")
 """The role of a name in a docstring, such as :meth:`.Positions.terms`."""
+LISTED = re.compile(r"^(\| roberta_\w+ +\| )(\w+)(?= +\|)", re.MULTILINE)
+"""A row in the table of docs/schemes.md, up to the name of its scheme."""
 ASSETS = {".png", ".svg", ".css"}
 CODE = {".py": "python", ".yaml": "yaml", ".sh": "bash", ".sbatch": "bash", ".json": "json"}
 UNSEARCHED = "---\nsearch: {exclude: true}\n---\n\n"
@@ -62,13 +64,15 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Lead links to files and folders of the repository to their pages."""
+    """Lead links to files and folders of the repository to their pages, and the table of schemes to theirs."""
     name = page.file.src_uri
 
     def renamed(match: re.Match) -> str:
         path = target(name, match[1])
         return match[1] if path is None else posixpath.relpath(path, posixpath.dirname(name) or ".")
 
+    if name == "docs/schemes.md":
+        markdown = LISTED.sub(r"\1[\2](schemes/\2.md)", markdown)
     return LINK.sub(renamed, markdown)
 
 
