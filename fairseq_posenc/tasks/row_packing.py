@@ -35,7 +35,8 @@ class Documents(TokenBlockDataset):
         first, last = ends.searchsorted(slices - [0, 1], side="right").T
         lines = np.stack([first, slices[:, 0] - (ends[first] - sizes[first]), last], 1)
         dtype = best_fitting_int_dtype(ends[-1])
-        return slices[:, 1] - slices[:, 0], lines.astype(dtype), slices.astype(dtype)
+        lengths = (slices[:, 1] - slices[:, 0]).astype(np.uint16 if block_size < 65535 else np.uint32)  # as fairseq's
+        return lengths, lines.astype(dtype), slices.astype(dtype)
 
 
 class PackedRows(ListDataset):
