@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairseq.data import Dictionary
+from fairseq.models import FairseqEncoderModel
 from fairseq.models.roberta import RobertaModel
 from fairseq.models.roberta.model import RobertaEncoder, RobertaLMHead
 from fairseq.tasks import FairseqTask
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from ..families import ROBERTA
 from ..transformer import ACTIVATIONS, Encoder, Mask
-from ..transformer.layers import init_as_megatron
+from ..transformer.layers import init_weights
 from .architectures import register_family
 from .building import UNLIMITED, PosencModel, encoder_config
 from .option_set import ENCODER_OPTIONS, naming_flags
@@ -72,6 +73,7 @@ class PosencRobertaEncoder(RobertaEncoder):
         if width != embed_dim or args.no_head_bias:
             head.dense = nn.Linear(embed_dim, width, not args.no_head_bias)
         head.layer_norm = nn.LayerNorm(width, args.layer_norm_eps, bias=not args.no_norm_bias)
+        init_weights(head, self.sentence_encoder.config)
         return head
 
     def forward(
@@ -112,6 +114,10 @@ class PosencRobertaModel(PosencModel, RobertaModel):
 
     option_set = ENCODER_OPTIONS
 
+    def __init__(self, args: DictConfig, encoder: PosencRobertaEncoder) -> None:
+        FairseqEncoderModel.__init__(self, encoder)  # RobertaModel's draws all weights again
+        self.args, self.classification_heads = args, nn.ModuleDict()
+
     @staticmethod
     def build_core(args: Any, dictionary: Dictionary) -> Encoder:
         """Build the encoder."""
@@ -121,9 +127,6 @@ class PosencRobertaModel(PosencModel, RobertaModel):
     def build_from_options(cls, args: DictConfig, task: FairseqTask) -> tuple[PosencRobertaModel, Encoder]:
         args.layernorm_embedding = not args.no_layernorm_embedding
         model = cls(args, PosencRobertaEncoder(args, task.source_dictionary))
-        if args.initialization == "megatron":  # which fairseq's class has replaced
-            init_as_megatron(model.encoder.sentence_encoder, args.encoder_layers)
-            init_as_megatron(model.encoder.lm_head, args.encoder_layers)
         return model, model.encoder.sentence_encoder
 
     def forward(self, src_tokens: Tensor, *args: Any, also_classify: str | None = None, **kwargs: Any) -> tuple[Tensor, dict]:

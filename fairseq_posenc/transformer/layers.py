@@ -140,6 +140,14 @@ def layer_norm(config: EncoderConfig, width: int | None = None) -> nn.LayerNorm:
     return nn.LayerNorm(width or config.dim, config.layer_norm_eps, bias=config.norm_bias)
 
 
+def init_weights(module: nn.Module, config: EncoderConfig) -> None:
+    """Draw the weights of linear maps and embeddings as configured. Positions are not among them: schemes draw their own."""
+    if config.initialization == "megatron":
+        init_as_megatron(module, config.layers)
+    else:
+        module.apply(init_as_vaswani if config.scale_embeddings else init_as_bert)
+
+
 def init_as_bert(module: nn.Module) -> None:
     """Normal weights of standard deviation 0.02, zero biases and padding (Devlin et al. 2019)."""
     if isinstance(module, (nn.Linear, nn.Embedding)):
@@ -150,10 +158,10 @@ def init_as_bert(module: nn.Module) -> None:
 def init_as_megatron(module: nn.Module, layers: int) -> None:
     """As BERT, with weights truncated at twice their standard deviation, that of each block's last projection 0.02/√(2L).
 
-    Megatron-LM (Shoeybi et al. 2019, section 5.1), as in ModernBERT. Positions and LayerNorms are left as they are.
+    Megatron-LM (Shoeybi et al. 2019, section 5.1), as in ModernBERT. LayerNorms are left as they are.
     """
     for name, part in module.named_modules():
-        if isinstance(part, (nn.Linear, nn.Embedding)) and not name.startswith("positions."):
+        if isinstance(part, (nn.Linear, nn.Embedding)):
             std = 0.02 / math.sqrt(2 * layers) if name.endswith(("out_proj", "fc2", "dense")) else 0.02
             nn.init.trunc_normal_(part.weight, std=std, a=-2 * std, b=2 * std)
             _init_zeros(part)

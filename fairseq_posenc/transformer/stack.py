@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import torch
@@ -13,10 +15,19 @@ from ..attention import Attend, Call, Mask, choose
 from ..errors import FieldError
 from ..terms import Terms, Window, is_captured
 from .config import EncoderConfig, build_positions
-from .layers import Layer, init_as_bert, init_as_megatron, init_as_vaswani, layer_norm
+from .layers import Layer, init_weights, layer_norm
 from .sampling import Draws, PositionSampling
 
 logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def _separate_draws() -> Iterator[None]:
+    """Take one number from PyTorch's generator, however many are drawn within: then all other weights are those of any scheme."""
+    seed = int(torch.randint(1 << 62, (), device="cpu"))
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        yield
 
 
 class Stack(nn.Module):
@@ -31,11 +42,9 @@ class Stack(nn.Module):
         self.layernorm_embedding = layer_norm(config, width) if config.layernorm_embedding else None
         self.project_in_dim = nn.Linear(width, config.dim) if config.embed_dim else None
         self.layer_norm = layer_norm(config) if config.normalize_before else None
-        if config.initialization == "megatron":
-            init_as_megatron(self, config.layers)
-        else:
-            self.apply(init_as_vaswani if config.scale_embeddings else init_as_bert)
-        self.positions = build_positions(config)
+        init_weights(self, config)
+        with _separate_draws():
+            self.positions = build_positions(config)
         self.sampling = PositionSampling.parse(config.position_sampling, config.position_evaluation)
         self._draws = Draws()
         if self.sampling is not None:

@@ -62,6 +62,22 @@ def test_every_architecture_gets_the_same_batches(name, stock_configuration, exp
     assert all(torch.equal(mine, theirs) for mine, theirs in zip(found, expected, strict=True))
 
 
+@pytest.mark.parametrize("family", ["roberta", "albert", "modernbert"])
+def test_every_scheme_has_the_same_initial_weights(family, stock_configuration):
+    """Where shapes agree; and random numbers after that, as those of heads and dropout, are the same, too."""
+    weights, drawn = {}, set()
+    for name in ("none", "absolute", "tisa", "tupe_a", "floater"):
+        cfg = copy.deepcopy(stock_configuration)
+        cfg.model._name = f"{family}_{name}_tiny"
+        torch.manual_seed(1)
+        model = tasks.setup_task(cfg.task).build_model(cfg.model)
+        drawn.add(torch.rand(()).item())
+        shared = {key: value for key, value in model.state_dict().items() if ".positions." not in key}
+        assert all(torch.equal(value, weights.setdefault(key, value)) for key, value in shared.items()), name
+        assert shared.keys() == weights.keys()
+    assert len(drawn) == 1
+
+
 def test_all_of_the_text_is_there(expected):
     """In every batch: a block begins with <s>, and what is no <s> and no padding adds up to the text."""
     tokens = expected[0::4]
