@@ -171,7 +171,7 @@ def heat_maps(panels: Sequence[Axes], matrices: Sequence[Tensor], label: str, co
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write the picture in the format of its name's suffix. A PNG has 256 colours, with which it is a third as large."""
+    """Write the picture in the format of its name's suffix. A PNG has 255 colours, with which it is a third as large."""
     path.parent.mkdir(parents=True, exist_ok=True)
     drawn = BytesIO()
     figure.savefig(drawn, dpi=DPI, format=path.suffix.removeprefix("."))
@@ -182,17 +182,22 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def _with_palette(png: BytesIO) -> BytesIO:
-    """Return the picture in 256 colours: half of them the most frequent, half the most different, as those of a colour bar."""
+    """Return the picture in 255 colours: white, the most frequent, and the most different, as those of a colour bar."""
+    import numpy as np
     from PIL import Image
 
     image = Image.open(png).convert("RGB")
-    colours: list[int] = []
+    colours = [255, 255, 255]
     for method in (Image.Quantize.MEDIANCUT, Image.Quantize.MAXCOVERAGE):
-        colours += (image.quantize(128, method).getpalette() or [])[: 3 * 128]
-    palette = Image.new("P", (1, 1))
-    palette.putpalette(colours)
-    small = BytesIO()
-    image.quantize(palette=palette, dither=Image.Dither.NONE).save(small, "PNG", optimize=True, dpi=(DPI, DPI))
+        colours += (image.quantize(127, method).getpalette() or [])[: 3 * 127]
+    palette = np.array(colours).reshape(-1, 3)
+    numbers = np.asarray(image).astype(int) @ np.array([65536, 256, 1])  # of colours
+    different, places = np.unique(numbers, return_inverse=True)
+    rgb = np.stack([different >> 16, different >> 8 & 255, different & 255], axis=1)
+    nearest = ((rgb[:, None] - palette) ** 2).sum(-1).argmin(1)  # exact, unlike PIL's own
+    reduced, small = Image.fromarray(nearest[places].reshape(numbers.shape).astype(np.uint8), "P"), BytesIO()
+    reduced.putpalette(colours)
+    reduced.save(small, "PNG", optimize=True, dpi=(DPI, DPI))
     return small
 
 

@@ -83,7 +83,9 @@ def test_a_gallery_of_what_is_listed(schemes, tmp_path):
     assert [path.stem for path in drawn] == [f"synthesizer_factorized_{kind}" for kind in ("dense", "random")]
     for path in drawn:
         assert path.stat().st_size < MAX_BYTES
-        assert Image.open(path).width > 500
+        picture = Image.open(path).convert("RGB")
+        assert picture.width > 500
+        assert picture.getpixel((0, 0)) == (255, 255, 255)
         assert f"{path.relative_to(tmp_path)}: {path.stem}. R² is" in text
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine.png").touch()
