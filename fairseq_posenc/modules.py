@@ -187,6 +187,15 @@ class PositionalAttention(_Positional):
             raise FieldError(
                 f"`positions` {self.positions.expression}: {' and '.join(readers)} reads the layer's input: give `x`"
             )
+        batch, _, queries, _ = q.shape
+        if readers and x is not None and x.shape != (batch, queries, self.heads * self.head_dim):
+            raise FieldError(f"`x` must be ({batch}, {queries}, {self.heads * self.head_dim}), and it is {tuple(x.shape)}")
+        if queries != k.shape[2] and any(scheme.reads_input and not scheme.decoder for scheme in self.positions.schemes):
+            raise FieldError(f"`positions` {self.positions.expression} reads all tokens: give as many queries as keys")
+        if padding is not None and (padding.dtype != torch.bool or padding.shape != (batch, k.shape[2])):
+            raise FieldError(
+                f"`padding` must be bool, ({batch}, {k.shape[2]}), and it is {padding.dtype}, {tuple(padding.shape)}"
+            )
         window = _window(k.shape[2], q.shape[2], self.causal, q, position_ids)
         call = Call(q.device, q.dtype, self.head_dim, q.shape[2], k.shape[2], self.dropout if self.training else 0.0)
         terms = self._terms(window, layer, x)

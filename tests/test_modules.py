@@ -145,6 +145,8 @@ def test_both_can_be_exported_with_a_dynamic_length():
         (lambda: PositionalAttention("tisa", 0, 4), "heads"),
         (lambda: PositionalAttention("m4", HEADS, 4, backend="sdpa"), "attention_backend"),
         (lambda: attention_of("cable")(*q_k_v()), "cable .*give x"),
+        (lambda: attention_of("cable")(*q_k_v(), x=torch.zeros(1, 1, 1)), "x must be"),
+        (lambda: attention_of("rope")(*q_k_v(), padding=torch.zeros(1, 1)), "padding must be bool"),
         (lambda: attention_of("tisa")(*q_k_v(), layer=1), "layer 1"),
         (lambda: attention_of("tisa")(*(tensor[:, :1] for tensor in q_k_v())), "heads"),
         (lambda: attention_of("raffel")(*(tensor.repeat(1, 1, 2, 1) for tensor in q_k_v())), "max_positions"),

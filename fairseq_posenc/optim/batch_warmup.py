@@ -44,7 +44,11 @@ class GrowingGroups(CountingIterator):
                 break
             sizes.append(size)
             left -= size
-        super().__init__(([*islice(batches, size)] for size in sizes), start=0, total=len(sizes))
+        done, before = 0, batches.n  # groups of the epoch before a resume, and their micro-batches
+        while before > 0 and done < updates:
+            done += 1
+            before -= micro_batches(update_freq, warmup, updates - done)
+        super().__init__(([*islice(batches, size)] for size in sizes), start=done, total=done + len(sizes))
 
 
 def with_growing_batches(module: dict[str, Any], train: Callable) -> Callable:
@@ -72,6 +76,10 @@ def require_update_freq(cfg: Any) -> None:
         raise InputError(f"--batch-warmup-updates {warmup}: at least 0 is needed")
     if warmup and max(cfg.optimization.update_freq) == 1:
         raise InputError("--batch-warmup-updates needs an --update-freq above 1, to which the micro-batches per update grow")
+    if warmup and (cfg.common.fp16 or cfg.common.amp):
+        raise InputError(
+            "--batch-warmup-updates counts updates, and --fp16 and --amp skip those that overflow: train with --bf16"
+        )
 
 
 def add_option() -> None:

@@ -38,7 +38,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
     ) -> None:
         common = {name: settings[name] for name in ("lr", "weight_decay")}
         muon = torch.optim.Muon(matrices, momentum=momentum, adjust_lr_fn="match_rms_adamw", **common)
-        self._parts = [muon, torch.optim.AdamW(others, **settings)]
+        self._parts = [muon, *([torch.optim.AdamW(others, **settings)] if others else [])]
         super().__init__([group for part in self._parts for group in part.param_groups], {})
 
     @torch.no_grad()

@@ -22,8 +22,10 @@ def entries(log: Path) -> Iterator[Mapping[str, Any]]:
     for line in log.read_text("utf-8", "replace").splitlines():
         _, brace, values = line.partition("{")
         try:
-            yield json.loads(brace + values)
-        except ValueError:
+            entry = json.loads(brace + values)
+            if isinstance(entry, dict):
+                yield entry
+        except (ValueError, RecursionError):
             if match := TEXT.search(line):
                 prefix = "" if match[1] == "train_inner" else f"{match[1]}_"
                 yield {prefix + name: value for name, value in re.findall(r"(\w+)[ =](-?[\d.]+(?:e[-+]?\d+)?)\b", match[2])}
@@ -37,8 +39,10 @@ def losses(log: Path) -> dict[str, dict[int, float]]:
     found: dict[str, dict[int, float]] = {"training": {}, "validation": {}}
     for entry in entries(log):
         for prefix, kind in (("", "training"), ("train_", "training"), ("valid_", "validation")):
-            if f"{prefix}loss" in entry and f"{prefix}num_updates" in entry:
+            try:
                 found[kind][int(entry[f"{prefix}num_updates"])] = float(entry[f"{prefix}loss"])
+            except (KeyError, TypeError, ValueError, OverflowError):  # another kind of line, or a damaged one
+                continue
     return {kind: dict(sorted(points.items())) for kind, points in found.items()}
 
 

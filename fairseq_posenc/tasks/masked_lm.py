@@ -262,7 +262,7 @@ class StaticBatches(BaseWrapperDataset):
         bos, eos = self._dictionary.bos(), self._dictionary.eos()
         unmasked = torch.where(target == pad, tokens, target)
         if self._documents:
-            mask["documents"] = document_starts(unmasked, bos, eos)
+            mask["documents"] = places_of(unmasked == bos) if self._packed else document_starts(unmasked, bos, eos)
         if self._packed:  # <s> is not predicted: it would be a larger share of shorter documents
             tokens, target = tokens.where(unmasked != bos, bos), target.where(unmasked != bos, pad)
         target = target.flatten()
@@ -285,13 +285,17 @@ class StaticBatches(BaseWrapperDataset):
 def document_starts(tokens: Tensor, bos: int, eos: int) -> Tensor:
     """Return (B, n) int32 for (B, n) tokens: for each position, where its document starts in the row.
 
-    A document begins with <s>, or after an empty line: an end of a line that follows another, or the beginning of the row.
+    A document ends with an empty line: an end of a line that follows another, or the beginning of the row.
     """
-    ends, begins = tokens == eos, tokens == bos
-    empty = ends[:, 1:] & (ends | begins)[:, :-1]
-    after = F.pad(empty[:, :-1], (2, 0)) | begins
-    index = torch.arange(tokens.shape[1], dtype=torch.int32)
-    return torch.where(after, index, 0).cummax(1).values
+    ends = tokens == eos
+    empty = ends[:, 1:] & (ends | (tokens == bos))[:, :-1]
+    return places_of(F.pad(empty[:, :-1], (2, 0)))
+
+
+def places_of(begins: Tensor) -> Tensor:
+    """Return (B, n) int32: for each position, the last place up to it where ``begins`` (B, n) is true; 0 if there is none."""
+    index = torch.arange(begins.shape[1], dtype=torch.int32)
+    return torch.where(begins, index, 0).cummax(1).values
 
 
 @register_task(ONE_SHAPE, dataclass=StaticMaskedLMConfig)
@@ -310,6 +314,8 @@ class StaticMaskedLMTask(ComparableMaskedLMTask):
         lines, symbols = super()._load_dataset_split(split, epoch, combine).dataset.dataset, self.dictionary
         tokens = self.cfg.tokens_per_sample
         documents = Documents(lines, lines.sizes, tokens - 1, pad=symbols.pad(), eos=symbols.eos())
+        if not len(documents):
+            raise Refused(f"--pack-documents: {split} has no documents, only empty lines")
         rows = PackedRows(PrependTokenDataset(documents, symbols.bos()), tokens)
         share = rows.sizes.sum() / (len(rows) * tokens)
         logger.info(f"--pack-documents: {len(documents):,} documents fill {share:.2%} of {len(rows):,} rows of {split}")

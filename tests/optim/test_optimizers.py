@@ -13,6 +13,7 @@ from fairseq_posenc.deepspeed import zero_config
 from fairseq_posenc.errors import InputError, Refused
 from fairseq_posenc.families import expressions
 from fairseq_posenc.optim.muon import MATRIX, mark_matrices
+from fairseq_posenc.optim.settings import require_whole_tensors
 from fairseq_posenc.optim.stable_adamw import StableAdamW
 from fairseq_posenc.transformer import Encoder, EncoderConfig
 
@@ -151,7 +152,6 @@ def test_with_float32_copies_of_weights_in_bfloat16(name, train):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"common.fp16": True, "common.cpu": False}, "--fp16-no-flatten-grads|--fp16 needs a GPU"),
         ({"distributed_training.zero_sharding": "os"}, "--zero-sharding os"),
         ({"distributed_training.ddp_backend": "fully_sharded"}, "--ddp-backend fully_sharded"),
         ({"optimization.use_bmuf": True}, "--use-bmuf"),
@@ -160,6 +160,13 @@ def test_with_float32_copies_of_weights_in_bfloat16(name, train):
 def test_what_they_refuse(name, values, message, train):
     with pytest.raises(InputError, match=message):
         train("plain", "refused", {"optimizer": optimizer(name), **values})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tensors_that_fp16_joins_are_refused(name, configure):
+    cfg = configure("plain", {"optimizer": optimizer(name), "common.fp16": True})
+    with pytest.raises(Refused, match="--fp16-no-flatten-grads"):
+        require_whole_tensors(cfg)
 
 
 @pytest.mark.parametrize("name", NAMES)

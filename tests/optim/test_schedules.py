@@ -76,7 +76,9 @@ def test_groups_grow_and_resume(skip, last):
     assert list(groups) == whole
     assert not batches.has_next()
     batches = CountingIterator(range(14)).skip(2)
-    assert list(GrowingGroups(batches, 3, skip, warmup=6, updates=2)) == whole[2:]
+    resumed = GrowingGroups(batches, 3, skip, warmup=6, updates=2)
+    assert (resumed.n, len(resumed)) == (2, len(whole))
+    assert list(resumed) == whole[2:]
 
 
 @pytest.mark.parametrize("step", ["plain", pytest.param("fast", marks=pytest.mark.thorough)])
@@ -94,7 +96,11 @@ def test_batches_grow_in_a_training_that_resumes(step, train):
 
 @pytest.mark.parametrize(
     "values",
-    [{"optimization.batch_warmup_updates": -1}, {"optimization.batch_warmup_updates": 5, "optimization.update_freq": [1]}],
+    [
+        {"optimization.batch_warmup_updates": -1},
+        {"optimization.batch_warmup_updates": 5, "optimization.update_freq": [1]},
+        {"optimization.batch_warmup_updates": 5, "optimization.update_freq": [2], "common.amp": True},
+    ],
 )
 def test_what_the_growth_of_batches_refuses(values, train):
     with pytest.raises(InputError, match="--batch-warmup-updates"):

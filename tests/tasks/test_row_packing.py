@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from fairseq_posenc.errors import Refused
 from fairseq_posenc.tasks import row_packing
+from fairseq_posenc.tasks.masked_lm import places_of
 from fairseq_posenc.tasks.row_packing import Documents, PackedRows, best_fit
 
 
@@ -97,13 +98,19 @@ def test_validation_predicts_no_first_token_either(configure):  # noqa: F811
     assert batch["sample_size"] > 10
 
 
-def test_training_with_packed_documents_learns_and_resumes(train):  # noqa: F811
+def test_training_with_packed_documents_resumes(train):  # noqa: F811
     values = {"task.pack_documents": True}
     whole = train("fast", "whole", {**values, "optimization.max_update": 4})
     train("fast", "parts", {**values, "optimization.max_update": 2})
     parts = train("fast", "parts", {**values, "optimization.max_update": 4})
     for name, value in whole.checkpoint["model"].items():
         assert torch.equal(value, parts.checkpoint["model"][name]), name
+
+
+def test_a_document_that_is_cut_before_the_end_of_a_line_stays_one():
+    """Its next piece begins with </s> after <s>, which is no empty line."""
+    row = torch.tensor([[BOS, EOS, 9, EOS, BOS, 4, EOS]])
+    assert places_of(row == BOS).tolist() == [[0, 0, 0, 0, 4, 4, 4]]
 
 
 def test_another_way_to_make_rows_is_refused(batches):  # noqa: F811
