@@ -117,7 +117,7 @@ BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGE
     "finetuning": 1815,
     "huggingface": 2785,
     "models": 1890,
-    "optim": 405,
+    "optim": 415,
     "pipeline": 545,
     "runs": 435,
     "schemes": 2580,
