@@ -121,7 +121,7 @@ BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGE
     "pipeline": 545,
     "runs": 435,
     "schemes": 2580,
-    "tasks": 925,
+    "tasks": 930,
     "terms": 370,
     "transformer": 1120,
     "vocabulary": 650,
