@@ -7,6 +7,7 @@ import sys
 import sysconfig
 from importlib import metadata
 
+import pytest
 import readme
 from commands import environment
 
@@ -45,6 +46,7 @@ def needed_by(distribution: str) -> set[str]:
     return found
 
 
+@pytest.mark.thorough
 def test_pytorch_is_all_that_is_needed(tmp_path):
     (torch, ours) = (command.words for command in readme.commands_of("docs/pytorch.md") if command.words[0] == "pip")
     assert torch == ["pip", "install", "torch"]

@@ -42,7 +42,7 @@ class Cable(Scheme):
         self.bias = self.parameter(options.gates)
         nn.init.normal_(self.weight, std=0.02)
         with torch.no_grad():
-            self.bias.copy_(slopes(self.head_sets).expm1().log()[:, None])  # the inverse of softplus
+            self.bias.copy_(slopes(self.head_sets, dtype=torch.float32).expm1().log()[:, None])  # the inverse of softplus
 
     def input_terms(self, layer: int, window: Window, x: Tensor) -> Terms:
         row = min(layer, len(self.weight) - 1)

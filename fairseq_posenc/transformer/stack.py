@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -23,10 +24,10 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def _separate_draws() -> Iterator[None]:
-    """Take one number from PyTorch's generator, however many are drawn within: then all other weights are those of any scheme."""
-    seed = int(torch.randint(1 << 62, (), device="cpu"))
+    """Leave PyTorch's generator as it is, whatever is drawn within, so that other weights are equal under all schemes."""
+    state = torch.get_rng_state()
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
+        torch.default_generator.manual_seed(zlib.crc32(bytes(state.tolist())))  # other numbers than those that follow
         yield
 
 

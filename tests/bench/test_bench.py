@@ -197,6 +197,7 @@ def test_generated_data_is_what_fairseq_reads(tmp_path):
     assert {int(line.max()) for line in lines} == {48}
 
 
+@pytest.mark.thorough
 def test_plot(tmp_path):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install -e '.[plots]'")
     out = tmp_path / "out"

@@ -136,6 +136,7 @@ def test_the_command_of_a_cell_gives_its_loss(world, tmp_path, forked, table_of)
     assert f'"valid_loss": "{run["curve"][-1]["loss"]:g}"' in log
 
 
+@pytest.mark.thorough
 def test_models_are_fine_tuned(world, tmp_path, forked, monkeypatch, table_of):
     """By ``glue``, which is replaced here by one that gives each model a score."""
     flags = "--data glue_data --tasks RTE --seeds 1"

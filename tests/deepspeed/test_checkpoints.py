@@ -101,6 +101,7 @@ def test_master_weights_go_on_beside_16_bits(sharded_run, train, stage):
     assert curve == {update: row for update, row in whole.curve.items() if update > UPDATES // 2}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("stage", thorough_but([3], [2, 3]))
 def test_the_end_of_training_writes_a_plain_checkpoint(sharded_run, stage):
     folder = sharded_run(stage).save_dir
@@ -227,6 +228,7 @@ def test_best_last_and_pruning_are_fairseqs(train):
     assert not list(folder.rglob("*.partial"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("stage", [2, 3])
 def test_shards_hold_every_parameter_once(sharded_run, stage):
     """Three float32 numbers per parameter, weight and Adam's moments, over both processes, and little else."""
@@ -291,6 +293,7 @@ def test_another_optimizer_does_not_take_over_silently():
         DeepSpeedTrainer._load_shards(run, state)
 
 
+@pytest.mark.thorough
 def test_fairseq_itself_says_who_continues_a_sharded_optimizer(sharded_run, train):
     run = train("--restore-file", sharded_run(2).save_dir / HALFWAY, "--no-save", "--distributed-world-size", 1, status=2)
     assert "--deepspeed-config zero1, zero2 or zero3" in run.output

@@ -94,6 +94,7 @@ def test_a_run_goes_on_from_its_last_epoch(data, checkpoint, tmp_path, monkeypat
     assert result(tmp_path / "out", "SST-2")["scores"] == result(tmp_path / "whole", "SST-2")["scores"]
 
 
+@pytest.mark.thorough
 def test_models_of_one_class_are_marked_and_checkpoints_name_the_labels(data, checkpoint, tmp_path, capsys):
     """Without an update that changes anything, a model answers all alike."""
     flags = ["--tasks", "SST-2,STS-B", "--lrs", "1e-30", *FAST, "--keep-checkpoints"]

@@ -67,6 +67,7 @@ def test_windows_beyond_a_table_are_refused_or_cut(pretrain, tmp_path, capsys):
     assert outputs(tmp_path / "out", "1.1")["result.json"]["configuration"]["windows"]["max_length"] == 32
 
 
+@pytest.mark.thorough
 def test_plain_fairseq_train(checkpoint, tmp_path, run, monkeypatch):
     """On what the command has prepared when it is interrupted."""
 

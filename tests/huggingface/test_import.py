@@ -282,8 +282,8 @@ def test_bad_input(toy_text, tmp_path, capsys):
     assert not out.exists()
 
     config = json.loads((roberta / "config.json").read_text())
-    (roberta / "config.json").write_text(json.dumps({**config, "hidden_act": "gelu_new"}))
-    assert "'gelu_new'" in refusal(capsys, roberta, "--out", out)
+    (roberta / "config.json").write_text(json.dumps({**config, "hidden_act": "quick_gelu"}))
+    assert "'quick_gelu'" in refusal(capsys, roberta, "--out", out)
     (roberta / "config.json").write_text(json.dumps({**config, "architectures": ["RobertaForQuestionAnswering"]}))
     assert "lacks parameters" in refusal(capsys, roberta, "--out", out)
     (roberta / "config.json").write_text(json.dumps(config))
