@@ -69,7 +69,7 @@ def test_unigram_loss_covers_what_the_task_masks(tmp_path, text):
     assert quickstart.unigram_loss(out) == pytest.approx(expected, abs=1e-9)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_quickstart_trains_compares_and_resumes(tmp_path, text):
     """Ten updates of each model by the real fairseq-train; a second run trains nothing; other settings are refused."""
     out = tmp_path / "out"

@@ -30,7 +30,7 @@ def test_bf16_is_fairseqs_within_its_precision(train, stage):
 @pytest.mark.parametrize(
     "launch",
     [
-        pytest.param(torchrun(), id="torchrun", marks=pytest.mark.thorough),
+        pytest.param(torchrun(), id="torchrun", marks=pytest.mark.slow),
         pytest.param(deepspeed_launcher(), id="deepspeed", marks=pytest.mark.slow),
         pytest.param(("-m", "fairseq_posenc.train", "--distributed-world-size", "2"), id="python", marks=pytest.mark.slow),
     ],
