@@ -219,6 +219,8 @@ def _run(
 
 
 def _execute(command: Sequence[str], log: Path, lock: int | None, variables: Mapping[str, str] | None) -> None:
+    # Unbuffered: with buffers, the last line of the log would be of stdout, and the reason of a failure is in stderr.
+    variables = {**(variables or os.environ), "PYTHONUNBUFFERED": "1"}
     with log.open("ab+") as stream:
         start = stream.seek(0, 2)
         locks = () if lock is None else (lock,)
