@@ -14,7 +14,7 @@ from fairseq_posenc.transformer import Encoder, EncoderConfig
 
 PAD, LENGTH = 1, 24
 DYNAMIC = ({0: Dim("batch", min=1, max=64), 1: Dim("length", min=2, max=LENGTH)},)
-SOME = {"alibi", "cable", "deberta", "fire", "floater", "m4m", "rope", "shaw", "synthesizer_dense", "tisa", "transformer_xl"}
+SOME = {"deberta", "floater", "m4m", "rope"}
 """Of every kind; the other schemes are ``slow``."""
 
 
@@ -87,7 +87,7 @@ def test_torch_jit_trace_reads_the_padding(name: str) -> None:
     agree(torch.jit.trace(model, (SEEN,), check_trace=False), model)
 
 
-@pytest.mark.parametrize("name", thorough_but((), expressions(), {"rope", "shaw", "transformer_xl"}))
+@pytest.mark.parametrize("name", thorough_but((), expressions(), {"transformer_xl"}))
 def test_onnx_has_any_length(name: str, tmp_path: Path) -> None:
     pytest.importorskip("onnxscript", reason="onnxscript is not installed: pip install -e '.[dev]'")
     runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install -e '.[dev]'")

@@ -66,6 +66,7 @@ def files(folder):
     return {str(path.relative_to(folder)).partition("tfevents")[0] for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.thorough
 def test_sampled_positions_are_drawn_alike_after_a_resume(train, tmp_path):
     """With two batches per update and dropout, which draws from PyTorch's generator."""
     flags = ["--position-sampling", "random:40", "--update-freq", 2, "--dropout", 0.1]
@@ -244,7 +245,7 @@ def test_the_parent_of_spawned_processes_passes_the_signal_on():
     assert child.exitcode == -signal.SIGUSR1
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_two_processes_continue_what_one_began_and_leave_off_together(train, data_bin, tmp_path):
     """The second is asked; both stop after the same update, or the first would wait for it, or save without it.
 

@@ -127,7 +127,7 @@ CASES = {  # terms, window, mask
 @pytest.mark.usefixtures("small_tiles")
 @pytest.mark.parametrize(
     "case",
-    thorough_but(["plain", "product", "low-rank and scalar bias, θ of [CLS], rotation"], CASES),
+    thorough_but(["plain", "product", "low-rank and scalar bias, θ of [CLS], rotation"], CASES, ["everything, [CLS], a window"]),
 )
 def test_every_kind_of_term_over_several_tiles(case: str) -> None:
     terms, window, mask = CASES[case]
@@ -143,7 +143,7 @@ def test_a_decoders_attention_to_an_encoders_states(queries: int, keys: int) -> 
 
 
 @interpreted
-@pytest.mark.parametrize("head_dim", thorough_but((), (32, 80, 128)))
+@pytest.mark.parametrize("head_dim", thorough_but((), (32, 80, 128), (80,)))
 def test_head_dimensions(head_dim: int) -> None:
     window = Window(18)
     vectors = {f"{name}_tables": table(window, head_dim) for name in ("query", "key", "value")}

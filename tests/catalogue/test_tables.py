@@ -54,7 +54,7 @@ def test_shaw_has_tables_for_keys_alone():
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("n", [16, 512])
+@pytest.mark.parametrize("n", [16, pytest.param(512, marks=pytest.mark.slow)])
 def test_multiply_adds_are_those_of_the_equations(n):
     """Beside the encoder's own: 4 D² of projections and 8 D² of the feed-forward network for each token, and 2 n² D."""
     d, dim, layers = 64, 768, 12

@@ -77,7 +77,7 @@ def results(out):
     return found
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_grid_in_two_parts_and_its_extension(world, tmp_path, forked, monkeypatch, table_of):
     plan, out = write(tmp_path, schemes=["tisa"], reference="tisa", learning_rates=[1e-2]), tmp_path / "out"
     command = ["compare", plan, "--data", world.prepared, "--out", out]
@@ -203,7 +203,7 @@ def test_a_bad_plan_is_named_before_anything_runs(changes, named, world, tmp_pat
     assert not forked
 
 
-@pytest.mark.parametrize("name", thorough_but(["short"], ["english", "length", "short", "gpu"]))
+@pytest.mark.parametrize("name", thorough_but(["short"], ["english", "length", "short", "gpu"], ["english"]))
 def test_the_examples_are_plans_that_fairseq_train_takes(name, world):
     Runs(read_plan(readme.ROOT / "examples" / "compare" / f"{name}.yaml", []), world.prepared, {}).check()
 

@@ -198,7 +198,6 @@ def test_a_real_kill(tmp_path):
         (("--shards", 0), "--shards must be at least 1"),
         (("--shards", 2, "--only", "0-2"), "--only: shard 2 of --shards 2"),
         (("--shards", 2, "--only", 0, "--overwrite"), "--overwrite: not with --only"),
-        pytest.param(("--shards", 500), "no document for shard-00", marks=pytest.mark.thorough),
     ],
 )
 def test_bad_shards(tmp_path, corpus, capsys, flags, message):

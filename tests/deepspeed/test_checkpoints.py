@@ -34,7 +34,7 @@ NAME, UNNAMED = "update00000001-0123abcd", "update00000002-0123abcd"
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("stage", thorough_but([3], [2, 3]))  # 1 does so below, in a run with other saves
+@pytest.mark.parametrize("stage", thorough_but([3], [2, 3], ()))  # 1 does so below, in a run with other saves
 def test_sharding_gives_the_curve_of_fairseqs_own_data_parallelism(fairseq_run, sharded_run, stage):
     assert_same_curve(sharded_run(stage), fairseq_run)
 
@@ -299,7 +299,7 @@ def test_fairseq_itself_says_who_continues_a_sharded_optimizer(sharded_run, trai
     assert "--deepspeed-config zero1, zero2 or zero3" in run.output
 
 
-@pytest.mark.parametrize("launch", [launcher(), pytest.param(SPAWNED, marks=pytest.mark.thorough)], ids=["launched", "spawned"])
+@pytest.mark.parametrize("launch", [launcher(), pytest.param(SPAWNED, marks=pytest.mark.slow)], ids=["launched", "spawned"])
 def test_a_refusal_of_the_trainer_is_one_line(sharded_run, train, launch):
     flags = ("--deepspeed-config", "zero2", "--restore-file", sharded_run(2).save_dir / "consolidated.pt", "--no-save")
     output = train(*flags, launch=launch, status=2).output
@@ -348,6 +348,7 @@ sys.exit(train.main())
 """
 
 
+@pytest.mark.thorough
 def test_a_killed_process_ends_the_others_and_a_rerun_continues(english_data_bin, train, tmp_path):
     (tmp_path / "killed.py").write_text(KILLED)
     save_dir = tmp_path / "checkpoints"

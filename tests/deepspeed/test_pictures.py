@@ -6,7 +6,7 @@ from training_runs import OPTIONS, launcher, needs_deepspeed
 pytestmark = needs_deepspeed
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_whole_model_is_drawn_at_stage_3(train, tmp_path):
     event_accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     options = [option for option in OPTIONS if option != "--disable-validation"]

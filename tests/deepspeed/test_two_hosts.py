@@ -22,7 +22,7 @@ MISSING = [tool for tool in TOOLS if shutil.which(tool) is None]
 TIMEOUT = 12  # seconds until a silent peer is given up
 
 pytestmark = [
-    pytest.mark.thorough,
+    pytest.mark.slow,
     needs_deepspeed,
     pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root"),
     pytest.mark.skipif(

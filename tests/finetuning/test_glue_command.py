@@ -107,7 +107,7 @@ def test_models_of_one_class_are_marked_and_checkpoints_name_the_labels(data, ch
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("lrs", ["1e-3", pytest.param("1e-3,1e30", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("lrs", ["1e-3", pytest.param("1e-3,1e30", marks=pytest.mark.slow)])
 def test_runs_in_processes_of_their_own(data, checkpoint, tmp_path, monkeypatch, lrs):
     flags = ["--tasks", "SST-2", "--lrs", lrs, *FAST, "--predict", "--jobs", "2"]
     assert glue(data, checkpoint, tmp_path / "out", *flags) == 0
@@ -119,8 +119,14 @@ def test_runs_in_processes_of_their_own(data, checkpoint, tmp_path, monkeypatch,
     assert glue(data, checkpoint, tmp_path / "out", *flags, "--jobs", "1") == 0
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("arch", ["roberta_absolute_tiny", "roberta_shaw_tiny", "modernbert_rope_tiny"])
+@pytest.mark.parametrize(
+    "arch",
+    [
+        pytest.param("roberta_absolute_tiny", marks=pytest.mark.slow),
+        pytest.param("roberta_shaw_tiny", marks=pytest.mark.slow),
+        pytest.param("modernbert_rope_tiny", marks=pytest.mark.thorough),
+    ],
+)
 def test_other_schemes(arch, pretrain, data, tmp_path):
     assert glue(data, pretrain(arch), tmp_path / "out", "--tasks", "SST-2", "--lrs", "1e-3", "--seeds", "1", "--epochs", "1") == 0
     assert result(tmp_path / "out", "SST-2")["configuration"]["max_length"] == 32  # as for an inductive one

@@ -14,7 +14,10 @@ def prepared(world):
     return world.prepared
 
 
-VERSIONS = [pytest.param(version, marks=pytest.mark.thorough, id=f"transformers{version}") for version in "45"]
+VERSIONS = [
+    pytest.param("4", marks=pytest.mark.slow, id="transformers4"),
+    pytest.param("5", marks=pytest.mark.thorough, id="transformers5"),
+]
 
 
 @pytest.fixture(scope="session", params=VERSIONS)

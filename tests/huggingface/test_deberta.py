@@ -83,11 +83,11 @@ def made_up(size: int, length: int) -> torch.Tensor:
     ("kind", "buckets"),
     [
         ("ForMaskedLM", 8),
-        pytest.param("ForMaskedLM", -1, marks=pytest.mark.thorough),
+        pytest.param("ForMaskedLM", -1, marks=pytest.mark.slow),
         pytest.param("ForMaskedLM, legacy", 8, marks=pytest.mark.thorough),
-        pytest.param("Model", 8, marks=pytest.mark.thorough),
-        pytest.param("ForSequenceClassification", 8, marks=pytest.mark.thorough),
-        pytest.param("ForQuestionAnswering", 8, marks=pytest.mark.thorough),
+        pytest.param("Model", 8, marks=pytest.mark.slow),
+        pytest.param("ForSequenceClassification", 8, marks=pytest.mark.slow),
+        pytest.param("ForQuestionAnswering", 8, marks=pytest.mark.slow),
     ],
 )
 def test_there_and_back(kind, buckets, toy_text, tmp_path, capsys):

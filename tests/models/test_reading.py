@@ -163,6 +163,7 @@ def test_what_a_model_cannot_do(program, changes, message, said, folder, tmp_pat
     assert message in said(program, f"{PROGRAMS[program]}.pt", **changes)
 
 
+@pytest.mark.thorough
 def test_generate_goes_the_way_of_the_others(folder, monkeypatch, capsys):
     """By its command line, twice in one process; afterwards it is as fairseq has it."""
     from fairseq_cli import generate
