@@ -115,15 +115,15 @@ BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGE
     "data": 1400,
     "deepspeed": 1825,
     "finetuning": 1815,
-    "huggingface": 2785,
-    "models": 1890,
+    "huggingface": 2825,
+    "models": 1900,
     "optim": 415,
     "pipeline": 545,
     "runs": 435,
     "schemes": 2580,
     "tasks": 930,
     "terms": 370,
-    "transformer": 1120,
+    "transformer": 1135,
     "vocabulary": 650,
 }
 MODULE_BUDGET = 270

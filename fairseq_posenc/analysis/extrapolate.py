@@ -96,7 +96,7 @@ def _model(checkpoint: Checkpoint, changes: dict[str, Any], length: int) -> Base
     from ..models.state_dict import LANGUAGE_MODEL, POSITIONS
     from ..transformer import build_positions
 
-    if f"{LANGUAGE_MODEL}dense.weight" not in checkpoint.state:
+    if f"{LANGUAGE_MODEL}weight" not in checkpoint.state:
         raise InputError(f"{checkpoint.path} has no language model's head, whose loss is measured: name another")
     config = checkpoint.config
     with naming_flags():

@@ -165,6 +165,22 @@ MODEL_TYPES = {
         ),
         separate=GATED,
     ),
+    "eurobert": ModelType(
+        "EuroBert",
+        (
+            (WORDS, "model.embed_tokens.weight"),
+            *_layers(
+                "model.layers.#",
+                (
+                    *("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"),
+                    *("input_layernorm", GATED[0], "mlp.down_proj", "post_attention_layernorm"),
+                ),
+            ),
+            (f"{ENCODER}layer_norm.", "model.norm."),
+            (LANGUAGE_MODEL, "lm_head."),
+        ),
+        separate=GATED,
+    ),
     "roformer": ModelType(
         "RoFormer",
         (

@@ -28,7 +28,7 @@ from ..errors import InputError
 from ..schemes import Scheme
 from ..terms import Terms, starts_of
 from ..transformer import ACTIVATIONS, Encoder, build_positions
-from ..transformer.layers import layer_norm
+from ..transformer.layers import new_norm
 from ..transformer.stack import require_shape
 from .configuration import PosencConfig
 
@@ -217,15 +217,16 @@ def _documents(position_ids: Tensor, padding: Tensor | None, first: int) -> tupl
 
 
 class LanguageModelHead(nn.Module):
-    """fairseq's head of masked language models: a layer as wide as the word embeddings, LayerNorm, and scores of every symbol."""
+    """fairseq's head of masked language models: a layer as wide as the word embeddings, if any, and scores of every symbol."""
 
     def __init__(self, config: PosencConfig) -> None:
         super().__init__()
         width = config.embed_dim or config.dim
-        self.activation = ACTIVATIONS[config.activation]
-        self.dense = nn.Linear(config.dim, width, config.head_bias)
-        self.layer_norm = layer_norm(config, width)
-        self.decoder = nn.Linear(width, config.vocab_size)
+        inner = config.head_layer
+        self.activation = ACTIVATIONS[config.activation] if inner else nn.Identity()
+        self.dense = nn.Linear(config.dim, width, config.head_bias) if inner else nn.Identity()
+        self.layer_norm = new_norm(config, width) if inner else nn.Identity()
+        self.decoder = nn.Linear(width, config.vocab_size, config.output_bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, n, D) -> (B, n, vocabulary)."""

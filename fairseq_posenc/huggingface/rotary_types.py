@@ -1,4 +1,4 @@
-"""ModernBERT, NomicBERT and RoFormer, whose positions are rotations: their configurations, and their joined projections."""
+"""ModernBERT, NomicBERT, EuroBERT and RoFormer, whose positions are rotations: their configurations and joined projections."""
 
 from __future__ import annotations
 
@@ -33,6 +33,10 @@ MODERNBERT_NAMES = TRANSFORMERS | {
 """A field of EncoderConfig -> its name in ModernBERT's configuration."""
 MODERNBERT = {"gated_ffn": True, "normalize_before": True, "first_norm": False, "initialization": "megatron"}
 NOMICBERT = {"gated_ffn": True, "linear_bias": False, "positions": "rope"}
+EUROBERT = {
+    **{"gated_ffn": True, "normalize_before": True, "layernorm_embedding": False, "norm": "rms", "norm_bias": False},
+    **{"head_layer": False, "head_bias": False, "dropout": 0.0, "positions": "rope"},
+}
 KINDS = ("full_attention", "sliding_attention")
 ROPE_BASE = 1e4  # of the scheme, where no option gives it
 
@@ -44,20 +48,36 @@ def values_of(config: PretrainedConfig) -> dict[str, Any] | None:
         InputError: it has an option without an equivalent here.
     """
     if config.model_type == "modernbert":
-        for one, other in (("attention_bias", "mlp_bias"), ("hidden_activation", "classifier_activation")):
-            if (first := getattr(config, one)) != (second := getattr(config, other)):
-                raise InputError(f"{one} {first} and {other} {second} cannot be imported, only the same for both")
+        _require_equal(config, "attention_bias", "mlp_bias")
+        _require_equal(config, "hidden_activation", "classifier_activation")
         values = {ours: getattr(config, theirs) for ours, theirs in MODERNBERT_NAMES.items()}
         return values | MODERNBERT | {"positions": _alternating(config)}
-    if config.model_type == "nomic_bert":
+    if config.model_type in ("nomic_bert", "eurobert"):
         if config.head_dim * config.num_attention_heads != config.hidden_size:
             raise InputError(f"head_dim {config.head_dim} cannot be imported, only hidden_size / num_attention_heads")
-        return NOMICBERT | {"position_options": {"rope_layout": "half", "rope_base": _base(config.rope_parameters)}}
+        rotations = {"position_options": {"rope_layout": "half", "rope_base": _base(config.rope_parameters)}}
+        return rotations | (NOMICBERT if config.model_type == "nomic_bert" else _eurobert(config))
     if config.model_type == "roformer":
         if config.rotary_value:
             raise InputError("rotary_value cannot be imported: rotations of the values have no equivalent here")
         return {"positions": "rope", "embed_dim": config.embedding_size if config.embedding_size != config.hidden_size else 0}
     return None
+
+
+def _eurobert(config: PretrainedConfig) -> dict[str, Any]:
+    _require_equal(config, "attention_bias", "mlp_bias")
+    _require_equal(config, "num_key_value_heads", "num_attention_heads")
+    return EUROBERT | {
+        "linear_bias": config.attention_bias,
+        "output_bias": config.mlp_bias,
+        "attention_dropout": config.attention_dropout,
+        "layer_norm_eps": config.rms_norm_eps,
+    }
+
+
+def _require_equal(config: PretrainedConfig, one: str, other: str) -> None:
+    if (first := getattr(config, one)) != (second := getattr(config, other)):
+        raise InputError(f"{one} {first} and {other} {second} cannot be imported, only the same for both")
 
 
 def modernbert_options(config: EncoderConfig) -> dict[str, Any]:

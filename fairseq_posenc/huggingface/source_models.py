@@ -1,8 +1,8 @@
 """The models that can be imported.
 
-They are transformers' RoBERTa, BERT, ALBERT, DeBERTa v2 or v3, ModernBERT, NomicBERT, RoFormer and ELECTRA's encoder, this
-project's exports, and fairseq's released RoBERTa. Each becomes a :class:`Source`: its parameters under the project's names, its
-vocabulary in fairseq's order, and the model itself as the reference.
+They are transformers' RoBERTa, BERT, ALBERT, DeBERTa v2 or v3, ModernBERT, NomicBERT, EuroBERT, RoFormer and ELECTRA's encoder,
+this project's exports, and fairseq's released RoBERTa. Each becomes a :class:`Source`: its parameters under the project's names,
+its vocabulary in fairseq's order, and the model itself as the reference.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .relative_keys import SCHEMES, TABLE, restore
 from .vocabularies import SourceVocabulary, read_vocabulary
 
 KINDS = ("MaskedLM", "SequenceClassification", "QuestionAnswering")
-NO_EQUIVALENT_HEADS: dict[str, tuple[str, ...]] = {"electra": (), "modernbert": ("MaskedLM",)}
+NO_EQUIVALENT_HEADS: dict[str, tuple[str, ...]] = {"electra": (), "modernbert": ("MaskedLM",), "eurobert": ("MaskedLM",)}
 """Types of which some heads, all but these, have no equivalent here."""
 BY_SYMBOL = (WORDS, f"{LANGUAGE_MODEL}weight", f"{LANGUAGE_MODEL}bias")
 """Parameters with a row for each symbol."""
@@ -138,7 +138,7 @@ def of_checkpoint(checkpoint: Checkpoint, folder: Path) -> Source:
     Raises:
         InputError, OSError: the dictionary is not there or of another model, or the checkpoint has no such head.
     """
-    if f"{LANGUAGE_MODEL}dense.weight" not in checkpoint.state:
+    if f"{LANGUAGE_MODEL}weight" not in checkpoint.state:
         raise InputError(f"{checkpoint.path} has no language model's head: name a checkpoint of pretraining")
     vocabulary = SourceVocabulary.of_folder(folder)
     if (words := checkpoint.config.vocab_size) != (symbols := len(vocabulary.dictionary)):

@@ -2,7 +2,8 @@
 
 Byte-level BPE becomes what fairseq's ``--bpe gpt2`` reads: ``encoder.json`` and ``vocab.bpe``, and numbers as the dictionary's
 symbols. DeBERTa's ``spm.model`` becomes ``sentencepiece.model``, and its pieces are the symbols. Of other tokenizers the symbols
-are the tokens, and ``tokenizer.json`` is kept.
+are the tokens, and ``tokenizer.json`` is kept. If there is no [CLS] and no [SEP], the tokens at the beginning and the end of a
+text take their places.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from ..vocabulary import (
 from .model_files import SENTENCEPIECE as DEBERTA_SENTENCEPIECE
 from .model_files import find, read_tokenizer
 
+RESERVED = "reserved_special_token"
+"""A part of the names of tokens that no text has, in Llama 3's tokenizer and those made from it."""
 FAIRSEQ_FOLDER = "fairseq"  # of an export: the dictionary and the tokenizer's files for fairseq
 
 
@@ -93,11 +96,16 @@ def read_vocabulary(name: str, size: int, model_type: str) -> SourceVocabulary:
 
 
 def _from_tokenizer(tokenizer: PreTrainedTokenizerBase, size: int, name: str, model: bytes | None) -> SourceVocabulary:
-    special = (tokenizer.cls_token_id, tokenizer.pad_token_id, tokenizer.sep_token_id, tokenizer.unk_token_id)
-    mask = tokenizer.mask_token_id
+    tokens = {index: token for token, index in tokenizer.get_vocab().items()}
+    spare = [index for index in range(size) if RESERVED in tokens.get(index, RESERVED)]
+    cls, pad, sep, unk, mask = (getattr(tokenizer, f"{role}_token_id") for role in ("cls", "pad", "sep", "unk", "mask"))
+    if cls is None and sep is None:  # as in Llama 3's, which needs no unknown token and may pad with its last
+        cls, sep = tokenizer.bos_token_id, tokenizer.eos_token_id
+        pad = spare.pop() if pad == sep and spare else pad
+        unk = spare.pop() if unk is None and spare else unk
+    special = (cls, pad, sep, unk)
     if None in (*special, mask) or len({*special, mask}) < 5:
         raise InputError(f"{name}: the tokenizer lacks a [CLS], padding, [SEP], unknown or mask token")
-    tokens = {index: token for token, index in tokenizer.get_vocab().items()}
     if max(tokens) >= size:
         raise InputError(f"{name}: the tokenizer has ids up to {max(tokens)} and the model {size} embeddings")
     backend = getattr(tokenizer, "backend_tokenizer", None)

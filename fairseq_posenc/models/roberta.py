@@ -12,10 +12,11 @@ from fairseq.models.roberta.model import RobertaEncoder, RobertaLMHead
 from fairseq.tasks import FairseqTask
 from omegaconf import DictConfig
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ..families import ROBERTA
 from ..transformer import ACTIVATIONS, Encoder, Mask
-from ..transformer.layers import init_weights
+from ..transformer.layers import init_weights, new_norm
 from .architectures import register_family
 from .building import UNLIMITED, PosencModel, encoder_config
 from .option_set import ENCODER_OPTIONS, naming_flags
@@ -53,6 +54,16 @@ class SentenceEncoder(Encoder):
         }
 
 
+class LanguageModelHead(RobertaLMHead):
+    """fairseq's head, whose output projection may have no bias."""
+
+    def forward(self, features: Tensor, masked_tokens: Tensor | None = None, **unused: Any) -> Tensor:
+        """(B, n, D) -> (B, n, vocabulary), or (m, vocabulary) at the m ``masked_tokens``, (B, n) bool."""
+        x = features if masked_tokens is None else features[masked_tokens]
+        scores = F.linear(self.layer_norm(self.activation_fn(self.dense(x))), self.weight)
+        return scores if self.bias is None else scores + self.bias
+
+
 class PosencRobertaEncoder(RobertaEncoder):
     """fairseq's RoBERTa encoder and language-model head, with our encoder between them."""
 
@@ -65,15 +76,20 @@ class PosencRobertaEncoder(RobertaEncoder):
         return super().build_embedding(vocab_size, self.args.embedding_size or embedding_dim, padding_idx)
 
     def build_lm_head(self, embed_dim: int, output_dim: int, activation_fn: str, weight: Tensor | None) -> RobertaLMHead:
-        """Build fairseq's head with an inner layer of the width of the word embeddings, which it shares."""
-        width = self.args.embedding_size or embed_dim
-        silu, args = activation_fn == "silu", self.args  # which fairseq's head does not know
-        head = super().build_lm_head(width, output_dim, "gelu" if silu else activation_fn, weight)
+        """Build fairseq's head with an inner layer of the width of the word embeddings, which it shares, or without one."""
+        config = self.sentence_encoder.config
+        width = config.embed_dim or embed_dim
+        silu = activation_fn == "silu"  # which fairseq's head does not know
+        head = LanguageModelHead(width, output_dim, "gelu" if silu else activation_fn, weight)
         head.activation_fn = ACTIVATIONS["silu"] if silu else head.activation_fn
-        if width != embed_dim or args.no_head_bias:
-            head.dense = nn.Linear(embed_dim, width, not args.no_head_bias)
-        head.layer_norm = nn.LayerNorm(width, args.layer_norm_eps, bias=not args.no_norm_bias)
-        init_weights(head, self.sentence_encoder.config)
+        if width != embed_dim or not config.head_bias:
+            head.dense = nn.Linear(embed_dim, width, config.head_bias)
+        head.layer_norm = new_norm(config, width)
+        if not config.head_layer:
+            head.dense = head.activation_fn = head.layer_norm = nn.Identity()
+        if not config.output_bias:
+            head.bias = None
+        init_weights(head, config)
         return head
 
     def forward(

@@ -43,6 +43,10 @@ class EncoderConfig:
     2020). ModernBERT (Warner et al. 2024) has that and ``normalize_before``, neither ``first_norm`` nor ``linear_bias``,
     ``norm_bias`` and ``head_bias``, and the initialization ``megatron`` (Shoeybi et al. 2019).
 
+    With ``norm="rms"``, RMSNorm, ``g x / sqrt(mean(x²) + ε)`` (Zhang and Sennrich 2019, eq. 4), replaces each LayerNorm, and
+    ``norm_bias`` has no effect. Without ``head_layer``, the language model's head is the output projection alone, and
+    ``head_bias`` has no effect. EuroBERT (Boizard et al. 2025) has RMSNorm, and neither ``head_layer`` nor ``output_bias``.
+
     ``scale_embeddings`` multiplies the sum of word and position embeddings by √D and starts as Vaswani et al. 2017 do:
     embeddings at standard deviation 1/√D, and projections as Glorot and Bengio 2010.
 
@@ -111,8 +115,14 @@ class EncoderConfig:
     first_norm: bool = _option(
         True, "LayerNorm before the first layer's attention, for layers with LayerNorm before each block", "no_first_norm"
     )
+    norm: str = _option(
+        "layer", "normalization: LayerNorm (layer), or in its place RMSNorm, which has no mean and no bias (rms)", "norm",
+        choices=("layer", "rms"),
+    )  # fmt: skip
     norm_bias: bool = _option(True, "biases of LayerNorm", "no_norm_bias")
+    head_layer: bool = _option(True, "inner layer, activation and LayerNorm of the language model's head", "no_head_layer")
     head_bias: bool = _option(True, "bias of the inner layer of the language model's head", "no_head_bias")
+    output_bias: bool = _option(True, "bias of the output projection of the language model's head", "no_output_bias")
     scale_embeddings: bool = _option(False, "multiplication of the word and position embeddings by sqrt(D)")
     layer_norm_eps: float = _option(
         1e-5, "what LayerNorm adds to the variance; 1e-12 in BERT", "layer_norm_eps", "layer_norm_eps", minimum=1e-20, maximum=1
@@ -144,6 +154,8 @@ class EncoderConfig:
                 "`first_norm` changes the first of layers with LayerNorm before each block (`normalize_before`) and weights of "
                 "their own (no `layer_groups`): others need its default"
             )
+        if self.embed_dim and not self.head_layer:
+            raise FieldError("`head_layer` needs its default with `embed_dim`, the width to which the inner layer leads")
         if self.initialization != "bert" and self.scale_embeddings:
             raise FieldError(f"`initialization` {self.initialization} means nothing to `scale_embeddings`, which has its own")
         if self.mask_decoder_steps and self.normalize_before:
@@ -175,6 +187,8 @@ class DecoderConfig(EncoderConfig):
             raise FieldError("`mask_decoder_steps` predicts masked words, and a decoder has none: leave it out")
         if self.embed_dim:
             raise FieldError("`embed_dim` narrows the word embeddings, which are as wide as a decoder's output: leave it out")
+        if not (self.head_layer and self.output_bias):
+            raise FieldError("`head_layer` and `output_bias` are of the head of masked language models: leave them out")
 
 
 Config = TypeVar("Config", bound=EncoderConfig)

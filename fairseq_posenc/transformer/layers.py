@@ -61,10 +61,10 @@ class Layer(nn.Module):
         super().__init__()
         self.config = config
         self.self_attn = Attention(config.dim, config.heads, config.linear_bias)
-        self.self_attn_layer_norm = layer_norm(config) if number or config.first_norm else nn.Identity()
+        self.self_attn_layer_norm = new_norm(config) if number or config.first_norm else nn.Identity()
         self.fc1 = nn.Linear(config.dim, config.ffn_dim * (2 if config.gated_ffn else 1), config.linear_bias)
         self.fc2 = nn.Linear(config.ffn_dim, config.dim, config.linear_bias)
-        self.final_layer_norm = layer_norm(config)
+        self.final_layer_norm = new_norm(config)
         self.activation = ACTIVATIONS[config.activation]
 
     def self_attention(
@@ -118,7 +118,7 @@ class DecoderLayer(Layer):
         super().__init__(config, number)
         if config.cross_attention:
             self.encoder_attn = Attention(config.dim, config.heads, config.linear_bias)
-            self.encoder_attn_layer_norm = layer_norm(config)
+            self.encoder_attn_layer_norm = new_norm(config)
 
     def forward(
         self,
@@ -135,8 +135,10 @@ class DecoderLayer(Layer):
         return self.feed_forward(x)
 
 
-def layer_norm(config: EncoderConfig, width: int | None = None) -> nn.LayerNorm:
-    """A new LayerNorm of a model, D wide by default."""
+def new_norm(config: EncoderConfig, width: int | None = None) -> nn.LayerNorm | nn.RMSNorm:
+    """A new LayerNorm or RMSNorm of a model, D wide by default."""
+    if config.norm == "rms":
+        return nn.RMSNorm(width or config.dim, config.layer_norm_eps)
     return nn.LayerNorm(width or config.dim, config.layer_norm_eps, bias=config.norm_bias)
 
 

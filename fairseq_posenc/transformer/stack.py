@@ -16,7 +16,7 @@ from ..attention import Attend, Call, Mask, choose
 from ..errors import FieldError
 from ..terms import Terms, Window, is_captured
 from .config import EncoderConfig, build_positions
-from .layers import Layer, init_weights, layer_norm
+from .layers import Layer, init_weights, new_norm
 from .sampling import Draws, PositionSampling
 
 logger = logging.getLogger(__name__)
@@ -40,9 +40,9 @@ class Stack(nn.Module):
         width = config.embed_dim or config.dim
         self.embed_tokens = embed_tokens or nn.Embedding(config.vocab_size, width, config.padding_idx)
         self.layers = nn.ModuleList(layer(config, number) for number in range(config.layer_groups or config.layers))
-        self.layernorm_embedding = layer_norm(config, width) if config.layernorm_embedding else None
+        self.layernorm_embedding = new_norm(config, width) if config.layernorm_embedding else None
         self.project_in_dim = nn.Linear(width, config.dim) if config.embed_dim else None
-        self.layer_norm = layer_norm(config) if config.normalize_before else None
+        self.layer_norm = new_norm(config) if config.normalize_before else None
         init_weights(self, config)
         with _separate_draws():
             self.positions = build_positions(config)

@@ -108,10 +108,12 @@ class TokenizerJson(LibraryTokenizer):
         library.no_truncation()
         library.no_padding()
         self._take(library, lambda number, token: token)
-        self._continuation = json.loads(library.to_str())["model"].get("continuing_subword_prefix")  # of WordPiece
+        contents = json.loads(library.to_str())
+        self._continuation = contents["model"].get("continuing_subword_prefix")  # of WordPiece
+        self._space = "Ġ" if (contents["decoder"] or {}).get("type") == "ByteLevel" else SPACE  # how it writes a space
 
     def begins_word(self, symbol: str) -> bool:
-        return not symbol.startswith(self._continuation) if self._continuation else symbol.startswith(SPACE)
+        return not symbol.startswith(self._continuation) if self._continuation else symbol.startswith(self._space)
 
     def renumbered(self, symbols: Sequence[str]) -> tokenizers.Tokenizer:
         from tokenizers import Tokenizer
@@ -125,8 +127,11 @@ class TokenizerJson(LibraryTokenizer):
             scores = dict(model["vocab"])
             least = min(scores.values())  # the cost of <unk> derives from the least likely piece
             model |= {"vocab": [[symbol, scores.get(symbol, least)] for symbol in symbols], "unk_id": UNK_ID}
+        elif model["type"] == "BPE":
+            model["vocab"] = {symbol: i for i, symbol in enumerate(symbols)}
+            model["unk_token"] = model["unk_token"] and symbols[UNK_ID]
         else:
-            raise InputError(f"{self.FILES[0]} is of type {model['type']}, and only WordPiece and Unigram can be renumbered")
+            raise InputError(f"{self.FILES[0]} is of type {model['type']}, and only WordPiece, Unigram and BPE can be renumbered")
         described |= {"added_tokens": [], "post_processor": None}
         with library_errors(f"{self.FILES[0]} cannot be renumbered"):
             return Tokenizer.from_str(json.dumps(described))

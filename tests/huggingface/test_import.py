@@ -149,9 +149,9 @@ def prepare(text: Path, vocabulary: Path) -> Path:
 def assert_same_ids(data: Path, tokenizer, order, text: Path) -> None:
     """The data holds what the source's own tokenizer makes of each line; a lone ``</s>`` parts the lines."""
     items = indexed_dataset.MMapIndexedDataset(str(data / "valid"))
-    lines = (text / "valid.txt").read_text().splitlines()
+    lines, last = (text / "valid.txt").read_text().splitlines(), tokenizer.sep_token_id or tokenizer.eos_token_id
     for i, line in enumerate(lines):
-        assert order[items[2 * i]].tolist() == [*tokenizer(line, add_special_tokens=False)["input_ids"], tokenizer.sep_token_id]
+        assert order[items[2 * i]].tolist() == [*tokenizer(line, add_special_tokens=False)["input_ids"], last]
 
 
 @pytest.mark.parametrize("kind", ["ForMaskedLM", "Model", "ForSequenceClassification", "ForQuestionAnswering"])

@@ -9,11 +9,11 @@ from cases import thorough_but
 from test_roberta import Task, build
 
 from fairseq_posenc.catalogue.parameters import count
-from fairseq_posenc.errors import InputError
+from fairseq_posenc.errors import FieldError, InputError
 from fairseq_posenc.families import MODERNBERT, architectures, expressions
 from fairseq_posenc.models.building import complete, complete_new, encoder_config
 from fairseq_posenc.terms import Window
-from fairseq_posenc.transformer import Encoder, EncoderConfig
+from fairseq_posenc.transformer import DecoderConfig, Encoder, EncoderConfig
 
 TOKENS = torch.randint(4, 60, (2, 12), generator=torch.Generator().manual_seed(0))
 SIZES = dict(encoder_layers=4, encoder_embed_dim=16, encoder_ffn_embed_dim=24, encoder_attention_heads=2)
@@ -58,13 +58,28 @@ PARTS = {  # a flag's option, and how many parameters it adds to, or takes from,
 }
 
 
-@pytest.mark.parametrize("option", PARTS)
+PARTS_OF_EUROBERT = {
+    "norm": ("rms", -10 * 16),  # the same as without its biases
+    "no_head_layer": (True, -(16 * 16 + 16 + 2 * 16)),
+    "no_output_bias": (True, -len(Task().source_dictionary)),
+}
+
+
+@pytest.mark.parametrize("option", PARTS | PARTS_OF_EUROBERT)
 def test_each_part_is_one_option_of_every_family(option):
-    value, parameters = PARTS[option]
+    value, parameters = (PARTS | PARTS_OF_EUROBERT)[option]
     plain, changed = (build("roberta_rope", Task(), **SIZES, **options) for options in ({}, {option: value}))
     assert count(changed) - count(plain) == parameters
     changed.train()(TOKENS)[0].square().sum().backward()
     assert all(parameter.grad is not None for parameter in changed.parameters())
+
+
+@pytest.mark.parametrize(("config", "options"), [(EncoderConfig, {"embed_dim": 8}), (DecoderConfig, {})])
+def test_the_inner_layer_of_the_head_is_left_out_of_encoders_without_a_narrow_embedding(config, options):
+    with pytest.raises(FieldError, match="`head_layer`"):
+        config(vocab_size=9, head_layer=False, **options)
+    with pytest.raises(FieldError, match="`norm`"):
+        config(vocab_size=9, norm="batch")
 
 
 def test_a_part_of_modernbert_is_left_out_by_the_opposite_flag(configure):

@@ -205,7 +205,7 @@ def test_a_damaged_file_is_left_to_what_loads_it(tmp_path, trainer):
 
 
 OTHER_VALUES = {"positions": "none", "activation_fn": "relu", "pooler_activation_fn": "relu", "attention_backend": "eager"}
-OTHER_VALUES |= {"position_sampling": "random:30", "position_evaluation": "plain", "initialization": "megatron"}
+OTHER_VALUES |= {"position_sampling": "random:30", "position_evaluation": "plain", "initialization": "megatron", "norm": "rms"}
 
 
 def another(name, value):

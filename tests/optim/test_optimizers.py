@@ -81,7 +81,7 @@ def marked(encoder):
     return {name for name, p in encoder.named_parameters() if getattr(p, "param_group", None) == MATRIX}
 
 
-@pytest.mark.parametrize("options", [{}, {"layer_groups": 1}, {"gated_ffn": True, "linear_bias": False}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"layer_groups": 1}, {"gated_ffn": True, "linear_bias": False, "norm": "rms"}], ids=str)
 def test_muon_updates_the_matrices_of_the_layers_alone(options):
     sizes = {"vocab_size": 20, "layers": 2, "dim": 16, "ffn_dim": 16, "heads": 2, "max_positions": 16}
     layers = range(options.get("layer_groups", 2))

@@ -104,7 +104,18 @@ def wordpiece(folder):
     return pieces, [not piece.startswith("##") for piece in pieces]
 
 
-@pytest.mark.parametrize("vocabulary", [sentencepiece, gpt2, wordpiece])
+def byte_level(folder):
+    """As of an imported EuroBERT, whose tokens are the symbols."""
+    library = pytest.importorskip("tokenizers", reason="tokenizers is not installed: pip install -e '.[hf]'")
+    pieces = [*bytes_to_unicode().values(), "at", "Ġc"]
+    model = library.models.BPE({piece: number for number, piece in enumerate(pieces)}, [("a", "t"), ("Ġ", "c")])
+    tokenizer = library.Tokenizer(model)
+    tokenizer.decoder = library.decoders.ByteLevel()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return pieces, [piece[0] == "Ġ" for piece in pieces]
+
+
+@pytest.mark.parametrize("vocabulary", [sentencepiece, gpt2, wordpiece, byte_level])
 def test_whole_words_are_masked(vocabulary, tmp_path):
     """Either all pieces of a word or none, in about as many words as --mask-prob says, and the same in both tasks."""
     symbols, begins = vocabulary(tmp_path)
