@@ -177,7 +177,8 @@ MODEL_TYPES = {
                 ),
             ),
             (f"{ENCODER}layer_norm.", "model.norm."),
-            (LANGUAGE_MODEL, "lm_head."),
+            (f"{LANGUAGE_MODEL}weight", "lm_head.weight"),
+            (f"{LANGUAGE_MODEL}bias", "lm_head.bias"),
         ),
         separate=GATED,
     ),
@@ -233,7 +234,8 @@ def to_fairseq(state: StateDict, model_type: str, padding_idx: int, relative: st
     """
     tables = [value for name, value in state.items() if name.endswith(TABLE)]
     state = {name: value for name, value in state.items() if not name.endswith(TABLE)}
-    aliases, kind = {*(f"{head}.bias" for head in ALIASES.values()), SINUSOIDS}, MODEL_TYPES[model_type]
+    kind = MODEL_TYPES[model_type]
+    aliases = {*(f"{head}.bias" for head in ALIASES.values()), SINUSOIDS} - {theirs for _, theirs in kind.key_map}
     state = {name: value for name, value in state.items() if name not in aliases}
     state = state if kind.joined is None else split(state, kind.joined)
     state = state if kind.separate is None else join(state, kind.separate)
