@@ -39,8 +39,8 @@ ASSETS = {".png", ".svg", ".css"}
 CODE = {".py": "python", ".yaml": "yaml", ".sh": "bash", ".sbatch": "bash", ".json": "json"}
 UNSEARCHED = "---\nsearch: {exclude: true}\n---\n\n"
 FIDELITY = "fairseq_posenc/schemes/FIDELITY.md"
-PICTURED = 32, 4
-"""The tokens and the heads in the picture of a scheme."""
+HEADS = 4
+"""In the picture of a scheme."""
 GENERATED: dict[str, Any] = {}
 """Path -> Markdown or picture, of the pages that this script makes; files and folders are added once a document links to them."""
 
@@ -152,12 +152,12 @@ def picture(expression: str) -> bytes:
     """Return the picture of what an untrained scheme adds to the scores, as PNG."""
     with TemporaryDirectory() as folder, redirect_stdout(None):
         path = Path(folder) / "picture.png"
-        pictures.write(path, pictures.untrained(expression, *PICTURED), PICTURED[0], ())
+        pictures.write(path, pictures.untrained(expression, write_tables.TOKENS, HEADS), write_tables.TOKENS, ())
         return path.read_bytes()
 
 
 def _meaning() -> str:
-    return _prose(pictures.MEANING.format(n=PICTURED[0], origin=pictures.UNTRAINED))
+    return _prose(pictures.MEANING.format(n=write_tables.TOKENS, origin=pictures.UNTRAINED))
 
 
 def scheme_page(name: str, expression: str, known: dict[str, str], results: list[tuple[str, str, dict[str, str]]]) -> str:
@@ -181,6 +181,10 @@ def scheme_page(name: str, expression: str, known: dict[str, str], results: list
                ("architecture", "positions")),
     ]  # fmt: skip
     parts += ["## What it adds to the scores", f"![Scores by query and key, and by the offset]({name}.png)", _meaning()]
+    if trained := [path for path in write_tables.TRAINED.glob("*.png") if name in _names(path.stem)]:
+        parts.append("After training, the same in each layer of models of the [comparison on English text](../compare.md):")
+    for path in sorted(trained, key=lambda path: (path.stem != expression, path.stem)):
+        parts += [f"`{path.stem}`", f"![{path.stem} after training](../../{path.relative_to(ROOT)})"]
     parts += [
         "## Properties",
         f"Of `{row['positions']}` at base size (12 layers, 12 heads, D = 768, n = 512).",

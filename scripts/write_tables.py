@@ -1,8 +1,10 @@
 """Rewrites the tables in README.md, docs/schemes.md and FIDELITY.md, and the picture in README.md.
 
 They come from the live modules and from the committed runs in examples/compare/results. A test compares the tables.
+With --trained OUT, it draws instead what the models of a comparison in OUT add to the scores, for the site's pages of schemes.
 """
 
+import argparse
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -10,20 +12,27 @@ from typing import Any
 
 from tabulate import tabulate
 
+from fairseq_posenc.analysis import subjects
+from fairseq_posenc.catalogue import pictures
 from fairseq_posenc.catalogue.listing import COLUMNS, as_markdown, find
 from fairseq_posenc.catalogue.parameters import COSTS, costs
 from fairseq_posenc.compare import charts, order_report, report
+from fairseq_posenc.compare.cells import LAST
 from fairseq_posenc.compare.order_report import recorded, updates_needed
 from fairseq_posenc.compare.order_settings import PAPERS
 from fairseq_posenc.compare.plan import Plan, read_plan
 from fairseq_posenc.compare.results import finished, summarise
 from fairseq_posenc.plotting import save
-from fairseq_posenc.runs.grid import DIVERGED, FINISHED, FORMAT, RESULT
+from fairseq_posenc.runs.grid import DIVERGED, FINISHED, FORMAT, RESULT, Cell
 from fairseq_posenc.runs.record import read_object
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "examples/compare/results"
 PICTURE = RESULTS / "english.png"
+TRAINED = RESULTS / "english/pictures"
+"""What the comparison's models add to the scores: a picture named after each expression."""
+TOKENS = 32
+"""In the pictures of schemes."""
 COMPARED = ("", "scheme", "loss", "best", "perplexity", "time", "parameters", "runs")
 """The columns of the comparison's table in README.md."""
 
@@ -48,9 +57,29 @@ def order_task() -> str:
 def english() -> tuple[Plan, list[Mapping[str, Any]], list[dict[str, Any]]]:
     """Return the plan of the comparison of English text, its finished and diverged runs, and the rows of its table."""
     plan, folder = read_plan(ROOT / "examples/compare/english.yaml", []), RESULTS / "english"
-    records = [read_object(path, FORMAT) for path in sorted(folder.glob(f"runs/*/*/{RESULT}"))]
-    runs = [run for run in records if run and run["status"] in (FINISHED, DIVERGED)]
+    runs = [run for run in recorded_runs(folder) if run["status"] in (FINISHED, DIVERGED)]
     return plan, runs, summarise(plan, runs, folder)
+
+
+def recorded_runs(folder: Path) -> list[Mapping[str, Any]]:
+    """Return the results of the runs in the output folder of a comparison."""
+    return [run for path in sorted(folder.glob(f"runs/*/*/{RESULT}")) if (run := read_object(path, FORMAT))]
+
+
+def draw_trained(out: Path, folder: Path) -> None:
+    """Draw what trained models add to the scores: of each scheme, that with seed 1 and the best learning rate so far.
+
+    Args:
+        out: the output folder of a comparison, with checkpoints; schemes without one are left out.
+        folder: of the pictures.
+    """
+    for scheme, runs in finished(recorded_runs(out)).items():
+        for run in runs[:1]:
+            checkpoint = Cell({name: run[name] for name in ("scheme", "lr", "seed")}, {}).folder(out) / LAST
+            if run["seed"] == 1 and checkpoint.exists():
+                folder.mkdir(exist_ok=True)
+                encoder = subjects.read(str(checkpoint), None, with_text=False).encoder
+                pictures.write(folder / f"{scheme}.png", encoder, TOKENS, range(1, encoder.config.layers + 1))
 
 
 def columns() -> list[str]:
@@ -118,7 +147,12 @@ def renewed(file: str) -> str:
 
 
 if __name__ == "__main__":
-    for file in TABLES:
-        (ROOT / file).write_text(renewed(file), encoding="utf-8")
-    plan, runs, rows = english()
-    save(charts.curves(rows, finished(runs), plan.reference, by_time=False), PICTURE)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trained", type=Path, metavar="OUT", help="the output folder of a comparison")
+    if (out := parser.parse_args().trained) is not None:
+        draw_trained(out, TRAINED)
+    else:
+        for file in TABLES:
+            (ROOT / file).write_text(renewed(file), encoding="utf-8")
+        plan, runs, rows = english()
+        save(charts.curves(rows, finished(runs), plan.reference, by_time=False), PICTURE)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 import fairseq_posenc
 
@@ -152,6 +153,16 @@ def test_the_workflow_runs_the_scripts_with_every_python():
     assert {name for words in steps for name in words if "/" in name and not (ROOT / name).is_file()} == set()
     assert ["bash", ".ci/run"] in steps
     assert jobs["tests"]["strategy"]["matrix"]["python"] == [f"3.{minor}" for minor in range(10, 14)]
+
+
+def test_the_pinned_versions_are_within_the_bounds(wheel):
+    (extras,) = re.findall(r"\$source\[(.+?)\]", (ROOT / "scripts" / "install_pinned.sh").read_text("utf-8"))
+    pinned = dict(line.split("==") for line in (ROOT / "scripts" / "pinned.txt").read_text("utf-8").splitlines())
+    (own,) = (content for name, content in wheel.files.items() if name.endswith("dist-info/METADATA"))
+    required = [*map(Requirement, message_from_string(own).get_all("Requires-Dist"))]
+    installed = [r for r in required if not r.marker or any(r.marker.evaluate({"extra": extra}) for extra in extras.split(","))]
+    assert {r.name for r in installed} >= {"torch", "transformers", "statsmodels"}
+    assert [r for r in installed if not r.specifier.contains(pinned[r.name])] == []
 
 
 @pytest.mark.slow

@@ -43,7 +43,7 @@ MAY_IMPORT = {  # besides its own room; only rooms listed above it, so that ther
     "deepspeed": COMMON | {"families", "compat", "models"},
     "train": {"errors", "compat", "deepspeed"},
     "finetuning": COMMON | {"runs", "vocabulary", "models"},
-    "huggingface": COMMON | CORE | {"families", "compat", "vocabulary", "data", "models", "runs", "plotting"},
+    "huggingface": COMMON | CORE | {"families", "compat", "vocabulary", "data", "models", "runs", "plotting", "finetuning"},
     "analysis": COMMON | CORE | {"plotting", "runs", "vocabulary", "models", "huggingface"},
     "catalogue": COMMON | CORE | {"families", "models", "plotting", "analysis"},
     "bench": COMMON | CORE | {"families", "runs", "data", "models", "plotting"},
@@ -115,7 +115,7 @@ BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGE
     "data": 1400,
     "deepspeed": 1825,
     "finetuning": 1815,
-    "huggingface": 2825,
+    "huggingface": 2905,
     "models": 1900,
     "optim": 415,
     "pipeline": 545,
@@ -128,7 +128,7 @@ BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGE
 }
 MODULE_BUDGET = 270
 """Lines of a module that is no part of a package."""
-MAX_EDGES = 144
+MAX_EDGES = 145
 """Pairs of packages or modules of which one imports the other."""
 
 

@@ -24,6 +24,7 @@ from ..runs.log import losses
 from ..schemes import parse
 from ..transformer import EncoderConfig
 from ..version import __version__
+from .card_results import Results
 from .conversion import labels
 from .model_types import MODEL_TYPES
 from .parity import Parity
@@ -78,7 +79,7 @@ pipe({example})
 
 {curve}{hyperparameters}
 
-## Export
+{results}## Export
 
 fairseq_posenc {version} exported this model from the checkpoint with the SHA-256 `{digest}`.
 Both models were run in float32 on batches of the training data's text with masks and padding. Their outputs differ by:
@@ -108,6 +109,7 @@ def card(
     language: str | None = None,
     license: str | None = None,
     with_curve: bool = False,
+    results: Results | None = None,
 ) -> str:
     """Return the text of README.md.
 
@@ -121,6 +123,7 @@ def card(
         language: ISO 639 codes of the training data's languages, separated by commas.
         license: the model's licence, as the Hugging Face hub names it.
         with_curve: whether :func:`draw_curve` has drawn the losses of its training.
+        results: of fine-tuning.
     """
     config, head = checkpoint.config, checkpoint.head
     pipeline, example = USES[head.kind]
@@ -148,6 +151,8 @@ def card(
         "Language": ", ".join(languages) or "not stated",
         "Licence": license or "not stated",
     }
+    evaluations = [] if score is None else [EvalResult(pipeline, source, source, metric, score, dataset_split="valid")]
+    evaluations += results.entries if results else []
     metadata = ModelCardData(
         language=languages or None,
         license=license,
@@ -155,7 +160,7 @@ def card(
         pipeline_tag=pipeline,
         tags=["fairseq-posenc", *(scheme.name for scheme in parse(config.positions))],
         model_name=title,
-        eval_results=None if score is None else [EvalResult(pipeline, source, source, metric, score, dataset_split="valid")],
+        eval_results=evaluations or None,
     )
     return TEMPLATE.format(
         metadata=metadata.to_yaml(),
@@ -170,6 +175,7 @@ def card(
         schemes=_schemes(config),
         curve=CURVE_TEXT if with_curve else "",
         hyperparameters=_hyperparameters(checkpoint),
+        results=results.section if results else "",
         version=__version__,
         digest=checkpoint.digest,
         parity="\n".join(f"- {implementation}: {result}" for implementation, result in parity.items()),

@@ -25,6 +25,7 @@ from . import fast_tokenizer
 from .assemble import FILE_NAME
 from .auto import head_output, model_class
 from .card import CURVE, card, draw_curve, read_curves
+from .card_results import read_results
 from .conversion import to_transformers
 from .parity import Parity, compare, token_batches
 from .vocabularies import FAIRSEQ_FOLDER
@@ -57,6 +58,7 @@ def export(
     language: str | None = None,
     license: str | None = None,
     log: Path | None = None,
+    results: Path | None = None,
 ) -> dict[str, Parity]:
     """Export a checkpoint: its files are written to a temporary folder, compared with the checkpoint, and moved to ``out``.
 
@@ -66,13 +68,14 @@ def export(
     Raises:
         InputError, OSError: the checkpoint, the data-bin or the output folder cannot be used, or the two models differ.
     """
-    inputs = [("CHECKPOINT", path), ("--data", data / "dict.txt"), *([] if log is None else [("--log", log)])]
-    ownership.require_apart(out, inputs)
+    inputs = [("CHECKPOINT", path), ("--data", data / "dict.txt"), ("--log", log), ("--results", results)]
+    ownership.require_apart(out, [(flag, file) for flag, file in inputs if file is not None])
     ownership.require_own(out, MAKER, "--out")
     if out.is_dir() and any(out.iterdir()) and not overwrite:
         raise FileExistsError(f"--out {out} is not empty: name another folder, or add --overwrite to replace that export")
     curves = None if log is None else read_curves(log)
     checkpoint = Checkpoint(path, data, head)
+    read = None if results is None else read_results(results, checkpoint)
     model, left_out = to_transformers(checkpoint)
     length = min(checkpoint.config.max_positions, SAMPLE_LENGTH)
     batches = token_batches(data, checkpoint.vocabulary.dictionary, length)
@@ -85,10 +88,10 @@ def export(
         (partial / FAIRSEQ_FOLDER).mkdir()
         for source in checkpoint.vocabulary.files():
             shutil.copyfile(source, partial / FAIRSEQ_FOLDER / source.name)
-        results = _check(checkpoint, partial, model.config.model_type, batches)
-        for implementation, parity in results.items():
+        differences = _check(checkpoint, partial, model.config.model_type, batches)
+        for implementation, parity in differences.items():
             show(f"{implementation}: outputs differ by {parity}")
-        worst = max(parity.difference for parity in results.values())
+        worst = max(parity.difference for parity in differences.values())
         if not worst <= tolerance:
             raise DifferentOutputs(
                 f"the exported model is not the checkpoint's: outputs differ by {worst:.3g}, and --tolerance is {tolerance:g}. "
@@ -96,13 +99,13 @@ def export(
             )
         if curves:
             draw_curve(curves, partial / CURVE)
-        choices = (model.config.model_type, remark, language, license, curves is not None)
-        text = card(out.resolve().name, checkpoint, data, results, tolerance, *choices)
+        choices = (model.config.model_type, remark, language, license, curves is not None, read)
+        text = card(out.resolve().name, checkpoint, data, differences, tolerance, *choices)
         (partial / "README.md").write_text(text, "utf-8")
     if left_out:
         show(f"left out: {', '.join(left_out)}")
     show(f"{out}: {type(model).__name__}, {checkpoint.config.positions}; {remark}")
-    return results
+    return differences
 
 
 def _export_tokenizer(checkpoint: Checkpoint, batches: list[Tensor], folder: Path) -> str:

@@ -33,6 +33,8 @@ class Options:
     license: str | None = option("the model's licence for the model card, such as mit or cc-by-4.0", None, metavar="NAME")
     log: Path | None = option("the log of its training (fairseq-train --log-file), for the model card's training curve", None,
                               metavar="FILE")  # fmt: skip
+    results: Path | None = option("for the model card: the --out of glue or squad with this checkpoint, or the folder of the run "
+                                  "that made it", None, metavar="DIR")  # fmt: skip
     no_tokenizer: bool = option("export no tokenizer", False)
     overwrite: bool = option("replace an existing export", False)
 
@@ -42,4 +44,4 @@ def main(options: Options) -> None:
     from .export import export
 
     choices = (options.head, options.tolerance, not options.no_tokenizer, options.overwrite, options.language, options.license)
-    export(options.checkpoint, options.data, options.out, *choices, options.log)
+    export(options.checkpoint, options.data, options.out, *choices, options.log, options.results)

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from untrained import write_chance, write_untrained
 
 from fairseq_posenc.catalogue import listing, parameters, properties
 from fairseq_posenc.catalogue.parameters import count, positions_of
 from fairseq_posenc.cli import main
 from fairseq_posenc.families import expressions
+from fairseq_posenc.runs.record import write_json
 from fairseq_posenc.schemes import REGISTRY, Positions, Settings, parse
 
 ROOT = Path(__file__).parents[2]
@@ -99,6 +101,20 @@ def test_tisa_has_three_parameters_per_kernel_head_and_layer(kernels, expected):
 def test_readme_has_the_table_that_the_command_prints(name):
     expected = WRITTEN["renewed"](name)
     assert (ROOT / name).read_text(encoding="utf-8") == expected, "the schemes have changed: python scripts/write_tables.py"
+
+
+def test_pictures_of_trained_models_are_of_the_best_learning_rate_with_seed_1(tmp_path, capsys):
+    data = write_chance(tmp_path)
+    for scheme, lr, seed, loss in (("tisa", 1, 1, 5.0), ("tisa", 2, 1, 4.0), ("tisa", 2, 2, 3.0), ("rope", 1, 1, None)):
+        folder = tmp_path / f"runs/{scheme}/lr-{lr}_seed-{seed}"
+        folder.mkdir(parents=True)
+        status = {"status": "begun"} if loss is None else {"status": "finished", "selection": loss}
+        write_json(folder / "result.json", {"format": 1, "scheme": scheme, "lr": float(lr), "seed": seed, **status})
+        write_untrained(folder / "checkpoint_last.pt", data, f"roberta_{scheme}_tiny", max_positions=32)
+    (tmp_path / "runs/tisa/lr-1_seed-1/checkpoint_last.pt").write_bytes(b"not drawn")
+    WRITTEN["draw_trained"](tmp_path, tmp_path / "pictures")
+    assert [path.name for path in (tmp_path / "pictures").iterdir()] == ["tisa.png"]
+    assert "tisa.png: tisa. R² is" in capsys.readouterr().out
 
 
 def test_the_families_name_all_schemes():

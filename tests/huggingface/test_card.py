@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -14,9 +15,26 @@ from transformers import AutoTokenizer
 
 from fairseq_posenc.compat.loading import load as load_checkpoint
 from fairseq_posenc.errors import InputError
+from fairseq_posenc.files import sha256
+from fairseq_posenc.finetuning.grid_report import summarise
 from fairseq_posenc.huggingface.export import export
+from fairseq_posenc.runs.record import write_json
 
 SECRET = "hunter2"
+
+
+def run_of(task, seed, checkpoint, **metrics):
+    """A run of glue or squad, as its result.json has it."""
+    scores = {"scores": {task: metrics}, "majority": {task: {}}, "constant": []}
+    configuration = {"model": {"checkpoint": checkpoint, "arch": "roberta_posenc_tiny"}, "epochs": 3}
+    about = {"configuration": configuration, "versions": {"torch": "2"}, "seconds": 1.0, "status": "finished", "format": 1}
+    return {"task": task, "lr": 1e-5, "seed": seed, **about, **scores}
+
+
+def write_grid(folder, *runs):
+    folder.mkdir()
+    write_json(folder / "results.json", summarise(runs))
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +52,8 @@ def exports(prepared, tmp_path_factory):
     content["cfg"]["task"] = {"_name": "sentence_prediction", "data": f"C:\\{SECRET}\\RTE", "num_classes": 3}
     content["cfg"]["checkpoint"] = {"best_checkpoint_metric": "accuracy"}
     content["task_state"] = {"labels": ["yes", "no", f"[x](javascript:{SECRET})"]}
-    torch.save(content, folder / "tuned.pt")
+    (folder / "run").mkdir()
+    torch.save(content, folder / "run" / "tuned.pt")
     data = shutil.copytree(prepared, folder / "a-corpus")
     record = json.loads((data / "manifest.json").read_text())
     (text,) = record["inputs"]["train"]
@@ -50,8 +69,12 @@ def exports(prepared, tmp_path_factory):
     previous = os.umask(0o027)
     log = folder / "train.log"
     log.write_text("2026 | INFO | valid | epoch 001 | valid on 'valid' subset | loss 9.5 | num_updates 3\n")
-    export(folder / "lm.pt", data, folder / "lm", "lm", language="en,de", license="mit", log=log)
-    export(folder / "tuned.pt", data, folder / "tuned", "topic")
+    digest = sha256(path)
+    runs = [run_of("MRPC", seed, digest, f1=80.0 + seed, accuracy=70.0 + seed) for seed in (1, 2, 3)]
+    grid = write_grid(folder / "grid", *runs, run_of("SQuAD-2.0", 1, digest, exact=52.5, f1=52.25))
+    export(folder / "lm.pt", data, folder / "lm", "lm", language="en,de", license="mit", log=log, results=grid)
+    write_json(folder / "run" / "result.json", run_of("RTE", 1, digest, accuracy=66.5))
+    export(folder / "run" / "tuned.pt", data, folder / "tuned", "topic", results=folder / "run")
     os.umask(previous)
     return folder
 
@@ -98,6 +121,31 @@ def test_the_card_has_no_secret_and_no_markup_of_others(exports, name):
     assert "evil" not in text
     assert str(Path.home()) not in text
     assert str(exports.parent) not in text
+
+
+def test_results_of_fine_tuning_are_in_the_card(exports):
+    metadata, text = card(exports / "lm")
+    tasks = {
+        entry["dataset"].get("config") or entry["dataset"]["type"]: entry for entry in metadata["model-index"][0]["results"][1:]
+    }
+    assert tasks["mrpc"]["dataset"] == {"name": "MRPC", "type": "nyu-mll/glue", "config": "mrpc", "split": "validation"}
+    assert tasks["mrpc"]["metrics"] == [{"type": "f1", "value": 82.0}, {"type": "accuracy", "value": 72.0}]
+    assert tasks["rajpurkar/squad_v2"]["task"] == {"type": "question-answering"}
+    assert tasks["rajpurkar/squad_v2"]["metrics"] == [{"type": "exact_match", "value": 52.5}, {"type": "f1", "value": 52.25}]
+    (row,) = (line for line in text.splitlines() if re.match(r"\| MRPC +\| accuracy ", line))
+    assert {"73.00", "72.00"} <= {cell.strip() for cell in row.split("|")}
+    metadata, text = card(exports / "tuned")
+    assert metadata["model-index"][0]["results"][-1]["metrics"] == [{"type": "accuracy", "value": 66.5}]
+    assert "| RTE " in text
+
+
+@pytest.mark.parametrize(("task", "digest"), [("MRPC", "of another"), ("[x](y)", None)])
+def test_results_of_another_checkpoint_and_names_of_others(exports, prepared, tmp_path, task, digest):
+    checkpoint = exports / "lm.pt"
+    grid = write_grid(tmp_path / "grid", run_of(task, 1, digest or sha256(checkpoint), accuracy=1.0))
+    with pytest.raises(InputError, match="--results"):
+        export(checkpoint, prepared, tmp_path / "out", "lm", results=grid)
+    assert not (tmp_path / "out").exists()
 
 
 def test_classes_have_the_names_that_the_checkpoint_gives(exports):

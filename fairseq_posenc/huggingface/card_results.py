@@ -1,0 +1,69 @@
+"""Results of fine-tuning in a model card: a table, and the entries of the Hub's model-index."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from huggingface_hub import EvalResult
+
+from ..errors import InputError
+from ..finetuning.grid_report import Report, edited, read_report, summarise, table
+from ..models.checkpoint import Checkpoint
+from ..runs.grid import FINISHED, FORMAT, RESULT
+from ..runs.record import read_object
+
+SQUAD = {"SQuAD-1.1": "rajpurkar/squad", "SQuAD-2.0": "rajpurkar/squad_v2"}
+SPLITS = {"MNLI-m": "validation_matched", "MNLI-mm": "validation_mismatched"}
+METRICS = {"matthews": "matthews_correlation", "pearson": "pearsonr", "spearman": "spearmanr", "exact": "exact_match"}
+"""The Hub's names of data sets, splits and metrics that have other names here."""
+SECTION = """## Results of fine-tuning
+
+Scores on the development sets in per cent: *best* is that of the best run, *median* that of the seeds of the learning rate with
+the highest median, and *majority* that of always giving the most frequent answer.
+
+{}
+
+"""
+
+
+class Results(NamedTuple):
+    """What a card has about them."""
+
+    section: str
+    entries: list[EvalResult]
+
+
+def read_results(folder: Path, checkpoint: Checkpoint) -> Results:
+    """Read the results of ``fairseq-posenc glue`` or ``squad``.
+
+    Args:
+        folder: the command's ``--out``, or the folder of the run that made a fine-tuned checkpoint.
+        checkpoint: the model that was fine-tuned, or that of the run.
+
+    Raises:
+        InputError: there are no results, they are of another checkpoint, or they are damaged.
+    """
+    with edited(f"--results {folder}"):
+        if (run := read_object(folder / RESULT, FORMAT)) is None:
+            report = read_report(folder / "results.json")
+            agree = {task["model"]["checkpoint"] for task in report["tasks"].values()} == {checkpoint.digest}
+        elif agree := run["status"] == FINISHED and folder.resolve() == checkpoint.path.resolve().parent:
+            report = summarise([run])
+        if not agree:
+            raise InputError(f"--results {folder}: they are of another checkpoint than {checkpoint.path}, or not finished")
+        return Results(SECTION.format(table(report)), [*_entries(report)])
+
+
+def _entries(report: Report) -> Iterator[EvalResult]:
+    """Yield an entry of the model-index for each evaluation set and metric: the median, in per cent."""
+    for task, content in report["tasks"].items():
+        squad, config = SQUAD.get(task), task.lower().replace("-", "")
+        kind = "question-answering" if squad else "text-classification"
+        about = {"dataset_type": squad or "nyu-mll/glue", "dataset_config": None if squad else config}
+        for name, metric, median in ((row["set"], row["metric"], row["median"]) for row in content["scores"]):
+            if re.search(r"[^\w.-]", f"{task}{name}{metric}"):  # which could be a link in the card
+                raise ValueError(name)
+            if median is not None:
+                about |= {"dataset_name": name, "dataset_split": SPLITS.get(name, "validation")}
+                yield EvalResult(kind, metric_type=METRICS.get(metric, metric), metric_value=float(median), **about)
