@@ -67,19 +67,19 @@ def recorded_runs(folder: Path) -> list[Mapping[str, Any]]:
 
 
 def draw_trained(out: Path, folder: Path) -> None:
-    """Draw what trained models add to the scores: of each scheme, that with seed 1 and the best learning rate so far.
+    """Draw what trained models add to the scores: of each scheme, the first seed with its learning rate.
 
     Args:
-        out: the output folder of a comparison, with checkpoints; schemes without one are left out.
+        out: the output folder of a comparison that kept its checkpoints; schemes without one are left out.
         folder: of the pictures.
     """
     for scheme, runs in finished(recorded_runs(out)).items():
-        for run in runs[:1]:
-            checkpoint = Cell({name: run[name] for name in ("scheme", "lr", "seed")}, {}).folder(out) / LAST
-            if run["seed"] == 1 and checkpoint.exists():
-                folder.mkdir(exist_ok=True)
-                encoder = subjects.read(str(checkpoint), None, with_text=False).encoder
-                pictures.write(folder / f"{scheme}.png", encoder, TOKENS, range(1, encoder.config.layers + 1))
+        keys = [{name: run[name] for name in ("scheme", "lr", "seed")} for run in runs]
+        checkpoints = [path for key in keys if (path := Cell(key, {}).folder(out) / LAST).exists()]
+        if checkpoints:
+            folder.mkdir(exist_ok=True)
+            encoder = subjects.read(str(checkpoints[0]), None, with_text=False).encoder
+            pictures.write(folder / f"{scheme}.png", encoder, TOKENS, range(1, encoder.config.layers + 1))
 
 
 def columns() -> list[str]:

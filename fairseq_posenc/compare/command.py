@@ -41,6 +41,7 @@ class Options:
     claims: Path | None = option("file of claims to test on the results, as examples/compare/claims.yaml", None, metavar="YAML")
     tasks: Path | None = option("the folder of 'fairseq-posenc tasks', to show its results in the report", None, metavar="DIR")
     paper: bool = option("pictures in the size and fonts of a paper, also as PDF, with captions in figures/captions.txt", False)
+    keep_checkpoints: bool = option("keep the trained models in OUT/runs", False)
     dry_run: bool = option("run nothing: print the commands of runs that are not done, and report those that are", False)
 
 
@@ -90,11 +91,11 @@ def _executed(runs: "Runs", options: Options, lock: int, failures: list[Exceptio
     from ..runs.grid import Bar, Failures, run_grid
 
     torch.set_num_threads(runs.plan.threads)
-    bar, jobs, devices = Bar(runs.plan.total), options.jobs, torch.cuda.device_count()
+    bar, jobs, devices, keep = Bar(runs.plan.total), options.jobs, torch.cuda.device_count(), options.keep_checkpoints
 
     def execute(cells: Sequence["Cell"], measure: "Run") -> list[dict[str, Any]]:
         try:
-            return run_grid(cells, options.out, measure, jobs=jobs, devices=devices, lock=lock, bar=bar)
+            return run_grid(cells, options.out, measure, keep_temporary=keep, jobs=jobs, devices=devices, lock=lock, bar=bar)
         except Failures as error:
             failures.append(error)
             return [*error.results, *error.failed]

@@ -103,7 +103,7 @@ def test_readme_has_the_table_that_the_command_prints(name):
     assert (ROOT / name).read_text(encoding="utf-8") == expected, "the schemes have changed: python scripts/write_tables.py"
 
 
-def test_pictures_of_trained_models_are_of_the_best_learning_rate_with_seed_1(tmp_path, capsys):
+def test_pictures_of_trained_models_are_of_the_best_learning_rate(tmp_path, capsys):
     data = write_chance(tmp_path)
     for scheme, lr, seed, loss in (("tisa", 1, 1, 5.0), ("tisa", 2, 1, 4.0), ("tisa", 2, 2, 3.0), ("rope", 1, 1, None)):
         folder = tmp_path / f"runs/{scheme}/lr-{lr}_seed-{seed}"

@@ -124,7 +124,8 @@ def test_the_command_of_a_cell_gives_its_loss(world, tmp_path, forked, table_of)
     command = ["compare", plan, "--data", world.prepared, "--out", out]
     shown = table_of(*command, "--dry-run").strip()
     assert not forked
-    table = table_of(*command)
+    table = table_of(*command, "--keep-checkpoints")
+    assert (out / "runs/none/lr-0.001_seed-1/checkpoint_last.pt").is_file()
     assert table_of(*command, "--dry-run") == table
     run = results(out)["none", 1e-3, 1]
     assert shown == run["command"]
