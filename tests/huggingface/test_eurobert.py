@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 import transformers
+from small_models import make_model, save
 from test_import import assert_same_ids, difference, import_hf, perturbed, prepare, refusal
 from test_rotary_types import PAD, assert_same_gradients, batch, cross_entropy, gradients, of_source, thorough
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
@@ -125,3 +126,20 @@ def test_of_a_fine_tuned_eurobert_the_encoder_is_imported(toy_text, tmp_path, ca
 def test_what_eurobert_may_have_and_this_project_has_not(options, named, toy_text, tmp_path, capsys):
     write(tmp_path / "source", toy_text / "train.txt", **options)
     assert named in refusal(capsys, tmp_path / "source", "--out", tmp_path / "out" / "model.pt")
+
+
+@pytest.mark.parametrize(
+    ("arch", "options"),
+    [
+        ("roberta_absolute_tiny", {"norm": "rms"}),
+        thorough("roberta_rope_tiny", {"no_head_layer": True}),
+        thorough("modernbert_rope_tiny", {"no_output_bias": True}),
+        thorough("roberta_deberta_tiny", {"mask_decoder_steps": 2, "no_head_layer": True, "norm": "rms"}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_models_with_a_part_of_eurobert_are_exported_as_this_projects_class(arch, options, prepared, tmp_path):
+    path = save(make_model(arch, prepared, **options), tmp_path / "checkpoint.pt", prepared)
+    worst = max(parity.difference for parity in export(path, prepared, tmp_path / "out", "lm", with_tokenizer=False).values())
+    assert worst < 2e-5
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["architectures"] == ["PosencForMaskedLM"]
