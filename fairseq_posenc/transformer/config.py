@@ -43,9 +43,9 @@ class EncoderConfig:
     2020). ModernBERT (Warner et al. 2024) has that and ``normalize_before``, neither ``first_norm`` nor ``linear_bias``,
     ``norm_bias`` and ``head_bias``, and the initialization ``megatron`` (Shoeybi et al. 2019).
 
-    With ``norm="rms"``, RMSNorm, ``g x / sqrt(mean(x²) + ε)`` (Zhang and Sennrich 2019, eq. 4), replaces each LayerNorm, and
-    ``norm_bias`` has no effect. Without ``head_layer``, the language model's head is the output projection alone, and
-    ``head_bias`` has no effect. EuroBERT (Boizard et al. 2025) has RMSNorm, and neither ``head_layer`` nor ``output_bias``.
+    With ``norm="rms"``, RMSNorm, ``g x / sqrt(mean(x²) + ε)`` (Zhang and Sennrich 2019, eq. 4), replaces each LayerNorm but those
+    of schemes, and ``norm_bias`` has no effect. Without ``head_layer``, the language model's head is the output projection alone,
+    and ``head_bias`` has no effect. EuroBERT (Boizard et al. 2025) has RMSNorm, and neither ``head_layer`` nor ``output_bias``.
 
     ``scale_embeddings`` multiplies the sum of word and position embeddings by √D and starts as Vaswani et al. 2017 do:
     embeddings at standard deviation 1/√D, and projections as Glorot and Bengio 2010.

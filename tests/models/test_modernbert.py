@@ -7,13 +7,14 @@ import pytest
 import torch
 from cases import thorough_but
 from test_roberta import Task, build
+from torch import nn
 
 from fairseq_posenc.catalogue.parameters import count
 from fairseq_posenc.errors import FieldError, InputError
 from fairseq_posenc.families import MODERNBERT, architectures, expressions
 from fairseq_posenc.models.building import complete, complete_new, encoder_config
 from fairseq_posenc.terms import Window
-from fairseq_posenc.transformer import DecoderConfig, Encoder, EncoderConfig
+from fairseq_posenc.transformer import Decoder, DecoderConfig, Encoder, EncoderConfig
 
 TOKENS = torch.randint(4, 60, (2, 12), generator=torch.Generator().manual_seed(0))
 SIZES = dict(encoder_layers=4, encoder_embed_dim=16, encoder_ffn_embed_dim=24, encoder_attention_heads=2)
@@ -72,6 +73,17 @@ def test_each_part_is_one_option_of_every_family(option):
     assert count(changed) - count(plain) == parameters
     changed.train()(TOKENS)[0].square().sum().backward()
     assert all(parameter.grad is not None for parameter in changed.parameters())
+
+
+@pytest.mark.parametrize("model", [Encoder, Decoder])
+def test_rms_norm_replaces_every_layer_norm(model):
+    """And computes x / sqrt(mean(x²) + ε), times its weight."""
+    modules = [*model("none", vocab_size=9, layers=2, dim=16, heads=2, norm="rms", layer_norm_eps=0.5).modules()]
+    norms = [module for module in modules if isinstance(module, nn.RMSNorm)]
+    assert len(norms) == (5 if model is Encoder else 7)  # two or three in each layer, and that of the embeddings
+    assert not any(isinstance(module, nn.LayerNorm) for module in modules)
+    x = torch.randn(3, 16)
+    torch.testing.assert_close(norms[0](x), x / (x.square().mean(-1, keepdim=True) + 0.5).sqrt())
 
 
 @pytest.mark.parametrize(("config", "options"), [(EncoderConfig, {"embed_dim": 8}), (DecoderConfig, {})])
