@@ -58,12 +58,13 @@ def read_results(folder: Path, checkpoint: Checkpoint) -> Results:
 def _entries(report: Report) -> Iterator[EvalResult]:
     """Yield an entry of the model-index for each evaluation set and metric: the median, in per cent."""
     for task, content in report["tasks"].items():
-        squad, config = SQUAD.get(task), task.lower().replace("-", "")
-        kind = "question-answering" if squad else "text-classification"
-        about = {"dataset_type": squad or "nyu-mll/glue", "dataset_config": None if squad else config}
+        squad = SQUAD.get(task)
+        kind, config = ("question-answering", None) if squad else ("text-classification", task.lower().replace("-", ""))
         for name, metric, median in ((row["set"], row["metric"], row["median"]) for row in content["scores"]):
             if re.search(r"[^\w.-]", f"{task}{name}{metric}"):  # which could be a link in the card
                 raise ValueError(name)
             if median is not None:
-                about |= {"dataset_name": name, "dataset_split": SPLITS.get(name, "validation")}
-                yield EvalResult(kind, metric_type=METRICS.get(metric, metric), metric_value=float(median), **about)
+                of_set = kind, squad or "nyu-mll/glue", name
+                split = SPLITS.get(name, "validation")
+                hub_metric = METRICS.get(metric, metric)
+                yield EvalResult(*of_set, hub_metric, float(median), dataset_config=config, dataset_split=split)
