@@ -115,7 +115,7 @@ BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGE
     "data": 1400,
     "deepspeed": 1825,
     "finetuning": 1815,
-    "huggingface": 2905,
+    "huggingface": 2906,
     "models": 1900,
     "optim": 415,
     "pipeline": 545,

@@ -151,8 +151,9 @@ def card(
         "Language": ", ".join(languages) or "not stated",
         "Licence": license or "not stated",
     }
-    evaluations = [] if score is None else [EvalResult(pipeline, source, source, metric, score, dataset_split="valid")]
-    evaluations += results.entries if results else []
+    evaluations = [] if results is None else results.entries
+    if score is not None and not (tuned and results):  # otherwise they have it
+        evaluations = [EvalResult(pipeline, source, source, metric, score, dataset_split="valid"), *evaluations]
     metadata = ModelCardData(
         language=languages or None,
         license=license,

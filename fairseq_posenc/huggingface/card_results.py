@@ -8,7 +8,8 @@ from typing import NamedTuple
 from huggingface_hub import EvalResult
 
 from ..errors import InputError
-from ..finetuning.grid_report import Report, edited, read_report, summarise, table
+from ..finetuning.grid_report import FORMAT as REPORT_FORMAT
+from ..finetuning.grid_report import Report, edited, summarise, table
 from ..models.checkpoint import Checkpoint
 from ..runs.grid import FINISHED, FORMAT, RESULT
 from ..runs.record import read_object
@@ -42,16 +43,16 @@ def read_results(folder: Path, checkpoint: Checkpoint) -> Results:
         checkpoint: the model that was fine-tuned, or that of the run.
 
     Raises:
-        InputError: there are no results, they are of another checkpoint, or they are damaged.
+        InputError: it has no results, or damaged ones, or those of another checkpoint.
     """
     with edited(f"--results {folder}"):
         if (run := read_object(folder / RESULT, FORMAT)) is None:
-            report = read_report(folder / "results.json")
+            report = read_object(folder / "results.json", REPORT_FORMAT) or {"tasks": {}}
             agree = {task["model"]["checkpoint"] for task in report["tasks"].values()} == {checkpoint.digest}
         elif agree := run["status"] == FINISHED and folder.resolve() == checkpoint.path.resolve().parent:
             report = summarise([run])
         if not agree:
-            raise InputError(f"--results {folder}: they are of another checkpoint than {checkpoint.path}, or not finished")
+            raise InputError(f"--results {folder} has no finished results of {checkpoint.path}")
         return Results(SECTION.format(table(report)), [*_entries(report)])
 
 

@@ -135,7 +135,7 @@ def test_results_of_fine_tuning_are_in_the_card(exports):
     (row,) = (line for line in text.splitlines() if re.match(r"\| MRPC +\| accuracy ", line))
     assert {"73.00", "72.00"} <= {cell.strip() for cell in row.split("|")}
     metadata, text = card(exports / "tuned")
-    assert metadata["model-index"][0]["results"][-1]["metrics"] == [{"type": "accuracy", "value": 66.5}]
+    assert [entry["metrics"] for entry in metadata["model-index"][0]["results"]] == [[{"type": "accuracy", "value": 66.5}]]
     assert "| RTE " in text
 
 
@@ -145,6 +145,8 @@ def test_results_of_another_checkpoint_and_names_of_others(exports, prepared, tm
     grid = write_grid(tmp_path / "grid", run_of(task, 1, digest or sha256(checkpoint), accuracy=1.0))
     with pytest.raises(InputError, match="--results"):
         export(checkpoint, prepared, tmp_path / "out", "lm", results=grid)
+    with pytest.raises(InputError, match=r"--results .*nowhere"):
+        export(checkpoint, prepared, tmp_path / "out", "lm", results=tmp_path / "nowhere")
     assert not (tmp_path / "out").exists()
 
 
