@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 SPLIT = "valid"
 PARTS = 8  # of a sequence, for the loss by position
 TOKENS_PER_BATCH = 8192
+_READING = threading.Lock()  # fairseq draws masks from one generator per process, and runs of a grid are measured in threads
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +111,21 @@ def read(checkpoint: Checkpoint, data: Path, max_tokens: int, length: int) -> Ma
         options |= {"data": str(data), "tokens_per_sample": checkpoint.length, "seed": 1}
         task = MaskedLMTask(OmegaConf.merge(OmegaConf.structured(MaskedLMConfig), options), dictionary)
         task.load_dataset(SPLIT)
+    with _READING:
+        samples = _samples(task, max_tokens)
+    size = sum(len(inputs) for inputs, _ in samples)
+    if min(size, max_tokens) < length - 1:
+        limit = f"{data / SPLIT} has {size:,} tokens" if size < max_tokens else f"--tokens is {max_tokens}"
+        raise InputError(f"--lengths {length}: {limit}, fewer than one sequence needs. Name shorter lengths, or more text.")
+    inputs, target = (torch.cat(column)[:max_tokens] for column in zip(*samples, strict=True))
+    masked = target != dictionary.pad()
+    if not masked.any():
+        raise InputError(f"--tokens {max_tokens}: none of the {len(target)} tokens is masked. Name a larger number.")
+    return MaskedText(torch.where(masked, target, inputs), inputs, masked, task)
+
+
+def _samples(task: MaskedLMTask, max_tokens: int) -> list[tuple[Tensor, Tensor]]:
+    """Load the first samples of the validation text, of so many tokens: inputs and targets, without ``<s>``."""
     dataset = task.dataset(SPLIT)
     dataset.set_epoch(1)  # as for validation
     samples: list[tuple[Tensor, Tensor]] = []
@@ -119,14 +136,7 @@ def read(checkpoint: Checkpoint, data: Path, max_tokens: int, length: int) -> Ma
         size += len(samples[-1][0])
         if size >= max_tokens:
             break
-    if min(size, max_tokens) < length - 1:
-        limit = f"{data / SPLIT} has {size:,} tokens" if size < max_tokens else f"--tokens is {max_tokens}"
-        raise InputError(f"--lengths {length}: {limit}, fewer than one sequence needs. Name shorter lengths, or more text.")
-    inputs, target = (torch.cat(column)[:max_tokens] for column in zip(*samples, strict=True))
-    masked = target != dictionary.pad()
-    if not masked.any():
-        raise InputError(f"--tokens {max_tokens}: none of the {len(target)} tokens is masked. Name a larger number.")
-    return MaskedText(torch.where(masked, target, inputs), inputs, masked, task)
+    return samples
 
 
 @dataclass(frozen=True, eq=False)

@@ -210,7 +210,14 @@ def _key(scheme: str, lr: float, seed: int) -> dict[str, str | int | float]:
 
 
 def losses_of(runs: Sequence[Mapping[str, Any]], out: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sums of the losses of runs, (runs, items), and the numbers of predictions, (items,)."""
+    """Return the sums of the losses of runs, (runs, items), and the numbers of predictions, (items,).
+
+    Raises:
+        InputError: a run was measured with other masks than the first.
+    """
     folders = [Cell(_key(run["scheme"], run["lr"], run["seed"]), {}).folder(out) for run in runs]
     files = [np.load(folder / ITEMS, allow_pickle=False) for folder in folders]
+    for folder, file in zip(folders, files, strict=True):
+        if not np.array_equal(file["counts"], files[0]["counts"]):
+            raise InputError(f"{folder} was measured with other masks than {folders[0]}: remove it, and run the command again")
     return np.stack([file["sums"] for file in files]), files[0]["counts"]

@@ -2,6 +2,8 @@
 
 import json
 import math
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -49,6 +51,19 @@ def test_the_loss_is_that_of_each_sequence_alone(checkpoint, data, n):
             assert part["error"] == pytest.approx(torch.tensor(own).std(correction=0).item() / len(own) ** 0.5, abs=1e-5)
         else:
             assert (part["loss"], part["error"]) == (None, None)
+
+
+def test_masks_are_the_same_in_threads(checkpoint, data):
+    """As of runs of a grid that end at the same time."""
+    pretrained = Checkpoint(checkpoint("roberta_t5_tiny"), data)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            texts = list(pool.map(lambda _: losses.read(pretrained, data, 1000, 40), range(8)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert all(torch.equal(text.inputs, texts[0].inputs) for text in texts)
 
 
 def test_the_command_resumes(checkpoint, data, tmp_path, capsys, monkeypatch):
