@@ -18,6 +18,7 @@ from fairseq_posenc.catalogue.listing import COLUMNS, as_markdown, find
 from fairseq_posenc.catalogue.parameters import COSTS, costs
 from fairseq_posenc.compare import charts, order_report, report
 from fairseq_posenc.compare.cells import LAST
+from fairseq_posenc.compare.command import ADDED
 from fairseq_posenc.compare.order_report import recorded, updates_needed
 from fairseq_posenc.compare.order_settings import PAPERS
 from fairseq_posenc.compare.plan import Plan, read_plan
@@ -56,8 +57,10 @@ def order_task() -> str:
 @cache
 def english() -> tuple[Plan, list[Mapping[str, Any]], list[dict[str, Any]]]:
     """Return the plan of the comparison of English text, its finished and diverged runs, and the rows of its table."""
-    plan, folder = read_plan(ROOT / "examples/compare/english.yaml", []), RESULTS / "english"
-    runs = [run for run in recorded_runs(folder) if run["status"] in (FINISHED, DIVERGED)]
+    folder = RESULTS / "english"
+    added = read_object(folder / ADDED, FORMAT) or {"schemes": []}
+    plan = read_plan(ROOT / "examples/compare/english.yaml", added["schemes"])
+    runs = [run for run in recorded_runs(folder) if run["status"] in (FINISHED, DIVERGED) and run["lr"] in plan.learning_rates]
     return plan, runs, summarise(plan, runs, folder)
 
 

@@ -111,9 +111,17 @@ def read(checkpoint: Checkpoint, data: Path, max_tokens: int, length: int) -> Ma
         options |= {"data": str(data), "tokens_per_sample": checkpoint.length, "seed": 1}
         task = MaskedLMTask(OmegaConf.merge(OmegaConf.structured(MaskedLMConfig), options), dictionary)
         task.load_dataset(SPLIT)
+    dataset = task.dataset(SPLIT)
+    dataset.set_epoch(1)  # as for validation
+    samples: list[tuple[Tensor, Tensor]] = []
+    size = 0
     with _READING:
-        samples = _samples(task, max_tokens)
-    size = sum(len(inputs) for inputs, _ in samples)
+        for number in range(len(dataset)):
+            sample = dataset[number]
+            samples.append((sample["net_input.src_tokens"][1:], sample["target"][1:]))
+            size += len(samples[-1][0])
+            if size >= max_tokens:
+                break
     if min(size, max_tokens) < length - 1:
         limit = f"{data / SPLIT} has {size:,} tokens" if size < max_tokens else f"--tokens is {max_tokens}"
         raise InputError(f"--lengths {length}: {limit}, fewer than one sequence needs. Name shorter lengths, or more text.")
@@ -122,21 +130,6 @@ def read(checkpoint: Checkpoint, data: Path, max_tokens: int, length: int) -> Ma
     if not masked.any():
         raise InputError(f"--tokens {max_tokens}: none of the {len(target)} tokens is masked. Name a larger number.")
     return MaskedText(torch.where(masked, target, inputs), inputs, masked, task)
-
-
-def _samples(task: MaskedLMTask, max_tokens: int) -> list[tuple[Tensor, Tensor]]:
-    """Load the first samples of the validation text, of so many tokens: inputs and targets, without ``<s>``."""
-    dataset = task.dataset(SPLIT)
-    dataset.set_epoch(1)  # as for validation
-    samples: list[tuple[Tensor, Tensor]] = []
-    size = 0
-    for number in range(len(dataset)):
-        sample = dataset[number]
-        samples.append((sample["net_input.src_tokens"][1:], sample["target"][1:]))
-        size += len(samples[-1][0])
-        if size >= max_tokens:
-            break
-    return samples
 
 
 @dataclass(frozen=True, eq=False)

@@ -65,6 +65,7 @@ class Runs:
             *("env", f"OMP_NUM_THREADS={plan.threads}"),
             *(sys.executable, "-m", "fairseq_cli.train", str(self.data), *flags, "--lr", str(lr), "--seed", str(seed)),
             *("--save-dir", str(Cell(key, {}).folder(out)), "--no-epoch-checkpoints"),
+            *("--distributed-world-size", "1"),  # with several GPUs, a batch of all would be larger
             *("--save-interval-updates", str(self._quarter), "--keep-interval-updates", str(QUARTERS)),
             *("--validate-interval", "1000000", "--validate-interval-updates", str(2 * log_interval)),
             *("--max-valid-steps", str(valid_steps), "--log-format", "json", "--log-interval", str(log_interval)),
@@ -81,6 +82,8 @@ class Runs:
         for scheme in self.plan.schemes:
             try:
                 cfg = parse([str(self.data), *self.plan.flags(scheme)])
+                if (mode := str(getattr(cfg.task, "sample_break_mode", "none"))) != "none":
+                    raise InputError(f"--sample-break-mode {mode}: the halves of the validation text are cut for 'none'")
                 if hasattr(ARCH_MODEL_REGISTRY[cfg.model._name], "option_set"):
                     complete_new(cfg.model, cfg.model._name, cfg.task)
             except InputError as error:

@@ -11,11 +11,13 @@ from typing import Any, Literal
 import numpy as np
 import yaml
 from pydantic import Field, ValidationError, model_validator
+from scipy import stats
 
 from ..errors import InputError
 from ..runs.grid import DIVERGED, FINISHED
+from ..runs.statistics import by
 from .plan import Strict, faults
-from .results import Run, finished, order_bound
+from .results import Run, counted, finished, order_bound
 from .statistics import Estimate, estimate
 
 REPRODUCED, CONTRADICTED, NOT_RUN = "reproduced", "contradicted", "not run"
@@ -40,15 +42,15 @@ class Claim(Strict):
         source: the paper, and the table or figure.
         published: the paper's figures.
         order: the loss of each scheme is less than that of the next.
-        not_better: the first scheme's loss is not less than the second's, or by less than ``margin``.
+        not_better: the loss of each scheme is not less than that of the next, or by less than ``margin``.
         equal: the losses differ from the first scheme's by less than ``margin``.
         margin: in bits.
         larger_gain: two pairs of schemes: the step from the first to the second saves more bits in the first pair.
         share_of_updates: see :class:`Share`.
         longer: on the longest sequences that both take, the loss of the first scheme is less than that of the second.
-        unstable: runs of the first scheme diverge or do not learn word order, at learning rates at which those of the second do.
+        unstable: runs of the first scheme diverge or do not learn word order, at learning rates at which all of the second do.
         more_toeplitz: R² of the scheme's table of absolute positions rises during training.
-        toeplitz_correlates: R² is higher where the loss is lower, among the checkpoints of a run of this scheme.
+        toeplitz_correlates: R² at the end is higher where the loss is lower, among the runs of this scheme.
         not_run: why it cannot be tested.
     """
 
@@ -57,7 +59,7 @@ class Claim(Strict):
     source: str
     published: str
     order: list[str] | None = Field(None, min_length=2)
-    not_better: tuple[str, str] | None = None
+    not_better: list[str] | None = Field(None, min_length=2)
     equal: list[str] | None = Field(None, min_length=2)
     margin: float | None = Field(None, gt=0)
     larger_gain: tuple[tuple[str, str], tuple[str, str]] | None = None
@@ -108,11 +110,14 @@ class Results:
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self.runs = runs
+        self.diverged = {run["scheme"] for group in counted(runs).values() for run in group if run["status"] == DIVERGED}
         self.finished = {scheme: {run["seed"]: run for run in group} for scheme, group in finished(runs).items()}
 
     def estimate(self, of: Callable[..., float], *schemes: str) -> Estimate:
         """Return the mean over the seeds that all schemes have of a number computed from their runs."""
         for scheme in schemes:
+            if scheme in self.diverged:
+                raise Missing(f"a run of {scheme} diverged")
             if not self.finished.get(scheme):
                 raise Missing(f"{scheme} has no run that finished" if scheme in self.finished else f"no runs of {scheme}")
         seeds = set.intersection(*(set(self.finished[scheme]) for scheme in schemes))
@@ -189,9 +194,8 @@ def _order(results: Results, test: Any, margin: float) -> list[Finding]:
 
 
 def _not_better(results: Results, test: Any, margin: float) -> list[Finding]:
-    value = results.difference(*test)
-    outcome = _decide(value.high >= 0 and value.low > -margin, value.high < 0)
-    return [Finding(" − ".join(test), value, "bits", outcome)]
+    values = {f"{a} − {b}": results.difference(a, b) for a, b in pairwise(test)}
+    return [Finding(name, value, "bits", _decide(value.low > -margin, value.high < -margin)) for name, value in values.items()]
 
 
 def _equal(results: Results, test: Any, margin: float) -> list[Finding]:
@@ -236,35 +240,24 @@ def _longer(results: Results, test: Any, margin: float) -> list[Finding]:
 
 def _unstable(results: Results, test: Any, margin: float) -> list[Finding]:
     bound = order_bound(results.runs)
+    of = [by("lr", [run for run in results.runs if run["scheme"] == scheme and run["status"] in STATUSES]) for scheme in test]
 
-    def unsound(scheme: str, rates: set[float]) -> tuple[int, int]:
-        tried = [run for run in results.runs if run["scheme"] == scheme and run["lr"] in rates and run["status"] in STATUSES]
-        return sum(run["status"] == DIVERGED or run["loss"] >= bound for run in tried), len(tried)
+    def unsound(runs: Sequence[Run]) -> int:
+        return sum(run["status"] == DIVERGED or run["loss"] >= bound for run in runs)
 
-    rates = [{run["lr"] for run in results.runs if run["scheme"] == scheme} for scheme in test]
-    (bad, total), (bad_reference, total_reference) = (unsound(scheme, rates[0] & rates[1]) for scheme in test)
-    if not total or not total_reference:
-        raise Missing(f"no runs of {' and '.join(test)} with the same learning rate")
-    name = f"{bad} of {total} runs of {test[0]}, {bad_reference} of {total_reference} of {test[1]}"
-    return [Finding(name, None, "diverged or not learned", _decide(bad > 0 == bad_reference, bad == 0))]
-
-
-def _trajectory(run: Run) -> tuple[np.ndarray, np.ndarray]:
-    """R² and loss at the checkpoints of a run."""
-    if len(run.get("r_squared") or ()) < 3:
-        raise Missing(f"R² of {run['scheme']} was not measured during training")
-    updates = [int(number) for number in run["r_squared"]]
-    curve = run["curve"]
-    losses = np.interp(updates, [point["updates"] for point in curve], [point["loss"] for point in curve])
-    r_squared = np.array(list(run["r_squared"].values()))
-    if np.ptp(r_squared) == 0 or np.ptp(losses) == 0:
-        raise Missing(f"R² or the loss of {run['scheme']} does not change during training")
-    return r_squared, losses
+    rates = [lr for lr in of[0].keys() & of[1].keys() if not unsound(of[1][lr])]
+    if not rates:
+        raise Missing(f"no learning rate at which {test[0]} has runs and all of {test[1]} learn")
+    runs = [run for lr in rates for run in of[0][lr]]
+    name = f"{unsound(runs)} of {len(runs)} runs of {test[0]} at learning rates at which all of {test[1]} learn"
+    return [Finding(name, None, "diverged or not learned", _decide(unsound(runs) > 0, False))]
 
 
 def _more_toeplitz(results: Results, test: Any, margin: float) -> list[Finding]:
     def decrease(run: Run) -> float:
-        r_squared, _ = _trajectory(run)
+        r_squared = [*(run.get("r_squared") or {}).values()]
+        if len(r_squared) < 2:
+            raise Missing(f"R² of {run['scheme']} was not measured during training")
         return r_squared[0] - r_squared[-1]
 
     value = results.estimate(decrease, test)
@@ -272,8 +265,14 @@ def _more_toeplitz(results: Results, test: Any, margin: float) -> list[Finding]:
 
 
 def _toeplitz_correlates(results: Results, test: Any, margin: float) -> list[Finding]:
-    value = results.estimate(lambda run: np.corrcoef(*_trajectory(run))[0, 1], test)
-    return [Finding("correlation of R² with the loss", value, "", _sign(value))]
+    done = [run for run in results.runs if run["scheme"] == test and run["status"] == FINISHED and run.get("r_squared")]
+    x, y = np.array([[[*run["r_squared"].values()][-1], run["loss"]] for run in done]).reshape(-1, 2).T
+    if len(done) < MIN_CORRELATED or not np.ptp(x) or not np.ptp(y):
+        raise Missing(f"fewer than {MIN_CORRELATED} runs of {test} with R², or R² is the same in all")
+    r = stats.pearsonr(x, y)
+    low, high = r.confidence_interval()
+    name = f"correlation of R² with the loss over {len(done)} runs: {r.statistic:+.2f} ({low:+.2f} to {high:+.2f})"
+    return [Finding(name, None, "", _decide(high < 0, low > 0))]
 
 
 def _not_run(results: Results, test: Any, margin: float) -> list[Finding]:
@@ -281,6 +280,8 @@ def _not_run(results: Results, test: Any, margin: float) -> list[Finding]:
 
 
 STATUSES = (FINISHED, DIVERGED)
+MIN_CORRELATED = 4
+"""Runs, with fewer of which a correlation has no interval."""
 WITH_MARGIN = ("not_better", "equal")
 TESTS: Mapping[str, Callable[[Results, Any, float], list[Finding]]] = {
     "order": _order,

@@ -56,7 +56,7 @@ class Learner(nn.Module):
 
 
 def build(name: str, positions: str, setting: Setting, seed: int) -> Learner:
-    """Return a new model. Its parameters of the same name and shape are the same for all positions."""
+    """Return a new model. Its parameters other than those of positions are the same for all positions, where shapes agree."""
     task = TASKS[name]
     longest = task.batch(Generator(), 1, FACTOR * _lengths(task, setting)[-1])[0].shape[1]
     with _one_at_a_time:  # the initialisation draws from the generator of the whole process

@@ -60,7 +60,8 @@ class Plan(Strict):
         budget: of each run.
         learning_rates: every scheme is trained with each of them and seed 1; the one with the least loss on the first half of the
             validation text is used for the other seeds, and the second half gives the result.
-        seeds: runs per scheme; run s of every scheme has the same initial weights where shapes agree, batches and masks.
+        seeds: runs per scheme; run s of every scheme has the same batches and masks, and the same initial weights where shapes
+            agree, except those of positions.
         reference: the scheme with which the others are compared.
         tokens_per_sample, batch_size: of fairseq-train.
         warmup: the share of the updates in which the learning rate rises.

@@ -35,6 +35,8 @@ UNSOUND = {
     "unlearned": ("without word order", "did not learn word order"),
 }
 """Fields of a row that count runs: in the table, and after "Runs that"."""
+MARKS = {True: "✓", False: "", None: "–"}
+"""By a row's ``in_set``."""
 Row = Mapping[str, Any]
 Table = tuple[list[str], list[list[str]]]
 """The head and the rows."""
@@ -43,7 +45,8 @@ MEANING = (
     "rate has used; perplexity is 2^loss. What follows ± is half of the 95% interval, by Student's t over seeds. A difference is "
     "that of runs with the same seed; p is that of the paired t test, corrected by Holm's method for the number of schemes. A "
     "tick marks the schemes that cannot be distinguished from the best: no other is better by Welch's t test with Holm's "
-    "correction for all pairs. Time is that of an update, relative to the reference. Parameters are those of the positions."
+    "correction for all pairs; a dash, those that are not tested, with one seed or a run that diverged. Time is that of an "
+    "update in the fastest run, relative to the reference. Parameters are those of the positions."
 )
 
 
@@ -99,15 +102,17 @@ def answer(rows: Sequence[Row], reference: str) -> str:
         return "No run has finished."
     best, among = ranked[0], [row["scheme"] for row in ranked if row["in_set"]]
     level = f"{best['loss']:.3f} bits per predicted token, perplexity {best['perplexity']:.1f}"
-    if all(row["low"] is None for row in ranked):
-        sentences = [f"{best['scheme']} has the least loss ({level}). With one seed per scheme this may be chance."]
-    elif len(among) == len(ranked):
-        sentences = [f"None of the {len(ranked)} schemes can be distinguished from the best, {best['scheme']} ({level})."]
+    tested = [row["scheme"] for row in ranked if row["in_set"] is not None]
+    sentences = [f"{best['scheme']} has the least loss ({level})."]
+    if best["scheme"] not in tested or len(tested) < 2:
+        sentences.append("This may be chance: it, or all others, have one seed or a run that diverged.")
+    elif len(among) == len(tested):
+        sentences.append(f"None of the {len(tested)} schemes with several seeds can be distinguished from it.")
     elif len(among) > 1:
         others = ", ".join(name for name in among if name != best["scheme"])
-        sentences = [f"{best['scheme']} has the least loss ({level}). These cannot be distinguished from it: {others}."]
+        sentences.append(f"These cannot be distinguished from it: {others}.")
     else:
-        sentences = [f"{best['scheme']} has the least loss ({level}); all other schemes are worse by more than chance."]
+        sentences.append("All other schemes with several seeds are worse by more than chance.")
     if best["scheme"] == reference:
         sentences.append("It is the reference.")
     elif difference := best["difference"]:
@@ -134,7 +139,7 @@ def ranking(rows: Sequence[Row], reference: str, unigram: float | None) -> Table
                 str(rank),
                 row["scheme"],
                 _with_interval(row["loss"], row),
-                "✓" if row["in_set"] else "",
+                MARKS[row["in_set"]],
                 _number(row["perplexity"], ".1f"),
                 _with_interval(difference["mean"], difference, "+.3f"),
                 _number(difference["p_holm"], ".2g"),

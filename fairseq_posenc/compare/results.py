@@ -19,6 +19,9 @@ from .statistics import confidence_set, estimate, holm, multi_bootstrap
 BELOW_NONE, BELOW_UNIGRAM = 0.1, 0.5
 """Bits by which the loss of a run that has learned word order is less than that of ``none``, and of the frequencies of words."""
 
+TIMED = 3
+"""Runs of a scheme on a device, with fewer of which other load may have slowed all."""
+
 Run = Mapping[str, Any]
 """The result of a cell."""
 
@@ -66,16 +69,21 @@ def summarise(plan: Plan, runs: Sequence[Run], out: Path) -> list[dict[str, Any]
     - ``runs``, those that finished; ``diverged``; ``failed``; ``unlearned``, finished ones above :func:`order_bound`.
     - ``losses`` by seed, bits per predicted token of the second half of the validation text; ``loss``, their mean, with its 95%
       interval from ``low`` to ``high``, None for a single seed; ``perplexity``, 2^loss.
-    - ``parameters`` of the positions; ``cost``, the time per update, relative to that of the reference.
-    - ``in_set``, whether it is in :func:`.statistics.confidence_set`; a scheme of which a run diverged is not.
+    - ``parameters`` of the positions; ``cost``, the time per update of the fastest run with any learning rate, relative to that
+      of the reference; None with fewer than :data:`TIMED` runs of either.
+    - ``in_set``, whether it is in :func:`.statistics.confidence_set`; None for a scheme that is not tested, since it has a single
+      seed or a run that diverged.
     - ``difference`` from the reference over the seeds that both have, an :class:`.statistics.Estimate` with ``p_holm``, the
       p-value corrected for the number of schemes, and ``multi_bootstrap``, the interval over seeds and items; None for the
-      reference, and where there are fewer than two such seeds.
+      reference, where there are fewer than two such seeds, and where a run of either diverged.
     """
     groups, done, bound = counted(runs), finished(runs), order_bound(runs)
     reference = done.get(plan.reference, [])
     sound = [scheme for scheme, group in groups.items() if done[scheme] and not _count(group, DIVERGED)]
-    best = confidence_set({scheme: _losses(done[scheme]) for scheme in sound})
+    tested = [scheme for scheme in sound if len(done[scheme]) > 1]
+    best = confidence_set({scheme: _losses(done[scheme]) for scheme in tested})
+    timed = by("scheme", [run for run in runs if run["status"] == FINISHED])
+    compared = {*sound} - {plan.reference} if plan.reference in sound else set()
     rows = [
         {
             "scheme": scheme,
@@ -87,9 +95,9 @@ def summarise(plan: Plan, runs: Sequence[Run], out: Path) -> list[dict[str, Any]
             "unlearned": sum(run["loss"] >= bound for run in done[scheme]),
             "losses": {str(run["seed"]): run["loss"] for run in done[scheme]},
             **_level(done[scheme]),
-            "cost": _cost(done[scheme], reference),
-            "in_set": scheme in best,
-            "difference": None if scheme == plan.reference else _difference(done[scheme], reference, out),
+            "cost": _cost(timed.get(scheme, []), timed.get(plan.reference, [])),
+            "in_set": scheme in best if scheme in tested else None,
+            "difference": _difference(done[scheme], reference, out) if scheme in compared else None,
         }
         for scheme, group in groups.items()
     ]
@@ -118,8 +126,8 @@ def _level(done: Sequence[Run]) -> dict[str, Any]:
 
 
 def _cost(done: Sequence[Run], reference: Sequence[Run]) -> float | None:
-    """The time per update relative to that of the reference's runs on the same device."""
-    devices, of_reference = by("device", done), by("device", reference)
+    """The time per update relative to that of the reference's runs on the same device, where both have several."""
+    devices, of_reference = ({name: of for name, of in by("device", of).items() if len(of) >= TIMED} for of in (done, reference))
     ratios = [_seconds(devices[name]) / _seconds(of_reference[name]) for name in devices.keys() & of_reference.keys()]
     return median(ratios) if ratios else None
 

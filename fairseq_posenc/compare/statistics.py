@@ -1,9 +1,9 @@
 """Which differences between schemes are more than chance.
 
-Seeds are paired: run s of every scheme has the same batches and masks, and the same initial weights where shapes agree. A
-comparison of two schemes, or of several, is a number per seed (:func:`estimate`). With few seeds a permutation of signs decides
-nothing: of n pairs its p-value is 2 / 2^n or more, 0.25 for three and 0.0625 for five. So Student's t does, which assumes that
-these numbers are normal.
+Seeds are paired: run s of every scheme has the same batches and masks, and the same initial weights where shapes agree, except
+those of positions. A comparison of two schemes, or of several, is a number per seed (:func:`estimate`). With few seeds a
+permutation of signs decides nothing: of n pairs its p-value is 2 / 2^n or more, 0.25 for three and 0.0625 for five. So Student's
+t does, which assumes that these numbers are normal.
 
 A difference has two sources of chance, the seeds and the items of the test text. :func:`estimate` takes the items as fixed;
 :func:`multi_bootstrap` resamples both.

@@ -21,6 +21,8 @@ RUNS = [
     *(make_run(scheme, seed=seed, loss=loss) for scheme, losses in LOSSES.items() for seed, loss in enumerate(losses, 1)),
     make_run("bad", 4e-3, status="diverged"),
     make_run("good", 4e-3, loss=5.3),
+    make_run("half", loss=5.1),
+    make_run("half", seed=2, status="diverged"),
 ]
 
 
@@ -44,6 +46,8 @@ def verdict(runs=RUNS, **test):
         ({"order": ["good", "rope"]}, NOT_RUN),
         ({"not_better": ["bad", "good"], "margin": 0.01}, REPRODUCED),
         ({"not_better": ["good", "bad"], "margin": 0.01}, CONTRADICTED),
+        ({"not_better": ["good", "bad"], "margin": 0.3}, REPRODUCED),
+        ({"not_better": ["bad", "good", "bad"], "margin": 0.01}, CONTRADICTED),
         ({"not_better": ["same", "good"], "margin": 0.1}, REPRODUCED),
         ({"not_better": ["same", "good"], "margin": 0.001}, UNDECIDED),
         ({"equal": ["good", "same"], "margin": 0.1}, REPRODUCED),
@@ -52,7 +56,10 @@ def verdict(runs=RUNS, **test):
         ({"larger_gain": [["bad", "good"], ["same", "good"]]}, REPRODUCED),
         ({"larger_gain": [["good", "same"], ["bad", "good"]]}, CONTRADICTED),
         ({"unstable": ["bad", "good"]}, REPRODUCED),
-        ({"unstable": ["good", "bad"]}, CONTRADICTED),
+        ({"unstable": ["good", "bad"]}, UNDECIDED),
+        ({"unstable": ["single", "good"]}, UNDECIDED),
+        ({"unstable": ["bad", "half"]}, NOT_RUN),
+        ({"order": ["good", "half"]}, NOT_RUN),
         ({"not_run": "no such option"}, NOT_RUN),
     ],
     ids=str,
@@ -97,7 +104,15 @@ def test_longer_sequences():
 def test_r_squared_during_training():
     runs = make_runs()
     assert verdict(runs, more_toeplitz="absolute")["verdict"] == REPRODUCED
-    assert verdict(runs, toeplitz_correlates="absolute")["verdict"] == REPRODUCED
+    correlated = [
+        {**run, "r_squared": {"1": 0.1, "2": 9 - run["loss"] + 0.01 * (run["seed"] % 2)}}
+        for run in make_runs(seeds=6)
+        if run["scheme"] == "absolute"
+    ]
+    assert verdict(correlated, toeplitz_correlates="absolute")["verdict"] == REPRODUCED
+    opposite = [{**run, "r_squared": {"1": 0.1, "2": run["loss"]}} for run in correlated]
+    assert verdict(opposite, toeplitz_correlates="absolute")["verdict"] == CONTRADICTED
+    assert verdict(runs[:1], toeplitz_correlates=runs[0]["scheme"])["verdict"] == NOT_RUN
     assert verdict(runs, more_toeplitz="tisa")["verdict"] == NOT_RUN
     falling = [{**run, "r_squared": dict(zip(run["r_squared"], [0.9, 0.7, 0.6, seed / 10], strict=True))}
                for seed, run in enumerate((run for run in runs if run["scheme"] == "absolute"), 1)]  # fmt: skip

@@ -195,6 +195,7 @@ def test_runs_that_fail_are_recorded_and_the_others_go_on(world, tmp_path, forke
         ({"budget": {"updates": 5, "tokens": 5}}, "budget"),
         ({"learning_rate": 3}, "learning_rate:"),
         ({"train": "--no-such-flag"}, "--no-such-flag"),
+        ({"train": "--sample-break-mode complete"}, "--sample-break-mode complete"),
     ],
 )
 def test_a_bad_plan_is_named_before_anything_runs(changes, named, world, tmp_path, forked, capsys):

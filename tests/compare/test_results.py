@@ -10,7 +10,9 @@ pytest.importorskip("statsmodels", reason="needs pip install -e '.[compare]'")
 import fake_runs
 from fake_runs import make_folder, make_plan, make_run, make_runs
 
+from fairseq_posenc.compare import cells
 from fairseq_posenc.compare.results import choose, order_bound, summarise
+from fairseq_posenc.errors import InputError
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +81,14 @@ def test_a_scheme_of_which_a_run_diverged_is_last_and_not_among_the_best(tmp_pat
     rows = summarise(make_plan(["absolute", "tisa", "rope", "t5"]), runs, tmp_path)
     assert [row["scheme"] for row in rows] == ["rope", "t5", "absolute", "tisa"]
     rope, t5, _, tisa = rows
-    assert (rope["low"], rope["difference"], rope["in_set"]) == (None, None, True)
-    assert (t5["failed"], t5["diverged"], t5["in_set"]) == (1, 0, True)
-    assert (tisa["runs"], tisa["diverged"], tisa["in_set"]) == (2, 1, False)
+    assert (rope["low"], rope["difference"], rope["in_set"]) == (None, None, None)
+    assert (t5["failed"], t5["diverged"], t5["in_set"]) == (1, 0, None)
+    assert (tisa["runs"], tisa["diverged"], tisa["in_set"], tisa["difference"]) == (2, 1, None, None)
+
+
+def test_runs_with_other_masks_are_refused(tmp_path):
+    runs = [make_run(scheme, seed=seed) for scheme in ("absolute", "tisa") for seed in (1, 2)]
+    make_folder(runs, tmp_path)
+    np.savez(tmp_path / "runs/tisa/lr-0.002_seed-2" / cells.ITEMS, sums=np.ones(40), counts=np.full(40, 9))
+    with pytest.raises(InputError, match=r"tisa/lr-0.002_seed-2 .* masks"):
+        summarise(make_plan(["absolute", "tisa"]), runs, tmp_path)
