@@ -165,7 +165,8 @@ def heat_maps(panels: Sequence[Axes], matrices: Sequence[Tensor], label: str, co
         panel.set_facecolor("0.85")
     bar = panels[0].figure.colorbar(image, ax=panels, label=label, extend="both", shrink=0.8, aspect=30)
     if isinstance(norm, SymLogNorm):
-        sizes = [float(f"{high / 10**k:.1g}") for k in range(4) if high / 10**k > 2 * norm.linthresh]
+        unit = 10.0 ** math.floor(math.log10(high))  # of its first digit; a tick beyond the scale would extend the bar
+        sizes = [size for k in range(4) if (size := high // unit * unit / 10**k) > 2 * norm.linthresh]
         ticks = [-size for size in sizes] + [0.0] + sizes[::-1]
         bar.set_ticks(ticks, labels=[f"{tick:g}" for tick in ticks])
 

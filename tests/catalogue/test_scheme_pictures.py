@@ -9,6 +9,7 @@ from untrained import write_chance, write_untrained
 
 from fairseq_posenc.catalogue.pictures import scores, untrained
 from fairseq_posenc.cli import main
+from fairseq_posenc.plotting import grid, heat_maps
 
 N, HEADS = 6, 2
 MAX_BYTES = 40_000  # of a picture of the gallery
@@ -45,6 +46,14 @@ def test_layers_that_differ_and_their_windows():
     assert torch.equal(local.isnan(), outside.expand_as(local))
     assert without.shape == (1, N, N)
     assert not without.any()
+
+
+def test_ticks_of_a_logarithmic_scale_lie_on_it():
+    figure, panels = grid(["", ""])
+    heat_maps(panels, [torch.full((4, 4), 17.5), torch.full((4, 4), 0.175)], "")
+    bar = figure.axes[-1]
+    assert bar.get_ylim() == pytest.approx((-17.5, 17.5))
+    assert [label.get_text() for label in bar.get_yticklabels()] == ["-10", "-1", "0", "1", "10"]
 
 
 @pytest.fixture
