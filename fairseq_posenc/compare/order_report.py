@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 RUNS, RESULTS, MARKDOWN, HEAT_MAP, PROFILES = "runs.jsonl", "results.json", "results.md", "tasks.png", "profiles.png"
 SCORES = ("within", "beyond")
 RESAMPLINGS = 2000
+SCHEME = re.compile(r"\w[\w+@:.()=,| -]*")
+"""The name of a scheme; it is also the name of a folder, and so has no slash and begins with a letter."""
 Run = Mapping[str, Any]
 
 
@@ -48,7 +50,7 @@ def recorded(out: Path) -> list[Run]:
     for number, line in enumerate(path.read_text("utf-8").splitlines() if path.exists() else (), 1):
         try:
             run = json.loads(line)
-            known = run["task"] in TASKS and re.fullmatch(r"[\w+]+", run["scheme"]) and isinstance(run["seed"], int)
+            known = run["task"] in TASKS and SCHEME.fullmatch(run["scheme"]) and isinstance(run["seed"], int)
         except (ValueError, TypeError, KeyError, RecursionError):
             known = False
         if not known:
@@ -123,9 +125,9 @@ def summarise(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
     A row has ``scheme`` and ``positions``; ``learned``, the number of runs that learned their task, ``runs`` and ``diverged``;
     ``updates``, the median number, in which a run that did not learn counts with its budget; for ``within`` and ``beyond`` the
-    IQM of the accuracy and its ``…_interval`` (None with a single seed); and ``tasks``, the means of each task. A run that
+    IQM of the accuracy and its ``…_interval`` (None if a task has one seed); and ``tasks``, the means of each task. A run that
     diverged has an accuracy of 0. All but ``tasks`` are over the tasks ``ranked_by``: those that every scheme has run with the
-    same number of seeds, without those in the papers' setting.
+    same seeds, without those in the papers' setting. Tasks may differ in their number of seeds.
     """
     common = _common(runs)
     rows = []
@@ -141,7 +143,7 @@ def summarise(runs: Sequence[Run]) -> list[dict[str, Any]]:
             "updates": median(map(_updates, ranked)) if ranked else None,
         }
         for score in SCORES:
-            by_task = np.array([[run.get(score, 0.0) for run in of_task] for of_task in by("task", ranked).values()])
+            by_task = [np.array([run.get(score, 0.0) for run in of_task]) for of_task in by("task", ranked).values()]
             row[score], row[f"{score}_interval"] = iqm(by_task)
         row["tasks"] = {task: _task(of_task) for task, of_task in by("task", group).items()}
         rows.append(row)
@@ -154,11 +156,13 @@ def updates_needed(run: Run, least: float = 0.9) -> int | None:
 
 
 def _common(runs: Sequence[Run]) -> list[str]:
-    """The tasks that every scheme has run with the same number of seeds."""
+    """The tasks that every scheme has run with the same seeds."""
     ranked = [run for run in runs if run["task"] not in PAPERS]
     schemes = by("scheme", ranked)
-    counts = {task: [len(of) for of in by("scheme", group).values()] for task, group in by("task", ranked).items()}
-    return [task for task, of in counts.items() if len(of) == len(schemes) and len(set(of)) == 1]
+    seeds = {
+        task: [{run["seed"] for run in of} for of in by("scheme", group).values()] for task, group in by("task", ranked).items()
+    }
+    return [task for task, of in seeds.items() if len(of) == len(schemes) and all(numbers == of[0] for numbers in of)]
 
 
 def _learned(run: Run) -> bool:
@@ -174,16 +178,19 @@ def _task(runs: Sequence[Run]) -> dict[str, Any]:
     return {"learned": sum(map(_learned, runs)), "runs": len(runs), "updates": median(map(_updates, runs)), **means}
 
 
-def iqm(scores: np.ndarray) -> tuple[float | None, list[float] | None]:
-    """The interquartile mean of (tasks, seeds) and its 95% interval, by resampling the seeds of each task."""
-    if not scores.size:
+def iqm(scores: Sequence[np.ndarray]) -> tuple[float | None, list[float] | None]:
+    """The interquartile mean of all runs, and its 95% interval by resampling the seeds of each task, (seeds,) of each.
+
+    The interval is None if a task has a single seed, whose variance is not known.
+    """
+    if not scores:
         return None, None
-    tasks, seeds = scores.shape
-    mean = round(float(trim_mean(scores, 0.25, axis=None)), 4)
-    if seeds == 1:
+    mean = round(float(trim_mean(np.concatenate(scores), 0.25)), 4)
+    if min(map(len, scores)) == 1:
         return mean, None
-    chosen = np.random.default_rng(0).integers(seeds, size=(RESAMPLINGS, tasks, seeds))
-    means = trim_mean(scores[np.arange(tasks)[:, None], chosen].reshape(RESAMPLINGS, -1), 0.25, axis=1)
+    generator = np.random.default_rng(0)
+    resampled = [of_task[generator.integers(len(of_task), size=(RESAMPLINGS, len(of_task)))] for of_task in scores]
+    means = trim_mean(np.concatenate(resampled, 1), 0.25, axis=1)
     return mean, [round(float(end), 4) for end in np.quantile(means, [0.025, 0.975])]
 
 

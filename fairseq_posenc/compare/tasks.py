@@ -88,7 +88,7 @@ def _cells(options: Options) -> list[Cell]:
         if task not in TASKS:
             raise InputError(f"--tasks {task}: {suggestion(task, TASKS)}The tasks are {', '.join(TASKS)}.")
     positions = {}
-    for scheme in (name.replace(" ", "") for name in options.schemes or expressions()):
+    for scheme in ("".join(name.split()) for name in options.schemes or expressions()):
         name, at, sampling = scheme.partition("@")
         positions[scheme] = f"{expressions().get(name, name)}{at}{sampling}"
         try:

@@ -1,5 +1,6 @@
 """Synthetic tasks: what their targets are, that runs are comparable and resumable, and that they separate schemes."""
 
+import json
 import shutil
 
 import numpy as np
@@ -248,9 +249,11 @@ def test_other_settings_and_damaged_lines_are_refused(tmp_path, capsys):
     assert "runs.jsonl, line 2" in capsys.readouterr().err
 
 
+OUTCOME = {"learned": True, "updates": 300, "within": 0.995, "beyond": 0.5, "every": 25, "curve": [0.1, 0.5, 0.91, 0.995]}
+
+
 def test_a_task_in_the_papers_setting_is_not_ranked(tmp_path, monkeypatch):
-    outcome = {"learned": True, "updates": 300, "within": 0.995, "beyond": 0.5, "every": 25, "curve": [0.1, 0.5, 0.91, 0.995]}
-    monkeypatch.setattr(order_runs, "learn", lambda *_: outcome)
+    monkeypatch.setattr(order_runs, "learn", lambda *_: OUTCOME)
     assert status_of("tasks", "--tasks", "order", "--schemes", "none", "--out", tmp_path) == 0
     (row,) = read(tmp_path)[0]
     assert (row["runs"], row["within"], row["tasks"]["order"]["within"]) == (0, None, 0.995)
@@ -260,11 +263,37 @@ def test_a_task_in_the_papers_setting_is_not_ranked(tmp_path, monkeypatch):
 
 
 def test_the_interquartile_mean_drops_a_quarter_on_either_side():
-    assert iqm(np.array([[0.0], [0.4], [0.6], [1.0]])) == (0.5, None)
-    scores = np.random.default_rng(1).random((5, 3))
-    mean, (low, high) = iqm(scores)
-    assert mean == pytest.approx(np.sort(scores, axis=None)[3:12].mean(), abs=1e-4)
+    assert iqm(np.split(np.array([0.0, 0.4, 0.6, 1.0]), 4)) == (0.5, None)
+    scores = np.random.default_rng(1).random(15)
+    mean, (low, high) = iqm(np.split(scores, [2, 7, 9]))
+    assert mean == pytest.approx(np.sort(scores)[3:12].mean(), abs=1e-4)
     assert scores.min() < low < mean < high < scores.max()
+    assert iqm(np.split(scores, [1, 7]))[1] is None
+    assert iqm([]) == (None, None)
+
+
+def test_tasks_may_differ_in_their_seeds_and_schemes_are_compared_over_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr(order_runs, "learn", lambda *_: OUTCOME)
+    command = ("tasks", "--schemes", "none", "--out", tmp_path, "--tasks")
+    assert status_of(*command, "copy", "--seeds", 2) == 0
+    assert status_of(*command, "reverse") == 0
+    assert [(row["ranked_by"], row["runs"]) for row in read(tmp_path)[0]] == [(["copy", "reverse"], 3)]
+    runs = [run for run in recorded(tmp_path) if run["task"] == "copy"]
+    shifted = [{**run, "scheme": "t5", "seed": run["seed"] + 1} for run in runs]
+    assert [row["ranked_by"] for row in summarise([*runs, *shifted])] == [[], []]
+
+
+def test_a_folder_with_any_expression_is_continued_and_one_with_a_path_is_not(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(order_runs, "learn", lambda *_: OUTCOME)
+    schemes = ("none@random:60", "rope(base=100) | none", "absolute+t5@cape:5:5e-1:1.03", "rope@shift:\t9")
+    command = ("tasks", "--tasks", "copy", "--schemes", ",".join(schemes), "--out", tmp_path, *TINY)
+    assert [status_of(*command) for _ in range(2)] == [0, 0]
+    (line, *_), names = (tmp_path / "runs.jsonl").read_text().splitlines(), [run["scheme"] for run in recorded(tmp_path)]
+    assert sorted(names) == sorted("".join(scheme.split()) for scheme in schemes)
+    for scheme in ("../none", "..", "a/b", "", "a\\b"):
+        (tmp_path / "runs.jsonl").write_text(json.dumps({**json.loads(line), "scheme": scheme}) + "\n")
+        assert status_of(*command) == 2
+        assert "runs.jsonl, line 1" in capsys.readouterr().err
 
 
 def test_schemes_are_ranked_over_the_tasks_that_all_have_run():
