@@ -3,9 +3,10 @@
 import torch
 from torch import Tensor
 
+from ..attention import Mask
 from ..attention.relative import times_keys, times_queries
 from ..attention.transform import transform
-from ..terms import Rotation, Terms, Window
+from ..terms import Rotation, Terms
 from ..transformer import Encoder
 from .trace import Layer, trace
 
@@ -15,6 +16,11 @@ def repeated_symbol(encoder: Encoder, n: int) -> Tensor:
     special = (encoder.config.padding_idx, encoder.config.separator_idx)
     symbol = next(number for number in range(encoder.config.vocab_size) if number not in special)
     return torch.full((1, n), symbol, device=encoder.embed_tokens.weight.device)
+
+
+def vector_count(encoder: Encoder, n: int) -> int:
+    """Return the number of position vectors to examine: those of a table that can be used in one sequence, or else n."""
+    return n if encoder.positions.max_length is None else encoder.max_length or n
 
 
 def position_vectors(encoder: Encoder, n: int) -> Tensor | None:
@@ -110,6 +116,5 @@ def _first_layers(encoder: Encoder, words: Tensor, tokens: Tensor) -> tuple[Laye
 @torch.no_grad()
 def _added(encoder: Encoder, tokens: Tensor) -> Tensor | None:
     """Return (B or 1, n, E), which is added to the embeddings of (B, n) tokens without padding; None if nothing is added."""
-    n, device = tokens.shape[1], tokens.device
-    added = encoder.positions.embed(Window(n, device=device), tokens)
+    added = encoder.positions.embed(encoder.windows(encoder.embed_tokens(tokens), Mask(), None)[0], tokens)
     return None if added is None else added.to(encoder.embed_tokens.weight.dtype)

@@ -9,7 +9,7 @@ from tqdm import tqdm
 from ..errors import InputError
 from ..models.checkpoint import Checkpoint
 from ..transformer import Encoder
-from .embeddings import correlations, inseparable, position_vectors, positional_scores, rank
+from .embeddings import correlations, inseparable, position_vectors, positional_scores, rank, vector_count
 from .offsets import TERMS, OffsetFunction, functions_of_average_word, has_own_cls, kind_of, offset_functions, term_matrices
 from .pictures import Picture, correlations_figure, function_figure, products_figure, rows_figure, scores_figure
 from .probes import BATCH_SIZE, identical_words, linear_probes, swap_sensitivity
@@ -92,7 +92,7 @@ def r_squared_of_run(subject: Subject, n: int) -> dict[str, float]:
     for path in subject.run:
         checkpoint = Checkpoint(path)
         encoder, updates = checkpoint.encoder(), checkpoint.updates or 0
-        vectors = position_vectors(encoder, encoder.positions.max_length or n)
+        vectors = position_vectors(encoder, vector_count(encoder, n))
         if vectors is None:
             values[updates] = _mean_r_squared(functions_of_average_word(encoder, n))
         else:
@@ -125,7 +125,7 @@ def _read(encoder: Encoder, sequences: Tensor, label: str) -> tuple[dict[str, Te
 
 
 def _vectors(subject: Subject, n: int) -> tuple[dict[str, Any] | None, list[Picture]]:
-    longest = subject.encoder.positions.max_length or n
+    longest = vector_count(subject.encoder, n)
     vectors, scores = subject.position_vectors(longest), positional_scores(subject.encoder, min(longest, MAX_SCORED))
     if vectors is None or scores is None:
         return None, []

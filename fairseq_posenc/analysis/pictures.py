@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from ..models.state_dict import ENCODER
 from ..plotting import grid, heat_maps, legend, line_style
 from ..transformer import Encoder
-from .embeddings import position_vectors
+from .embeddings import position_vectors, vector_count
 from .offsets import TERMS, OffsetFunction, functions_of_average_word
 from .toeplitz import r_squared
 
@@ -40,7 +40,7 @@ class Picture(NamedTuple):
 
 def figures_of(encoder: Encoder, n: int) -> dict[str, Figure]:
     """Return P of the position vectors and every function of the offset on a sequence of n average words, by name."""
-    vectors = position_vectors(encoder, encoder.positions.max_length or n)
+    vectors = position_vectors(encoder, vector_count(encoder, n))
     figures = {} if vectors is None else {"products": products_figure(vectors)}
     functions = functions_of_average_word(encoder, n)
     return figures | {term: function_figure(term, function) for term, function in functions.items()}
@@ -59,7 +59,7 @@ def plot_positions(trainer: Any) -> None:
         return
     encoder = Encoder(model.encoder.sentence_encoder.config)
     encoder.load_state_dict({name.removeprefix(ENCODER): value for name, value in weights.items() if name.startswith(ENCODER)})
-    figures = figures_of(encoder.eval(), min(PLOTTED_LENGTH, encoder.positions.max_length or PLOTTED_LENGTH))
+    figures = figures_of(encoder.eval(), min(PLOTTED_LENGTH, encoder.max_length or PLOTTED_LENGTH))
     if not figures:
         message = f"--position-plots has nothing to show of --positions {encoder.positions.expression}"
         logging.getLogger(__name__).warning(message)

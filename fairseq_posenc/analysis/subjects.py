@@ -46,7 +46,7 @@ class Subject:
 
     def fitting_length(self, length: int) -> int:
         """Return ``length``, or as many tokens as the model takes."""
-        return min(limit for limit in (length, self.encoder.positions.max_length, self.max_length) if limit is not None)
+        return min(limit for limit in (length, self.encoder.max_length, self.max_length) if limit is not None)
 
     def windows(self, text: str, n: int, count: int) -> Tensor:
         """Return (N, n) tokens: ``<s>``, n-2 tokens of running text and ``</s>``, at most ``count``, from all over the text.

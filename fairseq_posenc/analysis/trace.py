@@ -9,7 +9,7 @@ from ..attention import Call, Mask
 from ..attention.bias import additive_bias
 from ..attention.eager import scores
 from ..attention.relative import dense
-from ..terms import Terms, Window
+from ..terms import Terms
 from ..transformer import Encoder
 from ..transformer.layers import Attention
 
@@ -82,7 +82,7 @@ def trace(
     finally:
         for hook in hooks:
             hook.remove()
-    terms = encoder.positions.terms(Window(output.last.shape[1], device=output.last.device))
+    terms = encoder.positions.terms(encoder.windows(output.hidden[0], Mask(), None)[1])
     layers = []
     for number, (attention, x) in enumerate(inputs):
         q, k = (proj(x).unflatten(-1, (attention.heads, -1)).transpose(1, 2) for proj in (attention.q_proj, attention.k_proj))

@@ -14,6 +14,7 @@ from fairseq_posenc.analysis.embeddings import (
     position_vectors,
     positional_scores,
     rank,
+    vector_count,
 )
 from fairseq_posenc.analysis.trace import trace
 
@@ -67,6 +68,24 @@ def test_the_four_correlations_add_up_to_the_models_scores(positions):
     if positions in ("untied+t5+reset", "none"):  # words and positions do not meet there
         assert not parts["word to position"].any()
         assert not parts["position to word"].any()
+
+
+@pytest.mark.parametrize("positions", ["t5", "tisa", "alibi", "absolute"])
+def test_the_terms_are_those_of_the_positions_in_evaluation(positions):
+    encoder = encoder_of(positions, max_positions=128, position_sampling="random:128")
+    tokens = torch.randint(3, 30, (2, 16))
+    seen = trace(encoder, tokens, with_attentions=True)
+    for layer, attention in zip(seen.layers, seen.attentions, strict=True):
+        assert torch.allclose(layer.centred_scores.softmax(-1), attention)
+    assert torch.allclose(sum(correlations(encoder, tokens).values()).softmax(-1), seen.attentions[0])
+    if positions == "absolute":
+        assert torch.equal(position_vectors(encoder, 16), encoder.positions.absolute.weight[::8])
+
+
+def test_position_vectors_of_a_table_that_sequences_cannot_use_up():
+    encoder = encoder_of("absolute", max_positions=20, position_sampling="random:9")
+    assert torch.equal(position_vectors(encoder, vector_count(encoder, N)), encoder.positions.absolute.weight[:9])
+    assert vector_count(encoder_of("t5", position_sampling="random:9"), N) == N
 
 
 @pytest.mark.parametrize("positions", ["m4m", "m2", "rope", "synthesizer_random"])
