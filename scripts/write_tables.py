@@ -105,8 +105,7 @@ def comparison() -> str:
     tried = {row["scheme"]: len({run["lr"] for run in runs if run["scheme"] == row["scheme"]}) for row in rows}
     some = ", ".join(f"{scheme} ({rates})" for scheme, rates in tried.items() if rates < len(plan.learning_rates))
     rates = f" Fewer than {len(plan.learning_rates)} learning rates were tried so far of: {some}." if some else ""
-    again = "They were made when the initial weights of schemes differed, and are to be repeated."
-    return f"{table}\n\nThe comparison is not complete: {len(runs)} of {plan.total} runs are done. {again}{rates}"
+    return f"{table}\n\nThe comparison is not complete: {len(runs)} of {plan.total} runs are done.{rates}"
 
 
 def results_by_scheme() -> Iterator[tuple[str, str, dict[str, str]]]:

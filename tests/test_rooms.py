@@ -114,7 +114,7 @@ BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGE
     "compat": 1750,
     "data": 1400,
     "deepspeed": 1825,
-    "finetuning": 1815,
+    "finetuning": 1825,
     "huggingface": 2906,
     "models": 1900,
     "optim": 415,

@@ -110,7 +110,8 @@ def read(checkpoint: Checkpoint, data: Path, max_tokens: int, length: int) -> Ma
         options = {name: getattr(checkpoint.task, name) for name in names}
         options |= {"data": str(data), "tokens_per_sample": checkpoint.length, "seed": 1}
         task = MaskedLMTask(OmegaConf.merge(OmegaConf.structured(MaskedLMConfig), options), dictionary)
-        task.load_dataset(SPLIT)
+        with _READING:
+            task.load_dataset(SPLIT)
     dataset = task.dataset(SPLIT)
     dataset.set_epoch(1)  # as for validation
     samples: list[tuple[Tensor, Tensor]] = []

@@ -178,7 +178,11 @@ def _encode(chunk: list[Routed]) -> dict[str, Items]:
     for destination, at_destination in passages.items():
         lines = [line for passage in at_destination for line in (*[""] * passage.opens_document, *passage.lines())]
         documents = sum(passage.opens_document for passage in at_destination)
-        items[destination] = Items(*_encoder.encode(lines), documents, sum(len(passage.text) for passage in at_destination))
+        ids, sizes = _encoder.encode(lines)
+        # The tokenizer drops some characters; a line of such alone would be an empty item, which ends a document.
+        lost = (sizes == 1) & np.array(lines, bool)
+        ids, sizes = np.delete(ids, sizes.cumsum()[lost] - 1), sizes[~lost]
+        items[destination] = Items(ids, sizes, documents, sum(len(passage.text) for passage in at_destination))
     return items
 
 

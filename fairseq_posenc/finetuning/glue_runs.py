@@ -39,6 +39,8 @@ Measure = Callable[[np.ndarray, np.ndarray], float]
 class GlueRuns(TaskRuns):
     """One task's runs. A run is scored at the epoch with the best validation accuracy (STS-B: loss), as in fairseq's recipe.
 
+    Of epochs that are equal to 0.1% (0.001), as fairseq logs them, it is the last.
+
     Raises:
         InputError: the flags do not fit the checkpoint.
     """
@@ -49,7 +51,9 @@ class GlueRuns(TaskRuns):
         super().__init__(task.name, pretrained, settings, options)
         self.task, self.files = task, files
         self.length = max_length(options.max_length, pretrained, minimum=2 * len(task.columns) + 2)
-        self.outputs = [f"{test}.tsv" for test in files.tests]
+        # Predictions are of one test file: of another, they are made anew.
+        self._predictions = {test: f"{test}-{digest[:12]}.tsv" for test, digest in digests(files.tests).items()}
+        self.outputs = [*self._predictions.values()]
 
     @property
     def arguments(self) -> list[str]:
@@ -89,7 +93,7 @@ class GlueRuns(TaskRuns):
                 outcome["constant"].append(name)
         for name, path in self.files.tests.items():
             predictions = self._predict(model, read(path, self.task, labelled=False))
-            write_predictions(self.task, predictions, folder / f"{name}.tsv")
+            write_predictions(self.task, predictions, folder / self._predictions[name])
         return outcome
 
     def _predict(self, model: BaseFairseqModel, examples: Iterable[Example]) -> np.ndarray:
@@ -106,8 +110,8 @@ class GlueRuns(TaskRuns):
     def finish(self, results: Sequence[Mapping[str, Any]]) -> None:
         """Copy the best run's predictions to the folder for submission; if every run diverged, report that there are none."""
         best, out = best_run(results), self.options.out
-        for name in self.outputs:
-            target = out / "submission" / name
+        for test, name in self._predictions.items():
+            target = out / "submission" / f"{test}.tsv"
             if best is None:
                 print(f"{target} is not written, because every run diverged", file=sys.stderr)
             else:

@@ -200,11 +200,14 @@ def side_by_side(reports: Mapping[str, Report]) -> str:
     Δ and Δ% are those of the best one against the first.
     """
     rows = []
-    for name, task in next(iter(reports.values()))["tasks"].items():
-        for row in task["scores"]:
-            first, *others = scores = [_median(report, name, row) for report in reports.values()]
-            best = max((score for score in others if score is not None), default=None)
-            rows.append([row["set"], row["metric"], *map(_number, scores), *_change(best, first)])
+    measured = {
+        (name, row["set"], row["metric"]): row
+        for report in reports.values() for name, task in report["tasks"].items() for row in task["scores"]
+    }  # fmt: skip
+    for (name, *title), row in measured.items():
+        first, *others = scores = [_median(report, name, row) for report in reports.values()]
+        best = max((score for score in others if score is not None), default=None)
+        rows.append([*title, *map(_number, scores), *_change(best, first)])
     return _markdown(["task", "metric", *reports, "Δ", "Δ%"], rows)
 
 

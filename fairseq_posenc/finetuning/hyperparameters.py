@@ -38,18 +38,23 @@ class Settings:
         return {name: value for name, value in asdict(self).items() if name not in ("lrs", "seeds")}
 
     def arguments(self, lr: float, seed: int, examples: int) -> list[str]:
-        """Return fairseq-train's flags for ``examples`` training examples."""
+        """Return fairseq-train's flags for ``examples`` training examples.
+
+        Raises:
+            InputError: a batch does not divide among the GPUs.
+        """
         import torch
 
         devices = max(1, torch.cuda.device_count())
-        per_device = max(1, self.batch_size // devices)
-        updates = self.epochs * -(-examples // (per_device * devices))
+        if self.batch_size % devices:
+            raise InputError(f"--batch-size {self.batch_size}: {devices} GPUs do not divide it (CUDA_VISIBLE_DEVICES names them)")
+        updates = self.epochs * -(-examples // self.batch_size)
         return [
             *("--optimizer", "adam", "--adam-betas", f"(0.9,{self.adam_beta2})", "--adam-eps", str(self.adam_eps)),
             *("--weight-decay", str(self.weight_decay), "--clip-norm", str(self.clip_norm)),
             *("--lr", str(lr), "--lr-scheduler", "polynomial_decay", "--total-num-update", str(updates)),
             *("--warmup-updates", str(int(self.warmup * updates)), "--max-epoch", str(self.epochs)),
-            *("--batch-size", str(per_device), "--required-batch-size-multiple", "1", "--seed", str(seed)),
+            *("--batch-size", str(self.batch_size // devices), "--required-batch-size-multiple", "1", "--seed", str(seed)),
         ]
 
 

@@ -195,7 +195,7 @@ def score_v2(
         threshold: above it, the answer counts as none (``--na-prob-thresh``).
     """
     questions = list(questions)
-    answered = {q.id: any(map(normalise, q.answers)) for q in questions}
+    answered = {q.id: bool(q.answers) for q in questions}
     measures: dict[str, Callable[[str, str], float]] = {"exact": exact, "f1": f1}
     raw = {name: {q.id: _best(measure, q, predictions[q.id]) for q in questions} for name, measure in measures.items()}
     unanswered = {id_ for id_ in answered if null_odds is not None and null_odds[id_] > threshold}
@@ -236,7 +236,7 @@ def best_threshold(
 
 def applied_threshold(questions: Iterable[Question], predictions: Mapping[str, str], null_odds: Mapping[str, float]) -> float:
     """Return the lowest threshold that gives the best F1; it is below all odds if answering nothing is best."""
-    gains = {q.id: _best(f1, q, predictions[q.id]) - (not any(map(normalise, q.answers))) for q in questions}
+    gains = {q.id: _best(f1, q, predictions[q.id]) - (not q.answers) for q in questions}
     by_odds = sorted(gains, key=null_odds.__getitem__)
     current, best, threshold = 0.0, 0.0, math.nextafter(null_odds[by_odds[0]], -math.inf)
     for odds, ids in itertools.groupby(by_odds, key=null_odds.__getitem__):  # equal odds are answered together

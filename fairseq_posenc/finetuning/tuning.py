@@ -28,8 +28,11 @@ from .grid_report import differing, edited, notes, read_report, summarise, table
 from .hyperparameters import Settings, SharedOptions
 
 CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt", "crash.pt")
-FIXED_OPTIONS = ("arch", "task", "criterion", "lr", "seed", "save_dir")
-"""fairseq's options that the task and the grid decide."""
+FIXED_OPTIONS = (
+    *("arch", "task", "criterion", "lr", "seed", "save_dir", "finetune_from_model", "restore_file"),
+    *("batch_size", "max_tokens", "update_freq", "max_epoch", "lr_scheduler", "total_num_update", "warmup_updates"),
+)
+"""fairseq's options that the task, the grid and its settings decide."""
 PREPARED, FORMAT = "prepared.json", 1
 
 
@@ -147,6 +150,8 @@ class TaskRuns(ABC):
         try:
             config = self._fairseq_config(self.options.out, lr=1e-5, seed=1, examples=1)
         except Exception as error:  # of any kind, as fairseq evaluates some values as Python
+            if not self.options.train_flags:
+                raise
             raise InputError(f"{flags}: fairseq-train does not take them: {error}") from None
         for flag in shlex.split(self.options.train_flags):
             name = flag.partition("=")[0].removeprefix("--").replace("-", "_")

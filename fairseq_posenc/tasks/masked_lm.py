@@ -102,8 +102,11 @@ class MaskedTokens(MaskTokensDataset):
     probabilities of all words for each replacement. Masks of whole words and of several tokens are left to fairseq.
     """
 
-    _generator = np.random.RandomState()
     _last: tuple[tuple[int, int], Tensor] | None = None
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._generator = np.random.RandomState()  # not one for all: threads read training and validation data at the same time
 
     @classmethod
     def apply_mask(cls, dataset: FairseqDataset, *args: Any, **options: Any) -> tuple[BaseWrapperDataset, BaseWrapperDataset]:

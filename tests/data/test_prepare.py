@@ -70,6 +70,16 @@ def test_documents_are_parted_by_a_lone_eos(tmp_path):
     assert (totals["documents"], totals["items"]) == (3, 6)
 
 
+def test_a_line_of_which_nothing_is_left_does_not_end_a_document(tmp_path):
+    """A tokenizer drops what has no width, and replaces spaces of other scripts by its own."""
+    (tmp_path / "text.txt").write_text("the cat\n\u200b\nthe mat\n\u00a0\u3000\na dog\n\nthe birds sing\n", "utf-8")
+    (tmp_path / "valid.txt").write_text("the mat\n", "utf-8")
+    out = tmp_path / "out"
+    texts = [tmp_path / "text.txt", "--valid", tmp_path / "valid.txt"]
+    assert prepare(*texts, "--out", out, "--vocab-size", 20, "--workers", 1) == 0
+    assert [len(item) == 1 for item in load(out, "train")] == [False, False, False, True, False]
+
+
 @pytest.mark.parametrize(("suffix", "opener"), [(".gz", gzip.open), (".xz", lzma.open)])
 def test_packed_text_is_the_same_text(tmp_path, text, suffix, opener):
     packed = tmp_path / f"text.txt{suffix}"

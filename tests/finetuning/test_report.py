@@ -9,7 +9,7 @@ import pytest
 from fairseq_posenc import ownership
 from fairseq_posenc.finetuning import tuning
 from fairseq_posenc.finetuning.glue_data import AVERAGES, TASKS, columns_of
-from fairseq_posenc.finetuning.grid_report import best_run, compare, median_runs, read_report, summarise, table
+from fairseq_posenc.finetuning.grid_report import best_run, compare, median_runs, read_report, side_by_side, summarise, table
 
 CONFIGURATION = {"model": {"arch": "roberta_tisa"}, "epochs": 3}
 
@@ -96,6 +96,12 @@ def test_error_reduction():
 
 def cells(text):
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
+
+
+def test_reports_side_by_side_have_the_tasks_of_all():
+    reports = {"a": summarise([run("RTE", 1.0, 1, accuracy=60.0)]), "b": summarise([run("MRPC", 1.0, 1, accuracy=70.0)])}
+    lines = cells(side_by_side(reports))
+    assert [line[:4] for line in lines[2:]] == [["RTE", "accuracy", "60.00", "–"], ["MRPC", "accuracy", "–", "70.00"]]
 
 
 def test_table_beside_a_baseline(tmp_path):

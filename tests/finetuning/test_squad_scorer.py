@@ -51,7 +51,9 @@ def test_words_are_counted_as_bags():
 
 
 def test_versions_differ_on_answers_of_no_words():
-    question = ask("q", "the")
+    question = ask("q", "the")  # which has an answer, though not of words
+    assert "HasAns_total" in score_v2([question], {"q": ""})
+    assert "NoAns_total" not in score_v2([question], {"q": ""})
     assert score_v1([question], {"q": "a"}) == {"exact": 100.0, "f1": 0.0}
     assert score_v2([question], {"q": "a"})["f1"] == 100.0
 
