@@ -105,7 +105,7 @@ def test_arrows_point_down(module):
 
 
 BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGELOG.md
-    "analysis": 2200,
+    "analysis": 2205,
     "async_step": 350,
     "attention": 2040,
     "bench": 1055,
@@ -121,7 +121,7 @@ BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGE
     "pipeline": 545,
     "runs": 435,
     "schemes": 2580,
-    "tasks": 930,
+    "tasks": 942,
     "terms": 370,
     "transformer": 1135,
     "vocabulary": 650,

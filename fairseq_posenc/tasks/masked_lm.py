@@ -18,6 +18,7 @@ single sentence stays whole; only its words are predicted.
 import copy
 import logging
 import math
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -95,6 +96,16 @@ class FirstToken(BaseWrapperDataset):
         return sample
 
 
+class MaskedByFairseq(MaskTokensDataset):
+    """fairseq's masks, which it draws from NumPy's global generator: one thread at a time, as others read validation data."""
+
+    _one_at_a_time = threading.Lock()
+
+    def __getitem__(self, index: int) -> Tensor:
+        with MaskedByFairseq._one_at_a_time:
+            return super().__getitem__(index)
+
+
 class MaskedTokens(MaskTokensDataset):
     """Inputs and targets, (2, n), with the masks that fairseq draws, at a fraction of the time.
 
@@ -113,7 +124,7 @@ class MaskedTokens(MaskTokensDataset):
         """Return the data sets of inputs and of targets."""
         multiple = options["mask_whole_words"] is not None or options["mask_multiple_length"] > 1 or options["mask_stdev"] > 0
         if multiple:
-            return MaskTokensDataset.apply_mask(dataset, *args, **options)
+            return MaskedByFairseq.apply_mask(dataset, *args, **options)
         pairs = cls(dataset, *args, **options)
         return Row(pairs, 0), Row(pairs, 1)
 
