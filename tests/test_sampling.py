@@ -1,8 +1,10 @@
 """Positions that are drawn in training."""
 
 import dataclasses
+import re
 
 import pytest
+import readme
 import torch
 
 from fairseq_posenc.attention import Mask
@@ -28,7 +30,7 @@ def make(positions, sampling, kind=Encoder, config=CONFIG, **changes):
 
 def draws(text, n, count=400):
     sampling, generator = PositionSampling.parse(text, None), torch.Generator().manual_seed(0)
-    return torch.stack([sampling.draw(n, generator) for _ in range(count)])
+    return torch.cat([sampling.draw(torch.arange(n)[None], None, generator) for _ in range(count)])
 
 
 def test_random_positions_are_a_subset_in_order():
@@ -119,11 +121,18 @@ def test_every_scheme_trains_and_is_evaluated(name, sampling):
     torch.testing.assert_close(encoder(tokens).last[1:, :6], encoder(tokens[1:, :6]).last)
 
 
+def test_the_documentation_lists_what_takes_whole_numbers_only():
+    paragraph = next(
+        part for part in (readme.ROOT / "docs" / "length.md").read_text("utf-8").split("\n\n") if "reject, since" in part
+    )
+    assert {*re.findall(r"`(\w+)`", paragraph)} - {"cape", "uniform"} == REGISTRY.keys() - FUNCTIONS
+
+
 def test_the_draws_do_not_depend_on_the_scheme_or_on_dropout(monkeypatch):
     drawn, draw = [], PositionSampling.draw
 
-    def listed(sampling, n, generator):
-        drawn.append(draw(sampling, n, generator).tolist())
+    def listed(*args):
+        drawn.append(draw(*args).tolist())
         return torch.tensor(drawn[-1])
 
     monkeypatch.setattr(PositionSampling, "draw", listed)
@@ -155,6 +164,53 @@ def test_documents_are_spread_by_their_own_number_of_tokens(positions):
     packed = encoder(tokens, mask=Mask(documents=torch.tensor([[0] * 4 + [4] * 5]))).last
     for part in (slice(4), slice(4, None)):
         torch.testing.assert_close(packed[:, part], encoder(tokens[:, part]).last)
+
+
+@pytest.mark.parametrize(("sampling", "draw"), [("random:40", torch.randperm), ("uniform:40", torch.rand)])
+def test_each_sequence_has_the_first_of_the_draw_in_order(sampling, draw):
+    places = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4], [*range(9)], [*range(9)]])
+    padding = torch.arange(9) >= torch.tensor([[9], [9], [5]])
+    found = PositionSampling.parse(sampling, None).draw(places, padding, torch.Generator().manual_seed(3))
+    generator = torch.Generator().manual_seed(3)
+    drawn = (
+        draw(40, generator=generator)[:9]
+        if sampling == "random:40"
+        else 40 * draw(11, generator=generator, dtype=torch.float64)[:9]
+    )
+    first, second, whole = (drawn[:m].sort().values for m in (4, 5, 9))
+    assert not torch.equal(second, whole[:5])
+    assert torch.equal(found[0], torch.cat([first, second]))
+    assert torch.equal(found[1], whole)
+    assert torch.equal(found[2], torch.cat([second, whole[-1:].expand(4)]))
+
+
+@pytest.mark.parametrize("positions", ["untied+reset", "absolute", "rope"])
+def test_what_else_a_row_holds_does_not_change_the_positions_in_training(positions):
+    def train(*args, **kwargs):
+        encoder = make(positions, "random:40")
+        torch.manual_seed(5)
+        return encoder(*args, **kwargs).last
+
+    tokens = torch.randint(4, 20, (2, 9))
+    packed = train(tokens[:1], mask=Mask(documents=torch.tensor([[0] * 4 + [4] * 5])))
+    for part in (slice(4), slice(4, None)):
+        torch.testing.assert_close(packed[:, part], train(tokens[:1, part]))
+    tokens[1, 6:] = 1
+    padded = train(tokens)
+    torch.testing.assert_close(padded[:1], train(tokens[:1]))
+    torch.testing.assert_close(padded[1:, :6], train(tokens[1:, :6]))
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_rows_may_have_more_tokens_than_there_are_positions(training):
+    encoder, tokens = make("rope", "random:6").train(training), torch.randint(4, 20, (1, 9))
+    with pytest.raises(FieldError, match="9 tokens"):
+        encoder(tokens)
+    with pytest.raises(FieldError, match="7 tokens"):
+        encoder(tokens, mask=Mask(documents=torch.tensor([[0] * 2 + [2] * 7])))
+    assert encoder(tokens, mask=Mask(documents=torch.tensor([[0] * 4 + [4] * 5]))).last.isfinite().all()
+    tokens[:, 6:] = 1
+    assert encoder(tokens).last.isfinite().all()
 
 
 def test_decoders_sample_in_training_and_are_plain_afterwards():

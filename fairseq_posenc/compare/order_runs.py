@@ -49,7 +49,8 @@ class Learner(nn.Module):
     def forward(self, tokens: Tensor, generator: Generator | None = None) -> Tensor:
         """(B, N) -> (B, N, vocabulary). The generator draws positions, where they are drawn."""
         if self.training and self.sampling is not None and generator is not None:
-            states = self.transformer(tokens, position_ids=self.sampling.draw(tokens.shape[1], generator)[None])
+            places = torch.arange(tokens.shape[1])[None]
+            states = self.transformer(tokens, position_ids=self.sampling.draw(places, None, generator))
         else:
             states = self.transformer(tokens)
         return self.scores(states if isinstance(states, Tensor) else states.last)

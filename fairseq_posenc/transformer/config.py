@@ -80,7 +80,7 @@ class EncoderConfig:
     positions: str = _option("absolute", "positional encoding", "positions")
     position_options: Mapping[str, Any] = field(default_factory=dict)
     position_sampling: str | None = _option(
-        None, "draw positions in each update of training: random:L, shift:K, cape, cape:SHIFT:JITTER:SCALE or uniform:L",
+        None, "draw positions for each batch of training: random:L, shift:K, cape, cape:SHIFT:JITTER:SCALE or uniform:L",
         "position_sampling",
     )  # fmt: skip
     position_evaluation: str | None = _option(

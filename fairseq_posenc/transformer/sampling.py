@@ -1,4 +1,4 @@
-"""Positions that are drawn anew in each update of training, so that a model meets more of them than its sequences have."""
+"""Positions that are drawn anew for each batch of training, so that a model meets more of them than its sequences have."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import MAX_POSITIONS, FieldError
+from ..terms import is_captured
 
 FORMS_OF_SAMPLING = "random:L, shift:K, cape, cape:Δ:ε:λ or uniform:L"
 CAPE = (5.0, 0.5, 1.03)  # the authors' values for text
@@ -18,7 +19,7 @@ PLAIN = "plain"
 
 @dataclass(frozen=True)
 class PositionSampling:
-    """How positions are drawn in training: the same for all sequences of an update, and for all schemes with the same seed.
+    """How positions are drawn in training: the same for all sequences of a batch, and for all schemes with the same seed.
 
     - ``random:L``: n of the L whole numbers below L, in order, without replacement (Ruoss et al. 2023, section 3).
     - ``shift:K``: ``i + k`` with k uniform among 0 … K (SHAPE: Kiyono et al. 2021, section 3).
@@ -27,7 +28,8 @@ class PositionSampling:
     - ``uniform:L``: n real numbers below L, in order.
 
     In evaluation, the i-th of n tokens is at ``⌊i L / n⌋`` (``i L / n`` for ``uniform``) under the rule ``even``, the default for
-    ``random`` and ``uniform``, and at i under the rule ``plain``. n counts the tokens of the token's own sequence or document.
+    ``random`` and ``uniform``, and at i under the rule ``plain``. n counts the tokens of the token's own sequence or document, in
+    training as well.
 
     Attributes:
         kind: the first word.
@@ -81,43 +83,72 @@ class PositionSampling:
         """The number of tokens of the longest sequence that can be evaluated; None: any."""
         return int(self.numbers[0]) if self.kind == "random" and self.evaluation == EVEN else None
 
-    def draw(self, n: int, generator: torch.Generator) -> Tensor:
-        """(n,) the positions of n tokens in one update.
+    def draw(self, in_document: Tensor, padding: Tensor | None, generator: torch.Generator) -> Tensor:
+        """(B or 1, n) the positions of a batch in training.
+
+        As many are drawn as a row has tokens. A sequence or document of m tokens has the first m that were drawn, in order, so
+        that they are spread alike whatever else is in its row.
+
+        Args:
+            in_document: (B or 1, n) each token's place in its sequence or document.
+            padding: (B, n) bool, True at padding, which is on the right and has the last position; None: there is none.
+            generator: of the numbers.
 
         Raises:
             FieldError: there are not so many.
         """
-        self._require(n)
+        n, device = in_document.shape[1], in_document.device
+        self._require(in_document, padding)
+        drawn = self._draw(n, generator).to(device)
+        if self.kind in ("shift", "cape"):
+            return drawn[in_document]
+        values, order = drawn.sort()
+        last = len(values) - 1
+        ranks = order.argsort()[in_document.clamp(max=last)]
+        if padding is not None:
+            ranks = torch.where(padding, n, ranks)
+        base = n * (torch.arange(n, device=device) - in_document)
+        return values[((base + ranks).sort(dim=1).values - base).clamp(max=last)]  # one sort of the row sorts each document
+
+    def _draw(self, n: int, generator: torch.Generator) -> Tensor:
         first, *others = self.numbers
         if self.kind == "random":
-            return torch.randperm(int(first), generator=generator)[:n].sort().values
+            return torch.randperm(int(first), generator=generator)[:n]
         if self.kind == "shift":
             return torch.arange(n) + torch.randint(int(first) + 1, (), generator=generator)
         uniform = torch.rand(n + 2, generator=generator, dtype=torch.float64)
         if self.kind == "uniform":
-            return first * uniform[:n].sort().values
+            return first * uniform[:n]
         shift, scale, jitter = *(2 * uniform[:2] - 1).tolist(), 2 * uniform[2:] - 1
         positions = torch.arange(n) + first * shift + others[0] * jitter
         return positions * math.exp(math.log(others[1]) * scale)
 
-    def evaluated(self, in_document: Tensor, tokens: Tensor, n: int) -> tuple[Tensor, int | None] | None:
+    def evaluated(self, in_document: Tensor, padding: Tensor | None, tokens: Tensor) -> tuple[Tensor, int | None] | None:
         """The positions under the rule, and the number that they are below if they are whole; None under ``plain``.
 
         Args:
             in_document: (B or 1, n) each token's place in its sequence or document.
+            padding: (B, n) bool, True at padding, or None.
             tokens: (B or 1, n or 1) the number of tokens of that.
-            n: tokens of a row.
+
+        Raises:
+            FieldError: there are fewer positions than tokens.
         """
         if self.evaluation == PLAIN:
             return None
-        self._require(n)
+        self._require(in_document, padding)
         if self.kind == "random":
             limit = int(self.numbers[0])
             return (in_document * limit // tokens.clamp(min=1)).clamp(max=limit - 1), limit  # of padding, any
         return in_document.double() * self.numbers[0] / tokens.clamp(min=1), None
 
-    def _require(self, n: int) -> None:
-        if self.kind == "random" and n > self.numbers[0]:
+    def _require(self, in_document: Tensor, padding: Tensor | None) -> None:
+        n = in_document.shape[1]
+        if self.kind != "random" or n <= self.numbers[0]:
+            return
+        if not is_captured():  # the longest document of a longer row, for which the host waits for a GPU
+            n = int((in_document if padding is None else torch.where(padding, -1, in_document)).max()) + 1
+        if n > self.numbers[0]:
             raise FieldError(
                 f"a sequence of {n} tokens has more tokens than `position_sampling` random:{int(self.numbers[0])} has positions"
             )
@@ -133,7 +164,7 @@ class Draws:
         self._seed, self._count = -1, 0
 
     def generator(self) -> torch.Generator:
-        """That of one forward pass; the second with the same seed differs from the first."""
+        """That of one forward pass; the second with the same seed, of the next batch of an update, differs from the first."""
         seed = torch.initial_seed()
         self._count = self._count + 1 if seed == self._seed else 0
         self._seed = seed

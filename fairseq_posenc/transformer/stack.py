@@ -126,8 +126,8 @@ class Stack(nn.Module):
         if self.sampling is None:
             return None
         if self.training:
-            return self.sampling.draw(n, self._draws.generator()).to(places.device)[places], self.sampling.span(n)
-        return self.sampling.evaluated(places, mask.sizes(n, places.device), n)
+            return self.sampling.draw(places, mask.padding, self._draws.generator()), self.sampling.span(n)
+        return self.sampling.evaluated(places, mask.padding, mask.sizes(n, places.device))
 
     def _require_samples(self, sampling: PositionSampling) -> None:
         """Refuse a scheme that has no terms for sampled positions, rather than at the first call.
