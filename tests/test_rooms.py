@@ -110,7 +110,7 @@ BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGE
     "attention": 2040,
     "bench": 1055,
     "catalogue": 775,
-    "compare": 2325,
+    "compare": 2330,
     "compat": 1750,
     "data": 1400,
     "deepspeed": 1825,

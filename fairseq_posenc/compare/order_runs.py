@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable
 from threading import Lock
@@ -58,11 +59,16 @@ class Learner(nn.Module):
 
 def build(name: str, positions: str, setting: Setting, seed: int) -> Learner:
     """Return a new model. Its parameters other than those of positions are the same for all positions, where shapes agree."""
-    task = TASKS[name]
-    longest = task.batch(Generator(), 1, FACTOR * _lengths(task, setting)[-1])[0].shape[1]
+    task, longest = TASKS[name], longest_test(name, setting)
     with _one_at_a_time:  # the initialisation draws from the generator of the whole process
         torch.manual_seed(seed)
         return Learner(task, positions, setting, longest)
+
+
+def longest_test(name: str, setting: Setting) -> int:
+    """Return the number of tokens of the longest test sequence."""
+    task = TASKS[name]
+    return _tokens(task, FACTOR * _lengths(task, setting)[-1])
 
 
 def learn(name: str, positions: str, setting: Setting, seed: int, progress: Progress) -> dict[str, Any]:
@@ -72,19 +78,20 @@ def learn(name: str, positions: str, setting: Setting, seed: int, progress: Prog
     the task, the setting and the seed alone.
 
     Returns:
-        ``learned``; ``updates``; ``within`` and ``beyond``, the accuracy on sequences that were not trained on; ``curve``, the
-        accuracy within after each further ``every`` updates.
+        ``learned``; ``updates``; ``within`` and ``beyond``, the accuracy on sequences drawn independently of the batches, in
+        which short ones may also occur; ``curve``, the accuracy within after each further ``every`` updates.
 
     Raises:
         Diverged: the loss is not finite.
     """
     torch.set_num_threads(1)  # of this thread: the tensors are small, and sums do not depend on the machine
-    task, model = TASKS[name], build(name, positions, setting, seed)
-    trained = _lengths(task, setting)
+    model, trained = build(name, positions, setting, seed), _lengths(TASKS[name], setting)
+    task = TASKS[name].trained_on(trained[-1])
+    longer = next(length for length in itertools.count(trained[-1]) if _tokens(task, length) > _tokens(task, trained[-1]))
     unseen, generator, drawn = (Generator().manual_seed(number) for number in (10**6 + seed, seed, 2 * 10**6 + seed))
     within, beyond = (
         [task.batch(unseen, TEST_ROWS, length) for length in lengths]
-        for lengths in (_spread(trained), _spread(range(trained[-1] + 1, FACTOR * trained[-1] + 1)))
+        for lengths in (_spread(trained), _spread(range(longer, FACTOR * trained[-1] + 1)))
     )
     optimizer = torch.optim.Adam(model.parameters(), lr=setting.learning_rate, betas=(0.9, 0.98), fused=True)
     every, curve = max(1, setting.updates // POINTS), list[float]()
@@ -136,6 +143,11 @@ def _lengths(task: Task, setting: Setting) -> range:
     """The lengths in training."""
     shortest = max(task.shortest, setting.shortest)
     return range(shortest, shortest + setting.lengths)
+
+
+def _tokens(task: Task, length: int) -> int:
+    """The number of tokens of a sequence; some tasks round its length."""
+    return task.batch(Generator(), 1, length)[0].shape[1]
 
 
 def _spread(lengths: range) -> list[int]:

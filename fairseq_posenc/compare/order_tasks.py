@@ -14,7 +14,7 @@ manipulation, modular arithmetic with brackets, solve equation, binary addition 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -40,12 +40,18 @@ class Task:
         layout: where the targets are predicted.
         shortest: the least length that has a target.
         symbols: the number of symbols that a model knows, those of all tasks unless given.
+        indexed: whether there are symbols that each name a position.
     """
 
     sample: Sample
     layout: str = AFTER
     shortest: int = 1
     symbols: int = SYMBOLS + INDEXED
+    indexed: bool = False
+
+    def trained_on(self, longest: int) -> Task:
+        """Return the task without symbols that name a position beyond the longest length in training, which are untrained."""
+        return replace(self, sample=partial(self.sample, positions=longest)) if self.indexed else self
 
     def batch(self, generator: Generator, rows: int, length: int) -> tuple[Tensor, Tensor]:
         """Draw tokens (rows, N) and the target of each, (rows, N); N is greater than ``length``."""
@@ -141,10 +147,10 @@ def modular_arithmetic(generator: Generator, rows: int, length: int) -> tuple[Te
     return x, ((total + term) % 5)[:, None]
 
 
-def indirect_indexing(generator: Generator, rows: int, length: int) -> tuple[Tensor, Tensor]:
+def indirect_indexing(generator: Generator, rows: int, length: int, positions: int = INDEXED) -> tuple[Tensor, Tensor]:
     """After the symbols come indices, tokens that each name one of the first positions; y is the symbol there."""
     symbols = _draw(generator, rows, length)
-    indices = _draw(generator, rows, READS, min(length, INDEXED))
+    indices = _draw(generator, rows, READS, min(length, positions, INDEXED))
     return torch.cat((symbols, SYMBOLS + indices), 1), torch.cat((torch.full_like(symbols, -1), symbols.gather(1, indices)), 1)
 
 
@@ -189,7 +195,7 @@ TASKS = {
     "parity_check": Task(parity_check),
     "cycle_navigation": Task(cycle_navigation),
     "modular_arithmetic": Task(modular_arithmetic),
-    "indirect_indexing": Task(indirect_indexing, IN_PLACE),
+    "indirect_indexing": Task(indirect_indexing, IN_PLACE, indexed=True),
     "flip_flop": Task(flip_flop, IN_PLACE, 4),
     "decoder_copy": Task(copy, CAUSAL),
     "decoder_reverse": Task(reverse, CAUSAL),

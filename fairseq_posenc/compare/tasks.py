@@ -4,8 +4,9 @@
     fairseq-posenc tasks --out tasks --tasks copy,flip_flop --schemes rope,absolute+tisa --seeds 3
 
 A model trains on sequences of random symbols of N lengths, and is tested on these lengths and on longer ones, up to four times
-the longest. A run ends when it has learned the task, at an accuracy of 0.99 within the lengths of training on sequences that it
-was not trained on, or at its budget of updates. Runs with the same seed have the same batches and, where the shapes agree, the
+the longest. A run ends when it has learned the task, at an accuracy of 0.99 within the lengths of training on sequences drawn
+independently of its batches, or at its budget of updates. Short sequences of few symbols also occur in training, so that only the
+tests beyond its lengths exclude memorising. Runs with the same seed have the same batches and, where the shapes agree, the
 same initial weights, whatever the scheme. A scheme with a table of positions gets one for the longest test, so that its last rows
 are untrained. SCHEME@SAMPLING, such as absolute@random:200, draws the positions of each update (docs/length.md).
 
@@ -76,30 +77,40 @@ def _cells(options: Options) -> list[Cell]:
     """The runs of every scheme on the first task, then those on the second.
 
     Raises:
-        InputError: a task or a scheme is not known.
+        InputError: a task or a scheme is not known, or the sampled positions are fewer than the tokens of the longest test.
     """
     from ..families import expressions
     from ..runs.grid import Cell
     from ..schemes import parse
     from ..transformer import PositionSampling
+    from .order_runs import longest_test
     from .order_tasks import CAUSAL, TASKS
 
     for task in options.tasks:
         if task not in TASKS:
             raise InputError(f"--tasks {task}: {suggestion(task, TASKS)}The tasks are {', '.join(TASKS)}.")
-    positions = {}
+    positions, limits = dict[str, str](), dict[str, int]()
     for scheme in ("".join(name.split()) for name in options.schemes or expressions()):
         name, at, sampling = scheme.partition("@")
         positions[scheme] = f"{expressions().get(name, name)}{at}{sampling}"
         try:
             parse(expressions().get(name, name))
-            PositionSampling.parse(sampling if at else None, None)
+            if (drawn := PositionSampling.parse(sampling if at else None, None)) and drawn.max_length is not None:
+                limits[scheme] = drawn.max_length
         except InputError as error:
             raise InputError(f"--schemes {scheme}: {error}") from None
     setting = Setting(**{declared.name: getattr(options, declared.name) for declared in fields(Setting)})
+    settings = {task: PAPERS.get(task, setting) for task in (TASKS if options.all else options.tasks)}
+    for task in (name for name in settings if TASKS[name].layout != CAUSAL and limits):
+        longest = longest_test(task, settings[task])
+        for scheme, limit in limits.items():
+            if limit < longest:
+                raise InputError(
+                    f"--schemes {scheme}: {limit} positions are less than the longest test of {task}, {longest} tokens"
+                )
     return [
-        Cell({"task": task, "scheme": scheme, "seed": seed}, {"positions": expression, **asdict(PAPERS.get(task, setting))})
-        for task in (TASKS if options.all else dict.fromkeys(options.tasks))
+        Cell({"task": task, "scheme": scheme, "seed": seed}, {"positions": expression, **asdict(settings[task])})
+        for task in settings
         for scheme, expression in positions.items()
         if TASKS[task].layout != CAUSAL or ("@" not in expression and all(part.decoder for part in parse(expression)))
         for seed in range(1, options.seeds + 1)

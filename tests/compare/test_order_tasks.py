@@ -12,6 +12,7 @@ pytest.importorskip("scipy", reason="needs pip install -e '.[glue]'")
 pytest.importorskip("matplotlib", reason="needs pip install -e '.[plots]'")
 
 import itertools
+from dataclasses import replace
 
 from fairseq_posenc.compare import order_runs
 from fairseq_posenc.compare.order_report import iqm, read, read_runs, recorded, summarise, updates_needed
@@ -157,6 +158,29 @@ def test_every_scheme_reads_the_longest_test():
         assert model(tokens).isfinite().all()
 
 
+def test_no_index_names_a_position_that_does_not_occur_in_training(monkeypatch):
+    seen = []
+    monkeypatch.setattr(order_runs, "accuracy", lambda _, batches: seen.append(batches) or 1.0)
+    learn("indirect_indexing", "none", Setting(updates=1, lengths=5, batch_size=2), 1, lambda *_: None)
+    for batches, lengths in zip(seen, ((1, 5), (6, 20)), strict=True):
+        assert (batches[0][0].shape[1], batches[-1][0].shape[1]) == tuple(1 + length + 8 for length in lengths)
+        assert max(tokens[:, -8:].max().item() for tokens, _ in batches) == FIRST + 20 + 4
+
+
+def test_tests_beyond_are_longer_than_all_of_training(monkeypatch):
+    seen = []
+    monkeypatch.setattr(order_runs, "accuracy", lambda _, batches: seen.append(batches) or 1.0)
+    for name, lengths in (("flip_flop", 9), ("modular_arithmetic", 9), ("decoder_addition", 9), *((name, 10) for name in TASKS)):
+        setting = replace(PAPERS.get(name, Setting(lengths=lengths)), updates=1, batch_size=1, layers=1)
+        learn(name, "none", setting, 1, lambda *_: None)
+        within, beyond = ([tokens.shape[1] for tokens, _ in batches] for batches in seen[-2:])
+        assert max(within) < min(beyond), name
+        if lengths == 10:
+            longest = max(setting.shortest, TASKS[name].shortest) + setting.lengths - 1
+            expected = [TASKS[name].batch(torch.Generator(), 1, length)[0].shape[1] for length in (longest + 1, 4 * longest)]
+            assert [beyond[0], beyond[-1]] == expected, name
+
+
 def test_order_is_learned_with_positions_and_not_without():
     setting = Setting(updates=200, lengths=4, learning_rate=3e-3)
     runs = {name: learn("offset_1", name, setting, 1, lambda *_: None) for name in ("none", "untied")}
@@ -225,6 +249,10 @@ def test_a_run_that_diverges_is_recorded_and_the_rest_continues(tmp_path):
     [
         (("--tasks", "copi"), "--tasks copi"),
         (("--schemes", "tisaa"), "--schemes tisaa"),
+        (
+            ("--tasks", "offset_2,copy", "--schemes", "none,rope@random:80"),
+            "rope@random:80: 80 positions are less than the longest test of copy, 81",
+        ),
         (("--updates", 0), "--updates"),
         (("--lengths", -1), "--lengths"),
         (("--seeds", "x"), "--seeds"),

@@ -6,6 +6,7 @@ runs: bash scripts/test.sh -m slow tests/conformance/test_early_learning.py
 
 import inspect
 import math
+import re
 
 import pytest
 import readme
@@ -36,6 +37,15 @@ def test_learned_positions_that_come_later_say_why(name):
     schemes = parse(expressions()[name])
     docstrings = [cls.__doc__ or "" for scheme in schemes for cls in inspect.getmro(scheme)]
     assert not any(scheme.data_driven for scheme in schemes) or any("order task" in text for text in docstrings)
+
+
+def test_the_schemes_that_stay_below_have_the_accuracies_of_fidelity():
+    text = (readme.ROOT / "fairseq_posenc/schemes/FIDELITY.md").read_text("utf-8")
+    (line,) = re.findall(r"^- (`.*) come to (\S+) or (\S+) after 500 updates and stay below (\S+);$", text, re.M)
+    curves = {run["scheme"]: run["curve"] for run in RUNS if run["scheme"] in re.findall(r"`(\w+)`", line[0])}
+    assert {name for name, curve in curves.items() if max(curve) > 0.8} == curves.keys() == {"m2", "m4", "m4_reset"}
+    assert {f"{curve[500 // 25 - 1]:.2f}" for curve in curves.values()} == set(line[1:3])
+    assert max(map(max, curves.values())) < float(line[3])
 
 
 @pytest.mark.slow
