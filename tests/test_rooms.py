@@ -123,7 +123,7 @@ BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGE
     "schemes": 2580,
     "tasks": 942,
     "terms": 370,
-    "transformer": 1165,
+    "transformer": 1170,
     "vocabulary": 650,
 }
 MODULE_BUDGET = 270

@@ -166,6 +166,18 @@ def test_documents_are_spread_by_their_own_number_of_tokens(positions):
         torch.testing.assert_close(packed[:, part], encoder(tokens[:, part]).last)
 
 
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+def test_real_positions_may_be_negative(name):
+    encoder, tokens = make(name, "cape").eval(), torch.randint(4, 20, (1, 9))
+    ids = torch.tensor([[0.5, 1.25, 2, 3.5, 4.75, 5, 6.5, 7.25, 8]])
+    first, moved = (encoder(tokens, position_ids=positions).last for positions in (ids, ids - 4.75))
+    assert moved.isfinite().all()
+    if REGISTRY[name].translation_invariant:
+        torch.testing.assert_close(moved, first)
+    with pytest.raises(FieldError, match="one of them is -1"):
+        encoder(tokens, position_ids=torch.arange(9)[None] - 1)
+
+
 @pytest.mark.parametrize(("sampling", "draw"), [("random:40", torch.randperm), ("uniform:40", torch.rand)])
 def test_each_sequence_has_the_first_of_the_draw_in_order(sampling, draw):
     places = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4], [*range(9)], [*range(9)]])

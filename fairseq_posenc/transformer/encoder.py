@@ -74,7 +74,7 @@ class Encoder(Stack):
                 layer. Its attention weights are those of every step.
             mask: the mask of the batch, in place of ``padding``, with padding on the right only. Tokens attend to their own
                 document, and positions restart in each.
-            position_ids: (B or 1, n), each token's position, from 0: whole numbers, or real ones for schemes that compute their
+            position_ids: (B or 1, n), each token's position: whole numbers from 0, or real ones for schemes that compute their
                 terms. They need not be neighbours, nor in order.
 
         Raises:

@@ -98,11 +98,11 @@ class Stack(nn.Module):
         Args:
             words: the words.
             mask: their padding, on the right, and their documents.
-            position_ids: (B or 1, n) or None; the largest is read, for which the host waits for a GPU. torch.export and
-                torch.compile, which cannot read it, take positions below n.
+            position_ids: (B or 1, n) or None; the largest of whole numbers is read, for which the host waits for a GPU.
+                torch.export and torch.compile, which cannot read it, take positions below n.
 
         Raises:
-            FieldError: the positions have another shape, or are below 0, or there are too few to draw from.
+            FieldError: the positions have another shape, or are whole and below 0, or there are too few to draw from.
         """
         n = words.shape[1]
         window_at = partial(Window, n, causal=mask.causal, device=words.device, dtype=words.dtype)
@@ -165,12 +165,14 @@ def require_shape(position_ids: Tensor, batch: int, n: int) -> None:
 def span_of(position_ids: Tensor, batch: int, n: int) -> int | None:
     """The number that whole positions are below: while a program is captured, which cannot read them, the length of the row."""
     require_shape(position_ids, batch, n)
+    if position_ids.is_floating_point():
+        return None
     if is_captured():
-        return None if position_ids.is_floating_point() else n
+        return n
     least, largest = position_ids.aminmax()
     if least < 0:
-        raise FieldError(f"`position_ids` begin at 0, and one of them is {least.item()}")
-    return None if position_ids.is_floating_point() else int(largest) + 1
+        raise FieldError(f"whole `position_ids` begin at 0, and one of them is {least.item()}")
+    return int(largest) + 1
 
 
 def tokens_first(padding: Tensor) -> Tensor | None:

@@ -346,3 +346,7 @@ def test_positions_are_drawn_and_then_evenly_spread():
     ]
     assert runs[1] == runs[2] != runs[0]
     assert build("offset_1", "absolute@random:40", setting, 1).transformer.config.max_positions == 40
+
+
+def test_positions_that_are_drawn_may_be_negative():
+    assert learn("offset_1", "rope@cape:30:0.5:1.03", Setting(updates=5, lengths=4), 1, lambda *_: None)["updates"] == 5
