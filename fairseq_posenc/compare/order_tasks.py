@@ -27,8 +27,8 @@ INDEXED, READS = 16, 8  # positions that an index can name, and indices in a seq
 IGNORED = -100  # the target of a token at which nothing is predicted; what PyTorch's cross_entropy ignores
 IN_PLACE, AFTER, CAUSAL = "in place", "after", "causal"
 
-Sample = Callable[[Generator, int, int], tuple[Tensor, Tensor]]
-"""(generator, B, n) -> x and y."""
+Sample = Callable[..., tuple[Tensor, Tensor]]
+"""(generator, B, n) -> x and y. That of an indexed task also takes ``positions``, how many an index can name."""
 
 
 @dataclass(frozen=True)
