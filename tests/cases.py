@@ -4,6 +4,9 @@ from collections.abc import Container, Iterable, Sequence
 
 import pytest
 
+SOME = {"deberta", "floater", "m4m", "rope"}
+"""Schemes of different kinds of terms, of a matrix of all."""
+
 
 def thorough_but(few: Container[object], values: Iterable[object], some: Container[object] | None = None) -> list[object]:
     """Parameters of a test, of which ``few`` are in the default selection; others than ``some`` are ``slow``, if given."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from cases import thorough_but
+from cases import SOME, thorough_but
 from torch import Tensor, nn
 from torch.export import Dim
 
@@ -14,7 +14,6 @@ from fairseq_posenc.transformer import Encoder, EncoderConfig
 
 PAD, LENGTH = 1, 24
 DYNAMIC = ({0: Dim("batch", min=1, max=64), 1: Dim("length", min=2, max=LENGTH)},)
-SOME = {"deberta", "floater", "m4m", "rope"}
 """Of every kind; the other schemes are ``slow``."""
 
 
@@ -80,7 +79,7 @@ def test_torch_compile_has_no_graph_break(name: str) -> None:
 
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning")
 @pytest.mark.parametrize(
-    "name", [*thorough_but({"absolute_tisa", "floater", "synthesizer_dense"}, expressions()), "rope | rope(window=10)"]
+    "name", [*thorough_but({"absolute_tisa", "floater", "synthesizer_dense"}, expressions(), SOME), "rope | rope(window=10)"]
 )
 def test_torch_jit_trace_reads_the_padding(name: str) -> None:
     model = make(expressions().get(name, name))

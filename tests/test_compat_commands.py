@@ -34,6 +34,7 @@ def test_validate_reads_a_checkpoint(trained, data_bin, run):
     assert re.findall(r"valid on 'valid' subset \| loss ([\d.]+)", validation.stdout) == [expected]
 
 
+@pytest.mark.thorough
 def test_training_is_quiet(trained, tmp_path):
     """That of a forked process, and the imports of one that is not."""
     _, training = trained

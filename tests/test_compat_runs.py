@@ -329,6 +329,7 @@ def test_a_process_ends_with_its_launcher_and_with_nothing_else(tmp_path, above,
     outlives(tmp_path, above, variables, ends, WATCHED)
 
 
+@pytest.mark.thorough
 def test_a_process_that_is_starting_ends_with_its_launcher(tmp_path):
     outlives(tmp_path, ["program"], {"TORCHELASTIC_RUN_ID": "none"}, True, STARTING)
 

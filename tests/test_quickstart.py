@@ -29,7 +29,7 @@ def text(tmp_path_factory):
     return path
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_documentation_is_prose_in_documents(tmp_path):
     import documentation
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from cases import SOME
 
 from .references import absolute, functional, relative, rotary, scalar, synthesizer, untied
 from .references.reading import Layer, Parameters, Reading
@@ -165,9 +166,11 @@ ROWS = [
 
 
 def thoroughly(rows: Iterable[Row], few: Container[str]) -> list[Any]:
-    """Parameters of a test that takes long: expressions other than ``few`` are ``thorough``, and rows with options ``slow``."""
+    """Parameters of a test that takes long: of rows with options and of expressions but ``few``, most are ``slow``."""
 
     def marks(row: Row) -> list[pytest.MarkDecorator]:
-        return [pytest.mark.slow] if row.options else [] if row.expression in few else [pytest.mark.thorough]
+        if not row.options and row.expression in few:
+            return []
+        return [pytest.mark.thorough if not row.options and row.expression in SOME else pytest.mark.slow]
 
     return [pytest.param(row, id=row.id, marks=marks(row)) for row in rows]

@@ -243,7 +243,7 @@ def test_a_long_document_stays_whole():
     assert {*where} == {"a", "b", VALID}
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_text(tmp_path):
     """Reading, dealing and cutting into chunks: 4 and 12 MB of text hold the same."""
 

@@ -57,7 +57,7 @@ def test_a_save_that_writes_no_file_takes_no_process_away(fairseq_run, train):
     assert run.output.count("no consolidated.pt: ") == 1
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_one_process_with_twice_the_update_frequency_continues_what_two_began(fairseq_run, sharded_run, train):
     alone = ("-m", "fairseq_posenc.train")
     halfway = sharded_run(2).save_dir / HALFWAY

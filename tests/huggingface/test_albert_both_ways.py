@@ -8,7 +8,7 @@ import pytest
 import sentencepiece
 import torch
 import transformers
-from cases import thorough_but
+from cases import SOME, thorough_but
 from small_models import make_model, save
 from test_deberta import change, made_up, outputs
 from test_import import SMALL, assert_same_ids, import_hf, perturbed, prepare, refusal, write_bert
@@ -169,7 +169,7 @@ def test_the_tokenizer_is_transformers_own(saved, toy_text, tmp_path):
         assert ours.encode(text).ids.tolist() == tokenizer(text, add_special_tokens=False)["input_ids"], text
 
 
-@pytest.mark.parametrize("name", thorough_but(("absolute", "tisa", "m4m", "tupe_r"), expressions()))
+@pytest.mark.parametrize("name", thorough_but(("absolute", "tisa", "m4m", "tupe_r"), expressions(), SOME))
 def test_every_scheme_is_exported(name, prepared, tmp_path):
     """As this project's own class, but with absolute positions, which transformers' ALBERT has too."""
     path = save(make_model(f"albert_{name}_tiny", prepared, embedding_size=8), tmp_path / "checkpoint.pt", prepared)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from cases import thorough_but
+from cases import SOME, thorough_but
 from torch import nn
 from torch.export import Dim
 from transformers import DataCollatorWithFlattening
@@ -13,8 +13,6 @@ from fairseq_posenc.huggingface.modeling import PosencForMaskedLM, PosencForSequ
 
 PAD, LENGTH = 1, 24
 DYNAMIC = {0: Dim("batch", min=1, max=64), 1: Dim("length", min=2, max=LENGTH)}
-SOME = {"alibi", "deberta", "floater", "m4m", "rope", "shaw", "synthesizer_dense", "tisa"}
-"""Of every kind; the other schemes are ``slow``."""
 
 
 def make(name, model_class=PosencForMaskedLM):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from cases import thorough_but
+from cases import SOME, thorough_but
 from fairseq.utils import import_user_module
 from safetensors import SafetensorError
 from safetensors.torch import save_file
@@ -101,7 +101,7 @@ def test_exports_are_the_same_functions_without_fairseq_and_serve_every_use(expo
     assert {name: d for name, d in found["differences"].items() if not d <= TOLERANCE} == {}
 
 
-@pytest.mark.parametrize("name", thorough_but(OF_OTHER_TERMS, sorted(expressions().keys() - {"absolute", "rope"})))
+@pytest.mark.parametrize("name", thorough_but(OF_OTHER_TERMS, sorted(expressions().keys() - {"absolute", "rope"}), SOME))
 def test_every_scheme_is_exported(name, prepared, tmp_path):
     """The export compares the checkpoint with what it has written, run by the code that it has written."""
     path = save(make_model(f"roberta_{name}_tiny", prepared), tmp_path / "checkpoint.pt", prepared)

@@ -5,7 +5,7 @@ from argparse import Namespace
 
 import pytest
 import torch
-from cases import thorough_but
+from cases import SOME, thorough_but
 from test_roberta import Task, build
 from torch import nn
 
@@ -40,7 +40,7 @@ def test_the_smallest_model_is_as_large_as_robertas():
     assert sizes[0] == pytest.approx(sizes[1], rel=0.02)
 
 
-@pytest.mark.parametrize("scheme", thorough_but({"absolute_tisa", "rope", "cable"}, expressions()))
+@pytest.mark.parametrize("scheme", thorough_but({"absolute_tisa", "rope", "cable"}, expressions(), SOME))
 def test_every_scheme_has_the_windows(scheme):
     encoder = encoder_of(MODERNBERT.architecture(scheme, "_tiny"))
     with torch.device("meta"):

@@ -55,6 +55,7 @@ def test_training_is_masked_as_by_fairseq(data):
     assert any(sample[0] == BOS for _, targets in found for sample in targets)
 
 
+@pytest.mark.thorough
 def test_training_validation_and_extrapolation_report_one_loss(tmp_path, run):
     """With another seed, another batch size, and two processes."""
     data = write_chance(tmp_path)
