@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 SPLIT = "valid"
 PARTS = 8  # of a sequence, for the loss by position
 TOKENS_PER_BATCH = 8192
-_READING = threading.Lock()  # fairseq draws masks from one generator per process, and runs of a grid are measured in threads
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,19 +108,17 @@ def read(checkpoint: Checkpoint, data: Path, max_tokens: int, length: int) -> Ma
         options = {name: getattr(checkpoint.task, name) for name in names}
         options |= {"data": str(data), "tokens_per_sample": checkpoint.length, "seed": 1}
         task = MaskedLMTask(OmegaConf.merge(OmegaConf.structured(MaskedLMConfig), options), dictionary)
-        with _READING:
-            task.load_dataset(SPLIT)
+        task.load_dataset(SPLIT)
     dataset = task.dataset(SPLIT)
     dataset.set_epoch(1)  # as for validation
     samples: list[tuple[Tensor, Tensor]] = []
     size = 0
-    with _READING:
-        for number in range(len(dataset)):
-            sample = dataset[number]
-            samples.append((sample["net_input.src_tokens"][1:], sample["target"][1:]))
-            size += len(samples[-1][0])
-            if size >= max_tokens:
-                break
+    for number in range(len(dataset)):
+        sample = dataset[number]
+        samples.append((sample["net_input.src_tokens"][1:], sample["target"][1:]))
+        size += len(samples[-1][0])
+        if size >= max_tokens:
+            break
     if min(size, max_tokens) < length - 1:
         limit = f"{data / SPLIT} has {size:,} tokens" if size < max_tokens else f"--tokens is {max_tokens}"
         raise InputError(f"--lengths {length}: {limit}, fewer than one sequence needs. Name shorter lengths, or more text.")

@@ -249,8 +249,9 @@ def _unstable(results: Results, test: Any, margin: float) -> list[Finding]:
     if not rates:
         raise Missing(f"no learning rate at which {test[0]} has runs and all of {test[1]} learn")
     runs = [run for lr in rates for run in of[0][lr]]
-    name = f"{unsound(runs)} of {len(runs)} runs of {test[0]} at learning rates at which all of {test[1]} learn"
-    return [Finding(name, None, "diverged or not learned", _decide(unsound(runs) > 0, False))]
+    bad = unsound(runs)
+    name = f"{bad} of {len(runs)} runs of {test[0]} at learning rates at which all of {test[1]} learn"
+    return [Finding(name, None, "diverged or not learned", "for" if bad else "neither")]
 
 
 def _more_toeplitz(results: Results, test: Any, margin: float) -> list[Finding]:

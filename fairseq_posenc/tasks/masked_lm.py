@@ -58,6 +58,8 @@ from .row_packing import Documents, PackedRows
 VALIDATION_SEED = 1
 WIDTH = 8  # positions; the size of tensor cores' tiles
 IN_ORDER, SWAPPED, WHOLE = 0, 1, -1
+GLOBAL_GENERATOR = threading.RLock()
+"""Held while fairseq seeds, reads and restores NumPy's global generator, since threads load and read data at the same time."""
 logger = logging.getLogger(__name__)
 
 
@@ -97,12 +99,10 @@ class FirstToken(BaseWrapperDataset):
 
 
 class MaskedByFairseq(MaskTokensDataset):
-    """fairseq's masks, which it draws from NumPy's global generator: one thread at a time, as others read validation data."""
-
-    _one_at_a_time = threading.Lock()
+    """fairseq's masks, which it draws from NumPy's global generator."""
 
     def __getitem__(self, index: int) -> Tensor:
-        with MaskedByFairseq._one_at_a_time:
+        with GLOBAL_GENERATOR:
             return super().__getitem__(index)
 
 
@@ -189,9 +189,10 @@ class ComparableMaskedLMTask(MaskedLMTask):
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         if "data_selector" in kwargs:  # which the trainer gives for its training split alone
-            super().load_dataset(split, epoch, combine, **kwargs)
+            with GLOBAL_GENERATOR:
+                super().load_dataset(split, epoch, combine, **kwargs)
             return
-        with changed_options(self, seed=VALIDATION_SEED):
+        with GLOBAL_GENERATOR, changed_options(self, seed=VALIDATION_SEED):
             super().load_dataset(split, epoch, combine, **kwargs)
         columns = self.datasets[split].dataset.defn
         for name, token in (("net_input.src_tokens", self.dictionary.bos()), ("target", self.dictionary.pad())):
