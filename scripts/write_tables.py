@@ -19,7 +19,7 @@ from fairseq_posenc.catalogue.parameters import COSTS, costs
 from fairseq_posenc.compare import charts, order_report, report
 from fairseq_posenc.compare.cells import LAST
 from fairseq_posenc.compare.command import ADDED
-from fairseq_posenc.compare.order_report import recorded, updates_needed
+from fairseq_posenc.compare.order_report import updates_needed
 from fairseq_posenc.compare.order_settings import PAPERS
 from fairseq_posenc.compare.plan import Plan, read_plan
 from fairseq_posenc.compare.results import finished, summarise
@@ -42,7 +42,7 @@ def order_task() -> str:
     """Return how soon each scheme learned the task ``order``, and the accuracy of those that did not."""
     budget = PAPERS["order"].updates
     names: dict[int, list[str]] = {}
-    runs = [run for run in recorded(RESULTS / "tasks") if run["task"] == "order" and run["seed"] == 1]
+    runs = [run for run in order_report.recorded(RESULTS / "tasks") if run["task"] == "order" and run["seed"] == 1]
     for run in sorted(runs, key=lambda run: (-run["within"], run["scheme"])):
         needed = updates_needed(run)
         name = run["scheme"] if needed else f"{run['scheme']} {run['within']:.2f}"
@@ -60,13 +60,14 @@ def english() -> tuple[Plan, list[Mapping[str, Any]], list[dict[str, Any]]]:
     folder = RESULTS / "english"
     added = read_object(folder / ADDED, FORMAT) or {"schemes": []}
     plan = read_plan(ROOT / "examples/compare/english.yaml", added["schemes"])
-    runs = [run for run in recorded_runs(folder) if run["status"] in (FINISHED, DIVERGED) and run["lr"] in plan.learning_rates]
-    return plan, runs, summarise(plan, runs, folder)
+    done = [run for run in recorded(folder, "runs/*/*") if run["status"] in (FINISHED, DIVERGED)]
+    runs = [run for run in done if run["lr"] in plan.learning_rates]
+    return plan, runs, summarise(plan, runs, folder, recorded(folder, "costs/*"))
 
 
-def recorded_runs(folder: Path) -> list[Mapping[str, Any]]:
-    """Return the results of the runs in the output folder of a comparison."""
-    return [run for path in sorted(folder.glob(f"runs/*/*/{RESULT}")) if (run := read_object(path, FORMAT))]
+def recorded(folder: Path, cells: str) -> list[Mapping[str, Any]]:
+    """Return the results of some cells in the output folder of a comparison."""
+    return [result for path in sorted(folder.glob(f"{cells}/{RESULT}")) if (result := read_object(path, FORMAT))]
 
 
 def draw_trained(out: Path, folder: Path) -> None:
@@ -76,7 +77,7 @@ def draw_trained(out: Path, folder: Path) -> None:
         out: the output folder of a comparison that kept its checkpoints; schemes without one are left out.
         folder: of the pictures.
     """
-    for scheme, runs in finished(recorded_runs(out)).items():
+    for scheme, runs in finished(recorded(out, "runs/*/*")).items():
         keys = [{name: run[name] for name in ("scheme", "lr", "seed")} for run in runs]
         checkpoints = [path for key in keys if (path := Cell(key, {}).folder(out) / LAST).exists()]
         if checkpoints:
@@ -87,10 +88,8 @@ def draw_trained(out: Path, folder: Path) -> None:
 
 def columns() -> list[str]:
     """Return the columns of the comparison's table that mean something with the runs that are done."""
-    plan, runs, rows = english()
+    rows = english()[2]
     absent = set() if any(row["low"] is not None for row in rows) else {"best"}  # with one seed, all schemes are
-    if len(runs) < plan.total:
-        absent.add("time")  # that of a scheme's fastest run, which needs several
     return [column for column in COMPARED if column not in absent]
 
 
@@ -157,4 +156,4 @@ if __name__ == "__main__":
         for file in TABLES:
             (ROOT / file).write_text(renewed(file), encoding="utf-8")
         plan, runs, rows = english()
-        save(charts.curves(rows, finished(runs), plan.reference, by_time=False), PICTURE)
+        save(charts.curves(rows, finished(runs), plan.reference), PICTURE)

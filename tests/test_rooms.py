@@ -47,7 +47,7 @@ MAY_IMPORT = {  # besides its own room; only rooms listed above it, so that ther
     "analysis": COMMON | CORE | {"plotting", "runs", "vocabulary", "models", "huggingface"},
     "catalogue": COMMON | CORE | {"families", "models", "plotting", "analysis"},
     "bench": COMMON | CORE | {"families", "runs", "data", "models", "plotting"},
-    "compare": COMMON | CORE | {"families", "runs", "models", "plotting", "analysis"},
+    "compare": COMMON | CORE | {"families", "runs", "models", "plotting", "analysis", "bench"},
     "pipeline": {"errors", "files", "compat", "models", "optim", "async_step", "analysis"},
     "cli": COMMON | {"compat"},  # it imports commands by name
     "__init__": {"version", "compat", "models", "tasks", "pipeline"},
@@ -110,7 +110,7 @@ BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGE
     "attention": 2040,
     "bench": 1055,
     "catalogue": 775,
-    "compare": 2330,
+    "compare": 2395,
     "compat": 1750,
     "data": 1400,
     "deepspeed": 1825,
@@ -119,7 +119,7 @@ BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGE
     "models": 1900,
     "optim": 415,
     "pipeline": 545,
-    "runs": 435,
+    "runs": 420,
     "schemes": 2580,
     "tasks": 942,
     "terms": 370,
@@ -128,7 +128,7 @@ BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGE
 }
 MODULE_BUDGET = 270
 """Lines of a module that is no part of a package."""
-MAX_EDGES = 145
+MAX_EDGES = 146
 """Pairs of packages or modules of which one imports the other."""
 
 

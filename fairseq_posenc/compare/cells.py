@@ -23,8 +23,8 @@ from ..errors import InputError
 from ..files import atomic_write
 from ..models.building import complete_new, parse
 from ..models.checkpoint import Checkpoint
+from ..runs import log
 from ..runs.grid import FINISHED, FORMAT, LOG, RESULT, Cell, Progress
-from ..runs.log import read_log
 from ..runs.record import processor, read_object
 from .plan import UNKNOWN_UPDATES, Plan
 
@@ -153,8 +153,8 @@ class Runs:
         Returns:
             ``selection`` and ``loss``, the bits per predicted token of the first and the second half; ``by_position``, the loss
             in equal parts of a sequence from left to right; ``by_length``, the loss on longer sequences that the model takes;
-            ``unigram``, the loss of the training text's frequencies of words; ``seconds_per_update`` and ``curve``, of
-            :func:`.runs.log.read_log`; ``device``; ``parameters``, of the positions; ``r_squared`` by the number of updates (see
+            ``unigram``, the loss of the training text's frequencies of words; ``curve``, the ``updates`` and ``loss`` of the
+            validations during training; ``device``; ``parameters``, of the positions; ``r_squared`` by the number of updates (see
             :func:`.analysis.examine.r_squared_of_run`); and the ``command``.
 
         Raises:
@@ -182,7 +182,7 @@ class Runs:
                 if checkpoint.max_length >= length
             },
             "unigram": float(self._unigram[text.tokens[text.masked].numpy()].mean()),
-            **read_log(folder / LOG),
+            "curve": [{"updates": n, "loss": loss} for n, loss in log.losses(folder / LOG)["validation"].items()],
             "device": torch.cuda.get_device_name() if torch.cuda.is_available() else processor(),
             "parameters": sum(tensor.numel() for name, tensor in checkpoint.state.items() if ".positions." in name),
             "r_squared": r_squared_of_run(Subject("", checkpoint.encoder(), run=tuple(saved)), n),

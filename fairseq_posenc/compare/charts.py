@@ -70,34 +70,34 @@ def quality_against_cost(rows: Sequence[Row], reference: str) -> Figure:
     return figure
 
 
-def curves(rows: Sequence[Row], runs: Mapping[str, Sequence[Run]], reference: str, by_time: bool) -> Figure:
+def curves(rows: Sequence[Row], runs: Mapping[str, Sequence[Run]], reference: str, by_time: bool = False) -> Figure:
     """Draw the loss during training: the mean and the range of the runs, a few schemes per panel beside the reference.
 
     Args:
         rows: of the result, ranked.
         runs: the finished runs of each scheme.
         reference: the scheme that is in every panel, in grey.
-        by_time: against minutes of training rather than updates.
+        by_time: against the time of training, of schemes whose cost is known, rather than updates.
     """
-    schemes = [row["scheme"] for row in rows if runs.get(row["scheme"]) and row["scheme"] != reference]
+    costs = {row["scheme"]: row["cost"] if by_time else 1.0 for row in rows}
+    schemes = [name for name, cost in costs.items() if runs.get(name) and cost is not None and name != reference]
     panels = [schemes[i : i + LINES_PER_PANEL] for i in range(0, len(schemes), LINES_PER_PANEL)] or [[]]
-    label = "minutes of training" if by_time else "updates"
+    label = f"time ÷ that of an update of {reference}" if by_time else "updates"
     figure, axes = grid([""] * len(panels), (4.2, 3.0), columns=2, same_x=True, same_y=True, x_label=label, y_label=BITS)
     for panel, group in zip(axes, panels, strict=True):
         if runs.get(reference):
-            _curve(panel, runs[reference], by_time, label=reference, color="0.6", linewidth=2.5)
+            _curve(panel, runs[reference], 1.0, label=reference, color="0.6", linewidth=2.5)
         for number, scheme in enumerate(group):
-            _curve(panel, runs[scheme], by_time, **{**line_style(number), "marker": "", "label": scheme})
+            _curve(panel, runs[scheme], costs[scheme], **{**line_style(number), "marker": "", "label": scheme})
         if panel.lines:
             panel.legend(frameon=False, fontsize="small", handlelength=3.2)
     return figure
 
 
-def _curve(panel: Axes, runs: Sequence[Run], by_time: bool, **style: Any) -> None:
-    points = [{point["updates"]: point for point in run["curve"]} for run in runs]
+def _curve(panel: Axes, runs: Sequence[Run], cost: float, **style: Any) -> None:
+    points = [{point["updates"]: point["loss"] for point in run["curve"]} for run in runs]
     updates = sorted(set.intersection(*map(set, points)))
-    losses, seconds = (np.array([[curve[x][name] for x in updates] for curve in points]) for name in ("loss", "seconds"))
-    x = np.median(seconds, 0) / 60 if by_time else np.array(updates)
+    losses, x = np.array([[curve[number] for number in updates] for curve in points]), cost * np.array(updates)
     panel.plot(x, losses.mean(0), **style)
     panel.fill_between(x, losses.min(0), losses.max(0), color=style["color"], alpha=0.15, linewidth=0)
 

@@ -6,8 +6,9 @@
 The file names schemes (expressions, or architectures, with options), one budget, a small grid of learning rates and the number of
 seeds. Every scheme is trained with each learning rate and seed 1. The rate with the least loss on the first half of the
 validation text is used for the other seeds, and the second half gives the result. Runs of a seed share batches, masks and initial
-weights. Runs that diverge or fail are recorded, and the others go on. OUT gets report.html, results.md, results.csv,
-results.json, pictures, and a folder per run. The same command again does only what is not done yet.
+weights. Runs that diverge or fail are recorded, and the others go on. At the end, a training step of each scheme is timed in turn
+with one of the reference. OUT gets report.html, results.md, results.csv, results.json, pictures, and a folder per run. The same
+command again does only what is not done yet.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from ..runs.grid import Cell, Run
     from .cells import Runs
 
-    Execute = Callable[[Sequence[Cell], Run], list[dict[str, Any]]]
+    Execute = Callable[..., list[dict[str, Any]]]
 
 COMMAND = "fairseq-posenc compare"
 ADDED, FORMAT = "added.json", 1
@@ -52,6 +53,7 @@ def main(options: Options) -> None:
     from . import order_report
     from .cells import Runs
     from .claims import read_claims
+    from .costs import Costs
     from .plan import read_plan
     from .report import write
     from .results import choose, finished, summarise
@@ -77,8 +79,10 @@ def main(options: Options) -> None:
         results += execute(runs.further(choose(results), options.out), runs.measure)
         done = [run for group in finished(results).values() for run in group]
         scores = execute(runs.benchmarks(done, options.out), runs.score)
+        costs = Costs(runs)
+        times = execute(costs.cells, costs.measure, jobs=1)
         if results:
-            rows = summarise(plan, results, options.out)
+            rows = summarise(plan, results, options.out, times)
             show(write(options.out, plan, rows, results, claims, tasks, scores, options.paper))
         for failure in failures:
             raise failure
@@ -91,9 +95,9 @@ def _executed(runs: "Runs", options: Options, lock: int, failures: list[Exceptio
     from ..runs.grid import Bar, Failures, run_grid
 
     torch.set_num_threads(runs.plan.threads)
-    bar, jobs, devices, keep = Bar(runs.plan.total), options.jobs, torch.cuda.device_count(), options.keep_checkpoints
+    bar, devices, keep = Bar(runs.plan.total + len(runs.plan.schemes) - 1), torch.cuda.device_count(), options.keep_checkpoints
 
-    def execute(cells: Sequence["Cell"], measure: "Run") -> list[dict[str, Any]]:
+    def execute(cells: Sequence["Cell"], measure: "Run", jobs: int = options.jobs) -> list[dict[str, Any]]:
         try:
             return run_grid(cells, options.out, measure, keep_temporary=keep, jobs=jobs, devices=devices, lock=lock, bar=bar)
         except Failures as error:
@@ -107,12 +111,12 @@ def _shown(runs: "Runs", options: Options) -> "Execute":
     """Return the function that shows the commands of runs that are not done, and returns the results of the others."""
     from ..runs import grid
 
-    def execute(cells: Sequence["Cell"], measure: "Run") -> list[dict[str, Any]]:
+    def execute(cells: Sequence["Cell"], measure: "Run", jobs: int = 1) -> list[dict[str, Any]]:
         results = []
         for cell in cells:
             if (result := grid.finished(cell, options.out)) is not None:
                 results.append(result)
-            else:
+            elif cell.command:
                 show(runs.shown(cell))
         return results
 

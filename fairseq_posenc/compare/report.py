@@ -224,8 +224,10 @@ def _pictures(
         drawn["cost"] = caption, charts.quality_against_cost(rows, reference)
     if any(done.values()):
         band = f"The line is the mean of a scheme's runs, the band reaches from the least to the largest loss; grey: {reference}."
-        drawn["updates"] = f"Loss during training against updates. {band}", charts.curves(rows, done, reference, False)
-        drawn["time"] = f"Loss during training against time. {band}", charts.curves(rows, done, reference, True)
+        drawn["updates"] = f"Loss during training against updates. {band}", charts.curves(rows, done, reference)
+        if "cost" in drawn:
+            caption = f"Loss during training against time, in updates of {reference}. {band}"
+            drawn["time"] = caption, charts.curves(rows, done, reference, by_time=True)
     if by_position := charts.by_position(rows, done, reference, plan.tokens_per_sample):
         drawn["position"] = "Loss by position in the sequence. The best schemes, the reference and the last.", by_position
     for name, (_, figure) in drawn.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,6 @@ from .statistics import confidence_set, estimate, holm, multi_bootstrap
 
 BELOW_NONE, BELOW_UNIGRAM = 0.1, 0.5
 """Bits by which the loss of a run that has learned word order is less than that of ``none``, and of the frequencies of words."""
-
-TIMED = 3
-"""Runs of a scheme on a device, with fewer of which other load may have slowed all."""
 
 Run = Mapping[str, Any]
 """The result of a cell."""
@@ -60,7 +57,7 @@ def order_bound(runs: Sequence[Run]) -> float:
     return min([*bounds, *([fmean(none) - BELOW_NONE] if none else [])], default=math.inf)
 
 
-def summarise(plan: Plan, runs: Sequence[Run], out: Path) -> list[dict[str, Any]]:
+def summarise(plan: Plan, runs: Sequence[Run], out: Path, costs: Sequence[Run] = ()) -> list[dict[str, Any]]:
     """Return one row per scheme in JSON's types, the best first; those of which a run diverged come last.
 
     Of the runs with the chosen learning rate:
@@ -69,8 +66,8 @@ def summarise(plan: Plan, runs: Sequence[Run], out: Path) -> list[dict[str, Any]
     - ``runs``, those that finished; ``diverged``; ``failed``; ``unlearned``, finished ones above :func:`order_bound`.
     - ``losses`` by seed, bits per predicted token of the second half of the validation text; ``loss``, their mean, with its 95%
       interval from ``low`` to ``high``, None for a single seed; ``perplexity``, 2^loss.
-    - ``parameters`` of the positions; ``cost``, the time per update of the fastest run with any learning rate, relative to that
-      of the reference; None with fewer than :data:`TIMED` runs of either.
+    - ``parameters`` of the positions; ``cost``, the median time of a training step relative to the reference (see
+      :class:`.costs.Costs`), None where it has not been measured.
     - ``in_set``, whether it is in :func:`.statistics.confidence_set`; None for a scheme that is not tested, since it has a single
       seed or a run that diverged.
     - ``difference`` from the reference over the seeds that both have, an :class:`.statistics.Estimate` with ``p_holm``, the
@@ -82,7 +79,7 @@ def summarise(plan: Plan, runs: Sequence[Run], out: Path) -> list[dict[str, Any]
     sound = [scheme for scheme, group in groups.items() if done[scheme] and not _count(group, DIVERGED)]
     tested = [scheme for scheme in sound if len(done[scheme]) > 1]
     best = confidence_set({scheme: _losses(done[scheme]) for scheme in tested})
-    timed = by("scheme", [run for run in runs if run["status"] == FINISHED])
+    ratios = {plan.reference: 1.0, **{cost["cost"]: cost["ratio"]["median"] for cost in costs if cost["status"] == FINISHED}}
     compared = {*sound} - {plan.reference} if plan.reference in sound else set()
     rows = [
         {
@@ -95,7 +92,7 @@ def summarise(plan: Plan, runs: Sequence[Run], out: Path) -> list[dict[str, Any]
             "unlearned": sum(run["loss"] >= bound for run in done[scheme]),
             "losses": {str(run["seed"]): run["loss"] for run in done[scheme]},
             **_level(done[scheme]),
-            "cost": _cost(timed.get(scheme, []), timed.get(plan.reference, [])),
+            "cost": ratios.get(scheme),
             "in_set": scheme in best if scheme in tested else None,
             "difference": _difference(done[scheme], reference, out) if scheme in compared else None,
         }
@@ -123,18 +120,6 @@ def _level(done: Sequence[Run]) -> dict[str, Any]:
     loss = float(losses.mean())
     ends = {"low": interval and interval.low, "high": interval and interval.high}
     return {"loss": loss, **ends, "perplexity": 2**loss, "parameters": done[0]["parameters"]}
-
-
-def _cost(done: Sequence[Run], reference: Sequence[Run]) -> float | None:
-    """The time per update relative to that of the reference's runs on the same device, where both have several."""
-    devices, of_reference = ({name: of for name, of in by("device", of).items() if len(of) >= TIMED} for of in (done, reference))
-    ratios = [_seconds(devices[name]) / _seconds(of_reference[name]) for name in devices.keys() & of_reference.keys()]
-    return median(ratios) if ratios else None
-
-
-def _seconds(runs: Sequence[Run]) -> float:
-    """Of the fastest run, since other load on the machine only adds to it."""
-    return min(run["seconds_per_update"] for run in runs)
 
 
 def _difference(done: Sequence[Run], reference: Sequence[Run], out: Path) -> dict[str, Any] | None:

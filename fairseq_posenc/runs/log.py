@@ -1,13 +1,10 @@
 """The log of ``fairseq-train``, in each format that has losses: ``json``, ``simple`` and ``tqdm``."""
 
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 TEXT = re.compile(r"\| (train|valid|train_inner) \| epoch \d+(?: \||:)(.*)")
 """A line of all formats but JSON."""
@@ -44,17 +41,3 @@ def losses(log: Path) -> dict[str, dict[int, float]]:
             except (KeyError, TypeError, ValueError, OverflowError):  # another kind of line, or a damaged one
                 continue
     return {kind: dict(sorted(points.items())) for kind, points in found.items()}
-
-
-def read_log(log: Path) -> dict[str, Any]:
-    """Return the speed of a run and its validations.
-
-    Returns:
-        ``seconds_per_update``, the first decile over the intervals of the log, so that other load on the machine counts little;
-        and ``curve``, of validations: ``updates``, ``loss`` in bits, and the ``seconds`` of so many updates.
-    """
-    speeds = [float(entry["ups"]) for entry in entries(log) if "ups" in entry]
-    seconds = 1 / float(np.quantile(speeds, 0.9)) if speeds else math.nan
-    validation = losses(log)["validation"]
-    curve = [{"updates": updates, "loss": loss, "seconds": updates * seconds} for updates, loss in validation.items()]
-    return {"seconds_per_update": seconds, "curve": curve}

@@ -11,7 +11,7 @@ pytest.importorskip("statsmodels", reason="needs pip install -e '.[compare]'")
 pytest.importorskip("matplotlib", reason="needs pip install -e '.[compare]'")
 
 import fake_runs
-from fake_runs import make_folder, make_plan, make_run, make_runs
+from fake_runs import make_costs, make_folder, make_plan, make_run, make_runs
 
 from fairseq_posenc.compare import order_report, report
 from fairseq_posenc.compare.claims import read_claims
@@ -51,7 +51,7 @@ def written(tmp_path_factory):
     out = tmp_path_factory.mktemp("compare") / "out"
     runs, plan = make_runs(), make_plan(SCHEMES)
     make_folder(runs, out)
-    rows = summarise(plan, runs, out)
+    rows = summarise(plan, runs, out, make_costs())
     tasks = tmp_path_factory.mktemp("tasks")
     schemes = [{"scheme": "tisa", "learned": 3, "runs": 4, "within": 0.9, "beyond": None}]
     (tasks / order_report.RESULTS).write_text(json.dumps({"format": 1, "schemes": schemes}))

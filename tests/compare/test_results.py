@@ -21,7 +21,7 @@ def rows(tmp_path_factory):
     runs = make_runs()
     make_folder(runs, out)
     schemes = [*fake_runs.FINAL, "raffel", "sentence_absolute"]
-    return {row["scheme"]: row for row in summarise(make_plan(schemes), runs, out)}
+    return {row["scheme"]: row for row in summarise(make_plan(schemes), runs, out, fake_runs.make_costs())}
 
 
 def test_the_learning_rate_is_chosen_by_the_first_half_of_the_text():
@@ -39,7 +39,8 @@ def test_rows_are_ranked_and_have_what_the_runs_have(rows):
     half = 4.302653 * np.std(losses, ddof=1) / np.sqrt(3)  # of Student's t with 2 degrees of freedom
     assert (tisa["low"], tisa["high"]) == pytest.approx((tisa["loss"] - half, tisa["loss"] + half))
     assert tisa["perplexity"] == pytest.approx(2 ** tisa["loss"])
-    assert (tisa["lr"], tisa["runs"], tisa["parameters"], tisa["cost"]) == (2e-3, 3, 120, pytest.approx(1 / 0.9))
+    assert (tisa["lr"], tisa["runs"], tisa["parameters"], tisa["cost"]) == (2e-3, 3, 120, 1.11)
+    assert (rows["absolute"]["cost"], rows["raffel"]["cost"]) == (1.0, None)
     assert {name for name, row in rows.items() if row["in_set"]} == {"tisa", "rope"}
 
 

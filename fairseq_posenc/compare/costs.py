@@ -1,0 +1,75 @@
+"""The cost of each scheme: a training step, timed in turn with one of the reference, so that other load slows both."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq import utils
+from fairseq.tasks import setup_task
+from torch import Tensor
+
+from ..bench.work import Work, pairs
+from ..models.building import parse
+from ..runs.grid import Cell, Progress
+from ..runs.record import processor
+from ..runs.statistics import spread
+from .cells import Runs
+
+REPEATS = 15
+"""Pairs of steps. Single steps differ by some per cent, and their median ratio by about one."""
+
+
+class Step(Work):
+    """The model of a run with its criterion, the first training batch and Adam.
+
+    Args:
+        data: the data-bin.
+        flags: of fairseq-train.
+    """
+
+    def __init__(self, data: Path, flags: list[str]) -> None:
+        super().__init__()
+        cfg = parse([str(data), *flags])
+        task = setup_task(cfg.task)
+        task.load_dataset("train")
+        rows = task.dataset("train")
+        rows.set_epoch(1)  # draws the masks
+        sample = rows.collater([rows[row] for row in range(min(cfg.dataset.batch_size, len(rows)))])
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        dtype = torch.bfloat16 if cfg.common.bf16 else torch.float16 if cfg.common.fp16 else torch.float32
+        self.sample = utils.move_to_cuda(sample) if self.device.type == "cuda" else sample
+        self.model = task.build_model(cfg.model).to(self.device, dtype).train()
+        self.criterion = task.build_criterion(cfg.criterion)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-4)
+
+    def compute(self) -> Tensor:
+        loss, tokens, _ = self.criterion(self.model, self.sample)
+        return loss / tokens
+
+    def run(self) -> None:
+        self.optimizer.zero_grad()
+        self.compute().backward()
+        self.optimizer.step()
+
+
+class Costs:
+    """Measures the schemes of a comparison."""
+
+    def __init__(self, runs: Runs) -> None:
+        self._runs, plan = runs, runs.plan
+        flags = {scheme: plan.flags(scheme) for scheme in plan.schemes}
+        others = {"reference": flags[plan.reference], "threads": plan.threads, "data": dict(runs.digests)}
+        self.cells = [
+            Cell({"cost": scheme}, {"flags": flags[scheme], **others}, within="costs")
+            for scheme in plan.schemes
+            if scheme != plan.reference
+        ]
+
+    def measure(self, cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:
+        """Return the ``ratio`` of a step's time to the reference's, with its range over :data:`REPEATS`, and the ``device``."""
+        progress("timing")
+        step, reference = (Step(self._runs.data, cell.configuration[name]) for name in ("flags", "reference"))
+        ratios = [own / other for own, other in pairs(step, reference, REPEATS)]
+        return {"ratio": spread(ratios), "device": torch.cuda.get_device_name() if step.device.type == "cuda" else processor()}

@@ -1,0 +1,36 @@
+"""The time of a training step relative to the reference's, as ``fairseq-posenc compare`` measures it."""
+
+import pytest
+
+pytest.importorskip("statsmodels", reason="needs pip install -e '.[compare]'")
+
+from test_compare import write
+
+from fairseq_posenc.compare import costs
+from fairseq_posenc.compare.cells import Runs
+from fairseq_posenc.compare.plan import read_plan
+
+
+@pytest.fixture
+def measured(world, tmp_path):
+    return costs.Costs(Runs(read_plan(write(tmp_path, train="--encoder-layers 2 --mask-prob 0.4"), []), world.prepared, {}))
+
+
+def test_steps_are_of_the_batch_and_model_of_the_plan(measured, world):
+    (cell,) = measured.cells
+    assert cell.key == {"cost": "tisa"}  # the reference's is 1
+    step = costs.Step(world.prepared, cell.configuration["flags"])
+    assert step.sample["net_input"]["src_tokens"].shape == (8, 16)
+    assert step.sample["target"].ne(step.model.encoder.dictionary.pad()).sum() == pytest.approx(0.4 * 8 * 15, abs=8)
+    assert len(step.model.encoder.sentence_encoder.layers) == 2
+    before = [parameter.clone() for parameter in step.model.parameters()]
+    first = step.compute().item()
+    step.run()
+    assert step.compute().item() < first
+    assert all((old != new).any() for old, new in zip(before, step.model.parameters(), strict=True))
+
+
+def test_the_ratio_is_that_of_pairs(measured, tmp_path, monkeypatch):
+    monkeypatch.setattr(costs, "pairs", lambda step, reference, repeats: [(3.0, 2.0), (4.0, 2.0), (2.0, 2.0)])
+    result = measured.measure(measured.cells[0], tmp_path, lambda text, share=None: None)
+    assert [result["ratio"][name] for name in ("min", "median", "max")] == [1.0, 1.5, 2.0]
