@@ -158,9 +158,12 @@ def test_evaluation_is_even_or_plain():
     assert make("rope", "random:40", position_evaluation="plain").max_length is None
 
 
-@pytest.mark.parametrize("positions", ["untied+reset", "absolute"])
-def test_documents_are_spread_by_their_own_number_of_tokens(positions):
-    encoder, tokens = make(positions, "random:40").eval(), torch.randint(4, 20, (1, 9))
+@pytest.mark.parametrize(
+    ("positions", "sampling"),
+    [("untied+reset", "random:40"), ("absolute", "random:40"), ("rope+shaw", None), ("none | liere+m4m", None)],
+)
+def test_documents_have_the_positions_of_rows_of_their_own(positions, sampling):
+    encoder, tokens = make(positions, sampling).eval(), torch.randint(4, 20, (1, 9))
     packed = encoder(tokens, mask=Mask(documents=torch.tensor([[0] * 4 + [4] * 5]))).last
     for part in (slice(4), slice(4, None)):
         torch.testing.assert_close(packed[:, part], encoder(tokens[:, part]).last)

@@ -82,7 +82,7 @@ def describe(architecture: str, positions: Positions) -> Row:
         "inductive": positions.inductive,
         "data-driven": any(scheme.data_driven for scheme in schemes),
         "parameter-efficient": parameters < settings.max_positions * settings.embedding_dim,
-        "translation-invariant": all(scheme.translation_invariant for scheme in schemes),
+        "translation-invariant": positions.terms_are_invariant and all(scheme.translation_invariant for scheme in schemes),
         "parallelisable": all(scheme.parallelisable for scheme in schemes),
         "interpretable": all(scheme.interpretable for scheme in schemes),
         "backends": [

@@ -63,6 +63,11 @@ class LayeredPositions(Positions):
         return [scheme for part in self.sums for scheme in part.schemes]
 
     @property
+    def terms_are_invariant(self) -> bool:
+        """As :attr:`Positions.terms_are_invariant`."""
+        return all(part.terms_are_invariant for part in self.sums)
+
+    @property
     def effective_options(self) -> dict[str, Any]:
         """As :attr:`Positions.effective_options`; where alternatives differ, by their expressions."""
         names = dict.fromkeys(name for part in self.sums for name in part.effective_options)

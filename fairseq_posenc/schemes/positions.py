@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import FieldError, check_value, suggestion
-from ..terms import Terms, Window
+from ..terms import Rotation, Terms, Window
 from .base import REGISTRY, GeneralOptions, Scheme, Settings, option_fields, scheme_options
 
 PATTERNS = {
@@ -139,7 +139,9 @@ class Positions(nn.Module):
             chosen = {**values, **self._sum.options}
             own_values = {f.name: chosen[full] for full, f in scheme_options(scheme).items() if full in chosen}
             self.add_module(scheme.name, scheme(self.settings, scheme.Options(**own_values)))
-        self._has_content = self._join().content
+        probe = self._join()
+        self._has_content = probe.content
+        self._turns_tables = bool(probe.vectors) and any(isinstance(change, Rotation) for change in probe.transforms)
         if refuse_idle:
             require_meaning(values, self)
 
@@ -158,8 +160,11 @@ class Positions(nn.Module):
 
     @property
     def terms_are_invariant(self) -> bool:
-        """Whether the terms stay the same where all positions are moved by the same amount."""
-        return all(
+        """Whether the scores stay the same where all positions are moved by the same amount.
+
+        Rotated queries and keys do not with the vectors of another scheme: ``(R_i q)·A_r`` depends on i.
+        """
+        return not self._turns_tables and all(
             scheme.translation_invariant or not (scheme.reads_input or type(scheme).layer_terms is not Scheme.layer_terms)
             for scheme in self.schemes
         )

@@ -37,7 +37,7 @@ class T5(Scheme):
     """``b_ij = w[h, bucket(j - i)]``, one scalar per head and bucket, the same in all layers.
 
     ``weight`` is (1, H, buckets). The bias is added to the scaled scores; T5 itself does not scale ``q·k``. Scalars start uniform
-    in ±√(6 / (H + buckets)), as in T5's own code; together with ``untied`` they start at N(0, 1), as in TUPE's.
+    in ±√(6 / (H + buckets)), as in T5's own code; together with ``untied`` they start at N(0, 0.02²), as in TUPE's.
 
     Adam moves a scalar by about the learning rate per update: slow in the order task of FIDELITY.md.
     """
@@ -61,7 +61,7 @@ class T5(Scheme):
             )
         self.weight = self.parameter(options.buckets)
         if "untied" in settings.schemes:
-            nn.init.normal_(self.weight)
+            nn.init.normal_(self.weight, std=0.02)
         else:
             bound = math.sqrt(6 / (self.head_sets + options.buckets))
             nn.init.uniform_(self.weight, -bound, bound)

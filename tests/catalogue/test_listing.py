@@ -104,6 +104,7 @@ def test_filters(schemes):
     both = rows(schemes, "--inductive", "--property", "translation-invariant")
     assert both == [row for row in everything if row["inductive"] and row["translation-invariant"]]
     assert 0 < len(both) < len(everything)
+    assert not rows(schemes, "rope+shaw")[0]["translation-invariant"]
 
 
 def test_csv_and_json_say_the_same(schemes):
