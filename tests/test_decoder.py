@@ -11,11 +11,12 @@ import torch
 from attending import parameters
 from torch import Tensor
 
-from fairseq_posenc.attention import BACKENDS, Backend
+from fairseq_posenc.attention import BACKENDS, Backend, Mask
+from fairseq_posenc.errors import FieldError
 from fairseq_posenc.families import expressions
 from fairseq_posenc.schemes import parse
 from fairseq_posenc.terms import Window
-from fairseq_posenc.transformer import Cache, Decoder, DecoderConfig
+from fairseq_posenc.transformer import Cache, Decoder, DecoderConfig, Encoder
 
 PAD = 1
 CONFIG = DecoderConfig(vocab_size=20, layers=2, dim=16, ffn_dim=32, heads=2, max_positions=80, dropout=0, attention_dropout=0)
@@ -79,6 +80,27 @@ def test_backends_agree_on_a_whole_decoder(backend: Backend) -> None:
         results.append([found[tokens.ne(PAD)], *gradients, torch.cat(steps, dim=1)])
     for expected, got in zip(*results, strict=True):
         torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize(("positions", "sampling"), [*((e, None) for e in CAUSAL), ("pope", "cape"), ("transformer_xl", "cape")])
+def test_every_backend_gives_the_states_of_an_encoder_with_a_causal_mask(positions: str, sampling: str | None) -> None:
+    """At real positions, too, where Transformer-XL's queries and keys have more features, as PoPE's always have."""
+    decoder = make(positions, cross_attention=False, position_sampling=sampling).train()
+    encoder = Encoder(decoder.config).double().train()
+    encoder.load_state_dict(decoder.state_dict(), strict=False)
+    encoder.attention_backend, tokens = "eager", sequence(7, batch=2)
+    terms = decoder.positions.terms(Window(7, causal=True)).of(0, encoder.embed_tokens(tokens))
+    backends = [name for name in ("eager", "sdpa", "chunked") if BACKENDS[name].objection(terms) is None]
+    for seed, backend in enumerate(backends):
+        decoder.attention_backend = backend
+        torch.manual_seed(seed)  # of the positions that are drawn
+        found = decoder(tokens)
+        torch.manual_seed(seed)
+        torch.testing.assert_close(found, encoder(tokens, mask=Mask(causal=True)).last)
+    if sampling:
+        decoder.attention_backend = "band"
+        with pytest.raises(FieldError, match=r"as wide as the values|Triton"):
+            decoder(tokens)
 
 
 @every_scheme

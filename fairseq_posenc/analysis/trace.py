@@ -44,7 +44,7 @@ class Layer:
 
         They are NaN where the key is outside the terms' window.
         """
-        e = scores(self.queries, self.keys, self.terms)
+        e = scores(self.queries, self.keys, self.terms, self.scale)
         for gain in self.terms.gains:
             e = e * dense(gain)
         e = e - e.mean((-2, -1), keepdim=True)

@@ -27,7 +27,6 @@ class Backend(ABC):
     """A function from (q, k, v, terms, mask) to z. It depends on terms, and on no scheme. All gradients are computed."""
 
     name: ClassVar[str]
-    deterministic: ClassVar[bool] = True  # the same call gives the same bits, backward too
 
     @property
     def missing(self) -> str | None:

@@ -30,10 +30,11 @@ class Eager(Backend):
         gains = [dense(gain) for gain in terms.gains]
         gain = math.prod(gains[1:], start=gains[0]) if gains else None
         bias, blocked = additive_bias(terms, call), mask.blocked(call, terms.window)
+        scale = 1 / math.sqrt(terms.factor * call.head_dim)
 
         def attend(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor | None]:
             with torch.autocast(q.device.type, enabled=False):
-                e = scores(q, k, terms)
+                e = scores(q, k, terms, scale)
                 if gain is not None:
                     e = e * gain
                 if bias is not None:
@@ -47,9 +48,8 @@ class Eager(Backend):
         return attend
 
 
-def scores(q: Tensor, k: Tensor, terms: Terms) -> Tensor:
-    """(B, H, Q, K): ``s · C(q·k, q·A, k·B)``, without gains and biases."""
-    scale = 1 / math.sqrt(terms.factor * q.shape[-1])  # of the features before transforms, which may add some
+def scores(q: Tensor, k: Tensor, terms: Terms, scale: float) -> Tensor:
+    """(B, H, Q, K): ``s · C(q·k, q·A, k·B)``, without gains and biases; ``scale`` is s."""
     if terms.combine == "multiply" or not multiplies_half(q):  # a product's gradients have more than half precision can hold
         q, k = precise(q), precise(k)
     q, k = transform(q, k, terms)

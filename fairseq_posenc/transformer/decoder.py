@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -89,7 +88,7 @@ class Decoder(Stack):
                 continue
             own = terms.of(i, x)
             if bound is None or not terms.same:
-                bound = self.bind(replace(own, transforms=()), Mask(causal=True), words, window.keys)
+                bound = self.bind(own, Mask(causal=True), words, window.keys, transformed=True)
             attend = partial(_attend, own, bound, cache, i)
             cross_attend = None if memory is None or across is None else partial(_cross_attend, memory, across, cache, i)
             if self.checkpoint_activations and self.training:

@@ -6,6 +6,7 @@ import logging
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -66,10 +67,11 @@ class Stack(nn.Module):
         """Whether LayerDrop leaves the next layer out."""
         return self.training and self.config.layerdrop > 0 and torch.rand(()).item() < self.config.layerdrop
 
-    def bind(self, terms: Terms, mask: Mask, x: Tensor, keys: int, weights: bool = False) -> Attend:
+    def bind(self, terms: Terms, mask: Mask, x: Tensor, keys: int, weights: bool = False, transformed: bool = False) -> Attend:
         """Attention of the queries ``x`` (B, Q, D) over so many keys, by the backend that is configured or suits the call.
 
-        Log its name when training first uses it, since the choice depends on device and precision.
+        Log its name when training first uses it, since the choice depends on device and precision. ``transformed`` queries and
+        keys have gone through the terms' transforms already.
         """
         config, device = self.config, x.device
         autocast = torch.is_autocast_enabled(device.type)
@@ -81,7 +83,7 @@ class Stack(nn.Module):
             self._trained_with.add(backend.name)
             of = f"{type(self).__name__}, {device.type}, {str(dtype).removeprefix('torch.')}, attention dropout {dropout}"
             logger.info(f"attention backend {backend.name} ({of})")
-        return backend.bind(terms, mask, call)
+        return backend.bind(replace(terms, transforms=()) if transformed else terms, mask, call)
 
     @property
     def max_length(self) -> int | None:
