@@ -18,12 +18,13 @@ class LogCPB(Scheme):
     """``b_ij = B · σ(g_θ(sign(r) ln(1 + |r|)))`` with ``r = j - i`` (eq. 3, 4), g_θ a network 1 → hidden → heads with ReLU.
 
     B is 16, as in the authors' code, and 0 there is no bound: ``b_ij = g_θ(…)``, as in the paper. Each layer has its own network:
-    ``weight1`` and ``bias1`` are (layers, hidden), ``weight2`` is (layers, heads, hidden). The function takes distances that
-    training has not shown.
+    ``weight1`` and ``bias1`` are (layers, hidden), ``weight2`` is (layers, heads, hidden). They start as the authors': weights
+    truncated normal at 0.02, biases at 0, so that all offsets are nearly equal. The function takes distances that training has
+    not shown.
     """
 
     name = "log_cpb"
-    equation = "e = q·k / √d + g_θ(sign(r) ln(1+|r|)), r = j-i"
+    equation = "e = q·k / √d + 16 σ(g_θ(sign(r) ln(1+|r|))), r = j-i"
     source = "Liu et al. 2022, eq. 3, 4"
 
     @dataclass(frozen=True)
@@ -36,9 +37,9 @@ class LogCPB(Scheme):
         self.weight1 = nn.Parameter(torch.empty(self.layer_sets, options.hidden))
         self.bias1 = nn.Parameter(torch.empty(self.layer_sets, options.hidden))
         self.weight2 = self.parameter(options.hidden)
-        nn.init.uniform_(self.weight1, -1, 1)
-        nn.init.uniform_(self.bias1, -1, 1)
-        nn.init.uniform_(self.weight2, -(options.hidden**-0.5), options.hidden**-0.5)
+        nn.init.trunc_normal_(self.weight1, std=0.02)
+        nn.init.zeros_(self.bias1)
+        nn.init.trunc_normal_(self.weight2, std=0.02)
 
     def layer_terms(self, window: Window) -> Sequence[Terms]:
         index = RelativeIndex(window)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,9 +16,9 @@ from .base import Scheme, Settings, option, register
 class PoPE(Scheme):
     """``e_ij = s · Σ_c softplus(q_ic) softplus(k_jc) cos((j - i) θ_c + δ_c)``: words give magnitudes, positions angles.
 
-    θ_c = base^(-c/d) for the d features of a head. ``bias`` δ is (layers, heads, d), within -2π … 0 as the authors keep it, and
-    starts at 0, where the scores are symmetric in j - i. Adam moves it by about the learning rate per update, which makes it slow
-    in the order task of FIDELITY.md.
+    θ_c = base^(-c/d) for the d features of a head. ``bias`` δ is (layers, heads, d) and starts at 0, where the scores are
+    symmetric in j - i. It has no bounds: δ + 2π is the same angle, and the authors' bounds, -2π and 0, would leave no gradient to
+    what grows from 0. Adam moves it by about the learning rate per update, which makes it slow in the order task of FIDELITY.md.
     """
 
     name = "pope"
@@ -39,7 +38,7 @@ class PoPE(Scheme):
     def layer_terms(self, window: Window) -> Sequence[Terms]:
         angles = self.of_positions(self._angles, window)  # (K, d) or (B, K, d)
         angles = angles if window.contiguous else angles[:, None]
-        bias = precise(self.bias).clamp(-2 * math.pi, 0.0)[:, :, None]  # (layers, heads, 1, d)
+        bias = precise(self.bias)[:, :, None]  # (layers, heads, 1, d)
         return [Terms(transforms=(Polar(angles, angles + delta),)) for delta in bias]
 
     def _angles(self, positions: Tensor) -> Tensor:

@@ -52,7 +52,7 @@ class Rope(Scheme):
     - ``ntk_bidirectional``: an encoder has seen offsets between -L and L, so that the base becomes ``(2sL / 2π)^(d/c)``, where
       ``c = 2 ⌈(d/2) log_base(2L / 2π)⌉`` features have made a whole turn (He et al. 2025, "diffusion-aware NTK").
 
-    With ``--rope-fraction p`` only the fastest p of the pairs turn (Barbero et al. 2025, p-RoPE).
+    With ``--rope-fraction p`` only the fastest ⌊p d/2⌋ pairs turn (Barbero et al. 2025, p-RoPE).
     """
 
     name = "rope"
@@ -74,7 +74,7 @@ class Rope(Scheme):
         )
         beta_fast: float | None = option("turns from which yarn and llama3 leave a pair", None, minimum=1e-6, maximum=1e6)
         beta_slow: float | None = option("turns up to which yarn and llama3 interpolate", None, minimum=1e-6, maximum=1e6)
-        factors: str | None = option("d/2 numbers, one per pair, by which longrope divides the angles", None, metavar="X,Y")
+        factors: str | None = option("d/2 numbers, one per pair, by which longrope divides the angles", None, metavar="X:Y")
 
     def __init__(self, settings: Settings, options: Options) -> None:
         super().__init__(settings, _completed(options))
@@ -83,6 +83,8 @@ class Rope(Scheme):
                 f"rope turns pairs of features, so the head dimension must be even, and it is {settings.head_dim}: change "
                 "`dim` or `heads`"
             )
+        if 0 < self.options.fraction * settings.head_dim < 2:
+            raise FieldError(f"`rope_fraction` {self.options.fraction:g} of {settings.head_dim // 2} pairs is less than one")
         if self.options.type == "ntk" and settings.head_dim == 2:
             raise FieldError("`rope_type` ntk slows the last pair of features and not the first, so a head needs two or more")
         if self.options.type == "ntk_bidirectional" and self._turned() < 2:
@@ -139,7 +141,7 @@ class Rope(Scheme):
             theta = kept * theta + (1 - kept) * theta / options.factor
         if options.type == "longrope":
             theta = theta / torch.tensor(self._factors, dtype=torch.float64, device="cpu")
-        return theta.where(t < options.fraction * (d // 2), 0.0)
+        return theta.where(t < options.fraction * d // 2, 0.0)
 
     @property
     def magnification(self) -> float:
@@ -178,12 +180,12 @@ class Rope(Scheme):
         """λ_t, d/2 of them, or none."""
         text, pairs = self.options.factors, self.settings.head_dim // 2
         try:
-            numbers = [] if text is None else [float(number) for number in text.split(",")]
+            numbers = [] if text is None else [float(number) for number in text.replace(":", ",").split(",")]
         except ValueError:
             numbers = [math.nan]
         if text is not None and not (len(numbers) == pairs and all(number >= 1e-6 for number in numbers)):
             raise FieldError(
-                f"`rope_factors` {text}: give {pairs} numbers above 0, one per pair of features, with commas between"
+                f"`rope_factors` {text}: give {pairs} numbers above 0, one per pair of features, with colons or commas between"
             )
         return numbers
 

@@ -99,7 +99,7 @@ ROWS = [
     Row("rope", rotary.rope, {"rope_type": "linear", "rope_factor": 2.5}),
     Row("rope", rotary.rope, {"rope_type": "ntk", "rope_factor": 3.0}),
     Row("rope", rotary.rope, YARN),
-    Row("rope", rotary.rope, {"rope_fraction": 0.5}),
+    Row("rope", rotary.rope, {"rope_fraction": 0.7}),
     Row("rope", rotary.rope, LLAMA3),
     Row("rope", rotary.rope, LONGROPE),
     Row("rope", rotary.rope, {"rope_type": "ntk_bidirectional", "rope_factor": 3.0, "rope_original_positions": 300}),

@@ -29,8 +29,20 @@ def test_reset_starts_at_the_scale_of_the_correlations() -> None:
 
 
 @pytest.mark.parametrize(
-    ("expression", "expected"),
-    [("t5", math.sqrt(2 / (12 + 32))), ("absolute+t5", math.sqrt(2 / (12 + 32))), ("untied+t5", 0.02), ("untied+t5+reset", 0.02)],
+    ("expression", "name", "expected"),
+    [
+        ("t5", "t5.weight", math.sqrt(2 / (12 + 32))),
+        ("absolute+t5", "t5.weight", math.sqrt(2 / (12 + 32))),
+        ("untied+t5", "t5.weight", 0.02),
+        ("untied+t5+reset", "t5.weight", 0.02),
+        ("log_cpb", "log_cpb.weight1", 0.02),
+        ("log_cpb", "log_cpb.bias1", 0.0),
+        ("log_cpb", "log_cpb.weight2", 0.02),
+        ("kerple", "kerple.r1", 2 / math.sqrt(12)),
+        ("kerple", "kerple.r2", 1 / math.sqrt(12)),
+        ("kerple(form=power)", "kerple.r1", 1 / math.sqrt(12)),
+        ("kerple(form=power)", "kerple.r2", 2 / math.sqrt(12)),
+    ],
 )
-def test_buckets_beside_untied_start_as_tupe_has_them_and_else_as_t5_has(expression: str, expected: float) -> None:
-    assert start(expression).t5.weight.std().item() == pytest.approx(expected, rel=0.1)
+def test_parameters_start_at_the_authors_standard_deviations(expression: str, name: str, expected: float) -> None:
+    assert start(expression).get_parameter(name).std().item() == pytest.approx(expected, rel=0.1)

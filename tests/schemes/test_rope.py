@@ -30,6 +30,7 @@ def rope(head_dim: int = HEAD_DIM, **options: Any) -> Rope:
         ({"rope_type": "ntk", "rope_factor": 2.0, "head_dim": 2}, "a head needs two or more"),
         (YARN | {"rope_beta_slow": 32.0}, "rope_beta_fast 32 must be above rope_beta_slow 32"),
         (YARN | {"rope_base": 1.0}, "rope_base 1 turns all pairs by the same angle"),
+        ({"rope_fraction": 0.03}, "rope_fraction 0.03 of 32 pairs"),
     ],
 )
 def test_what_does_not_go_together_is_refused(options: dict[str, Any], match: str) -> None:
@@ -42,6 +43,11 @@ def test_only_what_an_extension_takes_is_among_its_options() -> None:
     assert positions.complete_options == {
         "rope_layout": "interleaved", "rope_base": 10000.0, "rope_fraction": 1.0, "rope_type": "ntk", "rope_factor": 2.0,
     }  # fmt: skip
+
+
+def test_factors_stand_in_parentheses() -> None:
+    expression = "rope(type=longrope, factor=2, original_positions=8, factors=1:1.5:2:4)"
+    assert Positions(expression, Settings(1, 2, 16, 6)).rope._factors == [1, 1.5, 2, 4]
 
 
 def test_which_pairs_turn_slower() -> None:

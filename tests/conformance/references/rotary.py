@@ -20,7 +20,7 @@ def rope(p: Parameters, layer: Layer) -> Reading:
     else:
         pairs = [(2 * t, 2 * t + 1) for t in range(d // 2)]
     theta, length = angles(d, layer.options)
-    theta = [angle if t < layer.options.get("rope_fraction", 1.0) * d / 2 else 0.0 for t, angle in enumerate(theta)]
+    theta = [angle if t < layer.options.get("rope_fraction", 1.0) * d // 2 else 0.0 for t, angle in enumerate(theta)]
 
     def rotation(position: int) -> Tensor:
         matrix = torch.zeros(d, d, dtype=torch.float64)
@@ -47,9 +47,9 @@ def liere(p: Parameters, layer: Layer) -> Reading:
 
 
 def pope(p: Parameters, layer: Layer) -> Reading:
-    """Gopalakrishnan et al. 2025, section 3: Σ_c μ(q_c) μ(k_c) cos((j - i) θ_c + δ_c), μ softplus, δ within -2π … 0."""
+    """Gopalakrishnan et al. 2025, section 3: Σ_c μ(q_c) μ(k_c) cos((j - i) θ_c + δ_c), μ softplus."""
     d = layer.head_dim
-    delta = layer.of(p["pope.bias"]).clamp(-2 * math.pi, 0)  # (H, d)
+    delta = layer.of(p["pope.bias"])  # (H, d)
     offsets = layer.table(lambda i, j: j - i)
     scores = 0
     for c in range(d):

@@ -114,16 +114,21 @@ def alibi(p: Parameters, layer: Layer) -> Reading:
 
 
 def kerple(p: Parameters, layer: Layer) -> Reading:
-    """Chi et al. 2022, section 4: -r_1 log(1 + r_2 |j-i|), or -r_1 |j-i|^r_2 with r_2 <= 2; at least 0.01 as in their code."""
-    r1, r2 = (layer.of(p[f"kerple.{name}"]).clamp(min=0.01) for name in ("r1", "r2"))
+    """Chi et al. 2022, section 4: -r_1 log(1 + r_2 |j-i|), or -r_1 |j-i|^r_2 with r_2 <= 2; at least 0.01 as in their code.
+
+    A bound changes no gradient: their code moves the parameters to it.
+    """
+    power = layer.options.get("kerple_form") == "power"
+    r1, r2 = (layer.of(p[f"kerple.{name}"]) for name in ("r1", "r2"))
+    r1, r2 = (r + (r.clamp(0.01, top) - r).detach() for r, top in ((r1, None), (r2, 2.0 if power else None)))
     if layer.options.get("kerple_sided"):
         after = layer.table(lambda i, j: j > i).bool()
         r1, r2 = (torch.where(after, r[:, 1, None, None], r[:, 0, None, None]) for r in (r1, r2))
     else:
         r1, r2 = r1[:, None, None], r2[:, None, None]
     distance = layer.table(lambda i, j: abs(j - i))
-    if layer.options.get("kerple_form") == "power":
-        bias = -r1 * distance ** r2.clamp(max=2.0)
+    if power:
+        bias = -r1 * distance**r2
     else:
         bias = -r1 * torch.log(1 + r2 * distance)
     return Reading(content(layer) * layer.scale() + bias)
