@@ -109,7 +109,7 @@ class NonBlockingTrainer(Trainer):
                     sample, self.model, self.criterion, self.optimizer, self.get_num_updates(), ignore_grad=is_dummy
                 )
             size = size + count * (not is_dummy)
-            outputs = {name: outputs.get(name, 0) + value * (not is_dummy) for name, value in output.items()}
+            outputs |= {name: outputs.get(name, 0) + value * (not is_dummy) for name, value in output.items()}
         return outputs, size
 
     def _is_logged(self) -> bool:
@@ -132,8 +132,7 @@ class NonBlockingTrainer(Trainer):
         waiting, self._waiting, self._settled = self._waiting, [], True
         if not waiting:
             return
-        names = list(waiting[0][0])
-        outputs = torch.stack([self._on_device(output[name]) for output, _ in waiting for name in names])
+        outputs = torch.stack([self._on_device(value) for output, _ in waiting for value in output.values()])
         local = [float(request.here), self._local_cumulative_training_time()]
         sums = torch.cat([outputs, outputs.new_tensor(local)])
         norms = torch.stack([norm for _, norm in waiting])
@@ -142,14 +141,14 @@ class NonBlockingTrainer(Trainer):
         if processes > 1:
             distributed_utils.all_reduce(sums, group=self.data_parallel_process_group)
             distributed_utils.all_reduce(extremes, group=self.data_parallel_process_group, op="max")
-        *rows, asked_and_time = sums.cpu().split([len(names)] * len(waiting) + [len(local)])
+        *rows, asked_and_time = sums.cpu().split([*(len(output) for output, _ in waiting), len(local)])
         request.everywhere, time = asked_and_time.tolist()
         self._cumulative_training_time = time / processes
         highest, lowest = extremes.cpu() * torch.tensor([[1], [-1]])
         before = self.get_num_updates() - len(waiting)
         with metrics.aggregate("train"), metrics.aggregate("train_inner"):
             self._log_memory()
-            for i, row in enumerate(rows):
+            for i, ((names, _), row) in enumerate(zip(waiting, rows, strict=True)):
                 self._check(before + i, highest[i], lowest[i])
                 self._reduce_and_log_stats([dict(zip(names, row, strict=True))], None, highest[i])
 

@@ -107,6 +107,26 @@ def test_gradients_that_are_not_finite_end_it_with_the_weights_before(train, mon
     assert not (tmp_path / "diverging" / "checkpoint_last.pt").exists()
 
 
+def test_what_only_some_updates_log_is_logged(train, monkeypatch):
+    """With --log-interval 2, one of two updates or of two micro-batches."""
+    original, calls, logged = StaticMaskedLmLoss.forward, [], []
+
+    def log_every_second(self, model, sample, reduce=True):
+        loss, size, output = original(self, model, sample, reduce)
+        calls.append(None)
+        return loss, size, output if len(calls) % 2 else {**output, "second": 1.0}
+
+    def log(self, outputs, *_):
+        logged.append(float(outputs[0].get("second", 0)))
+
+    monkeypatch.setattr(StaticMaskedLmLoss, "forward", log_every_second)
+    monkeypatch.setattr(NonBlockingTrainer, "_reduce_and_log_stats", log)
+    train("fast", "updates", {"optimization.max_update": 4})
+    assert logged == [0, 1, 0, 1]
+    train("fast", "micro-batches", {"optimization.max_update": 2, "optimization.update_freq": [3]})
+    assert logged[4:] == [1, 2]
+
+
 def test_leaves_off_when_it_is_asked_to(train, monkeypatch, tmp_path):
     original = NonBlockingTrainer.train_step
 
