@@ -1,9 +1,9 @@
 """Check every host before a run on several, and print one table.
 
 By ssh, as the run will be started, it checks that each host answers; that Python, PyTorch, DeepSpeed, fairseq and this package
-are installed and the same; that PyTorch sees a GPU for each slot, or that no host has any; that the data exist and are the
-same; that --save-dir is one shared folder with room; and that all hosts together can sum numbers, and how fast. The exit
-status is 0 if a run can start.
+are installed and the same; that PyTorch sees a GPU for each slot, of the same model everywhere, or that no host has any; that
+the data exist and are the same; that --save-dir is one shared folder with room; and that all hosts together can sum numbers, and
+how fast. The exit status is 0 if a run can start.
 
     fairseq-posenc preflight --hostfile hosts --data /data/bin --save-dir /shared/checkpoints
 
@@ -43,10 +43,10 @@ SUMMED_BYTES = 64 * 10**6
 NVIDIA = "0x10de"  # the vendor's number on the PCI bus
 SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
 SAME_ON_ALL = {"python": "Python", "torch": "PyTorch", "deepspeed": "DeepSpeed", "fairseq": "fairseq",
-               "package": "fairseq_posenc", "gpu": "GPUs", "data": "data"}  # fmt: skip
+               "package": "fairseq_posenc", "gpu": "GPU", "data": "data"}  # fmt: skip
 REQUIRED = ("deepspeed", "fairseq")
 ANSWER_KEYS = {*SAME_ON_ALL, "gpus", "has_nvidia", "missing", "shared", "free_gb"}
-COLUMNS = {"host": "host", **SAME_ON_ALL, "free_gb": "free GB", "all_reduce": "all-reduce"}
+COLUMNS = {"host": "host", **SAME_ON_ALL, "gpus": "GPUs", "free_gb": "free GB", "all_reduce": "all-reduce"}
 
 
 class Host(NamedTuple):
@@ -73,19 +73,19 @@ class Options:
 
 def main(options: Options) -> None:
     """Run the command."""
-    hosts, timeout = read_hostfile(options.hostfile), options.timeout
+    hosts = read_hostfile(options.hostfile)
     token = Path(options.save_dir.absolute(), f".preflight-{uuid.uuid4().hex}")
     token.parent.mkdir(parents=True, exist_ok=True)
     token.touch()
     try:
         data = os.pathsep.join(str(Path(path).absolute()) for path in options.data.split(os.pathsep))
-        answers = _check(hosts, [["look", data, str(token)]] * len(hosts), timeout)
+        answers = _check(hosts, [["look", data, str(token)]] * len(hosts), options)
     finally:
         token.unlink(missing_ok=True)
     if len(hosts) > 1 and not any("error" in answer for answer in answers):
         address = options.master_addr or hosts[0].name
-        meeting = [address, str(options.master_port), str(len(hosts)), str(timeout / 2)]
-        timed = _check(hosts, [["all-reduce", str(rank), *meeting] for rank in range(len(hosts))], timeout)
+        meeting = [address, str(options.master_port), str(len(hosts)), str(options.timeout / 2)]
+        timed = _check(hosts, [["all-reduce", str(rank), *meeting] for rank in range(len(hosts))], options)
         for answer, result in zip(answers, timed, strict=True):
             answer.update(result)
     show(table(hosts, answers))
@@ -133,7 +133,7 @@ def problems(hosts: Sequence[Host], answers: Sequence[dict[str, Any]], options: 
     """Return a sentence for each fault, with what to do."""
     found = [f"{host.name}: {answer['error']}" for host, answer in zip(hosts, answers, strict=True) if "error" in answer]
     answering = [(host, answer) for host, answer in zip(hosts, answers, strict=True) if "python" in answer]
-    on_gpus = not options.cpu and any(answer["gpus"] for _, answer in answering)
+    on_gpus = any(answer["gpus"] for _, answer in answering)
     for host, answer in answering:
         first, reference = answering[0]
         for key, name in SAME_ON_ALL.items():
@@ -168,13 +168,14 @@ def parse(check: str, line: str) -> dict[str, Any]:
     return answer
 
 
-def _check(hosts: Sequence[Host], checks: list[list[str]], timeout: float) -> list[dict[str, Any]]:
+def _check(hosts: Sequence[Host], checks: list[list[str]], options: Options) -> list[dict[str, Any]]:
     with ThreadPoolExecutor(len(hosts)) as pool:
-        return list(pool.map(lambda host, check: _check_one(host, check, timeout), hosts, checks))
+        return list(pool.map(lambda host, check: _check_one(host, check, options.timeout, options.cpu), hosts, checks))
 
 
-def _check_one(host: Host, check: list[str], timeout: float) -> dict[str, Any]:
-    remote = shlex.join([sys.executable, "-m", "fairseq_posenc.deepspeed.preflight", *check])
+def _check_one(host: Host, check: list[str], timeout: float, cpu: bool) -> dict[str, Any]:
+    without_gpus = ["env", "CUDA_VISIBLE_DEVICES="] if cpu else []
+    remote = shlex.join([*without_gpus, sys.executable, "-m", "fairseq_posenc.deepspeed.preflight", *check])
     command = [*SSH, *shlex.split(os.environ.get("PDSH_SSH_ARGS_APPEND", "")), host.name, remote]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL)
@@ -204,7 +205,7 @@ def look(data: str, token: str) -> dict[str, Any]:
         "fairseq": _version("fairseq"),
         "package": __version__,
         "gpus": gpus,
-        "gpu": f"{gpus} × {torch.cuda.get_device_name(0)}" if gpus else "none",
+        "gpu": torch.cuda.get_device_name(0) if gpus else "none",
         "has_nvidia": any(path.read_text().strip() == NVIDIA for path in Path("/sys/bus/pci/devices").glob("*/vendor")),
         "data": "missing" if missing else fingerprint(bins),
         "missing": missing,

@@ -13,7 +13,7 @@ from fairseq_posenc.deepspeed.preflight import Host
 
 GOOD = {
     "python": "3.11.7", "torch": "2.13.0", "deepspeed": "0.19.8", "fairseq": "0.12.2", "package": "0.1",
-    "gpus": 8, "gpu": "8 × A100", "has_nvidia": True, "data": "0123abcd", "missing": [], "shared": True, "free_gb": 100.0,
+    "gpus": 8, "gpu": "A100", "has_nvidia": True, "data": "0123abcd", "missing": [], "shared": True, "free_gb": 100.0,
     "all_reduce": "3 ms, 20.00 GB/s",
 }  # fmt: skip
 ARGUMENTS = argparse.Namespace(data="/data/bin", save_dir=Path("/shared"), need_gb=50, cpu=False)
@@ -53,6 +53,7 @@ def test_a_bad_hostfile_is_refused_with_the_line(tmp_path, text, message):
         ({"data": "missing", "missing": ["/data/bin"]}, "node2: there is no data-bin /data/bin"),
         ({"shared": False}, "node2: --save-dir /shared is another folder"),
         ({"free_gb": 3.0}, "node2: 3.0 GB are free in --save-dir, --need-gb is 50"),
+        ({"gpu": "H100"}, "node2 has GPU H100, node1 has A100"),
         ({"gpus": 4}, "node2: the hostfile has slots=8, and PyTorch sees 4 GPUs"),
         ({"gpus": 0, "has_nvidia": False}, "node2: the hostfile has slots=8, and PyTorch sees 0 GPUs"),
     ],
@@ -84,8 +85,25 @@ def test_hosts_that_are_alike_can_all_be_wrong(difference, message):
 def test_hosts_without_any_gpu_train_on_cpus():
     hosts, answers = [Host("node1", 8), Host("node2", 8)], [{**GOOD, "gpus": 0, "gpu": "none", "has_nvidia": False}] * 2
     assert preflight.problems(hosts, answers, ARGUMENTS) == []
-    few = [{**GOOD, "gpus": 4}, {**GOOD, "gpus": 4}]
-    assert preflight.problems(hosts, few, argparse.Namespace(**{**vars(ARGUMENTS), "cpu": True})) == []
+    hidden = [{**GOOD, "gpus": 0, "gpu": "none"}] * 2
+    assert preflight.problems(hosts, hidden, argparse.Namespace(**{**vars(ARGUMENTS), "cpu": True})) == []
+
+
+def test_hosts_may_have_different_numbers_of_gpus():
+    assert preflight.problems([Host("node1", 8), Host("node2", 4)], [GOOD, {**GOOD, "gpus": 4}], ARGUMENTS) == []
+
+
+@pytest.mark.parametrize("cpu", [False, True])
+def test_checks_for_a_run_on_cpus_see_no_gpu(monkeypatch, cpu):
+    commands = []
+
+    def run(command, **_):
+        commands.append(command[-1])
+        return argparse.Namespace(returncode=0, stdout=json.dumps(GOOD))
+
+    monkeypatch.setattr(preflight.subprocess, "run", run)
+    assert preflight._check_one(Host("node1", 8), ["look", "data", "token"], 1.0, cpu) == GOOD
+    assert commands[0].startswith("env CUDA_VISIBLE_DEVICES= ") == cpu
 
 
 @pytest.mark.parametrize("line", ["Welcome to node1", "[" * 100_000, "[]", "3", '{"python": "3.11.7"}'])
