@@ -11,15 +11,16 @@ from torch.distributed import distributed_c10d
 from ..compat.distributed import free_port
 from ..errors import Refused
 
-SLURM = {"RANK": "SLURM_PROCID", "WORLD_SIZE": "SLURM_NTASKS", "LOCAL_RANK": "SLURM_LOCALID"}
+SLURM = {"RANK": "SLURM_PROCID", "WORLD_SIZE": "SLURM_STEP_NUM_TASKS", "LOCAL_RANK": "SLURM_LOCALID"}
 
 
 def rank_from_slurm(environment: MutableMapping[str, str]) -> None:
     """Take rank and size of the world from Slurm if ``srun`` started this process and MASTER_ADDR is set.
 
-    A world of one process is left alone, since ``srun torchrun …`` looks like that.
+    A world of one process is left alone, since ``srun torchrun …`` looks like that. The number of tasks is the step's, which only
+    srun sets; a batch script has the others of :data:`SLURM` too.
     """
-    started_by_srun = "RANK" not in environment and int(environment.get("SLURM_NTASKS", "1")) > 1
+    started_by_srun = "RANK" not in environment and int(environment.get(SLURM["WORLD_SIZE"], "1")) > 1
     if started_by_srun and "MASTER_ADDR" in environment and all(name in environment for name in SLURM.values()):
         environment.update({name: environment[slurm] for name, slurm in SLURM.items()})
         environment.setdefault("MASTER_PORT", "29500")

@@ -9,7 +9,7 @@ from training_runs import environment, needs_deepspeed
 
 from fairseq_posenc.deepspeed import communication
 
-SLURM = {"SLURM_PROCID": "11", "SLURM_NTASKS": "16", "SLURM_LOCALID": "3"}
+SLURM = {"SLURM_PROCID": "11", "SLURM_STEP_NUM_TASKS": "16", "SLURM_LOCALID": "3"}
 
 
 def test_srun_says_the_rank():
@@ -29,7 +29,8 @@ def test_srun_says_the_rank():
         {},
         {**SLURM},  # nobody said where to meet
         {**SLURM, "MASTER_ADDR": "node1", "RANK": "0"},  # torchrun within srun
-        {"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "SLURM_LOCALID": "0", "MASTER_ADDR": "node1"},
+        {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1", "SLURM_LOCALID": "0", "MASTER_ADDR": "node1"},
+        {"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLURM_LOCALID": "0", "MASTER_ADDR": "node1"},  # a batch script without srun
     ],
 )
 def test_other_launchers_ranks_are_left_alone(variables):
