@@ -79,5 +79,6 @@ def write(source: Path, out: Path, overwrite: bool = False) -> int:
                 f"{weight.numel():,} in the shards. Use another checkpoint."
             )
         state["model"][name] = weight.view_as(tensor)
+    state["model"] = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in state["model"].items()}
     checkpoints.write(out, {**state, MADE_BY: "consolidate"})
     return sum(tensor.numel() for tensor in {tensor.data_ptr(): tensor for tensor in master.values()}.values())

@@ -28,16 +28,18 @@ class EngineOptimizer(FairseqOptimizer):
         self.engine = engine
         self._load = load
         self._factor = 1.0
+        self._zero = engine.optimizer  # around fairseq's
+        self._zero.loss_scaler.raise_error_at_min_scale = False  # clip_grad_norm raises the error that fairseq handles
 
     @property
-    def optimizer(self) -> Any:
-        """ZeRO's optimizer around fairseq's."""
-        return self.engine.optimizer
+    def optimizer(self) -> torch.optim.Optimizer:
+        """PyTorch's optimizer within ZeRO's, with the same ``param_groups``."""
+        return self._zero.optimizer
 
     @property
     def scaler(self) -> SimpleNamespace:
         """The holder of the ``loss_scale`` that fairseq logs."""
-        return SimpleNamespace(loss_scale=self.optimizer.loss_scaler.cur_scale)
+        return SimpleNamespace(loss_scale=self._zero.loss_scaler.cur_scale)
 
     def backward(self, loss: Tensor) -> None:
         self.engine.backward(loss, scale_wrt_gas=False)
@@ -53,8 +55,9 @@ class EngineOptimizer(FairseqOptimizer):
 
         Raises:
             OverflowError: fp16 gradients overflowed; only the loss scale has changed, and fairseq skips the update.
+            FloatingPointError: they overflowed at the minimum loss scale.
         """
-        zero, scale = self.optimizer, self.optimizer.loss_scaler.cur_scale
+        zero, scale = self._zero, self._zero.loss_scaler.cur_scale
         # As override_loss_scale, without a log line per update.
         zero.external_loss_scale, zero.custom_loss_scaler = scale / self._factor, True
         try:
@@ -62,6 +65,8 @@ class EngineOptimizer(FairseqOptimizer):
         finally:
             zero.external_loss_scale, zero.custom_loss_scaler = None, False
         if zero.overflow and self.engine.fp16_enabled():
+            if zero.loss_scaler.cur_scale == scale:
+                raise FloatingPointError(f"gradients overflowed at the minimum loss scale, {scale:g} (--min-loss-scale)")
             raise OverflowError(f"setting loss scale to: {zero.loss_scaler.cur_scale}")
         norm = torch.as_tensor(zero._global_grad_norm, dtype=torch.float32, device=self.engine.device)
         return torch.where(norm < 0, torch.inf, norm)  # ZeRO reports -1 for a norm that is NaN

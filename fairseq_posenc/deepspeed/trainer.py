@@ -55,6 +55,11 @@ class DeepSpeedTrainer(Trainer):
     def _build_optimizer(self) -> None:
         parameters = [p for p in self._model.parameters() if p.requires_grad]
         fairseq_optimizer = optim.build_optimizer(self.cfg.optimizer, parameters)
+        if not fairseq_optimizer.supports_flat_params:
+            raise Refused(
+                f"--optimizer {self.cfg.optimizer._name} needs each parameter as a whole (its supports_flat_params is false), "
+                "and ZeRO joins and divides them: use --optimizer adam, or --deepspeed-config zero0."
+            )
         deepspeed.init_distributed(get_accelerator().communication_backend_name(), dist_init_required=False)
         check_config(self._deepspeed_config)
         try:

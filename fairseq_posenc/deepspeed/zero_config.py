@@ -25,13 +25,13 @@ COMPARED = (
 )
 SECTIONS = (
     *(*COMPARED, "zero_allow_untested_optimizer", "communication_data_type"),
-    *("prescale_gradients", "gradient_predivide_factor", "activation_checkpointing", "aio", "steps_per_print", "timers"),
-    *("wall_clock_breakdown", "memory_breakdown", "dump_state", "disable_python_gc", "comms_logger", "flops_profiler"),
-    *("tensorboard", "csv_monitor", "wandb", "comet"),
+    *("steps_per_print", "timers", "wall_clock_breakdown", "memory_breakdown", "dump_state", "disable_python_gc"),
+    *("comms_logger", "flops_profiler", "tensorboard", "csv_monitor", "wandb", "comet"),
 )
-"""The keys that a file may have. DeepSpeed's other features (schedules, curricula, compression, pipelines, …) train another model
-or replace parts of fairseq."""
+"""The keys that a file may have. DeepSpeed's others (schedules, curricula, compression, pipelines, …) train another model,
+replace parts of fairseq, or have no effect here."""
 FIXED: dict[str, tuple[Any, ...]] = {
+    "communication_data_type": (None, "fp32"),
     "zero_optimization.offload_optimizer.device": ("none", "cpu"),
     "zero_optimization.offload_optimizer.ratio": (1,),
     "zero_optimization.offload_optimizer.super_offload": (False,),
@@ -44,6 +44,7 @@ FIXED: dict[str, tuple[Any, ...]] = {
     "zero_optimization.zero_quantized_nontrainable_weights": (False,),
     "zero_optimization.zero_quantized_gradients": (False,),
     "zero_optimization.legacy_stage1": (False,),
+    "zero_optimization.round_robin_gradients": (False,),
     "zero_optimization.zero_hpz_partition_size": (1,),
     "zero_optimization.compute_grad_norm": (True,),
     "zero_optimization.zenflow": (None,),
@@ -176,6 +177,8 @@ def _decided_by_fairseq(cfg: Any, world_size: int) -> dict[str, tuple[Any, str]]
             given = getattr(optimizer, attribute)
             value = ast.literal_eval(given) if isinstance(given, str) else given
             decided[f"optimizer.params.{key}"] = (list(value) if key == "betas" else value, f"{flag_of(attribute)} {given}")
+    if common.fp16 and common.fp16_scale_window is None and len(optimization.update_freq) > 1:
+        raise Refused("--fp16 with several values of --update-freq needs --fp16-scale-window, which one value would decide")
     if common.fp16:  # halved at every overflow, doubled after a window without one; DeepSpeed's minimum is a whole number
         window = common.fp16_scale_window or max(1, int(2**14 / world_size / update_freq))
         decided |= {
@@ -221,9 +224,9 @@ def _equal(given: Any, value: Any) -> bool:
 
 def _require_supported(cfg: Any, stage: int) -> None:
     """Check that no option of fairseq stores parameters or gradients in another way than the engine does."""
-    common, backend = cfg.common, cfg.distributed_training.ddp_backend
+    common, backend, optimizer = cfg.common, cfg.distributed_training.ddp_backend, cfg.optimizer._name
     flags = {
-        "--optimizer fused_adam": cfg.optimizer._name == "fused_adam",
+        f"--optimizer {optimizer}": optimizer in ("fused_adam", "muon"),
         "--compile": getattr(cfg.model, "compile", False),
         "--amp": common.amp,
         "--memory-efficient-fp16": common.memory_efficient_fp16,
@@ -233,15 +236,11 @@ def _require_supported(cfg: Any, stage: int) -> None:
         "--zero-sharding os": cfg.distributed_training.zero_sharding == "os",
         "--write-checkpoints-asynchronously": cfg.checkpoint.write_checkpoints_asynchronously,
         "--fp16-scale-tolerance": common.fp16 and common.fp16_scale_tolerance > 0,
+        "--threshold-loss-scale": common.fp16 and common.threshold_loss_scale is not None,
         "--quantization-config-path": common.quantization_config_path is not None,
     }
     for flag in (flag for flag, given in flags.items() if given):
         raise Refused(f"{flag} and ZeRO stage {stage} exclude each other; leave {flag} out.")
-    if (name := cfg.optimizer._name) in ("stable_adamw", "muon"):
-        raise Refused(
-            f"--optimizer {name} computes on each parameter by itself, and ZeRO stage {stage} divides them among processes: use "
-            "--optimizer adam, or --deepspeed-config zero0."
-        )
     if stage == 3 and cfg.ema.store_ema:
         raise Refused("--store-ema needs all parameters on every GPU, and ZeRO stage 3 shards them; use zero2.")
 

@@ -1,25 +1,28 @@
 """What DeepSpeed is told: presets completed from fairseq's options, and files that contradict them refused."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
+from torch import nn
 from training_runs import needs_deepspeed
 
 from fairseq_posenc.deepspeed import zero_config
+from fairseq_posenc.errors import Refused
 
 ARGUMENTS = """
-    data --task masked_lm --criterion masked_lm --arch roberta_tisa_tiny --optimizer adam --lr-scheduler polynomial_decay
-    --total-num-update 100 --batch-size 8 --update-freq 4 --lr 0.0005 --adam-betas (0.9,0.98) --adam-eps 1e-6
-    --weight-decay 0.01 --clip-norm 0.5
+    data --task masked_lm --criterion masked_lm --arch roberta_tisa_tiny --lr-scheduler polynomial_decay
+    --total-num-update 100 --batch-size 8 --update-freq 4 --lr 0.0005 --weight-decay 0.01 --clip-norm 0.5
 """.split()  # noqa: SIM905
+ADAM = ("--optimizer", "adam", "--adam-betas", "(0.9,0.98)", "--adam-eps", "1e-6")
 
 
-def fairseq_config(*flags):
+def fairseq_config(*flags, optimizer=ADAM):
     from fairseq import options
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
     parser = options.get_training_parser()
-    return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, [*ARGUMENTS, *flags]))
+    return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, [*ARGUMENTS, *optimizer, *flags]))
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +126,9 @@ def test_a_contradiction_is_refused_and_both_values_are_named(complete, contradi
         ({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme"}}}, "offload_optimizer.device"),
         ({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "ratio": 0.5}}}, "offload_optimizer.ratio"),
         ({"zero_optimization": {"stage": 2, "zero_quantized_gradients": True}}, "zero_optimization.zero_quantized_gradients"),
+        ({"zero_optimization": {"stage": 1, "round_robin_gradients": True}}, "zero_optimization.round_robin_gradients"),
+        ({"zero_optimization": {"stage": 3}, "gradient_predivide_factor": 2.0}, '"gradient_predivide_factor"'),
+        ({"zero_optimization": {"stage": 2}, "communication_data_type": "fp16"}, 'communication_data_type = "fp16"'),
         ({"zero_optimization": {"stage": 2, "zenflow": {"topk_ratio": 0.1}}}, "zero_optimization.zenflow"),
         ({"zero_optimization": {"stage": 2}, "bf16": {"bf16_master_weights_and_grads": True}}, "bf16.bf16_master_weights"),
         ({"zero_optimization": {"stage": 0, "overlap_comm": True}}, "sets overlap_comm"),
@@ -161,6 +167,7 @@ def test_what_a_file_says_is_read_once(tmp_path):
 
 @needs_deepspeed
 def test_fixed_keys_are_deepspeeds(tmp_path):
+    from deepspeed.runtime import constants
     from deepspeed.runtime import precision_config as precision
     from deepspeed.runtime.zero import config as zero
     from deepspeed.runtime.zero import offload_config
@@ -172,7 +179,7 @@ def test_fixed_keys_are_deepspeeds(tmp_path):
         "zero_optimization.offload_optimizer": offload_config.DeepSpeedZeroOffloadOptimizerConfig,
         "zero_optimization.offload_param": offload_config.DeepSpeedZeroOffloadParamConfig,
     }
-    for path in zero_config.FIXED:
+    for path in zero_config.FIXED.keys() - {constants.COMMUNICATION_DATA_TYPE}:
         section, _, key = path.rpartition(".")
         assert key in models[section].model_fields, path
 
@@ -188,10 +195,34 @@ def test_offloading_in_a_file_keeps_fairseqs_optimizer(complete):
     assert completed["zero_force_ds_cpu_optimizer"] is False
 
 
-@pytest.mark.parametrize("flag", ["--amp", "--memory-efficient-bf16", "--use-bmuf"])
-def test_other_ways_to_hold_parameters_are_refused(flag):
-    with pytest.raises(ValueError, match=flag):
-        zero_config.complete(zero_config.read("zero2"), fairseq_config(flag), 2)
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        ("--amp", "--amp"),
+        ("--memory-efficient-bf16", "--memory-efficient-bf16"),
+        ("--use-bmuf", "--use-bmuf"),
+        ("--fp16 --threshold-loss-scale 1", "--threshold-loss-scale"),
+        ("--fp16 --update-freq 1,4", "--update-freq .*--fp16-scale-window"),
+    ],
+)
+def test_other_ways_to_update_are_refused(flags, named):
+    with pytest.raises(Refused, match=named):
+        zero_config.complete(zero_config.read("zero2"), fairseq_config(*flags.split()), 2)
+
+
+def test_muon_is_refused():
+    with pytest.raises(Refused, match=r"--optimizer muon .*ZeRO stage 2"):
+        zero_config.complete(zero_config.read("zero2"), fairseq_config(optimizer=("--optimizer", "muon")), 2)
+
+
+@needs_deepspeed
+@pytest.mark.parametrize("name", ["adafactor", "adagrad", "stable_adamw"])
+def test_optimizers_of_whole_parameters_are_refused(name):
+    from fairseq_posenc.deepspeed.trainer import DeepSpeedTrainer
+
+    run = SimpleNamespace(cfg=fairseq_config(optimizer=("--optimizer", name)), _model=nn.Linear(2, 2))
+    with pytest.raises(Refused, match=f"--optimizer {name} .*zero0"):
+        DeepSpeedTrainer._build_optimizer(run)
 
 
 def test_ema_needs_whole_parameters():

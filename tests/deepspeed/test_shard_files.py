@@ -139,3 +139,13 @@ def test_one_process_that_cannot_read_its_shards_ends_all_alike(tmp_path, monkey
     monkeypatch.setattr(trainer.communication, "gather", lambda value: [value, "damaged"])
     with pytest.raises(ValueError, match="damaged"):
         trainer.DeepSpeedTrainer._load_shards(run, MINE.as_optimizer_state())
+
+
+def test_frozen_parameters_are_in_float32_too(tmp_path):
+    plain = write(tmp_path, MINE, [part(0), part(1)])
+    state = torch.load(plain)
+    state["model"] |= {"frozen": torch.ones(2, dtype=torch.bfloat16), "count": torch.ones(2, dtype=torch.int64)}
+    torch.save(state, plain)
+    consolidate.write(plain, tmp_path / "out.pt")
+    dtypes = {name: tensor.dtype for name, tensor in torch.load(tmp_path / "out.pt")["model"].items()}
+    assert dtypes == {**dict.fromkeys(("wide", "tied", "frozen"), torch.float32), "count": torch.int64}

@@ -9,7 +9,6 @@ from async_step.test_waiting import NothingWaits
 from fairseq.optim import build_optimizer
 from torch import nn
 
-from fairseq_posenc.deepspeed import zero_config
 from fairseq_posenc.errors import InputError, Refused
 from fairseq_posenc.families import expressions
 from fairseq_posenc.optim.muon import MATRIX, mark_matrices
@@ -167,13 +166,6 @@ def test_tensors_that_fp16_joins_are_refused(name, configure):
     cfg = configure("plain", {"optimizer": optimizer(name), "common.fp16": True})
     with pytest.raises(Refused, match="--fp16-no-flatten-grads"):
         require_whole_tensors(cfg)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_zero_is_refused_with_the_reason(name, configure):
-    cfg = configure("plain", {"optimizer": optimizer(name)})
-    with pytest.raises(Refused, match=f"--optimizer {name} .*ZeRO stage 2"):
-        zero_config.complete(zero_config.read("zero2"), cfg, 1)
 
 
 def test_muon_refuses(train, monkeypatch):
