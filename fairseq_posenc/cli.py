@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         problem = sentence(error)
     except KeyboardInterrupt:
-        print(f"\n{name}: interrupted. The same command resumes from here.", file=sys.stderr)
+        print(f"\n{name}: interrupted. The same command does what is not done yet.", file=sys.stderr)
         return 130
     else:
         return 0

@@ -94,9 +94,7 @@ def full_disk_named(path: str | os.PathLike) -> Iterator[None]:
     except Exception as error:
         if not (reason := _disk_full_reason(error)):
             raise
-        raise OSError(
-            f"{path}: {reason}. Nothing that was there before is lost; when there is room, give the same command again."
-        ) from error
+        raise OSError(f"{path}: {reason}. When there is room, give the same command again.") from error
 
 
 def _disk_full_reason(error: BaseException | None) -> str | None:

@@ -4,6 +4,7 @@ import argparse
 import ast
 import itertools
 import re
+import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -169,3 +170,10 @@ def test_every_promise_names_its_test():
             file = file.parent / name.removeprefix("…/") if name.startswith("…") else readme.ROOT / name
         assert file.exists(), name
         assert not test or f"def {test}(" in file.read_text("utf-8"), test
+
+
+@pytest.mark.parametrize("script", ["compare", "gpu_compare"])
+def test_a_script_without_arguments_shows_its_usage(script):
+    done = subprocess.run(["bash", readme.ROOT / "scripts" / f"{script}.sh"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert f"bash scripts/{script}.sh" in done.stderr

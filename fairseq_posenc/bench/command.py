@@ -14,8 +14,9 @@ depends on their number.
 A backend is timed only if z and all gradients agree with the reference, eager in float64 on the CPU, up to three times the error
 of eager in the same precision and four times the precision's epsilon, on at most 1,024 tokens.
 
-TFLOP/s count the model's own matrix products, the same for all schemes. MFU is their share of the device's peak, known for
-A100, H100, H200 and L4 in half precision, or given by --peak-tflops.
+TFLOP/s count the matrix products of the family's model, the same for all schemes. MFU is their share of the device's peak, known
+for A100, H100, H200 and L4 in half precision, or given by --peak-tflops. Models whose products differ have neither: peers, and
+roberta_base where the family's feed-forward networks are gated.
 
 With --train, processes of fairseq-train alternate; on a CPU, memory is then that of the whole process. With --out, the same
 command continues a bench that was killed.
@@ -31,6 +32,8 @@ def main(options: Options) -> None:
         raise InputError("--data and --train-flags are for fairseq-train: add --train")
     if options.train and options.peers:
         raise InputError("--peers are not timed with --train: leave one of them out")
+    if options.data and options.vocab_size:
+        raise InputError("--vocab-size: not with --data, whose dict.txt has the number of symbols")
     if options.data and not (options.data / "dict.txt").is_file():
         raise InputError(f"--data {options.data} has no dict.txt: name a data-bin of 'fairseq-posenc prepare'")
     if options.plot and options.out is None:

@@ -24,7 +24,7 @@ class Options:
     baseline: str = option("baseline of ratios: a scheme, such as absolute, or fairseq's roberta_base", STOCK, metavar="SCHEME")
     size: str = option("width and heads", "base", choices=tuple(SIZES))
     layers: int = option("number of layers", 2, **COUNT)
-    vocab_size: int = option("number of symbols", 1000, **COUNT | {"minimum": 16})
+    vocab_size: int | None = option("number of symbols (default: 1000, or those of --data)", None, **COUNT | {"minimum": 16})
     tokens: tuple[int, ...] = option("length of a sequence", (512,), minimum=1, maximum=10**6, metavar="n[,n…]")
     batch_size: int = option("sequences per step; of several lengths, those of the shortest", 2, **COUNT)
     repeats: int = option("pairs to time", 5, **COUNT)

@@ -18,14 +18,15 @@ from ..errors import InputError
 from ..families import Family, expressions
 from ..files import atomic_write
 from ..models.option_set import naming_flags
-from ..runs.grid import Cell, Progress, run_grid
-from ..runs.record import versions, write_json
+from ..runs.grid import BEGUN, Cell, Progress, run_grid
+from ..runs.record import digests, versions, write_json
 from . import ENCODERS, INSTALLED, MAKER, SIZES, STOCK, peers, results_table, training
 from .attention import call_of, positions_of
 from .flags import Options
 from .steps import DISAGREES, FAIRSEQS, Contender, Steps
 from .work import Machine, Shape, shapes
 
+SYMBOLS = 1000  # by default
 BUILT = 16  # tokens with which a scheme is built as a check; more could take gigabytes
 
 
@@ -34,9 +35,10 @@ def bench(options: Options) -> None:
     machine = Machine.of(options)
     family = ENCODERS[options.family]
     sizes = family.sizes[SIZES[options.size]]
+    symbols = options.vocab_size or (training.symbols_of(options.data) if options.data else SYMBOLS)
     others = {"gated": "gated_ffn", "dropout": "attention_dropout"}
     model = Shape(options.layers, sizes["encoder_embed_dim"], sizes["encoder_ffn_embed_dim"], sizes["encoder_attention_heads"],
-                  options.vocab_size, min(options.tokens), options.batch_size,
+                  symbols, min(options.tokens), options.batch_size,
                   **{name: family.options[option] for name, option in others.items() if option in family.options})  # fmt: skip
     lengths = shapes(model, sorted(set(options.tokens)))
     _require_known("--baseline", [options.baseline], [STOCK, *expressions()])
@@ -53,17 +55,20 @@ def bench(options: Options) -> None:
         out = options.out or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         lock = stack.enter_context(ownership.output(out, MAKER, [] if options.data is None else [("--data", options.data)]))
         by_key = {(row.model, row.backend or "own", shape.tokens): (row, shape) for row, shape in rows}
+        contents = options.data and digests({name: options.data / name for name in ("dict.txt", "train.idx")})
         cells = [
-            Cell(dict(zip(("model", "backend", "tokens"), key, strict=True)), _configuration(options, shape, baseline, machine))
+            Cell(dict(zip(("model", "backend", "tokens"), key, strict=True)),
+                 _configuration(options, shape, baseline, machine, contents))
             for key, (_, shape) in by_key.items()
-        ]
+        ]  # fmt: skip
         steps = Steps(baseline, machine, options.repeats)
         data = (options.data or _generate(out, lengths, options.updates)) if options.train else Path()
         trainings = training.Trainings(baseline, machine, options, data, [lock])
 
         def run(cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:
             contender, shape = by_key[tuple(cell.key.values())]  # type: ignore[index]
-            return trainings(contender, shape, folder, progress) if options.train else steps(contender, shape, progress)
+            result = trainings(contender, shape, folder, progress) if options.train else steps(contender, shape, progress)
+            return {**result, "status": BEGUN} if result["refused"] else result  # the same command tries it again
 
         results = run_grid(cells, out, run)
         title = _title(options, lengths, machine)
@@ -129,8 +134,9 @@ def _require_runnable(expression: str, backend: str, shape: Shape, machine: Mach
             choose(backend, positions_of(expression, shape).probes()[0], call_of(shape, machine.device, machine.dtype))
 
 
-def _configuration(options: Options, shape: Shape, baseline: Contender, machine: Machine) -> dict[str, Any]:
-    data = options.data and str(options.data.absolute())
+def _configuration(
+    options: Options, shape: Shape, baseline: Contender, machine: Machine, data: dict[str, str] | None
+) -> dict[str, Any]:
     training_flags = {"updates": options.updates, "flags": options.train_flags, "data": data} if options.train else None
     sizes = {name: value for name, value in dataclasses.asdict(shape).items() if name != "tokens"}
     others = {"peak": machine.peak, "baseline": baseline.model, "repeats": options.repeats, "train": training_flags}
@@ -150,7 +156,7 @@ def _title(options: Options, lengths: Sequence[Shape], machine: Machine) -> str:
     facts = machine.describe()
     parts = [
         f"fairseq-train, {options.updates} updates" if options.train else "",
-        f"{options.layers} layers, D = {lengths[0].dim}, {options.vocab_size} symbols",
+        f"{options.layers} layers, D = {lengths[0].dim}, {lengths[0].symbols} symbols",
         f"batch {', '.join(f'{shape.sequences} × {shape.tokens}' for shape in lengths)} tokens",
         f"{facts['device']} ({machine.device}), {facts['dtype']}",
         f"threads: {facts['threads']}" if "threads" in facts else "",

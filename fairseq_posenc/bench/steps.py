@@ -30,6 +30,11 @@ class Contender:
     expression: str | None = None  # of this package's architectures
     backend: str = ""  # the requested one, if there is a choice
 
+    def step_flops(self, shape: Shape) -> float | None:
+        """Return the FLOPs of a training step; None for a model whose matrices are not those of the family."""
+        of_family = self.expression is not None or (self.model == FAIRSEQS and not shape.gated)
+        return shape.step_flops if of_family else None
+
 
 class Step(Work):
     """One model, its optimizer and a batch: zeroed gradients, loss, backward pass, Adam."""
@@ -105,14 +110,14 @@ class Steps:
             before = held(self._machine.device)
             step, ran = self._build(contender, shape)
             result["ran"] = result["ran"] or ran
-            result["timings"][results_table.STEP] = self._time(step, self._step, shape, shape.step_flops, before)
+            result["timings"][results_table.STEP] = self._time(step, self._step, shape, contender.step_flops(shape), before)
         except RuntimeError as error:
             if not any(sign in str(error) for sign in TOO_LARGE):
                 raise
             result["refused"] = "it does not fit into memory"
         return result
 
-    def _time(self, work: Work, baseline: Callable[[Shape], Work], shape: Shape, flops: float, before: int) -> dict[str, Any]:
+    def _time(self, work: Work, baseline: Callable[[Shape], Work], shape: Shape, flops: float | None, before: int) -> dict:
         work.run()
         taken = memory(work, before)
         return timing(pairs(work, baseline(shape), self._repeats), shape.batch, flops, taken, self._machine.peak)

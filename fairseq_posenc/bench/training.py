@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 
 from ..data.databin import DatabinWriter, files_of
+from ..errors import InputError
 from ..ownership import own
 from ..runs.grid import Progress
 from . import results_table
@@ -23,6 +25,7 @@ from .work import Machine, Shape, timing
 INTERVAL = 5  # updates per line of the log, each of which has the speed since the line before
 WARM_UP = 2  # lines left out: the first includes the start, the second includes compilation and filling caches
 MIN_UPDATES = INTERVAL * (WARM_UP + 1)  # with one line to time
+MAX_DIFFERENCE = 0.01  # of the tokens per update from the baseline's, relative
 LINE = 512  # tokens of a line of the generated data
 PROGRAM = "from fairseq_cli.train import cli_main; cli_main()"
 OPTIMIZATION = """
@@ -50,11 +53,19 @@ class Trainings:
     def __call__(self, contender: Contender, shape: Shape, folder: Path, progress: Progress) -> dict[str, Any]:
         """Return ``ran``, ``refused`` and ``timings`` of a :data:`.results_table.Result`."""
         both = ((contender, folder / "train.log"), (self._baseline, folder / "baseline.log"))
-        runs = [[self._train(model, shape, log, progress) for model, log in both] for _ in range(self._options.repeats)]
-        tokens = runs[0][0].tokens
+        runs = []
+        for _ in range(self._options.repeats):
+            runs.append([self._train(model, shape, log, progress) for model, log in both])
+            tokens, others = (speed.tokens for speed in runs[0])
+            if abs(tokens / others - 1) > MAX_DIFFERENCE:
+                raise InputError(
+                    f"--train-flags {shlex.join(self._options.train_flags)}: an update of {contender.model} has {tokens:,.0f} "
+                    f"tokens, and one of {self._baseline.model} {others:,.0f}. Leave out what changes the batches."
+                )
         memory = max((speed.memory for speed, _ in runs if speed.memory is not None), default=None)
         seconds = [(speed.seconds, baseline.seconds) for speed, baseline in runs]
-        found = timing(seconds, round(tokens), shape.step_flops * tokens / shape.batch, memory, self._machine.peak)
+        flops = contender.step_flops(shape)
+        found = timing(seconds, round(tokens), flops and flops * tokens / shape.batch, memory, self._machine.peak)
         return {"ran": contender.backend, "refused": None, "timings": {results_table.TRAINING: found}}
 
     def _train(self, contender: Contender, shape: Shape, log: Path, progress: Progress) -> Speed:
@@ -119,6 +130,15 @@ def read(output: str, process_bytes: int | None, device_bytes: int | None) -> Sp
     used = device_bytes - min(free) * 2**30 if free and device_bytes is not None else process_bytes
     tokens = sum(float(line["wpb"]) for line in timed) / len(timed)
     return Speed(sum(per_update) / len(per_update), tokens, used)
+
+
+def symbols_of(data: Path) -> int:
+    """Return the number of symbols with which the task trains on a data-bin: those of its dictionary, and ``<mask>``."""
+    from fairseq.data import Dictionary
+
+    dictionary = Dictionary.load(str(data / "dict.txt"))
+    dictionary.add_symbol("<mask>")
+    return len(dictionary)
 
 
 def write_data(folder: Path, symbols: int, tokens: int) -> None:

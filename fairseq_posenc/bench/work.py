@@ -132,25 +132,27 @@ class Work(nn.Module, ABC):
         """Run all of it."""
 
 
-def timing(pairs: Sequence[tuple[float, float]], tokens: float, flops: float, memory: float | None, peak: float | None) -> dict:
+def timing(
+    pairs: Sequence[tuple[float, float]], tokens: float, flops: float | None, memory: float | None, peak: float | None
+) -> dict:
     """Return the results of pairs of times, in JSON's types.
 
     Args:
         pairs: seconds of a run, and of one of the baseline.
-        tokens, flops: of a run.
+        tokens, flops: of a run; FLOPs may be unknown.
         memory: bytes.
         peak: TFLOP/s.
     """
     milliseconds = spread([1e3 * own for own, _ in pairs])
     median = milliseconds["median"]
     assert median is not None  # nothing has diverged
-    tflops = flops / median / 1e9
+    tflops = None if flops is None else flops / median / 1e9
     return {
         "milliseconds": milliseconds,
         "ratio": spread([seconds / other for seconds, other in pairs]),  # of its time to the baseline's, pair by pair
         "tokens_per_second": 1e3 * tokens / median,
         "tflops": tflops,
-        "mfu": None if peak is None else tflops / peak,
+        "mfu": None if peak is None or tflops is None else tflops / peak,
         "mebibytes": None if memory is None else memory / 2**20,
     }
 

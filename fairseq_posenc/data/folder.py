@@ -8,8 +8,8 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -57,12 +57,9 @@ class Folder(NamedTuple):
         """Hold the lock of the tokenizer and the manifest, after waiting for another process that holds it."""
         return sole_writer(self.out, wait=True)
 
-    @contextmanager
-    def held(self, shard: str) -> Iterator[None]:
+    def held(self, shard: str) -> AbstractContextManager:
         """Hold the lock of a shard while it is written, or raise BlockingIOError if another process does."""
-        with sole_writer(self.out, self._lock(shard)):
-            yield
-            (self.out / self._lock(shard)).unlink()
+        return sole_writer(self.out, self._lock(shard))
 
     @staticmethod
     def _lock(shard: str) -> str:
@@ -188,6 +185,6 @@ def resume(folder: Path, options: dict[str, Any], sources: Sources) -> Manifest:
     return Manifest(folder, options, inputs, earlier.tokenizer, earlier.shards)
 
 
-def digests(files: Mapping[str, bytes]) -> dict[str, str]:
+def content_digests(files: Mapping[str, bytes]) -> dict[str, str]:
     """Return the SHA-256 of contents, by their names."""
     return {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}

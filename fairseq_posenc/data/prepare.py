@@ -31,10 +31,11 @@ from typing import Any
 
 from .. import ownership
 from ..commands import option
-from ..errors import InputError
+from ..errors import InputError, flag_of
 from ..files import atomic_write, full_disk_named
+from ..runs.record import differences
 from ..vocabulary import DEFAULT_SYMBOLS, SENTENCEPIECE, LineEncoder, read_files, train
-from .folder import MANIFEST, SHARDS, Folder, Manifest, digests, resume
+from .folder import MANIFEST, SHARDS, Folder, Manifest, content_digests, resume
 from .shards import write_shards
 from .split import Split, default_fraction, sample_lines, training_lines
 from .text import Layout, Skipped, refuse
@@ -43,6 +44,10 @@ from .text_sources import VALID, Sources, estimated_text, find, progress_bar
 READ_PER_SAMPLED = 16
 """For a large corpus, the tokenizer's sample is drawn from this many times its size."""
 MANY_UNKNOWN = 0.01
+OF_TRAINING = ("vocab_size", "model_type", "character_coverage", "sample_mb")
+"""The options of training a vocabulary."""
+MIN_SYMBOLS, MIN_COVERAGE = 7, 0.98
+"""Limits of sentencepiece: ``<unk>``, the space and a letter, with four of fairseq's and ``<mask>``; and its own."""
 
 
 def _numbers(text: str) -> range:
@@ -82,12 +87,12 @@ class Options:
     only: range | None = option("write shards A to B alone, others on other hosts", None, parse=_numbers, metavar="A-B")
     vocab_size: int | None = option(
         "symbols of the dictionary, with fairseq's four and <mask>; for gigabytes of text, 32768 or more (default: "
-        f"{DEFAULT_SYMBOLS}, or what the text supports)", None, minimum=1, metavar="N", group="vocabulary",
+        f"{DEFAULT_SYMBOLS}, or what the text supports)", None, minimum=MIN_SYMBOLS, metavar="N", group="vocabulary",
     )  # fmt: skip
     model_type: str = option("sentencepiece's", "unigram", choices=("unigram", "bpe"), group="vocabulary")
     character_coverage: float = option(
-        "share of the text's characters that the vocabulary covers; the rarest become <unk>", 0.9999, minimum=0.0, maximum=1.0,
-        metavar="C", group="vocabulary",
+        f"share of the text's characters that the vocabulary covers, from {MIN_COVERAGE} to 1; the rarest become <unk>", 0.9999,
+        minimum=MIN_COVERAGE, maximum=1.0, metavar="C", group="vocabulary",
     )  # fmt: skip
     sample_mb: int = option(
         "train it on this many millions of characters, in lines drawn from the training text", 64, minimum=1, metavar="MB",
@@ -99,7 +104,7 @@ class Options:
     )  # fmt: skip
     seed: int = option("seed for held-out documents, shards and sample", 1, metavar="S")
     workers: int = option("processes that encode; the result does not depend on it", _usable_cores(), minimum=1, metavar="W")
-    overwrite: bool = option("redo a folder that was prepared from other text or options", False)
+    overwrite: bool = option("remove what was prepared in DIR, from other text or options, before the text is read", False)
 
     def __post_init__(self) -> None:
         if self.valid and self.valid_fraction is not None:
@@ -110,11 +115,9 @@ class Options:
             raise InputError(f"--overwrite: not with --only, as other processes use {self.out}. Remove it, then start them.")
         if self.vocabulary and not self.vocabulary.exists():
             raise FileNotFoundError(f"--vocabulary {self.vocabulary}: no such file")
-
-    @cached_property
-    def layout(self) -> Layout:
-        """The format of documents in the files."""
-        return Layout(self.text_field, self.document_per_line, Skipped() if self.skip_bad else refuse)
+        given = [flag_of(name) for name in OF_TRAINING if getattr(self, name) != getattr(type(self), name)]
+        if self.vocabulary and given:
+            raise InputError(f"{', '.join(given)}: not with --vocabulary, which is used as it is")
 
     @cached_property
     def vocabulary_files(self) -> Mapping[str, bytes]:
@@ -125,14 +128,15 @@ class Options:
     def deciding(self) -> dict[str, Any]:
         """The options that decide the result, as the manifest records them."""
         names = ["valid_fraction", "seed", "shards", "text_field", "document_per_line"]
-        trained = ["vocab_size", "model_type", "character_coverage", "sample_mb"]
-        values = {name: getattr(self, name) for name in (names if self.vocabulary_files else names + trained)}
-        return values | {"vocabulary": digests(self.vocabulary_files)} if self.vocabulary_files else values
+        values = {name: getattr(self, name) for name in (names if self.vocabulary_files else [*names, *OF_TRAINING])}
+        return values | {"vocabulary": content_digests(self.vocabulary_files)} if self.vocabulary_files else values
 
 
 def main(options: Options) -> None:
     """Run the command."""
-    sources = find({"train": options.text, VALID: options.valid}, options.layout)
+    skipped = Skipped() if options.skip_bad else None
+    layout = Layout(options.text_field, options.document_per_line, skipped or refuse)
+    sources = find({"train": options.text, VALID: options.valid}, layout)
     if options.valid_fraction is None and not options.valid:
         options = replace(options, valid_fraction=default_fraction(estimated_text(sources["train"])))
     folder = Folder(options.out, options.shards)
@@ -140,6 +144,8 @@ def main(options: Options) -> None:
     split = Split(list(folder.shards), options.valid_fraction or 0, options.seed, len(sources["train"]))
     with full_disk_named(options.out):
         if options.overwrite:
+            if options.vocabulary_files:
+                _line_encoder(options, options.vocabulary_files)  # raises now what would be raised when all is removed
             with folder.turn():
                 folder.empty()
         with _record(options, sources, folder) as manifest:
@@ -147,7 +153,7 @@ def main(options: Options) -> None:
             names = [split.shards[number] for number in options.only or range(options.shards)]
             unfinished = [name for name in names if not manifest.is_whole(name)]
         if unfinished:
-            _encode(options, sources, folder, split, encoder, unfinished)
+            _encode(options, sources, folder, split, encoder, unfinished, skipped)
         else:
             _say(f"{options.out}: done before")
         with _record(options, sources, folder) as manifest:
@@ -173,10 +179,13 @@ def _record(options: Options, sources: Sources, folder: Folder) -> Iterator[Mani
 
 
 def _encoder(options: Options, sources: Sources, folder: Folder, split: Split, manifest: Manifest) -> LineEncoder:
-    """Return the vocabulary of the folder's data, if its files are unchanged; otherwise a new one, and the data is removed."""
+    """Return the folder's vocabulary, or a new one if no shard is complete and there is none or its files have changed."""
     files = folder.tokenizer_files()
-    if files and manifest.tokenizer.get("sha256") == digests(files):
+    changes = differences(manifest.tokenizer.get("sha256", {}), content_digests(files))
+    if files and not changes:
         return LineEncoder(files)
+    if manifest.shards:
+        raise InputError(f"{options.out}: {'; '.join(changes)}, but shards are encoded with it. Restore it, or add --overwrite.")
     folder.empty(keep=[options.out / MANIFEST])
     folder.claim()
     if options.valid and not any(True for source in sources[VALID] for _ in source.passages()):
@@ -187,18 +196,22 @@ def _encoder(options: Options, sources: Sources, folder: Folder, split: Split, m
         files = dict(options.vocabulary_files)
     else:
         files = {SENTENCEPIECE: _learn(options, sources, split)}
-    try:
-        encoder = LineEncoder(files)
-    except InputError as error:
-        raise InputError(f"{options.vocabulary or 'the trained model'}: {error}") from None
+    encoder = _line_encoder(options, files)
     for name, content in files.items():
         with atomic_write(options.out / name, "wb") as stream:
             stream.write(content)
-    manifest.tokenizer, manifest.shards = {"symbols": len(encoder.symbols), "sha256": digests(files)}, {}
+    manifest.tokenizer = {"symbols": len(encoder.symbols), "sha256": content_digests(files)}
     if not (options.vocabulary_files or options.vocab_size):
         why = "all that the text supports" if len(encoder.symbols) < DEFAULT_SYMBOLS else "the default of --vocab-size"
         _say(f"vocabulary: {len(encoder.symbols):,} symbols, {why}")
     return encoder
+
+
+def _line_encoder(options: Options, files: Mapping[str, bytes]) -> LineEncoder:
+    try:
+        return LineEncoder(files)
+    except InputError as error:
+        raise InputError(f"{options.vocabulary or 'the trained model'}: {error}") from None
 
 
 def _learn(options: Options, sources: Sources, split: Split) -> bytes:
@@ -211,18 +224,28 @@ def _learn(options: Options, sources: Sources, split: Split) -> bytes:
     return train(sample, options.vocab_size, options.model_type, options.character_coverage)
 
 
-def _encode(options: Options, sources: Sources, folder: Folder, split: Split, encoder: LineEncoder, names: Sequence[str]) -> None:
-    start, megabytes = time.perf_counter(), 0.0
+def _encode(
+    options: Options, sources: Sources, folder: Folder, split: Split, encoder: LineEncoder, names: Sequence[str],
+    skipped: Skipped | None,
+) -> None:  # fmt: skip
+    start, megabytes, bad, read = time.perf_counter(), 0.0, 0, set[tuple[str, int]]()
+    if skipped:
+        skipped.count = 0  # of the vocabulary's pass
     for shards, hashes in write_shards(folder, names, sources, split, encoder, options.workers):
         with _record(options, sources, folder) as manifest:
             manifest.shards.update(shards)
             for (role, index), digest in hashes.items():
                 manifest.inputs[role][index]["sha256"] = digest
+        if skipped:  # the second and later passes read the text of the first again
+            bad, skipped.count = bad + (0 if hashes.keys() <= read else skipped.count), 0
+            read |= hashes.keys()
         for shard in shards.values():
             megabytes += sum(totals["text_bytes"] for totals in shard["totals"].values()) / 1e6
     seconds = time.perf_counter() - start
     speed = megabytes / seconds
     _say(f"{megabytes:,.1f} MB of text encoded in {seconds:,.1f} s, {speed:.1f} MB/s, {speed / options.workers:.1f} per process")
+    if skipped:
+        _say(f"--skip-bad: {bad:,} lines or rows were skipped")
 
 
 def _report(options: Options, manifest: Manifest) -> None:

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from tqdm import tqdm
 
+from ..errors import InputError
 from ..files import atomic_write
 from ..vocabulary import DICTIONARY, LineEncoder
 from .databin import DatabinWriter
@@ -78,7 +79,9 @@ def _one_pass(
         for items in encode(_passages(jobs, split, writers, hashes, bar)):
             for destination, of_destination in items.items():
                 writers[destination].add_documents(*of_destination)
-        for writer in writers.values():
+        for destination, writer in writers.items():
+            if writer.totals["items"] < writer.totals["documents"]:
+                raise InputError(f"no text for {destination}: the vocabulary has no token for any of its lines. Name other text.")
             writer.finish()
         yield {name: _complete(folder, name, writers, encoder) for name in names}, hashes
 

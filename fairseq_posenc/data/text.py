@@ -32,6 +32,8 @@ MAX_LINE_BYTES = 16 << 20
 MAX_ROW_BYTES = 512 << 20
 PASSAGE_BYTES = 1 << 20
 BOM = b"\xef\xbb\xbf"
+MAGIC = re.compile(rb"BZh[1-9]|PK\x03\x04|7z\xbc\xaf|\x1f\x8b|\xfd7zX|\x28\xb5\x2f\xfd")
+"""The beginnings of .bz2, .zip, .7z, .gz, .xz and .zst files."""
 
 Line = bytes | None
 """A line of text, or None at the end of a document."""
@@ -83,15 +85,17 @@ def refuse(error: InputError) -> None:
 
 
 class Skipped:
-    """Reports the first bad lines, each once although text is read more than once, and continues."""
+    """Reports the first bad lines, each once although text is read more than once, counts all of them, and continues."""
 
     LIMIT = 20
 
     def __init__(self) -> None:
         self._named: set[str] = set()
+        self.count = 0  # a line counts each time that it is read
 
     def __call__(self, error: InputError) -> None:
-        """Report a line."""
+        """Report and count a line."""
+        self.count += 1
         if len(self._named) < self.LIMIT and str(error) not in self._named:
             self._named.add(str(error))
             last = "; further lines are skipped without a message" if len(self._named) == self.LIMIT else ""
@@ -106,22 +110,34 @@ class Layout(NamedTuple):
     on_bad: Callable[[InputError], None] = refuse  # called with the error of every line or row that cannot be read
 
 
+def packing(path: str) -> str:
+    """Return the suffix of a compressed file, which is a key of :data:`READERS`; empty for other files."""
+    suffix = os.path.splitext(path)[1].lower()
+    return suffix if suffix in READERS else ""
+
+
+def unpacked(path: str) -> str:
+    """Return a name without the suffix of its compression: ``c4.jsonl`` of ``c4.jsonl.gz``."""
+    return path[: len(path) - len(packing(path))]
+
+
 def suffix(path: str) -> str:
     """Return the suffix of a name before that of its compression: ``.jsonl`` of ``c4.jsonl.gz``."""
-    name = PurePath(path)
-    return (name.with_suffix("") if name.suffix in READERS else name).suffix.lower()
+    return PurePath(unpacked(path)).suffix.lower()
 
 
 def read_passages(raw: MeteredFile, path: str, layout: Layout) -> Iterator[Passage]:
     """Give the documents of one file in order, in passages of about ``PASSAGE_BYTES`` at most.
 
-    Line ends are LF or CR LF; a byte order mark is dropped; lines of nothing but white space are dropped.
+    Line ends are LF or CR LF; a byte order mark is dropped; lines of nothing but white space, Unicode's included, are dropped.
 
     Raises:
-        InputError: the file is not compressed as its name implies, or ends early, or has a line that is too long; and
-            what ``layout.on_bad`` raises.
+        InputError: the file is not compressed as its name implies, or ends early, or has other line ends or a line that is too
+            long; and what ``layout.on_bad`` raises.
     """
-    unpack = READERS.get(os.path.splitext(path)[1], lambda stream: stream)
+    if packing(path) and not os.path.getsize(path):
+        raise InputError(f"{path}: cannot be unpacked: it is empty, which no {packing(path)} file is. Copy it again.")
+    unpack = READERS.get(packing(path), lambda stream: stream)
     stream = io.BufferedReader(unpack(io.BufferedReader(raw, 1 << 20)), 1 << 20)
     if suffix(path) in JSON_SUFFIXES:
         lines = _json_documents(_lines(stream, path, MAX_ROW_BYTES), path, layout)
@@ -154,31 +170,34 @@ def document_lines(text: str) -> list[Line]:
     if "\0" in text:
         raise InputError("it holds a NUL character")
     try:
-        lines = text.encode("utf-8").split(b"\n")
+        return [*(line.encode("utf-8") + b"\n" for line in text.split("\n") if line.strip()), None]
     except UnicodeEncodeError as error:
         raise InputError(f"not UTF-8: {error.reason}") from None
-    return [*(line + b"\n" for line in lines if line and not line.isspace()), None]
 
 
 def _lines(stream: Any, path: str, max_bytes: int) -> Iterator[tuple[int, bytes]]:
     """Yield every line with its number; one of nothing but white space is empty."""
     number = 0
     try:
-        _require_utf8(stream.peek(4)[:4], path)
+        _require_text(stream.peek(4)[:4], path)
         while line := stream.readline(max_bytes + 1):
             number += 1
+            if number == 1 and b"\r" in line and not line.endswith(b"\n"):
+                raise InputError(f"{path}: CR line ends. Convert the file first: tr '\\r' '\\n' < {path}")
             if len(line) > max_bytes:
                 raise InputError(
                     f"{path}, line {number}: longer than {max_bytes >> 20} MiB. Break the text into lines of a sentence or "
                     "paragraph first, or into more rows."
                 )
             line = line.removeprefix(BOM) if number == 1 else line
-            yield number, b"" if line.isspace() else line
+            yield number, b"" if line.decode("utf-8", "replace").isspace() else line
     except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error, zstd.ZstdError) as error:
         raise InputError(f"{path}: cannot be unpacked after line {number} ({error}): it is damaged or cut short.") from error
 
 
-def _require_utf8(beginning: bytes, path: str) -> None:
+def _require_text(beginning: bytes, path: str) -> None:
+    if MAGIC.match(beginning):
+        raise InputError(f"{path}: compressed in a way that its name does not tell, or that is not read. Unpack it first.")
     encoding = json.detect_encoding(beginning).upper()  # by a byte order mark, or by where the NUL bytes of ASCII letters are
     if not encoding.startswith("UTF-8"):
         encoding = re.sub("-([BL]E)", r"\1", encoding)

@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -63,7 +62,7 @@ class TextFile:
 
     def identities(self) -> tuple[Hashable, ...]:
         status = os.stat(self.name)
-        return os.path.realpath(self.name), (status.st_dev, status.st_ino)
+        return text.unpacked(os.path.realpath(self.name)), (status.st_dev, status.st_ino)
 
     def fingerprint(self) -> dict[str, Any]:
         status = os.stat(self.name)
@@ -87,7 +86,7 @@ def find(named: Mapping[str, Sequence[str]], layout: Layout) -> Sources:
 
     Raises:
         FileNotFoundError: a name refers to nothing.
-        InputError: two names refer to the same text, or one to a pipe or a device.
+        InputError: two names refer to the same text or to copies of it, plain or compressed, or one to a pipe or a device.
     """
     sources: Sources = {role: [] for role in named}
     known: dict[Hashable, tuple[Source, str, str]] = {}
@@ -101,10 +100,24 @@ def find(named: Mapping[str, Sequence[str]], layout: Layout) -> Sources:
                     consequence = "count twice" if role == other_role else "be trained on, and validate nothing"
                     raise InputError(f"{mention} is the same text as {other_mention}, and would {consequence}. Name it once.")
             sources[role].append(source)
-    for source, other in product(sources.get(VALID, []), sources["train"]):
-        if source.size and source.size == other.size and filecmp.cmp(source.name, other.name, shallow=False):
-            raise InputError(f"--valid {source.name} is a copy of {other.name}, which is trained on. Name other text.")
+    if copies := [f"{name} is a copy of {other}" for name, other in _copies(sources)]:
+        raise InputError(
+            f"{'; '.join(copies)}: documents would count twice, or be trained on and validated with. Name them once."
+        )
     return sources
+
+
+def _copies(sources: Sources) -> Iterator[tuple[str, str]]:
+    alike: dict[tuple[int, int], list[str]] = {}  # files by their size and beginning
+    for role, of_role in sources.items():
+        for source in of_role:
+            if not source.size:
+                continue
+            with open(source.name, "rb") as stream:
+                others = alike.setdefault((source.size, hash(stream.read(1024))), [])
+            if other := next((other for other in others if filecmp.cmp(source.name, other, shallow=False)), None):
+                yield f"--valid {source.name}" if role == VALID else source.name, other
+            others.append(source.name)
 
 
 def estimated_text(sources: Sequence[Source]) -> int | None:
@@ -116,7 +129,7 @@ def estimated_text(sources: Sequence[Source]) -> int | None:
     for source in sources:
         if source.size is None:
             return None
-        total += source.size * (PACKED if os.path.splitext(source.name)[1] in text.READERS else 1)
+        total += source.size * (PACKED if text.packing(source.name) else 1)
     return total
 
 
@@ -159,7 +172,8 @@ def _in_folder(folder: Path) -> list[str]:
         for link in filter(os.path.islink, (os.path.join(base, name) for name in folders)):
             print(f"{link}: a link to a folder is not followed; name it too if you want it", file=sys.stderr)
     files.sort()
-    texts = [str(path) for path in files if text.suffix(path.name) in text.TEXT_SUFFIXES]
+    shown = [path for path in files if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
+    texts = [str(path) for path in shown if text.suffix(path.name) in text.TEXT_SUFFIXES]
     if not texts:
         raise FileNotFoundError(
             f"{folder}: no text in this folder or below it; looked for {', '.join(text.TEXT_SUFFIXES)}, each plain or with "

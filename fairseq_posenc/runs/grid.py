@@ -4,6 +4,7 @@ A cell is recorded as begun, finished, diverged or failed (``result.json``). A g
 not finished or diverged. A cell that fails does not stop the others.
 """
 
+import json
 import os
 import re
 import subprocess
@@ -11,7 +12,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -153,7 +154,7 @@ def run_grid(
         else:
             with ThreadPoolExecutor(jobs) as pool:
                 try:
-                    for future in [pool.submit(complete, cell) for cell in waiting]:
+                    for future in as_completed([pool.submit(complete, cell) for cell in waiting]):
                         future.result()
                 except BaseException:
                     pool.shutdown(cancel_futures=True)
@@ -204,6 +205,7 @@ def _run(
         if cell.command:
             _execute(cell.command, folder / LOG, lock, variables)
         outcome = {"status": FINISHED, **run(cell, folder, progress)}
+        json.dumps(outcome, allow_nan=False)
     except Diverged as error:
         outcome = {"status": DIVERGED, "reason": str(error)}
     except Exception as error:

@@ -145,7 +145,7 @@ def train(lines: Iterable[str], vocab_size: int | None, model_type: str, charact
             )
         elif match := re.search(r"smaller than required_chars\. \d+ vs (\d+)", str(error)):
             advice = (
-                f"--vocab-size {size}: too small for the characters of the training text, which need more than "
+                f"--vocab-size {size}: too small for the characters of the training text, which need at least "
                 f"{int(match[1]) + UNCOUNTED}. Raise it, or leave rare characters to <unk> with a lower --character-coverage."
             )
         raise InputError(advice) from error

@@ -1,6 +1,7 @@
 """``fairseq-posenc bench``: a row is timed once it agrees with the reference, kept, and never of other conditions."""
 
 import contextlib
+import dataclasses
 import json
 
 import pytest
@@ -11,8 +12,9 @@ from fairseq_posenc.attention import BACKENDS
 from fairseq_posenc.attention.eager import Eager
 from fairseq_posenc.bench import peers, training
 from fairseq_posenc.bench.attention import agreement, positions_of
-from fairseq_posenc.bench.steps import FAIRSEQS, Step, Steps, roberta
-from fairseq_posenc.bench.work import Shape, known_peak, shapes
+from fairseq_posenc.bench.flags import Options
+from fairseq_posenc.bench.steps import FAIRSEQS, Contender, Step, Steps, roberta
+from fairseq_posenc.bench.work import Machine, Shape, known_peak, shapes, timing
 from fairseq_posenc.cli import main
 from fairseq_posenc.ownership import claim
 
@@ -56,12 +58,18 @@ def test_bench_leaves_out_what_a_backend_cannot_run(capsys, monkeypatch):
     assert main([*sdpa, "--schemes", "shaw"]) == 2
 
 
-def test_what_does_not_agree_is_not_timed(capsys, monkeypatch):
+def test_what_does_not_agree_is_not_timed(capsys, monkeypatch, tmp_path):
+    """And is tried again by the same command."""
     monkeypatch.setitem(BACKENDS, "wrong", Wrong())
-    assert main([*TINY, "--schemes", "tisa", "--attention-backend", "sdpa,wrong"]) == 2
+    command = [*TINY, "--schemes", "tisa", "--attention-backend", "sdpa,wrong", "--out", str(tmp_path / "out")]
+    assert main(command) == 2
     out, err = capsys.readouterr()
     assert [line.split()[:2] for line in out.splitlines()[-1:]] == [["roberta_tisa", "sdpa"]]
     assert "roberta_tisa (wrong) at n = 9 was not timed: it does not agree with the reference: its error" in err
+    again, timed = [], {"ran": "wrong", "refused": None, "timings": {}}
+    monkeypatch.setattr(Steps, "__call__", lambda self, contender, *_: again.append(contender.backend) or timed)
+    assert main(command) == 0
+    assert again == ["wrong"]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -112,6 +120,7 @@ def test_a_killed_bench_goes_on(capsys, monkeypatch, tmp_path):
         (["--plot"], "--plot draws into --out"),
         (["--data", "."], "--data and --train-flags are for"),
         (["--train", "--data", "nowhere"], "--data nowhere has no dict.txt"),
+        (["--train", "--data", "nowhere", "--vocab-size", "50"], "--vocab-size: not with --data"),
         (["--train", "--peers", "bert"], "--peers "),
         (["--train", "--updates", "5"], "--updates 5"),
         (["--train", "--train-flags", "'"], "--train-flags"),
@@ -135,6 +144,14 @@ def test_flops_are_those_of_the_matrix_products():
     assert counter.get_total_flops() == SMALL.step_flops
     base = Shape(layers=12, dim=768, ffn_dim=3072, heads=12, symbols=50265, tokens=512, sequences=32)
     assert base.step_flops / base.batch == pytest.approx(602e6, rel=1e-3)
+
+
+def test_flops_of_other_models_are_unknown():
+    gated = dataclasses.replace(SMALL, gated=True)
+    for contender, known in ((Contender(FAIRSEQS), (True, False)), (Contender("bert"), (False, False))):
+        assert tuple(contender.step_flops(shape) is not None for shape in (SMALL, gated)) == known
+    assert Contender("modernbert_rope", "rope").step_flops(gated) == gated.step_flops
+    assert timing([(1.0, 2.0)], 10, None, None, peak=1.0)["mfu"] is None
 
 
 def test_longer_sequences_are_fewer():
@@ -195,6 +212,27 @@ def test_generated_data_is_what_fairseq_reads(tmp_path):
     assert len(dictionary) == 49
     assert len(lines) == 2
     assert {int(line.max()) for line in lines} == {48}
+
+
+def test_data_decide_the_vocabulary_and_are_recorded(tmp_path, capsys, monkeypatch):
+    claim(tmp_path / "data", "bench")
+    training.write_data(tmp_path / "data", symbols=50, tokens=1000)
+    monkeypatch.setattr(training.Trainings, "__call__", lambda *_: {"ran": "", "refused": None, "timings": {}})
+    command = [*TINY, "--train", "--schemes", "tisa", "--data", str(tmp_path / "data"), "--out", str(tmp_path / "out")]
+    assert main(command) == 0
+    assert " 50 symbols," in capsys.readouterr().out
+    (tmp_path / "data" / "train.idx").write_bytes(b"other")
+    assert main(command) == 2
+    assert "train.data.train.idx was" in capsys.readouterr().err
+
+
+def test_updates_of_other_sizes_are_refused(tmp_path, monkeypatch):
+    speeds = {"roberta_tisa": 200.0, FAIRSEQS: 100.0}
+    monkeypatch.setattr(training.Trainings, "_train", lambda self, model, *_: training.Speed(1.0, speeds[model.model], None))
+    options = Options(train=True, train_flags=("--update-freq", "2"))
+    timed = training.Trainings(Contender(FAIRSEQS), Machine(CPU, torch.float32, None), options, tmp_path, [])
+    with pytest.raises(ValueError, match=r"--train-flags --update-freq 2: .* 200 tokens, .* 100\."):
+        timed(Contender("roberta_tisa", "tisa"), SMALL, tmp_path, lambda *_: None)
 
 
 @pytest.mark.thorough

@@ -127,9 +127,13 @@ class TestPlaces:
         out = tmp_path / "out"
         assert prepare(text, "--out", out, *SMALL) == 0
         before = files(out)
-        for vocabulary in (out, out / "sentencepiece.model"):
+        for vocabulary, problem in (
+            (out, "which --overwrite empties"),
+            (out / "sentencepiece.model", "which --overwrite empties"),
+            (text, "not a sentencepiece model"),
+        ):
             assert prepare(text, "--out", out, "--vocabulary", vocabulary, "--overwrite") == 2
-            assert "which --overwrite empties" in capsys.readouterr().err
+            assert problem in capsys.readouterr().err
         assert files(out) == before
 
     @pytest.mark.parametrize("name", ["a:b", "new\nline", "\udcff"])
@@ -190,10 +194,16 @@ class TestSources:
             assert "text.txt" in told
         assert not (tmp_path / "out").exists()
 
-    def test_a_copy_of_the_training_text_is_refused(self, tmp_path, capsys, text):
-        assert prepare(text, "--valid", copy(text), "--out", tmp_path / "out", "--vocab-size", 40) == 2
-        assert f"--valid {tmp_path}/copy.txt is a copy of {text}" in capsys.readouterr().err
+    @pytest.mark.parametrize("flag", ["--valid ", ""])
+    def test_a_copy_of_the_training_text_is_refused(self, tmp_path, capsys, text, flag):
+        assert prepare(text, *flag.split(), copy(text), "--out", tmp_path / "out", "--vocab-size", 40) == 2
+        assert f"{flag}{tmp_path}/copy.txt is a copy of {text}" in capsys.readouterr().err
         assert not (tmp_path / "out").exists()
+
+    def test_a_text_beside_its_compressed_file_is_refused(self, tmp_path, text):
+        (tmp_path / "text.txt.gz").touch()
+        with pytest.raises(InputError, match=r"text\.txt\.gz \(of .* is the same text as .*text\.txt \(of"):
+            sources(tmp_path)
 
     def test_a_folder_that_cannot_be_read(self, tmp_path, monkeypatch, capsys):
         (tmp_path / "a.txt").touch()
@@ -209,11 +219,11 @@ class TestSources:
         assert prepare(tmp_path, "--out", tmp_path.parent / "out") == 2
         assert "closed: Permission denied" in capsys.readouterr().err
 
-    def test_any_name_of_a_file(self, tmp_path, text):
+    def test_any_name_of_a_file(self, tmp_path):
         odd = tmp_path / "odd"
         odd.mkdir()
-        for name in (b"a b.txt", b"c:d.txt", b"new\nline.txt", b"\xff.txt"):
-            shutil.copy(text, os.path.join(os.fsencode(odd), name))
+        for seed, name in enumerate((b"a b.txt", b"c:d.txt", b"new\nline.txt", b"\xff.txt")):
+            Path(os.fsdecode(os.path.join(os.fsencode(odd), name))).write_text(make_text(60, seed), "utf-8")
         for _ in range(2):
             assert prepare(odd, "--out", tmp_path / "out", *SMALL) == 0
 
@@ -223,6 +233,12 @@ class TestSources:
         assert prepare(*pair, "--valid", tmp_path / "empty", "--out", tmp_path / "out", "--vocab-size", 40, *flags) == 2
         assert "--valid" in (told := capsys.readouterr().err)
         assert "nothing but blank lines" in told
+
+    def test_validation_text_without_tokens(self, tmp_path, capsys, text):
+        (tmp_path / "valid").write_text("\u200b\n", "utf-8")
+        for _ in range(2):
+            assert prepare(text, "--valid", tmp_path / "valid", "--out", tmp_path / "out", "--vocab-size", 40) == 2
+            assert "no text for valid" in capsys.readouterr().err
 
     def test_validation_text_goes_to_the_first_shard(self, tmp_path, pair, text):
         flags = ("--valid", text, copy(pair[0], add="\n"), "--vocab-size", 40, "--workers", 1, "--shards", 2)

@@ -3,6 +3,7 @@
 import gzip
 import json
 import lzma
+import re
 from pathlib import Path
 
 import pytest
@@ -59,14 +60,15 @@ def test_folders_and_patterns(tmp_path, capsys):
     """Sorted, with what lies below; other files are left out, with a message."""
     folder = tmp_path / "corpus"
     (folder / "below").mkdir(parents=True)
-    for name in ("b.txt", "below/a.jsonl.zst", "c.json.gz", "notes.md", "d.gz"):
+    (folder / ".ipynb_checkpoints").mkdir()
+    for name in ("b.txt", "below/a.jsonl.zst", "c.json.gz", "notes.md", "d.gz", ".ipynb_checkpoints/b-checkpoint.txt"):
         (folder / name).touch()
 
     def names(*given):
         return [str(Path(source.name).relative_to(folder)) for source in sources(*given)]
 
     assert names(folder) == ["b.txt", "below/a.jsonl.zst", "c.json.gz"]
-    assert "3 files of text; 2 others are left out" in capsys.readouterr().err
+    assert "3 files of text; 3 others are left out" in capsys.readouterr().err
     assert names(folder / "*.txt", folder / "**" / "*.zst") == ["b.txt", "below/a.jsonl.zst"]
     with pytest.raises(ValueError, match=r"/b\.txt .* as .*/b\.txt \(of .*corpus\)"):
         names(folder, folder / "b.txt")
@@ -125,11 +127,12 @@ def test_bad_lines_and_rows_can_be_skipped(tmp_path, text, expected, capsys):
     assert told.count("skipped: ") == 3 + 20
     assert f"skipped: {dirty}, line 2, byte 6: not UTF-8" in told
     assert told.count("without a message") == 1
+    assert re.findall(r"--skip-bad: (\d+) ", told) == ["3", "30"]
 
 
 def test_empty_rows_are_no_documents(tmp_path):
     path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in ["", " \n ", "the cat\r\n\n\nthe mat", "a dog"]))
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in ["", " \n\u3000", "the cat\r\n\n\nthe mat", "a dog"]))
     (source,) = sources(path)
     passages = [(passage.lines(), passage.opens_document) for passage in source.passages()]
     assert passages == [(["the cat", "the mat"], True), (["a dog"], True)]

@@ -71,8 +71,8 @@ def test_documents_are_parted_by_a_lone_eos(tmp_path):
 
 
 def test_a_line_of_which_nothing_is_left_does_not_end_a_document(tmp_path):
-    """A tokenizer drops what has no width, and replaces spaces of other scripts by its own."""
-    (tmp_path / "text.txt").write_text("the cat\n\u200b\nthe mat\n\u00a0\u3000\na dog\n\nthe birds sing\n", "utf-8")
+    """A tokenizer drops what has no width; white space, of any script, does end one."""
+    (tmp_path / "text.txt").write_text("the cat\n\u200b\nthe mat\n\u200b\na dog\n\u00a0\u3000\nthe birds sing\n", "utf-8")
     (tmp_path / "valid.txt").write_text("the mat\n", "utf-8")
     out = tmp_path / "out"
     texts = [tmp_path / "text.txt", "--valid", tmp_path / "valid.txt"]
@@ -80,7 +80,7 @@ def test_a_line_of_which_nothing_is_left_does_not_end_a_document(tmp_path):
     assert [len(item) == 1 for item in load(out, "train")] == [False, False, False, True, False]
 
 
-@pytest.mark.parametrize(("suffix", "opener"), [(".gz", gzip.open), (".xz", lzma.open)])
+@pytest.mark.parametrize(("suffix", "opener"), [(".GZ", gzip.open), (".xz", lzma.open)])
 def test_packed_text_is_the_same_text(tmp_path, text, suffix, opener):
     packed = tmp_path / f"text.txt{suffix}"
     with opener(packed, "wb") as stream:
@@ -160,9 +160,18 @@ def test_damaged_output_is_made_again(tmp_path, text):
     (out / "valid.idx").unlink()
     assert prepare(text, "--out", out, *SMALL) == 0
     assert files(out) == whole
-    model = whole["sentencepiece.model"]
-    (out / "sentencepiece.model").write_bytes(model[:-1] + bytes([model[-1] ^ 1]))
+
+
+@pytest.mark.parametrize("damage", [lambda model: model.write_bytes(b"x"), Path.unlink])
+def test_a_vocabulary_that_shards_were_encoded_with_is_not_replaced(tmp_path, text, capsys, damage):
+    out = tmp_path / "out"
     assert prepare(text, "--out", out, *SMALL) == 0
+    whole = files(out)
+    damage(out / "sentencepiece.model")
+    assert prepare(text, "--out", out, *SMALL) == 2
+    assert re.search("sentencepiece.model was .*Restore it, or add --overwrite", capsys.readouterr().err)
+    assert (out / "train.bin").read_bytes() == whole["train.bin"]
+    assert prepare(text, "--out", out, *SMALL, "--overwrite") == 0
     assert files(out) == whole
 
 
@@ -192,10 +201,14 @@ def test_kill_leaves_nothing_that_looks_finished(tmp_path):
         (b"the cat sat\n" * 9, (), "has 1, and --valid-fraction 0.1 holds out one of every 10"),
         (b"the cat sat\n\n" * 99, ("--vocab-size", 5000), "supports 1[0-9] symbols at most"),
         (b"the cat sat\n\n" * 99, ("--vocab-size", 8), "--vocab-size 8: too small for the characters"),
-        (b"the cat sat\n\n" * 99, ("--vocab-size", -1), "--vocab-size must be at least 1"),
+        (b"the cat sat\n\n" * 99, ("--vocab-size", -1), "--vocab-size must be at least 7"),
+        (b"the cat sat\n\n" * 99, ("--character-coverage", 0.9), "--character-coverage must be at least 0.98"),
         (b"the cat sat\n\n" * 99, ("--workers", 0), "--workers must be at least 1"),
         (b"the cat sat\n\n" * 99, ("--valid-fraction", 1.5), "--valid-fraction must be at most"),
-        (b"the cat sat\n\n" * 99, ("--vocabulary", "TEXT"), "text.txt: not a sentencepiece model"),
+        (b"the cat sat\n\n" * 99, ("--vocabulary", "TEXT"), "--vocab-size: not with --vocabulary"),
+        (b"the cat sat\rthe mat\r", (), "text.txt: CR line ends"),
+        (b"BZh91AY&SY", (), "text.txt: .* Unpack it"),
+        (b"PK\x03\x04", (), "text.txt: .* Unpack it"),
     ],
 )
 def test_bad_input_is_named(tmp_path, capsys, content, arguments, message):
@@ -234,10 +247,10 @@ def test_many_unknown_tokens_are_warned_of(tmp_path, text, capsys):
     assert "WARNING: " in told.partition("of train are <unk>")[2]  # and of valid
 
 
-@pytest.mark.parametrize("name", ["cut.txt.xz", "cut.txt.gz", "text.gz"])
+@pytest.mark.parametrize("name", ["cut.txt.xz", "cut.txt.gz", "cut.txt.GZ", "packed.gz", "empty.zst"])
 def test_damaged_archive_is_named(tmp_path, capsys, text, name):
-    packed = {".xz": lzma.compress, ".gz": gzip.compress}[Path(name).suffix](text.read_bytes())
-    (tmp_path / name).write_bytes(packed[:-20] if name.startswith("cut") else text.read_bytes())
+    packed = {".xz": lzma.compress, ".gz": gzip.compress}.get(Path(name).suffix.lower(), bytes)(text.read_bytes())
+    (tmp_path / name).write_bytes({"cut": packed[:-20], "packed": text.read_bytes(), "empty": b""}[name.partition(".")[0]])
     assert prepare(tmp_path / name, "--out", tmp_path / "out", *SMALL) == 2
     assert f"{name}: cannot be unpacked" in capsys.readouterr().err
 
@@ -263,6 +276,7 @@ def test_two_at_once_are_refused(tmp_path, capsys, text):
     with folder.held("train"):
         assert prepare(text, "--out", tmp_path / "out") == 2
     assert "another process is writing to" in capsys.readouterr().err
+    assert (tmp_path / "out" / ".lock-train").exists()  # of a removed file, two could hold the lock
 
 
 class TestVocabularySize:

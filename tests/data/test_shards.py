@@ -85,7 +85,6 @@ def test_hosts_do_the_work_of_one(tmp_path, corpus, whole, capsys):
     before = (out / "shard-00001" / "train.bin").stat()
     assert prepare(corpus, "--out", out, *SMALL, "--shards", 6, "--only", "1-3") == 0
     assert (out / "shard-00001" / "train.bin").stat() == before
-    assert not list(out.rglob(".lock-*"))
 
 
 def test_hosts_at_the_same_time(tmp_path, corpus):
@@ -119,7 +118,7 @@ def test_many_files_are_divided_among_the_shards(tmp_path, monkeypatch):
     assert max(map(len, dealt)) - min(map(len, dealt)) <= 6
     valid = documents(out / "shard-00000", "valid")
     assert len(valid) == 9  # a tenth of the first group's
-    assert prepare(corpus, "--out", tmp_path / "whole", *SMALL, "--vocabulary", out) == 0
+    assert prepare(corpus, "--out", tmp_path / "whole", *SMALL[2:], "--vocabulary", out) == 0
     whole = documents(tmp_path / "whole", "train") + documents(tmp_path / "whole", "valid")
     assert sorted([*chain.from_iterable(dealt), *valid]) == sorted(whole)
 

@@ -273,7 +273,7 @@ def test_a_full_disk_is_named_and_the_same_command_goes_on(data, checkpoint, tmp
         patch.setattr(MMapIndexedDatasetBuilder, "finalize", full)
         assert glue(data, checkpoint, out, *flags) == 2
     message = capsys.readouterr().err.splitlines()[-1]
-    assert message.startswith(f"fairseq-posenc glue: {out}: No space left on device. Nothing that was there before is lost")
+    assert message.startswith(f"fairseq-posenc glue: {out}: No space left on device. When there is room")
 
     def stop(*_):
         raise Stop

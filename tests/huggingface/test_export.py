@@ -330,7 +330,7 @@ def test_a_full_disk_leaves_what_there_was(checkpoint, prepared, tmp_path, capsy
 
     monkeypatch.setattr(PosencPreTrainedModel, "save_pretrained", full)
     said = refusal(capsys, checkpoint, "--data", prepared, "--out", tmp_path / "out", "--head", "lm")
-    assert said.startswith(f"fairseq-posenc export-hf: {tmp_path / 'out'}: No space left on device. Nothing that was there")
+    assert said.startswith(f"fairseq-posenc export-hf: {tmp_path / 'out'}: No space left on device. When there is room")
     assert list(tmp_path.iterdir()) == []
     monkeypatch.undo()
     assert main(["export-hf", str(checkpoint), "--data", str(prepared), "--out", str(tmp_path / "out"), "--head", "lm"]) == 0

@@ -118,6 +118,33 @@ def test_errors_that_a_user_can_mend_stop_the_grid(tmp_path, error):
     assert len(recorder.done) == 1
 
 
+def test_an_error_stops_a_grid_that_runs_in_threads(tmp_path, monkeypatch):
+    """Also if a cell before it is still running."""
+    begun, stopped, shutdown = [], threading.Event(), grid.ThreadPoolExecutor.shutdown
+
+    def stop(pool, wait=True, cancel_futures=False):
+        shutdown(pool, wait=False, cancel_futures=cancel_futures)
+        stopped.set()
+        shutdown(pool)
+
+    def run(cell, folder, progress):
+        begun.append(cell)
+        if cell.key["seed"] == 2:
+            raise InputError("--flag")
+        stopped.wait(5)
+        return {}
+
+    monkeypatch.setattr(grid.ThreadPoolExecutor, "shutdown", stop)
+    with pytest.raises(InputError, match="--flag"):
+        run_grid(cells(lrs=(1.0, 2.0, 3.0)), tmp_path, run, jobs=2)
+    assert len(begun) <= 3
+
+
+def test_a_result_without_a_form_in_json_is_a_failure(tmp_path):
+    with pytest.raises(Failures, match=r"1 of 1 runs failed: .*not JSON"):
+        run_grid(cells(lrs=[1.0])[:1], tmp_path, lambda *_: {"score": float("nan")})
+
+
 @pytest.mark.parametrize("content", ["{}", "[]", "", '{"format": 1, "task"', "[" * 5000, '{"format": 2}'])
 def test_damaged_records_are_named(tmp_path, content):
     run_grid(cells(), tmp_path, Recorder())
