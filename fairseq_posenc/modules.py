@@ -17,7 +17,7 @@ from .attention.bias import additive_bias
 from .errors import FieldError
 from .schemes import Positions, Scheme, Settings, build
 from .terms import Terms, Window, is_captured
-from .transformer.stack import span_of
+from .transformer.stack import require_padding, span_of
 
 
 class _Positional(nn.Module):
@@ -192,10 +192,7 @@ class PositionalAttention(_Positional):
             raise FieldError(f"`x` must be ({batch}, {queries}, {self.heads * self.head_dim}), and it is {tuple(x.shape)}")
         if queries != k.shape[2] and any(scheme.reads_input and not scheme.decoder for scheme in self.positions.schemes):
             raise FieldError(f"`positions` {self.positions.expression} reads all tokens: give as many queries as keys")
-        if padding is not None and (padding.dtype != torch.bool or padding.shape != (batch, k.shape[2])):
-            raise FieldError(
-                f"`padding` must be bool, ({batch}, {k.shape[2]}), and it is {padding.dtype}, {tuple(padding.shape)}"
-            )
+        require_padding(padding, batch, k.shape[2])
         window = _window(k.shape[2], q.shape[2], self.causal, q, position_ids)
         call = Call(q.device, q.dtype, self.head_dim, q.shape[2], k.shape[2], self.dropout if self.training else 0.0)
         terms = self._terms(window, layer, x)

@@ -160,6 +160,13 @@ def test_padding_on_either_side_changes_nothing(positions: str) -> None:
     torch.testing.assert_close(found[1:, 3:], expected)
 
 
+@pytest.mark.parametrize("cross_attention", [True, False])
+def test_memory_is_for_all_steps_or_for_none(cross_attention: bool) -> None:
+    decoder, tokens, (memory, _) = make(cross_attention=cross_attention), sequence(4), states(1)
+    with pytest.raises(FieldError, match="memory"):
+        decoder(tokens, None if cross_attention else memory)
+
+
 def test_padding_of_the_memory_is_not_seen() -> None:
     decoder, tokens = make(), sequence(4)
     memory, _ = states(1)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.attention import BACKENDS, Call, Mask
+from fairseq_posenc.errors import FieldError
 from fairseq_posenc.families import expressions
 from fairseq_posenc.terms import Terms, Window
 from fairseq_posenc.transformer import Encoder, EncoderConfig
@@ -262,6 +263,21 @@ def test_a_config_at_its_bounds() -> None:
 def test_a_config_without_meaning_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Encoder(dataclasses.replace(CONFIG, **changes))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"padding": torch.zeros(2, 6)}, "padding must be bool"),
+        ({"padding": torch.zeros(1, 6, dtype=torch.bool)}, "padding must be bool, .2, 6."),
+        ({"padding": torch.zeros(2, 6, dtype=torch.bool), "mask": Mask()}, "padding and mask"),
+        ({"position_ids": torch.zeros(2, 6, dtype=torch.bool)}, "position_ids must be numbers"),
+        ({"embeddings": torch.zeros(2, 0, 16, dtype=torch.float64)}, "at least one token"),
+    ],
+)
+def test_inputs_without_meaning_are_refused(inputs: dict[str, Any], message: str) -> None:
+    with pytest.raises(FieldError, match=message):
+        make()(None if "embeddings" in inputs else sequence(6, batch=2), **inputs)
 
 
 def test_terms_without_a_scheme_are_plain_attention() -> None:

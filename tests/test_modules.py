@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from fairseq_posenc import Encoder, PositionalAttention, PositionBias, position_bias
 from fairseq_posenc.errors import FieldError
 from fairseq_posenc.families import expressions
+from fairseq_posenc.schemes import parse
 
 LAYERS, HEADS, HEAD_DIM, N, BATCH = 2, 2, 8, 7, 3
 BIASES = {"alibi", "fire", "kerple", "log_cpb", "none", "raffel", "t5", "tisa"}
@@ -113,6 +114,13 @@ def test_positions_count_from_anywhere_in_any_order(positions):
 def test_a_step_of_decoding_is_the_last_row_of_causal_attention():
     attention, (q, k, v) = attention_of("shaw+t5", causal=True), q_k_v()
     assert torch.allclose(attention(q[:, :, -1:], k, v), attention(q, k, v)[:, :, -1:], atol=1e-6)
+
+
+@pytest.mark.parametrize("positions", [e for e in ATTENTION if all(scheme.reads_input for scheme in parse(e))])
+def test_parameters_may_be_more_precise_than_the_inputs(positions):
+    attention, (q, k, v), x = attention_of(positions), q_k_v(), torch.randn(BATCH, N, HEADS * HEAD_DIM)
+    z = attention(*(tensor.bfloat16() for tensor in (q, k, v)), x=x.bfloat16())
+    torch.testing.assert_close(z.float(), attention(q, k, v, x=x), rtol=0.1, atol=0.1)
 
 
 def test_dropout_in_training_only():

@@ -71,6 +71,8 @@ def test_uniform_positions_are_in_order():
         ("random", None, "give random:L"),
         ("random:1.5", None, "whole number"),
         ("random:x", None, "give random:L"),
+        ("random:0", None, "above 0"),
+        ("uniform:0", None, "above 0"),
         ("cape:5:0.7:1", None, "at most 0.5"),
         ("steps:3", None, "give random:L"),
         ("shift:3", "even", "means nothing to `position_sampling` shift:3"),

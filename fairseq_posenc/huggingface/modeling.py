@@ -194,6 +194,7 @@ class PosencModel(PosencPreTrainedModel):
             if padding is None and input_ids is not None:
                 padding = input_ids == self.config.padding_idx
             position_ids, mask = _documents(position_ids, padding, self.config.padding_idx + 1)
+            padding = None
         output = self.encoder(
             input_ids,
             padding,

@@ -131,14 +131,16 @@ def complete_new(args: DictConfig, arch: str, task: Any) -> None:
             ARCH_CONFIG_REGISTRY[arch](args)
         complete(args, task, model.option_set)
         with torch.device("meta"):
-            positions = model.build_core(args, Dictionary()).positions
+            core = model.build_core(args, Dictionary())
     if getattr(args, "compile", False) and getattr(task, "_name", None) != ONE_SHAPE:
         raise InputError(f"--compile is for batches of one shape: add --task {ONE_SHAPE}, or leave --compile out")
+    positions, steps = core.positions, core.config.mask_decoder_steps
+    learner = f"--positions {args.positions}" if positions.max_length else f"--mask-decoder-steps {steps}"
     for flag, samples in _sample_lengths(task).items():
-        if positions.max_length is not None and samples > positions.max_length:
+        if (positions.max_length or steps) and samples > args.max_positions:
             raise InputError(
-                f"{flag} {samples} is more than --max-positions {positions.max_length}, which is all that --positions "
-                f"{args.positions} learns: raise --max-positions, or leave it out, which makes it as long as the samples"
+                f"{flag} {samples} is more than --max-positions {args.max_positions}, which is all that {learner} learns: raise "
+                "--max-positions, or leave it out, which makes it as long as the samples"
             )
     record(args, positions)
 

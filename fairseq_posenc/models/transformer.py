@@ -17,7 +17,7 @@ from ..transformer import DecoderConfig, EncoderConfig
 from .architectures import register_family
 from .building import UNLIMITED, PosencModel, encoder_config, max_length
 from .decoding import TokenDecoder
-from .option_set import TRANSLATION_OPTIONS
+from .option_set import TRANSLATION_OPTIONS, naming_flags
 from .roberta import SentenceEncoder
 from .stock import is_leftover
 
@@ -44,7 +44,8 @@ class SourceEncoder(SentenceEncoder, FairseqEncoder):
 def decoder_config(args: Any, dictionary: Dictionary) -> DecoderConfig:
     """Return the decoder's config from a model's complete options."""
     values = {**TRANSLATION_OPTIONS.core_values(args, dictionary), "layers": args.decoder_layers}
-    return DecoderConfig(**values, share_output=args.share_decoder_input_output_embed or args.share_all_embeddings)
+    with naming_flags({**TRANSLATION_OPTIONS.names, "layers": "decoder_layers"}):
+        return DecoderConfig(**values, share_output=args.share_decoder_input_output_embed or args.share_all_embeddings)
 
 
 @register_family(TRANSFORMER)

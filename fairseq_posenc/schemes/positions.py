@@ -57,8 +57,11 @@ def parse(expression: str) -> list[type[Scheme]]:
 
 
 def sums_of(expression: str) -> list[str]:
-    """Return the expressions between ``|``."""
-    return [part.strip() for part in PATTERNS.get(expression.strip(), expression).split("|")]
+    """Return the expressions between ``|``, or raise InputError if one of them is empty."""
+    parts = [part.strip() for part in PATTERNS.get(expression.strip(), expression).split("|")]
+    if "" in parts:
+        raise FieldError(f"`positions` {expression!r}: write names of schemes with + or | between")
+    return parts
 
 
 def read_sum(expression: str) -> Sum:
@@ -103,9 +106,11 @@ def _value(expression: str, name: str, text: str) -> Any:
     kind, limits = known[name]
     try:
         value = {"true": True, "false": False}[text.lower()] if kind is bool else kind(text)
+        check_value(name, value, (kind,), limits)
+    except FieldError as error:
+        raise FieldError(f"`positions` {expression!r}: {error}") from None
     except (KeyError, ValueError):
         raise FieldError(f"`positions` {expression!r}: {name} must be {kind.__name__}, got {text!r}") from None
-    check_value(name, value, (kind,), limits)
     return value
 
 

@@ -109,7 +109,8 @@ class InputSynthesizer(Synthesizer):
 
     def hidden(self, index: int, x: Tensor) -> Tensor:
         """(B, Q, D) -> (B, H, Q, d)."""
-        return F.relu(self.by_head(x) @ self.weight1[self.layer(index)] + self.bias1[self.layer(index)])
+        x = self.by_head(x.to(self.weight1.dtype))
+        return F.relu(x @ self.weight1[self.layer(index)] + self.bias1[self.layer(index)])
 
 
 @register

@@ -61,14 +61,20 @@ class Decoder(Stack):
         """The states from which :attr:`output_projection` predicts the next tokens.
 
         Args:
-            tokens: (B, n), all from the first, padded on either side; with a cache, on the right only.
-            memory: (B, S, D), the encoder's states; with a cache they are read at the first step only.
-            memory_padding: (B, S) bool, True at padding.
+            tokens: (B, n), all from the first, padded on either side; with a cache, on the right only, and not in rows that are
+                continued.
+            memory: (B, S, D), the encoder's states, to be given at every step, or None without ``cross_attention``.
+            memory_padding: (B, S) bool, True at padding, to be given at every step.
             cache: the keys and values of the first tokens; those of the following tokens are added to it.
 
         Returns:
             (B, n, D), or (B, Q, D) for the Q tokens that the cache does not have yet.
+
+        Raises:
+            FieldError: the memory is missing or not used, or a sequence is too long.
         """
+        if self.config.cross_attention != (memory is not None):
+            raise FieldError("a decoder with cross-attention needs memory at every step, and one without it takes none")
         done = 0 if cache is None else cache.length
         order = tokens_first(tokens.eq(self.config.padding_idx)) if cache is None else None
         new = (tokens if order is None else tokens.gather(1, order))[:, done:]

@@ -16,7 +16,7 @@ from ..errors import FieldError
 from ..terms import Window, is_captured
 from .config import EncoderConfig, config_of
 from .layers import EncoderLayer, init_as_bert
-from .stack import Stack, reordered, tokens_first
+from .stack import Stack, reordered, require_padding, tokens_first
 
 COMPILER = "inductor"
 
@@ -49,6 +49,8 @@ class Encoder(Stack):
         self.mask_positions = nn.Embedding(config.max_positions, config.dim) if config.mask_decoder_steps else None
         if self.mask_positions is not None:
             init_as_bert(self.mask_positions)
+            if self.sampling is not None:
+                self._mask_positions(self.sampling.extremes)
         self.compiles_layers = False  # in training; every shape of a batch is compiled for
 
     def forward(
@@ -78,10 +80,14 @@ class Encoder(Stack):
                 terms. They need not be neighbours, nor in order.
 
         Raises:
-            FieldError: a sequence that is too long, or positions that the scheme has no terms for.
+            FieldError: a sequence that is too long, padding of another shape or type or besides a mask, or positions that the
+                scheme has no terms for.
         """
         order = None
         words = self.embed_tokens(tokens) if embeddings is None else embeddings
+        require_padding(padding, *words.shape[:2])
+        if padding is not None and mask is not None:
+            raise FieldError("`padding` and `mask` are both given: give the padding in the mask")
         if mask is None:
             if padding is None and tokens is not None:
                 padding = tokens.eq(self.config.padding_idx)
@@ -154,8 +160,8 @@ class Encoder(Stack):
             raise FieldError("`mask_decoder_steps` adds learned positions, which have no values between two whole numbers")
         if window.span > self.config.max_positions:
             raise FieldError(
-                f"a sequence of {window.span} tokens is longer than the {self.config.max_positions} positions that "
-                "`mask_decoder_steps` adds: raise `max_positions` (and train again), or shorten the sequences"
+                f"`mask_decoder_steps` adds {self.config.max_positions} learned positions, and a sequence needs {window.span}: "
+                "raise `max_positions` (and train again), or shorten the sequences"
             )
         return self.mask_positions(window.positions)  # type: ignore[misc]  # there where this is called
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import MAX_POSITIONS, FieldError
-from ..terms import is_captured
+from ..terms import Window, is_captured
 
 FORMS_OF_SAMPLING = "random:L, shift:K, cape, cape:Δ:ε:λ or uniform:L"
 CAPE = (5.0, 0.5, 1.03)  # the authors' values for text
@@ -58,13 +58,15 @@ class PositionSampling:
             numbers = tuple(map(float, rest)) or (CAPE if kind == "cape" else ())
         except ValueError:
             numbers = ()
+        spread = kind in ("random", "uniform")
         if kind not in counts or len(numbers) != counts[kind] or not all(0 <= number <= MAX_POSITIONS for number in numbers):
             raise FieldError(f"`position_sampling` {text}: give {FORMS_OF_SAMPLING}, numbers from 0 to {MAX_POSITIONS:,}")
+        if spread and not numbers[0]:
+            raise FieldError(f"`position_sampling` {text}: L must be above 0")
         if kind in ("random", "shift") and not all(number.is_integer() for number in numbers):
             raise FieldError(f"`position_sampling` {text}: {kind} takes a whole number")
         if kind == "cape" and (numbers[1] > 0.5 or numbers[2] < 1):
             raise FieldError(f"`position_sampling` {text}: ε is at most 0.5, which keeps the order, and λ at least 1")
-        spread = kind in ("random", "uniform")
         if evaluation == EVEN and not spread:
             raise FieldError(f"`position_evaluation` {EVEN} means nothing to `position_sampling` {text}")
         return cls(kind, numbers, evaluation or (EVEN if spread else PLAIN))
@@ -77,6 +79,13 @@ class PositionSampling:
     def span(self, n: int) -> int | None:
         """The number that positions of n tokens are below in training, where they are whole."""
         return {"random": int(self.numbers[0]), "shift": n + int(self.numbers[0])}.get(self.kind)
+
+    @property
+    def extremes(self) -> Window:
+        """Two tokens at the least and the largest position that two have in training, or at 0 and 1 where they are not whole."""
+        span = self.span(2)
+        positions = torch.tensor([[0.0, 1.0]]) if span is None else torch.tensor([[0, span - 1]])
+        return Window(2, positions=positions, span=span)
 
     @property
     def max_length(self) -> int | None:

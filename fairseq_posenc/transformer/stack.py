@@ -50,7 +50,7 @@ class Stack(nn.Module):
         self.sampling = PositionSampling.parse(config.position_sampling, config.position_evaluation)
         self._draws = Draws()
         if self.sampling is not None:
-            self._require_samples(self.sampling)
+            self._require_samples(self.sampling.extremes)
         self.checkpoint_activations = config.checkpoint_activations
         self.attention_backend = config.attention_backend
         for probe in self.positions.probes():  # reports here, rather than at the first call, a backend that cannot run the terms
@@ -104,9 +104,12 @@ class Stack(nn.Module):
                 torch.export and torch.compile, which cannot read it, take positions below n.
 
         Raises:
-            FieldError: the positions have another shape, or are whole and below 0, or there are too few to draw from.
+            FieldError: the rows are empty, the positions have another shape, or are whole and below 0, or there are too few to
+                draw from.
         """
         n = words.shape[1]
+        if not n:
+            raise FieldError("a row needs at least one token")
         window_at = partial(Window, n, causal=mask.causal, device=words.device, dtype=words.dtype)
         row, places, first = window_at(), torch.arange(n, device=words.device)[None], None
         if mask.documents is not None:
@@ -131,17 +134,12 @@ class Stack(nn.Module):
             return self.sampling.draw(places, mask.padding, self._draws.generator()), self.sampling.span(n)
         return self.sampling.evaluated(places, mask.padding, mask.sizes(n, places.device))
 
-    def _require_samples(self, sampling: PositionSampling) -> None:
+    def _require_samples(self, window: Window) -> None:
         """Refuse a scheme that has no terms for sampled positions, rather than at the first call.
 
         Raises:
             FieldError: the message names what to change.
         """
-        span = sampling.span(2)
-        positions = torch.tensor(
-            [[0, 1]] if span is None else [[0, span - 1]], dtype=torch.float64 if span is None else torch.int64
-        )
-        window = Window(2, positions=positions, span=span)
         with torch.no_grad():
             self.positions.embed(window, torch.zeros(1, 2, dtype=torch.int64))
             self.positions.terms(window).of(0, torch.zeros(1, 2, self.config.dim))
@@ -158,10 +156,18 @@ class Stack(nn.Module):
         return x if self.project_in_dim is None else self.project_in_dim(x)
 
 
+def require_padding(padding: Tensor | None, batch: int, n: int) -> None:
+    """Raise FieldError unless the padding, if any, is bool, (batch, n)."""
+    if padding is not None and (padding.dtype != torch.bool or padding.shape != (batch, n)):
+        raise FieldError(f"`padding` must be bool, ({batch}, {n}), and it is {padding.dtype}, {tuple(padding.shape)}")
+
+
 def require_shape(position_ids: Tensor, batch: int, n: int) -> None:
-    """Raise FieldError unless the positions are (batch or 1, n)."""
-    if position_ids.shape not in ((1, n), (batch, n)):
-        raise FieldError(f"`position_ids` must be ({batch} or 1, {n}), and they are {tuple(position_ids.shape)}")
+    """Raise FieldError unless the positions are numbers, (batch or 1, n)."""
+    if position_ids.dtype == torch.bool or position_ids.shape not in ((1, n), (batch, n)):
+        raise FieldError(
+            f"`position_ids` must be numbers, ({batch} or 1, {n}), and they are {position_ids.dtype}, {tuple(position_ids.shape)}"
+        )
 
 
 def span_of(position_ids: Tensor, batch: int, n: int) -> int | None:

@@ -143,7 +143,7 @@ def test_padding_at_the_left_and_longer_sequences() -> None:
         assert_close(encoder(left, decode_masks=True).last[0, 3:], expected, 1e-9)
     long = torch.full((1, MAX_POSITIONS + 1), 5)
     encoder(long)  # relative positions alone take any length
-    with pytest.raises(ValueError, match=r"49 tokens.* 48 positions.*mask_decoder_steps.*max_positions"):
+    with pytest.raises(ValueError, match=r"mask_decoder_steps.* 48 .*positions.* 49: .*max_positions"):
         encoder(long, decode_masks=True)
 
 
@@ -160,6 +160,12 @@ def test_activations_can_be_recomputed_and_layers_dropped() -> None:
         assert_close(results[1][name], gradient, 1e-9)
     dropping = make_encoder(dropout=0.0, attention_dropout=0.0, layerdrop=0.99).train()
     assert len(dropping(tokens(), with_attentions=True, decode_masks=True).attentions) >= 2
+
+
+@pytest.mark.parametrize(("sampling", "message"), [("random:99", "48 learned positions.*99"), ("cape", "no values between")])
+def test_positions_that_its_table_does_not_have_are_not_sampled(sampling: str, message: str) -> None:
+    with pytest.raises(ValueError, match=f"mask_decoder_steps.*{message}"):
+        make_encoder(positions="rope", position_options={}, position_sampling=sampling)
 
 
 def test_layer_norm_before_the_blocks_is_refused() -> None:

@@ -152,7 +152,7 @@ def start(arch: str, **options) -> None:
         ),
         ("transformer_shaw_tiny", {"max_relative_position": -1}, "--max-relative-position must be at least 0"),
         ("transformer_absolute", {"max_positions": 512}, "--max-source-positions 1024 is more than --max-positions 512"),
-        ("transformer_shaw_tiny", {"decoder_layers": 0}, "must be at least 1"),
+        ("transformer_shaw_tiny", {"decoder_layers": 0}, "--decoder-layers must be at least 1"),
     ],
 )
 def test_options_without_meaning_are_refused_before_training(arch, options, message):

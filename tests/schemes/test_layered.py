@@ -42,11 +42,11 @@ def test_each_layer_has_its_sum() -> None:
     ("expression", "message"),
     [
         ("rope | ropes", "did you mean rope"),
-        ("rope |", "write names of schemes"),
+        ("rope |", r"'rope \|': write names of schemes"),
         ("rope(base)", "rope_base must be float"),
         ("rope(bases=3)", "there is no option rope_bases"),
         ("rope(window=x)", "window must be int"),
-        ("rope(window=-1)", "at least 0"),
+        ("rope(window=-1)", r"'rope\(window=-1\)': window must be at least 0"),
         ("rope(window=1) + tisa(window=2)", "window twice"),
         ("absolute+tisa | tisa", "absolute is added to the word embeddings"),
         ("rope(type=ntk) | rope", "needs a value of rope_factor"),
