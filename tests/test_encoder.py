@@ -271,7 +271,7 @@ def test_a_config_without_meaning_is_refused(changes: dict[str, Any], message: s
         ({"padding": torch.zeros(2, 6)}, "padding must be bool"),
         ({"padding": torch.zeros(1, 6, dtype=torch.bool)}, "padding must be bool, .2, 6."),
         ({"padding": torch.zeros(2, 6, dtype=torch.bool), "mask": Mask()}, "padding and mask"),
-        ({"position_ids": torch.zeros(2, 6, dtype=torch.bool)}, "position_ids must be numbers"),
+        ({"position_ids": torch.zeros(2, 6, dtype=torch.bool)}, "position_ids must be .2 or 1, 6. numbers"),
         ({"embeddings": torch.zeros(2, 0, 16, dtype=torch.float64)}, "at least one token"),
     ],
 )

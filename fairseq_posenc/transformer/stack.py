@@ -166,7 +166,7 @@ def require_shape(position_ids: Tensor, batch: int, n: int) -> None:
     """Raise FieldError unless the positions are numbers, (batch or 1, n)."""
     if position_ids.dtype == torch.bool or position_ids.shape not in ((1, n), (batch, n)):
         raise FieldError(
-            f"`position_ids` must be numbers, ({batch} or 1, {n}), and they are {position_ids.dtype}, {tuple(position_ids.shape)}"
+            f"`position_ids` must be ({batch} or 1, {n}) numbers, and they are {position_ids.dtype}, {tuple(position_ids.shape)}"
         )
 
 
