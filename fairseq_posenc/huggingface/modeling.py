@@ -193,8 +193,7 @@ class PosencModel(PosencPreTrainedModel):
             require_shape(position_ids, *next(x for x in (input_ids, inputs_embeds) if x is not None).shape[:2])
             if padding is None and input_ids is not None:
                 padding = input_ids == self.config.padding_idx
-            position_ids, mask = _documents(position_ids, padding, self.config.padding_idx + 1)
-            padding = None
+            (position_ids, mask), padding = _documents(position_ids, padding, self.config.padding_idx + 1), None
         output = self.encoder(
             input_ids,
             padding,
