@@ -120,10 +120,10 @@ BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGE
     "optim": 415,
     "pipeline": 545,
     "runs": 420,
-    "schemes": 2580,
+    "schemes": 2584,
     "tasks": 942,
     "terms": 370,
-    "transformer": 1170,
+    "transformer": 1195,
     "vocabulary": 650,
 }
 MODULE_BUDGET = 270
