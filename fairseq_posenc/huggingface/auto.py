@@ -26,7 +26,7 @@ def head_output(output: Any) -> Tensor:
     return output.logits if "logits" in output else output.last_hidden_state
 
 
-modeling.PosencPreTrainedModel.write_code = staticmethod(assemble.write)
+PosencConfig.write_code = staticmethod(assemble.write)
 transformers.AutoConfig.register(PosencConfig.model_type, PosencConfig, exist_ok=True)
 transformers.AutoModel.register(PosencConfig, modeling.PosencModel, exist_ok=True)
 for _head in HEADS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import MISSING, fields
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from transformers import PretrainedConfig
@@ -38,6 +38,9 @@ class PosencConfig(PretrainedConfig):
     model_type = "fairseq_posenc"
     has_no_defaults_at_init = True  # so that config.json has every value, even if the defaults change
     attribute_map = {theirs: ours for ours, theirs in TRANSFORMERS.items() if theirs != ours}  # noqa: RUF012 - transformers reads it
+    write_code: ClassVar[Any] = None
+    """A function that writes the code of the models for a positional encoding into a folder; None in an export, whose code
+    transformers copies itself."""
 
     def __init__(
         self,
@@ -70,10 +73,14 @@ class PosencConfig(PretrainedConfig):
             raise InputError(f"config.json has the format {config_dict.get('format')}, not {FORMAT}: export the checkpoint again")
         return super().from_dict({name: value for name, value in config_dict.items() if name != "format"}, **options)
 
-    def save_pretrained(self, *args: Any, **options: Any) -> None:
-        """Save the configuration as transformers does, with every position option."""
+    def save_pretrained(self, save_directory: str, *args: Any, **options: Any) -> None:
+        """Save the configuration as transformers does, with every position option, and the code; models save theirs by this."""
         self.complete_options()
-        super().save_pretrained(*args, **options)
+        if self.write_code is not None:
+            self.auto_map = AUTO_MAP  # in the place of names in a repository, which a model from the Hub has
+        super().save_pretrained(save_directory, *args, **options)
+        if self.write_code is not None:
+            self.write_code(self.positions, save_directory)
 
     def complete_options(self) -> None:
         """Set the position options that have their scheme's default, which a later release may change.

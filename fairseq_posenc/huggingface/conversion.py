@@ -18,6 +18,7 @@ from .auto import model_class
 from .configuration import PosencConfig
 from .model_types import encoder_config, transformers_options
 from .new_positions import same_function
+from .rotary_types import modernbert_options
 
 
 def to_transformers(checkpoint: Checkpoint) -> tuple[PreTrainedModel, list[str]]:
@@ -104,6 +105,8 @@ def _config(checkpoint: Checkpoint, encoder: EncoderConfig) -> PretrainedConfig:
             bos_token_id=dictionary.bos(),
             eos_token_id=encoder.separator_idx,
         )
+        if model_type == "modernbert":  # transformers 4 reads the bases of RoPE by names that 5 does not keep
+            config.update(modernbert_options(encoder))
         if same_function(encoder, encoder_config(config, dictionary, encoder.padding_idx)):
             return config
     return PosencConfig(**asdict(encoder), **common, pooler_activation=activation, pooler_dropout=dropout, pooler_dim=width)

@@ -25,7 +25,8 @@ from .auto import model_class
 from .model_types import MODEL_TYPES, ROBERTA_LIKE
 
 SENTENCEPIECE = "spm.model"  # DeBERTa's
-MAX_LAYERS = 10_000
+MAX_COUNT = 10_000
+"""Of layers and of labels, for each of which transformers makes an option or a name."""
 SAFETENSORS, PICKLED = "model.safetensors", "pytorch_model.bin"
 
 
@@ -36,9 +37,10 @@ def read_config(name: str) -> PretrainedConfig:
         InputError: it is missing, damaged, or of a type that has no equivalent here.
     """
     try:
-        layers = PretrainedConfig.get_config_dict(name)[0].get("num_hidden_layers")
-        if isinstance(layers, int) and layers > MAX_LAYERS:  # for each of which some types make an option
-            raise ValueError(f"num_hidden_layers is {layers}")
+        described = PretrainedConfig.get_config_dict(name)[0]
+        for option in ("num_hidden_layers", "num_labels"):
+            if isinstance(value := described.get(option), int) and value > MAX_COUNT:
+                raise ValueError(f"{option} is {value}")
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
     except Exception as error:  # of any kind, as its values may be
         raise InputError(

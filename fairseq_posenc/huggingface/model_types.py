@@ -35,6 +35,8 @@ PROJECTION = f"{ENCODER}project_in_dim."
 RELATIVE = f"{POSITIONS}deberta.weight"
 GELU_NEW, GELU_ACCURATE = "gelu_new", "gelu_accurate"
 """transformers' name and this project's of GELU's approximation by tanh, which ALBERT has."""
+ACTIVATIONS = {GELU_NEW: GELU_ACCURATE, "gelu_pytorch_tanh": GELU_ACCURATE, "swish": "silu"}
+"""This project's names of activations that transformers has other names for."""
 SINUSOIDS = "roformer.encoder.embed_positions.weight"
 """Of RoFormer, from which it computes its rotations."""
 ALIASES = {"roberta": "lm_head", "bert": "cls.predictions", "albert": "predictions", "roformer": "cls.predictions"}
@@ -266,7 +268,7 @@ def to_fairseq(state: StateDict, model_type: str, padding_idx: int, relative: st
 
 def activation_of(name: str) -> str:
     """Return this project's name of an activation in transformers."""
-    return GELU_ACCURATE if name == GELU_NEW else name
+    return ACTIVATIONS.get(name, name)
 
 
 def encoder_config(config: PretrainedConfig, dictionary: Dictionary, padding_idx: int) -> EncoderConfig:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -85,15 +85,6 @@ class PosencPreTrainedModel(PreTrainedModel):
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     _no_split_modules = ["EncoderLayer"]  # noqa: RUF012 - transformers reads a class attribute
-    write_code: ClassVar[Any] = None
-    """A function that writes the code of these classes for a positional encoding into a folder; None in an export, whose code
-    transformers copies itself."""
-
-    def save_pretrained(self, save_directory: str, *args: Any, **options: Any) -> None:
-        """Save the model as transformers does, and the code with it."""
-        super().save_pretrained(save_directory, *args, **options)
-        if self.write_code is not None:
-            self.write_code(self.config.positions, save_directory)
 
     @property
     def _supports_sdpa(self) -> bool:
@@ -333,6 +324,8 @@ class PosencForTokenClassification(PosencWithHead):
 class PosencForMultipleChoice(PosencWithHead):
     """The encoder with a head that scores each of several sequences, one of which is to be chosen."""
 
+    accepts_loss_kwargs = False  # the loss is the average over a batch, whatever num_items_in_batch is
+
     def add_head(self, config: PosencConfig) -> None:
         self.classifier = ClassificationHead(config, 1)
 
@@ -344,6 +337,8 @@ class PosencForMultipleChoice(PosencWithHead):
         _pop_loss_options(options)
         given = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": options.pop("inputs_embeds", None)}
         given = {name: value for name, value in given.items() if value is not None}
+        if (position_ids := options.get("position_ids")) is not None:
+            options["position_ids"] = position_ids.reshape(-1, position_ids.shape[-1])
         output = self.model(**{name: value.flatten(0, 1) for name, value in given.items()}, **options)
         choices = next(iter(given.values())).shape[1]
         flat = (None if tensor is None else tensor.flatten(0, 1) for tensor in (input_ids, attention_mask))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -69,12 +70,13 @@ def convert(
     torch.manual_seed(seed)
     positions = build_positions(target)
     fresh = {POSITIONS + name: value.detach() for name, value in positions.named_parameters()}
-    kept = {name: _fit(state[name], value.shape, name) for name, value in fresh.items() if name in state}
+    fit = functools.partial(_fit, lengths=(config.max_positions, target.max_positions))
+    kept = {name: fit(state[name], value.shape, name) for name, value in fresh.items() if name in state}
     copied = {}
     table = next((name for name in (ABSOLUTE, IN_LAYERS) if name in state), "")
     if table:
         tables = (f"{POSITIONS}{path}.weight" for path, part in positions.named_modules() if isinstance(part, Absolute))
-        copied = {name: _fit(state[table], fresh[name].shape, name) for name in tables if name not in state}
+        copied = {name: fit(state[table], fresh[name].shape, name) for name in tables if name not in state}
     given = {POSITIONS + name: value for name, value in (initial or {}).items()}
     given = {name: value.to(fresh[name]).view_as(fresh[name]) for name, value in given.items()}
     new = fresh.keys() - kept.keys() - copied.keys() - given.keys()
@@ -87,7 +89,7 @@ def convert(
         shifted = [WORDS, tied] if tied in state and torch.equal(state[WORDS], state[tied]) else [WORDS]
         others |= {name: state[name] + state[table].mean(0) for name in shifted}
     if MASK_POSITIONS in state:
-        others[MASK_POSITIONS] = _fit(state[MASK_POSITIONS], torch.Size((target.max_positions, target.dim)), MASK_POSITIONS)
+        others[MASK_POSITIONS] = fit(state[MASK_POSITIONS], torch.Size((target.max_positions, target.dim)), MASK_POSITIONS)
     remarks = {
         "kept": kept,
         "starts as the source's absolute positions": copied,
@@ -119,10 +121,10 @@ def same_function(first: EncoderConfig, second: EncoderConfig) -> bool:
         return build_positions(first).effective_options == build_positions(second).effective_options
 
 
-def _fit(table: Tensor, shape: torch.Size, name: str) -> Tensor:
+def _fit(table: Tensor, shape: torch.Size, name: str, lengths: tuple[int, int]) -> Tensor:
     if table.shape == shape:
         return table
-    if table.shape[1:] == shape[1:] and len(table) > shape[0]:
+    if table.shape[1:] == shape[1:] and (len(table), shape[0]) == lengths and lengths[0] > lengths[1]:
         return table[: shape[0]].clone()
     raise InputError(
         f"{_listed([name])} of the source is {tuple(table.shape)} and would be {tuple(shape)}: --max-positions cannot "

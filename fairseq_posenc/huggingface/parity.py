@@ -93,7 +93,7 @@ def compare(first: Callable[[Tensor], Tensor], second: Callable[[Tensor], Tensor
             a, b = first(tokens).double(), second(tokens).double()
         if a.shape != b.shape:
             raise InputError(f"the two models' outputs have the shapes {tuple(a.shape)} and {tuple(b.shape)}")
-        if a.shape[:2] == tokens.shape:
+        if a.dim() > 2 and a.shape[:2] == tokens.shape:
             real = tokens.ne(pad)
             a, b = a[real], b[real]
         differences.append((a - b).abs().nan_to_num(nan=torch.inf).max().item())

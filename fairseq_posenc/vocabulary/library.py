@@ -138,13 +138,19 @@ class TokenizerJson(LibraryTokenizer):
 
 
 def take_over(library: tokenizers.Tokenizer) -> tuple[dict[int, str], dict[str, bytes]]:
-    """Return the symbol of each number of a tokenizer of the library, and the contents of its files by name."""
+    """Return the symbol of each number of a tokenizer of the library, and the contents of its files by name.
+
+    The files are those of :class:`GPT2` where it cuts text in the same way, apart from the normalisation NFC.
+    """
     numbers = dict(sorted(library.get_vocab().items(), key=lambda item: item[1]))
     described = json.loads(library.to_str())
-    if described["model"]["type"] != "BPE" or (described["pre_tokenizer"] or {}).get("type") != "ByteLevel":
+    model, cutting, normal = (described[part] or {} for part in ("model", "pre_tokenizer", "normalizer"))
+    options = {name for name, value in model.items() if value} - {"type", "vocab", "merges", "unk_token"}
+    types = (model["type"], cutting.get("type"), normal.get("type", "NFC"))
+    if types != ("BPE", "ByteLevel", "NFC") or options or cutting["add_prefix_space"] or not cutting["use_regex"]:
         tokens = {number: token for token, number in numbers.items()}
         return tokens, {TokenizerJson.FILES[0]: library.to_str(pretty=True).encode("utf-8")}
-    merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in described["model"]["merges"]]
+    merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
     contents = json.dumps(numbers, ensure_ascii=False), "\n".join(["#version: 0.2", *merges, ""])
     files = {name: content.encode("utf-8") for name, content in zip(GPT2.FILES, contents, strict=True)}
     return {number: str(number) for number in numbers.values()}, files

@@ -107,9 +107,10 @@ def test_options_that_no_model_has(option, value, folder, refused):
     assert str(folder) in (said := refused()) or "models of type" in said or "activation" in said
 
 
-def test_layers_that_nobody_has_are_not_described_one_by_one(folder, refused):
-    change(folder / "config.json", model_type="modernbert", num_hidden_layers=10**9)
-    assert "num_hidden_layers" in refused()
+@pytest.mark.parametrize("option", ["num_hidden_layers", "num_labels"])
+def test_layers_and_labels_that_nobody_has_are_not_described_one_by_one(option, folder, refused):
+    change(folder / "config.json", model_type="modernbert", **{option: 10**9})
+    assert option in refused()
 
 
 @pytest.mark.parametrize("part", ["cut", "empty", "other", "texts", "missing"])

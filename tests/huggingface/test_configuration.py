@@ -1,11 +1,14 @@
 """Options of position encodings in a config of transformers."""
 
 import json
+import os
+from types import SimpleNamespace
 
 import pytest
 import torch
+from transformers import PreTrainedModel, modeling_utils
 
-from fairseq_posenc.huggingface.configuration import PosencConfig
+from fairseq_posenc.huggingface.auto import PosencConfig
 from fairseq_posenc.huggingface.modeling import PosencForSequenceClassification, PosencModel
 
 SIZES = dict(vocab_size=20, layers=1, dim=16, ffn_dim=16, heads=2, max_positions=8)
@@ -31,6 +34,22 @@ def test_a_new_config_is_saved_with_every_option(tmp_path):
     assert PosencConfig.from_pretrained(tmp_path).position_options == {"sentence_absolute_first": 1}
     config = PosencModel(PosencConfig(**SIZES, positions="untied+reset")).config
     assert config.position_options == {"untied_form": "code", "untied_theta": "vectors"}
+
+
+def test_the_code_is_saved_and_uploaded_with_the_model(tmp_path, monkeypatch):
+    """By the main process alone, and under the names of the new folder if the model is from the Hub."""
+    uploaded = set()
+    hub = SimpleNamespace(create_repo=lambda *_, **__: SimpleNamespace(repo_id="user/repo"))
+    monkeypatch.setattr(modeling_utils, "hf_api", lambda: hub)
+    monkeypatch.setattr(
+        PreTrainedModel, "_upload_modified_files", lambda self, folder, name, before, **_: uploaded.update(os.listdir(folder))
+    )
+    config = PosencConfig(**SIZES, auto_map={"AutoModel": "user/repo--modeling_posenc.PosencModel"})
+    PosencModel(config).save_pretrained(tmp_path / "main", push_to_hub=True)
+    assert "modeling_posenc.py" in uploaded
+    assert json.loads((tmp_path / "main" / "config.json").read_text())["auto_map"]["AutoModel"] == "modeling_posenc.PosencModel"
+    PosencModel(config).save_pretrained(tmp_path / "other", is_main_process=False)
+    assert not list(tmp_path.glob("other/*"))
 
 
 @pytest.mark.parametrize(

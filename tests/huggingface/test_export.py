@@ -28,11 +28,15 @@ from fairseq_posenc.models.checkpoint import Checkpoint
 
 CHECK = Path(__file__).with_name("isolated_check.py")
 TOLERANCE = 2e-5
+OTHER_BASES = "rope(base=20000, layout=half)" + " | rope(base=500, layout=half, window=3)" * 2
 PATHS = {  # what an export depends on, by the names of the exports: an architecture and its options
     "roberta": ("roberta_absolute_tiny", {}),  # the first five are transformers' own classes
     "albert": ("albert_absolute_tiny", {"embedding_size": 8}),
-    "deberta": ("roberta_deberta_tiny", {"deberta_projections": "content", "deberta_indexing": "original"}),
-    "modernbert": ("modernbert_rope_tiny", {"encoder_layers": 4}),
+    "deberta": (
+        "roberta_deberta_tiny",
+        {"deberta_projections": "content", "deberta_indexing": "original", "layer_norm_eps": 1e-7},
+    ),
+    "modernbert": ("modernbert_posenc_tiny", {"encoder_layers": 4, "positions": OTHER_BASES}),
     "roformer": ("roberta_rope_tiny", {}),
     "tisa": ("roberta_absolute_tisa_tiny", {}),
     "shaw": ("roberta_shaw_tiny", {}),
@@ -223,7 +227,8 @@ def test_an_exported_encoder_takes_every_new_head(checkpoint, prepared, tmp_path
 def test_multiple_choice_scores_each_sequence_alone(checkpoint, prepared, tmp_path):
     export(checkpoint, prepared, tmp_path / "export", "lm", TOLERANCE)
     model = transformers.AutoModelForMultipleChoice.from_pretrained(tmp_path / "export").eval()
-    together = model(TOKENS.view(2, 2, -1)).logits.flatten()
+    assert model.accepts_loss_kwargs is False  # so that the trainer divides the loss by the steps that it accumulates
+    together = model(TOKENS.view(2, 2, -1), position_ids=torch.arange(30).expand(2, 2, -1)).logits.flatten()
     torch.testing.assert_close(torch.stack([model(row[None, None]).logits[0, 0] for row in TOKENS]), together)
 
 

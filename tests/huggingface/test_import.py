@@ -15,13 +15,19 @@ from fairseq.data import Dictionary, indexed_dataset
 from fairseq.models.roberta import RobertaModel
 from safetensors.torch import load_file
 from small_models import SIZES, make_model, save, train
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from fairseq_posenc.cli import main
 from fairseq_posenc.compat.loading import load as load_checkpoint
+from fairseq_posenc.errors import InputError
 from fairseq_posenc.huggingface import source_models
 from fairseq_posenc.huggingface.export import export
 from fairseq_posenc.huggingface.new_positions import convert
+from fairseq_posenc.huggingface.parity import compare
+from fairseq_posenc.models.state_dict import ENCODER
+from fairseq_posenc.transformer import Encoder, EncoderConfig
+from fairseq_posenc.vocabulary import take_over
+from fairseq_posenc.vocabulary.library import GPT2, TokenizerJson
 
 WORDS = "encoder.sentence_encoder.embed_tokens.weight"
 TABLE = "encoder.sentence_encoder.positions.absolute.weight"
@@ -66,7 +72,7 @@ def write_bert(folder: Path, kind="ForMaskedLM"):
     names = dict(pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]")
     transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
     labels = 3 if kind == "ForSequenceClassification" else 2
-    config = transformers.BertConfig(vocab_size=len(tokens), num_labels=labels, **SMALL)
+    config = transformers.BertConfig(vocab_size=len(tokens), num_labels=labels, hidden_act="gelu_pytorch_tanh", **SMALL)
     model = perturbed(getattr(transformers, f"Bert{kind}")(config))
     model.save_pretrained(folder)
     return model
@@ -304,6 +310,49 @@ def test_code_in_a_released_checkpoint_does_not_run(tmp_path, capsys):
     (tmp_path / "dict.txt").write_text("a 1\n")
     assert "could run code from the file" in refusal(capsys, tmp_path, "--out", tmp_path / "out" / "model.pt")
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("cutting", "normalizer", "options"),
+    [
+        ({}, None, {}),
+        ({}, normalizers.NFC(), {"continuing_subword_prefix": ""}),
+        ({"add_prefix_space": True}, None, {}),
+        ({"use_regex": False}, None, {}),
+        ({}, normalizers.Lowercase(), {}),
+        ({}, normalizers.NFKC(), {}),
+        ({}, None, {"ignore_merges": True}),
+        ({}, None, {"byte_fallback": True}),
+    ],
+    ids=["plain", "NFC", "prefix", "regex", "lowercase", "NFKC", "merges", "fallback"],
+)
+def test_only_plain_byte_level_bpe_becomes_that_of_gpt_2(cutting, normalizer, options, request):
+    """Other tokenizers keep their file, by which text becomes the same ids."""
+    pieces = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "Ġa", "ab", "Ġab"]
+    library = Tokenizer(models.BPE({piece: i for i, piece in enumerate(pieces)}, [("Ġ", "a"), ("a", "b")], **options))
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(**{"add_prefix_space": False, **cutting})
+    if normalizer is not None:
+        library.normalizer = normalizer
+    _, files = take_over(library)
+    plain = request.node.callspec.id in ("plain", "NFC")
+    assert [*files] == (["encoder.json", "vocab.bpe"] if plain else ["tokenizer.json"])
+    tokenizer = (GPT2 if plain else TokenizerJson)(*files.values())
+    for text in ("ab a", "Ab ab ﬁ"):
+        assert tokenizer.encode(text).ids.tolist() == library.encode(text).ids
+
+
+def test_other_options_do_not_cut_tables_of_layers():
+    """Only --max-positions makes a table shorter."""
+    config = EncoderConfig(vocab_size=9, dim=16, heads=2, ffn_dim=8, layers=3, max_positions=7, positions="tisa")
+    state = {f"{ENCODER}{name}": value for name, value in Encoder(config).state_dict().items()}
+    with pytest.raises(InputError, match=r"tisa\.amplitude"):
+        convert(config, state, "tisa", {"position_share_layers": True})
+
+
+def test_scores_of_as_many_classes_as_tokens_are_all_compared():
+    """(B, classes) is no (B, n, …), whose padding is left out."""
+    tokens = torch.tensor([[5, 1]])
+    assert compare(lambda _: torch.zeros(1, 2), lambda _: torch.tensor([[0.0, 1.0]]), [tokens], pad=1).difference == 1
 
 
 def test_files_of_others_are_not_written_over(toy_text, tmp_path, capsys):

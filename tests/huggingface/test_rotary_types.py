@@ -132,6 +132,7 @@ def test_modernbert_rope_becomes_transformers_own_class(prepared, tmp_path, caps
     assert worst < 1e-5
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert (config["architectures"], "auto_map" in config) == (["ModernBertForMaskedLM"], False)
+    assert (config["global_rope_theta"], config["local_rope_theta"]) == (160_000.0, 10_000.0)  # for transformers 4
     assert not list((tmp_path / "out").glob("*.py"))
     exported = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "out")
     assert type(exported) is transformers.ModernBertForMaskedLM
