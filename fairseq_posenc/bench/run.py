@@ -55,7 +55,7 @@ def bench(options: Options) -> None:
         out = options.out or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         lock = stack.enter_context(ownership.output(out, MAKER, [] if options.data is None else [("--data", options.data)]))
         by_key = {(row.model, row.backend or "own", shape.tokens): (row, shape) for row, shape in rows}
-        contents = options.data and digests({name: options.data / name for name in ("dict.txt", "train.idx")})
+        contents = digests({name: options.data / name for name in ("dict.txt", "train.idx")}) if options.data else None
         cells = [
             Cell(dict(zip(("model", "backend", "tokens"), key, strict=True)),
                  _configuration(options, shape, baseline, machine, contents))
