@@ -172,7 +172,8 @@ class PositionalAttention(_Positional):
             padding: (batch, keys) bool, True at padding.
             position_ids: (batch or 1, keys), the position of each key; by default 0, 1, 2 and so on, padding included.
             layer: which of the layers' parameters.
-            x: (batch, queries, heads * head_dim), the layer's input, for schemes whose terms depend on it.
+            x: (batch, queries, heads * head_dim), the input of attention, after any LayerNorm before it, for
+                schemes whose terms depend on it.
 
         Raises:
             FieldError: a shape that does not fit, a sequence that is too long, or no x where the scheme needs one.

@@ -349,11 +349,14 @@ class Terms:
             raise ValueError("a product with q·k has no meaning together with a scheme that removes q·k")
         if any(part.widens for part in parts) and sum(bool(part.transforms or part.vectors) for part in parts) > 1:
             raise ValueError(
-                "more features of queries and keys leave no meaning to rotations, shifts and vectors of another scheme"
+                "more features of queries and keys, which some schemes have between whole positions only, leave no meaning to "
+                "rotations, shifts and vectors of another scheme"
             )
         if sum(part.cls_bias is not None for part in parts) > 1:
             raise ValueError("[CLS] can be reset only once")
         of_cls = next((part for part in parts if part.cls_bias is not None), cls())
+        tuples = {name: tuple(item for part in parts for item in getattr(part, name)) for name in TUPLES}
+        tuples["transforms"] = tuple(sorted(tuples["transforms"], key=_rank))
         return cls(
             factor=factor,
             combine="multiply" if multiplies else "add",
@@ -361,8 +364,13 @@ class Terms:
             cls_bias=of_cls.cls_bias,
             cls_first=of_cls.cls_first,
             window=next((part.window for part in parts if part.window is not None), None),
-            **{name: tuple(item for part in parts for item in getattr(part, name)) for name in TUPLES},
+            **tuples,
         )
+
+
+def _rank(change: Rotation | Polar | Expansion | Shift) -> int:
+    """Rotations come before what does not commute with them, so that the order of the schemes changes nothing."""
+    return int(not change.interleaved) if isinstance(change, Rotation) else 2
 
 
 TUPLES = tuple(field.name for field in fields(Terms) if field.default == ())

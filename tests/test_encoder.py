@@ -210,6 +210,13 @@ def test_every_parameter_has_a_gradient() -> None:
     assert [name for name, parameter in encoder.named_parameters() if parameter.grad is None] == []
 
 
+@pytest.mark.parametrize("positions", ["cable", "synthesizer_dense"])
+def test_terms_of_the_input_are_those_of_the_normalised_input(positions: str) -> None:
+    encoder, x = make(positions, normalize_before=True, layernorm_embedding=False), torch.randn(1, 5, 16).double()
+    first, second = (encoder(None, embeddings=scale * x, with_attentions=True).attentions[0] for scale in (1, 10))
+    torch.testing.assert_close(first, second, rtol=0, atol=1e-4)
+
+
 def test_layerdrop_leaves_layers_out_of_training_only() -> None:
     encoder, tokens = make("t5", layerdrop=1.0), sequence(6)
     assert len(encoder.train()(tokens, with_hidden=True).hidden) == 1

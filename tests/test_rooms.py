@@ -109,7 +109,7 @@ BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGE
     "async_step": 350,
     "attention": 2040,
     "bench": 1090,
-    "catalogue": 775,
+    "catalogue": 780,
     "compare": 2395,
     "compat": 1750,
     "data": 1450,
@@ -120,10 +120,10 @@ BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGE
     "optim": 415,
     "pipeline": 545,
     "runs": 420,
-    "schemes": 2584,
+    "schemes": 2615,
     "tasks": 942,
-    "terms": 370,
-    "transformer": 1195,
+    "terms": 377,
+    "transformer": 1199,
     "vocabulary": 650,
 }
 MODULE_BUDGET = 270

@@ -84,7 +84,8 @@ def trace(
             hook.remove()
     terms = encoder.positions.terms(encoder.windows(output.hidden[0], Mask(), None)[1])
     layers = []
-    for number, (attention, x) in enumerate(inputs):
+    for number, (layer, (attention, x)) in enumerate(zip(encoder.layers_in_order, inputs, strict=True)):
         q, k = (proj(x).unflatten(-1, (attention.heads, -1)).transpose(1, 2) for proj in (attention.q_proj, attention.k_proj))
-        layers.append(Layer(q, k, attention.project(terms.of(number, output.hidden[number]))))
+        own = terms.of(number, output.hidden[number], layer.normalised)
+        layers.append(Layer(q, k, attention.project(own)))
     return Trace(layers, output.hidden, output.attentions)

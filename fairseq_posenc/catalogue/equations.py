@@ -31,13 +31,21 @@ PUBLISHED: dict[frozenset[str], tuple[str | None, str]] = {
 
 
 def source_of(positions: Positions) -> str:
-    """Return the source of the equation, or the parts' own sources if no paper has the sum."""
+    """Return the source of the equation, or the parts' own sources if no paper has the sum; of alternating layers, all."""
+    return " | ".join(dict.fromkeys(map(_source, getattr(positions, "sums", [positions]))))
+
+
+def _source(positions: Positions) -> str:
     _, source = PUBLISHED.get(frozenset(scheme.name for scheme in positions.schemes), (None, None))
     return source or "; ".join(dict.fromkeys(scheme.source for scheme in positions.schemes))
 
 
 def equation_of(positions: Positions) -> str:
-    """Return the equation of the word embeddings and of the scores; semicolons separate its parts."""
+    """Return the equation of the word embeddings and of the scores; semicolons separate its parts, ``|`` alternating layers."""
+    return " | ".join(dict.fromkeys(map(_equation, getattr(positions, "sums", [positions]))))
+
+
+def _equation(positions: Positions) -> str:
     equation, _ = PUBLISHED.get(frozenset(scheme.name for scheme in positions.schemes), (None, None))
     parts = [scheme.equation for scheme in positions.schemes]
     return equation or "; ".join(parts if len(parts) == 1 else _one_score(parts, positions.settings.factor))

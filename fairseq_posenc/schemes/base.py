@@ -124,7 +124,7 @@ class Scheme(nn.Module):
         return (Terms(),)
 
     def input_terms(self, layer: int, window: Window, x: Tensor) -> Terms:
-        """The terms of one layer whose input at the queries is ``x``, (B, Q, D). Called where ``reads_input``."""
+        """The terms of one layer whose attention's input at the queries is ``x``, (B, Q, D). Called where ``reads_input``."""
         raise NotImplementedError
 
     def join(self, others: Sequence[Terms]) -> None:

@@ -15,11 +15,13 @@ from .base import Scheme, Settings, option, register
 
 @register
 class Cable(Scheme):
-    """``b_ij = -|c_i - c_j|`` with ``c_i = Σ_{t ≤ i} softplus(w·x_t + b)``, each head's own sums of the layer's input x.
+    """``b_ij = -|c_i - c_j|`` with ``c_i = Σ_{t ≤ i} softplus(w·x_t + b)``, each head's own sums of attention's input x.
 
     This is ALiBi with a learned step over each word, CABLE, and the bias of the Forgetting Transformer, whose forget gate is
     ``σ(-(w·x_t + b))``, in both directions. With ``--cable-gates 2``, keys after the query have steps of their own, ``c'``, from
     other w and b. ``weight`` is (layers, heads, gates, D) and ``bias`` (layers, heads, gates). The steps start at ALiBi's slopes.
+
+    The sums count tokens: ``position_ids`` and ``--position-sampling`` change nothing.
 
     With one gate it is symmetric in j - i, so one layer cannot distinguish left from right, which the order task of FIDELITY.md
     needs.

@@ -68,7 +68,7 @@ class Deberta(OffsetTableScheme):
                 "up to that half, every offset has a bucket of its own (by default it is `max_positions` less one)"
             )
         self.span = options.buckets or self.clip
-        self.offsets = 2 * self.span + 1 if options.indexing == "relative" else 2 * max(self.span, 1)
+        self.offsets = 2 * self.span + 1 if options.indexing == "relative" else max(2 * self.span, 1)
         if options.projections == "head":
             self.weight = self.offset_table(settings.head_dim)
             self.key_projection = self.parameter(settings.head_dim, settings.head_dim)
@@ -116,7 +116,7 @@ class Deberta(OffsetTableScheme):
             r = self.of_offsets(lambda r: log_bucket(r, self.span, self.clip), window)
         if self.options.indexing == "relative":
             return (self.indexed(window, r.clamp(-k, k) + k),) * 2
-        c2p = self.indexed(window, (k - r).clamp(0, 2 * k - 1))
+        c2p = self.indexed(window, (k - r).clamp(0, self.offsets - 1))
         if self.options.indexing == "original":
             return c2p, c2p
-        return c2p, self.indexed(window, (k + r).clamp(0, 2 * k - 1))
+        return c2p, self.indexed(window, (k + r).clamp(0, self.offsets - 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -20,8 +21,9 @@ class Floater(Scheme):
     """``p(t) = p(0) + ∫_0^t h(τ, p(τ)) dτ``, added to every layer's attention input: ``x_i + p(0.1·i)`` (eq. 4, 10).
 
     ``h(τ, p) = W_2 tanh(W_1 p + w_τ τ + b_1) + b_2`` is one network for all layers; ``initial`` p(0), (layers, D), is each
-    layer's own. Solved by a Runge-Kutta method of order 4, ``--floater-stride`` tokens per step, with Hermite's cubic
-    interpolation between; a fixed grid, so that a longer sequence has the same positions where a shorter one has any.
+    layer's own. Solved from 0 in both directions by a Runge-Kutta method of order 4, ``--floater-stride`` tokens per step, with
+    Hermite's cubic interpolation between; a fixed grid, so that a longer sequence has the same positions where a shorter one has
+    any.
 
     h starts near 0, and so all tokens at nearly the same p, which makes it slow in the order task of FIDELITY.md.
     """
@@ -82,19 +84,24 @@ class Floater(Scheme):
         return torch.cat([initial[None], between.flatten(0, 1)])[:n]
 
     def _between(self, positions: Tensor) -> Tensor:
-        """At real positions (B or 1, n), of which the largest is read: (layers, B or 1, n, D)."""
+        """At real positions (B or 1, n), of which the least and the largest are read: (layers, B or 1, n, D)."""
         initial = precise(self.initial)
         if initial.is_meta:
             return initial.new_empty(len(initial), *positions.shape, initial.shape[1])
         steps = positions.to(initial.dtype) / self.options.stride
-        p, slope = self._solution(int(steps.max()) + 1)
-        i = steps.long()
-        return _cubic(p[i], p[i + 1], slope[i], slope[i + 1], (steps - i)[..., None, None]).permute(2, 0, 1, 3)
+        first, last = (math.floor(bound) for bound in steps.aminmax())
+        p, slope = self._solution(max(last + 1, 0), min(first, 0))
+        i, u = steps.floor().long() - min(first, 0), (steps - steps.floor())[..., None, None]
+        return _cubic(p[i], p[i + 1], slope[i], slope[i + 1], u).permute(2, 0, 1, 3)
 
-    def _solution(self, intervals: int) -> tuple[Tensor, Tensor]:
-        """p and its change per step at the ends of these whole strides, which do not depend on the length: (grid, layers, D)."""
+    def _solution(self, last: int, first: int = 0) -> tuple[Tensor, Tensor]:
+        """p and its change per step at the whole strides from ``first`` <= 0 to ``last``, the same for any: (grid, layers, D)."""
         step = self.options.stride * TOKEN
-        p, slope = _integrate(self.dynamics, precise(self.initial), [i * step for i in range(intervals + 1)])
+        before, after = (
+            _integrate(self.dynamics, precise(self.initial), [i * step for i in strides])
+            for strides in (range(0, first - 1, -1), range(last + 1))
+        )
+        p, slope = (torch.cat([x.flip(0)[:-1], y]) for x, y in zip(before, after, strict=True))
         return p, step * slope
 
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from ..errors import FieldError
 from ..terms import Terms, Window
-from .base import Scheme, Settings
-from .positions import LayerTerms, Positions, read_sum, require_meaning, sums_of
+from .base import Scheme, Settings, scheme_options
+from .positions import LayerTerms, Positions, Sum, read_sum, require_meaning, sums_of
 
 
 def build(expression: str, settings: Settings, options: Mapping[str, Any] | None = None) -> Positions:
@@ -29,11 +29,18 @@ def same(first: str, second: str, layers: int | None = None) -> bool:
     return next(sums) == next(sums)
 
 
+def _embedding(part: Sum) -> dict[str, dict[str, Any]]:
+    """What a sum adds to the word embeddings: the options in parentheses by the name of the scheme."""
+    added = [scheme for scheme in part.classes if scheme.embed is not Scheme.embed]
+    return {scheme.name: {full: part.options.get(full) for full in scheme_options(scheme)} for scheme in added}
+
+
 class LayeredPositions(Positions):
     """Several sums, of which layer i has the (i mod number)-th; otherwise as :class:`Positions`.
 
     A model with fewer layers than sums has the first of them. What is added to the word embeddings is the same for all layers, so
-    that each sum names it. In ``positions.sums[k]``, each layer that has the k-th sum has its own parameters.
+    that each sum names it, with the same options. In ``positions.sums[k]``, each layer that has the k-th sum has its own
+    parameters.
 
     Raises:
         InputError: as :class:`Positions`, or only some of the sums add to the embeddings.
@@ -43,11 +50,11 @@ class LayeredPositions(Positions):
         nn.Module.__init__(self)  # this is no sum of schemes itself
         self.expression, self.settings = expression, settings
         parts = sums_of(expression)
-        embeds = [{scheme.name for scheme in read_sum(part).classes if scheme.embed is not Scheme.embed} for part in parts]
-        if any(names != embeds[0] for names in embeds):
-            names = " and ".join(sorted(set[str].union(*embeds) - set[str].intersection(*embeds)))
+        embeds = [_embedding(read_sum(part)) for part in parts]
+        if names := {name for one in embeds for name in {**one, **embeds[0]} if one.get(name) != embeds[0].get(name)}:
             raise FieldError(
-                f"`positions` {expression!r}: {names} is added to the word embeddings, so each alternative must name it"
+                f"`positions` {expression!r}: {' and '.join(sorted(names))} is added to the word embeddings, so each alternative "
+                "must name it, with the same options"
             )
         sums = []
         for number, part in enumerate(parts[: settings.layers]):
@@ -103,9 +110,9 @@ class LayeredTerms(LayerTerms):
         self._parts = parts
         self.same = False
 
-    def of(self, layer: int, x: Tensor) -> Terms:
+    def of(self, layer: int, x: Tensor, normalise: Callable[[Tensor], Tensor] | None = None) -> Terms:
         """As :meth:`LayerTerms.of`."""
-        return self._parts[layer % len(self._parts)].of(layer // len(self._parts), x)
+        return self._parts[layer % len(self._parts)].of(layer // len(self._parts), x, normalise)
 
     def shared(self, terms: Terms) -> bool:
         """As :meth:`LayerTerms.shared`."""

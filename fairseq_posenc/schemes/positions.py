@@ -11,17 +11,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import FieldError, check_value, suggestion
+from ..errors import FieldError, InputError, check_value, suggestion
 from ..terms import Rotation, Terms, Window
 from .base import REGISTRY, GeneralOptions, Scheme, Settings, option_fields, scheme_options
 
 PATTERNS = {
-    "gemma": " | ".join([*["rope(window=512)"] * 5, "rope(base=1e6)"]),
+    "gemma": " | ".join([*["rope(window=511)"] * 5, "rope(base=1e6)"]),
     "modernbert": "rope(base=160000, layout=half) | rope(layout=half, window=64) | rope(layout=half, window=64)",
-    "rnope": "none | rope(window=64) | rope(window=64) | rope(window=64)",
+    "rnope": "rope(window=64) | rope(window=64) | rope(window=64) | none",
 }
-"""Names of expressions: the alternating layers of Gemma 3 (Gemma Team 2025) and of ModernBERT (Warner et al. 2024), and global
-layers without positions among local ones (RNoPE: Yang et al. 2025), with ModernBERT's windows."""
+"""Names of expressions: the alternating layers of Gemma 3 (Gemma Team 2025), whose 512 tokens count the query, and of ModernBERT
+(Warner et al. 2024), and global layers without positions after local ones (RNoPE: Yang et al. 2025) with ModernBERT's window."""
 WINDOW = "window"
 _TERM = re.compile(r"(\w+) *(?:\(([^()]*)\))?")
 _PLUS = re.compile(r"\+(?![^()]*\))")  # outside of parentheses
@@ -92,14 +92,15 @@ def read_sum(expression: str) -> Sum:
             full = option if option == WINDOW else f"{term[1]}_{option}" if term else ""
             if full in options:
                 raise FieldError(f"`positions` {expression!r} gives {option} twice")
-            options[full] = _value(expression, full, text)
+            options[full] = _value(expression, REGISTRY[term[1]] if term else Scheme, full, text)
     window = options.pop(WINDOW, None)
     return Sum(tuple(REGISTRY[name] for name in names), options, window)
 
 
-def _value(expression: str, name: str, text: str) -> Any:
+def _value(expression: str, scheme: type[Scheme], name: str, text: str) -> Any:
     """The value of an option in parentheses."""
-    known: dict[str, tuple[Any, Any]] = {full: (declared.type, declared.metadata) for full, declared in option_fields().items()}
+    declared = scheme_options(scheme)
+    known: dict[str, tuple[Any, Any]] = {full: (field.type, field.metadata) for full, field in declared.items()}
     known[WINDOW] = int, {"minimum": 0}
     if name not in known:
         raise FieldError(f"`positions` {expression!r}: there is no option {name}; {suggestion(name, known)}")
@@ -222,7 +223,10 @@ class Positions(nn.Module):
         return [self._total(self._probe_schemes())]
 
     def _total(self, parts: Sequence[Terms]) -> Terms:
-        return Terms.sum([*parts, Terms(window=self._sum.window)], self.settings.factor)
+        try:
+            return Terms.sum([*parts, Terms(window=self._sum.window)], self.settings.factor)
+        except ValueError as error:
+            raise FieldError(f"`positions` {self.expression!r}: {error}") from error
 
     def _probe_schemes(self) -> list[Terms]:
         like = next(self.parameters(), torch.zeros(()))
@@ -239,9 +243,9 @@ class Positions(nn.Module):
             parts = self._probe_schemes()
             for i, scheme in enumerate(self.schemes):
                 scheme.join(parts[:i] + parts[i + 1 :])
-            return self.probes()[0]
-        except ValueError as error:
+        except InputError as error:
             raise FieldError(f"`positions` {self.expression!r}: {error}") from error
+        return self.probes()[0]
 
 
 def require_meaning(given: Mapping[str, Any], positions: Any) -> None:
@@ -275,11 +279,12 @@ class LayerTerms:
         """Whether another layer has the same terms, the same object."""
         return self.same and terms is self._fixed[0]
 
-    def of(self, layer: int, x: Tensor) -> Terms:
-        """The terms of one layer whose input at the queries is ``x``, (B, Q, D)."""
+    def of(self, layer: int, x: Tensor, normalise: Callable[[Tensor], Tensor] | None = None) -> Terms:
+        """The terms of one layer whose input at the queries is ``x``, (B, Q, D), normalised so before attention."""
         fixed = self._of_layer(layer)
         if not self._readers:
             return fixed
+        x = sum(fixed.inputs, start=x if normalise is None else normalise(x))
         factor = self._positions.settings.factor
         return Terms.sum([fixed, *(scheme.input_terms(layer, self._window, x) for scheme in self._readers)], factor)
 

@@ -32,7 +32,7 @@ class SentenceAbsolute(Absolute):
     """``x_i = w_i + p_t`` where t is the position within the sentence. ``weight`` is (n, D).
 
     The first word of every sentence is at 1: in the first sentence of a sample, or of an example in a row of several, ``<s>`` is
-    at 0.
+    at 0. Where given positions are not in order, those before the sentence's first are taken as 0.
     """
 
     name = "sentence_absolute"
@@ -49,4 +49,4 @@ class SentenceAbsolute(Absolute):
             raise InputError("sentence_absolute finds sentences by their separator token, so it needs tokens, not embeddings")
         self.require_rows(window)
         position_ids = within_sentences(tokens, window, self.settings.separator, self.options.first)
-        return F.embedding(position_ids, self.weight)
+        return F.embedding(position_ids.clamp(0, len(self.weight) - 1), self.weight)

@@ -32,11 +32,12 @@ LAYOUTS = {"vaswani": vaswani, "fairseq": fairseq}
 
 @register
 class Sinusoidal(Scheme):
-    """``x_i = w_i·√D + PE(i)`` up to a common factor, which the LayerNorm that follows removes.
+    """``x_i = w_i·√D + PE(i)`` up to a common factor, which the LayerNorm of the embeddings removes.
 
     The paper multiplies the word embeddings by √D before it adds the table; encoders like BERT do not, and a table
     of sines is far larger than word embeddings of standard deviation 0.02. So the table is divided by √D instead,
-    which is the same model after the embedding's LayerNorm. No parameters.
+    which is the same model after the embedding's LayerNorm, and where the sum is multiplied by √D (``transformer_…``). With
+    ``--no-layernorm-embedding`` alone, the first layer's input is √D times smaller than the paper's. No parameters.
     """
 
     name = "sinusoidal"

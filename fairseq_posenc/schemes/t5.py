@@ -54,6 +54,8 @@ class T5(Scheme):
 
     def __init__(self, settings: Settings, options: Options) -> None:
         super().__init__(settings, options)
+        if options.buckets % 2:
+            raise FieldError(f"`t5_buckets` {options.buckets} must be even: half of them are for keys after the query")
         if options.max_distance <= options.buckets // 2:
             raise FieldError(
                 f"`t5_max_distance` {options.max_distance} must be greater than half of `t5_buckets` {options.buckets}: "

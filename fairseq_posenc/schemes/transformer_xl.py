@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..errors import InputError
 from ..terms import Expansion, Relative, RelativeIndex, Rotation, Shift, Terms, Window
 from .base import Scheme, Settings, register
 from .sinusoidal import vaswani
@@ -36,6 +37,12 @@ class TransformerXL(Scheme):
         self.projection = nn.Parameter(torch.empty(self.layer_sets, 1, settings.dim, settings.dim))
         for parameter in self.parameters():
             nn.init.normal_(parameter, std=0.02)
+
+    def join(self, others: Sequence[Terms]) -> None:
+        if self.settings.reset or any(part.gains for part in others):
+            raise InputError(
+                "'transformer_xl' adds its positions in two parts, and 'reset', 'm1' and 'm2' would change one of them"
+            )
 
     def layer_terms(self, window: Window) -> Sequence[Terms]:
         if window.span is None:

@@ -111,7 +111,7 @@ class Encoder(Stack):
             if not decodes and self.skips_layer():
                 continue
             # Outside the layer, so that layers with the same terms share it and checkpointing does not recompute it.
-            own = layer.self_attn.project(terms.of(i, x))
+            own = layer.self_attn.project(terms.of(i, x, layer.normalised))
             attend = bound.get(id(own)) or self.bind(own, mask, words, window.keys, with_attentions)
             if terms.shared(own):
                 bound[id(own)] = attend

@@ -71,12 +71,16 @@ class Layer(nn.Module):
         self, x: Tensor, inputs: tuple[Tensor, ...], attend: Attend, memory: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """The first half: (B, n, D) -> (B, n, D), and the attention weights where ``attend`` gives them."""
-        y = self._before(x, self.self_attn_layer_norm)
+        y = self.normalised(x)
         for addition in inputs:
             y = y + addition
             memory = None if memory is None else memory + addition
         z, p = self.self_attn(y, attend, memory)
         return self._after(x, z, self.self_attn_layer_norm), p
+
+    def normalised(self, x: Tensor) -> Tensor:
+        """A layer's input (B, n, D) as attention reads it, before the additions of positions."""
+        return self._before(x, self.self_attn_layer_norm)
 
     def feed_forward(self, x: Tensor) -> Tensor:
         """The second half: (B, n, D) -> (B, n, D)."""

@@ -156,6 +156,14 @@ ROWS = [
             ("content", "original", BUCKETS),
         ]
     ),
+    Row(
+        "deberta",
+        relative.deberta,
+        {"deberta_indexing": "original", "max_relative_position": 0},
+        own=BOTH,
+        clips=True,
+        tells_apart=False,
+    ),
     Row("transformer_xl", relative.transformer_xl, own=("layers",)),
     Row("t5", scalar.t5, own=BOTH),
     Row("t5", scalar.t5, {"t5_buckets": 8, "t5_max_distance": 20}, own=BOTH),

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 import torch
 from attending import attend, call_of
+from torch import Tensor
 
 from fairseq_posenc.attention import BACKENDS, choose
+from fairseq_posenc.errors import FieldError
 from fairseq_posenc.schemes import REGISTRY, Positions, Scheme, Settings, option_fields, parse, register
 from fairseq_posenc.terms import Window
 
@@ -113,6 +115,10 @@ def test_rope_needs_pairs_of_features() -> None:
     refused("rope", "even, and it is 3.*dim", Settings(layers=1, heads=2, dim=6, max_positions=6))
 
 
+def test_t5_has_as_many_buckets_to_either_side() -> None:
+    refused("t5", "t5_buckets 5 must be even", t5_buckets=5)
+
+
 def test_t5_needs_distances_beyond_its_exact_buckets() -> None:
     refused("t5", "t5_max_distance 16 must be greater than half of t5_buckets 32", t5_max_distance=16)
 
@@ -125,6 +131,22 @@ def test_reset_needs_something_to_replace(expression: str) -> None:
 @pytest.mark.parametrize("other", ["m4", "shaw", "deberta", "transformer_xl"])
 def test_a_product_stands_apart_from_other_vectors(other: str) -> None:
     refused(f"m4m+{other}", rf"positions 'm4m\+{other}': a product of q·k.*vector terms of another scheme")
+
+
+@pytest.mark.parametrize("other", ["reset", "m1", "m2"])
+def test_transformer_xl_is_not_changed_in_part(other: str) -> None:
+    refused(f"transformer_xl+{other}", rf"positions 'transformer_xl\+{other}': 'transformer_xl'")
+
+
+def test_real_positions_leave_no_meaning_to_rotations_beside_transformer_xl() -> None:
+    with pytest.raises(FieldError, match=r"positions 'rope\+transformer_xl'"):
+        make("rope+transformer_xl").terms(Window(2, positions=torch.tensor([[0.5, 1.5]])))
+
+
+def test_terms_of_the_input_read_what_other_schemes_add_to_it() -> None:
+    positions, window, x = make("cable+floater"), Window(4), torch.randn(1, 4, SETTINGS.dim)
+    terms = positions.terms(window).of(1, x)
+    assert torch.equal(terms.biases[0], positions.cable.input_terms(1, window, x + terms.inputs[0]).biases[0])
 
 
 def test_a_product_needs_content() -> None:
@@ -140,6 +162,11 @@ def test_sentences_are_found_by_tokens() -> None:
     positions = Positions("sentence_absolute", SETTINGS)
     with pytest.raises(ValueError, match="needs tokens"):
         positions.embed(Window(4), None)
+
+
+def test_positions_of_sentences_in_any_order_have_rows() -> None:
+    window = Window(6, positions=torch.tensor([[5, 4, 3, 0, 1, 5]]), span=6)
+    assert Positions("sentence_absolute", SETTINGS).embed(window, torch.tensor([[0, 5, 2, 6, 5, 6]])).isfinite().all()
 
 
 def test_two_schemes_cannot_have_one_name() -> None:
@@ -172,20 +199,25 @@ def test_a_checkpoint_holds_parameters_only(name: str) -> None:
 def test_every_sum_of_two_runs_or_is_refused(name: str) -> None:
     """A composition is found out when it is built, never in the middle of a training."""
     for other in sorted(REGISTRY):
+        found: list[Tensor] = []
+        q, x = torch.randn(1, 2, 5, 4), torch.randn(1, 5, SETTINGS.dim)
+        state: dict[str, Tensor] = {}
         for first, second in itertools.permutations((name, other), 2):
             try:
                 positions = make(f"{first}+{second}")
             except ValueError as error:
                 assert f"{first}+{second}" in str(error)  # noqa: PT017
                 continue
-            window, x = Window(5), torch.randn(1, 5, SETTINGS.dim)
+            window = Window(5)
+            positions.load_state_dict(state := state or positions.state_dict())
             positions.embed(window, torch.tensor([[0, 5, 2, 6, 2]]))
             terms = positions.terms(window).of(1, x)
             terms = terms.project(lambda table: table.view(2, -1, 4), lambda table: table.view(2, -1, 4))
-            q = torch.randn(1, 2, 5, 4)
             z, _ = attend(choose("auto", terms, call_of(q, q)), terms, q, q, q)
             assert z.isfinite().all(), f"{first}+{second}"
             assert BACKENDS["eager"].objection(terms) is None
+            found.append(z)
+        assert all(torch.allclose(z, found[0], atol=1e-5) for z in found), "the order of schemes makes no difference"
 
 
 def make(expression: str) -> Positions:

@@ -12,6 +12,18 @@ from fairseq_posenc.terms import Window
 torchdiffeq = pytest.importorskip("torchdiffeq")
 
 
+def test_positions_before_0_are_those_of_the_equation_backwards() -> None:
+    scheme = Floater(Settings(layers=2, heads=2, dim=6, max_positions=4), Floater.Options(stride=3)).double()
+    with torch.no_grad():
+        for parameter in scheme.parameters():
+            parameter += torch.randn_like(parameter) / 2
+    positions = torch.tensor([[-40.0, -3.25, 0.0, 1.5, 7.0]])
+    found = torch.stack([terms.inputs[0][0] for terms in scheme.layer_terms(Window(5, positions=positions))], dim=1)
+    for times, part in ((positions[0, :3].flip(0), found[:3].flip(0)), (positions[0, 2:], found[2:])):
+        expected = torchdiffeq.odeint(scheme.dynamics, scheme.initial, times.double() * TOKEN, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(part, expected, rtol=0, atol=2e-3)
+
+
 @pytest.mark.parametrize("stride", [1, 3, 8])
 @pytest.mark.parametrize("n", [1, 2, 8, 9, 10, 20])
 def test_positions_and_gradients_are_those_of_odeint(n: int, stride: int) -> None:

@@ -49,6 +49,8 @@ def test_each_layer_has_its_sum() -> None:
         ("rope(window=-1)", r"'rope\(window=-1\)': window must be at least 0"),
         ("rope(window=1) + tisa(window=2)", "window twice"),
         ("absolute+tisa | tisa", "absolute is added to the word embeddings"),
+        ("sinusoidal(layout=vaswani) | sinusoidal(layout=fairseq)", "sinusoidal is added to the word embeddings"),
+        ("absolute(untied_projection_form=equation)", "there is no option absolute_untied_projection_form"),
         ("rope(type=ntk) | rope", "needs a value of rope_factor"),
     ],
 )
@@ -133,8 +135,8 @@ def test_layers_with_the_same_terms_share_the_work(monkeypatch: pytest.MonkeyPat
     ("name", "layers", "windows"),
     [
         ("modernbert", 7, [None, 64, 64] * 2 + [None]),
-        ("gemma", 7, [512] * 5 + [None, 512]),
-        ("rnope", 5, [None, 64, 64, 64, None]),
+        ("gemma", 7, [511] * 5 + [None, 511]),
+        ("rnope", 5, [64, 64, 64, None, 64]),
     ],
 )
 def test_patterns_by_name(name: str, layers: int, windows: list[int | None]) -> None:
@@ -143,7 +145,7 @@ def test_patterns_by_name(name: str, layers: int, windows: list[int | None]) -> 
     assert [own.window for own in terms] == windows
     assert [bool(own.transforms) for own in terms] == [name != "rnope" or window is not None for window in windows]
     bases = {(part.rope.options.base, part._sum.window) for part in positions.sums if "rope" in dict(part.named_children())}
-    assert bases == {"modernbert": {(160000.0, None), (1e4, 64)}, "gemma": {(1e6, None), (1e4, 512)}, "rnope": {(1e4, 64)}}[name]
+    assert bases == {"modernbert": {(160000.0, None), (1e4, 64)}, "gemma": {(1e6, None), (1e4, 511)}, "rnope": {(1e4, 64)}}[name]
 
 
 def test_a_model_with_fewer_layers_has_the_first_sums() -> None:
