@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import os
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from .. import schemes
@@ -19,6 +22,7 @@ from ..errors import InputError
 from ..files import atomic_write
 from ..version import __version__
 
+Import = (ast.Import, ast.ImportFrom)
 PACKAGE = __name__.partition(".")[0]
 FILE_NAME = "modeling_posenc.py"
 LEFT_OUT = {f"{PACKAGE}.attention.{name}" for name in ("band", "chunked")}  # backends that transformers has no names for
@@ -59,16 +63,17 @@ def assemble(expression: str) -> str:
         tree, lines = ast.parse(source), source.splitlines(keepends=True)
         docstring = ast.get_docstring(tree) or ""
         for statement in tree.body:
-            if isinstance(statement, ast.ImportFrom) and (internal := _imported(statement, module, is_package, packages)):
+            if isinstance(statement, Import) and (internal := _imported(statement, module, is_package, packages)):
                 for name in internal:
                     visit(name)
-            elif isinstance(statement, (ast.Import, ast.ImportFrom)):
+            elif isinstance(statement, Import):
                 imports.add(ast.unparse(statement))
             elif statement is not tree.body[0] or not docstring:
                 continue
             for number in range(statement.lineno - 1, statement.end_lineno or statement.lineno):
                 lines[number] = ""
         if not is_package or module in used:  # this project's packages have no code of their own
+            _require_names(tree, path, partial(_imported, module=module, is_package=is_package, packages=packages))
             title = docstring.partition("\n")[0]
             bodies[module] = f"\n\n# {module}: {title}\n\n{''.join(lines).strip()}\n"
 
@@ -91,11 +96,26 @@ def _source(module: str) -> tuple[Path, str]:
     return Path(file), Path(file).read_text("utf-8")
 
 
-def _imported(statement: ast.ImportFrom, module: str, is_package: bool, packages: set[str]) -> list[str]:
-    """Return the modules of ``packages`` that a statement imports from.
+def _require_names(tree: ast.Module, path: Path, imported: Callable[[ast.Import | ast.ImportFrom], list[str]]) -> None:
+    """Raise InputError if a module imports others rather than names of them, or does so in a block or under other names."""
+    for node in ast.walk(tree):
+        if isinstance(node, Import) and (modules := imported(node)):
+            values = [getattr(sys.modules.get(module), name.name, None) for module in modules for name in node.names]
+            whole = isinstance(node, ast.Import) or not node.module or any(map(inspect.ismodule, values))
+            if whole or node not in tree.body or any(name.asname for name in node.names):
+                raise InputError(
+                    f"{path}:{node.lineno}: {ast.unparse(node)!r} cannot be part of an export, which is one module: write "
+                    "'from MODULE import NAME' outside of functions and blocks, without 'as', for what MODULE defines"
+                )
+
+
+def _imported(statement: ast.Import | ast.ImportFrom, module: str, is_package: bool, packages: set[str]) -> list[str]:
+    """Return the modules of ``packages`` that a statement imports, or imports from.
 
     In ``p.huggingface.modeling``, they are ``["p.schemes"]`` for ``from ..schemes import x`` and both for ``from . import a, b``.
     """
+    if isinstance(statement, ast.Import):
+        return [name.name for name in statement.names if name.name.partition(".")[0] in packages]
     parents = module.split(".")
     base = parents[: len(parents) - statement.level + is_package] if statement.level else []
     if not statement.level and (statement.module or "").partition(".")[0] not in packages:

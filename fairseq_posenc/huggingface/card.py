@@ -63,10 +63,7 @@ fairseq_posenc.
 ## Use
 
 ```python
-from transformers import pipeline
-
-pipe = pipeline("{pipeline}", {name}{trust})
-pipe({example})
+{use}
 ```
 
 {code}
@@ -88,14 +85,23 @@ Both models were run in float32 on batches of the training data's text with mask
 
 The export fails if they differ by more than {tolerance:g}. {tokenizer}
 """
+PIPELINE = """from transformers import pipeline
+
+pipe = pipeline("{pipeline}", {name}{trust})
+pipe({example})"""
+WITHOUT_TOKENIZER = """from transformers import AutoModelFor{kind}
+
+model = AutoModelFor{kind}.from_pretrained({name}{trust})"""
+NO_TOKENIZER = "No tokenizer was exported."
 CURVE = "training.png"
 CURVE_TEXT = f"""![Loss against updates]({CURVE})
 
 The loss in bits, in training and on the validation data, against the number of updates.
 
 """
-REMOTE_CODE = """The model's code is `modeling_posenc.py`, which needs PyTorch and transformers only. Where fairseq_posenc is
-installed, `import fairseq_posenc.huggingface.auto` registers the same classes, and `trust_remote_code` is not needed."""
+REMOTE_CODE = """The model's code is `modeling_posenc.py`, which needs PyTorch, transformers and what schemes of other packages
+import. Where fairseq_posenc is installed, `import fairseq_posenc.huggingface.auto` registers the same classes, and
+`trust_remote_code` is not needed."""
 
 
 def card(
@@ -119,7 +125,7 @@ def card(
         parity: the result of the comparison for each implementation of attention.
         tolerance: the greatest difference that is allowed.
         model_type: the type of the export in transformers.
-        tokenizer: a sentence about how the tokenizer was checked.
+        tokenizer: a sentence about how the tokenizer was checked, or :data:`NO_TOKENIZER`.
         language: ISO 639 codes of the training data's languages, separated by commas.
         license: the model's licence, as the Hugging Face hub names it.
         with_curve: whether :func:`draw_curve` has drawn the losses of its training.
@@ -168,10 +174,13 @@ def card(
         title=title,
         positions=config.positions,
         facts="\n".join(f"| {name} | {value} |" for name, value in facts.items() if value),
-        pipeline=pipeline,
-        name=json.dumps(name),
-        trust="" if own_type else ", trust_remote_code=True",
-        example=example,
+        use=(WITHOUT_TOKENIZER if tokenizer == NO_TOKENIZER else PIPELINE).format(
+            pipeline=pipeline,
+            kind=head.kind,
+            name=json.dumps(name),
+            trust="" if own_type else ", trust_remote_code=True",
+            example=example,
+        ),
         code=f"This is transformers' own {own_type}." if own_type else REMOTE_CODE,
         schemes=_schemes(config),
         curve=CURVE_TEXT if with_curve else "",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,12 @@ from .model_types import encoder_config, transformers_options
 from .new_positions import same_function
 from .rotary_types import modernbert_options
 
+PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
+"""transformers' types of problems: of fairseq's heads, those with one output and with more have the first two."""
+
 
 def to_transformers(checkpoint: Checkpoint) -> tuple[PreTrainedModel, list[str]]:
-    """Return the checkpoint's model in transformers, and the names of the parameters that are not part of it.
+    """Return the checkpoint's model in transformers, and what is not part of it: parameters' names, and options of training.
 
     Raises:
         InputError: the checkpoint has parameters that no export has a place for.
@@ -46,7 +49,11 @@ def to_transformers(checkpoint: Checkpoint) -> tuple[PreTrainedModel, list[str]]
     if config.model_type == "roformer":
         renamed[model_types.SINUSOIDS] = model.state_dict()[model_types.SINUSOIDS]
     model.load_state_dict(renamed, strict=True)
-    return model.eval(), left_out
+    kept = encoder_config(config, checkpoint.vocabulary.dictionary, encoder.padding_idx)
+    of_training = [field.name for field in fields(EncoderConfig) if not field.metadata.get("decides", True)]
+    return model.eval(), left_out + [
+        f"{name} {value}" for name in of_training if (value := getattr(encoder, name)) != getattr(kept, name)
+    ]
 
 
 def labels(checkpoint: Checkpoint) -> list[str]:
@@ -73,11 +80,11 @@ def _config(checkpoint: Checkpoint, encoder: EncoderConfig) -> PretrainedConfig:
     common: dict[str, Any] = {"tie_word_embeddings": tied or head.kind != "MaskedLM"}
     if head.name is not None:
         names = dict(enumerate(labels(checkpoint)))
-        regression = bool(getattr(checkpoint.section("criterion"), "regression_target", False))
+        problem = checkpoint.task_state.get("problem_type")  # of an import
         common |= {
             "id2label": names,
             "label2id": {label: i for i, label in names.items()},
-            "problem_type": "regression" if regression else "single_label_classification",
+            "problem_type": problem if problem in PROBLEMS else PROBLEMS[head.outputs > 1],
             "fairseq_head": head.name,
         }
     narrow_and_shared = encoder.embed_dim and encoder.layer_groups

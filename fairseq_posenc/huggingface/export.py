@@ -24,7 +24,7 @@ from ..vocabulary import DICTIONARY, TOKENIZER_FILES
 from . import fast_tokenizer
 from .assemble import FILE_NAME
 from .auto import head_output, model_class
-from .card import CURVE, card, draw_curve, read_curves
+from .card import CURVE, NO_TOKENIZER, card, draw_curve, read_curves
 from .card_results import read_results
 from .conversion import to_transformers
 from .parity import Parity, compare, token_batches
@@ -84,7 +84,7 @@ def export(
         model.save_pretrained(partial, max_shard_size="1TB")  # one file, of a name that is known
         for weights in partial.glob("*.safetensors"):  # safetensors makes them readable by their owner only
             shutil.copymode(partial / "config.json", weights)
-        remark = _export_tokenizer(checkpoint, batches, partial) if with_tokenizer else "No tokenizer was exported."
+        remark = _export_tokenizer(checkpoint, batches, partial) if with_tokenizer else NO_TOKENIZER
         (partial / FAIRSEQ_FOLDER).mkdir()
         for source in checkpoint.vocabulary.files():
             shutil.copyfile(source, partial / FAIRSEQ_FOLDER / source.name)
@@ -148,6 +148,11 @@ def _load(folder: Path, model_type: str, kind: str) -> PreTrainedModel:
         module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
         try:
             spec.loader.exec_module(module)
+        except Exception as error:  # of any kind, as the code of schemes may raise
+            raise InputError(
+                f"the exported {FILE_NAME} cannot be run ({type(error).__name__}: {error}): a scheme's module must define the "
+                "names that it uses, or import them from the modules that define them"
+            ) from error
         finally:
             shutil.rmtree(folder / "__pycache__", ignore_errors=True)
         exported_class = getattr(module, exported_class.__name__)

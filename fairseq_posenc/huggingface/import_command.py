@@ -25,7 +25,9 @@ class Options:
     source: str = option("a folder, or the name of a transformers model", names=("source",), metavar="SOURCE")
     out: Path = option("the file to write (.pt)", metavar="CHECKPOINT")
     seed: int = option("seed for new parameters", 1, metavar="S")
-    tolerance: float = option("greatest allowed difference of an output if the positions stay", 1e-4, metavar="D")
+    tolerance: float = option(
+        "greatest allowed difference of an output from the source's, with its own positions", 1e-4, metavar="D"
+    )
     overwrite: bool = option("replace an existing checkpoint", False)
     positions: str | None = option(
         "a scheme, or a sum of them such as absolute+tisa (default: the source's own, with its options)", None,
@@ -50,7 +52,7 @@ def main(options: Options) -> None:
 
     scheme_options = position_options(options.flags)
     require_free(options.source, options.out, options.overwrite)
-    source = read_encoder(options.source)
+    source = read_encoder(options.source, options.tolerance)
     positions = options.positions or source.config.positions
     with naming_flags():
         converted = convert(source.config, source.state, positions, scheme_options, options.max_positions, options.seed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from ..models.state_dict import LANGUAGE_MODEL, WORDS, StateDict, head_names, lo
 from ..transformer import EncoderConfig
 from ..vocabulary import DICTIONARY, fingerprint, load_dictionary
 from .new_positions import Converted
+from .parity import TOLERANCE
 from .source_models import Source, read
 
 TRAINING = shlex.split(
@@ -32,7 +34,7 @@ TRAINING = shlex.split(
 )
 
 
-def read_encoder(name: str) -> Source:
+def read_encoder(name: str, tolerance: float = TOLERANCE) -> Source:
     """Read a source that has an equivalent here and attends to all of a sequence.
 
     Raises:
@@ -44,7 +46,7 @@ def read_encoder(name: str) -> Source:
             f"{name} attends to a window of a sequence (Longformer), and encoders here attend to all of it: it cannot be "
             "imported, only analyzed by fairseq-posenc analyze"
         )
-    source.encoder()
+    source.encoder(tolerance)
     return source
 
 
@@ -57,13 +59,28 @@ def require_free(name: str, out: Path, overwrite: bool) -> None:
 def write_converted(name: str, source: Source, converted: Converted, out: Path, seed: int, tolerance: float) -> None:
     """Write a checkpoint of the converted model and its vocabulary, and print what was converted and the next commands.
 
+    The source and its equivalent here, which has its own positions, are compared before anything is written.
+
     Raises:
         InputError, OSError: the folder has another vocabulary, the checkpoint cannot be written, or the two models differ.
     """
     flags = model_flags(converted.config, source.model_options)
+    with TemporaryDirectory() as folder:
+        source.vocabulary.write(Path(folder))
+        cfg, model = build(converted.config, flags, Path(folder), source.kind, converted.state, seed)
+        equivalent = model
+        if not converted.same_function:
+            same = model_flags(source.config, source.model_options)
+            _, equivalent = build(source.config, same, Path(folder), source.kind, source.state, seed)
+    options = {
+        "features_only": source.kind == "Model",
+        "classification_head_name": next(iter(head_names(equivalent.state_dict())), None),
+    }
+    length = min(converted.config.max_positions, 128)
+    parity = source.compare(source.outputs, lambda tokens: equivalent(tokens, **options)[0], tolerance, length)
     with full_disk_named(out):
         source.vocabulary.write(out.parent)
-    cfg, model = build(converted.config, flags, out.parent, source.kind, converted.state, seed)
+    cfg.task.data = str(out.parent)
 
     show(f"{name}: {source.kind}, {source.config.positions} -> {converted.config.positions}")
     for remark in converted.remarks:
@@ -73,15 +90,14 @@ def write_converted(name: str, source: Source, converted: Converted, out: Path, 
     if source.left_out:
         show(f"left out: {', '.join(source.left_out)}")
     if converted.same_function:
-        head = next(iter(head_names(model.state_dict())), None)
-        options = {"features_only": source.kind == "Model", "classification_head_name": head}
-        length = min(converted.config.max_positions, 128)
-        parity = source.compare(source.outputs, lambda tokens: model(tokens, **options)[0], tolerance, length)
         show(f"outputs differ from the source's by {parity}")
     else:
         show("The positions differ from the source's, and so do the outputs until the model is trained.")
+        show(f"with the source's positions, they differ by {parity}")
+    content = untrained(cfg, model, fingerprint(load_dictionary(out.parent), out.parent))
+    content["task_state"] |= source.task_state
     with full_disk_named(out):
-        write(out, untrained(cfg, model, fingerprint(load_dictionary(out.parent), out.parent)))
+        write(out, content)
     show(f"{out}: continue from it with")
     for command in _commands(source, out, flags, converted.config.max_positions):
         show(f"  {shlex.join(command)}")

@@ -34,9 +34,9 @@ NO_EQUIVALENT_HEADS: dict[str, tuple[str, ...]] = {"electra": (), "modernbert": 
 """Types of which some heads, all but these, have no equivalent here."""
 BY_SYMBOL = (WORDS, f"{LANGUAGE_MODEL}weight", f"{LANGUAGE_MODEL}bias")
 """Parameters with a row for each symbol."""
-POOLER = {  # options of a fairseq model, by the names that transformers' configurations have for them
+POOLER = {  # options of a fairseq model, by the names that transformers' configurations have for them; the first that is not None
     "pooler_activation_fn": ("pooler_activation", "pooler_hidden_act"),
-    "pooler_dropout": ("pooler_dropout", "classifier_dropout_prob", "classifier_dropout"),
+    "pooler_dropout": ("pooler_dropout", "classifier_dropout_prob", "classifier_dropout", "hidden_dropout_prob"),
 }
 
 
@@ -57,6 +57,7 @@ class Source:
         states: the same without the head: (B, n) -> (B, n, D); None for a checkpoint of this project.
         left_out: names of its parameters that are not imported.
         model_options: values of a fairseq model's options beyond the encoder's.
+        task_state: what a checkpoint keeps about a classification head: the classes' names and transformers' problem type.
         token_type: (E,) the vector of token type 0, which was added to the position table; None if the model has none.
         max_length: tokens up to which the encoder here is the same function, because it attends to all of them; None for any.
     """
@@ -70,21 +71,23 @@ class Source:
     states: Function | None = None
     left_out: list[str] = field(default_factory=list)
     model_options: dict[str, Any] = field(default_factory=dict)
+    task_state: dict[str, Any] = field(default_factory=dict)
     token_type: Tensor | None = None
     max_length: int | None = None
 
-    def encoder(self) -> Encoder:
+    def encoder(self, tolerance: float = TOLERANCE) -> Encoder:
         """Return the encoder alone, with the source's parameters, in float32 and for evaluation.
 
         Raises:
-            InputError: the source's configuration has an option without an equivalent here.
+            InputError: the source's configuration has an option without an equivalent here, so that outputs differ by more than
+                ``tolerance``.
         """
         state = {name.removeprefix(ENCODER): value for name, value in self.state.items() if name.startswith(ENCODER)}
         with explained(self.name):
             encoder = Encoder(self.config).float().eval()
             load_into(encoder, state, "the source does not fit its own configuration")
         if self.states is not None:
-            self.compare(self.states, lambda tokens: encoder(tokens).last)
+            self.compare(self.states, lambda tokens: encoder(tokens).last, tolerance)
         return encoder
 
     def compare(self, theirs: Function, ours: Function, tolerance: float = TOLERANCE, length: int = 128) -> Parity:
@@ -162,6 +165,7 @@ def of_checkpoint(checkpoint: Checkpoint, folder: Path) -> Source:
 
 def _read_transformers(name: str) -> Source:
     config, weights, left_out = read_config(name), read_weights(name), []
+    task_state: dict[str, Any] = {}
     with explained(f"{name}/config.json"):
         config, max_length = _as_roberta(config)
         if max_length is not None:
@@ -185,6 +189,9 @@ def _read_transformers(name: str) -> Source:
         encoder, options = encoder_config(config, vocabulary.dictionary, int(order[pad])), _model_options(config, kind)
         if kind == "MaskedLM" and types is not None and ABSOLUTE not in state:  # the projection lacks the token type's vector
             options["untie_weights_roberta"] |= bool(types[0].any())
+        if kind == "SequenceClassification":
+            names = [str(config.id2label[number]) for number in sorted(config.id2label)]
+            task_state = {"labels": names, "problem_type": config.problem_type}
 
     def outputs(tokens: Tensor) -> Tensor:
         output = head_output(model(order[tokens], attention_mask=tokens.ne(pad).long()))
@@ -204,6 +211,7 @@ def _read_transformers(name: str) -> Source:
         states=lambda tokens: model.base_model(order[tokens], attention_mask=tokens.ne(pad).long()).last_hidden_state,
         left_out=left_out + others + unexpected,
         model_options=options,
+        task_state=task_state,
         token_type=None if types is None else types[0],
         max_length=max_length,
     )
@@ -240,6 +248,8 @@ def _relative(config: PretrainedConfig) -> str | None:
 
 
 def _kind(config: PretrainedConfig) -> str:
+    if not isinstance(config.architectures or [], list):
+        raise InputError(f"architectures {config.architectures!r} is no list of names of classes")
     architecture = str((config.architectures or [""])[0]).replace("ForPreTraining", "ForMaskedLM")
     kinds = NO_EQUIVALENT_HEADS.get(config.model_type, KINDS)
     return next((kind for kind in kinds if architecture.endswith(f"For{kind}")), "Model")

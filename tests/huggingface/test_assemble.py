@@ -7,6 +7,7 @@ import sys
 import pytest
 from cases import SOME, thorough_but
 
+from fairseq_posenc.errors import InputError
 from fairseq_posenc.families import expressions
 from fairseq_posenc.huggingface import assemble
 from fairseq_posenc.schemes import base
@@ -35,23 +36,48 @@ def test_needs_pytorch_and_transformers_only(expression):
     assert [name for name in set(defined) if defined.count(name) > 1] == []
 
 
-def test_a_scheme_from_elsewhere_travels_with_the_modules_of_its_package(tmp_path, monkeypatch):
-    package = tmp_path / "two_files"
-    package.mkdir()
-    (package / "__init__.py").write_text("from .mine import Mine\n")
-    (package / "helpers.py").write_text('"""Helps."""\n\nimport math\n\nTWO = math.sqrt(4)\n')
-    (package / "mine.py").write_text(
-        "from fairseq_posenc.schemes import Scheme, register\nfrom .helpers import TWO\n\n"
-        "@register\nclass Mine(Scheme):\n    name = 'mine'\n    factor = TWO\n"
-    )
+@pytest.fixture
+def two_files(tmp_path, monkeypatch):
+    """A function that writes and imports a package of two modules with a scheme, by an import statement and an expression."""
+
+    def write(statement, factor):
+        package = tmp_path / "two_files"
+        package.mkdir()
+        (package / "__init__.py").write_text("from .mine import Mine\n")
+        (package / "helpers.py").write_text('"""Helps."""\n\nimport math\n\nTWO = math.sqrt(4)\n')
+        (package / "mine.py").write_text(
+            f"from fairseq_posenc.schemes import Scheme, register\n{statement}\n\n"
+            f"@register\nclass Mine(Scheme):\n    name = 'mine'\n    factor = {factor}\n"
+        )
+        importlib.import_module("two_files")
+
     monkeypatch.syspath_prepend(tmp_path)
-    importlib.import_module("two_files")
-    try:
-        source = assemble.assemble("absolute+mine")
-    finally:
-        del base.REGISTRY["mine"]
-        for name in ("two_files", "two_files.mine", "two_files.helpers"):
-            del sys.modules[name]
+    yield write
+    del base.REGISTRY["mine"]
+    for name in ("two_files", "two_files.mine", "two_files.helpers"):
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize(
+    ("statement", "factor"),
+    [
+        ("import two_files.helpers", "two_files.helpers.TWO"),
+        ("from two_files import helpers", "helpers.TWO"),
+        ("from . import helpers", "helpers.TWO"),
+        ("from .helpers import TWO as T", "T"),
+        ("import fairseq_posenc.errors; from .helpers import TWO", "TWO"),
+        ("if True:\n    from .helpers import TWO", "TWO"),
+    ],
+)
+def test_imports_that_one_module_cannot_have_are_refused(statement, factor, two_files):
+    two_files(statement, factor)
+    with pytest.raises(InputError, match=r"mine\.py:[23]: .*import"):
+        assemble.assemble("absolute+mine")
+
+
+def test_a_scheme_from_elsewhere_travels_with_the_modules_of_its_package(two_files):
+    two_files("from .helpers import TWO", "TWO")
+    source = assemble.assemble("absolute+mine")
     assert set(imported(source)) - set(sys.stdlib_module_names) == {"torch", "transformers"}
     assert (
         source.index("class Scheme(") < source.index("TWO = ") < source.index("class Mine(") < source.index("class PosencModel(")

@@ -21,7 +21,9 @@ from transformers.dynamic_module_utils import get_class_from_dynamic_module
 from fairseq_posenc import ownership
 from fairseq_posenc.cli import main
 from fairseq_posenc.families import expressions
+from fairseq_posenc.huggingface import assemble
 from fairseq_posenc.huggingface.configuration import PosencConfig
+from fairseq_posenc.huggingface.conversion import to_transformers
 from fairseq_posenc.huggingface.export import export
 from fairseq_posenc.huggingface.modeling import PosencForMaskedLM, PosencPreTrainedModel
 from fairseq_posenc.models.checkpoint import Checkpoint
@@ -323,10 +325,28 @@ def test_a_users_file_in_an_export_is_not_replaced(checkpoint, prepared, tmp_pat
     out = tmp_path / "out"
     arguments = [str(checkpoint), "--data", str(prepared), "--head", "lm", "--out", str(out)]
     assert main(["export-hf", *arguments, "--no-tokenizer"]) == 0
+    card = (out / "README.md").read_text()
+    assert "pipe(" not in card
+    assert 'AutoModelForMaskedLM.from_pretrained("out", trust_remote_code=True)' in card
     (out / "tokenizer.json").write_text("mine")
     before = contents(tmp_path)
     assert "tokenizer.json was not made by export-hf: move it away" in refusal(capsys, *arguments, "--overwrite")
     assert contents(tmp_path) == before
+
+
+def test_code_that_cannot_be_run_is_refused(checkpoint, prepared, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(assemble, "assemble", lambda expression: "missing_name\n")
+    said = refusal(capsys, checkpoint, "--data", prepared, "--out", tmp_path / "out", "--head", "lm")
+    assert re.search("modeling_posenc.py .*'missing_name'", said)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_options_of_training_without_a_place_are_named(prepared, tmp_path):
+    options = {"activation_dropout": 0.2, "encoder_layerdrop": 0.1, "initialization": "megatron"}
+    for positions, lost in (("absolute", {"activation_dropout 0.2", "layerdrop 0.1", "initialization megatron"}), ("t5", set())):
+        path = save(make_model(f"roberta_{positions}_tiny", prepared, **options), tmp_path / "checkpoint.pt", prepared)
+        _, left_out = to_transformers(Checkpoint(path, prepared, "lm"))
+        assert {name for name in left_out if not name.startswith("classification_heads.")} == lost
 
 
 def test_a_full_disk_leaves_what_there_was(checkpoint, prepared, tmp_path, capsys, monkeypatch):

@@ -21,9 +21,11 @@ from fairseq_posenc.cli import main
 from fairseq_posenc.compat.loading import load as load_checkpoint
 from fairseq_posenc.errors import InputError
 from fairseq_posenc.huggingface import source_models
+from fairseq_posenc.huggingface.conversion import to_transformers
 from fairseq_posenc.huggingface.export import export
 from fairseq_posenc.huggingface.new_positions import convert
 from fairseq_posenc.huggingface.parity import compare
+from fairseq_posenc.models.checkpoint import Checkpoint
 from fairseq_posenc.models.state_dict import ENCODER
 from fairseq_posenc.transformer import Encoder, EncoderConfig
 from fairseq_posenc.vocabulary import take_over
@@ -64,15 +66,14 @@ def write_roberta(folder: Path, text: Path, kind="ForMaskedLM", **options):
     return model, fast
 
 
-def write_bert(folder: Path, kind="ForMaskedLM"):
+def write_bert(folder: Path, kind="ForMaskedLM", **options):
     """A small BERT, whose special tokens stand elsewhere than fairseq's."""
     tokens = ["[PAD]", "[unused0]", *(f"w{i}" for i in range(20)), "[UNK]", "[CLS]", "[SEP]", "[MASK]", "##1", "##2"]
     tokenizer = Tokenizer(models.WordPiece({token: i for i, token in enumerate(tokens)}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     names = dict(pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]")
     transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
-    labels = 3 if kind == "ForSequenceClassification" else 2
-    config = transformers.BertConfig(vocab_size=len(tokens), num_labels=labels, hidden_act="gelu_pytorch_tanh", **SMALL)
+    config = transformers.BertConfig(vocab_size=len(tokens), hidden_act="gelu_pytorch_tanh", **SMALL, **options)
     model = perturbed(getattr(transformers, f"Bert{kind}")(config))
     model.save_pretrained(folder)
     return model
@@ -173,6 +174,35 @@ def test_bert(kind, tmp_path, capsys):
     assert printed.splitlines()[-1].split()[1] == (
         "squad" if kind == "ForQuestionAnswering" else str(tmp_path / "out" / "data-bin")
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"id2label": {2: "c", 0: "a", 1: "b"}, "problem_type": "multi_label_classification"}, "multi_label_classification"),
+        ({"num_labels": 1}, "regression"),
+    ],
+)
+def test_the_classes_of_a_source_are_exported_again(options, problem, tmp_path, capsys):
+    """And its problem type, and the head's dropout, which is the encoder's unless it has one."""
+    original = write_bert(tmp_path / "bert", "ForSequenceClassification", **options)
+    out = tmp_path / "out" / "model.pt"
+    import_hf(capsys, tmp_path / "bert", out)
+    config = to_transformers(Checkpoint(out, out.parent))[0].config
+    assert (config.id2label, config.problem_type) == (original.config.id2label, problem)
+    assert config.pooler_dropout == original.config.hidden_dropout_prob
+
+
+def test_the_tolerance_is_that_of_the_encoder_too(tmp_path, capsys):
+    """Hidden states of thousands differ by more than 1e-4, and the head normalizes them."""
+    model = write_bert(tmp_path / "bert")
+    with torch.no_grad():
+        model.bert.encoder.layer[-1].output.LayerNorm.weight.mul_(1e4)
+    model.save_pretrained(tmp_path / "bert")
+    out = tmp_path / "out" / "model.pt"
+    assert "outputs differ by" in refusal(capsys, tmp_path / "bert", "--out", out)
+    _, printed = import_hf(capsys, tmp_path / "bert", out, "--tolerance", "10")
+    assert difference(printed) < 1e-2
 
 
 def test_bert_goes_on_with_its_vocabulary_and_back(toy_text, tmp_path, capsys, run):
@@ -290,6 +320,11 @@ def test_bad_input(toy_text, tmp_path, capsys):
     config = json.loads((roberta / "config.json").read_text())
     (roberta / "config.json").write_text(json.dumps({**config, "hidden_act": "quick_gelu"}))
     assert "'quick_gelu'" in refusal(capsys, roberta, "--out", out)
+    (roberta / "config.json").write_text(json.dumps({**config, "hidden_act": "relu"}))  # which its head has not
+    assert "outputs differ by" in refusal(capsys, roberta, "--out", out, "--positions", "none")
+    (roberta / "config.json").write_text(json.dumps({**config, "architectures": {"a": 1}}))
+    assert "architectures" in refusal(capsys, roberta, "--out", out)
+    assert not out.parent.exists()
     (roberta / "config.json").write_text(json.dumps({**config, "architectures": ["RobertaForQuestionAnswering"]}))
     assert "lacks parameters" in refusal(capsys, roberta, "--out", out)
     (roberta / "config.json").write_text(json.dumps(config))
