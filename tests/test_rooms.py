@@ -115,7 +115,7 @@ BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGE
     "data": 1450,
     "deepspeed": 1825,
     "finetuning": 1825,
-    "huggingface": 2986,
+    "huggingface": 2988,
     "models": 1900,
     "optim": 415,
     "pipeline": 545,

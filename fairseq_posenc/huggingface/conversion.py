@@ -114,6 +114,8 @@ def _config(checkpoint: Checkpoint, encoder: EncoderConfig) -> PretrainedConfig:
         )
         if model_type == "modernbert":  # transformers 4 reads the bases of RoPE by names that 5 does not keep
             config.update(modernbert_options(encoder))
+        if model_type == "deberta-v2":  # else transformers 4 ties the inner layer of the head, which has no projection of its own
+            config.tie_word_embeddings = False
         if same_function(encoder, encoder_config(config, dictionary, encoder.padding_idx)):
             return config
     return PosencConfig(**asdict(encoder), **common, pooler_activation=activation, pooler_dropout=dropout, pooler_dim=width)
