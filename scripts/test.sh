@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sets up .venv where needed and runs the tests: all but the slow ones, on up to four cores.
+# Sets up .venv where needed and runs the tests: all but the slow ones, with one process more than there are cores, and at most four.
 # Arguments go to pytest instead: bash scripts/test.sh tests/test_hook.py -k disabled
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -7,5 +7,5 @@ bash scripts/setup_venv.sh dev plots hf hub deepspeed triton docs
 . .venv/bin/activate
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" # the tensors are small, and each core has a test of its own
 [ $# -gt 0 ] || set -- -m "${MARKERS:-not slow and not thorough and not gpu}" \
-  --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+  --numprocesses $(($(python -c 'import os; print(os.cpu_count())') + 1)) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 exec python -m pytest "$@"

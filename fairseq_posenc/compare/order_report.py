@@ -219,7 +219,7 @@ def heat_map(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """Accuracy of schemes × tasks, within and beyond the lengths of training; a cross marks a task that was not learned."""
     tasks = [task for task in TASKS if any(task in row["tasks"] for row in rows)]
     size = (1.2 + 0.45 * len(tasks), 0.6 + 0.2 * len(rows))
-    figure, panels = plotting.grid([f"accuracy {score} the lengths of training" for score in SCORES], size, same_y=True)
+    figure, panels = plotting.grid(list(SCORES), size, same_y=True)
     for panel, score in zip(panels, SCORES, strict=True):
         values = [[row["tasks"].get(task, {}).get(score, np.nan) for task in tasks] for row in rows]
         image = panel.imshow(values, cmap="viridis", vmin=0, vmax=1, aspect="auto")
@@ -228,7 +228,8 @@ def heat_map(rows: Sequence[Mapping[str, Any]]) -> Figure:
         for y, row in enumerate(rows):
             missed = [x for x, task in enumerate(tasks) if (of := row["tasks"].get(task)) and of["learned"] < of["runs"]]
             panel.plot(missed, [y] * len(missed), "x", color="red", markersize=4)
-    figure.colorbar(image, ax=panels, label="accuracy; ×: not learned by every seed", shrink=0.6, aspect=30)
+    label = "accuracy within and beyond the lengths\nof training; ×: not learned by every seed"
+    figure.colorbar(image, ax=panels, label=label, shrink=0.6, aspect=30)
     return figure
 
 
