@@ -90,6 +90,8 @@ def columns() -> list[str]:
     """Return the columns of the comparison's table that mean something with the runs that are done."""
     rows = english()[2]
     absent = set() if any(row["low"] is not None for row in rows) else {"best"}  # with one seed, all schemes are
+    if any(row["cost"] is None for row in rows):
+        absent.add("time")  # which is measured when all runs are done
     return [column for column in COMPARED if column not in absent]
 
 

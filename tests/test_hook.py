@@ -168,6 +168,7 @@ def test_importing_the_package_beside_another_fairseq(version, module):
     assert ("registers with fairseq 0.12.2, and 0.10.2 is imported" in completed.stderr) == (version == "0.10.2")
 
 
+@pytest.mark.thorough
 def test_failing_registration_is_an_error():
     code = "import sys; sys.modules['fairseq_posenc.models'] = None\nimport fairseq"
     completed = python(code)

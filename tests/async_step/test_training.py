@@ -143,6 +143,7 @@ def test_leaves_off_when_it_is_asked_to(train, monkeypatch, tmp_path):
     assert request.everywhere == 1  # which is what other processes would have been told
 
 
+@pytest.mark.thorough
 def test_layers_are_compiled_once_for_each_shape(train, monkeypatch):
     """With padding and without it; validation is left as it is."""
     counter = CompileCounter()

@@ -175,6 +175,7 @@ def test_a_vocabulary_that_shards_were_encoded_with_is_not_replaced(tmp_path, te
     assert files(out) == whole
 
 
+@pytest.mark.thorough
 def test_kill_leaves_nothing_that_looks_finished(tmp_path):
     text = tmp_path / "text.txt"
     text.write_text(make_text(40_000), "utf-8")

@@ -112,6 +112,7 @@ def test_the_end_of_training_writes_a_plain_checkpoint(sharded_run, stage):
         torch.testing.assert_close(tensor, last["model"][name], rtol=0, atol=0)  # in float32, both are the master weights
 
 
+@pytest.mark.thorough
 def test_fairseq_reads_the_plain_checkpoint(sharded_run, english_data_bin, run):
     flags = ["--task", "masked_lm", "--tokens-per-sample", "32", "--max-sentences", "8", "--cpu"]
     done = run("fairseq-validate", english_data_bin, "--path", sharded_run(3).save_dir / "consolidated.pt", *flags)

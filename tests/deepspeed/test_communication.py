@@ -50,6 +50,7 @@ def test_waiting_is_limited_for_every_group(monkeypatch):
 
 
 @needs_deepspeed
+@pytest.mark.thorough
 def test_nothing_is_compiled_for_training_on_a_cpu(tmp_path):
     """Without a compiler on the path, as on many hosts; the world of one process has DeepSpeed's communication at work."""
     program = """

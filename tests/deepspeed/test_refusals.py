@@ -49,6 +49,7 @@ def test_every_host_says_what_it_finds_before_it_meets_the_others(monkeypatch, c
             "sharded_checkpoint.os.path.exists = lambda path: '.shared' not in str(path)",
             "is not shared by all hosts",
             id="save-dir",
+            marks=pytest.mark.thorough,
         ),
     ],
 )
@@ -73,6 +74,7 @@ def test_a_time_to_wait_is_a_number_of_seconds(seconds, capsys):
     assert "--distributed-timeout " in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_fairseq_and_deepspeed_are_imported_when_the_environment_is_complete():
     program = "import sys, fairseq_posenc.train; print({'fairseq', 'deepspeed', 'hydra'} & sys.modules.keys())"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "set()\n"

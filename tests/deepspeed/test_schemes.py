@@ -86,7 +86,7 @@ LAYERED = ["modernbert absolute+shaw|absolute+rope(window=4)"]
 EXPRESSIONS = [*sorted(set(REGISTRY) - {"reset"}), "untied+t5+reset", "absolute+m4m", *SHARED, *LAYERED, *DECODERS]
 
 
-@pytest.fixture(scope="module", params=[1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=[pytest.param(1, marks=pytest.mark.thorough), pytest.param(2, marks=pytest.mark.slow)])
 def curves(request, tmp_path_factory):
     """expression -> losses of three steps without and with ZeRO-3."""
     program = tmp_path_factory.mktemp("schemes") / "program.py"

@@ -7,6 +7,7 @@ from argparse import Namespace
 
 import pytest
 import torch
+from cases import SOME, thorough_but
 from fairseq import checkpoint_utils, tasks
 from fairseq.data import Dictionary
 from fairseq.trainer import Trainer
@@ -242,10 +243,11 @@ COMPANIONS = {"rope_type": {"rope_factor": 2.0}}  # what another value cannot be
 def neighbour(value, limits):
     """Another value within the limits of its field."""
     most = limits.get("maximum", math.inf)
-    return next(other for other in (value + 1, value - 1, value / 2) if limits.get("minimum", -math.inf) <= other <= most)
+    others = (value + 2, value + 1, value - 1, value / 2)  # some values must be even
+    return next(other for other in others if limits.get("minimum", -math.inf) <= other <= most)
 
 
-@pytest.mark.parametrize("name", expressions())
+@pytest.mark.parametrize("name", thorough_but(SOME, expressions()))
 def test_the_options_of_the_schemes_in_use_decide(name):
     model = complete(Namespace(positions=expressions()[name], encoder_embed_dim=24), None)
     with torch.device("meta"):

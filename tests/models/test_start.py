@@ -48,7 +48,10 @@ def start(cfg):
             ["--max-positions", 8, "--mask-decoder-steps", 2],
             "--tokens-per-sample 16 is more than --max-positions 8, which is all that --mask-d",
         ),
-        ("roberta_shaw", ["--attention-backend", "sdpa"], "--attention-backend sdpa cannot run these positions"),
+        pytest.param(
+            *("roberta_shaw", ["--attention-backend", "sdpa"], "--attention-backend sdpa cannot run these positions"),
+            marks=pytest.mark.thorough,
+        ),
         ("roberta_tisa", ["--tisa-kernels", 0], "--tisa-kernels must be at least 1"),
         (
             "roberta_tisa",

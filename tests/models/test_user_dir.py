@@ -4,6 +4,7 @@ from pathlib import Path
 
 import fairseq
 import pytest
+from cases import thorough_but
 from fairseq import options
 from fairseq.data import Dictionary
 from fairseq.dataclass import initialize
@@ -54,7 +55,7 @@ def test_hydra_on_the_command_line(my_schemes, monkeypatch):
     assert power(config.model) == 0.5
 
 
-@pytest.mark.parametrize("arch", ["roberta_posenc_tiny", "roberta_posenc"])
+@pytest.mark.parametrize("arch", thorough_but(["roberta_posenc_tiny"], ["roberta_posenc_tiny", "roberta_posenc"]))
 def test_hydra_in_a_file(my_schemes, arch):
     def config(**option):
         model = {"_name": arch, "positions": "decay", **option}

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from async_step.test_waiting import NothingWaits
+from cases import thorough_but
 from fairseq.optim import build_optimizer
 from torch import nn
 
@@ -118,7 +119,7 @@ def test_muon_is_pytorchs_with_adamw():
     assert all(torch.equal(p, q) for p, q in zip(ours, theirs, strict=True))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", thorough_but(["muon"], NAMES))
 @pytest.mark.parametrize("precision", ["float32", pytest.param("memory_efficient_bf16", marks=pytest.mark.thorough)])
 def test_training_resumes_bit_for_bit(name, precision, train):
     values = {"optimizer": optimizer(name)}
