@@ -21,8 +21,8 @@ from .table import ROWS, Row, thoroughly
 rows = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
 BAND, SDPA, CHUNKED = parameters("band", "sdpa", "chunked")
 
-# Two sums, a product, and one that the kernels reject; tests/attention/test_band.py runs them on each kind of term.
-INTERPRETED = ("shaw", "untied+t5+reset", "m4m", "shaw+reset")
+# A sum, and one that the kernels reject; tests/attention/test_band.py runs them on each kind of term.
+INTERPRETED = ("untied+t5+reset", "shaw+reset")
 SHAPES = {  # n, heads, lengths
     "n1": (1, 2, (1, 1)),
     "n2,padded": (2, 1, (2, 1)),

@@ -79,7 +79,7 @@ def best_loss(row: Row, batch: tuple[Tensor, Tensor], autocast: bool = False) ->
     "row",
     thoroughly(
         (row for row in ROWS if row.tells_apart and "rope_factors" not in row.options),
-        ["absolute", "tisa", "m4m", "rope", "floater", "untied+t5+reset"],
+        ["absolute", "tisa", "untied+t5+reset"],
     ),
 )
 def test_overfits(row: Row) -> None:

@@ -132,6 +132,7 @@ def test_other_schemes(arch, pretrain, data, tmp_path):
     assert result(tmp_path / "out", "SST-2")["configuration"]["max_length"] == 32  # as for an inductive one
 
 
+@pytest.mark.thorough
 def test_from_scratch_takes_no_weights(data, checkpoint, tmp_path, capsys):
     flags = ["--tasks", "SST-2", "--lrs", "1e-3", *FAST]
     assert glue(data, checkpoint, tmp_path / "out", *flags, "--from-scratch") == 0
