@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from ..runs.grid import Progress
 from . import peers, results_table
 from .attention import Attention, agreement
-from .work import Loss, Machine, Shape, Work, held, memory, pairs, timing
+from .work import Loss, Machine, Shape, TrainingStep, Work, held, memory, pairs, timing
 
 FAIRSEQS = "roberta_base"  # fairseq's own
 WORDS = 4  # the first symbol after fairseq's own: <s>, padding, </s>, unknown
@@ -36,14 +36,12 @@ class Contender:
         return shape.step_flops if of_family else None
 
 
-class Step(Work):
-    """One model, its optimizer and a batch: zeroed gradients, loss, backward pass, Adam."""
+class Step(TrainingStep):
+    """A step of one model on a batch."""
 
     def __init__(self, model: nn.Module, loss: Loss, shape: Shape, device: torch.device, dtype: torch.dtype) -> None:
-        super().__init__()
-        self.device, self.loss = device, loss
-        self.model = model.to(device, dtype).train()
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-4)
+        super().__init__(model, device, dtype)
+        self.loss = loss
         generator = torch.Generator().manual_seed(1)
         tokens = torch.randint(WORDS, shape.symbols, (shape.sequences, shape.tokens), generator=generator)
         order = torch.randperm(shape.batch, generator=generator)
@@ -51,11 +49,6 @@ class Step(Work):
 
     def compute(self) -> Tensor:
         return self.loss(self.tokens, self.masked)
-
-    def run(self) -> None:
-        self.optimizer.zero_grad()
-        self.compute().backward()
-        self.optimizer.step()
 
 
 def roberta(arch: str, shape: Shape, backend: str | None = None) -> tuple[nn.Module, Loss]:

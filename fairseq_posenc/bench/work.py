@@ -132,6 +132,21 @@ class Work(nn.Module, ABC):
         """Run all of it."""
 
 
+class TrainingStep(Work):
+    """Zeroed gradients, the loss that :meth:`compute` returns, backward pass, Adam."""
+
+    def __init__(self, model: nn.Module, device: torch.device, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.device = device
+        self.model = model.to(device, dtype).train()
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-4)
+
+    def run(self) -> None:
+        self.optimizer.zero_grad()
+        self.compute().backward()
+        self.optimizer.step()
+
+
 def timing(
     pairs: Sequence[tuple[float, float]], tokens: float, flops: float | None, memory: float | None, peak: float | None
 ) -> dict:

@@ -183,7 +183,7 @@ class Runs:
             },
             "unigram": float(self._unigram[text.tokens[text.masked].numpy()].mean()),
             "curve": [{"updates": n, "loss": loss} for n, loss in log.losses(folder / LOG)["validation"].items()],
-            "device": torch.cuda.get_device_name() if torch.cuda.is_available() else processor(),
+            "device": device_name(),
             "parameters": sum(tensor.numel() for name, tensor in checkpoint.state.items() if ".positions." in name),
             "r_squared": r_squared_of_run(Subject("", checkpoint.encoder(), run=tuple(saved)), n),
             "command": self.shown(cell),
@@ -210,6 +210,11 @@ def _is_finished(folder: Path) -> bool:
 
 def _key(scheme: str, lr: float, seed: int) -> dict[str, str | int | float]:
     return {"scheme": scheme, "lr": lr, "seed": seed}
+
+
+def device_name() -> str:
+    """Return the name of the GPU, or of the processor where there is none."""
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else processor()
 
 
 def losses_of(runs: Sequence[Mapping[str, Any]], out: Path) -> tuple[np.ndarray, np.ndarray]:

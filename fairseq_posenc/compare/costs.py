@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +11,18 @@ from fairseq import utils
 from fairseq.tasks import setup_task
 from torch import Tensor
 
-from ..bench.work import Work, pairs
+from ..bench.work import TrainingStep, pairs
 from ..models.building import parse
 from ..runs.grid import Cell, Progress
-from ..runs.record import processor
 from ..runs.statistics import spread
-from .cells import Runs
+from .cells import Runs, device_name
 
 REPEATS = 31
 """Pairs of steps. The ratio of one pair is off by a tenth on a shared machine, and the median of so many by about 0.02."""
 
 
-class Step(Work):
-    """The model of a run with its criterion, the first training batch and Adam.
+class Step(TrainingStep):
+    """A step of the model of a run, with its criterion, on the first training batch.
 
     Args:
         data: the data-bin.
@@ -30,28 +30,21 @@ class Step(Work):
     """
 
     def __init__(self, data: Path, flags: list[str]) -> None:
-        super().__init__()
         cfg = parse([str(data), *flags])
         task = setup_task(cfg.task)
         task.load_dataset("train")
         rows = task.dataset("train")
         rows.set_epoch(1)  # draws the masks
         sample = rows.collater([rows[row] for row in range(min(cfg.dataset.batch_size, len(rows)))])
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         dtype = torch.bfloat16 if cfg.common.bf16 else torch.float16 if cfg.common.fp16 else torch.float32
-        self.sample = utils.move_to_cuda(sample) if self.device.type == "cuda" else sample
-        self.model = task.build_model(cfg.model).to(self.device, dtype).train()
+        super().__init__(task.build_model(cfg.model), device, dtype)
+        self.sample = utils.move_to_cuda(sample) if device.type == "cuda" else sample
         self.criterion = task.build_criterion(cfg.criterion)
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-4)
 
     def compute(self) -> Tensor:
         loss, tokens, _ = self.criterion(self.model, self.sample)
         return loss / tokens
-
-    def run(self) -> None:
-        self.optimizer.zero_grad()
-        self.compute().backward()
-        self.optimizer.step()
 
 
 class Costs:
@@ -70,6 +63,11 @@ class Costs:
     def measure(self, cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:
         """Return the ``ratio`` of a step's time to the reference's, with its range over :data:`REPEATS`, and the ``device``."""
         progress("timing")
-        step, reference = (Step(self._runs.data, cell.configuration[name]) for name in ("flags", "reference"))
-        ratios = [own / other for own, other in pairs(step, reference, REPEATS)]
-        return {"ratio": spread(ratios), "device": torch.cuda.get_device_name() if step.device.type == "cuda" else processor()}
+        step = Step(self._runs.data, cell.configuration["flags"])
+        ratios = [own / other for own, other in pairs(step, self._reference, REPEATS)]
+        return {"ratio": spread(ratios), "device": device_name()}
+
+    @cached_property
+    def _reference(self) -> Step:
+        plan = self._runs.plan
+        return Step(self._runs.data, plan.flags(plan.reference))

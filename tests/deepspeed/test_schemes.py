@@ -38,6 +38,8 @@ FAMILIES = {
     "albert": (TensorEncoder, EncoderConfig, dict(layers=3, layer_groups=1, embed_dim=8)),
     "modernbert": (TensorEncoder, EncoderConfig, dict(layers=3, gated_ffn=True, normalize_before=True, first_norm=False,
                                                       linear_bias=False, norm_bias=False)),
+    "eurobert": (TensorEncoder, EncoderConfig, dict(layers=2, gated_ffn=True, normalize_before=True, first_norm=False,
+                                                    linear_bias=False, norm="rms")),
     "decoder": (TensorDecoder, DecoderConfig, dict(layers=2)),
 }
 
@@ -82,7 +84,7 @@ torch.distributed.destroy_process_group()  # gloo's threads may abort a process 
 """
 SHARED = ["albert absolute+shaw", "albert deberta+tisa"]  # one layer's weights for all layers, each with its own positions
 DECODERS = ["decoder absolute+shaw", "decoder alibi"]  # whose word embeddings are the output projection, too
-LAYERED = ["modernbert absolute+shaw|absolute+rope(window=4)"]
+LAYERED = ["modernbert absolute+shaw|absolute+rope(window=4)", "eurobert tisa|rope"]
 EXPRESSIONS = [*sorted(set(REGISTRY) - {"reset"}), "untied+t5+reset", "absolute+m4m", *SHARED, *LAYERED, *DECODERS]
 
 
