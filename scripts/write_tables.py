@@ -1,4 +1,4 @@
-"""Rewrites the tables in README.md, docs/schemes.md and FIDELITY.md, and the picture in README.md.
+"""Rewrites the tables in README.md, docs/compare.md, docs/schemes.md and FIDELITY.md, and the picture in README.md.
 
 They come from the live modules and from the committed runs in examples/compare/results. A test compares the tables.
 With --trained OUT, it draws instead what the models of a comparison in OUT add to the scores, for the site's pages of schemes.
@@ -18,6 +18,7 @@ from fairseq_posenc.catalogue.listing import COLUMNS, as_markdown, find
 from fairseq_posenc.catalogue.parameters import COSTS, costs
 from fairseq_posenc.compare import charts, order_report, report
 from fairseq_posenc.compare.cells import LAST
+from fairseq_posenc.compare.claims import judge, read_claims
 from fairseq_posenc.compare.command import ADDED
 from fairseq_posenc.compare.order_report import updates_needed
 from fairseq_posenc.compare.order_settings import PAPERS
@@ -109,6 +110,12 @@ def comparison() -> str:
     return f"{table}\n\nThe comparison is not complete: {len(runs)} of {plan.total} runs are done.{rates}"
 
 
+def claims() -> str:
+    """Return the published claims with their verdicts by the comparison's runs."""
+    head, lines = report.claims_table(judge(read_claims(ROOT / "examples/compare/claims.yaml"), english()[1]))
+    return tabulate(lines, head, "github", disable_numparse=True)
+
+
 def results_by_scheme() -> Iterator[tuple[str, str, dict[str, str]]]:
     """Yield each result of a scheme: a title, the expression, and a table's row by column."""
     plan, _, rows = english()
@@ -131,6 +138,7 @@ def results_by_scheme() -> Iterator[tuple[str, str, dict[str, str]]]:
 
 TABLES = {
     "README.md": {"comparison": comparison},
+    "docs/compare.md": {"claims": claims},
     "docs/schemes.md": {
         "schemes": lambda: as_markdown(find(), COLUMNS),
         "costs": lambda: tabulate(costs(512), COSTS, "github", intfmt=",", floatfmt=".3f"),

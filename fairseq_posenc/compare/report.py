@@ -45,8 +45,8 @@ MEANING = (
     "rate has used; perplexity is 2^loss. What follows ± is half of the 95% interval, by Student's t over seeds. A difference is "
     "that of runs with the same seed; p is that of the paired t test, corrected by Holm's method for the number of schemes. A "
     "tick marks the schemes that cannot be distinguished from the best: no other is better by Welch's t test with Holm's "
-    "correction for all pairs; a dash, those that are not tested, with one seed or a run that diverged. Time is that of an "
-    "update in the fastest run, relative to the reference. Parameters are those of the positions."
+    "correction for all pairs; a dash, those that are not tested, with one seed or a run that diverged. Time is that of a "
+    "training step, relative to the reference, timed in turn with it. Parameters are those of the positions."
 )
 
 
@@ -216,7 +216,7 @@ def _pictures(
     if any(row["loss"] is not None for row in rows):
         caption = f"Loss of each scheme, its 95% interval, and its runs. {colours} An arrow stands for a loss beyond the axis."
         drawn["ranking"] = caption, charts.ranking(rows, reference)
-    if any(row["loss"] is not None and row["cost"] is not None for row in rows):
+    if any(row["loss"] is not None and row["cost"] is not None for row in rows if row["scheme"] != reference):
         line = (
             "A number is the rank in the table; the dotted line joins the schemes of which no other is both cheaper and better."
         )

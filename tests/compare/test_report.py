@@ -135,6 +135,7 @@ def test_a_report_of_almost_nothing(runs, tmp_path):
     make_folder(runs, tmp_path)
     report.write(tmp_path, plan, summarise(plan, runs, tmp_path), runs)
     assert (tmp_path / report.PAGE).exists()
+    assert not (tmp_path / report.FIGURES / "cost.png").exists()  # the reference alone has a cost
 
 
 def test_scores_have_intervals():
