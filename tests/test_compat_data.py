@@ -1,11 +1,12 @@
-"""A data-bin whose files were cut is refused where it is opened, whoever opens it."""
+"""A data-bin whose files were cut is refused where it is opened, whoever opens it; and what a new epoch changes is read."""
 
 import os
 from pathlib import Path
 
 import pytest
 import torch
-from fairseq.data import Dictionary, data_utils, indexed_dataset
+from fairseq.data import Dictionary, FairseqDataset, data_utils, indexed_dataset
+from fairseq.data.iterators import EpochBatchIterator
 
 from fairseq_posenc.errors import InputError
 from fairseq_posenc.files import INDEX_HEADER, INDEX_MAGIC, INDEX_VERSION
@@ -77,3 +78,46 @@ def test_ids_beyond_the_dictionary_are_named(prefix):
     for number in range(5):
         dictionary.add_symbol(f"word{number}")
     assert len(data_utils.load_indexed_dataset(str(prefix), dictionary)) == 3
+
+
+class Epochs(FairseqDataset):
+    """Six items, each the number of the epoch."""
+
+    epoch = 1
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __getitem__(self, index):
+        return self.epoch
+
+    def collater(self, samples):
+        return samples
+
+
+def epochs(workers: int) -> EpochBatchIterator:
+    data = Epochs()
+    return EpochBatchIterator(
+        data, data.collater, [[i] for i in range(6)], num_workers=workers, buffer_size=2, reuse_dataloader=True
+    )
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_workers_see_the_epoch_and_read_the_same_after_a_resume(workers):
+    batches = epochs(workers)
+    for epoch in (1, 2):
+        read = batches.next_epoch_itr()
+        assert [next(read) for _ in range(3)] == [[epoch]] * 3
+        state = batches.state_dict()
+        assert [*read] == [[epoch]] * 3
+    batches = epochs(workers)
+    batches.dataset.set_epoch(state["epoch"])
+    batches.load_state_dict(state)
+    assert [*batches.next_epoch_itr()] == [[2]] * 3
+    assert [*batches.next_epoch_itr()] == [[3]] * 6
+
+
+def test_workers_of_validation_stay():
+    batches = epochs(0)
+    loaders = [(*batches.next_epoch_itr(set_dataset_epoch=False), batches.dataloader)[-1] for _ in range(2)]
+    assert loaders[0] is loaders[1]

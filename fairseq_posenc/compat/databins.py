@@ -186,4 +186,22 @@ def log_waiting_for_data() -> None:
     iterators.GroupedIterator = TimedIterator
 
 
-PATCHES = (numpy_names, explain_dictionaries, refuse_damaged_data, readers_that_can_end, log_waiting_for_data)
+def workers_of_one_epoch() -> None:
+    """Start the processes that read training batches (``--num-workers``) again in every epoch.
+
+    fairseq keeps them, and ``set_epoch`` does not reach their copies of the data. So the masks of a masked language model, which
+    depend on the epoch, were those of the first epoch in all epochs, and others after a resume. Can be removed when fairseq
+    tells its workers.
+    """
+    from fairseq.data import iterators
+
+    @wrap(iterators.EpochBatchIterator, "next_epoch_itr")
+    def next_epoch_itr(next_epoch_itr, self, *arguments, set_dataset_epoch=True, **options):
+        if set_dataset_epoch and self.next_epoch_idx != self.epoch:
+            self.dataloader = None
+        return next_epoch_itr(self, *arguments, set_dataset_epoch=set_dataset_epoch, **options)
+
+
+PATCHES = (
+    numpy_names, explain_dictionaries, refuse_damaged_data, readers_that_can_end, log_waiting_for_data, workers_of_one_epoch
+)  # fmt: skip
