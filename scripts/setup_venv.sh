@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Creates .venv in the project's root and installs fairseq_posenc into it; does nothing if that is already done.
-#   bash scripts/setup_venv.sh [EXTRA...]          extras of setup.py: deepspeed hf plots dev
+#   bash scripts/setup_venv.sh [EXTRA...]          extras of setup.py, such as plots compare hf
 #   PYTHON=python3.12 bash scripts/setup_venv.sh   to choose the interpreter
 # Then: . .venv/bin/activate
 set -euo pipefail
