@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import os
+import re
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterator
@@ -19,8 +20,8 @@ OURS = {"minimum", "maximum", "group", "names", "parse"}
 def option(help: str, default: Any = dataclasses.MISSING, **metadata: Any) -> Any:
     """Return the field of a dataclass that :func:`add_flags` turns into a flag.
 
-    The flag has the field's name. A ``bool`` needs no value, a ``tuple`` takes values separated by commas, and the flag of a
-    ``list`` may be repeated.
+    The flag has the field's name. A ``bool`` needs no value, a ``tuple`` takes values separated by commas outside of
+    parentheses, and the flag of a ``list`` may be repeated.
 
     Args:
         help: of the flag; the default is appended unless the text has it.
@@ -115,7 +116,7 @@ def _nested(options: type) -> list[tuple[dataclasses.Field, type]]:
 def _list_of(kind: type) -> Callable[[str], tuple[Any, ...]]:
     def parse(text: str) -> tuple[Any, ...]:
         try:
-            return tuple(kind(part.strip()) for part in text.split(","))
+            return tuple(kind(part.strip()) for part in re.split(r",(?![^(]*\))", text))  # none of rope(window=4, base=9)
         except ValueError:
             raise ArgumentTypeError(f"{text!r} is not a list of numbers, separated by commas") from None
 

@@ -31,6 +31,7 @@ class Options:
     share: float = option("a share, in % of all", 0.5, minimum=0.0, maximum=1.0)
     rates: tuple[float, ...] = option("several", (1e-5, 2e-5), minimum=0.0)
     names: tuple[str, ...] = option("some", (), nargs="+")
+    schemes: tuple[str, ...] = option("expressions", ())
     kind: str = option("of these", "a", choices=("a", "b"), group="others")
     quick: bool = option("or slow", False)
     also: list[int] | None = option("more", None, minimum=0)
@@ -53,9 +54,13 @@ def test_values_and_defaults():
     assert options == Options(**needed, speed=Speed(), adam=Adam(None, None))
     options = read_flags(
         Options,
-        parsed("in --data d --rates 1,2 --names a b --limit 3 --quick --kind b --share 1 --also 4 --also 5 --eps 1"),
+        parsed(
+            "in --data d --rates 1,2 --names a b --limit 3 --quick --kind b --share 1 --also 4 --also 5 --eps 1 "
+            "--schemes t5,rope(window=4,base=9)+m1"
+        ),
     )
     given = dict(rates=(1.0, 2.0), names=["a", "b"], quick=True, kind="b", share=1.0, also=[4, 5])
+    given["schemes"] = ("t5", "rope(window=4,base=9)+m1")
     assert options == Options(**needed, **given, speed=Speed(3), adam=Adam(None, 1.0))
 
 
