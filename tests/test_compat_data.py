@@ -1,15 +1,17 @@
 """A data-bin whose files were cut is refused where it is opened, whoever opens it; and what a new epoch changes is read."""
 
+import functools
 import os
 from pathlib import Path
 
 import pytest
 import torch
-from fairseq.data import Dictionary, FairseqDataset, data_utils, indexed_dataset
+from fairseq.data import Dictionary, FairseqDataset, ListDataset, data_utils, indexed_dataset, iterators
 from fairseq.data.iterators import EpochBatchIterator
 
 from fairseq_posenc.errors import InputError
 from fairseq_posenc.files import INDEX_HEADER, INDEX_MAGIC, INDEX_VERSION
+from fairseq_posenc.optim.batch_warmup import GrowingGroups
 
 
 @pytest.fixture(params=["mmap", "cached"])
@@ -115,6 +117,32 @@ def test_workers_see_the_epoch_and_read_the_same_after_a_resume(workers):
     batches.load_state_dict(state)
     assert [*batches.next_epoch_itr()] == [[2]] * 3
     assert [*batches.next_epoch_itr()] == [[3]] * 6
+
+
+@pytest.mark.parametrize("read_ahead", [0, 3])
+@pytest.mark.parametrize("offset", [6, 14])  # in each half of the epoch
+@pytest.mark.parametrize(
+    "groups",
+    [functools.partial(iterators.GroupedIterator, chunk_size=2, skip_remainder_batch=True),
+     lambda batches: GrowingGroups(batches, 2, True, warmup=4, updates=batches.n and (batches.n + 2) // 2)],
+    ids=["equal", "growing"],
+)  # fmt: skip
+def test_an_epoch_without_its_last_batch_has_all_others_after_a_resume(groups, offset, read_ahead):
+    def twenty_batches():
+        data = ListDataset(list(torch.arange(20)))
+        return EpochBatchIterator(data, torch.stack, [[i] for i in range(20)], buffer_size=read_ahead, skip_remainder_batch=True)
+
+    whole, before = twenty_batches(), []
+    read = groups(whole.next_epoch_itr())
+    while whole.n < offset:
+        before += next(read)
+    state, after = whole.state_dict(), [*read]
+    assert len(before) + sum(map(len, after)) == 18
+    resumed = twenty_batches()
+    resumed.load_state_dict(state)
+    assert [*groups(resumed.next_epoch_itr())] == after
+    assert whole.end_of_epoch()
+    assert resumed.end_of_epoch()
 
 
 def test_workers_of_validation_stay():

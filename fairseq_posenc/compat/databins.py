@@ -167,6 +167,26 @@ def _end(readers: Iterable[Any]) -> None:
         reader.join(MAX_WAIT_SECONDS)
 
 
+def skip_only_the_last_batch() -> None:
+    """Leave out the last batch of an epoch (``--skip-remainder-batch``) after a resume within the epoch, too, and no others.
+
+    fairseq takes the number of batches that are left for that of the whole epoch: the epoch loses as many as were read before the
+    resume, and it is over, with an error in ``train``, if fewer are left. Can be removed when fairseq adds the two.
+    """
+    from fairseq.data import iterators
+
+    @wrap(iterators.EpochBatchIterator, "_get_iterator_for_epoch")
+    def all_but_the_last(get_iterator, self, *arguments, offset=0, **options):
+        if not (offset and self.skip_remainder_batch):
+            return get_iterator(self, *arguments, offset=offset, **options)
+        self.skip_remainder_batch = False
+        try:
+            batches = get_iterator(self, *arguments, offset=offset, **options)
+        finally:
+            self.skip_remainder_batch = True
+        return None if batches is None else batches.take(len(batches) - 1)
+
+
 def log_waiting_for_data() -> None:
     """Log ``data_wait``, the share of the time that training waits for its next batches.
 
@@ -203,5 +223,6 @@ def workers_of_one_epoch() -> None:
 
 
 PATCHES = (
-    numpy_names, explain_dictionaries, refuse_damaged_data, readers_that_can_end, log_waiting_for_data, workers_of_one_epoch
+    numpy_names, explain_dictionaries, refuse_damaged_data, readers_that_can_end, skip_only_the_last_batch, log_waiting_for_data,
+    workers_of_one_epoch,
 )  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
-from fairseq.data.iterators import CountingIterator
+from fairseq.data.iterators import CountingIterator, GroupedIterator
 from fairseq.dataclass.configs import FairseqConfig, OptimizationConfig
 from hydra.core.config_store import ConfigStore
 
@@ -22,7 +22,7 @@ def micro_batches(update_freq: int, warmup: int, update: int) -> int:
     return min(update_freq, 1 + update_freq * update // warmup)
 
 
-class GrowingGroups(CountingIterator):
+class GrowingGroups(GroupedIterator):
     """fairseq's ``GroupedIterator`` with groups that grow with the number of updates, so that training resumes where it was.
 
     Args:
@@ -48,7 +48,8 @@ class GrowingGroups(CountingIterator):
         while before > 0 and done < updates:
             done += 1
             before -= micro_batches(update_freq, warmup, updates - done)
-        super().__init__(([*islice(batches, size)] for size in sizes), start=done, total=done + len(sizes))
+        groups = ([*islice(batches, size)] for size in sizes)
+        CountingIterator.__init__(self, groups, start=done, total=done + len(sizes))  # not GroupedIterator's equal groups
 
 
 def with_growing_batches(module: dict[str, Any], train: Callable) -> Callable:

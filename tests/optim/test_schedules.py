@@ -6,6 +6,7 @@ import shutil
 import pytest
 import torch
 from fairseq.data.iterators import CountingIterator
+from fairseq.logging import metrics
 from fairseq.optim import build_optimizer
 from fairseq.optim.lr_scheduler import build_lr_scheduler
 from omegaconf import OmegaConf
@@ -79,6 +80,12 @@ def test_groups_grow_and_resume(skip, last):
     resumed = GrowingGroups(batches, 3, skip, warmup=6, updates=2)
     assert (resumed.n, len(resumed)) == (2, len(whole))
     assert list(resumed) == whole[2:]
+
+
+def test_waiting_for_growing_groups_is_logged():
+    with metrics.aggregate(new_root=True) as logged:
+        list(GrowingGroups(CountingIterator(range(4)), 2, warmup=2, updates=0))
+    assert "data_wait" in logged.get_smoothed_values()
 
 
 @pytest.mark.parametrize("step", ["plain", pytest.param("fast", marks=pytest.mark.thorough)])
