@@ -11,6 +11,7 @@ from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 _FIELD = re.compile(r"`(\w+)`")
+_FROM_WORKER = re.compile(r"Caught (\w+) in .*^(?:\w+\.)*\1: (.*)", re.DOTALL | re.MULTILINE)
 KINDS: dict[type, tuple[str, type | tuple[type, ...]]] = {
     int: ("a whole number", int),
     float: ("a number, and finite", (int, float)),
@@ -45,10 +46,15 @@ class Refused(InputError):
 
 
 def sentence(error: Exception) -> str:
-    """Return the message for the user; an error of the operating system consists of a number, a phrase and a file."""
+    """Return the message for the user.
+
+    An error of the operating system consists of a number, a phrase and a file. The message of one in a process that reads data
+    (``--num-workers``) is at the end of a traceback, which PyTorch makes the message.
+    """
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return str(error)
+    from_worker = _FROM_WORKER.match(str(error))
+    return from_worker[2].strip() if from_worker else str(error)
 
 
 def nearest(name: str, known: Iterable[str], limit: int = 3) -> list[str]:

@@ -10,20 +10,24 @@ import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from commands import environment
-from fairseq import options
+from fairseq import checkpoint_utils, options
+from fairseq.dataclass.configs import FairseqConfig
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.distributed import utils as distributed_utils
 from fairseq.logging import progress_bar
+from omegaconf import OmegaConf
 
+from fairseq_posenc import pipeline
 from fairseq_posenc.compat import graceful_stop
 from fairseq_posenc.compat.loading import load as load_checkpoint
 from fairseq_posenc.errors import Refused
 from fairseq_posenc.files import sole_writer
-from fairseq_posenc.pipeline import session
+from fairseq_posenc.pipeline import Run, session
 
 SCRIPTS = Path(sys.executable).parent
 FLAGS = """
@@ -104,8 +108,6 @@ def test_a_second_training_of_a_process_is_as_in_a_fresh_one(train, tmp_path, ca
 
 
 def test_runs_of_wandb_and_aim_end_with_the_training(train, tmp_path, monkeypatch):
-    from types import SimpleNamespace
-
     ended = []
     monkeypatch.setattr(progress_bar, "wandb", SimpleNamespace(run=None, finish=lambda: ended.append("wandb")))
     forget = SimpleNamespace(cache_clear=lambda: ended.append("aim"))
@@ -235,6 +237,54 @@ def test_a_handler_of_somebody_else_stays(train, tmp_path):
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert heard == ["USR1"]
+
+
+@pytest.fixture
+def saving(monkeypatch):
+    """``saving(option)`` is what an update ends with that the signal came in, and the options with which was saved."""
+
+    def saving(option):
+        saved = []
+        monkeypatch.setattr(checkpoint_utils, "save_checkpoint", lambda cfg, *_: saved.append(cfg))
+        monkeypatch.setattr(graceful_stop, "request", graceful_stop.Request())
+        cfg = OmegaConf.structured(FairseqConfig)
+        cfg.checkpoint[option] = True
+        trainer = SimpleNamespace(data_parallel_world_size=1, get_num_updates=lambda: 3)
+        graceful_stop.request.here = True
+        _, stops = graceful_stop.save_and_stop(lambda *_: ([None], False))(cfg, trainer, None, None)
+        assert graceful_stop.request.granted == stops
+        assert cfg.checkpoint[option]
+        return stops, saved, graceful_stop.request.here
+
+    return saving
+
+
+def test_asked_to_leave_off_a_training_saves_also_without_last_checkpoints(saving):
+    stops, (options,), _ = saving("no_last_checkpoints")
+    assert stops
+    assert not options.no_last_checkpoints
+
+
+def test_asked_to_leave_off_a_training_that_saves_nothing_goes_on(saving, caplog):
+    assert saving("no_save") == (False, [], False)
+    assert "--no-save" in caplog.text
+
+
+def test_a_signal_while_training_starts_is_kept_for_this_training_alone():
+    run = Run(None, print, None)
+    for asked in (True, False):
+        with pipeline.forward_stop_signal(run):
+            if asked:
+                os.kill(os.getpid(), signal.SIGUSR1)
+            with graceful_stop.listening():
+                assert graceful_stop.request.here == asked
+
+
+def test_a_process_that_the_signal_ends_while_it_starts_has_left_off(capsys):
+    with pytest.raises(SystemExit) as left, pipeline.end_with_the_processes(Run(None, print, "fairseq-train")):
+        raise torch.multiprocessing.ProcessExitedException("", 0, 1, exit_code=-signal.SIGUSR1, signal_name="SIGUSR1")
+    assert left.value.code == graceful_stop.STOPPED
+    assert capsys.readouterr().err.startswith("fairseq-train: asked to stop before")
 
 
 def test_the_parent_of_spawned_processes_passes_the_signal_on():

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.distributed import utils as distributed_utils
@@ -130,11 +131,42 @@ def test_faults_of_the_program_keep_their_traceback(error):
 
 
 def test_only_the_process_that_knows_reports_it(monkeypatch, capsys):
-    """The first of a host reports it in a sentence; another, which still runs after that, in a traceback."""
-    monkeypatch.setattr(exits, "GRACE_SECONDS", 0)
+    """The first of a host reports it at once; another, which still runs after that, has met it alone."""
     full = OSError(errno.ENOSPC, "No space left on device", "somewhere")
     with pytest.raises(SystemExit), in_process(0):
         raise full
     assert capsys.readouterr().err.endswith(": somewhere: No space left on device\n")
-    with pytest.raises(InputError), in_process(1):
+    waited = []
+    monkeypatch.setattr(exits.time, "sleep", waited.append)
+    with pytest.raises(SystemExit) as left, in_process(1):
         raise InputError("here alone")
+    assert left.value.code == exits.REFUSED
+    assert waited == [exits.GRACE_SECONDS]
+    assert capsys.readouterr().err == "fairseq-train: here alone\n"
+
+
+class Rows(torch.utils.data.Dataset):
+    """Data of which one row cannot be read."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def __len__(self):
+        return 1
+
+    def __getitem__(self, index):
+        try:
+            raise KeyError(index)
+        except KeyError as cause:
+            raise self.error from cause
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [(InputError("row 0 of train.tsv is empty:\nremove it"), "row 0 of train.tsv is empty:\nremove it"),
+     (PermissionError(errno.EACCES, "Permission denied", "train.bin"), "[Errno 13] Permission denied: 'train.bin'")],
+)  # fmt: skip
+def test_an_error_of_a_worker_is_its_sentence(error, message, capsys):
+    with pytest.raises(SystemExit), in_process(0):
+        list(torch.utils.data.DataLoader(Rows(error), num_workers=1))
+    assert capsys.readouterr().err == f"fairseq-train: {message}\n"

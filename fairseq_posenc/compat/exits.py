@@ -16,19 +16,16 @@ INTERRUPTED = 130  # exit status after Ctrl-C
 GRACE_SECONDS = 10.0  # a launcher ends all processes of a host soon after the first has ended
 
 
-def refuse(refusal: str, program: str | None = None, status: int = REFUSED) -> NoReturn:
-    """End a process before the process group exists; the first process on each host prints the reason."""
-    if not is_reported_by_another(int(os.environ.get("LOCAL_RANK", "0"))):
-        print(f"{program or Path(sys.argv[0]).name}: {refusal}", file=sys.stderr, flush=True)
+def refuse(refusal: str, program: str | None = None, status: int = REFUSED, local_rank: int | None = None) -> NoReturn:
+    """Print the reason, and end this process alone.
+
+    The first process on each host prints it at once, and its launcher then ends the others before they do. What one of them alone
+    has met, it prints later.
+    """
+    if (int(os.environ.get("LOCAL_RANK", "0")) if local_rank is None else local_rank) != 0:
+        time.sleep(GRACE_SECONDS)
+    print(f"{program or Path(sys.argv[0]).name}: {refusal}", file=sys.stderr, flush=True)
     sys.exit(status)
-
-
-def is_reported_by_another(local_rank: int) -> bool:
-    """Return whether the first process on this host reports the error: the others wait, and its launcher then ends them."""
-    if local_rank == 0:
-        return False
-    time.sleep(GRACE_SECONDS)
-    return True
 
 
 def leave_process_group() -> None:

@@ -1,4 +1,4 @@
-"""On SIGUSR1, training saves a checkpoint after the current update, in all processes, and ends."""
+"""On SIGUSR1, training saves checkpoint_last.pt after the current update, in all processes, and ends."""
 
 import functools
 import logging
@@ -44,25 +44,31 @@ def share_request(aggregate: Callable, trainer: Any, logging_outputs: Any, *extr
 
 
 def save_and_stop(validate_and_save: Callable) -> Callable:
-    """Wrap fairseq's end of an update: if requested, save an extra checkpoint and end training."""
+    """Wrap fairseq's end of an update: if requested, save checkpoint_last.pt and end training, except with ``--no-save``."""
     from fairseq import checkpoint_utils
+    from omegaconf import OmegaConf
 
     @functools.wraps(validate_and_save)
     def validate_save_and_stop(cfg, trainer, task, epoch_itr, *rest):
         valid_losses, should_stop = validate_and_save(cfg, trainer, task, epoch_itr, *rest)
-        if not should_stop and request.of(trainer):
-            logger.warning(f"asked by {SIGNAL.name} to stop, after {trainer.get_num_updates()} updates; saving a checkpoint")
-            checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, valid_losses[0])
-            request.granted = should_stop = True
-        return valid_losses, should_stop
+        if should_stop or not request.of(trainer):
+            return valid_losses, should_stop
+        if cfg.checkpoint.no_save:
+            logger.warning(f"{SIGNAL.name} is ignored: with --no-save, there is nothing from which training could continue")
+            request.clear()
+            return valid_losses, False
+        logger.warning(f"asked by {SIGNAL.name} to stop, after {trainer.get_num_updates()} updates; saving a checkpoint")
+        checkpoint = OmegaConf.merge(cfg.checkpoint, {"no_last_checkpoints": False})
+        checkpoint_utils.save_checkpoint(checkpoint, trainer, epoch_itr, valid_losses[0])
+        request.granted = True
+        return valid_losses, True
 
     return validate_save_and_stop
 
 
 @contextmanager
 def listening() -> Iterator[None]:
-    """In this context, the signal is a request to this process."""
-    request.clear()
+    """In this context, the signal is a request to this process, as it was while :func:`forward` handled it."""
     with handling(_note, replaces=(signal.SIG_DFL, forward)):
         yield
 
@@ -87,7 +93,8 @@ def _note(*_: Any) -> None:
 
 
 def forward(number: int, *_: Any) -> None:
-    """Pass the signal on to the processes that this process has spawned."""
+    """Pass the signal on to the processes that this process has spawned; without any, it will train itself."""
+    _note()
     for child in multiprocessing.active_children():
         if child.pid is not None:
             os.kill(child.pid, number)

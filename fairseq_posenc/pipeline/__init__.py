@@ -31,15 +31,7 @@ from ..async_step import NonBlockingTrainer
 from ..compat import graceful_stop, hydra_1_0, launchers
 from ..compat.databins import end_readers
 from ..compat.distributed import start_processes
-from ..compat.exits import (
-    INTERRUPTED,
-    REFUSED,
-    exit_together,
-    is_reported_by_another,
-    leave_process_group,
-    reason_for_user,
-    refuse,
-)
+from ..compat.exits import INTERRUPTED, REFUSED, exit_together, leave_process_group, reason_for_user, refuse
 from ..compat.patching import replaced, wrap
 from ..errors import InputError, Refused
 from ..models import resume
@@ -125,6 +117,8 @@ def end_with_the_processes(run: Run) -> Iterator[None]:
     except torch.multiprocessing.ProcessExitedException as error:
         if error.exit_code in (REFUSED, graceful_stop.STOPPED):  # the process has reported why
             sys.exit(error.exit_code)
+        if error.exit_code == -graceful_stop.SIGNAL:
+            refuse("asked to stop before training had begun; no checkpoint was saved", run.program, graceful_stop.STOPPED)
         raise
     except KeyboardInterrupt:
         if run.program is None:
@@ -135,7 +129,8 @@ def end_with_the_processes(run: Run) -> Iterator[None]:
 
 
 def forward_stop_signal(run: Run) -> AbstractContextManager:
-    """Forward the stop signal to the processes."""
+    """Forward the stop signal to the processes, or keep it until this process trains."""
+    graceful_stop.request.clear()
     return graceful_stop.handling(graceful_stop.forward)
 
 
@@ -158,9 +153,9 @@ def report_errors(run: Run) -> Iterator[None]:
                 print(f"{run.program}: {error}", file=sys.stderr, flush=True)
             exit_together(REFUSED)
         reason = reason_for_user(error)
-        if reason is None or is_reported_by_another(distributed_training.device_id):
+        if reason is None:
             raise
-        refuse(reason, run.program)
+        refuse(reason, run.program, local_rank=distributed_training.device_id)
 
 
 def prepare_engine(run: Run) -> AbstractContextManager:
@@ -265,6 +260,12 @@ def plot_positions(begin_valid_epoch: Callable, trainer: Trainer, epoch: int) ->
 
         plot_positions(trainer)
     return begin_valid_epoch(trainer, epoch)
+
+
+@wrap(FairseqTask, "valid_step")
+def valid_step(step: Callable, task: FairseqTask, sample: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any, dict[str, Any]]:
+    """Skip the empty batches that fairseq-validate gives to processes among which the batches do not divide evenly."""
+    return step(task, sample, *args, **kwargs) if sample else (0, 0, {})
 
 
 @wrap(utils, "import_user_module")

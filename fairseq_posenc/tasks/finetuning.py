@@ -337,7 +337,7 @@ class SquadCriterion(FairseqCriterion):
 
     @staticmethod
     def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
-        loss, correct, count = (sum(log[name] for log in logging_outputs) for name in ("loss", "ncorrect", "nsentences"))
+        loss, correct, count = (sum(log.get(name, 0) for log in logging_outputs) for name in ("loss", "ncorrect", "nsentences"))
         metrics.log_scalar("loss", loss / count / math.log(2), count, round=3)
         metrics.log_scalar("accuracy", 100.0 * correct / count, count, round=1)
 

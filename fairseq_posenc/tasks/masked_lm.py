@@ -129,9 +129,10 @@ class MaskedTokens(MaskTokensDataset):
         return Row(pairs, 0), Row(pairs, 1)
 
     def __getitem__(self, index: int) -> Tensor:
-        if self._last is None or self._last[0] != (self.epoch, index):  # each sample is read several times in a row
-            self._last = (self.epoch, index), self._draw(index)
-        return self._last[1]
+        last = self._last  # another thread may replace it meanwhile
+        if last is None or last[0] != (self.epoch, index):  # each sample is read several times in a row
+            self._last = last = (self.epoch, index), self._draw(index)
+        return last[1]
 
     def _draw(self, index: int) -> Tensor:
         item, draw = self.dataset[index].numpy(), self._generator
@@ -197,10 +198,6 @@ class ComparableMaskedLMTask(MaskedLMTask):
         columns = self.datasets[split].dataset.defn
         for name, token in (("net_input.src_tokens", self.dictionary.bos()), ("target", self.dictionary.pad())):
             columns[name].dataset = FirstToken(columns[name].dataset, token)
-
-    def valid_step(self, sample: dict[str, Any], model: Any, criterion: Any) -> tuple[Any, Any, Any]:
-        # fairseq-validate gives empty batches to processes among which the batches do not divide evenly.
-        return super().valid_step(sample, model, criterion) if sample else (0, 0, {})
 
     def build_criterion(self, cfg: Any, *args: Any, **kwargs: Any) -> FairseqCriterion:
         task, given = self.cfg._name, getattr(cfg, "_name", None)
@@ -300,7 +297,8 @@ class StaticBatches(BaseWrapperDataset):
 def document_starts(tokens: Tensor, bos: int, eos: int) -> Tensor:
     """Return (B, n) int32 for (B, n) tokens: for each position, where its document starts in the row.
 
-    A document ends with an empty line: an end of a line that follows another, or the beginning of the row.
+    A document ends with an empty line: an end of a line that follows another, or the beginning of the row. So a row that was cut
+    just before the end of a line (``--sample-break-mode none``) begins with a document of ``<s>`` and that end.
     """
     ends = tokens == eos
     empty = ends[:, 1:] & (ends | (tokens == bos))[:, :-1]

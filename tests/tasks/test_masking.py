@@ -183,3 +183,11 @@ def test_the_masks_are_those_that_fairseq_draws(random, unmasked, weighted):
                 assert ours[index].tolist() == of_fairseq.dataset[index].tolist()
             assert ours.sizes is of_fairseq.sizes
     assert np.random.get_state()[1].tolist() == state
+
+
+def test_another_thread_may_read_another_sample_meanwhile():
+    class Shared(MaskedTokens):
+        _last = property(lambda self: ((1, 7), "of another thread"), lambda self, pair: None)
+        __init__, epoch, _draw = lambda self: None, 1, lambda self, index: f"sample {index}"
+
+    assert Shared()[3] == "sample 3"

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from fairseq import metrics
 from fairseq.data import Dictionary
 from torch.nn import functional as F
 
@@ -55,6 +56,17 @@ def test_only_the_context_and_the_start_can_be_answers():
     allowed = [[i for i in range(8) if masked[row, i, 0] == 0] for row in range(2)]
     assert allowed == [[0, 4, 5, 6], [0, 4]]
     assert torch.equal(masked[..., 0], masked[..., 1])
+
+
+def test_empty_batches_of_validation_count_nothing(task):
+    """As fairseq-validate gives them to processes among which the batches do not divide evenly."""
+    empty = task.valid_step({}, None, SquadCriterion(task))
+    assert empty == (0, 0, {})
+    logged = {"loss": torch.tensor(math.log(2)), "ncorrect": torch.tensor(1), "ntokens": 8, "nsentences": 2, "sample_size": 2}
+    with metrics.aggregate(new_root=True) as values:
+        task.reduce_metrics([logged, empty[2]], SquadCriterion(task))
+    assert values.get_smoothed_values()["accuracy"] == 50
+    assert values.get_smoothed_values()["loss"] == 0.5
 
 
 def test_criterion_against_a_sum_by_hand(task):
