@@ -118,7 +118,7 @@ BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGE
     "huggingface": 2988,
     "models": 1900,
     "optim": 415,
-    "pipeline": 555,
+    "pipeline": 545,
     "runs": 420,
     "schemes": 2615,
     "tasks": 942,
