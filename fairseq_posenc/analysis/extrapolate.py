@@ -94,18 +94,22 @@ def _model(checkpoint: Checkpoint, changes: dict[str, Any], length: int) -> Base
     """
     from ..models.option_set import naming_flags
     from ..models.state_dict import LANGUAGE_MODEL, POSITIONS
-    from ..transformer import build_positions
+    from ..transformer import PositionSampling, build_positions
 
     if f"{LANGUAGE_MODEL}weight" not in checkpoint.state:
         raise InputError(f"{checkpoint.path} has no language model's head, whose loss is measured: name another")
     config = checkpoint.config
     with naming_flags():
         positions = build_positions(dataclasses.replace(config, position_options={**config.position_options, **changes}))
-    max_length = positions.max_length or (config.max_positions if config.mask_decoder_steps else None)
-    if max_length is not None and length > max_length:
-        cause = f"positions {config.positions}" if positions.max_length else "the enhanced mask decoder"
+    sampling = PositionSampling.parse(config.position_sampling, config.position_evaluation)
+    limits = {
+        f"positions {config.positions}": positions.max_length,
+        "the enhanced mask decoder": config.max_positions if config.mask_decoder_steps else None,
+        f"--position-sampling {config.position_sampling}": sampling and sampling.max_length,
+    }
+    if beyond := [(cause, limit) for cause, limit in limits.items() if limit is not None and length > limit]:
         raise InputError(
-            f"--lengths {length}: {checkpoint.path} learned {max_length} positions and has none beyond ({cause}). Name "
+            f"--lengths {length}: {checkpoint.path} learned {beyond[0][1]} positions and has none beyond ({beyond[0][0]}). Name "
             "lengths up to that, make its table longer with fairseq-posenc grow, or use a checkpoint with an inductive scheme."
         )
     for name, parameter in positions.named_parameters() if changes else ():

@@ -61,7 +61,7 @@ def grown(checkpoint: Checkpoint, n: int, method: str) -> dict[str, Tensor]:
     """
     from ..models.option_set import naming_flags
     from ..models.state_dict import MASK_POSITIONS, POSITIONS
-    from ..transformer import build_positions
+    from ..transformer import PositionSampling, build_positions
 
     path, config = checkpoint.path, checkpoint.config
     if checkpoint.is_stock:
@@ -77,6 +77,9 @@ def grown(checkpoint: Checkpoint, n: int, method: str) -> dict[str, Tensor]:
             )
     if n <= config.max_positions:
         raise InputError(f"--max-positions {n}: {path} has {config.max_positions} positions already. Name a larger number.")
+    sampling = PositionSampling.parse(config.position_sampling, config.position_evaluation)
+    if sampling is not None and sampling.kind == "random" and n > sampling.numbers[0]:
+        raise InputError(f"--max-positions {n}: {path} has --position-sampling {config.position_sampling}: train with a larger L")
     with naming_flags():
         longer = build_positions(dataclasses.replace(config, max_positions=n))
     state = dict(checkpoint.state)

@@ -65,8 +65,8 @@ def main(options: Options) -> None:
         raise InputError(f"{model} has the positions {source.config.positions}, and TISA is fitted to learned absolute positions")
     terms = [*([] if options.replace else ["absolute"]), *(["tisa"] if kernels else [])]
     initial = fitted(source.encoder(), kernels, model) if kernels else {}
-    tisa = {"tisa_kernels": kernels} if kernels else {}
-    converted = convert(source.config, source.state, "+".join(terms) or "none", tisa, initial=initial)
+    position_options = source.config.position_options | ({"tisa_kernels": kernels} if kernels else {})
+    converted = convert(source.config, source.state, "+".join(terms) or "none", position_options, initial=initial)
     write_converted(model, source, converted, options.out, seed=1, tolerance=1e-4)
     show(f"or fine-tune it: fairseq-posenc glue --data GLUE --checkpoint {options.out} --out DIR")
 
@@ -107,7 +107,6 @@ def fitted(encoder: Encoder, kernels: int, name: str) -> dict[str, Tensor]:
         fits.append(parameters)
         pairs = zip(r2.tolist(), r_squared(scores).tolist(), strict=True)
         rows.append(f"  layer {number}: {'  '.join(f'{value:.2f}/{best:.2f}' for value, best in pairs)}")
-    show(f"R² of f_θ with {kernels} kernels to F̂_P, and of the best function of the offset, per head:")
-    show("\n".join(rows))
+    show("\n".join([f"R² of f_θ with {kernels} kernels to F̂_P, and of the best function of the offset, per head:", *rows]))
     of_layers = torch.stack([fits[layer * len(fits) // layers] for layer in range(layers)])  # (layers, heads, 3, S)
     return {f"tisa.{name}": of_layers[:, :, i] for i, name in enumerate(("amplitude", "sharpness", "offset"))}

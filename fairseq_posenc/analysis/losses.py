@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -19,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from ..errors import InputError
+from ..errors import InputError, flag_of
 from ..files import atomic_write
 from ..models.checkpoint import Checkpoint, explained
 from ..ownership import own
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 SPLIT = "valid"
 PARTS = 8  # of a sequence, for the loss by position
 TOKENS_PER_BATCH = 8192
+NOT_MEASURED = ("document_mask", "pack_documents", "shorten_method")  # options of tasks that change what a sample is
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,11 +71,9 @@ class MaskedText:
     def halves(self, n: int) -> tuple[MaskedText, MaskedText]:
         """Return the two halves of the text, the first of which consists of whole sequences of length ``n``."""
         middle = len(self.tokens) // 2 // (n - 1) * (n - 1)
-        first, second = slice(middle), slice(middle, None)
-        return self._part(first), self._part(second)
-
-    def _part(self, part: slice) -> MaskedText:
-        return MaskedText(self.tokens[part], self.inputs[part], self.masked[part], self.task)
+        columns = [(x[:middle], x[middle:]) for x in (self.tokens, self.inputs, self.masked)]
+        first, second = (MaskedText(*parts, self.task) for parts in zip(*columns, strict=True))
+        return first, second
 
     def batches(self, n: int, sizes: list[int]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Yield tokens, inputs and masks, (B, n) each at most, of the sequences of these sizes."""
@@ -103,10 +103,15 @@ def read(checkpoint: Checkpoint, data: Path, max_tokens: int, length: int) -> Ma
     if not (data / f"{SPLIT}.idx").exists():
         raise FileNotFoundError(f"--data {data} has no {SPLIT}.bin and {SPLIT}.idx, whose text is read: name a data-bin that has")
     dictionary = checkpoint.vocabulary.dictionary
+    without = [flag_of(name) for name in NOT_MEASURED if getattr(checkpoint.task, name, None) not in (None, False, "none")]
+    without += ["--task masked_lm_sentence_order"] if "sentence_order" in str(getattr(checkpoint.task, "_name", "")) else []
+    if without:
+        message = f"{checkpoint.path} was trained with {', '.join(without)}; its loss is measured without, on running text"
+        logging.getLogger(__name__).warning(message)
     with explained(checkpoint.path):
         names = [field.name for field in fields(MaskedLMConfig) if field.name in checkpoint.task]
         options = {name: getattr(checkpoint.task, name) for name in names}
-        options |= {"data": str(data), "tokens_per_sample": checkpoint.length, "seed": 1}
+        options |= {"data": str(data), "tokens_per_sample": checkpoint.length, "seed": 1, "shorten_method": "none"}
         task = MaskedLMTask(OmegaConf.merge(OmegaConf.structured(MaskedLMConfig), options), dictionary)
         task.load_dataset(SPLIT)
     dataset = task.dataset(SPLIT)
@@ -255,8 +260,7 @@ def _by_length(results: Sequence[Mapping[str, Any]]) -> str:
     rows: list[list[Any]] = [[result["length"], "", "not finite", "", ""] for result in results]
     for row, result in zip(rows, results, strict=True):
         if result["status"] == FINISHED:
-            loss = result["loss"]
-            row[1:] = f"{result['sequences']:,}", f"{loss:.3f}", f"{result['error']:.3f}", f"{2**loss:,.1f}"
+            row[1:] = f"{result['sequences']:,}", f"{result['loss']:.3f}", f"{result['error']:.3f}", f"{2 ** result['loss']:,.1f}"
     return _markdown(rows, ["tokens per sequence", "sequences", "loss (bits per token)", "±", "perplexity"])
 
 

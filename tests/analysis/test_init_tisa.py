@@ -54,6 +54,12 @@ def test_each_head_gets_the_function_of_its_positions(replace, absolute, tmp_pat
     assert Checkpoint(tmp_path / "model.pt").positions == ("tisa" if replace else "absolute+tisa")
 
 
+def test_the_scale_of_the_scores_stays(data, tmp_path):
+    path = write_untrained(tmp_path / "scaled.pt", data, "roberta_absolute_tiny", position_scale_factor=2.0)
+    assert init(path, tmp_path / "out", "--kernels", "1") == 0
+    assert Checkpoint(tmp_path / "out/model.pt").encoder().positions.settings.factor == 2
+
+
 def test_layers_that_share_their_weights_begin_alike(capsys):
     """ALBERT's, with parameters of TISA for each layer."""
     torch.manual_seed(0)

@@ -124,6 +124,29 @@ def test_learned_positions_are_measured_as_far_as_they_reach(checkpoint, data):
         _model(grown, {}, 17)
 
 
+def test_lengths_beyond_sampled_positions_are_refused(checkpoint, data):
+    sampled = Checkpoint(checkpoint("roberta_rope_tiny", position_sampling="random:32"), data)
+    assert _model(sampled, {}, 32)
+    with pytest.raises(InputError, match=r"--lengths 33: .*--position-sampling random:32"):
+        _model(sampled, {}, 33)
+
+
+def test_what_the_task_does_besides_is_named_and_left_out(checkpoint, data, caplog):
+    """Lines of 10 tokens are whole, though the task would cut them at 8, and lengths agree on the text."""
+    path = checkpoint("roberta_t5_tiny")
+    whole = losses.read(Checkpoint(path, data), data, 300, 16)
+    content = torch.load(path, weights_only=False)
+    changes = {"_name": "masked_lm_static", "pack_documents": True, "shorten_method": "truncate", "tokens_per_sample": 8}
+    content["cfg"]["task"] |= changes
+    torch.save(content, path)
+    text = losses.read(Checkpoint(path, data), data, 300, 16)
+    assert torch.equal(text.tokens, whole.tokens)
+    assert sum(text.sizes(8)) == sum(text.sizes(16)) == 300
+    for flag in (str(path), "--pack-documents", "--shorten-method"):
+        assert flag in caplog.text
+    assert "--document-mask" not in caplog.text
+
+
 def test_another_dictionary_is_refused(checkpoint, data, tmp_path, capsys):
     other = tmp_path / "other"
     other.mkdir()

@@ -107,6 +107,12 @@ def test_a_clip_that_follows_the_length_is_refused(checkpoint, tmp_path, capsys)
     assert "positions.shaw.keys depends on --max-positions too" in capsys.readouterr().err
 
 
+def test_rows_that_sampling_would_never_use_are_refused(checkpoint, tmp_path, capsys):
+    path = checkpoint("roberta_absolute_tiny", max_positions=16, position_sampling="random:16")
+    assert grow(path, tmp_path / "long.pt", "--max-positions", "40") == 2
+    assert "--position-sampling random:16" in capsys.readouterr().err
+
+
 def test_the_source_is_never_written_over(checkpoint, tmp_path, capsys):
     path = checkpoint("roberta_absolute_tiny")
     assert grow(path, path, "--max-positions", "40", "--overwrite") == 2
