@@ -105,7 +105,7 @@ def test_arrows_point_down(module):
 
 
 BUDGETS = {  # lines of Python, at most; more than that needs a reason in CHANGELOG.md
-    "analysis": 2200,
+    "analysis": 2240,
     "async_step": 350,
     "attention": 2040,
     "bench": 1100,

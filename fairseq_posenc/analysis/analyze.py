@@ -1,8 +1,8 @@
 """Show what models learned about position, as one HTML page with pictures and numbers.
 
 A MODEL is a checkpoint of fairseq-train, the folder of a run (or of a Hydra job, which has its checkpoints in checkpoints/), or a
-Hugging Face model with learned absolute positions, by name or folder. A run is represented by its best checkpoint, and R² is
-followed along all of them. LABEL=MODEL gives a model another name in the pictures.
+Hugging Face model of a type that import-hf takes, or Longformer, by name or folder. A run is represented by its best checkpoint,
+and R² is followed along all of them. LABEL=MODEL gives a model another name in the pictures.
 
     fairseq-posenc analyze checkpoints/tisa bert=bert-base-uncased --text some.txt --out analysis
     fairseq-posenc analyze checkpoints/tisa --only functions --out functions
@@ -63,6 +63,8 @@ def main(options: Options) -> None:
     from .subjects import read, split_label
 
     require_matplotlib()
+    if options.only and (options.text or options.scores):
+        raise InputError(f"--only {options.only} shows nothing else: leave --text and --scores out")
     if options.text is not None:
         import sklearn  # noqa: F401 - fails now rather than after minutes of reading
     labels, paths = zip(*((label, Path(name)) for label, name in map(split_label, options.models)), strict=True)
@@ -115,10 +117,10 @@ def _data_bins(values: Sequence[str], labels: Sequence[str]) -> list[Path | None
 
 
 def _files(paths: Sequence[Path | None]) -> dict[str, list[int]]:
-    """Return the sizes and times of these files, or of the checkpoints or all files of these folders, on which results depend."""
+    """Return the sizes and times of these files, or of the checkpoints or all files of these folders; [] for names on the Hub."""
     from .subjects import checkpoints_in
 
-    states = {}
+    states: dict[str, list[int]] = {str(path): [] for path in paths if path is not None and not path.exists()}
     for path in filter(None, paths):
         for file in checkpoints_in(path) or (sorted(path.iterdir()) if path.is_dir() else [path]):
             if file.is_file():

@@ -32,14 +32,18 @@ def read_scores(path: Path, labels: Sequence[str]) -> list[Score]:
     """Return the rows of these models from a CSV file with the columns ``model``, ``score`` and, for versions, ``after``.
 
     Raises:
-        InputError, OSError: the file cannot be read, a score is not a finite number, or a model has no row.
+        InputError, OSError: the file cannot be read, a score is not finite, or a model or its earlier version has not one row.
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:
-            rows = {row["model"]: row for row in csv.DictReader(stream, strict=True)}
+            lines = list(csv.DictReader(stream, strict=True))
+        rows, names = {row["model"]: row for row in lines}, [row["model"] for row in lines]
         scores = [Score(label, float(rows[label]["score"]), rows[label].get("after") or None) for label in labels]
         if not all(math.isfinite(score.score) for score in scores):
             raise ValueError("a score is not finite")
+        for name in [*labels, *(score.after for score in scores if score.after)]:
+            if names.count(name) != 1:
+                raise ValueError(f"it has {names.count(name)} rows of {name}")
     except (UnicodeDecodeError, csv.Error, TypeError, ValueError, KeyError) as error:
         reason = f"it has no {error}" if isinstance(error, KeyError) else error
         raise InputError(

@@ -2,11 +2,12 @@
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from ..attention import Mask
 from ..attention.relative import times_keys, times_queries
 from ..attention.transform import transform
-from ..terms import Rotation, Terms
+from ..terms import Rotation
 from ..transformer import Encoder
 from .trace import Layer, trace
 
@@ -54,33 +55,36 @@ def positional_scores(encoder: Encoder, n: int) -> Tensor | None:
     ``F_P = E_W A E_Pᵀ + E_P A E_Wᵀ + E_P A E_Pᵀ``, with ``A = W_Q W_Kᵀ / sqrt(d)``, depends on the words. In F̂_P the average word
     embedding replaces each of them, and the words' own term is one number for all pairs, which the softmax ignores. So F̂_P is
     ``s q·k`` in a sequence of average words, through everything between the embeddings and the scores (LayerNorm, ALBERT's
-    projection, the biases of q and k), less that of the same words with the average of all position vectors.
+    projection, the biases of q and k, the terms' shifts), less that of the same words with the average of all position vectors.
 
-    It is None if nothing is added to the word embeddings.
+    It is None if nothing is added to the word embeddings, and where the scores are :func:`inseparable`.
     """
-    words = average_word(encoder).expand(1, n, -1)
-    layer, averaged = _first_layers(encoder, words, repeated_symbol(encoder, n))
-    if averaged is None:
+    if inseparable(encoder) is not None or position_vectors(encoder, n) is None:
         return None
-    return layer.scale * (layer.queries @ layer.keys.mT - averaged.queries @ averaged.keys.mT)[0]
+    layer, q, k, q_w, k_w = _first_layer(encoder, average_word(encoder).expand(1, n, -1), repeated_symbol(encoder, n))
+    return layer.scale * (q @ k.mT - q_w @ k_w.mT)[0]
 
 
-def inseparable(terms: Terms) -> str | None:
-    """Return why scores with such terms are not a sum of correlations of words and positions, or None if they are."""
+def inseparable(encoder: Encoder) -> str | None:
+    """Return why the first layer's scores are not a sum of correlations of words and positions, or None if they are."""
+    positions = getattr(encoder.positions, "sums", [encoder.positions])[0]
+    terms = positions.probes()[0]
     if terms.combine == "multiply" or terms.gains:
         return "words and positions are multiplied with each other"
     if terms.widens or any(isinstance(change, Rotation) for change in terms.transforms):
         return "rotations act on every product of words"
-    return None if terms.content else "they have no products of queries and keys"
+    if not terms.content:
+        return "they have no products of queries and keys"
+    return "the biases depend on the words" if any(scheme.reads_input for scheme in positions.schemes) else None
 
 
 @torch.no_grad()
 def correlations(encoder: Encoder, tokens: Tensor) -> dict[str, Tensor]:
-    """Return the correlations of the first layer (Ke et al. 2021, section 3.1), if its terms are not :func:`inseparable`.
+    """Return the correlations of the first layer (Ke et al. 2021, section 3.1), if its scores are not :func:`inseparable`.
 
-    The query of a word is ``q = q_w + q_p``: q_w is that of the word with the average of all position vectors, and q_p the rest,
-    with what the terms add to q; likewise for keys. Word to word is ``s q_w·k_w``, word to position ``s (q_w·k_p + q·A_r)``,
-    position to word ``s (q_p·k_w + k·B_r)``, and position to position ``s q_p·k_p + b``. They add up to the scores.
+    The query of a word is ``q = q_w + q_p``: q_w is that of the word with the average of all position vectors, FLOATER's too, and
+    q_p the rest, with what the terms add to q; likewise for keys. Word to word is ``s q_w·k_w``, word to position
+    ``s (q_w·k_p + q·A_r)``, position to word ``s (q_p·k_w + k·B_r)``, and position to position ``s q_p·k_p + b``: in sum, scores.
 
     Args:
         encoder: for evaluation.
@@ -89,11 +93,8 @@ def correlations(encoder: Encoder, tokens: Tensor) -> dict[str, Tensor]:
     Returns:
         (B or 1, H or 1, n, n) by the name of the correlation.
     """
-    layer, averaged = _first_layers(encoder, encoder.embed_tokens(tokens), tokens)
-    terms, s = layer.terms, layer.scale
-    q, k = transform(layer.queries, layer.keys, terms)
-    q_w, k_w = (layer.queries, layer.keys) if averaged is None else (averaged.queries, averaged.keys)
-    q_p, k_p = q - q_w, k - k_w
+    layer, q, k, q_w, k_w = _first_layer(encoder, encoder.embed_tokens(tokens), tokens)
+    terms, s, q_p, k_p = layer.terms, layer.scale, q - q_w, k - k_w
     return {
         "word to word": s * (q_w @ k_w.mT),
         "word to position": s * sum((times_queries(q, table) for table in terms.query_tables), q_w @ k_p.mT),
@@ -102,15 +103,20 @@ def correlations(encoder: Encoder, tokens: Tensor) -> dict[str, Tensor]:
     }
 
 
-def _first_layers(encoder: Encoder, words: Tensor, tokens: Tensor) -> tuple[Layer, Layer | None]:
-    """Return the first layer, and the same with the average position vector for each word; None if nothing is added.
+def _first_layer(encoder: Encoder, words: Tensor, tokens: Tensor) -> tuple[Layer, Tensor, Tensor, Tensor, Tensor]:
+    """Return the first layer, its q and k after the terms' transforms, and q_w and k_w of :func:`correlations`.
 
     ``words`` are (B, n, E) word embeddings; schemes may depend on ``tokens`` (B, n), too.
     """
     layer, added = trace(encoder, tokens, words).layers[0], _added(encoder, tokens)
-    if added is None:
-        return layer, None
-    return layer, trace(encoder, tokens, words + added.mean(1, keepdim=True) - added).layers[0]
+    averaged = layer if added is None else trace(encoder, tokens, words + added.mean(1, keepdim=True) - added).layers[0]
+    q_w, k_w, attention = averaged.queries, averaged.keys, encoder.layers_in_order[0].self_attn
+    for addition in layer.terms.inputs:  # to the input of projections, which are linear
+        change = addition.mean(1, keepdim=True) - addition
+        weights = attention.q_proj.weight, attention.k_proj.weight
+        by_head = (F.linear(change, weight).unflatten(-1, (attention.heads, -1)).transpose(1, 2) for weight in weights)
+        q_w, k_w = (x + of_change for x, of_change in zip((q_w, k_w), by_head, strict=True))
+    return layer, *transform(layer.queries, layer.keys, layer.terms), q_w, k_w
 
 
 @torch.no_grad()

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from tqdm import tqdm
@@ -9,10 +10,11 @@ from tqdm import tqdm
 from ..errors import InputError
 from ..models.checkpoint import Checkpoint
 from ..transformer import Encoder
+from . import offsets
 from .embeddings import correlations, inseparable, position_vectors, positional_scores, rank, vector_count
-from .offsets import TERMS, OffsetFunction, functions_of_average_word, has_own_cls, kind_of, offset_functions, term_matrices
+from .offsets import TERMS, OffsetFunction
 from .pictures import Picture, correlations_figure, function_figure, products_figure, rows_figure, scores_figure
-from .probes import BATCH_SIZE, identical_words, linear_probes, swap_sensitivity
+from .probes import batch_size, identical_words, linear_probes, swap_sensitivity
 from .subjects import Subject
 from .toeplitz import block_r_squared, of_noise, of_random_vectors, r_squared
 from .trace import trace
@@ -31,9 +33,9 @@ def require_positions(subject: Subject, n: int) -> None:
     Raises:
         InputError: it has none, or parameters so large that their functions are not finite.
     """
-    functions = functions_of_average_word(subject.encoder, n)
+    functions = offsets.functions_of_average_word(subject.encoder, n)
     for term, function in functions.items():
-        if not function.values.isfinite().all():
+        if function.values.isinf().any() or function.values.isnan().all():
             raise InputError(f"{subject.label}: its functions of the offset ({term}) are not finite: name an earlier checkpoint")
     if position_vectors(subject.encoder, n) is None and not functions:
         raise InputError(
@@ -54,7 +56,8 @@ def examine(subject: Subject, n: int, sequences: Tensor | None, everything: bool
         InputError: a checkpoint of the model's run cannot be read.
     """
     encoder = subject.encoder
-    functions = functions_of_average_word(encoder, n)
+    vectors = subject.position_vectors(vector_count(encoder, n))
+    functions = offsets.functions_of_average_word(encoder, n)
     numbers: dict[str, Any] = {
         "model": subject.label,
         "positions": encoder.positions.expression,
@@ -67,22 +70,23 @@ def examine(subject: Subject, n: int, sequences: Tensor | None, everything: bool
     }
     pictures: list[Picture] = []
     if everything:
-        numbers["vectors"], pictures = _vectors(subject, n)
         numbers["run"] = r_squared_of_run(subject, n)
+    if everything and vectors is not None:
+        numbers["vectors"], pictures = _of_vectors(subject, vectors)
     if sequences is not None:
         means, hidden = _read(encoder, sequences, f"{subject.label} reads")
-        own_cls = has_own_cls(trace(encoder, sequences[:1]).layers[0])
-        functions |= offset_functions({term: matrix for term, matrix in means.items() if term in TERMS}, own_cls)
+        own_cls = offsets.has_own_cls(trace(encoder, sequences[:1]).layers)
+        functions |= offsets.offset_functions({term: matrix for term, matrix in means.items() if term in TERMS}, own_cls)
         numbers["text"], drawn = _on_text(subject, sequences, means, hidden)
         pictures += drawn
     for term, function in functions.items():
         caption = _function_caption(subject.label, term, function)
         pictures.append(Picture(term, FUNCTIONS, caption, function_figure(term, function)))
     numbers["functions"] = {
-        term: {name: None if value is None else value.tolist() for name, value in vars(function).items()}
+        term: {name: None if x is None else np.where(x.isnan(), None, x).tolist() for name, x in vars(function).items()}
         for term, function in functions.items()
     }
-    numbers["r_squared"] = numbers["vectors"]["r_squared"] if numbers["vectors"] else _mean_r_squared(functions)
+    numbers["r_squared"] = _r_squared(vectors, functions)
     return numbers, pictures
 
 
@@ -93,15 +97,15 @@ def r_squared_of_run(subject: Subject, n: int) -> dict[str, float]:
         checkpoint = Checkpoint(path)
         encoder, updates = checkpoint.encoder(), checkpoint.updates or 0
         vectors = position_vectors(encoder, vector_count(encoder, n))
-        if vectors is None:
-            values[updates] = _mean_r_squared(functions_of_average_word(encoder, n))
-        else:
-            values[updates] = r_squared(vectors @ vectors.mT).item()
+        values[updates] = _r_squared(vectors, {} if vectors is not None else offsets.functions_of_average_word(encoder, n))
     return {str(updates): value for updates, value in sorted(values.items()) if value is not None}
 
 
-def _mean_r_squared(functions: dict[str, OffsetFunction]) -> float | None:
-    return functions["bias"].r_squared.mean().item() if "bias" in functions else None
+def _r_squared(vectors: Tensor | None, functions: dict[str, OffsetFunction]) -> float | None:
+    """Return R² of P, or, without position vectors, the mean over the layers and heads that have additive biases."""
+    if vectors is not None:
+        return r_squared(vectors @ vectors.mT).item()
+    return functions["bias"].r_squared.nanmean().item() if "bias" in functions else None
 
 
 @torch.no_grad()
@@ -113,48 +117,47 @@ def _read(encoder: Encoder, sequences: Tensor, label: str) -> tuple[dict[str, Te
     """
     means: dict[str, Tensor] = {}
     hidden = []
-    for batch in tqdm(sequences.split(BATCH_SIZE), desc=label, unit="batch", leave=False):
+    for batch in tqdm(sequences.split(batch_size(sequences.shape[1])), desc=label, unit="batch", leave=False):
         seen = trace(encoder, batch, with_attentions=True)
         hidden.append(seen.hidden)
-        matrices = {"attention": torch.stack([p.mean(0) for p in seen.attentions]), **term_matrices(seen.layers)}
-        if inseparable(seen.layers[0].terms) is None:
+        matrices = {"attention": torch.stack([p.mean(0) for p in seen.attentions]), **offsets.term_matrices(seen.layers)}
+        if inseparable(encoder) is None:
             matrices |= {name: matrix.mean(0) for name, matrix in correlations(encoder, batch).items()}
         for name, matrix in matrices.items():
             means[name] = means.get(name, 0) + len(batch) / len(sequences) * matrix
     return means, [torch.cat(states) for states in zip(*hidden, strict=True)]
 
 
-def _vectors(subject: Subject, n: int) -> tuple[dict[str, Any] | None, list[Picture]]:
-    longest = vector_count(subject.encoder, n)
-    vectors, scores = subject.position_vectors(longest), positional_scores(subject.encoder, min(longest, MAX_SCORED))
-    if vectors is None or scores is None:
-        return None, []
+def _of_vectors(subject: Subject, vectors: Tensor) -> tuple[dict[str, Any], list[Picture]]:
     p = vectors @ vectors.mT
-    r2, random, scores_r2 = r_squared(p).item(), of_random_vectors(*vectors.shape), r_squared(scores)
-    blocks = block_r_squared(p, max(1, longest // BLOCKS)).tolist()
-    numbers = {
+    r2, random = r_squared(p).item(), of_random_vectors(*vectors.shape)
+    blocks = block_r_squared(p, max(1, len(vectors) // BLOCKS)).tolist()
+    numbers: dict[str, Any] = {
         "positions": len(vectors),
         "r_squared": r2,
         "r_squared_of_random_vectors": random,
         "r_squared_of_blocks": blocks,
         "rank": rank(vectors),
-        "scores_r_squared": scores_r2.tolist(),
+        "scores_r_squared": None,
     }
+    common = "" if subject.common is None else " The vector of token type 0, which is added to every word, is left out."
     of_products = (
         f"{subject.label}: P = E_P E_Pᵀ and the vectors' cosine similarities, position by position. Stripes along the diagonal "
         f"mean that only the offset counts. R² of P is {r2:.3f}; that of as many random vectors would be {random:.3f}. "
-        f"R² of its blocks along the diagonal: {', '.join(f'{value:.3f}' for value in blocks)}."
+        f"R² of its blocks along the diagonal: {', '.join(f'{value:.3f}' for value in blocks)}.{common}"
     )
-    of_scores = f"{subject.label}: F̂_P of each head of the first layer, less the head's mean. R² is {_span(scores_r2)}."
-    of_rows = (
-        f"{subject.label}: rows of each of those matrices, from the first quarter of the sequence to the last, centred on the "
-        "diagonal. Where they coincide, the head treats all positions alike."
-    )
-    return numbers, [
-        Picture("products", VECTORS, of_products, products_figure(vectors)),
-        Picture("scores", SCORES, of_scores, scores_figure(scores)),
-        Picture("rows", SCORES, of_rows, rows_figure(scores)),
-    ]
+    drawn = [Picture("products", VECTORS, of_products, products_figure(vectors))]
+    if (scores := positional_scores(subject.encoder, min(len(vectors), MAX_SCORED))) is not None:
+        scores_r2 = r_squared(scores)
+        numbers["scores_r_squared"] = scores_r2.tolist()
+        of_scores = f"{subject.label}: F̂_P of each head of the first layer, less the head's mean. R² is {_span(scores_r2)}."
+        of_rows = (
+            f"{subject.label}: rows of each of those matrices, from the first quarter of the sequence to the last, centred on "
+            "the diagonal. Where they coincide, the head treats all positions alike."
+        )
+        drawn.append(Picture("scores", SCORES, of_scores, scores_figure(scores)))
+        drawn.append(Picture("rows", SCORES, of_rows, rows_figure(scores)))
+    return numbers, drawn
 
 
 def _on_text(
@@ -165,15 +168,16 @@ def _on_text(
     words = words[torch.linspace(0, len(words) - 1, min(WORDS, len(words))).long()]
     ends = (int(sequences[0, 0]), int(sequences[0, -1]))
     identical = identical_words(encoder, words, ends, sequences.shape[1])
-    ranks = [rank(bias) for bias in means["bias"][0] if r_squared(bias) < 1 - EXACT] if "bias" in means else []
+    biases = [bias for bias in means["bias"][0] if not bias.isnan().any()] if "bias" in means else []  # without a window
+    ranks = [rank(bias) for bias in biases if r_squared(bias) < 1 - EXACT]
     numbers: dict[str, Any] = {
         "windows": len(sequences),
-        "kinds": [[kind_of(head) for head in layer] for layer in means["attention"]],
+        "kinds": [[offsets.kind_of(head) for head in layer] for layer in means["attention"]],
         "identical_words": {name: values.tolist() for name, values in identical.items()},
         "linear_probes": linear_probes([state[:, 1:-1] for state in hidden]),  # the symbols would reveal the ends
         "swap_change": {str(distance): change for distance, change in swap_sensitivity(encoder, sequences).items()},
         "correlations": None,
-        "no_correlations_because": inseparable(trace(encoder, sequences[:1]).layers[0].terms),
+        "no_correlations_because": inseparable(encoder),
         "bias_ranks": ranks,
     }
     parts = {name: matrix for name, matrix in means.items() if name not in ("attention", *TERMS)}
@@ -196,11 +200,15 @@ def _on_text(
 
 
 def _function_caption(label: str, term: str, function: OffsetFunction) -> str:
-    r2 = function.r_squared
+    present = ~function.r_squared.isnan().all(-1)
+    r2 = function.r_squared[present]
     noise = f"independent noise would have {of_noise(function.values.shape[-1] // 2 + 1):.3f}"
     of_mean = "" if bool((r2 > 1 - EXACT).all()) else f" These are means of each diagonal: R² is {_span(r2)}; {noise}."
     cls = "" if function.cls is None else " Position 0 has values of its own, which are in analysis.json."
-    return f"{label}: {TERMS[term]}, as a function of the offset.{of_mean}{cls}"
+    window = " Offsets beyond a layer's window are left out." if function.values[present].isnan().any() else ""
+    without = [str(index + 1) for index in (~present).nonzero()[:, 0].tolist()]
+    absent = f" These layers have no such term: {', '.join(without)}." if without else ""
+    return f"{label}: {TERMS[term]}, as a function of the offset.{of_mean}{cls}{window}{absent}"
 
 
 def _span(values: Tensor) -> str:

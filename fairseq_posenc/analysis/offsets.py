@@ -33,7 +33,7 @@ class OffsetFunction:
 
     Attributes:
         values: (L, 1 or H, 2n-1), at the offsets from ``-(n-1)`` to ``n-1``: the mean over all pairs of that offset, without
-            those of [CLS] if it has terms of its own.
+            those of [CLS] if it has terms of its own; NaN beyond a layer's window, and for a layer without the term.
         r_squared: (L, 1 or H), :func:`.toeplitz.r_squared` of the term.
         cls: (L, 1 or H, 2), the terms with [CLS] as the query and as the key, if it has terms of its own.
     """
@@ -44,15 +44,23 @@ class OffsetFunction:
 
 
 @torch.no_grad()
-def term_matrices(layers: Sequence[Layer]) -> dict[str, Tensor]:
-    """Return each kind of term that layers have, by its name in :data:`TERMS`: (L, 1 or H, n, n), the mean over the batch."""
-    matrices = [_terms_of(layer) for layer in layers]
-    return {term: torch.stack([of_layer[term] for of_layer in matrices]) for term in matrices[0]}
+def term_matrices(layers: Sequence[Layer], with_content: bool = False) -> dict[str, Tensor]:
+    """Return each kind of term that a layer has, by its name in :data:`TERMS`: (L, 1 or H, n, n), the mean over the batch.
+
+    They are NaN outside of a layer's window, and for a layer without such a term.
+    """
+    of_layers = [_terms_of(layer, with_content) for layer in layers]
+    matrices = {}
+    for term in TERMS:
+        if present := [of_layer[term] for of_layer in of_layers if term in of_layer]:
+            absent = torch.full_like(max(present, key=len), torch.nan)  # of one function for all heads, or of each head's
+            matrices[term] = torch.stack([of_layer.get(term, absent).expand_as(absent) for of_layer in of_layers])
+    return matrices
 
 
-def _terms_of(layer: Layer) -> dict[str, Tensor]:
-    """Return (1 or H, n, n) by the kind of term."""
-    terms, q, k = layer.terms, layer.queries, layer.keys
+def _terms_of(layer: Layer, with_content: bool = False) -> dict[str, Tensor]:
+    """Return (1 or H, n, n), the mean over the batch, by the kind of term; NaN outside of the window."""
+    terms, (q, k) = layer.terms, transform(layer.queries, layer.keys, layer.terms)
     scale = 1.0 if terms.combine == "multiply" else layer.scale
     parts: dict[str, list[Tensor]] = {
         "bias": [] if layer.bias is None else [layer.bias],
@@ -62,14 +70,25 @@ def _terms_of(layer: Layer) -> dict[str, Tensor]:
         "value": [dense(replace(table, table=table.table.norm(dim=-1))) for table in terms.value_tables],
     }
     sums = {term: sum(matrices[1:], start=matrices[0]) for term, matrices in parts.items() if matrices}
-    return {term: ((matrix * scale).abs() if term in SIZES else matrix).mean(0) for term, matrix in sums.items()}
+    means = {term: ((matrix * scale).abs() if term in SIZES else matrix).mean(0) for term, matrix in sums.items()}
+    means |= {CONTENT: _content(q, k, layer.scale)} if with_content and terms.content else {}
+    outside = layer.outside
+    return means if outside is None else {term: matrix.masked_fill(outside[0], torch.nan) for term, matrix in means.items()}
 
 
-def has_own_cls(layer: Layer) -> bool:
-    """Return whether [CLS], at position 0, has terms of its own."""
-    terms = layer.terms
-    tables = (*terms.vectors, *terms.value_tables, *terms.gains)
-    return terms.cls_bias is not None or any(table.index.cls_rows is not None for table in tables)
+def _content(q: Tensor, k: Tensor, scale: float) -> Tensor:
+    """Return s q·k less its mean over all pairs, (H, n, n); 0 if it varies by no more than float32's rounding."""
+    scores = q @ k.mT
+    scores = (scores - scores.mean((-2, -1), keepdim=True)).mean(0) * scale
+    rounding = 1e-5 * scale * q.norm(dim=-1).max() * k.norm(dim=-1).max()
+    return scores if scores.abs().max() > rounding else torch.zeros_like(scores)
+
+
+def has_own_cls(layers: Sequence[Layer]) -> bool:
+    """Return whether [CLS], at position 0, has terms of its own in a layer."""
+    tables = [table for layer in layers for table in (*layer.terms.vectors, *layer.terms.value_tables, *layer.terms.gains)]
+    own_bias = any(layer.terms.cls_bias is not None for layer in layers)
+    return own_bias or any(table.index.cls_rows is not None for table in tables)
 
 
 def offset_functions(matrices: Mapping[str, Tensor], own_cls: bool) -> dict[str, OffsetFunction]:
@@ -83,28 +102,18 @@ def offset_functions(matrices: Mapping[str, Tensor], own_cls: bool) -> dict[str,
     for term, matrix in matrices.items():
         words = matrix[..., 1:, 1:] if own_cls else matrix
         cls = torch.stack([matrix[..., 0, 1], matrix[..., 1, 0]], dim=-1) if own_cls else None
-        functions[term] = OffsetFunction(diagonal_means(words), r_squared(words), cls)
+        values, r2 = (torch.stack([of(layer) for layer in words]) for of in (diagonal_means, r_squared))  # one layer's memory
+        functions[term] = OffsetFunction(values, r2, cls)
     return functions
 
 
 def functions_of_average_word(encoder: Encoder, n: int) -> dict[str, OffsetFunction]:
-    """Return the functions of the offset on n average words.
-
-    They are those of the terms and, where position vectors, rotations or shifts make the products q·k vary from pair to pair,
-    that of these products.
-    """
+    """Return the functions of the offset on n average words, also that of the products q·k where these vary from pair to pair."""
     layers = trace(encoder, repeated_symbol(encoder, n), average_word(encoder).expand(1, n, -1)).layers
-    matrices, content = term_matrices(layers), torch.stack([_content(layer) for layer in layers])
-    return offset_functions({CONTENT: content, **matrices} if content.any() else matrices, has_own_cls(layers[0]))
-
-
-def _content(layer: Layer) -> Tensor:
-    """Return s q·k less its mean over all pairs, (H, n, n); 0 if it is absent or varies by no more than float32's rounding."""
-    q, k = transform(layer.queries, layer.keys, layer.terms)
-    scores = q @ k.mT
-    scores = (scores - scores.mean((-2, -1), keepdim=True)).mean(0) * layer.scale
-    rounding = 1e-5 * layer.scale * q.norm(dim=-1).max() * k.norm(dim=-1).max()
-    return scores if layer.terms.content and scores.abs().max() > rounding else torch.zeros_like(scores)
+    matrices = term_matrices(layers, with_content=True)
+    if CONTENT in matrices and not matrices[CONTENT].nan_to_num().any():
+        del matrices[CONTENT]
+    return offset_functions(matrices, has_own_cls(layers))
 
 
 MIN_TO_CLS, MIN_TO_NEIGHBOUR, NEARBY, MIN_NEARBY, MIN_UNEVEN = 0.5, 0.4, 5, 0.5, 0.2

@@ -22,10 +22,7 @@ SECTIONS = {
 }
 """Names and introductions of the page's sections."""
 MEASURES = ("locality", "symmetry", "invariance")  # of attention between identical words
-NO_TEXT = (
-    "No text was read (--text): kinds of heads, correlations and probes are left out, and the effect of vectors of offsets is "
-    "shown for the average word."
-)
+NO_TEXT = "No text was read (--text): no kinds of heads, correlations and probes, and |q·a| and |k·b| are of average words."
 MEANING = (
     "R² is that of P = E_P E_Pᵀ, or of the additive biases of models without position vectors. The rank is that of the position "
     "vectors; in brackets, how many dimensions hold 99% of them. Locality, symmetry and invariance describe attention between "

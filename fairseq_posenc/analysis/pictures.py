@@ -38,16 +38,8 @@ class Picture(NamedTuple):
     figure: Figure
 
 
-def figures_of(encoder: Encoder, n: int) -> dict[str, Figure]:
-    """Return P of the position vectors and every function of the offset on a sequence of n average words, by name."""
-    vectors = position_vectors(encoder, vector_count(encoder, n))
-    figures = {} if vectors is None else {"products": products_figure(vectors)}
-    functions = functions_of_average_word(encoder, n)
-    return figures | {term: function_figure(term, function) for term, function in functions.items()}
-
-
 def plot_positions(trainer: Any) -> None:
-    """Write the figures of a model in training for TensorBoard, as ``--position-plots`` requests.
+    """Write P and the functions of the offset of a model in training for TensorBoard, as ``--position-plots`` requests.
 
     All processes call this: at ZeRO-3, each has a part of the weights.
     """
@@ -59,7 +51,10 @@ def plot_positions(trainer: Any) -> None:
         return
     encoder = Encoder(model.encoder.sentence_encoder.config)
     encoder.load_state_dict({name.removeprefix(ENCODER): value for name, value in weights.items() if name.startswith(ENCODER)})
-    figures = figures_of(encoder.eval(), min(PLOTTED_LENGTH, encoder.max_length or PLOTTED_LENGTH))
+    n = min(PLOTTED_LENGTH, encoder.eval().max_length or PLOTTED_LENGTH)
+    vectors = position_vectors(encoder, vector_count(encoder, n))
+    figures = {} if vectors is None else {"products": products_figure(vectors)}
+    figures |= {term: function_figure(term, function) for term, function in functions_of_average_word(encoder, n).items()}
     if not figures:
         message = f"--position-plots has nothing to show of --positions {encoder.positions.expression}"
         logging.getLogger(__name__).warning(message)
@@ -110,15 +105,15 @@ def correlations_figure(correlations: Mapping[str, Tensor]) -> Figure:
 
 
 def function_figure(term: str, function: OffsetFunction) -> Figure:
-    """Draw one panel per layer, or one for all if they have the same function, with one line per head."""
-    values = function.values
-    layers = [f"layer {layer}" for layer in range(1, len(values) + 1)]
-    if len(values) > 1 and bool((values == values[:1]).all()):
-        values, layers = values[:1], ["all layers"]
+    """Draw one panel per layer with the term, or one for all if they have the same function, with one line per head."""
+    present = ~function.values.isnan().all(-1).all(-1)
+    values, layers = function.values[present], [f"layer {index + 1}" for index in present.nonzero()[:, 0].tolist()]
+    if len(values) > 1 and bool(values.isclose(values[:1], rtol=0, atol=0, equal_nan=True).all()):
+        values, layers = values[:1], ["all layers" if present.all() else "all layers with it"]
     farthest = largest_visible_offset(values)
     middle = values.shape[-1] // 2
     shown, offsets = values[..., middle - farthest : middle + farthest + 1], range(-farthest, farthest + 1)
-    sizes = shown.abs().amax((-2, -1))
+    sizes = shown.abs().nan_to_num().amax((-2, -1))
     same_y = bool(sizes.max() <= 10 * sizes.min())
     figure, panels = grid(layers, same_x=True, same_y=same_y, x_label=OFFSET, y_label=TERMS[term].partition(",")[0])
     for panel, of_heads in zip(panels, shown, strict=True):
@@ -133,7 +128,7 @@ def function_figure(term: str, function: OffsetFunction) -> Figure:
 
 def largest_visible_offset(values: Tensor) -> int:
     """Return the largest offset at which one of the functions (…, 2n-1) has :data:`MIN_SHARE` of the largest size."""
-    sizes = values.abs().flatten(0, -2).amax(0)
+    sizes = values.abs().nan_to_num().flatten(0, -2).amax(0)
     offsets = (sizes >= MIN_SHARE * sizes.max()).nonzero() - len(sizes) // 2
     return max(1, int(offsets.abs().max()))
 

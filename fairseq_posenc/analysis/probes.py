@@ -10,11 +10,16 @@ from ..transformer import Encoder
 from .toeplitz import r_squared
 from .trace import trace
 
-BATCH_SIZE = 8  # sequences
+MAX_BATCH_SIZE, MAX_PAIRS = 8, 8 * 128**2  # sequences of a batch, and pairs of tokens in them
 DISTANCES = (1, 4, 16)  # of swapped words, in tokens
 PAIRS = 8  # of tokens per sequence, whose order a probe predicts
 FITTED = 0.75  # share of the sequences that linear probes are fitted to
 PENALTIES = (1.0, 100.0, 10_000.0)
+
+
+def batch_size(n: int) -> int:
+    """Return how many sequences of n tokens are read at a time, since attention weights need memory in n²."""
+    return max(1, min(MAX_BATCH_SIZE, MAX_PAIRS // n**2))
 
 
 def identical_words(encoder: Encoder, words: Tensor, ends: tuple[int, int], n: int) -> dict[str, Tensor]:
@@ -35,11 +40,11 @@ def identical_words(encoder: Encoder, words: Tensor, ends: tuple[int, int], n: i
     sequences = words[:, None].repeat(1, n)
     sequences[:, 0], sequences[:, -1] = ends
     p = torch.zeros(())
-    for batch in sequences.split(BATCH_SIZE):
+    for batch in sequences.split(batch_size(n)):
         attentions = trace(encoder, batch, with_attentions=True).attentions
         p = p + torch.stack([weights[..., 1:-1, 1:-1].sum(0) for weights in attentions])
     p = p / p.sum(-1, keepdim=True)  # (L, H, n - 2, n - 2)
-    return {"locality": locality(p), "symmetry": symmetry(p), "invariance": r_squared(p)}
+    return {"locality": locality(p), "symmetry": symmetry(p), "invariance": torch.stack([r_squared(layer) for layer in p])}
 
 
 def locality(p: Tensor) -> Tensor:
@@ -112,7 +117,7 @@ def swap_sensitivity(encoder: Encoder, sequences: Tensor, seed: int = 0) -> dict
         i = torch.randint(1, n - 1 - distance, (count, 1), generator=generator)
         order.scatter_(1, torch.cat([i, i + distance], dim=1), torch.cat([i + distance, i], dim=1))
     changes = dict.fromkeys(orders, 0.0)
-    for rows in torch.arange(count).split(BATCH_SIZE):
+    for rows in torch.arange(count).split(batch_size(n)):
         tokens = sequences[rows]
         before = encoder(tokens).last
         for distance, order in orders.items():

@@ -1,5 +1,6 @@
 """The share of a matrix that depends on the offset ``j - i`` alone (Wennberg & Henter 2021, appendix B)."""
 
+import torch
 from torch import Tensor
 
 from ..attention.relative import toeplitz, unskew
@@ -23,17 +24,19 @@ def r_squared(matrix: Tensor) -> Tensor:
     """Return the share of the variance that the nearest Toeplitz matrix explains, in O(n²): (…, n, n) -> (…), float64.
 
     ``R² = 1 - Σ (A - A_T)² / Σ (A - Ā)²`` (eq. 6-8), with A_T of :func:`diagonal_means` and Ā the mean over all n² entries. It is
-    1 for a Toeplitz matrix, which includes a constant one; 2/(n+1) is expected of independent noise (:func:`of_noise`).
+    1 for a Toeplitz matrix, which includes a constant one; 2/(n+1) is expected of independent noise (:func:`of_noise`). Entries
+    that are NaN are left out, whole diagonals each; R² is NaN where all are.
     """
     matrix = matrix.double()
     return explained(matrix, matrix - toeplitz(diagonal_means(matrix), matrix.shape[-1]))
 
 
 def explained(matrix: Tensor, residual: Tensor) -> Tensor:
-    """Return ``1 - Σ residual² / Σ (A - Ā)²``, or 1 if A is constant: (…, n, n) each -> (…)."""
-    total = (matrix - matrix.mean((-2, -1), keepdim=True)).square().sum((-2, -1))
-    constant = total <= CONSTANT * matrix.square().sum((-2, -1))
-    return (1 - residual.square().sum((-2, -1)) / total.masked_fill(constant, 1)).masked_fill(constant, 1)
+    """Return ``1 - Σ residual² / Σ (A - Ā)²``, or 1 if A is constant, without entries that are NaN: (…, n, n) each -> (…)."""
+    total = (matrix - matrix.nanmean((-2, -1), keepdim=True)).square().nansum((-2, -1))
+    constant = total <= CONSTANT * matrix.square().nansum((-2, -1))
+    share = (1 - residual.square().nansum((-2, -1)) / total.masked_fill(constant, 1)).masked_fill(constant, 1)
+    return share.masked_fill(matrix.isnan().all(-1).all(-1), torch.nan)
 
 
 def of_noise(n: int) -> float:

@@ -39,6 +39,11 @@ class Layer:
         return additive_bias(self.terms, self.call)
 
     @property
+    def outside(self) -> Tensor | None:
+        """(1, 1, n, n) bool, whether the key is outside the terms' window; None if none is."""
+        return Mask().blocked(self.call, self.terms.window)
+
+    @property
     def centred_scores(self) -> Tensor:
         """(B, H, n, n): the scores e_ij, the products of queries, keys and tables less their mean, which the softmax ignores.
 
@@ -49,8 +54,7 @@ class Layer:
             e = e * dense(gain)
         e = e - e.mean((-2, -1), keepdim=True)
         e = e if self.bias is None else e + self.bias
-        outside = Mask().blocked(self.call, self.terms.window)
-        return e if outside is None else e.masked_fill(outside, torch.nan)
+        return e if self.outside is None else e.masked_fill(self.outside, torch.nan)
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,5 @@ def trace(
     layers = []
     for number, (layer, (attention, x)) in enumerate(zip(encoder.layers_in_order, inputs, strict=True)):
         q, k = (proj(x).unflatten(-1, (attention.heads, -1)).transpose(1, 2) for proj in (attention.q_proj, attention.k_proj))
-        own = terms.of(number, output.hidden[number], layer.normalised)
-        layers.append(Layer(q, k, attention.project(own)))
+        layers.append(Layer(q, k, attention.project(terms.of(number, output.hidden[number], layer.normalised))))
     return Trace(layers, output.hidden, output.attentions)

@@ -107,7 +107,7 @@ def _scores(number: int, layer: Layer) -> LayerScores:
     matrices = layer.centred_scores[0].round(decimals=DECIMALS)
     if torch.equal(matrices.nan_to_num(), matrices[:1].nan_to_num().expand_as(matrices)):
         matrices = matrices[:1]
-    return LayerScores(number, matrices, offset_functions({"": matrices[None]}, has_own_cls(layer))[""])
+    return LayerScores(number, matrices, offset_functions({"": matrices[None]}, has_own_cls([layer]))[""])
 
 
 def _remark(drawn: Sequence[LayerScores]) -> str:
@@ -115,9 +115,9 @@ def _remark(drawn: Sequence[LayerScores]) -> str:
         return "It adds nothing to the scores."
     r2 = torch.cat([layer.function.r_squared[0] for layer in drawn])
     low, high = f"{r2.min().item():.2f}", f"{r2.max().item():.2f}"
-    remark = "" if r2.isnan().any() else f"R² is {low if low == high else f'{low} to {high}'}"
+    remark = f"R² is {low if low == high else f'{low} to {high}'}"
     without_cls = any(layer.function.cls is not None for layer in drawn)
-    return f"{remark}{' without position 0, which has terms of its own' if without_cls else ''}.".lstrip(".")
+    return f"{remark}{' without position 0, which has terms of its own' if without_cls else ''}."
 
 
 def _figure(drawn: Sequence[LayerScores]) -> Figure:

@@ -11,7 +11,7 @@ import torch
 from omegaconf import OmegaConf
 from world import make_english, sentences
 
-from fairseq_posenc.analysis import examine
+from fairseq_posenc.analysis import examine, subjects
 from fairseq_posenc.analysis.comparison import read_scores
 from fairseq_posenc.analysis.subjects import read
 from fairseq_posenc.analysis.toeplitz import r_squared
@@ -152,6 +152,17 @@ def test_a_killed_analysis_continues(save, tmp_path, monkeypatch, capsys):
     assert "length was 12, now 13" in capsys.readouterr().err
 
 
+def test_names_on_the_hub_are_told_apart(save, tmp_path, monkeypatch, capsys):
+    """Two models under one label, neither of which is a file."""
+    path, load = save("hub", "roberta_tisa_tiny"), subjects.read
+    monkeypatch.setattr(subjects, "read", lambda model, *rest: load(f"m={path}", *rest))
+    command = ["--only", "functions", "--length", "8", "--out", str(tmp_path)]
+    assert main(["analyze", "m=bert-base", *command]) == 0
+    assert main(["analyze", "m=roberta-base", *command]) == 2
+    assert "roberta-base" in capsys.readouterr().err
+    assert main(["analyze", "m=bert-base", *command]) == 0
+
+
 def test_without_a_text_it_says_so(save, tmp_path):
     out = tmp_path / "out"
     assert main(["analyze", str(save("m4m", "roberta_m4m_tiny")), "--out", str(out)]) == 0
@@ -200,6 +211,8 @@ def test_input_that_cannot_be_used(save, text, tmp_path, capsys):
         ([tisa, "--scores", empty], "has no 'tisa'"),
         ([tmp_path / "broken.pt"], "broken: its positions.tisa.offset is not finite (NaN or infinity)"),
         ([tisa, tisa], "two models are called tisa"),
+        ([tisa, "--only", "functions", "--text", text], "--only functions"),
+        ([tisa, "--only", "functions", "--scores", empty], "--only functions"),
         ([tisa, "--length", 3], "--length must be at least 8, got 3"),
         ([tisa, "--length", 10**9], "--length must be at most 2048"),
         ([tisa, tmp_path / "folder"], "cannot be read as a model of transformers"),
@@ -209,8 +222,20 @@ def test_input_that_cannot_be_used(save, text, tmp_path, capsys):
         assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("content", [b"name,score\na,1\n", b"model,score\na,high\n", b"model,score\na,nan\n", b"\xff\xfe\x00"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"name,score\na,1\n",
+        b"model,score\na,high\n",
+        b"model,score\na,nan\n",
+        b"\xff\xfe\x00",
+        b"model,score\na,1\na,2\n",
+        b"model,score,after\na,1,b\n",
+        b"model,score,after\na,1,b\nb,2,\nb,3,\n",
+    ],
+)
 def test_scores_that_are_none(content, tmp_path):
+    """Their file is named; rows may be missing or repeated."""
     (tmp_path / "scores.csv").write_bytes(content)
     with pytest.raises(ValueError, match=r"scores\.csv"):
         read_scores(tmp_path / "scores.csv", ["a"])

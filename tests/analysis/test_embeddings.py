@@ -17,6 +17,7 @@ from fairseq_posenc.analysis.embeddings import (
     vector_count,
 )
 from fairseq_posenc.analysis.trace import trace
+from fairseq_posenc.terms import Window
 
 SEPARABLE = ["absolute", "sinusoidal", "sentence_absolute", "absolute+tisa", "untied+t5+reset", "m4+reset", "shaw", "deberta"]
 SEPARABLE += ["absolute_untied_projection", "transformer_xl", "none", "floater"]
@@ -60,7 +61,7 @@ def test_positional_scores_are_those_of_average_words(normalize_before):
 def test_the_four_correlations_add_up_to_the_models_scores(positions):
     encoder = encoder_of(positions)
     tokens = torch.randint(3, 30, (2, N))
-    assert inseparable(encoder.positions.probes()[0]) is None
+    assert inseparable(encoder) is None
     parts = correlations(encoder, tokens)
     scores = sum(parts.values())
     expected = trace(encoder, tokens, with_attentions=True).attentions[0]
@@ -68,6 +69,25 @@ def test_the_four_correlations_add_up_to_the_models_scores(positions):
     if positions in ("untied+t5+reset", "none"):  # words and positions do not meet there
         assert not parts["word to position"].any()
         assert not parts["position to word"].any()
+
+
+def test_positions_of_floater_are_no_words():
+    """Word to word is s q·k of the words with the average of FLOATER's positions."""
+    encoder = encoder_of("floater")
+    tokens, attention = torch.randint(3, 30, (2, N)), encoder.layers[0].self_attn
+    p = encoder.positions.terms(Window(N)).of(0, encoder.embed_tokens(tokens)).inputs[0]
+    x = encoder.layernorm_embedding(encoder.embed_tokens(tokens)) + p.mean(1, keepdim=True)
+    q, k = (projection(x).unflatten(-1, (2, 4)).transpose(1, 2) for projection in (attention.q_proj, attention.k_proj))
+    assert torch.allclose(correlations(encoder, tokens)["word to word"], q @ k.mT / 2)
+
+
+def test_positional_scores_have_the_shifts_of_queries():
+    """transformer_xl adds u to each query: ((w̄ + p) W_Q + u)·((w̄ + p) W_K) / √d, up to a constant."""
+    encoder = encoder_of("absolute+transformer_xl")
+    layer = trace(encoder, torch.full((1, N), 3), embeddings=average_word(encoder).expand(1, N, -1)).layers[0]
+    q = layer.queries[0] + encoder.positions.transformer_xl.content_bias[0][:, None]
+    difference = q @ layer.keys[0].mT / 2 - positional_scores(encoder, N)
+    assert torch.allclose(difference, difference.mean((-2, -1), keepdim=True).expand_as(difference))
 
 
 @pytest.mark.parametrize("positions", ["t5", "tisa", "alibi", "absolute"])
@@ -88,6 +108,8 @@ def test_position_vectors_of_a_table_that_sequences_cannot_use_up():
     assert vector_count(encoder_of("t5", position_sampling="random:9"), N) == N
 
 
-@pytest.mark.parametrize("positions", ["m4m", "m2", "rope", "synthesizer_random"])
+@pytest.mark.parametrize("positions", ["m4m", "m2", "rope | none", "synthesizer_random", "cable"])
 def test_what_is_no_sum_says_why(positions):
-    assert inseparable(encoder_of(positions).positions.probes()[0])
+    assert inseparable(encoder_of(positions))
+    embedded = encoder_of(" | ".join(f"absolute+{part}" if part != "none" else "absolute" for part in positions.split(" | ")))
+    assert positional_scores(embedded, N) is None

@@ -59,6 +59,31 @@ def test_a_scheme(scheme):
     assert tuple(only["functions"]) == tuple(picture.name for picture in pictures) == functions
 
 
+def test_layers_that_differ():
+    """The mean of R² is over the layers that have biases, and NaN is None in JSON."""
+    subject = Subject("both", encoder_of("none | untied(window=3)").float())
+    require_positions(subject, N)
+    numbers, pictures = examine(subject, N, torch.randint(3, 30, (4, N)))
+    assert json.loads(json.dumps(numbers, allow_nan=False)) == numbers
+    bias = numbers["functions"]["bias"]
+    assert bias["values"][0][0] == [None] * (2 * N - 1)
+    assert bias["values"][1][0].count(None) == 2 * (N - 4)
+    assert numbers["r_squared"] == pytest.approx(sum(bias["r_squared"][1]) / 2)
+    caption = next(picture.caption for picture in pictures if picture.name == "bias")
+    assert "window" in caption
+    assert caption.endswith(" 1.")
+
+
+def test_r_squared_is_that_of_the_vectors_whatever_is_shown():
+    subject = Subject("sum", encoder_of("absolute+rope+tisa").float())
+    numbers, pictures = examine(subject, N, None)
+    only, functions = examine(subject, N, None, everything=False)
+    assert only["r_squared"] == numbers["r_squared"] == numbers["vectors"]["r_squared"] < 1
+    assert only["vectors"] is None
+    assert numbers["vectors"]["scores_r_squared"] is None  # rotations act on every product of words
+    assert [picture.name for picture in pictures] == ["products", *(picture.name for picture in functions)]
+
+
 def test_a_model_without_positions_is_refused():
     with pytest.raises(InputError, match="bare has no positions"):
         require_positions(Subject("bare", encoder_of("none")), N)

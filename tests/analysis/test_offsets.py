@@ -1,6 +1,7 @@
 """Functions of the offset, asked of the live terms, against the schemes' equations; and the kinds of heads."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -17,12 +18,13 @@ from fairseq_posenc.analysis.offsets import (
 )
 from fairseq_posenc.analysis.pictures import function_figure, largest_visible_offset
 from fairseq_posenc.analysis.trace import trace
+from fairseq_posenc.attention.eager import scores
 
 
 def functions_of(positions, **options):
     encoder = encoder_of(positions, **options)
     layers = trace(encoder, torch.randint(3, 30, (4, N))).layers
-    return encoder.positions, layers, offset_functions(term_matrices(layers), has_own_cls(layers[0]))
+    return encoder.positions, layers, offset_functions(term_matrices(layers), has_own_cls(layers))
 
 
 def test_tisa_is_its_sum_of_kernels():
@@ -50,6 +52,59 @@ def test_the_content_of_rope_is_its_rotation_of_the_average_word():
     expected = scores - (scores * weights).sum() / N**2
     assert torch.allclose(content.values[1, 1], expected.double(), atol=1e-6)
     assert content.r_squared.flatten().tolist() == pytest.approx([1] * 4)
+
+
+@pytest.mark.parametrize(
+    ("positions", "layers_with"),
+    [
+        ("tisa | none", {"bias": [1]}),
+        ("none | tisa", {"bias": [2]}),
+        ("tisa | rope", {"content": [1, 2], "bias": [1]}),
+        ("t5 | m4", {"bias": [1], "query": [2], "key": [2]}),
+        ("m2 | t5(window=3)", {"bias": [2], "gain": [1]}),
+        ("synthesizer_random | rope", {"content": [2], "bias": [1]}),
+        ("gemma", {"content": [*range(1, 8)]}),
+        ("modernbert", {"content": [*range(1, 8)]}),
+        ("rnope", {"content": [*range(1, 8)]}),
+    ],
+)
+def test_layers_may_have_different_terms(positions, layers_with):
+    encoder = encoder_of(positions, layers=2 if "|" in positions else 7)
+    functions = functions_of_average_word(encoder, N)
+    for term, function in functions.items():
+        absent = function.r_squared.isnan()
+        assert torch.equal(function.values.isnan().all(-1), absent)
+        panels = [title for panel in function_figure(term, function).axes if (title := panel.get_title())]
+        assert panels == [f"layer {layer}" for layer in layers_with[term]]
+    found = {term: (~function.r_squared.isnan().all(-1)).nonzero()[:, 0].add(1).tolist() for term, function in functions.items()}
+    assert found == layers_with
+
+
+def test_cls_may_have_its_own_terms_in_one_layer():
+    encoder = encoder_of("t5 | t5+reset")
+    bias = functions_of_average_word(encoder, N)["bias"]
+    assert bias.values.shape == (2, 2, 2 * (N - 1) - 1)
+    assert torch.allclose(bias.cls[1], encoder.positions.sums[1].reset.cls[0])
+    assert bias.r_squared.flatten().tolist() == pytest.approx([1] * 4)
+
+
+def test_offsets_beyond_the_window_have_no_values():
+    whole, cut = (functions_of_average_word(encoder_of(f"tisa{window} | none"), N)["bias"] for window in ("", "(window=2)"))
+    beyond = torch.arange(1 - N, N).abs() > 2
+    assert torch.equal(cut.values[0].isnan(), beyond.expand(2, -1))
+    assert torch.equal(cut.values[0, :, ~beyond], whole.values[0, :, ~beyond])
+    assert cut.r_squared[0].tolist() == pytest.approx([1, 1])
+    shown = [line.get_xdata() for line in function_figure("bias", cut).axes[0].lines if line.get_label().startswith("head")]
+    assert [(min(x), max(x)) for x in shown] == [(-2, 2)] * 2
+
+
+@pytest.mark.parametrize("positions", ["rope+shaw", "transformer_xl"])
+def test_sizes_of_products_are_those_of_transformed_queries(positions):
+    """|s q·A_r| of the reference backend, without the products of queries and keys."""
+    layer = trace(encoder_of(positions), torch.randint(3, 30, (1, N))).layers[0]
+    terms = replace(layer.terms, content=False, key_tables=())
+    expected = scores(layer.queries, layer.keys, terms, layer.scale)[0].abs()
+    assert torch.allclose(term_matrices([layer])["query"][0], expected)
 
 
 def test_functions_are_drawn_as_far_as_they_reach():

@@ -4,7 +4,7 @@ import pytest
 import torch
 from encoders import encoder_of
 
-from fairseq_posenc.analysis.probes import identical_words, linear_probes, locality, swap_sensitivity, symmetry
+from fairseq_posenc.analysis.probes import batch_size, identical_words, linear_probes, locality, swap_sensitivity, symmetry
 
 N = 24
 
@@ -54,3 +54,7 @@ def test_linear_probes_read_what_is_there():
     assert found["error"][1] < 0.1
     assert abs(found["order"][0] - 0.5) < 0.2
     assert found["order"][1] > 0.95
+
+
+def test_longer_sequences_are_read_in_smaller_batches():
+    assert [batch_size(n) for n in (8, 128, 256, 2048)] == [8, 8, 2, 1]
