@@ -5,17 +5,17 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from fairseq.optim import FairseqOptimizer, register_optimizer
+from fairseq.optim import register_optimizer
 from torch import Tensor, nn
 
 from ..errors import Refused
-from ..optim.settings import AdamConfig, adam_settings
+from ..optim.settings import AdamConfig, AdamOptimizer
 
 NAME = "fused_adam"
 
 
 @register_optimizer(NAME, dataclass=AdamConfig)
-class FusedAdam(FairseqOptimizer):
+class FusedAdam(AdamOptimizer):
     """Adam with decoupled weight decay (Loshchilov & Hutter 2019) on one flat float32 copy of all parameters.
 
     With the gradient g, its factor c and the number of the update t, m = β1 m + (1-β1) c g and v = β2 v + (1-β2) (c g)²::
@@ -50,10 +50,6 @@ class FusedAdam(FairseqOptimizer):
         self._factor: float | Tensor = 1.0
         self._gathered = False
         self._optimizer: Any = torch.optim.AdamW([self._master], fused=True, **self.optimizer_config)
-
-    @property
-    def optimizer_config(self) -> dict[str, Any]:
-        return adam_settings(self.cfg)
 
     def backward(self, loss: Tensor) -> None:
         loss.backward()

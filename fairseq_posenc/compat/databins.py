@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..files import INDEX_HEADER
-from .patching import ModuleProxy, wrap
+from .patching import ModuleProxy, replaced, wrap
 
 CHECKED_IDS = 1 << 24
 """Ids at the beginning of a .bin file that are compared with the dictionary; all ids of a corpus would take too long."""
@@ -179,11 +179,8 @@ def skip_only_the_last_batch() -> None:
     def all_but_the_last(get_iterator, self, *arguments, offset=0, **options):
         if not (offset and self.skip_remainder_batch):
             return get_iterator(self, *arguments, offset=offset, **options)
-        self.skip_remainder_batch = False
-        try:
+        with replaced(vars(self), skip_remainder_batch=False):
             batches = get_iterator(self, *arguments, offset=offset, **options)
-        finally:
-            self.skip_remainder_batch = True
         return None if batches is None else batches.take(len(batches) - 1)
 
 

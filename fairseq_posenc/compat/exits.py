@@ -19,8 +19,7 @@ GRACE_SECONDS = 10.0  # a launcher ends all processes of a host soon after the f
 def refuse(refusal: str, program: str | None = None, status: int = REFUSED, local_rank: int | None = None) -> NoReturn:
     """Print the reason, and end this process alone.
 
-    The first process on each host prints it at once, and its launcher then ends the others before they do. What one of them alone
-    has met, it prints later.
+    On each host, all but the first process wait for their launcher to end them, and then print what they alone have met.
     """
     if (int(os.environ.get("LOCAL_RANK", "0")) if local_rank is None else local_rank) != 0:
         time.sleep(GRACE_SECONDS)

@@ -15,7 +15,7 @@ import zipfile
 from typing import IO, Any
 
 import torch
-from torch.serialization import safe_globals
+from torch.serialization import get_safe_globals, safe_globals
 
 from ..errors import InputError
 from .opcodes import require_bounded
@@ -47,9 +47,7 @@ def load(file: Any, map_location: Any = "cpu", **options: Any) -> Any:
             return load(opened, map_location, **options)
     name = getattr(file, "name", "data from another process")
     try:
-        _inspect(file, verify=not isinstance(file, io.BytesIO))  # another process sends those
-        with safe_globals(allowed_types()):
-            return settle(torch.load(file, map_location=map_location, **{**options, "weights_only": True}))
+        return _read(file, verify=not isinstance(file, io.BytesIO), map_location=map_location, **options)
     except MemoryError:
         raise
     except InvalidContent as error:
@@ -84,9 +82,25 @@ def peek(path: str | os.PathLike, verify: bool = False) -> Any:
         Exception: any, if the file is damaged or of another kind.
     """
     with open(path, "rb") as file:
-        is_zip = _inspect(file, verify)
-    with safe_globals(allowed_types()):
-        return settle(torch.load(str(path), map_location="cpu", mmap=is_zip, weights_only=True))
+        return _read(file, verify, str(path), map_location="cpu")
+
+
+def _read(file: Any, verify: bool, path: str | None = None, **options: Any) -> Any:
+    """Inspect and read a file; with its path, tensors stay on disk if the format allows.
+
+    Types that a user has allowed are built as well, but under none of the names of :func:`allowed_types`.
+    """
+    options = {"mmap": _inspect(file, verify) and path is not None, **options, "weights_only": True}
+    ours = allowed_types()
+    names = {name for _, name in ours}
+    others = {entry for entry in get_safe_globals() if (entry[1] if isinstance(entry, tuple) else _name(entry)) in names}
+    hidden = safe_globals([*others.difference(ours)])
+    hidden.__exit__(None, None, None)  # of two types for one name, PyTorch takes either
+    try:
+        with safe_globals(ours):
+            return settle(torch.load(path or file, **options))
+    finally:
+        hidden.__enter__()
 
 
 def _inspect(file: IO[bytes], verify: bool) -> bool:

@@ -36,7 +36,7 @@ def wrap(owner: Any, name: str) -> Callable[[Callable], Callable]:
 
 @contextmanager
 def replaced(module: dict[str, Any], **names: Any) -> Iterator[None]:
-    """In this context, the module with these globals has other values for ``names``."""
+    """In this context, the module with these globals, or the object with these attributes, has other values for ``names``."""
     before = {name: module[name] for name in names}
     module.update(names)
     try:

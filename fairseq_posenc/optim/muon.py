@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from fairseq.optim import FairseqOptimizer, register_optimizer
+from fairseq.optim import register_optimizer
 from torch import nn
 
 from ..errors import Refused
-from .settings import AdamConfig, adam_settings
+from .settings import AdamConfig, AdamOptimizer
 
 NAME = "muon"
 MATRIX = "muon"
@@ -49,7 +49,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
 
 
 @register_optimizer(NAME, dataclass=MuonConfig)
-class FairseqMuon(FairseqOptimizer):
+class FairseqMuon(AdamOptimizer):
     """:class:`MuonWithAdamW` for fairseq.
 
     Args:
@@ -67,11 +67,8 @@ class FairseqMuon(FairseqOptimizer):
         matrices = [p for p in every if _is_matrix(p)]
         if not matrices:
             raise Refused(f"--optimizer {NAME} is for models with linear maps in layers, which this one lacks: use adam")
-        self._optimizer = MuonWithAdamW(matrices, [p for p in every if not _is_matrix(p)], cfg.muon_momentum, adam_settings(cfg))
-
-    @property
-    def optimizer_config(self) -> dict[str, Any]:
-        return {name: value for name, value in adam_settings(self.cfg).items() if name in ("lr", "weight_decay")}
+        others = [p for p in every if not _is_matrix(p)]
+        self._optimizer = MuonWithAdamW(matrices, others, cfg.muon_momentum, self.optimizer_config)
 
 
 def mark_matrices(model: nn.Module) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fairseq.dataclass import FairseqDataclass
+from fairseq.optim import FairseqOptimizer
 from omegaconf import II
 
 from ..errors import Refused
@@ -20,19 +21,23 @@ class AdamConfig(FairseqDataclass):
     lr: Any = II("optimization.lr")  # noqa: RUF009 - fairseq's way to read an option of another group
 
 
-def adam_settings(cfg: AdamConfig) -> dict[str, Any]:
-    """Return the arguments of PyTorch's optimizers.
+class AdamOptimizer(FairseqOptimizer):
+    """An optimizer with Adam's options."""
 
-    Raises:
-        Refused: ``--adam-betas`` are not two numbers from 0 to below 1.
-    """
-    lr = cfg.lr
-    return {
-        "lr": lr[0] if not isinstance(lr, (int, float)) else lr,
-        "betas": _betas(cfg.adam_betas),
-        "eps": cfg.adam_eps,
-        "weight_decay": cfg.weight_decay,
-    }
+    @property
+    def optimizer_config(self) -> dict[str, Any]:
+        """The arguments of PyTorch's optimizer.
+
+        Raises:
+            Refused: ``--adam-betas`` are not two numbers from 0 to below 1.
+        """
+        lr = self.cfg.lr
+        return {
+            "lr": lr[0] if not isinstance(lr, (int, float)) else lr,
+            "betas": _betas(self.cfg.adam_betas),
+            "eps": self.cfg.adam_eps,
+            "weight_decay": self.cfg.weight_decay,
+        }
 
 
 def _betas(betas: Any) -> tuple[float, float]:

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from fairseq.optim import FairseqOptimizer, register_optimizer
+from fairseq.optim import register_optimizer
 from torch import nn
 
-from .settings import AdamConfig, adam_settings
+from .settings import AdamConfig, AdamOptimizer
 
 NAME = "stable_adamw"
 
@@ -65,13 +65,9 @@ def _corrected(beta: float, step: int) -> float:
 
 
 @register_optimizer(NAME, dataclass=AdamConfig)
-class FairseqStableAdamW(FairseqOptimizer):
+class FairseqStableAdamW(AdamOptimizer):
     """:class:`StableAdamW` for fairseq."""
 
     def __init__(self, cfg: AdamConfig, params: Iterable[nn.Parameter]) -> None:
         super().__init__(cfg)
         self._optimizer = StableAdamW(params, **self.optimizer_config)
-
-    @property
-    def optimizer_config(self) -> dict[str, Any]:
-        return adam_settings(self.cfg)
