@@ -17,13 +17,15 @@ GRACE_SECONDS = 10.0  # a launcher ends all processes of a host soon after the f
 
 
 def refuse(refusal: str, program: str | None = None, status: int = REFUSED, local_rank: int | None = None) -> NoReturn:
-    """Print the reason, and end this process alone.
+    """End this process; the first on each host prints the reason, and the others wait for their launcher to end them.
 
-    On each host, all but the first process wait for their launcher to end them, and then print what they alone have met.
+    Where ``local_rank`` is given, in a process group, one of the others may have met the error alone, and prints it after that.
     """
-    if (int(os.environ.get("LOCAL_RANK", "0")) if local_rank is None else local_rank) != 0:
+    rank = int(os.environ.get("LOCAL_RANK", "0")) if local_rank is None else local_rank
+    if rank != 0:
         time.sleep(GRACE_SECONDS)
-    print(f"{program or Path(sys.argv[0]).name}: {refusal}", file=sys.stderr, flush=True)
+    if rank == 0 or local_rank is not None:
+        print(f"{program or Path(sys.argv[0]).name}: {refusal}", file=sys.stderr, flush=True)
     sys.exit(status)
 
 

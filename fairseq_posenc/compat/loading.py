@@ -86,16 +86,13 @@ def peek(path: str | os.PathLike, verify: bool = False) -> Any:
 
 
 def _read(file: Any, verify: bool, path: str | None = None, **options: Any) -> Any:
-    """Inspect and read a file; with its path, tensors stay on disk if the format allows.
-
-    Types that a user has allowed are built as well, but under none of the names of :func:`allowed_types`.
-    """
+    """Inspect and read a file; with its path, tensors stay on disk if the format allows."""
     options = {"mmap": _inspect(file, verify) and path is not None, **options, "weights_only": True}
     ours = allowed_types()
     names = {name for _, name in ours}
     others = {entry for entry in get_safe_globals() if (entry[1] if isinstance(entry, tuple) else _name(entry)) in names}
     hidden = safe_globals([*others.difference(ours)])
-    hidden.__exit__(None, None, None)  # of two types for one name, PyTorch takes either
+    hidden.__exit__(None, None, None)  # of two types that are allowed under one name, PyTorch takes either
     try:
         with safe_globals(ours):
             return settle(torch.load(path or file, **options))
