@@ -83,7 +83,7 @@ def examine(subject: Subject, n: int, sequences: Tensor | None, everything: bool
         caption = _function_caption(subject.label, term, function)
         pictures.append(Picture(term, FUNCTIONS, caption, function_figure(term, function)))
     numbers["functions"] = {
-        term: {name: None if x is None else np.where(x.isnan(), None, x).tolist() for name, x in vars(function).items()}
+        term: {key: None if x is None else np.where(x.isnan(), np.array(None), x).tolist() for key, x in vars(function).items()}
         for term, function in functions.items()
     }
     numbers["r_squared"] = _r_squared(vectors, functions)

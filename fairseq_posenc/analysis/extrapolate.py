@@ -105,7 +105,7 @@ def _model(checkpoint: Checkpoint, changes: dict[str, Any], length: int) -> Base
     limits = {
         f"positions {config.positions}": positions.max_length,
         "the enhanced mask decoder": config.max_positions if config.mask_decoder_steps else None,
-        f"--position-sampling {config.position_sampling}": sampling and sampling.max_length,
+        f"--position-sampling {config.position_sampling}": sampling.max_length if sampling else None,
     }
     if beyond := [(cause, limit) for cause, limit in limits.items() if limit is not None and length > limit]:
         raise InputError(

@@ -71,8 +71,8 @@ class MaskedText:
     def halves(self, n: int) -> tuple[MaskedText, MaskedText]:
         """Return the two halves of the text, the first of which consists of whole sequences of length ``n``."""
         middle = len(self.tokens) // 2 // (n - 1) * (n - 1)
-        columns = [(x[:middle], x[middle:]) for x in (self.tokens, self.inputs, self.masked)]
-        first, second = (MaskedText(*parts, self.task) for parts in zip(*columns, strict=True))
+        halves = slice(middle), slice(middle, None)
+        first, second = (MaskedText(self.tokens[x], self.inputs[x], self.masked[x], self.task) for x in halves)
         return first, second
 
     def batches(self, n: int, sizes: list[int]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:

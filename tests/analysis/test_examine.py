@@ -1,6 +1,7 @@
 """Everything about one model, for every scheme."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -77,6 +78,9 @@ def test_layers_that_differ():
 def test_r_squared_is_that_of_the_vectors_whatever_is_shown():
     subject = Subject("sum", encoder_of("absolute+rope+tisa").float())
     numbers, pictures = examine(subject, N, None)
+    _, (products, *_) = examine(replace(subject, common=torch.zeros(8)), N, None)
+    assert "token type" in products.caption
+    assert "token type" not in pictures[0].caption
     only, functions = examine(subject, N, None, everything=False)
     assert only["r_squared"] == numbers["r_squared"] == numbers["vectors"]["r_squared"] < 1
     assert only["vectors"] is None
