@@ -62,8 +62,10 @@ def english() -> tuple[Plan, list[Mapping[str, Any]], list[dict[str, Any]]]:
     added = read_object(folder / ADDED, FORMAT) or {"schemes": []}
     plan = read_plan(ROOT / "examples/compare/english.yaml", added["schemes"])
     done = [run for run in recorded(folder, "runs/*/*") if run["status"] in (FINISHED, DIVERGED)]
+    flags = {scheme: plan.flags(scheme) for scheme in plan.schemes}
+    done = [run for run in done if run["configuration"]["flags"] == flags.get(run["scheme"])]
     runs = [run for run in done if run["lr"] in plan.learning_rates]
-    return plan, runs, summarise(plan, runs, folder, recorded(folder, "costs/*"))
+    return plan, runs, summarise(plan, runs, folder, recorded(folder, "costs/*/*"))
 
 
 def recorded(folder: Path, cells: str) -> list[Mapping[str, Any]]:
@@ -90,7 +92,7 @@ def draw_trained(out: Path, folder: Path) -> None:
 def columns() -> list[str]:
     """Return the columns of the comparison's table that mean something with the runs that are done."""
     rows = english()[2]
-    absent = set() if any(row["low"] is not None for row in rows) else {"best"}  # with one seed, all schemes are
+    absent = set() if any(row["in_set"] is not None for row in rows) else {"best"}
     if any(row["cost"] is None for row in rows):
         absent.add("time")  # which is measured when all runs are done
     return [column for column in COMPARED if column not in absent]
@@ -107,7 +109,7 @@ def comparison() -> str:
     tried = {row["scheme"]: len({run["lr"] for run in runs if run["scheme"] == row["scheme"]}) for row in rows}
     some = ", ".join(f"{scheme} ({rates})" for scheme, rates in tried.items() if rates < len(plan.learning_rates))
     rates = f" Fewer than {len(plan.learning_rates)} learning rates were tried so far of: {some}." if some else ""
-    return f"{table}\n\nThe comparison is not complete: {len(runs)} of {plan.total} runs are done.{rates}"
+    return f"{table}\n\n{report.state(plan, runs)}{rates}"
 
 
 def claims() -> str:

@@ -67,7 +67,7 @@ def positional_scores(encoder: Encoder, n: int) -> Tensor | None:
 
 def inseparable(encoder: Encoder) -> str | None:
     """Return why the first layer's scores are not a sum of correlations of words and positions, or None if they are."""
-    positions = getattr(encoder.positions, "sums", [encoder.positions])[0]
+    positions = encoder.positions.alternatives[0]
     terms = positions.probes()[0]
     if terms.combine == "multiply" or terms.gains:
         return "words and positions are multiplied with each other"

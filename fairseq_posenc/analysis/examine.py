@@ -1,5 +1,7 @@
 """The analysis of one model: numbers in JSON's types, and pictures."""
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -66,11 +68,9 @@ def examine(subject: Subject, n: int, sequences: Tensor | None, everything: bool
         "window": n,
         "vectors": None,
         "text": None,
-        "run": {},
+        "run": r_squared_of_run(subject.run, n) if everything else {},
     }
     pictures: list[Picture] = []
-    if everything:
-        numbers["run"] = r_squared_of_run(subject, n)
     if everything and vectors is not None:
         numbers["vectors"], pictures = _of_vectors(subject, vectors)
     if sequences is not None:
@@ -90,14 +90,14 @@ def examine(subject: Subject, n: int, sequences: Tensor | None, everything: bool
     return numbers, pictures
 
 
-def r_squared_of_run(subject: Subject, n: int) -> dict[str, float]:
-    """Return R² along the checkpoints of a run by their number of updates: of P, or of the biases of models without vectors."""
+def r_squared_of_run(run: Sequence[Path], n: int) -> dict[str, float]:
+    """Return R² along a run's checkpoints by their number of updates: of P, or of the biases of models without vectors."""
     values: dict[int, float | None] = {}
-    for path in subject.run:
-        checkpoint = Checkpoint(path)
-        encoder, updates = checkpoint.encoder(), checkpoint.updates or 0
+    for checkpoint in map(Checkpoint, run):
+        encoder = checkpoint.encoder()
         vectors = position_vectors(encoder, vector_count(encoder, n))
-        values[updates] = _r_squared(vectors, {} if vectors is not None else offsets.functions_of_average_word(encoder, n))
+        functions = {} if vectors is not None else offsets.functions_of_average_word(encoder, n)
+        values[checkpoint.updates or 0] = _r_squared(vectors, functions)
     return {str(updates): value for updates, value in sorted(values.items()) if value is not None}
 
 

@@ -54,7 +54,7 @@ class Layer:
             e = e * dense(gain)
         e = e - e.mean((-2, -1), keepdim=True)
         e = e if self.bias is None else e + self.bias
-        return e if self.outside is None else e.masked_fill(self.outside, torch.nan)
+        return e if (outside := self.outside) is None else e.masked_fill(outside, torch.nan)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from ..files import atomic_write
 from ..models.option_set import naming_flags
 from ..runs.grid import BEGUN, Cell, Progress, run_grid
 from ..runs.record import digests, versions, write_json
+from ..vocabulary import load_dictionary
 from . import ENCODERS, INSTALLED, MAKER, SIZES, STOCK, peers, results_table, training
 from .attention import call_of, positions_of
 from .flags import Options
@@ -35,7 +36,7 @@ def bench(options: Options) -> None:
     machine = Machine.of(options)
     family = ENCODERS[options.family]
     sizes = family.sizes[SIZES[options.size]]
-    symbols = options.vocab_size or (training.symbols_of(options.data) if options.data else SYMBOLS)
+    symbols = options.vocab_size or (len(load_dictionary(options.data)) if options.data else SYMBOLS)
     others = {"gated": "gated_ffn", "dropout": "attention_dropout"}
     model = Shape(options.layers, sizes["encoder_embed_dim"], sizes["encoder_ffn_embed_dim"], sizes["encoder_attention_heads"],
                   symbols, min(options.tokens), options.batch_size,

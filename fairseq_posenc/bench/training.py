@@ -132,15 +132,6 @@ def read(output: str, process_bytes: int | None, device_bytes: int | None) -> Sp
     return Speed(sum(per_update) / len(per_update), tokens, used)
 
 
-def symbols_of(data: Path) -> int:
-    """Return the number of symbols with which the task trains on a data-bin: those of its dictionary, and ``<mask>``."""
-    from fairseq.data import Dictionary
-
-    dictionary = Dictionary.load(str(data / "dict.txt"))
-    dictionary.add_symbol("<mask>")
-    return len(dictionary)
-
-
 def write_data(folder: Path, symbols: int, tokens: int) -> None:
     """Write a data-bin of ``tokens`` tokens drawn at random from ``symbols`` symbols: training data in lines of ``LINE``."""
     from ..models.building import dictionary_of

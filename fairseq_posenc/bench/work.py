@@ -74,6 +74,16 @@ def shapes(shape: Shape, lengths: Sequence[int]) -> list[Shape]:
     return [replace(shape, tokens=n, sequences=max(1, shape.sequences * min(lengths) // n)) for n in lengths]
 
 
+def default_device() -> torch.device:
+    """Return the current GPU, or the processor where there is none."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def device_name(device: torch.device) -> str:
+    """Return the name of the GPU or of the processor."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
+
+
 @dataclass(frozen=True)
 class Machine:
     """A device and a precision; ``peak`` is the device's TFLOP/s, if it is known."""
@@ -89,7 +99,7 @@ class Machine:
         Raises:
             InputError: there is no such device.
         """
-        name = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+        name = options.device or str(default_device())
         match = re.fullmatch(r"cpu|cuda(:(\d+))?", name)
         if match is None or (name != "cpu" and int(match[2] or 0) >= torch.cuda.device_count()):
             raise InputError(f"--device {name}: name cpu, or one of {torch.cuda.device_count()} GPUs as cuda:0")
@@ -102,9 +112,7 @@ class Machine:
 
     @property
     def name(self) -> str:
-        if self.on_gpu:
-            return torch.cuda.get_device_name(self.device)
-        return processor()
+        return device_name(self.device)
 
     def describe(self) -> dict[str, Any]:
         """Return what decides a time, in JSON's types."""

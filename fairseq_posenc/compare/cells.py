@@ -17,15 +17,17 @@ from fairseq.data import Dictionary, data_utils
 from fairseq.models import ARCH_MODEL_REGISTRY
 
 from ..analysis import losses
+from ..analysis.embeddings import position_vectors
 from ..analysis.examine import r_squared_of_run
-from ..analysis.subjects import Subject
+from ..analysis.toeplitz import of_random_vectors
+from ..bench.work import default_device, device_name
 from ..errors import InputError
 from ..files import atomic_write
 from ..models.building import complete_new, parse
 from ..models.checkpoint import Checkpoint
 from ..runs import log
 from ..runs.grid import FINISHED, FORMAT, LOG, RESULT, Cell, Progress
-from ..runs.record import processor, read_object
+from ..runs.record import read_object
 from .plan import UNKNOWN_UPDATES, Plan
 
 ITEMS = "losses.npz"
@@ -72,7 +74,7 @@ class Runs:
             *(() if torch.cuda.is_available() else ("--cpu",)),
         ]
         configuration = {"flags": flags, "threads": plan.threads, "valid_tokens": plan.valid_tokens, "data": dict(self.digests)}
-        temporary = ["checkpoint_best.pt", "crash.pt", *(name for names in self._quarters.values() for name in names)]
+        temporary = ["checkpoint_best.pt", "crash.pt", *self._quarters]
         if all(_is_finished(_benchmark(name, scheme, seed).folder(out)) for name in plan.benchmarks):
             return Cell(key, configuration, command, needs=(ITEMS,), temporary=[LAST, *temporary])
         return Cell(key, configuration, command, needs=(ITEMS, LAST), temporary=temporary)
@@ -138,14 +140,12 @@ class Runs:
         return max(1, self._updates // QUARTERS)
 
     @property
-    def _quarters(self) -> dict[int, list[str]]:
-        """The names that fairseq may give to the checkpoint after so many updates, which have the number of the epoch."""
-        plan = self.plan
-        per_epoch = max(1, int(self._train.sizes.sum()) // (plan.tokens_per_sample - 1) // plan.batch_size)
-        return {
-            updates: [f"checkpoint_{updates // per_epoch + further}_{updates}.pt" for further in range(3)]
-            for updates in range(self._quarter, self._updates + 1, self._quarter)
-        }
+    def _quarters(self) -> list[str]:
+        """The names of the checkpoints during training, which have the number of the epoch."""
+        samples = -(-int(self._train.sizes.sum()) // (self.plan.tokens_per_sample - 1))  # without <s>
+        per_epoch = -(-samples // self.plan.batch_size)
+        updates = range(self._quarter, self._updates + 1, self._quarter)
+        return [f"checkpoint_{-(-number // per_epoch)}_{number}.pt" for number in updates]
 
     def measure(self, cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:
         """Measure the model that a run has left in its folder, on the two halves of the validation text.
@@ -155,7 +155,8 @@ class Runs:
             in equal parts of a sequence from left to right; ``by_length``, the loss on longer sequences that the model takes;
             ``unigram``, the loss of the training text's frequencies of words; ``curve``, the ``updates`` and ``loss`` of the
             validations during training; ``device``; ``parameters``, of the positions; ``r_squared`` by the number of updates (see
-            :func:`.analysis.examine.r_squared_of_run`); and the ``command``.
+            :func:`.analysis.examine.r_squared_of_run`); ``r_squared_of_random_vectors``, None where none are added to words; and
+            the ``command``.
 
         Raises:
             Diverged: a loss is not finite.
@@ -171,7 +172,9 @@ class Runs:
         with atomic_write(folder / ITEMS, "wb") as stream:
             of_items = [np.add.reduceat(values, items).astype(np.float32) for values in (sums, counts)]
             np.savez_compressed(stream, sums=of_items[0], counts=of_items[1])
-        saved = [path for names in self._quarters.values() for name in names if (path := folder / name).exists()]
+        saved = [path for name in self._quarters if (path := folder / name).exists()]
+        encoder = checkpoint.encoder()
+        vectors = position_vectors(encoder, n)
         return {
             "selection": losses.predict(model, selection, n).summary()["loss"],
             "loss": float(sums.sum() / counts.sum()),
@@ -183,9 +186,10 @@ class Runs:
             },
             "unigram": float(self._unigram[text.tokens[text.masked].numpy()].mean()),
             "curve": [{"updates": n, "loss": loss} for n, loss in log.losses(folder / LOG)["validation"].items()],
-            "device": device_name(),
+            "device": device_name(default_device()),
             "parameters": sum(tensor.numel() for name, tensor in checkpoint.state.items() if ".positions." in name),
-            "r_squared": r_squared_of_run(Subject("", checkpoint.encoder(), run=tuple(saved)), n),
+            "r_squared": r_squared_of_run(saved, n),
+            "r_squared_of_random_vectors": None if vectors is None else of_random_vectors(*vectors.shape),
             "command": self.shown(cell),
         }
 
@@ -210,11 +214,6 @@ def _is_finished(folder: Path) -> bool:
 
 def _key(scheme: str, lr: float, seed: int) -> dict[str, str | int | float]:
     return {"scheme": scheme, "lr": lr, "seed": seed}
-
-
-def device_name() -> str:
-    """Return the name of the GPU, or of the processor where there is none."""
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else processor()
 
 
 def losses_of(runs: Sequence[Mapping[str, Any]], out: Path) -> tuple[np.ndarray, np.ndarray]:

@@ -28,7 +28,7 @@ def ranking(rows: Sequence[Row], reference: str) -> Figure:
     """Draw the loss of each scheme, its 95% interval, and its runs."""
     rows = [row for row in rows if row["loss"] is not None]
     figure, (panel,) = grid([""], (3.9, 0.5 + 0.25 * len(rows)))
-    end = _end(rows, reference)
+    start, end = _ends(rows, reference)
     for place, row in enumerate(rows):
         colour = _colour(row, reference)
         if row["loss"] > end:
@@ -36,8 +36,10 @@ def ranking(rows: Sequence[Row], reference: str) -> Figure:
             panel.annotate(f"{row['loss']:.2f}", (end, place), (-6, 0), textcoords="offset points", ha="right", va="center")
             continue
         panel.plot(list(row["losses"].values()), [place] * row["runs"], "|", color=colour, alpha=0.6)
-        panel.errorbar(row["loss"], place, xerr=_errors(row), fmt="o", color=colour, markersize=4, linewidth=1.2, capsize=2)
-    panel.set_xlim(right=end)
+        panel.errorbar(row["loss"], place, xerr=_errors(row), fmt="o", color=colour, linewidth=1.2, capsize=2, **_marker(row))
+        if row["low"] is not None and row["low"] < start:
+            panel.plot(start, place, "<", color=colour, markersize=4, clip_on=False)
+    panel.set_xlim(start, end)
     panel.set_yticks(range(len(rows)), [f"{row['scheme']}  {rank}" for rank, row in enumerate(rows, 1)], fontsize="small")
     panel.set_ylim(len(rows) - 0.5, -0.5)
     panel.locator_params("x", nbins=5)
@@ -51,12 +53,12 @@ def quality_against_cost(rows: Sequence[Row], reference: str) -> Figure:
     """Draw the loss of each scheme, by its rank, against its time per update, and those with no other cheaper and better."""
     ranked = [(rank, row) for rank, row in enumerate(rows, 1) if row["loss"] is not None and row["cost"] is not None]
     figure, (panel,) = grid([""], (3.9, 3.6))
-    end = _end([row for _, row in ranked], reference)
+    start, end = _ends([row for _, row in ranked], reference)
     front: list[tuple[float, float]] = []
     for rank, row in sorted(ranked, key=lambda pair: pair[1]["cost"]):
         place, colour = (row["cost"], row["loss"]), _colour(row, reference)
         if row["loss"] < end:
-            panel.errorbar(*place, yerr=_errors(row), fmt="o", color=colour, markersize=4, linewidth=0.8)
+            panel.errorbar(*place, yerr=_errors(row), fmt="o", color=colour, linewidth=0.8, **_marker(row))
             panel.annotate(str(rank), place, (4, 3), textcoords="offset points", fontsize="small", color=colour)
         if not front or row["loss"] < front[-1][1]:
             front.append(place)
@@ -65,7 +67,7 @@ def quality_against_cost(rows: Sequence[Row], reference: str) -> Figure:
     panel.xaxis.set_major_formatter("{x:g}")
     panel.xaxis.set_minor_formatter("{x:g}")
     panel.tick_params("x", which="both", labelsize="small")
-    panel.set_ylim(top=end)
+    panel.set_ylim(start, end)
     panel.set(xlabel=f"time per update ÷ that of {reference}", ylabel=BITS)
     return figure
 
@@ -123,12 +125,16 @@ def _colour(row: Row, reference: str) -> str:
     return REFERENCE if row["scheme"] == reference else IN_SET if row["in_set"] else OTHER
 
 
+def _marker(row: Row) -> dict[str, Any]:
+    return {"markersize": 4} | ({"markerfacecolor": "white"} if row["in_set"] is None else {})
+
+
 def _errors(row: Row) -> list[list[float]] | None:
     return None if row["low"] is None else [[row["loss"] - row["low"]], [row["high"] - row["loss"]]]
 
 
-def _end(rows: Sequence[Row], reference: str) -> float:
-    """Where an axis of losses ends, so that all but the worst can be told apart and the reference is shown."""
+def _ends(rows: Sequence[Row], reference: str) -> tuple[float, float]:
+    """Where an axis of losses starts and ends, so that all but the worst can be told apart and the reference is shown."""
     losses = [row["loss"] for row in rows]
     least = min(losses)
     end = max([least + FAR * (median(losses) - least), *(row["loss"] for row in rows if row["scheme"] == reference)])
@@ -136,4 +142,6 @@ def _end(rows: Sequence[Row], reference: str) -> float:
     ends = [min(row["high"] or row["loss"], end + max(end - least, 0.2)) for row in shown] + [
         max(row["losses"].values()) for row in shown
     ]
-    return max(ends) + 0.03 * (max(ends) - least) + 0.01
+    end = max(ends) + 0.03 * (max(ends) - least) + 0.01
+    lows = [least, *(row["low"] for row in shown if row["low"] is not None)]
+    return max(min(lows) - 0.01, least - max(end - least, 0.2) / 3), end

@@ -15,10 +15,9 @@ from scipy import stats
 
 from ..errors import InputError
 from ..runs.grid import DIVERGED, FINISHED
-from ..runs.statistics import by
 from .plan import Strict, faults
 from .results import Run, counted, finished, order_bound
-from .statistics import Estimate, estimate
+from .statistics import LEVEL, MIN_SEEDS, Estimate, estimate
 
 REPRODUCED, CONTRADICTED, NOT_RUN = "reproduced", "contradicted", "not run"
 UNDECIDED = "not distinguishable at this scale"
@@ -48,8 +47,9 @@ class Claim(Strict):
         larger_gain: two pairs of schemes: the step from the first to the second saves more bits in the first pair.
         share_of_updates: see :class:`Share`.
         longer: on the longest sequences that both take, the loss of the first scheme is less than that of the second.
-        unstable: runs of the first scheme diverge or do not learn word order, at learning rates at which all of the second do.
-        more_toeplitz: R² of the scheme's table of absolute positions rises during training.
+        unstable: runs of the first scheme diverge or do not learn word order more often than those of the second, at the learning
+            rates of both, by Fisher's exact test.
+        more_toeplitz: R² of the scheme's vectors of positions is higher at the end than that of random vectors, as at the start.
         toeplitz_correlates: R² at the end is higher where the loss is lower, among the runs of this scheme.
         not_run: why it cannot be tested.
     """
@@ -121,8 +121,8 @@ class Results:
             if not self.finished.get(scheme):
                 raise Missing(f"{scheme} has no run that finished" if scheme in self.finished else f"no runs of {scheme}")
         seeds = set.intersection(*(set(self.finished[scheme]) for scheme in schemes))
-        if len(seeds) < 2:
-            raise Missing(f"fewer than two seeds that {' and '.join(dict.fromkeys(schemes))} share")
+        if len(seeds) < MIN_SEEDS:
+            raise Missing(f"fewer than {MIN_SEEDS} seeds that {' and '.join(dict.fromkeys(schemes))} share")
         return estimate(np.array([of(*(self.finished[scheme][seed] for scheme in schemes)) for seed in sorted(seeds)]))
 
     def difference(self, a: str, b: str) -> Estimate:
@@ -218,8 +218,12 @@ def _share_of_updates(results: Results, test: Any, margin: float) -> list[Findin
     scheme, reference, at_most = test.scheme, test.reference, test.at_most
 
     def share(run: Run, other: Run) -> float:
-        target, total = other["curve"][-1]["loss"], run["curve"][-1]["updates"]
-        return next((point["updates"] for point in run["curve"] if point["loss"] <= target), total) / total
+        """Between the validation that reaches the loss and the one before, by a straight line."""
+        target, updates = other["curve"][-1]["loss"], [point["updates"] for point in run["curve"]]
+        losses = [point["loss"] for point in run["curve"]]
+        i = next((i for i, loss in enumerate(losses) if loss <= target), len(losses) - 1)
+        before = slice(max(i - 1, 0), i + 1)
+        return float(np.interp(-target, np.negative(losses[before]), updates[before])) / updates[-1]
 
     value = results.estimate(share, scheme, reference)
     name = f"share of the updates in which {scheme} reaches the final loss of {reference}"
@@ -240,33 +244,29 @@ def _longer(results: Results, test: Any, margin: float) -> list[Finding]:
 
 def _unstable(results: Results, test: Any, margin: float) -> list[Finding]:
     bound = order_bound(results.runs)
-    of = [by("lr", [run for run in results.runs if run["scheme"] == scheme and run["status"] in STATUSES]) for scheme in test]
-
-    def unsound(runs: Sequence[Run]) -> int:
-        return sum(run["status"] == DIVERGED or run["loss"] >= bound for run in runs)
-
-    rates = [lr for lr in of[0].keys() & of[1].keys() if not unsound(of[1][lr])]
+    of = [[run for run in results.runs if run["scheme"] == scheme and run["status"] in STATUSES] for scheme in test]
+    rates = set.intersection(*({run["lr"] for run in runs} for runs in of))
+    unsound = [[run["status"] == DIVERGED or run["loss"] >= bound for run in runs if run["lr"] in rates] for runs in of]
     if not rates:
-        raise Missing(f"no learning rate at which {test[0]} has runs and all of {test[1]} learn")
-    runs = [run for lr in rates for run in of[0][lr]]
-    bad = unsound(runs)
-    name = f"{bad} of {len(runs)} runs of {test[0]} at learning rates at which all of {test[1]} learn"
-    return [Finding(name, None, "diverged or not learned", "for" if bad else "neither")]
+        raise Missing(f"no learning rate at which both {test[0]} and {test[1]} have runs")
+    counts = [[sum(bad), len(bad) - sum(bad)] for bad in unsound]
+    more, less = (stats.fisher_exact(counts, alternative).pvalue < LEVEL / 2 for alternative in ("greater", "less"))
+    name = ", ".join(f"{sum(bad)} of {len(bad)} runs of {scheme}" for bad, scheme in zip(unsound, test, strict=True))
+    return [Finding(f"diverged or not learned: {name}", None, "", _decide(more, less))]
 
 
 def _more_toeplitz(results: Results, test: Any, margin: float) -> list[Finding]:
     def decrease(run: Run) -> float:
-        r_squared = [*(run.get("r_squared") or {}).values()]
-        if len(r_squared) < 2:
-            raise Missing(f"R² of {run['scheme']} was not measured during training")
-        return r_squared[0] - r_squared[-1]
+        random, r_squared = run.get("r_squared_of_random_vectors"), [*run["r_squared"].values()]
+        if random is None or not r_squared:
+            raise Missing(f"R² of {run['scheme']} was not measured")
+        return random - r_squared[-1]
 
-    value = results.estimate(decrease, test)
-    return [Finding("R² at the first checkpoint − at the last", value, "", _sign(value))]
+    return [Finding("R² of random vectors − at the end", value := results.estimate(decrease, test), "", _sign(value))]
 
 
 def _toeplitz_correlates(results: Results, test: Any, margin: float) -> list[Finding]:
-    done = [run for run in results.runs if run["scheme"] == test and run["status"] == FINISHED and run.get("r_squared")]
+    done = [run for run in results.finished.get(test, {}).values() if run.get("r_squared")]
     x, y = np.array([[[*run["r_squared"].values()][-1], run["loss"]] for run in done]).reshape(-1, 2).T
     if len(done) < MIN_CORRELATED or not np.ptp(x) or not np.ptp(y):
         raise Missing(f"fewer than {MIN_CORRELATED} runs of {test} with R², or R² is the same in all")

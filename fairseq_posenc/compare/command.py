@@ -49,6 +49,7 @@ class Options:
 def main(options: Options) -> None:
     """Run the command."""
     from ..plotting import require_matplotlib
+    from ..runs.grid import FAILED
     from ..runs.record import digests, read_object, write_json
     from . import order_report
     from .cells import Runs
@@ -76,7 +77,9 @@ def main(options: Options) -> None:
         failures: list[Exception] = []
         execute = _shown(runs, options) if options.dry_run else _executed(runs, options, lock, failures)
         results = execute(runs.first(options.out), runs.measure)
-        results += execute(runs.further(choose(results), options.out), runs.measure)
+        failed = {result["scheme"] for result in results if result["status"] == FAILED}
+        chosen = {scheme: lr for scheme, lr in choose(results).items() if scheme not in failed}
+        results += execute(runs.further(chosen, options.out), runs.measure)
         done = [run for group in finished(results).values() for run in group]
         scores = execute(runs.benchmarks(done, options.out), runs.score)
         costs = Costs(runs)

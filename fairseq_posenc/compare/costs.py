@@ -11,11 +11,11 @@ from fairseq import utils
 from fairseq.tasks import setup_task
 from torch import Tensor
 
-from ..bench.work import TrainingStep, pairs
+from ..bench.work import TrainingStep, default_device, device_name, pairs
 from ..models.building import parse
 from ..runs.grid import Cell, Progress
 from ..runs.statistics import spread
-from .cells import Runs, device_name
+from .cells import Runs
 
 REPEATS = 31
 """Pairs of steps. The ratio of one pair is off by a tenth on a shared machine, and the median of so many by about 0.02."""
@@ -36,7 +36,7 @@ class Step(TrainingStep):
         rows = task.dataset("train")
         rows.set_epoch(1)  # draws the masks
         sample = rows.collater([rows[row] for row in range(min(cfg.dataset.batch_size, len(rows)))])
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        device = default_device()
         dtype = torch.bfloat16 if cfg.common.bf16 else torch.float16 if cfg.common.fp16 else torch.float32
         super().__init__(task.build_model(cfg.model), device, dtype)
         self.sample = utils.move_to_cuda(sample) if device.type == "cuda" else sample
@@ -55,7 +55,7 @@ class Costs:
         flags = {scheme: plan.flags(scheme) for scheme in plan.schemes}
         others = {"reference": flags[plan.reference], "threads": plan.threads, "data": dict(runs.digests)}
         self.cells = [
-            Cell({"cost": scheme}, {"flags": flags[scheme], **others}, within="costs")
+            Cell({"cost": scheme, "reference": plan.reference}, {"flags": flags[scheme], **others}, within="costs")
             for scheme in plan.schemes
             if scheme != plan.reference
         ]
@@ -65,7 +65,7 @@ class Costs:
         progress("timing")
         step = Step(self._runs.data, cell.configuration["flags"])
         ratios = [own / other for own, other in pairs(step, self._reference, REPEATS)]
-        return {"ratio": spread(ratios), "device": device_name()}
+        return {"ratio": spread(ratios), "device": device_name(step.device)}
 
     @cached_property
     def _reference(self) -> Step:

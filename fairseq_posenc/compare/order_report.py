@@ -10,7 +10,6 @@ used, because its requirement ``arch`` does not import with pandas 3.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -23,12 +22,13 @@ from tabulate import tabulate
 from .. import plotting
 from ..errors import InputError
 from ..files import atomic_write
-from ..ownership import own
+from ..ownership import own, remove
 from ..runs.grid import DIVERGED, FINISHED, FORMAT, RESULT, Cell
 from ..runs.record import read_object, require_same, write_json
 from ..runs.statistics import by
 from .order_settings import PAPERS
 from .order_tasks import TASKS
+from .plan import SCHEME
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 RUNS, RESULTS, MARKDOWN, HEAT_MAP, PROFILES = "runs.jsonl", "results.json", "results.md", "tasks.png", "profiles.png"
 SCORES = ("within", "beyond")
 RESAMPLINGS = 2000
-SCHEME = re.compile(r"\w[\w+@:.()=,| -]*")
-"""The name of a scheme; it is also the name of a folder, and so has no slash and begins with a letter."""
+MIN_SEEDS = 5
+"""Seeds of each task, with fewer of which a bootstrap's interval is too narrow: with two, it has the mean in 76 of 100 cases."""
 Run = Mapping[str, Any]
 
 
@@ -52,6 +52,7 @@ def recorded(out: Path) -> list[Run]:
         try:
             run = json.loads(line)
             known = run["task"] in TASKS and SCHEME.fullmatch(run["scheme"]) and isinstance(run["seed"], int)
+            known = known and run["status"] in (FINISHED, DIVERGED) and run["configuration"]["positions"]
         except (ValueError, TypeError, KeyError, RecursionError):
             known = False
         if not known:
@@ -106,6 +107,8 @@ def write(out: Path) -> list[dict[str, Any]]:
         plotting.save(heat_map(rows), own(out / HEAT_MAP))
     if rows and rows[0]["ranked_by"]:
         plotting.save(profiles(rows, runs), own(out / PROFILES))
+    else:
+        remove(out / PROFILES)  # of runs before
     return rows
 
 
@@ -126,9 +129,9 @@ def summarise(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
     A row has ``scheme`` and ``positions``; ``learned``, the number of runs that learned their task, ``runs`` and ``diverged``;
     ``updates``, the median number, in which a run that did not learn counts with its budget; for ``within`` and ``beyond`` the
-    IQM of the accuracy and its ``…_interval`` (None if a task has one seed); and ``tasks``, the means of each task. A run that
-    diverged has an accuracy of 0. All but ``tasks`` are over the tasks ``ranked_by``: those that every scheme has run with the
-    same seeds, without those in the papers' setting. Tasks may differ in their number of seeds.
+    IQM of the accuracy and its ``…_interval`` (None if a task has fewer than five seeds); and ``tasks``, the means of each task.
+    A run that diverged has an accuracy of 0. All but ``tasks`` are over the tasks ``ranked_by``: those that every scheme has run
+    with the same seeds, without those in the papers' setting. Tasks may differ in their number of seeds.
     """
     common = _common(runs)
     rows = []
@@ -182,12 +185,12 @@ def _task(runs: Sequence[Run]) -> dict[str, Any]:
 def iqm(scores: Sequence[np.ndarray]) -> tuple[float | None, list[float] | None]:
     """The interquartile mean of all runs, and its 95% interval by resampling the seeds of each task, (seeds,) of each.
 
-    The interval is None if a task has a single seed, whose variance is not known.
+    The interval is None if a task has fewer than :data:`MIN_SEEDS`.
     """
     if not scores:
         return None, None
     mean = round(float(trim_mean(np.concatenate(scores), 0.25)), 4)
-    if min(map(len, scores)) == 1:
+    if min(map(len, scores)) < MIN_SEEDS:
         return mean, None
     generator = np.random.default_rng(0)
     resampled = [of_task[generator.integers(len(of_task), size=(RESAMPLINGS, len(of_task)))] for of_task in scores]
@@ -199,7 +202,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """The rows as a Markdown table."""
     header = ["scheme", "positions", "learned", "updates", *(f"IQM {score}" for score in SCORES), "not learned"]
     over = ", ".join(rows[0]["ranked_by"]) if rows else ""
-    text = f"All columns but the last are over the tasks that every scheme has run: {over or 'none yet'}."
+    text = f"All columns but the last are over the tasks that every scheme has run with the same seeds: {over or 'none yet'}."
     return f"{tabulate([_cells(row) for row in rows], header, 'github', disable_numparse=True)}\n\n{text}"
 
 
@@ -228,7 +231,7 @@ def heat_map(rows: Sequence[Mapping[str, Any]]) -> Figure:
         for y, row in enumerate(rows):
             missed = [x for x, task in enumerate(tasks) if (of := row["tasks"].get(task)) and of["learned"] < of["runs"]]
             panel.plot(missed, [y] * len(missed), "x", color="red", markersize=4)
-    label = "accuracy within and beyond the lengths\nof training; ×: not learned by every seed"
+    label = "accuracy within and beyond the lengths of\ntraining; ×: not learned by every seed; white: not run"
     figure.colorbar(image, ax=panels, label=label, shrink=0.6, aspect=30)
     return figure
 

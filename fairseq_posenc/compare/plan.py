@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,15 @@ RECIPE = """
     --task masked_lm --criterion masked_lm --sample-break-mode none --dropout 0 --attention-dropout 0
     --optimizer adam --adam-betas (0.9,0.98) --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 1
 """
+FIXED = frozenset(
+    shlex.split("""
+    --arch -a --positions --lr --lr-scheduler --seed --save-dir --tokens-per-sample --max-positions --batch-size --max-sentences
+    --max-tokens --update-freq --max-update --total-num-update --warmup-updates --stop-time-hours
+    """)
+)
+"""Flags of which the plan has the values."""
+SCHEME = re.compile(r"\w[\w+@:.()=,| -]*")
+"""The name of a scheme; it is also the name of a folder, and so has no slash and begins with a letter."""
 LENGTH = "max_positions"
 """The option of schemes whose tables are to be longer than the samples, as those of positions that are drawn."""
 UNKNOWN_UPDATES = 1000
@@ -100,8 +110,14 @@ class Plan(Strict):
         if self.reference not in self.schemes:
             raise ValueError(f"reference: {self.reference} is not one of the schemes")
         for name, scheme in self.schemes.items():
+            if not SCHEME.fullmatch(name):
+                raise ValueError(f"schemes.{name}: a name begins with a letter and has no slash")
             if scheme.positions and scheme.arch:
                 raise ValueError(f"schemes.{name}: name either positions or arch")
+            if fixed := FIXED & {flag_of(option) for option in scheme.options if option != LENGTH}:
+                raise ValueError(f"schemes.{name}.options: {', '.join(sorted(fixed))} would differ between schemes: leave it out")
+        if fixed := FIXED & {word.partition("=")[0] for word in shlex.split(self.train)}:
+            raise ValueError(f"train: the plan has other fields for {', '.join(sorted(fixed))}")
         return self
 
     @property

@@ -16,13 +16,13 @@ from ..analysis import page
 from ..files import atomic_write
 from ..ownership import own
 from ..plotting import save, style, write_captions
-from ..runs.grid import FINISHED, FORMAT
+from ..runs.grid import DIVERGED, FINISHED, FORMAT
 from ..runs.record import write_json
 from ..runs.statistics import by
 from . import charts
 from .claims import NOT_RUN, Claim, judge
 from .plan import Plan
-from .results import Run, finished
+from .results import Run, choose, finished
 from .statistics import estimate
 
 PAGE, MARKDOWN, CSV, JSON = "report.html", "results.md", "results.csv", "results.json"
@@ -41,12 +41,13 @@ Row = Mapping[str, Any]
 Table = tuple[list[str], list[list[str]]]
 """The head and the rows."""
 MEANING = (
-    "The loss is the mean over seeds, in bits per predicted token of text that neither training nor the choice of the learning "
-    "rate has used; perplexity is 2^loss. What follows ± is half of the 95% interval, by Student's t over seeds. A difference is "
-    "that of runs with the same seed; p is that of the paired t test, corrected by Holm's method for the number of schemes. A "
-    "tick marks the schemes that cannot be distinguished from the best: no other is better by Welch's t test with Holm's "
-    "correction for all pairs; a dash, those that are not tested, with one seed or a run that diverged. Time is that of a "
-    "training step, relative to the reference, timed in turn with it. Parameters are those of the positions."
+    "The loss is the mean over the seeds that all schemes have, in bits per predicted token of text that neither training nor "
+    "the choice of the learning rate has used; perplexity is 2^loss. What follows ± is half of the 95% interval, by Student's t"
+    " over seeds. A difference is that of runs with the same seed; p is that of the paired t test, corrected by Holm's method "
+    "for the number of schemes. A tick marks the schemes that cannot be distinguished from the best: no other is better by "
+    "Welch's t test with Holm's correction for all pairs; a dash, those that are not tested, with fewer than three seeds or a "
+    "run that diverged. Time is that of a training step, relative to the reference, timed in turn with it. Parameters are those"
+    " of the positions."
 )
 
 
@@ -77,7 +78,7 @@ def write(
     unigram = next((run["unigram"] for run in runs if run.get("unigram") is not None), None)
     with style(paper):
         pictures = _pictures(out / FIGURES, plan, rows, done, paper)
-    opening = answer(rows, plan.reference)
+    opening = f"{answer(rows, plan.reference)} {state(plan, runs, scores)}".rstrip()
     sections = list(_sections(plan, rows, runs, done, verdicts, pictures, tasks, scores))
     ranked = ranking(rows, plan.reference, unigram)
     body = page.paragraph(opening) + page.scroll(_html(ranked)) + f'<p class="soft">{MEANING}</p>\n'
@@ -105,14 +106,14 @@ def answer(rows: Sequence[Row], reference: str) -> str:
     tested = [row["scheme"] for row in ranked if row["in_set"] is not None]
     sentences = [f"{best['scheme']} has the least loss ({level})."]
     if best["scheme"] not in tested or len(tested) < 2:
-        sentences.append("This may be chance: it, or all others, have one seed or a run that diverged.")
+        sentences.append("This may be chance: it, or all others, have fewer than three seeds or a run that diverged.")
     elif len(among) == len(tested):
-        sentences.append(f"None of the {len(tested)} schemes with several seeds can be distinguished from it.")
+        sentences.append(f"None of the {len(tested)} schemes with three seeds or more can be distinguished from it.")
     elif len(among) > 1:
         others = ", ".join(name for name in among if name != best["scheme"])
         sentences.append(f"These cannot be distinguished from it: {others}.")
     else:
-        sentences.append("All other schemes with several seeds are worse by more than chance.")
+        sentences.append("All other schemes with three seeds or more are worse by more than chance.")
     if best["scheme"] == reference:
         sentences.append("It is the reference.")
     elif difference := best["difference"]:
@@ -124,6 +125,17 @@ def answer(rows: Sequence[Row], reference: str) -> str:
     for name, (_, words) in UNSOUND.items():
         if concerned := [f"{row['scheme']} ({row[name]})" for row in rows if row[name]]:
             sentences.append(f"Runs that {words}: {', '.join(concerned)}.")
+    return " ".join(sentences)
+
+
+def state(plan: Plan, runs: Sequence[Run], scores: Sequence[Run] = ()) -> str:
+    """Return sentences on runs that are not done, and on runs of several devices or versions; empty where there are none."""
+    sentences = []
+    done = sum(run["status"] in (FINISHED, DIVERGED) for run in (*runs, *scores))
+    if done < plan.total:
+        sentences.append(f"The comparison is not complete: {done} of {plan.total} runs are done.")
+    if len({(run.get("device"), *sorted(run["versions"].items())) for run in runs if run["status"] == FINISHED}) > 1:
+        sentences.append("The runs are of several devices or versions, between which losses may differ.")
     return " ".join(sentences)
 
 
@@ -171,27 +183,26 @@ def claims_table(claims: Sequence[Row]) -> Table:
 
 def learning_rates(runs: Sequence[Run]) -> Table:
     """Return the loss on the first half of the validation text with seed 1, by scheme and learning rate."""
-    rates = sorted({run["lr"] for run in runs})
+    rates, chosen = sorted({run["lr"] for run in runs}), choose(runs)
     tried = {(run["scheme"], run["lr"]): run for run in runs if run["seed"] == 1}
     lines = []
     for scheme in dict.fromkeys(run["scheme"] for run in runs):
         of_scheme = [tried.get((scheme, lr)) for lr in rates]
-        losses = [run["selection"] for run in of_scheme if run and run["status"] == FINISHED]
         cells = [
             "–" if run is None else f"{run['selection']:.3f}" if run["status"] == FINISHED else run["status"] for run in of_scheme
         ]
-        least = f"{min(losses):.3f}" if losses else None
-        lines.append([scheme, *(f"{cell} ←" if cell == least and len(rates) > 1 else cell for cell in cells)])
+        marked = zip(rates, cells, strict=True)
+        lines.append([scheme, *(f"{cell} ←" if lr == chosen[scheme] and len(rates) > 1 else cell for lr, cell in marked)])
     return ["scheme", *(f"{lr:g}" for lr in rates)], lines
 
 
 def lengths(done: Mapping[str, Sequence[Run]], rows: Sequence[Row]) -> Table:
     """Return the mean loss on longer sequences of the schemes that take them."""
-    measured = {row["scheme"]: [run["by_length"] for run in done.get(row["scheme"], ()) if run.get("by_length")] for row in rows}
+    measured = {row["scheme"]: [run["by_length"] for run in done.get(row["scheme"], ()) if run["by_length"]] for row in rows}
     columns = sorted({length for runs in measured.values() for run in runs for length in run}, key=int)
     lines = []
     for row in (row for row in rows if measured[row["scheme"]]):
-        values = [[run[length] for run in measured[row["scheme"]] if run.get(length) is not None] for length in columns]
+        values = [[run[length] for run in measured[row["scheme"]] if length in run] for length in columns]
         lines.append([row["scheme"], _number(row["loss"]), *(_number(sum(of) / len(of)) if of else "–" for of in values)])
     return ["scheme", "as in training", *(f"{length} tokens" for length in columns)], lines
 
@@ -201,7 +212,7 @@ def benchmarks(scores: Sequence[Run]) -> Table:
     tasks = list(dict.fromkeys(task for run in scores for task in run.get("scores", ())))
     lines = []
     for scheme, group in by("scheme", scores).items():
-        columns = [[run["scores"][task] for run in group if task in run.get("scores", ())] for task in tasks]
+        columns = [[run.get("scores", {}).get(task) for run in group] for task in tasks]
         lines.append([scheme, *map(_score, columns)])
     return ["scheme", *tasks], lines
 
@@ -211,10 +222,10 @@ def _pictures(
 ) -> dict[str, tuple[str, Path]]:
     """Draw the pictures; returns the caption and the file of each."""
     reference = plan.reference
-    colours = f"Blue: cannot be distinguished from the best. Orange: the reference, {reference}."
+    colours = f"Blue: cannot be distinguished from the best. Orange: the reference, {reference}. Hollow: not tested."
     drawn: dict[str, tuple[str, Any]] = {}
     if any(row["loss"] is not None for row in rows):
-        caption = f"Loss of each scheme, its 95% interval, and its runs. {colours} An arrow stands for a loss beyond the axis."
+        caption = f"Loss of each scheme, its 95% interval, and its runs. {colours} An arrow points to what is beyond the axis."
         drawn["ranking"] = caption, charts.ranking(rows, reference)
     if any(row["loss"] is not None and row["cost"] is not None for row in rows if row["scheme"] != reference):
         line = (
@@ -268,8 +279,12 @@ def _sections(
         yield "Fine-tuning", page.paragraph(text) + page.scroll(_html(benchmarks(scores)))
     if tasks is not None:
         caption = "Tasks that need word order. The accuracy of each scheme on each task."
-        yield "Tasks", page.figure(caption, tasks[1]) + page.scroll(_html(_tasks(tasks[0])))
-    text = "Loss on the first half of the validation text, seed 1. An arrow marks the learning rate that is used."
+        content = page.figure(caption, tasks[1])
+        if ranked_by := ", ".join(tasks[0][0]["ranked_by"]):
+            content += page.paragraph(f"Over {ranked_by}, which every scheme has run:") + page.scroll(_html(_tasks(tasks[0])))
+        yield "Tasks", content
+    text = "Loss on the first half of the validation text, seed 1. An arrow marks the learning rate that is used; at the edge of "
+    text += "the grid, a rate beyond it might be better."
     yield "Learning rates", page.paragraph(text) + page.scroll(_html(learning_rates(runs)))
     yield "To repeat it", _repeat(plan, runs)
 

@@ -14,7 +14,7 @@ from ..runs.grid import DIVERGED, FAILED, FINISHED
 from ..runs.statistics import by
 from .cells import losses_of
 from .plan import Plan
-from .statistics import confidence_set, estimate, holm, multi_bootstrap
+from .statistics import MIN_SEEDS, confidence_set, estimate, holm, multi_bootstrap
 
 BELOW_NONE, BELOW_UNIGRAM = 0.1, 0.5
 """Bits by which the loss of a run that has learned word order is less than that of ``none``, and of the frequencies of words."""
@@ -57,19 +57,29 @@ def order_bound(runs: Sequence[Run]) -> float:
     return min([*bounds, *([fmean(none) - BELOW_NONE] if none else [])], default=math.inf)
 
 
+def common_seeds(groups: Mapping[str, Sequence[Run]]) -> set[int]:
+    """Return the seeds with which every scheme has a run that finished, except schemes of which a run failed or diverged.
+
+    Runs of a seed share batches, masks and weights, so that means over different seeds do not compare.
+    """
+    whole = [{run["seed"] for run in group} for group in groups.values() if {run["status"] for run in group} == {FINISHED}]
+    return set.intersection(*whole) if whole else set()
+
+
 def summarise(plan: Plan, runs: Sequence[Run], out: Path, costs: Sequence[Run] = ()) -> list[dict[str, Any]]:
     """Return one row per scheme in JSON's types, the best first; those of which a run diverged come last.
 
     Of the runs with the chosen learning rate:
 
     - ``scheme``, its name; ``positions``, its expression or architecture; ``lr``, the learning rate, or None.
-    - ``runs``, those that finished; ``diverged``; ``failed``; ``unlearned``, finished ones above :func:`order_bound`.
-    - ``losses`` by seed, bits per predicted token of the second half of the validation text; ``loss``, their mean, with its 95%
-      interval from ``low`` to ``high``, None for a single seed; ``perplexity``, 2^loss.
+    - ``runs``, those that finished; ``diverged``; ``failed``, with any learning rate; ``unlearned``, finished ones above
+      :func:`order_bound`.
+    - ``losses`` by seed, bits per predicted token of the second half of the validation text; ``loss``, the mean over
+      :func:`common_seeds`, with its 95% interval from ``low`` to ``high``, None for a single seed; ``perplexity``, 2^loss.
     - ``parameters`` of the positions; ``cost``, the median time of a training step relative to the reference (see
       :class:`.costs.Costs`), None where it has not been measured.
-    - ``in_set``, whether it is in :func:`.statistics.confidence_set`; None for a scheme that is not tested, since it has a single
-      seed or a run that diverged.
+    - ``in_set``, whether it is in :func:`.statistics.confidence_set`, by the same seeds; None for a scheme that is not tested,
+      since it has fewer than three or a run that diverged.
     - ``difference`` from the reference over the seeds that both have, an :class:`.statistics.Estimate` with ``p_holm``, the
       p-value corrected for the number of schemes, and ``multi_bootstrap``, the interval over seeds and items; None for the
       reference, where there are fewer than two such seeds, and where a run of either diverged.
@@ -77,8 +87,11 @@ def summarise(plan: Plan, runs: Sequence[Run], out: Path, costs: Sequence[Run] =
     groups, done, bound = counted(runs), finished(runs), order_bound(runs)
     reference = done.get(plan.reference, [])
     sound = [scheme for scheme, group in groups.items() if done[scheme] and not _count(group, DIVERGED)]
-    tested = [scheme for scheme in sound if len(done[scheme]) > 1]
-    best = confidence_set({scheme: _losses(done[scheme]) for scheme in tested})
+    common = common_seeds(groups)
+    shared = {scheme: [run for run in group if run["seed"] in common] or group for scheme, group in done.items()}
+    tested = [scheme for scheme in sound if len(shared[scheme]) >= MIN_SEEDS]
+    best = confidence_set({scheme: _losses(shared[scheme]) for scheme in tested})
+    failed = {scheme: _count(group, FAILED) for scheme, group in by("scheme", runs).items()}
     ratios = {plan.reference: 1.0, **{cost["cost"]: cost["ratio"]["median"] for cost in costs if cost["status"] == FINISHED}}
     compared = {*sound} - {plan.reference} if plan.reference in sound else set()
     rows = [
@@ -88,10 +101,10 @@ def summarise(plan: Plan, runs: Sequence[Run], out: Path, costs: Sequence[Run] =
             "lr": group[0]["lr"] if done[scheme] else None,
             "runs": len(done[scheme]),
             "diverged": _count(group, DIVERGED),
-            "failed": _count(group, FAILED),
+            "failed": failed[scheme],
             "unlearned": sum(run["loss"] >= bound for run in done[scheme]),
             "losses": {str(run["seed"]): run["loss"] for run in done[scheme]},
-            **_level(done[scheme]),
+            **_level(shared[scheme]),
             "cost": ratios.get(scheme),
             "in_set": scheme in best if scheme in tested else None,
             "difference": _difference(done[scheme], reference, out) if scheme in compared else None,

@@ -24,6 +24,8 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
 LEVEL = 0.05
+MIN_SEEDS = 3
+"""Runs, with fewer of which a scheme is not tested: Student's t with one degree of freedom decides nothing."""
 PERMUTATIONS = 10_000
 """Above so many, a sample of the permutations is drawn; six seeds have 64."""
 
@@ -35,7 +37,7 @@ class Estimate:
     Attributes:
         mean: the mean.
         low, high: the ends of its 95% interval by Student's t.
-        p: the p-value of the t test of the mean 0.
+        p: the p-value of the t test of the mean 0; of the permutation, where all values are equal.
         p_permutation: of the exact permutation of signs.
         seeds: the number of seeds.
     """
@@ -58,12 +60,11 @@ def estimate(values: np.ndarray) -> Estimate:
     if len(values) < 2:
         raise ValueError(f"an interval needs two seeds or more: {len(values)}")
     mean = float(values.mean())
+    signs = stats.permutation_test((values,), np.mean, permutation_type="samples", n_resamples=PERMUTATIONS, rng=0)
     if np.ptp(values) == 0:  # where Student's t is not defined
-        p = float(mean == 0)
-        return Estimate(mean, mean, mean, p, p, len(values))
+        return Estimate(mean, mean, mean, float(signs.pvalue), float(signs.pvalue), len(values))
     test = stats.ttest_1samp(values, 0.0)
     low, high = test.confidence_interval(1 - LEVEL)
-    signs = stats.permutation_test((values,), np.mean, permutation_type="samples", n_resamples=PERMUTATIONS, rng=0)
     return Estimate(mean, float(low), float(high), float(test.pvalue), float(signs.pvalue), len(values))
 
 
@@ -76,9 +77,10 @@ def confidence_set(losses: Mapping[str, np.ndarray]) -> list[str]:
     """Return the schemes that cannot be distinguished from the best, the best first.
 
     Every pair of schemes is compared by Welch's t test, with Holm's correction for all pairs. A scheme that is worse than any
-    other is excluded, so that the probability that any of several equal schemes is excluded is at most :data:`LEVEL`. This test
-    does not use that seeds are paired: three pairs leave a paired test 2 degrees of freedom, with which a difference must be 62
-    standard errors to count among the 190 pairs of 20 schemes, and Welch's 4, with which it must be 12.
+    other is excluded, so that the probability that any of several schemes with equal means is excluded is about :data:`LEVEL` at
+    most; it is twice that where schemes with fewer seeds also vary more. This test does not use that seeds are paired: three
+    pairs leave a paired test 2 degrees of freedom, with which a difference must be 62 standard errors to count among the 190
+    pairs of 20 schemes, and Welch's 4, with which it must be 12.
 
     Args:
         losses: (seeds,) per scheme, of any number of seeds; less is better. A scheme with a single seed is not excluded.

@@ -124,7 +124,7 @@ def run_grid(
         The results of the cells, in their order: key, configuration, status, outcome, seconds, versions.
 
     Raises:
-        InputError: a cell was run with another configuration, or two have the same folder; before anything is run.
+        InputError: as :func:`finished`, or two cells have the same folder; before anything is run.
         InputError, OSError: raised by a run; the cells that have not begun are not run.
         Failures: cells have failed, which includes commands with another status than 0; after all cells have been run.
     """
@@ -170,7 +170,7 @@ def finished(cell: Cell, out: Path) -> dict[str, Any] | None:
     """Return the result of a cell, or None if it has not finished or diverged yet.
 
     Raises:
-        InputError: it was run with another configuration, or the record is damaged.
+        InputError: it was run with another configuration, or lacks a file that it needs, or the record is damaged.
     """
     folder = cell.folder(out)
     result = read_object(folder / RESULT, FORMAT)
@@ -178,9 +178,9 @@ def finished(cell: Cell, out: Path) -> dict[str, Any] | None:
         return None
     advice = "Name another --out, or remove that folder to run it again."
     require_same(result.get("configuration"), cell.configuration, f"{folder} is of another configuration", advice)
-    if result.get("status") == FINISHED:
-        return result if all((folder / name).exists() for name in cell.needs) else None
-    return result if result.get("status") == DIVERGED else None
+    if result.get("status") == FINISHED and (missing := [name for name in cell.needs if not (folder / name).exists()]):
+        raise InputError(f"{folder} has finished, and {', '.join(missing)}, which is needed now, is not in it. {advice}")
+    return result if result.get("status") in (FINISHED, DIVERGED) else None
 
 
 def _shares(devices: int, jobs: int) -> list[Mapping[str, str] | None]:

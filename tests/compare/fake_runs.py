@@ -56,6 +56,7 @@ def make_run(scheme, lr=2e-3, seed=1, loss=None, status="finished", **values):
         "device": "a processor",
         "parameters": {"absolute": 8448, "tisa": 120}.get(scheme, 0),
         "r_squared": rise,
+        "r_squared_of_random_vectors": 0.8 if scheme == "absolute" else None,
         "command": f"fairseq-train data-bin --positions {scheme} --lr {lr} --seed {seed}",
     }
     return result | values

@@ -23,6 +23,8 @@ RUNS = [
     make_run("good", 4e-3, loss=5.3),
     make_run("half", loss=5.1),
     make_run("half", seed=2, status="diverged"),
+    *(make_run("wild", seed=seed, status="diverged") for seed in range(1, 7)),
+    *(make_run("calm", seed=seed) for seed in range(1, 7)),
 ]
 
 
@@ -55,10 +57,11 @@ def verdict(runs=RUNS, **test):
         ({"equal": ["good", "same", "bad"], "margin": 0.1}, CONTRADICTED),
         ({"larger_gain": [["bad", "good"], ["same", "good"]]}, REPRODUCED),
         ({"larger_gain": [["good", "same"], ["bad", "good"]]}, CONTRADICTED),
-        ({"unstable": ["bad", "good"]}, REPRODUCED),
-        ({"unstable": ["good", "bad"]}, UNDECIDED),
-        ({"unstable": ["single", "good"]}, UNDECIDED),
-        ({"unstable": ["bad", "half"]}, NOT_RUN),
+        ({"unstable": ["wild", "calm"]}, REPRODUCED),
+        ({"unstable": ["calm", "wild"]}, CONTRADICTED),
+        ({"unstable": ["bad", "good"]}, UNDECIDED),
+        ({"unstable": ["bad", "rope"]}, NOT_RUN),
+        ({"order": ["calm", "half"]}, NOT_RUN),
         ({"order": ["good", "half"]}, NOT_RUN),
         ({"not_run": "no such option"}, NOT_RUN),
     ],
@@ -82,7 +85,7 @@ def test_a_share_of_the_updates():
     (finding,) = verdict(runs, share_of_updates={**test, "at_most": 0.7})["findings"]
     curve = make_run("tisa")["curve"]
     expected = next(point["updates"] for point in curve if point["loss"] <= make_run("absolute")["loss"]) / 4000
-    assert finding["value"]["mean"] == pytest.approx(expected, abs=0.04)
+    assert expected - 0.05 < finding["value"]["mean"] < expected  # between two validations
     shares = {0.7: REPRODUCED, 0.3: CONTRADICTED}
     assert {at: verdict(runs, share_of_updates={**test, "at_most": at})["verdict"] for at in shares} == shares
     never = {"scheme": "none", "reference": "absolute", "at_most": 0.9}
@@ -130,7 +133,7 @@ def test_the_claims_of_the_examples_have_verdicts_where_all_schemes_have_run():
     for name in names:
         parse(rows[name]["positions"] if name in rows else name)
     Plan.model_validate({**make_plan().model_dump(), "schemes": {**dict.fromkeys(names), **rows}})
-    verdicts = judge(claims, make_runs(sorted(names | {"absolute"})))
+    verdicts = judge(claims, make_runs(sorted(names | {"absolute"}), seeds=4))
     assert [one["id"] for one in verdicts if one["verdict"] == NOT_RUN] == []
 
 

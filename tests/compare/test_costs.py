@@ -6,6 +6,7 @@ pytest.importorskip("statsmodels", reason="needs pip install -e '.[compare]'")
 
 from test_compare import write
 
+from fairseq_posenc.bench import work
 from fairseq_posenc.compare import costs
 from fairseq_posenc.compare.cells import Runs
 from fairseq_posenc.compare.plan import read_plan
@@ -18,7 +19,7 @@ def measured(world, tmp_path):
 
 def test_steps_are_of_the_batch_and_model_of_the_plan(measured, world):
     (cell,) = measured.cells
-    assert cell.key == {"cost": "tisa"}  # the reference's is 1
+    assert cell.key == {"cost": "tisa", "reference": "none"}  # whose own is 1
     step = costs.Step(world.prepared, cell.configuration["flags"])
     assert step.sample["net_input"]["src_tokens"].shape == (8, 16)
     assert step.sample["target"].ne(step.model.encoder.dictionary.pad()).sum() == pytest.approx(0.4 * 8 * 15, abs=8)
@@ -30,7 +31,8 @@ def test_steps_are_of_the_batch_and_model_of_the_plan(measured, world):
     assert all((old != new).any() for old, new in zip(before, step.model.parameters(), strict=True))
 
 
-def test_the_ratio_is_that_of_pairs(measured, tmp_path, monkeypatch):
-    monkeypatch.setattr(costs, "pairs", lambda step, reference, repeats: [(3.0, 2.0), (4.0, 2.0), (2.0, 2.0)])
+def test_the_ratio_is_of_the_schemes_time_to_the_references(measured, tmp_path, monkeypatch):
+    seconds = {"tisa": 3.0, "none": 2.0}
+    monkeypatch.setattr(work, "_seconds", lambda step, calls: seconds[step.model.encoder.sentence_encoder.positions.expression])
     result = measured.measure(measured.cells[0], tmp_path, lambda text, share=None: None)
-    assert [result["ratio"][name] for name in ("min", "median", "max")] == [1.0, 1.5, 2.0]
+    assert [result["ratio"][name] for name in ("min", "median", "max")] == [1.5, 1.5, 1.5]

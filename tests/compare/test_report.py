@@ -53,7 +53,7 @@ def written(tmp_path_factory):
     make_folder(runs, out)
     rows = summarise(plan, runs, out, make_costs())
     tasks = tmp_path_factory.mktemp("tasks")
-    schemes = [{"scheme": "tisa", "learned": 3, "runs": 4, "within": 0.9, "beyond": None}]
+    schemes = [{"scheme": "tisa", "learned": 3, "runs": 4, "within": 0.9, "beyond": None, "ranked_by": ["copy"]}]
     (tasks / order_report.RESULTS).write_text(json.dumps({"format": 1, "schemes": schemes}))
     (tasks / order_report.HEAT_MAP).write_bytes(b"a picture")
     (tasks / "claims.yaml").write_text(CLAIM)
@@ -76,6 +76,7 @@ def test_the_page_is_one_file_whose_wide_parts_scroll(written):
         "1 & 2",
         "reproduced",
         "3 of 4",
+        "Over copy",
         "(unigram: no context)",
         "raffel (2)",
         "--positions tisa",
@@ -120,7 +121,7 @@ def test_the_answer(written):
     assert "cannot be distinguished from it: rope." in text
     assert f"absolute, is {-rows[0]['difference']['mean']:.3f} bits worse" in text
     alone = report.answer([rows[0] | {"in_set": True}, rows[1] | {"in_set": False}], "tisa")
-    assert "All other schemes with several seeds are worse" in alone
+    assert "All other schemes with three seeds or more are worse" in alone
     assert "It is the reference" in alone
     single = report.answer([row | {"in_set": None} for row in rows], "absolute")
     assert "may be chance" in single
@@ -138,10 +139,23 @@ def test_a_report_of_almost_nothing(runs, tmp_path):
     assert not (tmp_path / report.FIGURES / "cost.png").exists()  # the reference alone has a cost
 
 
+def test_what_is_not_done_or_not_equal():
+    runs, plan = make_runs(), make_plan([*SCHEMES, "t5"])
+    assert f"{len(runs)} of {plan.total} runs" in report.state(plan, runs)
+    assert report.state(make_plan(["tisa"], seeds=1, learning_rates=[2e-3], reference="tisa"), [make_run("tisa")]) == ""
+    assert "devices" in report.state(plan, [*runs, make_run("t5", device="another")])
+
+
+def test_the_chosen_learning_rate_has_the_arrow():
+    """Also where two losses are equal to three decimals."""
+    runs = [make_run("t5", 1e-3, selection=5.0001), make_run("t5", 2e-3, selection=5.0)]
+    assert report.learning_rates(runs)[1] == [["t5", "5.000", "5.000 ←"]]
+
+
 def test_scores_have_intervals():
     """3.0 is the mean of 2.0, 3.0 and 4.0, and 4.302653 / √3 half of its interval."""
     scores = [{"scheme": "tisa", "scores": {"RTE": value, "MRPC": 80.0 if value == 2 else None}} for value in (2.0, 3.0, 4.0)]
-    scores += [{"scheme": "none", "scores": {"RTE": 1.0}}]
+    scores += [{"scheme": "none", "scores": {"RTE": 1.0}}, {"scheme": "rope", "scores": {"RTE": 1.0}}, {"scheme": "rope"}]
     head, lines = report.benchmarks(scores)
     assert head == ["scheme", "RTE", "MRPC"]
-    assert lines == [["tisa", "3.00 ± 2.48", "–"], ["none", "1.00", "–"]]
+    assert lines == [["tisa", "3.00 ± 2.48", "–"], ["none", "1.00", "–"], ["rope", "–", "–"]]

@@ -50,6 +50,7 @@ def test_differences_are_over_shared_seeds(tmp_path):
     make_folder(runs, tmp_path)
     tisa, absolute = summarise(make_plan(["absolute", "tisa"]), runs, tmp_path)
     assert absolute["difference"] is None
+    assert (absolute["runs"], absolute["loss"]) == (6, pytest.approx(5.2))  # of the seeds of both
     difference = tisa["difference"]
     assert (difference["seeds"], difference["mean"]) == (3, pytest.approx(-0.5 + 0.01 / 3))
     assert difference["p_holm"] == difference["p"]  # one comparison
@@ -84,6 +85,9 @@ def test_a_scheme_of_which_a_run_diverged_is_last_and_not_among_the_best(tmp_pat
     rope, t5, _, tisa = rows
     assert (rope["low"], rope["difference"], rope["in_set"]) == (None, None, None)
     assert (t5["failed"], t5["diverged"], t5["in_set"]) == (1, 0, None)
+    runs.append(make_run("t5", 1e-3, status="failed"))  # whose learning rate is not the chosen one
+    rows = summarise(make_plan(["absolute", "tisa", "rope", "t5"]), runs, tmp_path)
+    assert rows[1]["failed"] == 2
     assert (tisa["runs"], tisa["diverged"], tisa["in_set"], tisa["difference"]) == (2, 1, None, None)
 
 

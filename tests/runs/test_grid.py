@@ -56,11 +56,14 @@ def test_a_stopped_grid_is_resumed(tmp_path):
     assert len(list(tmp_path.rglob("checkpoint_last.pt"))) == 2
 
 
-def test_a_cell_that_lacks_a_needed_file_is_run_again(tmp_path):
+def test_a_finished_cell_that_lacks_a_needed_file_keeps_its_result(tmp_path):
     run_grid(cells(), tmp_path, Recorder())
-    again = Recorder()
-    run_grid(cells(needs=["RTE.tsv"]), tmp_path, again)
-    assert len(again.done) == 4
+    folder, again = cells()[0].folder(tmp_path), Recorder()
+    before = (folder / "result.json").read_bytes()
+    with pytest.raises(InputError, match=rf"{folder} .*RTE\.tsv"):
+        run_grid(cells(lrs=(0.5, 1.0), needs=["RTE.tsv"]), tmp_path, again)
+    assert again.done == []
+    assert (folder / "result.json").read_bytes() == before
 
 
 def test_a_file_of_the_users_in_a_cells_folder_is_left(tmp_path):
@@ -68,11 +71,13 @@ def test_a_file_of_the_users_in_a_cells_folder_is_left(tmp_path):
     mine = [cells()[0].folder(tmp_path) / name for name in ("checkpoint_mine.pt", "checkpoint_best.pt")]
     for path in mine:
         path.write_text("mine")
-    run_grid(cells(needs=["RTE.tsv"]), tmp_path, Recorder())
+    (mine[0].parent / "result.json").unlink()
+    run_grid(cells(), tmp_path, Recorder())
     assert [path.read_text() for path in mine] == ["mine", "mine"]
     mine[1].rename(mine[1].with_name("checkpoint_last.pt"))
+    (mine[0].parent / "result.json").unlink()
     with pytest.raises(InputError, match=r"checkpoint_last\.pt was not made by glue"):
-        run_grid(cells(needs=["RTE.tsv"]), tmp_path, Recorder())
+        run_grid(cells(), tmp_path, Recorder())
 
 
 @pytest.mark.parametrize("stop_at", [None, 0])
@@ -89,13 +94,13 @@ def test_another_configuration_is_refused(tmp_path, stop_at):
 
 
 def test_a_diverged_cell_is_recorded_and_the_rest_goes_on(tmp_path):
-    results = run_grid(cells(needs=["RTE.tsv"]), tmp_path, Recorder(diverges=[1.0]))
+    results = run_grid(cells(), tmp_path, Recorder(diverges=[1.0]))
     assert [result["status"] for result in results] == ["diverged", "diverged", "finished", "finished"]
     assert results[0]["reason"] == "gradients are Nan/Inf"
     assert not list(tmp_path.rglob("checkpoint*.pt"))
     again = Recorder()
-    assert run_grid(cells(needs=["RTE.tsv"]), tmp_path, again)[0] == results[0]
-    assert again.done == [(2.0, 1), (2.0, 2)]  # which lack the file that is needed, and a diverged one needs none
+    assert run_grid(cells(lrs=[1.0], needs=["RTE.tsv"]), tmp_path, again) == results[:2]
+    assert again.done == []  # a diverged cell needs no file
 
 
 def test_a_failed_cell_is_recorded_and_run_again(tmp_path):
