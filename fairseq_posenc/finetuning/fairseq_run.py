@@ -5,10 +5,13 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from fairseq import options
 from fairseq.distributed import utils as distributed_utils
 from fairseq.models import BaseFairseqModel
 from omegaconf import DictConfig, open_dict
@@ -34,6 +37,16 @@ def configure(arch: str, model: DictConfig, arguments: Sequence[str]) -> DictCon
     return cfg
 
 
+def options_set(arch: str, arguments: Sequence[str], flags: Sequence[str]) -> dict[str, Any]:
+    """Return the options, by name, that ``flags`` of ``fairseq-train ARGUMENTS --arch ARCH`` set; one may have several flags."""
+    parser = options.get_training_parser()
+    known = options.parse_args_and_arch(parser, ["--arch", arch, *arguments])  # which declares the flags of the task and others
+    parser.set_defaults(**dict.fromkeys(vars(known)))
+    for action in parser._actions:
+        action.required = False
+    return {name: value for name, value in vars(parser.parse_args([*flags])).items() if value is not None}
+
+
 def train(cfg: DictConfig, progress: Progress) -> None:
     """Train; fairseq's log is written to :data:`.LOG` in the save directory. A killed run resumes from its last epoch.
 
@@ -46,8 +59,10 @@ def train(cfg: DictConfig, progress: Progress) -> None:
     folder = Path(cfg.checkpoint.save_dir)
     folder.mkdir(parents=True, exist_ok=True)
     try:
+        several = cfg.distributed_training.distributed_world_size > 1
+        in_each = {"after_distributed_init_fn": partial(_log_of_process, folder / LOG)} if several else {}
         with _logging_to(folder / LOG, progress, cfg.optimization.max_epoch):
-            distributed_utils.call_main(cfg, command.main)
+            distributed_utils.call_main(cfg, command.main, **in_each)
     except (FloatingPointError, ProcessRaisedException) as error:  # the latter with one process per GPU
         reason = DIVERGENCE.search(str(error))
         if reason is None:
@@ -86,9 +101,21 @@ class _Reporter(logging.Handler):
 class _LogFile(logging.FileHandler):
     """A log that ends when the disk is full, without a traceback per line; checkpoints and results raise their own error."""
 
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, encoding="utf-8")
+        self.setFormatter(logging.Formatter("%(asctime)s | %(levelname)s | %(name)s | %(message)s"))
+
     def handleError(self, record: logging.LogRecord) -> None:
         if not isinstance(sys.exc_info()[1], OSError):
             super().handleError(record)
+
+
+def _log_of_process(path: Path, cfg: DictConfig) -> DictConfig:
+    """Write the log of a process that fairseq has started to the same file; returns ``cfg``."""
+    root = logging.getLogger()
+    if not any(isinstance(handler, _LogFile) for handler in root.handlers):
+        root.handlers = [_LogFile(path)]
+    return cfg
 
 
 @contextmanager
@@ -96,8 +123,7 @@ def _logging_to(path: Path, progress: Progress, epochs: int) -> Iterator[None]:
     """In this context, Python's log is written to a file and to ``progress`` instead of the terminal."""
     root = logging.getLogger()
     handlers, level = root.handlers, root.level
-    to_file = _LogFile(path, encoding="utf-8")
-    to_file.setFormatter(logging.Formatter("%(asctime)s | %(levelname)s | %(name)s | %(message)s"))
+    to_file = _LogFile(path)
     root.handlers = [to_file, _Reporter(progress, epochs)]
     root.setLevel(logging.INFO)
     try:

@@ -152,7 +152,7 @@ def read(path: Path, task: GlueTask, labelled: bool = True, skip_bad: bool = Fal
     skipped, count, problem = 0, 0, ""
     for line, fields, columns in _rows(path, task, labelled):
         try:
-            example = _example(fields, columns, task, labelled)
+            example = _example(fields, columns, task, labelled, number=count)
         except InputError as error:
             problem = problem or f"{path}, line {line}: {error}"
             if not skip_bad:
@@ -172,8 +172,15 @@ def _rows(path: Path, task: GlueTask, labelled: bool) -> Iterator[tuple[int, lis
     columns: Sequence[str] | None = task.header if labelled else None
     with open(path, encoding="utf-8-sig", newline="\n") as stream:
         try:
+            blank = 0
             for line, text in enumerate(stream, 1):
                 fields = text.removesuffix("\n").removesuffix("\r").split("\t")
+                if columns is not None and fields == [""]:  # at the end of the file, blank lines are no rows
+                    blank = blank or line
+                    continue
+                if columns is not None and blank:
+                    yield blank, [""], columns
+                    blank = 0
                 if columns is None:
                     columns = fields
                     for name in (*task.columns, *([task.label] if labelled else [])):
@@ -185,12 +192,16 @@ def _rows(path: Path, task: GlueTask, labelled: bool) -> Iterator[tuple[int, lis
             raise InputError(f"{path} is not UTF-8 ({error.reason} at byte {error.start} of a block)") from None
 
 
-def _example(fields: list[str], columns: Sequence[str], task: GlueTask, labelled: bool) -> Example:
+def _example(fields: list[str], columns: Sequence[str], task: GlueTask, labelled: bool, number: int) -> Example:
     if len(fields) != len(columns):
         raise InputError(f"{len(fields)} columns where the header has {len(columns)}; tabs separate columns, also within quotes")
     values = dict(zip(columns, fields, strict=True))
     texts = tuple(values[name] for name in task.columns)
     if not labelled:
+        if (index := values.get("index", str(number))) != str(number):
+            raise InputError(
+                f"the index is {index!r}, and must be {number}, as predictions are numbered in the order of the rows"
+            )
         return Example(texts, None)
     label = values[task.label]
     if not task.regression:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import warnings
 from collections import deque
@@ -16,8 +15,10 @@ from fairseq.data import Dictionary
 from fairseq.models import BaseFairseqModel
 from torch import Tensor
 
+from ..errors import InputError
 from ..files import atomic_write
-from ..ownership import own
+from ..models.state_dict import SPANS
+from ..ownership import own, remove
 from ..runs.grid import Cell
 from ..runs.record import digests
 from ..vocabulary import Vocabulary
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from .glue import Options
     from .hyperparameters import Settings
 
-HEAD = "sentence_classification_head"
 Measure = Callable[[np.ndarray, np.ndarray], float]
 """(targets, predictions), each (N,) -> score, 1 at best."""
 
@@ -39,7 +39,8 @@ Measure = Callable[[np.ndarray, np.ndarray], float]
 class GlueRuns(TaskRuns):
     """One task's runs. A run is scored at the epoch with the best validation accuracy (STS-B: loss), as in fairseq's recipe.
 
-    Of epochs that are equal to 0.1% (0.001), as fairseq logs them, it is the last.
+    Of epochs that are equal to 0.1% (0.001), as fairseq logs them, it is the last. The head is named after the task, so that
+    fairseq leaves out, and logs, that of a checkpoint that was tuned on another one.
 
     Raises:
         InputError: the flags do not fit the checkpoint.
@@ -50,6 +51,8 @@ class GlueRuns(TaskRuns):
     def __init__(self, task: GlueTask, files: TaskFiles, pretrained: Checkpoint, settings: Settings, options: Options) -> None:
         super().__init__(task.name, pretrained, settings, options)
         self.task, self.files = task, files
+        if f"{SPANS}weight" in pretrained.state and not options.from_scratch:
+            raise InputError(f"--checkpoint {pretrained.path} was tuned on SQuAD: name the one that it was tuned from")
         self.length = max_length(options.max_length, pretrained, minimum=2 * len(task.columns) + 2)
         # Predictions are of one test file: of another, they are made anew.
         self._predictions = {test: f"{test}-{digest[:12]}.tsv" for test, digest in digests(files.tests).items()}
@@ -62,7 +65,7 @@ class GlueRuns(TaskRuns):
         return [
             *(str(self.data), "--task", "sentence_prediction_by_length", "--criterion", "sentence_prediction"),
             *("--num-classes", str(len(self.task.labels) or 1), "--init-token", "0", "--separator-token", "2"),
-            *("--classification-head-name", HEAD),
+            *("--classification-head-name", self.name),
             *(regression if self.task.regression else classification),
         ]
 
@@ -100,7 +103,7 @@ class GlueRuns(TaskRuns):
         """Return (N,): the classes, or the scores / 5."""
 
         def forward(tokens: Tensor) -> Tensor:
-            return model(tokens, features_only=True, classification_head_name=HEAD)[0]
+            return model(tokens, features_only=True, classification_head_name=self.name)[0]
 
         vocabulary = self.pretrained.vocabulary
         sequences = [vocabulary.join(*encode(vocabulary, example.texts, self.length)) for example in examples]
@@ -108,15 +111,18 @@ class GlueRuns(TaskRuns):
         return outputs[:, 0] if self.task.regression else outputs.argmax(1)
 
     def finish(self, results: Sequence[Mapping[str, Any]]) -> None:
-        """Copy the best run's predictions to the folder for submission; if every run diverged, report that there are none."""
+        """Copy the best run's predictions to the folder for submission; if every run diverged, remove those of earlier runs."""
         best, out = best_run(results), self.options.out
         for test, name in self._predictions.items():
             target = out / "submission" / f"{test}.tsv"
             if best is None:
+                remove(target)
                 print(f"{target} is not written, because every run diverged", file=sys.stderr)
             else:
                 target.parent.mkdir(exist_ok=True)
-                shutil.copyfile(Cell({key: best[key] for key in ("task", "lr", "seed")}, {}).folder(out) / name, own(target))
+                folder = Cell({key: best[key] for key in ("task", "lr", "seed")}, {}).folder(out)
+                with atomic_write(own(target), "wb") as stream:
+                    stream.write((folder / name).read_bytes())
 
 
 def encode(vocabulary: Vocabulary, texts: tuple[str, ...], max_length: int) -> list[np.ndarray]:

@@ -33,6 +33,8 @@ from ..runs.statistics import by, spread
 Report = dict[str, Any]
 """``results.json``: see :func:`summarise`."""
 FORMAT = 1
+PARTIAL = ("HasAns_", "NoAns_")
+"""How the metrics begin that are of a part of an evaluation set, SQuAD 2.0's; they are shown, and choose no run."""
 
 
 def _labelled(text: str) -> tuple[str, Path]:
@@ -68,10 +70,16 @@ def main(options: Options) -> None:
 
 
 def overall(result: Mapping[str, Any]) -> float:
-    """Return one number for a run, by which runs are compared: the mean over its evaluation sets of the mean of their metrics."""
+    """Return one number for a run, by which runs are compared: the mean over its evaluation sets of the mean of their metrics.
+
+    Those that are :data:`PARTIAL` do not count, so that SQuAD's runs are chosen by EM and F1.
+    """
     if result["status"] == DIVERGED:
         return -math.inf
-    return statistics.fmean(statistics.fmean(metrics.values()) for metrics in result["scores"].values())
+    return statistics.fmean(
+        statistics.fmean(score for name, score in metrics.items() if not name.startswith(PARTIAL))
+        for metrics in result["scores"].values()
+    )
 
 
 def best_run(results: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:

@@ -37,24 +37,24 @@ class Settings:
         """All but the grid, by name."""
         return {name: value for name, value in asdict(self).items() if name not in ("lrs", "seeds")}
 
-    def arguments(self, lr: float, seed: int, examples: int) -> list[str]:
-        """Return fairseq-train's flags for ``examples`` training examples.
+    def arguments(self, lr: float, seed: int, examples: int, processes: int) -> list[str]:
+        """Return fairseq-train's flags for ``examples`` training examples, of which each of the ``processes`` trains a share.
 
         Raises:
-            InputError: a batch does not divide among the GPUs.
+            InputError: a batch does not divide among the processes.
         """
-        import torch
-
-        devices = max(1, torch.cuda.device_count())
-        if self.batch_size % devices:
-            raise InputError(f"--batch-size {self.batch_size}: {devices} GPUs do not divide it (CUDA_VISIBLE_DEVICES names them)")
+        if self.batch_size % processes:
+            raise InputError(
+                f"--batch-size {self.batch_size}: {processes} processes do not divide it. There is one per GPU, of those that "
+                "CUDA_VISIBLE_DEVICES names, or as many as --distributed-world-size in --train-flags"
+            )
         updates = self.epochs * -(-examples // self.batch_size)
         return [
             *("--optimizer", "adam", "--adam-betas", f"(0.9,{self.adam_beta2})", "--adam-eps", str(self.adam_eps)),
             *("--weight-decay", str(self.weight_decay), "--clip-norm", str(self.clip_norm)),
             *("--lr", str(lr), "--lr-scheduler", "polynomial_decay", "--total-num-update", str(updates)),
             *("--warmup-updates", str(int(self.warmup * updates)), "--max-epoch", str(self.epochs)),
-            *("--batch-size", str(self.batch_size // devices), "--required-batch-size-multiple", "1", "--seed", str(seed)),
+            *("--batch-size", str(self.batch_size // processes), "--required-batch-size-multiple", "1", "--seed", str(seed)),
         ]
 
 

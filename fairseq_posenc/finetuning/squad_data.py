@@ -103,13 +103,15 @@ class Question:
 def read(path: Path, version: str) -> Iterator[Question]:
     """Yield the questions of one file, in order. In version 1.1, every question has an answer.
 
+    In version 2.0, a question without ``answers`` has none, whatever its ``is_impossible``, as for evaluate-v2.0.py.
+
     Raises:
         InputError, FileNotFoundError: it is not a SQuAD file of this version; names article, paragraph and question.
     """
     seen: set[str] = set()
     for place, paragraph in _paragraphs(path):
         for entry in paragraph["qas"]:
-            answers = [] if entry.get("is_impossible") else entry.get("answers", [])
+            answers = entry.get("answers", [])
             where = f"{place}, question {entry['id']!r}"
             if not answers and version == "1.1":
                 raise InputError(f"{where} has no answer, which SQuAD 1.1 does not have: is this a file for --version 2.0?")

@@ -23,16 +23,19 @@ from ..ownership import own
 from ..runs.grid import DIVERGED, Cell, Diverged, Failures, Progress, finished, run_grid
 from ..runs.record import read_object, write_json
 from ..vocabulary import fingerprint
-from .fairseq_run import configure, load, train
+from .fairseq_run import configure, load, options_set, train
 from .grid_report import differing, edited, notes, read_report, summarise, table
 from .hyperparameters import Settings, SharedOptions
 
 CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt", "crash.pt")
 FIXED_OPTIONS = (
-    *("arch", "task", "criterion", "lr", "seed", "save_dir", "finetune_from_model", "restore_file"),
-    *("batch_size", "max_tokens", "update_freq", "max_epoch", "lr_scheduler", "total_num_update", "warmup_updates"),
+    *("arch", "finetune_from_model", "restore_file", "max_tokens", "update_freq", "max_update", "train_subset", "valid_subset"),
+    *("maximize_best_checkpoint_metric", "disable_validation", "validate_interval", "save_interval", "checkpoint_suffix"),
+    *("no_save", "no_last_checkpoints", "regression_target"),
 )
-"""fairseq's options that the task, the grid and its settings decide."""
+"""fairseq's options on whose defaults the results rest, in addition to those that the task, the grid and its settings set."""
+UNDECIDED = ("--log-format", "json", "--log-interval", "20", "--num-workers", "0", "--find-unused-parameters")
+"""Flags that decide no result. Heads that fine-tuning does not use, such as the language model's, get no gradients."""
 PREPARED, FORMAT = "prepared.json", 1
 
 
@@ -84,15 +87,16 @@ class TaskRuns(ABC):
         """One run per learning rate and seed. Two grids can be compared if all of their configuration but ``model`` is the same.
 
         Raises:
-            InputError: fairseq rejects --train-flags, or they set something that the task or the grid decides.
+            InputError: as :attr:`_processes`, or these do not divide a batch.
         """
-        self._check_train_flags()
+        self.settings.arguments(lr=1e-5, seed=1, examples=1, processes=self._processes)
         pretrained = self.pretrained
         configuration = {
             "model": {
                 "checkpoint": None if self.options.from_scratch else pretrained.digest,
                 "arch": pretrained.arch,
                 "positions": pretrained.positions,
+                **{name: getattr(pretrained.config, name) for name in ("position_sampling", "position_evaluation")},
             },
             "vocabulary": fingerprint(pretrained.vocabulary.dictionary, pretrained.vocabulary.folder),
             **self.configuration(),
@@ -126,37 +130,52 @@ class TaskRuns(ABC):
         model = load(folder / self.scored)
         return self.score(model, folder)
 
-    def _fairseq_config(self, save_dir: Path, lr: float, seed: int, examples: int) -> DictConfig:
-        """Return fairseq's configuration; flags of the user override all others."""
-        model = self.pretrained.model_options(
-            dropout=self.settings.dropout,
-            pooler_dropout=0.0,
-            attention_dropout=self.settings.attention_dropout,
-            activation_dropout=0.0,
-            encoder_layerdrop=0.0,
-        )
-        arguments = [
-            *self.arguments,
-            *("--save-dir", str(save_dir), "--no-epoch-checkpoints", "--max-positions", str(model.max_positions)),
-            *("--log-format", "json", "--log-interval", "20", "--num-workers", "0"),
-            *self.settings.arguments(lr, seed, examples),
-            *([] if self.options.from_scratch else ["--finetune-from-model", str(self.options.checkpoint)]),
-            *shlex.split(self.options.train_flags),
-        ]
-        return configure(self.pretrained.arch, model, arguments)
+    @cached_property
+    def _model(self) -> DictConfig:
+        """The options of the model; those of pretraining alone have their defaults."""
+        dropout = {"dropout": self.settings.dropout, "attention_dropout": self.settings.attention_dropout}
+        dropout |= dict.fromkeys(("pooler_dropout", "activation_dropout", "encoder_layerdrop"), 0.0)
+        return self.pretrained.model_options(**dropout, compile=False, position_plots=False, attention_backend="auto")
 
-    def _check_train_flags(self) -> None:
-        flags = f"--train-flags {self.options.train_flags!r}"
+    def _arguments(self, save_dir: Path, lr: float, seed: int, examples: int, processes: int) -> list[str]:
+        """Return fairseq-train's flags that decide a result."""
+        return [
+            *self.arguments,
+            *("--save-dir", str(save_dir), "--no-epoch-checkpoints", "--max-positions", str(self._model.max_positions)),
+            *self.settings.arguments(lr, seed, examples, processes),
+            *([] if self.options.from_scratch else ["--finetune-from-model", str(self.options.checkpoint)]),
+        ]
+
+    def _fairseq_config(self, save_dir: Path, lr: float, seed: int, examples: int) -> DictConfig:
+        """Return fairseq's configuration."""
+        arguments = self._arguments(save_dir, lr, seed, examples, self._processes)
+        arguments += [*UNDECIDED, "--distributed-world-size", str(self._processes), *shlex.split(self.options.train_flags)]
+        return configure(self.pretrained.arch, self._model.copy(), arguments)
+
+    @cached_property
+    def _processes(self) -> int:
+        """The number of processes that train one run: that of --train-flags, or by default one per GPU that ``--jobs`` leaves it.
+
+        Raises:
+            InputError: fairseq rejects --train-flags, or they set something that the task or the grid decides.
+        """
+        gpus = torch.cuda.device_count() // (1 if self.options.cell else self.options.jobs)
+        given, flags = self.options.train_flags, f"--train-flags {self.options.train_flags!r}"
+        decisive = self._arguments(self.options.out, lr=1e-5, seed=1, examples=1, processes=1)
         try:
-            config = self._fairseq_config(self.options.out, lr=1e-5, seed=1, examples=1)
+            arguments = [*decisive, *UNDECIDED, *shlex.split(given)]
+            config = configure(self.pretrained.arch, self._model.copy(), arguments)
+            values = options_set(self.pretrained.arch, arguments, shlex.split(given))
         except Exception as error:  # of any kind, as fairseq evaluates some values as Python
-            if not self.options.train_flags:
+            if not given:
                 raise
             raise InputError(f"{flags}: fairseq-train does not take them: {error}") from None
-        for flag in shlex.split(self.options.train_flags):
-            name = flag.partition("=")[0].removeprefix("--").replace("-", "_")
-            if flag.startswith("--") and name in (*FIXED_OPTIONS, *config.model):
-                raise InputError(f"{flags} sets {flag_of(name)}, which this command decides. Leave it out there.")
+        sections = [section for key, section in config.items() if key != "model" and isinstance(section, DictConfig)]
+        set_here = options_set(self.pretrained.arch, arguments, decisive[1:])
+        decided = {*FIXED_OPTIONS, *set_here, *({*config.model} - {name for section in sections for name in section})}
+        if conflicts := [name for name in values if name in decided]:
+            raise InputError(f"{flags} sets {flag_of(conflicts[0])}, which this command decides. Leave it out there.")
+        return values.get("distributed_world_size", max(1, gpus))
 
 
 def max_length(length: int | None, pretrained: Checkpoint, minimum: int, default: int = 512) -> int:
@@ -169,9 +188,11 @@ def max_length(length: int | None, pretrained: Checkpoint, minimum: int, default
     """
     length = min(default, pretrained.length) if length is None else length
     if length > pretrained.max_length:
+        sampling = pretrained.config.position_sampling
+        limits = f"--positions {pretrained.positions}" + (f" with --position-sampling {sampling}" if sampling else "")
         raise InputError(
-            f"--max-length {length}: {pretrained.path} learned {pretrained.max_length} positions and has none beyond. Name a "
-            "lower one, or use a checkpoint with an inductive scheme, which takes any length."
+            f"--max-length {length}: {pretrained.path} takes at most {pretrained.max_length} tokens, by its {limits}. Name a "
+            "lower length, or use a checkpoint with an inductive scheme whose positions are not sampled, which takes any length."
         )
     if length < minimum:
         raise InputError(f"--max-length {length}: at least {minimum} tokens are needed")
@@ -224,7 +245,8 @@ def _run_all(tasks: Sequence[TaskRuns], options: SharedOptions, lock: int, colum
 
     failures = None
     try:
-        results = run_grid(cells, out, run, keep_temporary=options.keep_checkpoints, jobs=options.jobs, lock=lock)
+        share = dict(jobs=options.jobs, devices=torch.cuda.device_count())
+        results = run_grid(cells, out, run, keep_temporary=options.keep_checkpoints, lock=lock, **share)
     except Failures as error:
         failures, results = error, error.results
     if results:

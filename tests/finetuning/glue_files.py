@@ -26,9 +26,14 @@ def label(task: GlueTask, rng: random.Random) -> str:
     return f"{rng.uniform(0, 5):.3f}" if task.regression else rng.choice(task.labels)
 
 
-def row(columns: list[str], task: GlueTask, texts: list[str], target: str) -> str:
-    """A line with texts and label in their columns, and something in the others."""
-    values = {**dict.fromkeys(columns, "x"), **dict(zip(task.columns, texts, strict=True)), task.label: target}
+def row(columns: list[str], task: GlueTask, number: int, texts: list[str], target: str) -> str:
+    """A line with its number, texts and label in their columns, and something in the others."""
+    values = {
+        **dict.fromkeys(columns, "x"),
+        "index": str(number),
+        **dict(zip(task.columns, texts, strict=True)),
+        task.label: target,
+    }
     return "\t".join(values[column] for column in columns)
 
 
@@ -41,10 +46,10 @@ def write_task(folder: Path, name: str, rows: int, seed: int = 0) -> None:
     columns = list(task.header) if header is None else header.lstrip("\ufeff").split("\t")
     test_header = TEST_HEADERS.get(name) or "\t".join(c for c in columns if c not in (task.label, "label1"))
     texts = [sentences(2, seed=1000 * seed + i)[: len(task.columns)] for i in range(rows)]
-    lines = [row(columns, task, pair, label(task, rng)) for pair in texts]
+    lines = [row(columns, task, number, pair, label(task, rng)) for number, pair in enumerate(texts)]
     for file in ["train.tsv", *task.dev.values()]:
         (folder / file).write_text("\n".join([*([header] if header else []), *lines]) + "\n", encoding="utf-8")
-    tests = [row(test_header.split("\t"), task, pair, "") for pair in texts[: rows // 2]]
+    tests = [row(test_header.split("\t"), task, number, pair, "") for number, pair in enumerate(texts[: rows // 2])]
     for test, file in task.test.items():
         if test != "AX":
             (folder / file).write_text("\n".join([test_header, *tests]) + "\n", encoding="utf-8")

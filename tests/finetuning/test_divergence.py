@@ -25,7 +25,11 @@ def training(error, tmp_path, monkeypatch):
         raise error
 
     monkeypatch.setattr(distributed_utils, "call_main", call_main)
-    cfg = SimpleNamespace(checkpoint=SimpleNamespace(save_dir=str(tmp_path)), optimization=SimpleNamespace(max_epoch=1))
+    cfg = SimpleNamespace(
+        checkpoint=SimpleNamespace(save_dir=str(tmp_path)),
+        optimization=SimpleNamespace(max_epoch=1),
+        distributed_training=SimpleNamespace(distributed_world_size=1),
+    )
     train(cfg, lambda text, share=None: None)
 
 

@@ -5,6 +5,7 @@ import json
 import re
 
 import pytest
+import torch
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from fairseq_cli import train as fairseq_train
 
@@ -12,6 +13,7 @@ from fairseq_posenc import cli
 from fairseq_posenc.compat.loading import load as load_checkpoint
 from fairseq_posenc.finetuning import tuning
 from fairseq_posenc.finetuning.glue_data import TASKS
+from fairseq_posenc.ownership import own
 
 from .glue_files import write_task
 
@@ -98,7 +100,7 @@ def test_a_run_goes_on_from_its_last_epoch(data, checkpoint, tmp_path, monkeypat
 def test_models_of_one_class_are_marked_and_checkpoints_name_the_labels(data, checkpoint, tmp_path, capsys):
     """Without an update that changes anything, a model answers all alike."""
     flags = ["--tasks", "SST-2,STS-B", "--lrs", "1e-30", *FAST, "--keep-checkpoints"]
-    assert glue(data, checkpoint, tmp_path / "out", *flags, "--from-scratch", "--train-flags=--max-update 1") == 0
+    assert glue(data, checkpoint, tmp_path / "out", *flags, "--from-scratch") == 0
     assert "SST-2: 1 of 1 runs predict a single class." in capsys.readouterr().out
     labels = {name: ["negative", "positive"] if name == "SST-2" else [] for name in ("SST-2", "STS-B")}
     for name, expected in labels.items():
@@ -117,6 +119,16 @@ def test_runs_in_processes_of_their_own(data, checkpoint, tmp_path, monkeypatch,
     assert not list(tmp_path.rglob("*.pt"))
     monkeypatch.setattr(tuning, "train", None)  # nothing is trained again
     assert glue(data, checkpoint, tmp_path / "out", *flags, "--jobs", "1") == 0
+
+
+@pytest.mark.slow
+def test_two_processes_train_one_run(data, checkpoint, tmp_path):
+    """With as many updates as one process, and their log in the run's folder. The language model's head has no gradients."""
+    flags = ["--tasks", "SST-2", "--lrs", "1e-3", *FAST, "--train-flags=--cpu --distributed-world-size 2"]
+    assert glue(data, checkpoint, tmp_path / "out", *flags) == 0
+    log = (tmp_path / "out/runs/SST-2/lr-0.001_seed-1/train.log").read_text()
+    assert "training on 2 devices" in log
+    assert re.findall(r'"train_num_updates": "(\d+)"', log) == ["3", "6"]  # 24 rows in batches of 8
 
 
 @pytest.mark.parametrize(
@@ -162,7 +174,12 @@ def test_runs_that_diverge(data, checkpoint, tmp_path, capsys, monkeypatch):
     assert (recorded["status"], recorded["reason"]) == ("diverged", "gradients are Nan/Inf; see train.log")
     assert not list(tmp_path.rglob("crash.pt"))
     monkeypatch.setattr(tuning, "train", None)  # nothing is trained again
+    submission = tmp_path / "out" / "submission" / "SST-2.tsv"
+    submission.parent.mkdir()
+    own(submission)
+    submission.write_text("of an earlier grid")
     assert glue(data, checkpoint, tmp_path / "out", *flags) == 0
+    assert not submission.exists()
     report = json.loads((tmp_path / "out" / "results.json").read_text(), parse_constant=pytest.fail)
     assert report["tasks"]["SST-2"]["scores"] == []
 
@@ -221,6 +238,14 @@ def test_bad_rows_are_found_before_training(data, checkpoint, tmp_path, capsys, 
         ("--arch roberta_base", "sets --arch"),
         ("--seed 1", "sets --seed"),
         ("--bf16 --encoder-layers=2", "sets --encoder-layers"),
+        ("--max-sentences 8", "sets --batch-size"),
+        ("--adam-betas (0.9,0.999)", "sets --adam-betas"),
+        ("--clip-norm=1", "sets --clip-norm"),
+        ("--max-update 3", "sets --max-update"),
+        ("--disable-validation", "sets --disable-validation"),
+        ("--no-last-checkpoints", "sets --no-last-checkpoints"),
+        ("--classification-head-name mnli", "sets --classification-head-name"),
+        ("--bf16 --distributed-world-size 3", "--batch-size 32: 3 processes do not divide it"),
     ],
 )
 def test_train_flags_are_checked_before_training(flags, message, data, checkpoint, tmp_path, capsys):
@@ -261,8 +286,61 @@ def test_nothing_of_others_is_removed_or_written_over(data, checkpoint, tmp_path
     assert contents(tmp_path) == before
 
 
+def test_a_checkpoint_tuned_on_squad_is_refused(data, checkpoint, tmp_path, capsys):
+    saved = torch.load(checkpoint, weights_only=False)
+    saved["model"]["encoder.lm_head.span.weight"] = torch.zeros(2, 32)
+    torch.save(saved, tmp_path / "squad.pt")
+    message = refused(capsys, data, tmp_path / "squad.pt", tmp_path / "out", "--tasks", "SST-2")
+    assert f"{tmp_path / 'squad.pt'} was tuned on SQuAD" in message
+
+
+@pytest.mark.thorough
+def test_the_head_of_another_task_is_left_out(data, data_bin, checkpoint, tmp_path):
+    for name in ("QNLI", "RTE"):
+        write_task(data, name, rows=8)
+        flags = ["--data-bin", str(data_bin), "--lrs", "1e-30", "--seeds", "1", "--epochs", "1", "--keep-checkpoints"]
+        assert glue(data, checkpoint, tmp_path / name, "--tasks", name, *flags) == 0
+        folder = tmp_path / name / "runs" / name / "lr-1e-30_seed-1"
+        checkpoint = folder / "checkpoint_best.pt"
+    assert "deleting classification head (QNLI)" in (folder / "train.log").read_text()
+    assert {name.split(".")[1] for name in load_checkpoint(checkpoint)["model"] if name.startswith("classification")} == {"RTE"}
+
+
 class Stop(KeyboardInterrupt):
     """Comes where the training would begin."""
+
+
+def test_what_a_checkpoint_keeps_of_its_pretraining(data, pretrain, tmp_path, monkeypatch):
+    """The sampling of positions, which is recorded, and no option that needs the data or the logs of pretraining."""
+    saved = torch.load(pretrain("roberta_tisa_tiny", "--position-sampling", "random:48"), weights_only=False)
+    saved["cfg"]["model"].update(compile=True, position_plots=True, attention_backend="band")
+    torch.save(saved, tmp_path / "compiled.pt")
+    configurations = []
+
+    def train(cfg, progress):
+        configurations.append(cfg)
+        raise Stop
+
+    monkeypatch.setattr(tuning, "train", train)
+    assert glue(data, tmp_path / "compiled.pt", tmp_path / "out", "--tasks", "SST-2", "--lrs", "1e-3", *FAST) == 130
+    (model,) = (cfg.model for cfg in configurations)
+    assert (model.compile, model.position_plots, str(model.attention_backend)) == (False, False, "auto")
+    assert model.position_sampling == "random:48"
+    assert result(tmp_path / "out", "SST-2")["configuration"]["model"]["position_sampling"] == "random:48"
+
+
+def test_jobs_share_the_gpus(data, checkpoint, tmp_path, monkeypatch):
+    """Six GPUs do not divide a batch of 8, and the two of each job do."""
+    given = {}
+
+    def run_grid(cells, out, run, **options):
+        given.update(options)
+        raise Stop
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 6)
+    monkeypatch.setattr(tuning, "run_grid", run_grid)
+    assert glue(data, checkpoint, tmp_path / "out", "--tasks", "SST-2", "--lrs", "1e-3", *FAST, "--jobs", "3") == 130
+    assert (given["jobs"], given["devices"]) == (3, 6)
 
 
 def test_a_full_disk_is_named_and_the_same_command_goes_on(data, checkpoint, tmp_path, capsys, monkeypatch):

@@ -73,6 +73,18 @@ def test_bad_files_are_named(tmp_path):
         list(read(tmp_path / "latin.tsv", TASKS["SST-2"]))
 
 
+def test_blank_lines_are_rows_but_at_the_end(tmp_path):
+    assert len(list(read(rte(tmp_path, GOOD, GOOD, "", "\r"), TASKS["RTE"]))) == 2
+    with pytest.raises(ValueError, match=r"line 3: 1 columns"):
+        list(read(rte(tmp_path, GOOD, "", GOOD, ""), TASKS["RTE"]))
+
+
+def test_the_rows_of_a_test_set_are_numbered_from_0(tmp_path):
+    rows = ["0\tA.\tB.", "2\tA.\tB."]
+    with pytest.raises(ValueError, match=r"train\.tsv, line 3: the index is '2', and must be 1"):
+        list(read(rte(tmp_path, *rows, header="index\tsentence1\tsentence2"), TASKS["RTE"], labelled=False))
+
+
 def test_scores_beyond_their_range_are_refused(tmp_path):
     write_task(tmp_path, "STS-B", rows=2)
     path = tmp_path / "STS-B" / "train.tsv"

@@ -1,5 +1,7 @@
 """What a checkpoint gives to a fine-tuned model, and what is refused."""
 
+import shutil
+
 import pytest
 import torch
 from fairseq import tasks
@@ -58,6 +60,18 @@ def test_a_checkpoint_whose_data_is_elsewhere(checkpoint, data_bin, tmp_path):
     assert Checkpoint(tmp_path / "moved.pt", data_bin).arch == "roberta_tisa_tiny"
 
 
+@pytest.mark.parametrize("files", [[], ["dict.txt"]], ids=["GLUE", "SQuAD"])
+def test_a_checkpoint_whose_data_has_no_vocabulary(files, checkpoint, data_bin, tmp_path):
+    """As those have that glue and squad have written."""
+    for name in files:
+        shutil.copy(data_bin / name, tmp_path)
+    saved = torch.load(checkpoint, weights_only=False)
+    saved["cfg"]["task"]["data"] = str(tmp_path)
+    torch.save(saved, tmp_path / "tuned.pt")
+    with pytest.raises(FileNotFoundError, match=rf"tuned\.pt was trained on {tmp_path}.*--data-bin"):
+        Checkpoint(tmp_path / "tuned.pt").vocabulary  # noqa: B018
+
+
 def test_what_is_no_checkpoint(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no checkpoint .*none\.pt"):
         Checkpoint(tmp_path / "none.pt")
@@ -70,8 +84,11 @@ def test_length_is_bound_by_tables_alone(pretrain, checkpoint):
     inductive, learned = Checkpoint(checkpoint), Checkpoint(pretrain("roberta_absolute_tiny"))
     assert learned.max_length == 32
     assert max_length(2000, inductive, minimum=4) == 2000
-    with pytest.raises(ValueError, match=r"--max-length 33.*32 positions"):
+    with pytest.raises(ValueError, match=r"--max-length 33.*32 tokens.*--positions absolute\."):
         max_length(33, learned, minimum=4)
+    sampled = Checkpoint(pretrain("roberta_tisa_tiny", "--position-sampling", "random:48"))
+    with pytest.raises(ValueError, match=r"--max-length 49.*48 tokens.*--position-sampling random:48"):
+        max_length(49, sampled, minimum=4)
 
 
 def test_length_is_that_of_pretraining_whatever_the_scheme(pretrain, checkpoint, data_bin, tmp_path):

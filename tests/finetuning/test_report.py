@@ -44,6 +44,18 @@ def test_protocols_differ():
     assert task["scores"] == [{"set": "RTE", "metric": "accuracy", **scores}]
 
 
+def test_the_scores_of_a_part_of_squad_choose_no_run():
+    task = "SQuAD-2.0"
+    runs = [
+        run(task, 1.0, 1, exact=60.0, f1=61.0, HasAns_exact=20.0, HasAns_f1=22.0, NoAns_exact=100.0),
+        run(task, 2.0, 1, exact=61.0, f1=62.0, HasAns_exact=61.0, HasAns_f1=62.0, NoAns_exact=0.0),
+    ]
+    assert (best_run(runs)["lr"], median_runs(runs)[0]["lr"]) == (2.0, 2.0)
+    report = summarise(runs)["tasks"][task]
+    assert report["overall"]["best"] == 61.5
+    assert len(report["scores"]) == 5
+
+
 def test_average_counts_each_task_once():
     assert summarise([*RUNS, *PAIR])["average"] == {"best": (90.0 + 70.0) / 2, "median": (71.0 + 70.0) / 2, "columns": None}
 

@@ -70,11 +70,11 @@ def test_bad_values_are_named(tmp_path, yaml, flags, message):
 
 
 def test_schedule_counts_the_last_small_batch():
-    arguments = Settings(epochs=3, batch_size=4, warmup=0.5).arguments(lr=1e-4, seed=2, examples=9)
+    arguments = Settings(epochs=3, batch_size=4, warmup=0.5).arguments(lr=1e-4, seed=2, examples=9, processes=2)
     flags = dict(zip(arguments[::2], arguments[1::2], strict=True))
     assert flags["--total-num-update"] == "9"
     assert flags["--warmup-updates"] == "4"
-    assert (flags["--batch-size"], flags["--seed"], flags["--max-epoch"]) == ("4", "2", "3")
+    assert (flags["--batch-size"], flags["--seed"], flags["--max-epoch"]) == ("2", "2", "3")
 
 
 def test_a_list_of_numbers_is_asked_for(tmp_path, capsys):

@@ -44,6 +44,12 @@ def test_questions_and_answers(tmp_path, content):
             assert question.context[start:].startswith(answer)
 
 
+def test_answers_decide_whether_a_question_has_one(tmp_path, content):
+    """As for the official script, which does not read ``is_impossible``."""
+    first_question(content)["is_impossible"] = True
+    assert len(reread(tmp_path, content)[0].answers) == 1
+
+
 def first_question(content):
     return content["data"][0]["paragraphs"][0]["qas"][0]
 
