@@ -15,14 +15,16 @@ import tarfile
 from argparse import Namespace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from commands import environment
 from fairseq.data import data_utils
+from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from fairseq.tasks.translation import TranslationTask
 
 from fairseq_posenc.errors import InputError
-from fairseq_posenc.files import LOCK, sha256
+from fairseq_posenc.files import LOCK, partial_of, sha256
 from fairseq_posenc.runs.grid import RESULT
 from fairseq_posenc.vocabulary import train
 
@@ -84,17 +86,34 @@ def test_text_that_makes_no_data_is_refused(change, message, text, tmp_path):
         script("prepare").prepare(text, text, "en", "de", tmp_path / "bin", max_pieces=250)
 
 
+def test_a_killed_preparation_leaves_no_data_bin(text, tmp_path, monkeypatch):
+    module, out = script("prepare"), tmp_path / "bin"
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module.shutil, "copy", killed)
+        with pytest.raises(KeyboardInterrupt):
+            module.prepare(text, text, "en", "de", out, max_pieces=250)
+    assert not out.exists()
+    module.prepare(text, text, "en", "de", out, max_pieces=250)
+    assert (out / "sentencepiece.model").exists()
+    assert [path.name for path in tmp_path.glob("bin*")] == ["bin"]
+
+
 def test_an_average_has_the_mean_of_each_parameter(tmp_path):
     module, paths = script("average"), [tmp_path / f"checkpoint_1_{n}.pt" for n in (10, 20)]
     for number, path in enumerate(paths):
         content = {
-            "model": {"weight": torch.full((2, 3), 1.0 + number, dtype=torch.bfloat16)},
+            "model": {"weight": torch.full((2, 3), 1 + number / 128, dtype=torch.bfloat16), "version": torch.tensor([3])},
             "last_optimizer_state": {"step": 1},
         }
         torch.save(content | {"optimizer_history": [{"num_updates": 10 * number}], "args": Namespace(arch="x")}, path)
     module.average(paths, tmp_path / "average.pt")
     found = torch.load(tmp_path / "average.pt", weights_only=False)
-    assert torch.equal(found["model"]["weight"], torch.full((2, 3), 1.5, dtype=torch.bfloat16))
+    assert torch.equal(found["model"]["weight"], torch.full((2, 3), 1 + 1 / 256))  # which bfloat16 does not have
+    assert torch.equal(found["model"]["version"], torch.tensor([3]))
     assert found["last_optimizer_state"] is None
     torch.save({"model": {"weight": torch.zeros(3)}}, paths[0])
     with pytest.raises(InputError, match=r"has other parameters than .*checkpoint_1_10.pt"):
@@ -118,10 +137,15 @@ def test_tables_show_what_was_run_beside_the_papers(tmp_path):
 
 @pytest.fixture
 def ablation(tmp_path):
-    """A command for one run, in ``tmp_path/out/runs/k16/seed-1``, and what it asks of its data."""
-    for split in ("train", "valid"):
-        (tmp_path / f"{split}.en-de.de.idx").write_text(split)
-        (tmp_path / f"{split}.en-de.en.idx").write_text(split)
+    """A command for one run, in ``tmp_path/out/runs/k16/seed-1``, and what it asks of its data: one sentence in each split."""
+    for language in ("en", "de"):
+        (tmp_path / f"dict.{language}.txt").write_text("one 1\n")
+        (tmp_path / f"valid.{language}").write_text("one\u2028two\r\n")
+        for split in ("train", "valid"):
+            prefix = tmp_path / f"{split}.en-de.{language}"
+            builder = MMapIndexedDatasetBuilder(f"{prefix}.bin", dtype=np.uint16)
+            builder.add_item(torch.tensor([4, 2]))
+            builder.finalize(f"{prefix}.idx")
     out = str(tmp_path / "out")
     return ["ablations.py", str(tmp_path), "--text", str(tmp_path), "--out", out, "--seeds", "1", "--only", "k16"]
 
@@ -138,6 +162,23 @@ def test_a_finished_run_is_not_repeated_and_other_flags_are_refused(ablation, tm
     module.main()
     monkeypatch.setattr(sys, "argv", [*command, "--", "--max-update", "6"])
     with pytest.raises(SystemExit, match=r"^ablations\.py: .*is of another configuration"):
+        module.main()
+
+
+def test_other_data_and_text_are_refused_before_training(ablation, tmp_path, monkeypatch):
+    module = script("ablations")
+    monkeypatch.setattr(module.Experiment, "run", lambda self, cell, folder, progress: {"bleu": 20.0, "signature": "version:2"})
+    monkeypatch.setattr(sys, "argv", ablation)
+    module.main()
+    monkeypatch.setattr(module.Experiment, "run", None)
+    for name in ("train.en-de.en.bin", "valid.en-de.de.bin", "dict.en.txt"):
+        before = (tmp_path / name).read_bytes()
+        (tmp_path / name).write_bytes(before[:-1] + b"\1")
+        with pytest.raises(SystemExit, match=rf"of another configuration: data\.{name} was"):
+            module.main()
+        (tmp_path / name).write_bytes(before)
+    (tmp_path / "valid.de").write_text("one\ntwo\n")
+    with pytest.raises(SystemExit, match=r"valid\.de has 2 lines, and .* has 1 sentences of valid"):
         module.main()
 
 
@@ -238,8 +279,8 @@ def test_an_archive_that_is_not_served_is_named(wmt14, tmp_path):
 @pytest.mark.parametrize(("language", "archives"), [("de", 3), ("fr", 5)])
 def test_wmt14_becomes_a_data_bin(language, archives, wmt14, tmp_path):
     """And started again, it downloads nothing and changes nothing; what a killed start has left is no obstacle."""
-    (tmp_path / "data/data-bin.partial").mkdir(parents=True)
-    (tmp_path / "data/data-bin.partial/train").write_text("")
+    partial_of(tmp_path / "data/data-bin").mkdir(parents=True)
+    (partial_of(tmp_path / "data/data-bin") / "train").write_text("")
     for _ in range(2):
         done = wmt14(language, sums_of_ours=True)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fairseq.data.data_utils import infer_language_pair
+from fairseq.data.data_utils import infer_language_pair, load_indexed_dataset
 from sacrebleu.metrics import BLEU
 
 from fairseq_posenc.errors import InputError
@@ -88,11 +88,19 @@ class Experiment:
         source, target = infer_language_pair(str(args.data))
         if target is None:
             raise InputError(f"{args.data} is no data-bin of two languages: make one with examples/translation/prepare.py")
-        self.references = args.text / f"{args.split}.{target}"
         self._args = args
-        self._data = digests(
-            {f"{split}.{target}": args.data / f"{split}.{source}-{target}.{target}.idx" for split in ("train", args.split)}
-        )
+        prefixes = [f"{split}.{source}-{target}" for split in dict.fromkeys(("train", "valid", args.split))]
+        names = [f"{prefix}.{side}.{kind}" for prefix in prefixes for side in (source, target) for kind in ("bin", "idx")]
+        self._data = digests({name: args.data / name for name in (*names, f"dict.{source}.txt", f"dict.{target}.txt")})
+        text = args.text / f"{args.split}.{target}"
+        with text.open(encoding="utf-8", newline="\n") as lines:  # as prepare.py reads it, which does not end lines elsewhere
+            self._references = [line.rstrip("\r\n") for line in lines]
+        sentences = len(load_indexed_dataset(str(args.data / f"{prefixes[-1]}.{target}")))
+        if sentences != len(self._references):
+            raise InputError(
+                f"{text} has {len(self._references)} lines, and {args.data} has {sentences} sentences of {args.split}: name the "
+                "text that it was made of"
+            )
 
     def cell(self, name: str, seed: int) -> Cell:
         args, (scheme, *flags) = self._args, RUNS[name]
@@ -104,7 +112,7 @@ class Experiment:
         """Train, translate, score.
 
         Raises:
-            InputError, BlockingIOError: a command failed, the text is another's, or another process is at this run.
+            ChildProcessError, BlockingIOError: a command failed, or another process is at this run.
         """
         data, cpu = str(self._args.data), ["--cpu"] if "--cpu" in self._args.flags else []
         place = ["--save-dir", str(folder), "--seed", str(cell.key["seed"])]
@@ -115,14 +123,9 @@ class Experiment:
             progress("translating")
             output = execute("generate", [data, *best, *SEARCH, *cpu], folder, lock)
         found = dict(re.findall(r"^H-(\d+)\t\S+\t(.*)$", output, re.M))
-        references = self.references.read_text("utf-8").splitlines()
-        if sorted(map(int, found)) != list(range(len(references))):
-            raise InputError(
-                f"{self.references} has {len(references)} lines, and {len(found)} sentences were translated: name the text that "
-                f"{data} was made of"
-            )
         metric = BLEU()
-        bleu = metric.corpus_score([found[str(number)] for number in range(len(references))], [references]).score
+        translations = [found[str(number)] for number in range(len(self._references))]
+        bleu = metric.corpus_score(translations, [self._references]).score
         return {"bleu": round(bleu, 2), "signature": str(metric.get_signature())}
 
 

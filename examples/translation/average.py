@@ -9,6 +9,8 @@ import argparse
 import sys
 from pathlib import Path
 
+import torch
+
 import fairseq_posenc
 
 fairseq_posenc.register()
@@ -18,6 +20,8 @@ from fairseq_posenc.models.checkpoint import load, write  # noqa: E402
 
 def average(paths: list[Path], out: Path) -> None:
     """Write the checkpoint that has the mean of the parameters of all, and everything else of the last, without an optimizer.
+
+    Means are written in float32, also those of half precision, in which neighbouring checkpoints differ by a few units.
 
     Raises:
         InputError: a file is no checkpoint, or not of the same model as the others.
@@ -29,7 +33,9 @@ def average(paths: list[Path], out: Path) -> None:
         if total and {name: value.shape for name, value in model.items()} != {name: value.shape for name, value in total.items()}:
             raise InputError(f"{path} has other parameters than {paths[0]}: name checkpoints of one run")
         total = {name: value.double() + total.get(name, 0) for name, value in model.items()}
-    content["model"] = {name: (value / len(paths)).to(content["model"][name].dtype) for name, value in total.items()}
+    for name, value in content["model"].items():
+        dtype = torch.promote_types(value.dtype, torch.float32) if value.is_floating_point() else value.dtype
+        content["model"][name] = (total[name] / len(paths)).to(dtype)
     content["last_optimizer_state"] = None
     write(out, content)
 

@@ -24,6 +24,7 @@ from tqdm import tqdm
 
 from fairseq_posenc.data.databin import DatabinWriter
 from fairseq_posenc.errors import InputError
+from fairseq_posenc.files import partial_of
 from fairseq_posenc.vocabulary import SENTENCEPIECE, LineEncoder, read_files
 
 SPLITS = ("train", "valid", "test")
@@ -73,7 +74,7 @@ def write_split(split: str, paths: list[Path], prefixes: list[Path], encoder: Li
 
 
 def prepare(text: Path, vocabulary: Path, source: str, target: str, out: Path, max_pieces: int) -> None:
-    """Write the data-bin.
+    """Write the data-bin, into a folder that gets the name ``out`` when it is complete.
 
     Raises:
         InputError, OSError: what is wrong with the text, the vocabulary or the folder.
@@ -83,15 +84,18 @@ def prepare(text: Path, vocabulary: Path, source: str, target: str, out: Path, m
     if not (vocabulary / SENTENCEPIECE).exists():
         raise InputError(f"--vocabulary {vocabulary} has no {SENTENCEPIECE}: name what fairseq-posenc prepare has written")
     encoder = LineEncoder(read_files(vocabulary / SENTENCEPIECE))
-    out.mkdir(parents=True, exist_ok=True)
+    folder = partial_of(out)
+    shutil.rmtree(folder, ignore_errors=True)  # of a start that was killed
+    folder.mkdir(parents=True)
     for split in SPLITS:
         paths = [text / f"{split}.{language}" for language in (source, target)]
-        prefixes = [out / f"{split}.{source}-{target}.{language}" for language in (source, target)]
+        prefixes = [folder / f"{split}.{source}-{target}.{language}" for language in (source, target)]
         counts = write_split(split, paths, prefixes, encoder, max_pieces if split == "train" else None)
         if split == "train":
             for language in (source, target):
-                (out / f"dict.{language}.txt").write_text(encoder.dictionary(counts), "utf-8")
-    shutil.copy(vocabulary / SENTENCEPIECE, out / SENTENCEPIECE)
+                (folder / f"dict.{language}.txt").write_text(encoder.dictionary(counts), "utf-8")
+    shutil.copy(vocabulary / SENTENCEPIECE, folder / SENTENCEPIECE)
+    folder.replace(out)
 
 
 def main() -> None:

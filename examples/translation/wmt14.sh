@@ -54,8 +54,5 @@ for part in valid:wmt13:src:en "valid:wmt13:ref:$TARGET" test:wmt14/full:src:en 
     sacrebleu -t "$name" -l "en-$TARGET" --echo "$side" > "$DIR/text/$split.$language"
 done
 fairseq-posenc prepare "$DIR/text/train.en" "$DIR/text/train.$TARGET" --document-per-line --out "$DIR/vocabulary" --vocab-size 32768
-[[ -d $DIR/data-bin ]] || {
-    rm -rf "$DIR/data-bin.partial" # of a start that was killed
-    python "$HERE/prepare.py" "$DIR/text" --vocabulary "$DIR/vocabulary" -s en -t "$TARGET" --out "$DIR/data-bin.partial"
-    mv "$DIR/data-bin.partial" "$DIR/data-bin"
-}
+[[ -d $DIR/data-bin ]] ||
+    python "$HERE/prepare.py" "$DIR/text" --vocabulary "$DIR/vocabulary" -s en -t "$TARGET" --out "$DIR/data-bin"
