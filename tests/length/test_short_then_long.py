@@ -10,7 +10,7 @@ SHORT, LONG = (yaml.safe_load((readme.ROOT / f"examples/pretraining/{name}.yaml"
 def test_they_are_one_run_but_for_the_length():
     changed = {
         "task": {"tokens_per_sample": (128, 512)},
-        "dataset": {"batch_size": (48, 12)},
+        "dataset": {"batch_size": (48, 12), "required_batch_size_multiple": (None, 1)},
         "checkpoint": {"save_dir": ("checkpoints", "checkpoints-long"), "finetune_from_model": (None, "???")},
         "common": {"tensorboard_logdir": ("tensorboard", "tensorboard-long")},
         "optimization": {"lr": ([1e-4], [1e-5]), "max_update": (450_000, 50_000)},
