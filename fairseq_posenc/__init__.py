@@ -11,9 +11,8 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .version import __version__
+from .version import FAIRSEQ_VERSION, __version__
 
-FAIRSEQ_VERSION = "0.12.2"
 EXPORTS = {  # name -> module, which is imported when the name is used
     "Cache": "transformer",
     "Decoder": "transformer",

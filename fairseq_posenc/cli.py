@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 
 from .commands import add_flags, only_results, read_flags
 from .errors import InputError, sentence
-from .version import __version__
+from .version import FAIRSEQ_VERSION, __version__
 
 HELP = {"-h", "--help"}
 
 
 INSTALLED_BY = {  # package -> what pip install is given
-    "fairseq": "--no-deps fairseq==0.12.2",
+    "fairseq": f"--no-deps fairseq=={FAIRSEQ_VERSION}",
     **dict.fromkeys(("transformers", "tokenizers", "safetensors", "accelerate"), "-e '.[hf]'"),
     "datasets": "-e '.[hub]'",
     "matplotlib": "-e '.[plots]'",

@@ -7,10 +7,9 @@ import re
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterator
-from types import UnionType
-from typing import Any, TextIO, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TextIO, TypeVar, get_args, get_origin, get_type_hints
 
-from .errors import KINDS, FieldError, InputError, check_value, flag_of
+from .errors import KINDS, FieldError, InputError, check_value, flag_of, value_types
 
 Options = TypeVar("Options")
 OURS = {"minimum", "maximum", "group", "names", "parse"}
@@ -98,11 +97,10 @@ def check_options(options: Any) -> None:
 
 def _declared(options: type) -> Iterator[tuple[dataclasses.Field, Any, type | None]]:
     """Yield each option, its type (``int`` of ``int | None`` and ``tuple[int, ...]``), and ``tuple`` or ``list`` if it is one."""
-    hints = get_type_hints(options)
+    types = value_types(options)
     for declared in dataclasses.fields(options):
         if "help" in declared.metadata:
-            kind = hints[declared.name]
-            kind = get_args(kind)[0] if get_origin(kind) in (Union, UnionType) else kind
+            kind = types[declared.name][0]
             container = get_origin(kind)
             yield declared, get_args(kind)[0] if container else kind, container
 

@@ -76,12 +76,8 @@ def flag_of(option: str) -> str:
 def value_types(options: type) -> dict[str, tuple[type, ...]]:
     """Return the types of a dataclass's fields, such as ``(int, NoneType)`` for ``int | None``."""
     hints = get_type_hints(options)  # types, where a module's annotations are text
-    types: dict[str, tuple[type, ...]] = {}
-    for declared in dataclasses.fields(options):
-        hint = hints[declared.name]
-        choices = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-        types[declared.name] = tuple(get_origin(choice) or choice for choice in choices)
-    return types
+    hints = {declared.name: hints[declared.name] for declared in dataclasses.fields(options)}
+    return {name: get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,) for name, hint in hints.items()}
 
 
 def check_value(name: str, value: Any, types: tuple[Any, ...], limits: Mapping[str, Any]) -> None:
@@ -92,7 +88,7 @@ def check_value(name: str, value: Any, types: tuple[Any, ...], limits: Mapping[s
     """
     if value is None and NoneType in types:
         return
-    description, accepted = KINDS[types[0]]
+    description, accepted = KINDS[get_origin(types[0]) or types[0]]
     if not _is_a(value, accepted):
         raise FieldError(f"`{name}` must be {description}, got {value!r}")
     minimum, maximum, choices = (limits.get(limit) for limit in ("minimum", "maximum", "choices"))

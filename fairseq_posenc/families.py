@@ -1,7 +1,7 @@
 """The families of models: the names of architectures, and the size and the expression of each.
 
 A name consists of the family, the scheme and the size: ``roberta_tisa_large``. A further family is one more entry in
-:data:`FAMILIES`, and a module of its name in ``models/`` that registers its model.
+:data:`FAMILIES`, and a model in ``models/`` that is registered for it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NAMED = {
 class Family:
     """Models of one kind."""
 
-    name: str  # the prefix of its architectures' names, and the name of its module in models/
+    name: str  # the prefix of its architectures' names
     sizes: Mapping[str, Mapping[str, Any]]  # suffix of the name -> options of the model; "" is the base size, the defaults
     options: Mapping[str, Any] = field(default_factory=dict)  # of the models of every size
     causal: bool = False  # whether its models have a decoder, in which schemes need a causal form
@@ -86,7 +86,11 @@ ALBERT = Family(
         layer_norm_eps=1e-12,
     ),
 )
-"""With the settings of version 2 (Lan et al. 2020); version 1 has a dropout of 0.1."""
+"""Lan et al. 2020, with the settings of version 2; version 1 has a dropout of 0.1.
+
+It has factorised embeddings, through which the language model's head goes too, and one layer's weights for all layers, of which
+each has positional parameters of its own.
+"""
 
 MODERNBERT = Family(
     name="modernbert",
@@ -109,7 +113,11 @@ MODERNBERT = Family(
     windows=(None, 64, 64),
     expressions={"rope": "modernbert"},
 )
-"""Warner et al. 2024. Of three layers, one sees all tokens and two see a window; ``_tiny`` is about as large as RoBERTa's."""
+"""Warner et al. 2024: gated feed-forward networks, LayerNorm before each block, no biases, and windows.
+
+Of three layers, one sees all tokens and two see a window. The layers of ``modernbert_rope`` are ModernBERT's own; other schemes
+replace the rotations, and have the same windows. ``_tiny`` is about as large as RoBERTa's.
+"""
 
 TRANSFORMER = Family(
     name="transformer",

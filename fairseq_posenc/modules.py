@@ -99,7 +99,11 @@ class PositionBias(_Positional):
                 self._refuse(reason, "PositionalAttention")
 
     def forward(self, keys: int, queries: int | None = None, layer: int = 0) -> Tensor:
-        """Return (heads, queries, keys), -inf where a key is masked. The queries are the last of the keys; by default, all."""
+        """Return (heads, queries, keys), -inf where a key is masked. The queries are the last of the keys; by default, all.
+
+        Raises:
+            FieldError: no queries or more than keys, too many keys, or a layer that does not exist.
+        """
         window = _window(keys, queries, self.causal, self._place, None)
         call = Call(window.device, window.dtype, self.head_dim, window.queries, window.keys)
         terms = self._terms(window, layer)
@@ -216,6 +220,8 @@ def _no_bias(terms: Terms, positions: Positions) -> str | None:
 
 
 def _window(keys: int, queries: int | None, causal: bool, like: Tensor, position_ids: Tensor | None) -> Window:
+    if not 1 <= (keys if queries is None else queries) <= keys:
+        raise FieldError(f"there must be at least one query and a key for each, got {queries} queries and {keys} keys")
     span: int | None = keys
     if position_ids is not None:
         span = span_of(position_ids, like.shape[0], keys)

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from .errors import InputError
 from .files import atomic_write
 
 if TYPE_CHECKING:
@@ -172,7 +171,7 @@ def heat_maps(panels: Sequence[Axes], matrices: Sequence[Tensor], label: str, co
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write the picture in the format of its name's suffix. A PNG has 255 colours, with which it is a third as large."""
+    """Write the picture in the format of its name's suffix. A PNG has 256 colours, with which it is a third as large."""
     path.parent.mkdir(parents=True, exist_ok=True)
     drawn = BytesIO()
     figure.savefig(drawn, dpi=DPI, format=path.suffix.removeprefix("."))
@@ -183,21 +182,11 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def _with_palette(png: BytesIO) -> BytesIO:
-    """Return the picture in 255 colours: white, the most frequent, and the most different, as those of a colour bar."""
-    import numpy as np
+    """Return the picture in 256 colours: those that cover all, then moved to the means of what they stand for."""
     from PIL import Image
 
-    image = Image.open(png).convert("RGB")
-    colours = [255, 255, 255]
-    for method in (Image.Quantize.MEDIANCUT, Image.Quantize.MAXCOVERAGE):
-        colours += (image.quantize(127, method).getpalette() or [])[: 3 * 127]
-    palette = np.array(colours).reshape(-1, 3)
-    numbers = np.asarray(image).astype(int) @ np.array([65536, 256, 1])  # of colours
-    different, places = np.unique(numbers, return_inverse=True)
-    rgb = np.stack([different >> 16, different >> 8 & 255, different & 255], axis=1)
-    nearest = ((rgb[:, None] - palette) ** 2).sum(-1).argmin(1)  # exact, unlike PIL's own
-    reduced, small = Image.fromarray(nearest[places].reshape(numbers.shape).astype(np.uint8), "P"), BytesIO()
-    reduced.putpalette(colours)
+    image, small = Image.open(png).convert("RGB"), BytesIO()
+    reduced = image.quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE)
     reduced.save(small, "PNG", optimize=True, dpi=(DPI, DPI))
     return small
 
@@ -212,10 +201,8 @@ def require_matplotlib() -> type[Figure]:
     """Return matplotlib's ``Figure``; pyplot would need a window system.
 
     Raises:
-        InputError: matplotlib is not installed.
+        ModuleNotFoundError: matplotlib is not installed; a command then names the extra that has it.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise InputError("matplotlib draws the pictures and is not installed: pip install -e '.[plots]'") from error
+    from matplotlib.figure import Figure
+
     return Figure

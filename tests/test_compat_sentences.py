@@ -45,6 +45,11 @@ def said(data_bin, tmp_path, monkeypatch, capsys):
         ("", "error: the following arguments are required: --arch/-a"),
         (f"nowhere {FLAGS}", "There is no dictionary nowhere/dict.txt."),
         (f"BIN {FLAGS.replace('--batch-size 8', '')}", "--batch-size or --max-tokens is missing"),
+        (f"BIN {FLAGS} --batch-size 12", "--batch-size 12: fairseq makes batches of 8, a multiple of --required-batch-size"),
+        (
+            f"BIN {FLAGS} --lr-scheduler polynomial_decay --total-num-update 5 --max-update 9",
+            "--max-update 9: the learning rate is 0 from --total-num-update 5 on",
+        ),
         (f"BIN {FLAGS} --lr-scheduler polynomial_decay", "Error merging override lr_scheduler.total_num_update=null"),
         (f"BIN {FLAGS} --train-subset none", "Dataset not found: none"),
         (f"BIN {FLAGS} --restore-file none.pt", "--restore-file none.pt does not exist"),

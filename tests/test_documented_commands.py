@@ -19,7 +19,7 @@ from omegaconf import OmegaConf
 
 from fairseq_posenc import cli, train
 from fairseq_posenc.deepspeed import zero_config
-from fairseq_posenc.pipeline.checks import model_is_complete
+from fairseq_posenc.pipeline.checks import batches_have_a_size, learning_rate_lasts, model_is_complete
 
 COMMANDS = [(file, command) for file in readme.DOCUMENTS for command in readme.commands_of(file)]
 OURS = ("README.md", "docs/", "examples/", "fairseq_posenc/", "scripts/", "startup/", "tests/")
@@ -53,7 +53,10 @@ def fairseq_train(words: list[str]) -> None:
     if "--arch" not in words:  # as in a command that is not whole
         words = [*words, "--task", "masked_lm", "--arch", "roberta_tisa"]
     args = options.parse_args_and_arch(options.get_training_parser(), words)
-    model_is_complete(convert_namespace_to_omegaconf(args))
+    cfg = convert_namespace_to_omegaconf(args)
+    model_is_complete(cfg)
+    if "--batch-size" in words:
+        batches_have_a_size(cfg)
 
 
 def fairseq_hydra_train(words: list[str]) -> None:
@@ -73,7 +76,8 @@ def fairseq_hydra_train(words: list[str]) -> None:
             cfg = compose(given.config_name, overrides=list(overrides))
         OmegaConf.set_struct(cfg, False)
         add_defaults(cfg)
-        model_is_complete(cfg)
+        for check in (model_is_complete, batches_have_a_size, learning_rate_lasts):
+            check(cfg)
 
 
 def our_training(words: list[str]) -> None:

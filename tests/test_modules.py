@@ -157,6 +157,8 @@ def test_both_can_be_exported_with_a_dynamic_length():
         (lambda: attention_of("rope")(*q_k_v(), padding=torch.zeros(1, 1)), "padding must be bool"),
         (lambda: attention_of("tisa")(*q_k_v(), layer=1), "layer 1"),
         (lambda: attention_of("tisa")(*(tensor[:, :1] for tensor in q_k_v())), "heads"),
+        (lambda: attention_of("tisa")(*(tensor[:, :, :0] for tensor in q_k_v())), "0 queries and 0 keys"),
+        (lambda: PositionBias("t5", HEADS)(3, 4), "4 queries and 3 keys"),
         (lambda: attention_of("raffel")(*(tensor.repeat(1, 1, 2, 1) for tensor in q_k_v())), "max_positions"),
         (lambda: attention_of("tisa")(*q_k_v(), position_ids=torch.zeros(1, 2)), "position_ids"),
         (lambda: Encoder("tisa", vocab_size=20, layrs=2), "layrs.*layers"),

@@ -25,7 +25,7 @@ MAY_IMPORT = {  # besides its own room; only rooms listed above it, so that ther
     "commands": {"errors"},
     "files": set(),
     "ownership": {"errors", "files"},
-    "plotting": {"errors", "files"},
+    "plotting": {"files"},
     "runs": {"errors", "files", "ownership", "version"},
     "terms": set(),
     "schemes": {"terms", "errors"},
@@ -46,7 +46,7 @@ MAY_IMPORT = {  # besides its own room; only rooms listed above it, so that ther
     "huggingface": COMMON | CORE | {"families", "compat", "vocabulary", "data", "models", "runs", "plotting", "finetuning"},
     "analysis": COMMON | CORE | {"plotting", "runs", "vocabulary", "models", "huggingface"},
     "catalogue": COMMON | CORE | {"families", "models", "plotting", "analysis"},
-    "bench": COMMON | CORE | {"families", "runs", "data", "models", "plotting"},
+    "bench": COMMON | CORE | {"families", "runs", "vocabulary", "data", "models", "plotting"},
     "compare": COMMON | CORE | {"families", "runs", "models", "plotting", "analysis", "bench"},
     "pipeline": {"errors", "files", "compat", "models", "optim", "async_step", "analysis"},
     "cli": COMMON | {"compat"},  # it imports commands by name
@@ -108,17 +108,17 @@ BUDGETS = {  # lines of Python, at most; the message of a commit that raises one
     "analysis": 2240,
     "async_step": 350,
     "attention": 2040,
-    "bench": 1100,
+    "bench": 1110,
     "catalogue": 780,
-    "compare": 2400,
+    "compare": 2460,
     "compat": 1795,
     "data": 1450,
     "deepspeed": 1825,
-    "finetuning": 1825,
+    "finetuning": 1905,
     "huggingface": 2988,
     "models": 1900,
     "optim": 415,
-    "pipeline": 545,
+    "pipeline": 565,
     "runs": 420,
     "schemes": 2615,
     "tasks": 942,
@@ -157,10 +157,13 @@ def test_the_table_of_packages_agrees():
         assert all(place[other] >= place[name] for other in MAY_IMPORT[name] & place.keys()), name
 
 
+WORD = {ast.Name: "id", ast.Attribute: "attr", ast.Constant: "value"}
+
+
 def test_attention_names_no_scheme_and_schemes_no_backend():
     for folder, names in (("attention", REGISTRY.keys() - {"none"}), ("schemes", BACKENDS.keys())):
-        for path in sorted((PACKAGE / folder).glob("*.py")):
-            words = {n.id for n in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(n, ast.Name)}
+        for path in sorted((PACKAGE / folder).rglob("*.py")):
+            words = {getattr(node, WORD.get(type(node), ""), None) for node in ast.walk(ast.parse(path.read_text("utf-8")))}
             assert not words & set(names), path
 
 

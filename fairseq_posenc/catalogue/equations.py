@@ -32,7 +32,7 @@ PUBLISHED: dict[frozenset[str], tuple[str | None, str]] = {
 
 def source_of(positions: Positions) -> str:
     """Return the source of the equation, or the parts' own sources if no paper has the sum; of alternating layers, all."""
-    return " | ".join(dict.fromkeys(map(_source, getattr(positions, "sums", [positions]))))
+    return " | ".join(dict.fromkeys(map(_source, positions.alternatives)))
 
 
 def _source(positions: Positions) -> str:
@@ -42,7 +42,7 @@ def _source(positions: Positions) -> str:
 
 def equation_of(positions: Positions) -> str:
     """Return the equation of the word embeddings and of the scores; semicolons separate its parts, ``|`` alternating layers."""
-    return " | ".join(dict.fromkeys(map(_equation, getattr(positions, "sums", [positions]))))
+    return " | ".join(dict.fromkeys(map(_equation, positions.alternatives)))
 
 
 def _equation(positions: Positions) -> str:

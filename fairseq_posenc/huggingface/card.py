@@ -198,7 +198,8 @@ def read_curves(log: Path) -> dict[str, dict[int, float]]:
     """Return the losses in a log of ``fairseq-train``, as :func:`.runs.log.losses`.
 
     Raises:
-        InputError, OSError: it has none, cannot be read, or matplotlib is not installed.
+        InputError, OSError: it has none, or cannot be read.
+        ModuleNotFoundError: matplotlib is not installed.
     """
     require_matplotlib()
     if not any((found := losses(log)).values()):

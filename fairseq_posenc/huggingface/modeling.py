@@ -237,6 +237,11 @@ class PosencWithHead(PosencPreTrainedModel):
         """Add the modules of the head."""
         raise NotImplementedError
 
+    def encode(self, *inputs: Tensor | None, **options: Any) -> tuple[BaseModelOutput, Tensor | int | None]:
+        """Return the encoder's output, and the number of items by which transformers' trainer has the loss divided, if any."""
+        items = options.pop("num_items_in_batch", None)
+        return self.model(*inputs, **options), items
+
 
 class PosencForMaskedLM(PosencWithHead):
     """The encoder with the head that it was pretrained with."""
@@ -257,10 +262,9 @@ class PosencForMaskedLM(PosencWithHead):
         self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None, labels: Tensor | None = None, **options: Any
     ) -> MaskedLMOutput:
         """Return the scores of every symbol, and the loss where ``labels`` (B, n) are given; -100 is no label."""
-        loss_options = _pop_loss_options(options)
-        output = self.model(input_ids, attention_mask, decode_masks=True, **options)
+        output, items = self.encode(input_ids, attention_mask, decode_masks=True, **options)
         logits = self.lm_head(output.last_hidden_state)
-        loss = None if labels is None else self.loss_function(logits, labels, self.config.vocab_size, **loss_options)
+        loss = None if labels is None else self.loss_function(logits, labels, self.config.vocab_size, num_items_in_batch=items)
         return MaskedLMOutput(loss, logits, output.hidden_states, output.attentions)
 
 
@@ -293,12 +297,11 @@ class PosencForSequenceClassification(PosencWithHead):
         self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None, labels: Tensor | None = None, **options: Any
     ) -> SequenceClassifierOutput:
         """Return the scores of every class, and the loss where ``labels`` (B,) are given."""
-        loss_options = _pop_loss_options(options)
-        output = self.model(input_ids, attention_mask, **options)
+        output, items = self.encode(input_ids, attention_mask, **options)
         logits = self.classifier(self.first_states(output.last_hidden_state, input_ids, attention_mask))
         loss = None
         if labels is not None:
-            loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config, **loss_options)
+            loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config, num_items_in_batch=items)
         return SequenceClassifierOutput(loss, logits, output.hidden_states, output.attentions)
 
 
@@ -314,10 +317,9 @@ class PosencForTokenClassification(PosencWithHead):
         self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None, labels: Tensor | None = None, **options: Any
     ) -> TokenClassifierOutput:
         """Return the scores of every class, and the loss where ``labels`` (B, n) are given; -100 is no label."""
-        loss_options = _pop_loss_options(options)
-        output = self.model(input_ids, attention_mask, **options)
+        output, items = self.encode(input_ids, attention_mask, **options)
         logits = self.classifier(self.dropout(output.last_hidden_state))
-        loss = None if labels is None else self.loss_function(logits, labels, self.config, **loss_options)
+        loss = None if labels is None else self.loss_function(logits, labels, self.config, num_items_in_batch=items)
         return TokenClassifierOutput(loss, logits, output.hidden_states, output.attentions)
 
 
@@ -334,12 +336,11 @@ class PosencForMultipleChoice(PosencWithHead):
         self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None, labels: Tensor | None = None, **options: Any
     ) -> MultipleChoiceModelOutput:
         """Return the scores (B, choices) of sequences (B, choices, n), and the loss where ``labels`` (B,) are given."""
-        _pop_loss_options(options)
         given = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": options.pop("inputs_embeds", None)}
         given = {name: value for name, value in given.items() if value is not None}
         if (position_ids := options.get("position_ids")) is not None:
             options["position_ids"] = position_ids.reshape(-1, position_ids.shape[-1])
-        output = self.model(**{name: value.flatten(0, 1) for name, value in given.items()}, **options)
+        output, _ = self.encode(**{name: value.flatten(0, 1) for name, value in given.items()}, **options)
         choices = next(iter(given.values())).shape[1]
         flat = (None if tensor is None else tensor.flatten(0, 1) for tensor in (input_ids, attention_mask))
         logits = self.classifier(self.first_states(output.last_hidden_state, *flat)).view(-1, choices)
@@ -363,15 +364,9 @@ class PosencForQuestionAnswering(PosencWithHead):
         **options: Any,
     ) -> QuestionAnsweringModelOutput:
         """Return the scores of the answer's first and last token, and the loss where both positions (B,) are given."""
-        loss_options = _pop_loss_options(options)
-        output = self.model(input_ids, attention_mask, **options)
+        output, items = self.encode(input_ids, attention_mask, **options)
         start, end = self.qa_outputs(output.last_hidden_state).unbind(-1)
         loss = None
         if start_positions is not None and end_positions is not None:
-            loss = self.loss_function(start, end, start_positions, end_positions, **loss_options)
+            loss = self.loss_function(start, end, start_positions, end_positions, num_items_in_batch=items)
         return QuestionAnsweringModelOutput(loss, start, end, output.hidden_states, output.attentions)
-
-
-def _pop_loss_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Remove what the trainer passes for the loss from a model's options, and return it."""
-    return {name: options.pop(name) for name in ("num_items_in_batch",) if name in options}

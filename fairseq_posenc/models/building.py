@@ -185,6 +185,14 @@ def max_length(core: Stack) -> int:
     return core.max_length or UNLIMITED
 
 
+class AnyLength:
+    """An encoder or a decoder of fairseq that takes sequences of any length, as far as fairseq knows."""
+
+    def max_positions(self) -> int:
+        """Return the same for all schemes, so that too long a sequence is an error and is not skipped."""
+        return UNLIMITED
+
+
 def dictionary_of(symbols: int) -> Dictionary:
     """Return a dictionary with this many made-up symbols, including fairseq's own four."""
     dictionary = Dictionary()

@@ -24,7 +24,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor
 
 from ..compat import loading, trust
-from ..errors import InputError
+from ..errors import InputError, sentence
 from ..families import FAMILIES, ROBERTA
 from ..files import atomic_write, sha256
 from ..transformer import Encoder, EncoderConfig
@@ -233,13 +233,11 @@ class Checkpoint:
         """The vocabulary; raises InputError or FileNotFoundError unless it is the one of the training."""
         data = getattr(self.task, "data", None)
         folder = self._data_bin or Path(str(data).split(os.pathsep)[0])
-        if self._data_bin is None and (not data or not folder.is_dir()):
-            raise FileNotFoundError(
-                f"{self.path} was trained on {data}, which does not exist here: name the folder of its dictionary and tokenizer "
-                "with --data-bin"
-            )
-        vocabulary = Vocabulary(folder)
-        advice = "Name the folder that it was trained on with --data-bin, or a copy of it."
+        advice = "Name the folder of its dictionary and tokenizer with --data-bin."
+        try:
+            vocabulary = Vocabulary(folder)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"{self.path} was trained on {data}, and {sentence(error)}. {advice}") from error
         if self.config.vocab_size != (size := len(vocabulary.dictionary)):
             raise InputError(
                 f"{self.path} has {self.config.vocab_size} word embeddings and the dictionary in {folder} has {size} symbols: "

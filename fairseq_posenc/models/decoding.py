@@ -7,13 +7,13 @@ from fairseq.models import FairseqIncrementalDecoder
 from torch import Tensor, nn
 
 from ..transformer import Cache, Decoder, DecoderConfig
-from .building import UNLIMITED
+from .building import AnyLength, PosencModel, max_length
 from .option_set import naming_flags
 
 CACHE = "cache"  # its name in fairseq's dictionary of incremental states
 
 
-class TokenDecoder(Decoder, FairseqIncrementalDecoder):
+class TokenDecoder(AnyLength, Decoder, FairseqIncrementalDecoder):
     """The shared decoder, whose cache is part of fairseq's incremental state."""
 
     def __init__(self, config: DecoderConfig, dictionary: Dictionary, embed_tokens: nn.Embedding | None = None) -> None:
@@ -58,6 +58,10 @@ class TokenDecoder(Decoder, FairseqIncrementalDecoder):
             cache = incremental_state[CACHE]
             cache.select(new_order, memory=len(new_order) != cache.rows)
 
-    def max_positions(self) -> int:
-        """Return the same for all schemes, so that too long a sequence is an error and is not skipped."""
-        return UNLIMITED
+
+class PosencGenerator(PosencModel):
+    """The base class of the models that have a decoder, as ``decoder``."""
+
+    def max_decoder_positions(self) -> int:
+        """Return the length at which generation ends at the latest: that of a table of positions."""
+        return max_length(self.decoder)

@@ -14,11 +14,11 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..families import ROBERTA
+from ..families import ALBERT, MODERNBERT, ROBERTA
 from ..transformer import ACTIVATIONS, Encoder, Mask
 from ..transformer.layers import init_weights, new_norm
 from .architectures import register_family
-from .building import UNLIMITED, PosencModel, encoder_config
+from .building import AnyLength, PosencModel, encoder_config
 from .option_set import ENCODER_OPTIONS, naming_flags
 from .stock import from_stock
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fairseq.models.roberta.hub_interface import RobertaHubInterface
 
 
-class SentenceEncoder(Encoder):
+class SentenceEncoder(AnyLength, Encoder):
     """The shared encoder with fairseq's interface."""
 
     @naming_flags()
@@ -64,7 +64,7 @@ class LanguageModelHead(RobertaLMHead):
         return scores if self.bias is None else scores + self.bias
 
 
-class PosencRobertaEncoder(RobertaEncoder):
+class PosencRobertaEncoder(AnyLength, RobertaEncoder):
     """fairseq's RoBERTa encoder and language-model head, with our encoder between them."""
 
     def build_encoder(self, args: Any, dictionary: Any, embed_tokens: nn.Embedding) -> SentenceEncoder:
@@ -119,14 +119,12 @@ class PosencRobertaEncoder(RobertaEncoder):
         extra = {"inner_states": inner, "features": features}
         return x if features_only else self.output_layer(x, masked_tokens=masked_tokens), extra
 
-    def max_positions(self) -> int:
-        """Return the same for all schemes, so that too long a sequence is an error and is not skipped."""
-        return UNLIMITED
-
 
 @register_family(ROBERTA)
+@register_family(ALBERT)
+@register_family(MODERNBERT)
 class PosencRobertaModel(PosencModel, RobertaModel):
-    """RoBERTa (Liu et al. 2019) whose positions are ``--positions EXPRESSION``."""
+    """RoBERTa (Liu et al. 2019), and its kin of other options, whose positions are ``--positions EXPRESSION``."""
 
     option_set = ENCODER_OPTIONS
 

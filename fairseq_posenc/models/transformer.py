@@ -15,8 +15,8 @@ from ..errors import InputError, Refused, flag_of
 from ..families import TRANSFORMER
 from ..transformer import DecoderConfig, EncoderConfig
 from .architectures import register_family
-from .building import UNLIMITED, PosencModel, encoder_config, max_length
-from .decoding import TokenDecoder
+from .building import encoder_config
+from .decoding import PosencGenerator, TokenDecoder
 from .option_set import TRANSLATION_OPTIONS, naming_flags
 from .roberta import SentenceEncoder
 from .stock import is_leftover
@@ -36,10 +36,6 @@ class SourceEncoder(SentenceEncoder, FairseqEncoder):
         batch = {"encoder_padding_mask": 0}  # the dimension; 1 in states
         return {name: [x.index_select(batch.get(name, 1), new_order) for x in parts] for name, parts in encoder_out.items()}
 
-    def max_positions(self) -> int:
-        """Return the same for all schemes, so that too long a sequence is an error and is not skipped."""
-        return UNLIMITED
-
 
 def decoder_config(args: Any, dictionary: Dictionary) -> DecoderConfig:
     """Return the decoder's config from a model's complete options."""
@@ -49,7 +45,7 @@ def decoder_config(args: Any, dictionary: Dictionary) -> DecoderConfig:
 
 
 @register_family(TRANSFORMER)
-class PosencTransformerModel(PosencModel, FairseqEncoderDecoderModel):
+class PosencTransformerModel(PosencGenerator, FairseqEncoderDecoderModel):
     """The transformer (Vaswani et al. 2017) whose positions are ``--positions EXPRESSION``.
 
     The self-attention of encoder and decoder has them, each with its own parameters; attention between the two has none.
@@ -80,10 +76,6 @@ class PosencTransformerModel(PosencModel, FairseqEncoderDecoderModel):
             if getattr(cfg.generation, flag, None) is not None:
                 raise InputError(f"{flag_of(flag)} needs attention weights, which fused attention does not give: leave it out")
         super().prepare_for_inference_(cfg)
-
-    def max_decoder_positions(self) -> int:
-        """Return the length at which generation ends at the latest: that of a table of positions."""
-        return max_length(self.decoder)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         """Convert a checkpoint of fairseq's own transformer, which has copies, and entries for sinusoids, that are not used."""

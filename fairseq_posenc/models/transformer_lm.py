@@ -13,13 +13,12 @@ from ..errors import Refused
 from ..families import TRANSFORMER_LM
 from ..transformer import DecoderConfig
 from .architectures import register_family
-from .building import PosencModel, max_length
-from .decoding import TokenDecoder
+from .decoding import PosencGenerator, TokenDecoder
 from .option_set import LANGUAGE_MODEL_OPTIONS
 
 
 @register_family(TRANSFORMER_LM)
-class PosencLanguageModel(PosencModel, FairseqLanguageModel):
+class PosencLanguageModel(PosencGenerator, FairseqLanguageModel):
     """A transformer decoder whose positions are ``--positions EXPRESSION``."""
 
     option_set = LANGUAGE_MODEL_OPTIONS
@@ -37,7 +36,3 @@ class PosencLanguageModel(PosencModel, FairseqLanguageModel):
             raise Refused("--output-dictionary-size is for models with another output than this one's: leave it out")
         model = cls(cls.build_core(args, task.source_dictionary))
         return model, model.decoder
-
-    def max_decoder_positions(self) -> int:
-        """Return the length at which generation ends at the latest: that of a table of positions."""
-        return max_length(self.decoder)

@@ -193,11 +193,6 @@ class Scheme(nn.Module):
         return 1 if self.general("position_share_heads") else self.settings.heads
 
     @property
-    def scale(self) -> float:
-        """s = 1/sqrt(f·d), for what is scaled as the scores are."""
-        return self.settings.scale
-
-    @property
     def own_options(self) -> dict[str, Any]:
         """The values of the scheme's own options by full name, given or default."""
         return {name: getattr(self.options, field.name) for name, field in scheme_options(type(self)).items()}

@@ -66,12 +66,15 @@ class LayeredPositions(Positions):
         require_meaning({name: value for name, value in (options or {}).items() if value is not None}, self)
 
     @property
+    def alternatives(self) -> list[Positions]:
+        return list(self.sums)
+
+    @property
     def schemes(self) -> list[Scheme]:
         return [scheme for part in self.sums for scheme in part.schemes]
 
     @property
     def terms_are_invariant(self) -> bool:
-        """As :attr:`Positions.terms_are_invariant`."""
         return all(part.terms_are_invariant for part in self.sums)
 
     @property

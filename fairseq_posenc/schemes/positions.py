@@ -70,31 +70,28 @@ def read_sum(expression: str) -> Sum:
     Raises:
         InputError: as :func:`parse`, or an option in parentheses that the scheme does not have.
     """
-    terms = [_TERM.fullmatch(term.strip()) for term in _PLUS.split(expression)]
-    if None in terms:
-        raise FieldError(f"`positions` {expression!r}: write names of schemes with + between, and options as in rope(base=1e4)")
-    names = [term[1] for term in terms if term]
-    for name in names:
-        if name not in REGISTRY:
+    names: list[str] = []
+    options: dict[str, Any] = {}
+    for text in _PLUS.split(expression):
+        if (term := _TERM.fullmatch(text.strip())) is None:
+            raise FieldError(f"`positions` {expression!r}: write names of schemes with + between, options as in rope(base=1e4)")
+        if (name := term[1]) not in REGISTRY:
             raise FieldError(
                 f"unknown positional encoding {name!r} in `positions` {expression!r}: {suggestion(name, REGISTRY)}"
                 f"Known are {', '.join(sorted(REGISTRY))}, and sums of them such as absolute+tisa"
             )
-    for name in names:
-        if names.count(name) > 1:
+        if name in names:
             raise FieldError(f"`positions` {expression!r} names {name!r} twice; name each scheme once")
-    if "none" in names and len(names) > 1:
-        raise FieldError(f"`positions` {expression!r}: 'none' means no position information and cannot be part of a sum")
-    options: dict[str, Any] = {}
-    for term in terms:
-        for setting in filter(None, ((term[2] if term else None) or "").replace(" ", "").split(",")):
-            option, _, text = setting.partition("=")
-            full = option if option == WINDOW else f"{term[1]}_{option}" if term else ""
+        names.append(name)
+        for setting in filter(None, (term[2] or "").replace(" ", "").split(",")):
+            option, _, value = setting.partition("=")
+            full = option if option == WINDOW else f"{name}_{option}"
             if full in options:
                 raise FieldError(f"`positions` {expression!r} gives {option} twice")
-            options[full] = _value(expression, REGISTRY[term[1]] if term else Scheme, full, text)
-    window = options.pop(WINDOW, None)
-    return Sum(tuple(REGISTRY[name] for name in names), options, window)
+            options[full] = _value(expression, REGISTRY[name], full, value)
+    if "none" in names and len(names) > 1:
+        raise FieldError(f"`positions` {expression!r}: 'none' means no position information and cannot be part of a sum")
+    return Sum(tuple(REGISTRY[name] for name in names), options, window=options.pop(WINDOW, None))
 
 
 def _value(expression: str, scheme: type[Scheme], name: str, text: str) -> Any:
@@ -154,6 +151,11 @@ class Positions(nn.Module):
     @property
     def schemes(self) -> list[Scheme]:
         return list(self.children())  # type: ignore[arg-type]
+
+    @property
+    def alternatives(self) -> list[Positions]:
+        """The sums that layers have in turn, of which there is one here."""
+        return [self]
 
     @property
     def inductive(self) -> bool:

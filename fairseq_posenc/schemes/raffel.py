@@ -41,5 +41,5 @@ class Raffel(OffsetTableScheme):
 
     def layer_terms(self, window: Window) -> Sequence[Terms]:
         index = self.offset_index(window)
-        table = self.weight * self.scale if self.options.scaled else self.weight
+        table = self.weight * self.settings.scale if self.options.scaled else self.weight
         return [Terms(biases=(Relative(scalars, index),)) for scalars in table.unbind()]

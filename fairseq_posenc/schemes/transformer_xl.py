@@ -50,7 +50,7 @@ class TransformerXL(Scheme):
         distances = self.of_offsets(self._sinusoids, window)  # (R, D)
         tables = self.by_head(distances.to(self.projection.dtype) @ self.projection[:, 0])  # (L, H, R, d)
         u, v = self.content_bias[0], self.position_bias[0]  # (H, d)
-        biases = (tables @ (v - u)[..., None])[..., 0] * self.scale  # (L, H, R)
+        biases = (tables @ (v - u)[..., None])[..., 0] * self.settings.scale  # (L, H, R)
         index, add_u = RelativeIndex(window), Shift(queries=u[:, None])
         return [
             Terms(transforms=(add_u,), query_tables=(Relative(table, index),), biases=(Relative(bias, index),))

@@ -45,11 +45,11 @@ class Untied(ProjectedPositions):
             nn.init.normal_(self.cls, std=0.02)
 
     def layer_terms(self, window: Window) -> Sequence[Terms]:
-        theta = None
+        scale, theta = self.settings.scale, None
         if self.cls is not None:
-            theta = torch.linalg.vecdot(*self.project(self.cls))[0] * self.scale  # (1 or H, 2)
+            theta = torch.linalg.vecdot(*self.project(self.cls))[0] * scale  # (1 or H, 2)
         return [
-            Terms(biases=(LowRank(q * self.scale, k),), cls_bias=theta, cls_first=None if theta is None else window.first)
+            Terms(biases=(LowRank(q * scale, k),), cls_bias=theta, cls_first=None if theta is None else window.first)
             for q, k in self.positions(window)
         ]
 

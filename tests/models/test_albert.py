@@ -1,28 +1,18 @@
 """ALBERT in fairseq: its sizes, what its layers share and what is each one's own."""
 
-from argparse import Namespace
-
 import pytest
 import torch
 from fairseq.models import ARCH_MODEL_REGISTRY
 from omegaconf import OmegaConf
-from test_roberta import Task, build
+from test_roberta import Task, build, encoder_of
 
 from fairseq_posenc.catalogue.parameters import count
-from fairseq_posenc.families import ALBERT, architectures, expressions
-from fairseq_posenc.models.albert import PosencAlbertModel
-from fairseq_posenc.models.building import complete, complete_new, encoder_config
+from fairseq_posenc.families import ALBERT, expressions
+from fairseq_posenc.models.building import complete_new
 from fairseq_posenc.models.checkpoint import Checkpoint, untrained, write
-from fairseq_posenc.transformer import Encoder
+from fairseq_posenc.models.roberta import PosencRobertaModel
 
 TINY = dict(max_positions=24, encoder_layers=3, encoder_embed_dim=32, encoder_ffn_embed_dim=48, encoder_attention_heads=4)
-
-
-def encoder_of(name):
-    """An architecture's encoder for 512 tokens and 30,000 symbols, without memory for its parameters."""
-    options = Namespace(**architectures()[name].options, max_positions=512)
-    with torch.device("meta"):
-        return Encoder(encoder_config(complete(options, None), Task(29_995).source_dictionary))
 
 
 @pytest.mark.parametrize(
@@ -53,7 +43,7 @@ def test_sizes_are_the_published_models(size, parameters):
 @pytest.mark.parametrize("name", expressions())
 def test_every_scheme_trains(name):
     for size in ALBERT.sizes:
-        assert ARCH_MODEL_REGISTRY[ALBERT.architecture(name, size)] is PosencAlbertModel
+        assert ARCH_MODEL_REGISTRY[ALBERT.architecture(name, size)] is PosencRobertaModel
     model = build(ALBERT.architecture(name, "_tiny"), Task(), **TINY)
     encoder = model.encoder.sentence_encoder
     assert (len(encoder.layers), encoder.positions.settings.layers, encoder.embed_tokens.embedding_dim) == (1, 3, 32)

@@ -1,30 +1,22 @@
 """ModernBERT in fairseq: its sizes and layers, and each part of its architecture in it and in other families."""
 
 import math
-from argparse import Namespace
 
 import pytest
 import torch
 from cases import SOME, thorough_but
-from test_roberta import Task, build
+from test_roberta import Task, build, encoder_of
 from torch import nn
 
 from fairseq_posenc.catalogue.parameters import count
 from fairseq_posenc.errors import FieldError, InputError
-from fairseq_posenc.families import MODERNBERT, architectures, expressions
-from fairseq_posenc.models.building import complete, complete_new, encoder_config
+from fairseq_posenc.families import MODERNBERT, expressions
+from fairseq_posenc.models.building import complete_new
 from fairseq_posenc.terms import Window
 from fairseq_posenc.transformer import Decoder, DecoderConfig, Encoder, EncoderConfig
 
 TOKENS = torch.randint(4, 60, (2, 12), generator=torch.Generator().manual_seed(0))
 SIZES = dict(encoder_layers=4, encoder_embed_dim=16, encoder_ffn_embed_dim=24, encoder_attention_heads=2)
-
-
-def encoder_of(name, symbols=100):
-    """An architecture's encoder, without memory for its parameters."""
-    options = complete(Namespace(**architectures()[name].options, max_positions=512), None)
-    with torch.device("meta"):
-        return Encoder(encoder_config(options, Task(symbols - 5).source_dictionary))
 
 
 @pytest.mark.parametrize(
@@ -36,13 +28,13 @@ def test_sizes_are_the_published_models(size, parameters):
 
 
 def test_the_smallest_model_is_as_large_as_robertas():
-    sizes = [count(encoder_of(f"{family}_rope_tiny")) for family in ("modernbert", "roberta")]
+    sizes = [count(encoder_of(f"{family}_rope_tiny", 100)) for family in ("modernbert", "roberta")]
     assert sizes[0] == pytest.approx(sizes[1], rel=0.02)
 
 
 @pytest.mark.parametrize("scheme", thorough_but({"absolute_tisa", "rope", "cable"}, expressions(), SOME))
 def test_every_scheme_has_the_windows(scheme):
-    encoder = encoder_of(MODERNBERT.architecture(scheme, "_tiny"))
+    encoder = encoder_of(MODERNBERT.architecture(scheme, "_tiny"), 100)
     with torch.device("meta"):
         window = Window(3, dtype=torch.float32)
         terms = encoder.positions.terms(window)

@@ -12,9 +12,11 @@ from fairseq.models.roberta import RobertaModel
 from omegaconf import OmegaConf
 from safetensors.torch import load_file
 
-from fairseq_posenc.families import expressions
+from fairseq_posenc.families import architectures, expressions
+from fairseq_posenc.models.building import complete, encoder_config
 from fairseq_posenc.models.roberta import PosencRobertaModel
 from fairseq_posenc.models.stock import DEAD_COPIES, to_stock
+from fairseq_posenc.transformer import Encoder
 
 GOLDEN = Path(__file__).parents[3] / "shared" / "golden" / "fairseq_roberta.safetensors"
 SIZE = dict(
@@ -36,6 +38,13 @@ class Task:
 def build(arch, task, **options_):
     torch.manual_seed(1)
     return build_model(OmegaConf.create({"_name": arch, **(SIZE | options_)}), task).eval()
+
+
+def encoder_of(name, symbols=30_000):
+    """An architecture's encoder for 512 tokens, without memory for its parameters."""
+    options = Namespace(**architectures()[name].options, max_positions=512)
+    with torch.device("meta"):
+        return Encoder(encoder_config(complete(options, None), Task(symbols - 5).source_dictionary))
 
 
 def build_stock(task):
