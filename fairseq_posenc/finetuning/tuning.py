@@ -245,8 +245,10 @@ def _run_all(tasks: Sequence[TaskRuns], options: SharedOptions, lock: int, colum
 
     failures = None
     try:
-        share = dict(jobs=options.jobs, devices=torch.cuda.device_count())
-        results = run_grid(cells, out, run, keep_temporary=options.keep_checkpoints, lock=lock, **share)
+        devices = torch.cuda.device_count()
+        results = run_grid(
+            cells, out, run, keep_temporary=options.keep_checkpoints, lock=lock, jobs=options.jobs, devices=devices
+        )
     except Failures as error:
         failures, results = error, error.results
     if results:

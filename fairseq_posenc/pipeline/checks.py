@@ -92,10 +92,14 @@ def batches_have_a_size(cfg: Any) -> None:
 
 
 def learning_rate_lasts(cfg: Any) -> None:
-    """Refuse ``--max-update`` beyond the update from which ``polynomial_decay`` has a learning rate of 0."""
-    schedule, updates = cfg.lr_scheduler, cfg.optimization.max_update
+    """Refuse ``--max-update`` beyond the update from which ``polynomial_decay`` has a learning rate of 0.
+
+    With ``--max-epoch`` or ``--stop-time-hours``, training may end before it.
+    """
+    schedule, limits = cfg.lr_scheduler, cfg.optimization
+    updates, others = limits.max_update, limits.max_epoch or limits.stop_time_hours
     ends = getattr(schedule, "_name", None) == "polynomial_decay" and not schedule.end_learning_rate
-    if ends and updates > schedule.total_num_update:
+    if ends and not others and updates > schedule.total_num_update:
         problem = f"the learning rate is 0 from --total-num-update {schedule.total_num_update:g} on"
         raise InputError(f"--max-update {updates}: {problem}: give both one number, or --end-learning-rate")
 
