@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from fairseq.data import Dictionary, data_utils
+from fairseq.data import data_utils
 from fairseq.models import ARCH_MODEL_REGISTRY
 
 from ..analysis import losses
@@ -28,6 +28,7 @@ from ..models.checkpoint import Checkpoint
 from ..runs import log
 from ..runs.grid import FINISHED, FORMAT, LOG, RESULT, Cell, Progress
 from ..runs.record import read_object
+from ..vocabulary import load_dictionary
 from .plan import UNKNOWN_UPDATES, Plan
 
 ITEMS = "losses.npz"
@@ -197,7 +198,7 @@ class Runs:
     def _unigram(self) -> np.ndarray:
         """Bits of each word by its share of the training tokens, plus one: (V,)."""
         tokens = np.memmap(self.data / "train.bin", self._train._index.dtype, "r")
-        symbols = len(Dictionary.load(str(self.data / "dict.txt"))) + 1  # and <mask>
+        symbols = len(load_dictionary(self.data))
         parts = np.array_split(tokens, 1 + len(tokens) // CHUNK)
         counts = 1 + np.sum([np.bincount(part, minlength=symbols) for part in parts], axis=0)
         return np.log2(counts.sum()) - np.log2(counts)
