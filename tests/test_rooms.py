@@ -47,7 +47,7 @@ MAY_IMPORT = {  # besides its own room; only rooms listed above it, so that ther
     "analysis": COMMON | CORE | {"plotting", "runs", "vocabulary", "models", "huggingface"},
     "catalogue": COMMON | CORE | {"families", "models", "plotting", "analysis"},
     "bench": COMMON | CORE | {"families", "runs", "vocabulary", "data", "models", "plotting"},
-    "compare": COMMON | CORE | {"families", "runs", "models", "plotting", "analysis", "bench"},
+    "compare": COMMON | CORE | {"families", "runs", "vocabulary", "models", "plotting", "analysis", "bench"},
     "pipeline": {"errors", "files", "compat", "models", "optim", "async_step", "analysis"},
     "cli": COMMON | {"compat"},  # it imports commands by name
     "__init__": {"version", "compat", "models", "tasks", "pipeline"},
@@ -128,7 +128,7 @@ BUDGETS = {  # lines of Python, at most; the message of a commit that raises one
 }
 MODULE_BUDGET = 270
 """Lines of a module that is no part of a package."""
-MAX_EDGES = 146
+MAX_EDGES = 147
 """Pairs of packages or modules of which one imports the other."""
 
 
