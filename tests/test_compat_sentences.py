@@ -50,6 +50,22 @@ def said(data_bin, tmp_path, monkeypatch, capsys):
             f"BIN {FLAGS} --lr-scheduler polynomial_decay --total-num-update 5 --max-update 9",
             "--max-update 9: the learning rate is 0 from --total-num-update 5 on",
         ),
+        (
+            f"BIN {FLAGS} --lr-scheduler polynomial_decay --total-num-update 5",
+            "--max-update is missing: the learning rate is 0 from --total-num-update 5 on",
+        ),
+        (f"BIN {FLAGS} --batch-size 12 --max-tokens 999", "--batch-size 12: fairseq makes batches of 8"),
+        (f"BIN {FLAGS} --reset-lr-scheduler", "--reset-lr-scheduler has no effect without --reset-optimizer"),
+        (f"BIN {FLAGS} --sentence-avg", "--sentence-avg has no effect with --criterion masked_lm"),
+        (
+            f"BIN {FLAGS} --lr-scheduler polynomial_decay --total-num-update 5 --max-update 5 --lr 1e-3,2e-3",
+            "--lr [0.001, 0.002]: polynomial_decay takes one learning rate",
+        ),
+        (f"BIN {FLAGS} --best-checkpoint-metric accuracy", "--best-checkpoint-metric accuracy would keep the worst checkpoint"),
+        (
+            f"BIN {FLAGS} --maximize-best-checkpoint-metric",
+            "--maximize-best-checkpoint-metric with --best-checkpoint-metric loss",
+        ),
         (f"BIN {FLAGS} --lr-scheduler polynomial_decay", "Error merging override lr_scheduler.total_num_update=null"),
         (f"BIN {FLAGS} --train-subset none", "Dataset not found: none"),
         (f"BIN {FLAGS} --restore-file none.pt", "--restore-file none.pt does not exist"),
@@ -64,6 +80,12 @@ def test_what_training_cannot_use(flags, message, said):
     assert said(train, flags)[: len(message)] == message
 
 
+def test_data_bins_with_different_words(said, data_bin):
+    Path("other").mkdir()
+    Path("other/dict.txt").write_text("word 1\n")
+    assert said(train, f"BIN:other {FLAGS}")[:-1].endswith("the only one that fairseq reads"[:-1])
+
+
 @pytest.mark.parametrize(
     ("module", "flags", "message"),
     [
@@ -71,6 +93,7 @@ def test_what_training_cannot_use(flags, message, said):
         (interactive, "BIN", "--path is missing: name a checkpoint"),
         (eval_lm, "BIN", "--path is missing: name a checkpoint"),
         (validate, "BIN --task masked_lm --batch-size 2", "--path is missing: name a checkpoint"),
+        (generate, "BIN --path x --sacrebleu", "--sacrebleu has no effect: use --scoring sacrebleu"),
         (generate, "BIN --path x --beam 0", "--beam 0: at least 1 is needed"),
     ],
 )

@@ -118,7 +118,7 @@ BUDGETS = {  # lines of Python, at most; the message of a commit that raises one
     "huggingface": 2988,
     "models": 1900,
     "optim": 415,
-    "pipeline": 565,
+    "pipeline": 677,
     "runs": 420,
     "schemes": 2615,
     "tasks": 942,

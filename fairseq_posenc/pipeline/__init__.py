@@ -123,8 +123,11 @@ def end_with_the_processes(run: Run) -> Iterator[None]:
     except KeyboardInterrupt:
         if run.program is None:
             raise
-        last = Path(run.cfg.checkpoint.save_dir, "checkpoint_last.pt")
-        resumes = f" The same command resumes from {last}." if run.trains and last.exists() else ""
+        checkpoint = run.cfg.checkpoint
+        last = Path(checkpoint.save_dir, "checkpoint_last.pt")
+        same = checkpoint.restore_file == last.name
+        how = f"The same command resumes from {last}." if same else f"Without --restore-file, it resumes from {last}."
+        resumes = f" {how}" if run.trains and last.exists() else ""
         refuse(f"interrupted.{resumes}", run.program, INTERRUPTED)
 
 

@@ -22,6 +22,7 @@ from ..models.architectures import is_ours, require_architecture
 from ..models.building import complete_new
 from ..optim import batch_warmup, muon, stable_adamw
 from ..optim.settings import require_whole_tensors
+from .refused_settings import settings_have_their_meaning, settings_of_training_have_their_meaning
 
 BOUNDS: dict[str, tuple[str, Callable[[float], bool]]] = {  # for fairseq's options
     **dict.fromkeys(
@@ -82,26 +83,27 @@ def _numbers(cfg: DictConfig) -> Iterator[tuple[str, float]]:
 def batches_have_a_size(cfg: Any) -> None:
     """Refuse training without ``--batch-size`` and ``--max-tokens``, and a number of rows that fairseq silently makes less."""
     rows, multiple = cfg.dataset.batch_size, cfg.dataset.required_batch_size_multiple or 1
-    if cfg.dataset.max_tokens is not None:
-        return
     if rows is None:
-        raise InputError("--batch-size or --max-tokens is missing")
+        if cfg.dataset.max_tokens is None:
+            raise InputError("--batch-size or --max-tokens is missing")
+        return
     if rows > multiple and rows % multiple:
         problem = f"fairseq makes batches of {rows - rows % multiple}, a multiple of --required-batch-size-multiple {multiple}"
         raise InputError(f"--batch-size {rows}: {problem}: add --required-batch-size-multiple 1")
 
 
 def learning_rate_lasts(cfg: Any) -> None:
-    """Refuse ``--max-update`` beyond the update from which ``polynomial_decay`` has a learning rate of 0.
+    """Refuse to train beyond the update from which ``polynomial_decay`` has a learning rate of 0.
 
     With ``--max-epoch`` or ``--stop-time-hours``, training may end before it.
     """
     schedule, limits = cfg.lr_scheduler, cfg.optimization
     updates, others = limits.max_update, limits.max_epoch or limits.stop_time_hours
     ends = getattr(schedule, "_name", None) == "polynomial_decay" and not schedule.end_learning_rate
-    if ends and not others and updates > schedule.total_num_update:
+    if ends and not others and (updates or math.inf) > schedule.total_num_update:
+        given = f"--max-update {updates}" if updates else "--max-update is missing"
         problem = f"the learning rate is 0 from --total-num-update {schedule.total_num_update:g} on"
-        raise InputError(f"--max-update {updates}: {problem}: give both one number, or --end-learning-rate")
+        raise InputError(f"{given}: {problem}: give both one number, or --end-learning-rate")
 
 
 def optimizer_can_work(cfg: Any) -> None:
@@ -163,7 +165,21 @@ def save_dir_is_of_this_job(cfg: Any) -> None:
             )
 
 
-CHECKS = (user_dir_is_imported, data_paths_are_absolute, numbers_have_a_meaning, model_is_complete, save_dir_is_of_this_job)
-OF_TRAINING = (batches_have_a_size, learning_rate_lasts, fp16_has_a_gpu, optimizer_can_work, model_to_start_from_exists)
-OF_JOBS = (numbers_have_a_meaning, model_is_complete, *OF_TRAINING[:-1])
+CHECKS = (
+    user_dir_is_imported,
+    data_paths_are_absolute,
+    numbers_have_a_meaning,
+    settings_have_their_meaning,
+    model_is_complete,
+    save_dir_is_of_this_job,
+)
+OF_TRAINING = (
+    settings_of_training_have_their_meaning,
+    batches_have_a_size,
+    learning_rate_lasts,
+    fp16_has_a_gpu,
+    optimizer_can_work,
+    model_to_start_from_exists,
+)
+OF_JOBS = (numbers_have_a_meaning, settings_have_their_meaning, model_is_complete, *OF_TRAINING[:-1])
 """The checks of all jobs of a multirun before the first starts; they do not depend on the current folder."""

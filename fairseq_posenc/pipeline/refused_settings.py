@@ -1,0 +1,94 @@
+"""Settings of which fairseq silently does something else than they say: :data:`REFUSED`, a condition and a reason each."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..errors import InputError
+
+HIGHER_IS_BETTER = {"accuracy", "bleu", "f1"}
+LOWER_IS_BETTER = {"loss", "nll_loss", "ppl"}
+
+
+class RefusedSetting(NamedTuple):
+    """Flags that are refused.
+
+    Attributes:
+        applies: takes the configuration, and returns whether it has these flags.
+        reason: the message, in which ``{section.name}`` is the value of an option.
+    """
+
+    applies: Callable[[Any], bool]
+    reason: str
+
+
+def _optimizer_state_is_kept(cfg: Any) -> bool:
+    return not cfg.checkpoint.reset_optimizer and getattr(cfg.lr_scheduler, "_name", None) != "reduce_lr_on_plateau"
+
+
+REFUSED = (
+    RefusedSetting(
+        lambda cfg: cfg.generation.sacrebleu,
+        "--sacrebleu has no effect: use --scoring sacrebleu",
+    ),
+    RefusedSetting(
+        lambda cfg: cfg.common.memory_efficient_bf16 and not cfg.common.bf16,
+        "common.memory_efficient_bf16 alone trains in float32: add common.bf16=true",
+    ),
+    RefusedSetting(
+        lambda cfg: cfg.common.memory_efficient_fp16 and not cfg.common.fp16,
+        "common.memory_efficient_fp16 alone trains in float32: add common.fp16=true",
+    ),
+)
+OF_TRAINING = (
+    RefusedSetting(
+        lambda cfg: cfg.checkpoint.reset_lr_scheduler and _optimizer_state_is_kept(cfg),
+        "--reset-lr-scheduler has no effect without --reset-optimizer: the learning rate follows the number of updates, which "
+        "is kept with the optimizer",
+    ),
+    RefusedSetting(
+        lambda cfg: cfg.optimization.sentence_avg and getattr(cfg.criterion, "_name", None) == "masked_lm",
+        "--sentence-avg has no effect with --criterion masked_lm, which averages over the masked tokens",
+    ),
+    RefusedSetting(
+        lambda cfg: len(cfg.optimization.lr) > 1 and getattr(cfg.lr_scheduler, "_name", None) == "polynomial_decay",
+        "--lr {optimization.lr}: polynomial_decay takes one learning rate",
+    ),
+    RefusedSetting(
+        lambda cfg: (
+            cfg.checkpoint.best_checkpoint_metric in HIGHER_IS_BETTER and not cfg.checkpoint.maximize_best_checkpoint_metric
+        ),
+        "--best-checkpoint-metric {checkpoint.best_checkpoint_metric} would keep the worst checkpoint: add "
+        "--maximize-best-checkpoint-metric",
+    ),
+    RefusedSetting(
+        lambda cfg: cfg.checkpoint.best_checkpoint_metric in LOWER_IS_BETTER and cfg.checkpoint.maximize_best_checkpoint_metric,
+        "--maximize-best-checkpoint-metric with --best-checkpoint-metric {checkpoint.best_checkpoint_metric} would keep the "
+        "worst checkpoint: leave it out",
+    ),
+)
+
+
+def settings_have_their_meaning(cfg: Any) -> None:
+    """Refuse the settings of :data:`REFUSED`."""
+    _require_none(cfg, REFUSED)
+
+
+def settings_of_training_have_their_meaning(cfg: Any) -> None:
+    """Refuse the settings of :data:`OF_TRAINING`, and data-bins, joined by ':', with different words."""
+    _require_none(cfg, OF_TRAINING)
+    first, *others = (Path(path) for path in str(getattr(cfg.task, "data", "") or "").split(":"))
+    for dictionary in sorted(first.glob("dict*.txt")) if others else ():
+        for other in (folder / dictionary.name for folder in others):
+            if other.exists() and _words(other) != _words(dictionary):
+                raise InputError(f"{other} has other words than {dictionary}, the only one that fairseq reads")
+
+
+def _require_none(cfg: Any, refused: tuple[RefusedSetting, ...]) -> None:
+    for applies, reason in refused:
+        if applies(cfg):
+            raise InputError(reason.format(**{name: cfg[name] for name in ("checkpoint", "optimization")}))
+
+
+def _words(dictionary: Path) -> list[bytes]:
+    return [line.rpartition(b" ")[0] for line in dictionary.read_bytes().splitlines()]
