@@ -354,7 +354,7 @@ def test_a_killed_process_ends_the_others_and_a_rerun_continues(english_data_bin
     (tmp_path / "killed.py").write_text(KILLED)
     save_dir = tmp_path / "checkpoints"
     flags = ("--deepspeed-config", "zero2", "--save-interval-updates", 5, "--no-consolidate")
-    killed = call(RANKS, 2, tmp_path / "killed.py", english_data_bin, *OPTIONS, "--save-dir", save_dir, *flags)
+    killed = call(RANKS, 2, tmp_path / "killed.py", english_data_bin, *OPTIONS, "--max-update", 100, "--save-dir", save_dir, *flags)
     assert killed.returncode != 0
     output = killed.stdout
     assert "Process 0 has lost another process" in output

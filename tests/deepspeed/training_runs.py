@@ -65,7 +65,7 @@ def call(*command, timeout: float = 600, cwd: Path | None = None) -> subprocess.
 def running(data, save_dir, *flags, launch=None):
     """A run that saves every 5 updates and does not end; gives its process once there is a checkpoint."""
     flags = ("--deepspeed-config", "zero2", "--save-interval-updates", 5, "--keep-interval-updates", 1, *flags)
-    command = [*(launch or torchrun()), data, *OPTIONS, "--save-dir", save_dir, "--max-update", 10**6, *flags]
+    command = [*(launch or torchrun()), data, *OPTIONS, "--save-dir", save_dir, "--stop-time-hours", 1, *flags]
     with (save_dir.parent / "log").open("w+") as log:
         process = subprocess.Popen([*map(str, command)], stdout=log, stderr=log, env=environment(), start_new_session=True)
         try:
