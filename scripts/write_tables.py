@@ -1,4 +1,4 @@
-"""Rewrites the tables in README.md, docs/compare.md, docs/schemes.md and FIDELITY.md, and the picture in README.md.
+"""Rewrites the tables in README.md, docs/compare.md, docs/length.md, docs/schemes.md and FIDELITY.md, and the picture in README.md.
 
 They come from the live modules and from the committed runs in examples/compare/results. A test compares the tables.
 With --trained OUT, it draws instead what the models of a comparison in OUT add to the scores, for the site's pages of schemes.
@@ -19,7 +19,6 @@ from fairseq_posenc.catalogue.parameters import COSTS, costs
 from fairseq_posenc.compare import charts, order_report, report
 from fairseq_posenc.compare.cells import LAST
 from fairseq_posenc.compare.claims import judge, read_claims
-from fairseq_posenc.compare.command import ADDED
 from fairseq_posenc.compare.order_report import updates_needed
 from fairseq_posenc.compare.order_settings import PAPERS
 from fairseq_posenc.compare.plan import Plan, read_plan
@@ -35,6 +34,8 @@ TRAINED = RESULTS / "english/pictures"
 """What the comparison's models add to the scores: a picture named after each expression."""
 TOKENS = 32
 """In the pictures of schemes."""
+PLANS = ("english", "variants", "length")
+"""Of examples/compare, with the same data-bin."""
 COMPARED = ("", "scheme", "loss", "best", "perplexity", "time", "parameters", "runs")
 """The columns of the comparison's table in README.md."""
 
@@ -56,15 +57,17 @@ def order_task() -> str:
 
 
 @cache
-def english() -> tuple[Plan, list[Mapping[str, Any]], list[dict[str, Any]]]:
-    """Return the plan of the comparison of English text, its finished and diverged runs, and the rows of its table."""
+def comparison_of(name: str) -> tuple[Plan, list[Mapping[str, Any]], list[dict[str, Any]]]:
+    """Return a plan for the English text, its finished and diverged runs, and the rows of its table.
+
+    The runs of all plans are in one folder, where plans share those with the same flags.
+    """
     folder = RESULTS / "english"
-    added = read_object(folder / ADDED, FORMAT) or {"schemes": []}
-    plan = read_plan(ROOT / "examples/compare/english.yaml", added["schemes"])
+    plan = read_plan(ROOT / f"examples/compare/{name}.yaml", [])
     done = [run for run in recorded(folder, "runs/*/*") if run["status"] in (FINISHED, DIVERGED)]
     flags = {scheme: plan.flags(scheme) for scheme in plan.schemes}
     done = [run for run in done if run["configuration"]["flags"] == flags.get(run["scheme"])]
-    runs = [run for run in done if run["lr"] in plan.learning_rates]
+    runs = [run for run in done if run["lr"] in plan.learning_rates and run["seed"] <= plan.seeds_of(run["scheme"])]
     return plan, runs, summarise(plan, runs, folder, recorded(folder, "costs/*/*"))
 
 
@@ -91,7 +94,7 @@ def draw_trained(out: Path, folder: Path) -> None:
 
 def columns() -> list[str]:
     """Return the columns of the comparison's table that mean something with the runs that are done."""
-    rows = english()[2]
+    rows = comparison_of("english")[2]
     absent = set() if any(row["in_set"] is not None for row in rows) else {"best"}
     if any(row["cost"] is None for row in rows):
         absent.add("time")  # which is measured when all runs are done
@@ -100,7 +103,7 @@ def columns() -> list[str]:
 
 def comparison() -> str:
     """Return the ranked table of the comparison, how many of its runs are done, and which rows are not final."""
-    plan, runs, rows = english()
+    plan, runs, rows = comparison_of("english")
     head, lines = report.ranking(rows, plan.reference, next(run["unigram"] for run in runs if "unigram" in run))
     cells = [[line[head.index(column)] for column in columns()] for line in lines]
     table = tabulate(cells, columns(), "github", disable_numparse=True)
@@ -113,14 +116,28 @@ def comparison() -> str:
 
 
 def claims() -> str:
-    """Return the published claims with their verdicts by the comparison's runs."""
-    head, lines = report.claims_table(judge(read_claims(ROOT / "examples/compare/claims.yaml"), english()[1]))
+    """Return the published claims with their verdicts by the runs of all plans."""
+    runs = {(run["scheme"], run["lr"], run["seed"]): run for name in PLANS for run in comparison_of(name)[1]}
+    head, lines = report.claims_table(judge(read_claims(ROOT / "examples/compare/claims.yaml"), [*runs.values()]))
     return tabulate(lines, head, "github", disable_numparse=True)
+
+
+def by_length() -> str:
+    """Return the losses on longer sequences of schemes that are trained with positions as they are, and with sampled ones."""
+    plan, runs, rows = comparison_of("length")
+    losses = {scheme: cells for scheme, *cells in report.lengths(finished(runs), rows)[1]}
+    lengths = [f"{factor * plan.tokens_per_sample}{kind}" for kind in ("", ", sampled") for factor in (1, 2, 4)]
+    lines = [
+        [scheme.removesuffix("-128"), *cells, *losses.get(f"{scheme}-random", ())]
+        for scheme, cells in losses.items()
+        if not scheme.endswith("-random")
+    ]
+    return tabulate(lines, ("scheme", *lengths), "github", disable_numparse=True, colalign=("left", *["right"] * len(lengths)))
 
 
 def results_by_scheme() -> Iterator[tuple[str, str, dict[str, str]]]:
     """Yield each result of a scheme: a title, the expression, and a table's row by column."""
-    plan, _, rows = english()
+    plan, _, rows = comparison_of("english")
     head, lines = report.ranking(rows, plan.reference, None)
     for row, line in zip(rows, lines, strict=True):
         cells = dict(zip(head, line, strict=True))
@@ -141,6 +158,7 @@ def results_by_scheme() -> Iterator[tuple[str, str, dict[str, str]]]:
 TABLES = {
     "README.md": {"comparison": comparison},
     "docs/compare.md": {"claims": claims},
+    "docs/length.md": {"lengths": by_length},
     "docs/schemes.md": {
         "schemes": lambda: as_markdown(find(), COLUMNS),
         "costs": lambda: tabulate(costs(512), COSTS, "github", intfmt=",", floatfmt=".3f"),
@@ -167,5 +185,5 @@ if __name__ == "__main__":
     else:
         for file in TABLES:
             (ROOT / file).write_text(renewed(file), encoding="utf-8")
-        plan, runs, rows = english()
+        plan, runs, rows = comparison_of("english")
         save(charts.curves(rows, finished(runs), plan.reference), PICTURE)

@@ -197,13 +197,16 @@ def learning_rates(runs: Sequence[Run]) -> Table:
 
 
 def lengths(done: Mapping[str, Sequence[Run]], rows: Sequence[Row]) -> Table:
-    """Return the mean loss on longer sequences of the schemes that take them."""
-    measured = {row["scheme"]: [run["by_length"] for run in done.get(row["scheme"], ()) if run["by_length"]] for row in rows}
-    columns = sorted({length for runs in measured.values() for run in runs for length in run}, key=int)
+    """Return the mean loss on longer sequences of the schemes that take them, over the seeds that all of them have."""
+    every = {row["scheme"]: {run["seed"]: run for run in done.get(row["scheme"], ()) if run["by_length"]} for row in rows}
+    measured = {scheme: runs for scheme, runs in every.items() if runs}
+    common = set.intersection(*map(set, measured.values())) if measured else set()
+    columns = sorted({length for runs in measured.values() for run in runs.values() for length in run["by_length"]}, key=int)
     lines = []
-    for row in (row for row in rows if measured[row["scheme"]]):
-        values = [[run[length] for run in measured[row["scheme"]] if length in run] for length in columns]
-        lines.append([row["scheme"], _number(row["loss"]), *(_number(sum(of) / len(of)) if of else "–" for of in values)])
+    for scheme, runs in measured.items():
+        of_length = [{**run["by_length"], "": run["loss"]} for seed, run in runs.items() if seed in common or not common]
+        values = [[losses[length] for losses in of_length if length in losses] for length in ("", *columns)]
+        lines.append([scheme, *(_number(sum(of) / len(of)) if of else "–" for of in values)])
     return ["scheme", "as in training", *(f"{length} tokens" for length in columns)], lines
 
 

@@ -152,6 +152,15 @@ def test_the_chosen_learning_rate_has_the_arrow():
     assert report.learning_rates(runs)[1] == [["t5", "5.000", "5.000 ←"]]
 
 
+def test_losses_on_longer_sequences_are_of_the_seeds_that_all_have():
+    run = {"loss": 5.0, "by_length": {"64": 6.0, "128": 7.0}}
+    short = {**run, "by_length": {"64": 6.0}}
+    done = {"rope": [{**run, "seed": 1}, {**run, "seed": 2, "loss": 1.0}], "tisa": [{**short, "seed": 1}], "absolute": []}
+    head, lines = report.lengths(done, [{"scheme": scheme} for scheme in done])
+    assert head == ["scheme", "as in training", "64 tokens", "128 tokens"]
+    assert lines == [["rope", "5.000", "6.000", "7.000"], ["tisa", "5.000", "6.000", "–"]]
+
+
 def test_scores_have_intervals():
     """3.0 is the mean of 2.0, 3.0 and 4.0, and 4.302653 / √3 half of its interval."""
     scores = [{"scheme": "tisa", "scores": {"RTE": value, "MRPC": 80.0 if value == 2 else None}} for value in (2.0, 3.0, 4.0)]
