@@ -36,7 +36,7 @@ from .deepspeed.zero_config import ZeroConfig
 from .errors import Refused
 
 if TYPE_CHECKING:
-    from .pipeline import Run
+    from .pipeline import ProgramRun
 
 # What imports fairseq or DeepSpeed is imported within functions: they look at the environment, which main completes first.
 
@@ -48,7 +48,7 @@ MAX_TIMEOUT = 1e9  # seconds
 
 
 @dataclass(frozen=True)
-class Engine:
+class DeepSpeedOptions:
     """DeepSpeed as a part of :mod:`.pipeline`, and the options that this command has in addition to fairseq's."""
 
     zero: ZeroConfig
@@ -58,7 +58,7 @@ class Engine:
     program: ClassVar[str] = "fairseq_posenc.train"
 
     @classmethod
-    def of(cls, options: argparse.Namespace) -> Engine:
+    def of(cls, options: argparse.Namespace) -> DeepSpeedOptions:
         """Check the options and read the file, before Hydra changes the current folder.
 
         Raises:
@@ -71,7 +71,7 @@ class Engine:
             raise Refused("DeepSpeed is not installed, which sharding needs: pip install -e '.[deepspeed]'")
         return cls(zero, options.distributed_timeout, consolidates=not options.no_consolidate)
 
-    def connect(self, run: Run) -> None:
+    def connect(self, run: ProgramRun) -> None:
         """Limit the waiting for processes and prepare their connection, in the process that was started.
 
         Raises:
@@ -84,7 +84,7 @@ class Engine:
             raise Refused(refusal)
 
     @contextmanager
-    def prepared(self, run: Run) -> Iterator[None]:
+    def prepared(self, run: ProgramRun) -> Iterator[None]:
         """Complete DeepSpeed's configuration and choose its trainer, in each process.
 
         Raises:
@@ -121,7 +121,7 @@ class Engine:
             raise Refused("; ".join(f"on {', '.join(sorted(names))}: {reason}" for reason, names in hosts.items()))
         return completed
 
-    def consolidate(self, run: Run) -> None:
+    def consolidate(self, run: ProgramRun) -> None:
         """At the end of training with ZeRO, write consolidated.pt from the last checkpoint, or log why it is not written."""
         saving = run.cfg.checkpoint
         if not (self.zero.stage > 0 and self.consolidates) or saving.no_save or run.cfg.distributed_training.distributed_rank:
@@ -178,9 +178,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{__doc__}\n{parser.format_help().partition(chr(10) * 2)[2]}")
     communication.rank_from_slurm(os.environ)  # sets LOCAL_RANK, which fairseq reads when it is imported
     try:
-        engine = Engine.of(options)
+        engine = DeepSpeedOptions.of(options)
     except Refused as error:
-        exits.refuse(str(error), f"{Engine.program} on {platform.node()}")
+        exits.refuse(str(error), f"{DeepSpeedOptions.program} on {platform.node()}")
     if "--cpu" in rest or "common.cpu=true" in rest or not torch.cuda.is_available():
         os.environ.setdefault("DS_ACCELERATOR", "cpu")  # DeepSpeed reads it when fairseq imports DeepSpeed
     if any(argument.partition("=")[0] in HYDRA_FLAGS for argument in rest):

@@ -1,4 +1,4 @@
-"""Rewrites the tables in README.md, docs/compare.md, docs/length.md, docs/schemes.md and FIDELITY.md, and the picture in README.md.
+"""Rewrites the tables in README.md, in pages of docs/ and in FIDELITY.md, and the picture in README.md.
 
 They come from the live modules and from the committed runs in examples/compare/results. A test compares the tables.
 With --trained OUT, it draws instead what the models of a comparison in OUT add to the scores, for the site's pages of schemes.

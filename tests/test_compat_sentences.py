@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 
 from fairseq_posenc.compat import exits
 from fairseq_posenc.errors import InputError
-from fairseq_posenc.pipeline import Run, report_errors
+from fairseq_posenc.pipeline import ProgramRun, report_errors
 
 EXAMPLES = Path(__file__).parent.parent / "examples/pretraining"
 FLAGS = """--task masked_lm --criterion masked_lm --tokens-per-sample 16 --arch roberta_tisa_tiny --encoder-layers 1
@@ -143,7 +143,7 @@ def test_a_command_of_ours_shows_errors_itself():
 
 def in_process(device_id):
     cfg = OmegaConf.create({"distributed_training": {"device_id": device_id, "distributed_rank": device_id}})
-    return report_errors(Run(cfg, print, "fairseq-train"))
+    return report_errors(ProgramRun(cfg, print, "fairseq-train"))
 
 
 def test_divergence_says_what_to_change(capsys):

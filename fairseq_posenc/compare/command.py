@@ -21,7 +21,7 @@ from ..commands import option, show
 from ..errors import InputError
 
 if TYPE_CHECKING:
-    from ..runs.grid import Cell, Run
+    from ..runs.grid import Cell, RunCell
     from .cells import Runs
 
     Execute = Callable[..., list[dict[str, Any]]]
@@ -100,7 +100,7 @@ def _executed(runs: "Runs", options: Options, lock: int, failures: list[Exceptio
     torch.set_num_threads(runs.plan.threads)
     bar, devices, keep = Bar(runs.plan.total + len(runs.plan.schemes) - 1), torch.cuda.device_count(), options.keep_checkpoints
 
-    def execute(cells: Sequence["Cell"], measure: "Run", jobs: int = options.jobs) -> list[dict[str, Any]]:
+    def execute(cells: Sequence["Cell"], measure: "RunCell", jobs: int = options.jobs) -> list[dict[str, Any]]:
         try:
             return run_grid(cells, options.out, measure, keep_temporary=keep, jobs=jobs, devices=devices, lock=lock, bar=bar)
         except Failures as error:
@@ -114,7 +114,7 @@ def _shown(runs: "Runs", options: Options) -> "Execute":
     """Return the function that shows the commands of runs that are not done, and returns the results of the others."""
     from ..runs import grid
 
-    def execute(cells: Sequence["Cell"], measure: "Run", jobs: int = 1) -> list[dict[str, Any]]:
+    def execute(cells: Sequence["Cell"], measure: "RunCell", jobs: int = 1) -> list[dict[str, Any]]:
         results = []
         for cell in cells:
             if (result := grid.finished(cell, options.out)) is not None:

@@ -8,7 +8,7 @@ from ..errors import InputError
 MIN_PIECE = 3  # tokens; with fewer, a piece of a cut line could be a single token
 
 
-class Pieces(FairseqDataset):
+class CutLinesDataset(FairseqDataset):
     """Lines, with those of more than ``max_length`` tokens cut into pieces of that length; the last piece is the rest.
 
     No piece is a single token, which ``complete_doc`` would take for the end of a document: a last piece takes a token from the
@@ -63,7 +63,7 @@ class Pieces(FairseqDataset):
         return int(index - self._added[long + 1]), None
 
 
-class Blocks(TokenBlockDataset):
+class CutLinesBlockDataset(TokenBlockDataset):
     """fairseq's blocks, none longer than ``block_size``, for lines of any length."""
 
     def __init__(self, dataset, sizes, block_size, pad, eos, break_mode=None, **options) -> None:
@@ -71,7 +71,7 @@ class Blocks(TokenBlockDataset):
         if break_mode not in (None, "none") and block_size is not None and sizes.max(initial=0) > block_size:
             if block_size < MIN_PIECE:
                 raise InputError(f"blocks of {block_size} tokens are too short to cut lines into: raise --tokens-per-sample")
-            dataset = Pieces(dataset, sizes, block_size)
+            dataset = CutLinesDataset(dataset, sizes, block_size)
             sizes = dataset.sizes
         super().__init__(dataset, sizes, block_size, pad, eos, break_mode, **options)
 
@@ -85,7 +85,7 @@ def cut_long_lines() -> None:
     """
     from fairseq.tasks import language_modeling, masked_lm
 
-    masked_lm.TokenBlockDataset = language_modeling.TokenBlockDataset = Blocks
+    masked_lm.TokenBlockDataset = language_modeling.TokenBlockDataset = CutLinesBlockDataset
 
 
 PATCHES = (cut_long_lines,)

@@ -50,7 +50,7 @@ def to_transformers(checkpoint: Checkpoint) -> tuple[PreTrainedModel, list[str]]
         renamed[model_types.SINUSOIDS] = model.state_dict()[model_types.SINUSOIDS]
     model.load_state_dict(renamed, strict=True)
     kept = encoder_config(config, checkpoint.vocabulary.dictionary, encoder.padding_idx)
-    of_training = [field.name for field in fields(EncoderConfig) if not field.metadata.get("decides", True)]
+    of_training = [field.name for field in fields(EncoderConfig) if not field.metadata.get("affects_output", True)]
     return model.eval(), left_out + [
         f"{name} {value}" for name in of_training if (value := getattr(encoder, name)) != getattr(kept, name)
     ]

@@ -108,8 +108,8 @@ def convert(
 
 def same_function(first: EncoderConfig, second: EncoderConfig) -> bool:
     """Return whether encoders of two configurations are the same function of the same parameters, on sequences that both take."""
-    decisive = [field.name for field in dataclasses.fields(EncoderConfig) if field.metadata.get("decides", True)]
-    compared = set(decisive) - {"positions", "position_options", "max_positions"}
+    affecting = [field.name for field in dataclasses.fields(EncoderConfig) if field.metadata.get("affects_output", True)]
+    compared = set(affecting) - {"positions", "position_options", "max_positions"}
     if any(getattr(first, name) != getattr(second, name) for name in compared):
         return False
     if not same(first.positions, second.positions, first.layers):

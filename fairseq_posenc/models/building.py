@@ -151,8 +151,10 @@ def differences(first: Any, second: Any, kind: OptionSet = ENCODER_OPTIONS) -> d
     Returns:
         The options with which the same parameters compute different functions: name -> both values.
     """
-    decisive = [name for name, (_, declared) in kind.fields().items() if declared.metadata["decides"] and name != "max_positions"]
-    differing = _unequal(*({name: _plain(getattr(args, name)) for name in decisive} for args in (first, second)))
+    affecting = [
+        name for name, (_, declared) in kind.fields().items() if declared.metadata["affects_output"] and name != "max_positions"
+    ]
+    differing = _unequal(*({name: _plain(getattr(args, name)) for name in affecting} for args in (first, second)))
     if not differing:  # the effective options of schemes are comparable only if the schemes are the same
         with torch.device("meta"), naming_flags(kind.names):
             both = [build_positions(encoder_config(args, Dictionary(), kind)) for args in (first, second)]

@@ -49,34 +49,34 @@ def naming_flags(names: Mapping[str, str] = FAIRSEQ) -> Iterator[None]:
         raise InputError(error.named(lambda field: flag(field, names))) from error
 
 
-def _optional(type_: Any, help_: str, decides: bool = True) -> Any:
-    """Return an option without a default. ``decides``: whether its value changes the function that the parameters compute."""
-    return Optional[type_], field(default=None, metadata={"help": help_, "decides": decides})
+def _optional(type_: Any, help_: str, affects_output: bool = True) -> Any:
+    """Return an option without a default. ``affects_output``: whether its value changes what the parameters compute."""
+    return Optional[type_], field(default=None, metadata={"help": help_, "affects_output": affects_output})
 
 
-def _flag(help_: str, decides: bool = True) -> Any:
-    return bool, field(default=False, metadata={"help": help_, "decides": decides})
+def _flag(help_: str, affects_output: bool = True) -> Any:
+    return bool, field(default=False, metadata={"help": help_, "affects_output": affects_output})
 
 
 def _of_core(name: str, option: str) -> Any:
     metadata, kind = CORE[name].metadata, value_types(EncoderConfig)[name][0]
-    described, decides = metadata["help"], metadata.get("decides", True)
+    described, affects_output = metadata["help"], metadata.get("affects_output", True)
     if name == "positions":
         described = f"{described} with --arch {' or '.join(FAMILIES)}: a sum (+) of {', '.join(sorted(REGISTRY))}"
     if kind is bool:
         described = f"no {described}" if option.startswith("no_") else described
-        return _optional(bool, f"{described}; {flag_of(opposite(option))} is the opposite", decides)
-    return _optional(CHOICES.get(name, kind), described, decides)
+        return _optional(bool, f"{described}; {flag_of(opposite(option))} is the opposite", affects_output)
+    return _optional(CHOICES.get(name, kind), described, affects_output)
 
 
 def _of_scheme(declared: dataclasses.Field) -> Any:
-    """Return an option of a scheme. Whether it decides depends on the schemes in use: :attr:`Positions.effective_options`."""
+    """Return an option of a scheme; :attr:`Positions.effective_options` has those that affect the output."""
     is_bool = declared.type is bool
     kind = str if is_bool else declared.type  # true and false are written out, since None is neither
     choices = ("true", "false") if is_bool else declared.metadata.get("choices")
     default = "that of the scheme's source" if declared.default is None else declared.default
     listed = f" ({'|'.join(choices)})" if choices else ""
-    return _optional(kind, f"{declared.metadata['help']}{listed} (default: {default})", decides=False)
+    return _optional(kind, f"{declared.metadata['help']}{listed} (default: {default})", affects_output=False)
 
 
 def to_options(config: Any, names: Mapping[str, str] = FAIRSEQ) -> dict[str, Any]:
@@ -144,11 +144,13 @@ ENCODER_OPTIONS = OptionSet(
     FAIRSEQ,
     dict(
         pooler_activation_fn=_optional(ACTIVATION, "activation of classification heads"),
-        pooler_dropout=_optional(float, "dropout probability in classification heads", decides=False),
+        pooler_dropout=_optional(float, "dropout probability in classification heads", affects_output=False),
         untie_weights_roberta=_flag("a separate output projection rather than the word embeddings"),
-        compile=_flag("compile the layers for training; needs batches of one shape: --task masked_lm_static", decides=False),
-        position_plots=_flag("draw what is learned about positions into TensorBoard at each validation", decides=False),
-        load_checkpoint_heads=_flag("(re-)register and load classification heads when loading checkpoints", decides=False),
+        compile=_flag(
+            "compile the layers for training; needs batches of one shape: --task masked_lm_static", affects_output=False
+        ),
+        position_plots=_flag("draw what is learned about positions into TensorBoard at each validation", affects_output=False),
+        load_checkpoint_heads=_flag("(re-)register and load classification heads when loading checkpoints", affects_output=False),
     ),
     {"pooler_activation_fn": "tanh", "pooler_dropout": 0.0, "compile": False},
     task="masked_lm",

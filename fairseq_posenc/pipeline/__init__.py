@@ -46,7 +46,7 @@ NEED_A_MODEL = {f"fairseq_cli.{name}" for name in ("generate", "interactive", "e
 
 
 @dataclass
-class Run:
+class ProgramRun:
     """A run of one of fairseq's programs.
 
     Attributes:
@@ -77,7 +77,7 @@ class Run:
 def call_main(start: Callable, cfg: Any, main: Callable, engine: Any = None, **kwargs: Any) -> None:
     """Call fairseq's ``call_main``, which is ``start``, within the pipeline."""
     launchers.watch()
-    run = Run(cfg, main, _name_of_program() if engine is None else engine.program, engine)
+    run = ProgramRun(cfg, main, _name_of_program() if engine is None else engine.program, engine)
     try:
         for check in (*checks.CHECKS, *(checks.OF_TRAINING if run.trains else ())):
             check(cfg)
@@ -95,7 +95,7 @@ def call_main(start: Callable, cfg: Any, main: Callable, engine: Any = None, **k
 
 def _call_in_process(main: Callable, program: str | None, engine: Any, cfg: Any, **kwargs: Any) -> None:
     launchers.watch()
-    run = Run(cfg, main, program, engine)
+    run = ProgramRun(cfg, main, program, engine)
     with ExitStack() as stack:
         for step in AROUND_TRAINING if run.trains else AROUND_OTHERS:
             stack.enter_context(step(run))
@@ -110,7 +110,7 @@ def _name_of_program() -> str | None:
 
 
 @contextmanager
-def end_with_the_processes(run: Run) -> Iterator[None]:
+def end_with_the_processes(run: ProgramRun) -> Iterator[None]:
     """Exit with the status of the processes that were started; on Ctrl-C, print one line."""
     try:
         yield
@@ -131,14 +131,14 @@ def end_with_the_processes(run: Run) -> Iterator[None]:
         refuse(f"interrupted.{resumes}", run.program, INTERRUPTED)
 
 
-def forward_stop_signal(run: Run) -> AbstractContextManager:
+def forward_stop_signal(run: ProgramRun) -> AbstractContextManager:
     """Forward the stop signal to the processes, or keep it until this process trains."""
     graceful_stop.request.clear()
     return graceful_stop.handling(graceful_stop.forward)
 
 
 @contextmanager
-def report_errors(run: Run) -> Iterator[None]:
+def report_errors(run: ProgramRun) -> Iterator[None]:
     """Report an error that the user can correct in one sentence, and end with status 2; otherwise leave the process group."""
     try:
         yield
@@ -161,13 +161,13 @@ def report_errors(run: Run) -> Iterator[None]:
         refuse(reason, run.program, local_rank=distributed_training.device_id)
 
 
-def prepare_engine(run: Run) -> AbstractContextManager:
+def prepare_engine(run: ProgramRun) -> AbstractContextManager:
     """Check DeepSpeed's configuration in all processes, and choose its trainer."""
     return nullcontext() if run.engine is None else run.engine.prepared(run)
 
 
 @contextmanager
-def consolidate(run: Run) -> Iterator[None]:
+def consolidate(run: ProgramRun) -> Iterator[None]:
     """At the end of training with ZeRO, merge the last checkpoint's shards."""
     yield
     if run.engine is not None:
@@ -175,7 +175,7 @@ def consolidate(run: Run) -> Iterator[None]:
 
 
 @contextmanager
-def stop_on_signal(run: Run) -> Iterator[None]:
+def stop_on_signal(run: ProgramRun) -> Iterator[None]:
     """On SIGUSR1, save a checkpoint in all processes, and exit with the status :data:`.graceful_stop.STOPPED`."""
     validate_and_save = graceful_stop.save_and_stop(run.module["validate_and_save"])
     with graceful_stop.listening(), replaced(run.module, validate_and_save=validate_and_save):
@@ -185,7 +185,7 @@ def stop_on_signal(run: Run) -> Iterator[None]:
 
 
 @contextmanager
-def choose_trainer(run: Run) -> Iterator[None]:
+def choose_trainer(run: ProgramRun) -> Iterator[None]:
     """Train with the trainer that the optimizer or DeepSpeed needs, unless training is complete."""
     fused = getattr(run.cfg.optimizer, "_name", None) == FUSED_ADAM
     trainer = run.trainer or (NonBlockingTrainer if fused else run.module["Trainer"])
@@ -195,7 +195,7 @@ def choose_trainer(run: Run) -> Iterator[None]:
 
 
 @contextmanager
-def require_checkpoint(run: Run) -> Iterator[None]:
+def require_checkpoint(run: ProgramRun) -> Iterator[None]:
     """Refuse to run a program that needs a trained model without ``--path``."""
     if getattr(run.module.get("__spec__"), "name", None) in NEED_A_MODEL and run.cfg.common_eval.path is None:
         raise InputError("--path is missing: name a checkpoint that fairseq-train has written")

@@ -94,14 +94,14 @@ class Cell:
         return words, [f"{name}{sign}{f'{value:g}' if isinstance(value, float) else value}" for name, value in numbers]
 
 
-Run = Callable[[Cell, Path, Progress], dict[str, Any]]
+RunCell = Callable[[Cell, Path, Progress], dict[str, Any]]
 """A function that does one run in a folder, or reads its command's output there, and returns the outcome. May raise Diverged."""
 
 
 def run_grid(
     cells: Sequence[Cell],
     out: Path,
-    run: Run,
+    run: RunCell,
     *,
     keep_temporary: bool = False,
     jobs: int = 1,
@@ -193,7 +193,7 @@ def _shares(devices: int, jobs: int) -> list[Mapping[str, str] | None]:
 
 
 def _run(
-    cell: Cell, folder: Path, run: Run, progress: Progress, lock: int | None, variables: Mapping[str, str] | None
+    cell: Cell, folder: Path, run: RunCell, progress: Progress, lock: int | None, variables: Mapping[str, str] | None
 ) -> dict[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
     own(*(folder / name for name in (RESULT, LOG, *cell.needs, *cell.temporary)))

@@ -115,7 +115,7 @@ def pack(examples: Tensor, lengths: Tensor, tokens: int, pad: int) -> dict[str, 
     return {"src_tokens": packed, "mask": {**mask, "padding": padding} if padding.any() else mask, "read_at": read_at}
 
 
-class PackedExamples(BaseWrapperDataset):
+class PackedExamplesDataset(BaseWrapperDataset):
     """Examples, in batches that hold several per row.
 
     Args:
@@ -190,11 +190,11 @@ class PackingTask(FairseqTask):
         if shuffle:
             dataset = SortDataset(dataset, sort_order=order_by_length(sizes, self.cfg.seed))
         tokens = self.cfg.pack_examples
-        return PackedExamples(dataset, tokens, self.source_dictionary.pad()) if tokens else dataset
+        return PackedExamplesDataset(dataset, tokens, self.source_dictionary.pad()) if tokens else dataset
 
     def get_batch_iterator(self, dataset: FairseqDataset, **options: Any) -> EpochBatchIterator:
         batches = super().get_batch_iterator(dataset, **options)
-        if isinstance(dataset, PackedExamples) and not dataset.reported:
+        if isinstance(dataset, PackedExamplesDataset) and not dataset.reported:
             dataset.reported = True
             split = next(name for name, candidate in self.datasets.items() if candidate is dataset)
             sizes = np.asarray(dataset.sizes[0])

@@ -53,7 +53,7 @@ from ..models.building import ONE_SHAPE
 from ..models.roberta import PosencRobertaModel
 from ..models.state_dict import SENTENCE_ORDER
 from ..vocabulary import Vocabulary
-from .row_packing import Documents, PackedRows
+from .row_packing import DocumentsDataset, PackedDocumentsDataset
 
 VALIDATION_SEED = 1
 WIDTH = 8  # positions; the size of tensor cores' tiles
@@ -85,7 +85,7 @@ def require_encoder(model: BaseFairseqModel, flag_name: str) -> None:
         raise Refused(f"{flag_name} is for the architectures of fairseq_posenc, such as --arch roberta_tisa")
 
 
-class FirstToken(BaseWrapperDataset):
+class FirstTokenDataset(BaseWrapperDataset):
     """Samples whose first token is replaced by ``token``."""
 
     def __init__(self, dataset: FairseqDataset, token: int) -> None:
@@ -98,7 +98,7 @@ class FirstToken(BaseWrapperDataset):
         return sample
 
 
-class MaskedByFairseq(MaskTokensDataset):
+class LockedMaskTokensDataset(MaskTokensDataset):
     """fairseq's masks, which it draws from NumPy's global generator."""
 
     def __getitem__(self, index: int) -> Tensor:
@@ -106,7 +106,7 @@ class MaskedByFairseq(MaskTokensDataset):
             return super().__getitem__(index)
 
 
-class MaskedTokens(MaskTokensDataset):
+class FastMaskTokensDataset(MaskTokensDataset):
     """Inputs and targets, (2, n), with the masks that fairseq draws, at a fraction of the time.
 
     fairseq draws the masks of a sample twice, saves and restores the state of NumPy's global generator each time, and adds up the
@@ -124,9 +124,9 @@ class MaskedTokens(MaskTokensDataset):
         """Return the data sets of inputs and of targets."""
         multiple = options["mask_whole_words"] is not None or options["mask_multiple_length"] > 1 or options["mask_stdev"] > 0
         if multiple:
-            return MaskedByFairseq.apply_mask(dataset, *args, **options)
+            return LockedMaskTokensDataset.apply_mask(dataset, *args, **options)
         pairs = cls(dataset, *args, **options)
-        return Row(pairs, 0), Row(pairs, 1)
+        return RowOfPairDataset(pairs, 0), RowOfPairDataset(pairs, 1)
 
     def __getitem__(self, index: int) -> Tensor:
         last = self._last  # another thread may replace it meanwhile
@@ -167,8 +167,8 @@ class MaskedTokens(MaskTokensDataset):
         return cumulative / cumulative[-1]
 
 
-class Row(BaseWrapperDataset):
-    """One row of each sample."""
+class RowOfPairDataset(BaseWrapperDataset):
+    """Row 0 or 1 of each sample."""
 
     def __init__(self, dataset: FairseqDataset, row: int) -> None:
         super().__init__(dataset)
@@ -197,7 +197,7 @@ class ComparableMaskedLMTask(MaskedLMTask):
             super().load_dataset(split, epoch, combine, **kwargs)
         columns = self.datasets[split].dataset.defn
         for name, token in (("net_input.src_tokens", self.dictionary.bos()), ("target", self.dictionary.pad())):
-            columns[name].dataset = FirstToken(columns[name].dataset, token)
+            columns[name].dataset = FirstTokenDataset(columns[name].dataset, token)
 
     def build_criterion(self, cfg: Any, *args: Any, **kwargs: Any) -> FairseqCriterion:
         task, given = self.cfg._name, getattr(cfg, "_name", None)
@@ -216,7 +216,7 @@ def _word_beginnings(cfg: MaskedLMConfig, dictionary: Dictionary) -> Tensor:
 
 
 masked_lm.get_whole_word_mask = _word_beginnings
-masked_lm.MaskTokensDataset = MaskedTokens
+masked_lm.MaskTokensDataset = FastMaskTokensDataset
 masked_lm.MaskedLMTask = TASK_REGISTRY["masked_lm"] = ComparableMaskedLMTask
 
 
@@ -237,7 +237,7 @@ class StaticMaskedLMConfig(MaskedLMConfig):
     )
 
 
-class StaticBatches(BaseWrapperDataset):
+class FixedShapeDataset(BaseWrapperDataset):
     """The samples of ``masked_lm`` in batches of one shape.
 
     Args:
@@ -326,10 +326,10 @@ class StaticMaskedLMTask(ComparableMaskedLMTask):
             raise Refused(f"--sample-break-mode {mode} and --pack-documents exclude each other: leave one of them out")
         lines, symbols = super()._load_dataset_split(split, epoch, combine).dataset.dataset, self.dictionary
         tokens = self.cfg.tokens_per_sample
-        documents = Documents(lines, lines.sizes, tokens - 1, pad=symbols.pad(), eos=symbols.eos())
+        documents = DocumentsDataset(lines, lines.sizes, tokens - 1, pad=symbols.pad(), eos=symbols.eos())
         if not len(documents):
             raise Refused(f"--pack-documents: {split} has no documents, only empty lines")
-        rows = PackedRows(PrependTokenDataset(documents, symbols.bos()), tokens)
+        rows = PackedDocumentsDataset(PrependTokenDataset(documents, symbols.bos()), tokens)
         share = rows.sizes.sum() / (len(rows) * tokens)
         logger.info(f"--pack-documents: {len(documents):,} documents fill {share:.2%} of {len(rows):,} rows of {split}")
         return rows
@@ -343,9 +343,9 @@ class StaticMaskedLMTask(ComparableMaskedLMTask):
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         super().load_dataset(split, epoch, combine, **kwargs)
-        self.datasets[split] = StaticBatches(self.datasets[split], self.source_dictionary, self.cfg)
+        self.datasets[split] = FixedShapeDataset(self.datasets[split], self.source_dictionary, self.cfg)
 
-    def get_batch_iterator(self, dataset: StaticBatches, **options: Any) -> EpochBatchIterator:
+    def get_batch_iterator(self, dataset: FixedShapeDataset, **options: Any) -> EpochBatchIterator:
         if options["max_sentences"] is None or options["max_tokens"] is not None:
             raise Refused(f"--task {ONE_SHAPE} needs --batch-size, and no --max-tokens, whose batches have many shapes")
         rows, multiple = options["max_sentences"], options["required_batch_size_multiple"]
@@ -368,7 +368,7 @@ class StaticMaskedLmLoss(MaskedLmLoss):
         return loss, sample["sample_size"], {"loss": loss.data, **logged}
 
 
-class Halves(ListDataset):
+class SentenceOrderDataset(ListDataset):
     """Blocks ``<s> … </s>`` as two halves in either order; ``orders`` holds the order of each item when it was last read.
 
     Args:
@@ -430,11 +430,11 @@ class MaskedLMSentenceOrder(ComparableMaskedLMTask):
         model.register_classification_head(SENTENCE_ORDER, num_classes=2)
         return model
 
-    def _load_dataset_split(self, split: str, epoch: int, combine: bool) -> Halves:
+    def _load_dataset_split(self, split: str, epoch: int, combine: bool) -> SentenceOrderDataset:
         # The separator between the halves takes one token.
         with changed_options(self, tokens_per_sample=self.cfg.tokens_per_sample - 1):
             blocks = super()._load_dataset_split(split, epoch, combine)
-        self._halves = Halves(blocks, self.dictionary.eos(), self.cfg.seed)
+        self._halves = SentenceOrderDataset(blocks, self.dictionary.eos(), self.cfg.seed)
         return self._halves
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 CHUNK = 1 << 20  # documents that are packed together, neighbours in the data-bin; it bounds the memory that packing takes
 
 
-class Documents(TokenBlockDataset):
+class DocumentsDataset(TokenBlockDataset):
     """Documents, of which those of more than ``block_size`` tokens are cut after every so many.
 
     An item of ``dataset`` is a line with its end, and a line of one token is empty: it ends a document.
@@ -39,7 +39,7 @@ class Documents(TokenBlockDataset):
         return lengths, lines.astype(dtype), slices.astype(dtype)
 
 
-class PackedRows(ListDataset):
+class PackedDocumentsDataset(ListDataset):
     """Rows of whole documents. They depend on the documents and the capacity alone.
 
     Besides the documents, memory has 8 bytes per document and 16 per row.

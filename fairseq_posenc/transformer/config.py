@@ -24,9 +24,9 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def _option(default: Any, help: str = "", fairseq: str | None = None, transformers: str | None = None, **others: Any) -> Any:
-    """A field of a config, with its name in fairseq and in transformers, limits as for :func:`check_value`, and ``decides``.
+    """A field of a config, with its name in fairseq and in transformers, and limits as for :func:`check_value`.
 
-    A name in fairseq that begins with ``no_`` is the opposite. ``decides=False``: it does not change the function.
+    A name in fairseq that begins with ``no_`` is the opposite. ``affects_output=False``: it does not change the function.
     """
     return field(default=default, metadata={"help": help, "fairseq": fairseq, "transformers": transformers, **others})
 
@@ -88,7 +88,10 @@ class EncoderConfig:
         "position_evaluation", choices=("even", "plain"),
     )  # fmt: skip
     attention_backend: str = _option(
-        "auto", "how attention is computed; a backend that cannot run the scheme is refused", "attention_backend", decides=False
+        "auto",
+        "how attention is computed; a backend that cannot run the scheme is refused",
+        "attention_backend",
+        affects_output=False,
     )
     activation: str = _option(
         "gelu", "activation of the feed-forward networks", "activation_fn", "hidden_act", choices=tuple(ACTIVATIONS)
@@ -98,17 +101,19 @@ class EncoderConfig:
         "gated_ffn",
     )  # fmt: skip
     linear_bias: bool = _option(True, "biases of the projections in the layers", "no_linear_bias")
-    dropout: float = _option(0.1, "dropout probability", "dropout", "hidden_dropout_prob", minimum=0, maximum=1, decides=False)
+    dropout: float = _option(
+        0.1, "dropout probability", "dropout", "hidden_dropout_prob", minimum=0, maximum=1, affects_output=False
+    )
     attention_dropout: float = _option(
         0.1, "dropout probability of attention weights", "attention_dropout", "attention_probs_dropout_prob",
-        minimum=0, maximum=1, decides=False,
+        minimum=0, maximum=1, affects_output=False,
     )  # fmt: skip
     activation_dropout: float = _option(
         0.0, "dropout probability after the activation in feed-forward networks", "activation_dropout",
-        minimum=0, maximum=1, decides=False,
+        minimum=0, maximum=1, affects_output=False,
     )  # fmt: skip
     layerdrop: float = _option(
-        0.0, "probability of skipping a layer in training", "encoder_layerdrop", minimum=0, maximum=1, decides=False
+        0.0, "probability of skipping a layer in training", "encoder_layerdrop", minimum=0, maximum=1, affects_output=False
     )
     normalize_before: bool = _option(False, "LayerNorm before each block rather than after it", "encoder_normalize_before")
     layernorm_embedding: bool = _option(True, "LayerNorm after the embeddings", "no_layernorm_embedding")
@@ -134,10 +139,10 @@ class EncoderConfig:
     initialization: str = _option(
         "bert", "initial weights: normal, of standard deviation 0.02 (bert), or truncated at twice that, and smaller by the root "
         "of twice the number of layers where a block ends (megatron)", "initialization", choices=("bert", "megatron"),
-        decides=False,
+        affects_output=False,
     )  # fmt: skip
     checkpoint_activations: bool = _option(
-        False, "recompute activations in the backward pass to save memory", "checkpoint_activations", decides=False
+        False, "recompute activations in the backward pass to save memory", "checkpoint_activations", affects_output=False
     )
 
     def __post_init__(self) -> None:

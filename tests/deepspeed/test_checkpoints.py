@@ -166,7 +166,7 @@ def test_consolidating_overwrites_only_what_it_is_told_to(sharded_run, capsys, t
 )
 def test_the_end_of_training_replaces_its_own_file_only(tmp_path, monkeypatch, caplog, there, flags, replaced):
     """Not a file that somebody else has called consolidated.pt, nor what the run started from."""
-    from fairseq_posenc.train import Engine
+    from fairseq_posenc.train import DeepSpeedOptions
 
     written = []
     monkeypatch.setattr(consolidate, "write", lambda source, out, overwrite: written.append(out) or 1)
@@ -179,7 +179,7 @@ def test_the_end_of_training_replaces_its_own_file_only(tmp_path, monkeypatch, c
     flags = dict.fromkeys(("no_save", "no_save_optimizer_state", "no_last_checkpoints"), False)
     saving = SimpleNamespace(save_dir=tmp_path, **flags, **names)
     cfg = SimpleNamespace(checkpoint=saving, distributed_training=SimpleNamespace(distributed_rank=0))
-    Engine(ZeroConfig(stage=2), 600.0, consolidates=True).consolidate(SimpleNamespace(cfg=cfg))
+    DeepSpeedOptions(ZeroConfig(stage=2), 600.0, consolidates=True).consolidate(SimpleNamespace(cfg=cfg))
     assert written == ([out] if replaced else [])
     assert (f"{out} is left as it is" in caplog.text) != replaced
 
@@ -354,7 +354,9 @@ def test_a_killed_process_ends_the_others_and_a_rerun_continues(english_data_bin
     (tmp_path / "killed.py").write_text(KILLED)
     save_dir = tmp_path / "checkpoints"
     flags = ("--deepspeed-config", "zero2", "--save-interval-updates", 5, "--no-consolidate")
-    killed = call(RANKS, 2, tmp_path / "killed.py", english_data_bin, *OPTIONS, "--max-update", 100, "--save-dir", save_dir, *flags)
+    killed = call(
+        RANKS, 2, tmp_path / "killed.py", english_data_bin, *OPTIONS, "--max-update", 100, "--save-dir", save_dir, *flags
+    )
     assert killed.returncode != 0
     output = killed.stdout
     assert "Process 0 has lost another process" in output

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from lines import write_databin
 from omegaconf import open_dict
 
-from fairseq_posenc.compat.blocks import Blocks, Pieces
+from fairseq_posenc.compat.blocks import CutLinesBlockDataset, CutLinesDataset
 from fairseq_posenc.errors import Refused
 from fairseq_posenc.families import expressions
 from fairseq_posenc.models.building import max_length
@@ -133,7 +133,7 @@ def test_samples_too_short_to_cut_lines_into_are_refused(data):
 @settings(max_examples=100, deadline=None, derandomize=True, database=None)
 def test_pieces_put_together_are_the_lines(lengths, longest):
     lines = [torch.arange(length) + 100 * i for i, length in enumerate(lengths)]
-    pieces = Pieces(lines, np.array(lengths, dtype=np.int32), longest)
+    pieces = CutLinesDataset(lines, np.array(lengths, dtype=np.int32), longest)
     found = [pieces[i] for i in range(len(pieces))]
     assert torch.equal(torch.cat(found), torch.cat(lines))
     assert [len(piece) for piece in found] == pieces.sizes.tolist()
@@ -150,7 +150,7 @@ def test_what_is_read_ahead_are_lines():
             self.asked = set(indices)
 
     lines = Lines([torch.arange(4), torch.arange(20), torch.arange(3)])
-    blocks = Blocks(lines, [4, 20, 3], 8, pad=1, eos=2, break_mode="eos")
+    blocks = CutLinesBlockDataset(lines, [4, 20, 3], 8, pad=1, eos=2, break_mode="eos")
     assert blocks.supports_prefetch
     blocks.prefetch([1, 2, 4])
     assert lines.asked == {1, 2}

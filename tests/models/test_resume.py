@@ -226,7 +226,7 @@ def test_each_option_decides_what_it_is_declared_to(name):
     other = copy.deepcopy(model)
     other[name] = another(name, model[name])
     _, declared = ENCODER_OPTIONS.fields()[name]
-    assert (name in differences(model, other)) == declared.metadata["decides"]
+    assert (name in differences(model, other)) == declared.metadata["affects_output"]
 
 
 CHANGED = {

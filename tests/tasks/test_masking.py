@@ -17,7 +17,7 @@ from untrained import write_chance
 
 from fairseq_posenc.data.databin import DatabinWriter
 from fairseq_posenc.errors import Refused
-from fairseq_posenc.tasks.masked_lm import MaskedTokens
+from fairseq_posenc.tasks.masked_lm import FastMaskTokensDataset
 
 BOS, PAD = 0, 1
 
@@ -173,7 +173,7 @@ def test_the_masks_are_those_that_fairseq_draws(random, unmasked, weighted):
     options = dict(pad_idx=PAD, mask_idx=dictionary.index("<mask>"), seed=3, mask_prob=0.4, mask_whole_words=None)
     options |= dict(mask_multiple_length=1, mask_stdev=0.0, freq_weighted_replacement=weighted)
     options |= dict(random_token_prob=random, leave_unmasked_prob=unmasked)
-    expected, found = (kind.apply_mask(samples, dictionary, **options) for kind in (MaskTokensDataset, MaskedTokens))
+    expected, found = (kind.apply_mask(samples, dictionary, **options) for kind in (MaskTokensDataset, FastMaskTokensDataset))
     state = np.random.get_state()[1].tolist()
     for epoch in range(1, 9):
         for of_fairseq, ours in zip(expected, found, strict=True):
@@ -186,7 +186,7 @@ def test_the_masks_are_those_that_fairseq_draws(random, unmasked, weighted):
 
 
 def test_another_thread_may_read_another_sample_meanwhile():
-    class Shared(MaskedTokens):
+    class Shared(FastMaskTokensDataset):
         _last = property(lambda self: ((1, 7), "of another thread"), lambda self, pair: None)
         __init__, epoch, _draw = lambda self: None, 1, lambda self, index: f"sample {index}"
 

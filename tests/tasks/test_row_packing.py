@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from fairseq_posenc.errors import Refused
 from fairseq_posenc.tasks import row_packing
 from fairseq_posenc.tasks.masked_lm import places_of
-from fairseq_posenc.tasks.row_packing import Documents, PackedRows, best_fit
+from fairseq_posenc.tasks.row_packing import DocumentsDataset, PackedDocumentsDataset, best_fit
 
 
 def one_by_one(lengths, capacity):
@@ -50,7 +50,7 @@ def test_documents_are_cut_by_their_definition(sizes, limit):
         documents.append([]) if len(line) == 1 else documents[-1].extend(line.tolist())
     for document in documents:
         expected += [document[at : at + limit] for at in range(0, len(document), limit)]
-    found = Documents(ListDataset(tokens), np.array(sizes, np.int32), limit, pad=PAD, eos=EOS)
+    found = DocumentsDataset(ListDataset(tokens), np.array(sizes, np.int32), limit, pad=PAD, eos=EOS)
     assert [found[i].tolist() for i in range(len(found))] == expected
     assert found.sizes.tolist() == [len(piece) for piece in expected]
 
@@ -58,7 +58,7 @@ def test_documents_are_cut_by_their_definition(sizes, limit):
 def test_rows_have_every_document_once_in_chunks(monkeypatch):
     monkeypatch.setattr(row_packing, "CHUNK", 7)
     documents = [torch.full((1 + i * 5 % 9,), i) for i in range(23)]
-    rows = PackedRows(ListDataset(documents, np.array([len(d) for d in documents], np.uint16)), 10)
+    rows = PackedDocumentsDataset(ListDataset(documents, np.array([len(d) for d in documents], np.uint16)), 10)
     assert sorted(itertools.chain.from_iterable(rows[i].unique().tolist() for i in range(len(rows)))) == list(range(23))
     for i in range(len(rows)):
         assert torch.equal(rows[i], torch.cat([documents[d] for d in rows.documents(i)]))

@@ -19,9 +19,9 @@ from fairseq_posenc.tasks.masked_lm import (
     IN_ORDER,
     SWAPPED,
     WHOLE,
-    Halves,
     MaskedLMSentenceOrder,
     MaskedLMSentenceOrderCriterion,
+    SentenceOrderDataset,
 )
 
 SENTENCES = [[5, 6, 2], [7, 2], [8, 9, 10, 2]]
@@ -38,7 +38,7 @@ class Blocks(list):
 
 
 def halves(*blocks, seed=1):
-    return Halves(Blocks(map(torch.tensor, blocks)), separator=2, seed=seed)
+    return SentenceOrderDataset(Blocks(map(torch.tensor, blocks)), separator=2, seed=seed)
 
 
 def test_a_block_becomes_two_halves_in_either_order():
