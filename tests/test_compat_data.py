@@ -145,6 +145,28 @@ def test_an_epoch_without_its_last_batch_has_all_others_after_a_resume(groups, o
     assert resumed.end_of_epoch()
 
 
+@pytest.mark.parametrize(
+    ("batches", "processes", "place"),
+    [(33, 2, 8), (33, 1, 16), (33, 4, 4), (66, 1, 32), (11, 1, 5)],
+    ids=["same", "one process", "four processes", "smaller batches", "larger batches"],
+)
+def test_training_resumes_after_the_same_share_of_an_epoch(batches, processes, place):
+    """8 of each of two processes, 16 of 33 batches, were read."""
+
+    def epoch(batches, processes):
+        data = ListDataset(list(torch.arange(99)))
+        return EpochBatchIterator(data, torch.stack, [[i] for i in range(batches)], num_shards=processes)
+
+    before = epoch(33, 2)
+    read = before.next_epoch_itr(shuffle=False)
+    for _ in range(8):
+        next(read)
+    after = epoch(batches, processes)
+    after.load_state_dict(before.state_dict())
+    assert after.iterations_in_epoch == place
+    assert next(after.next_epoch_itr(shuffle=False)).item() == place * processes
+
+
 def test_workers_of_validation_stay():
     batches = epochs(0)
     loaders = [(*batches.next_epoch_itr(set_dataset_epoch=False), batches.dataloader)[-1] for _ in range(2)]

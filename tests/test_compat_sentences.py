@@ -66,6 +66,13 @@ def said(data_bin, tmp_path, monkeypatch, capsys):
             f"BIN {FLAGS} --maximize-best-checkpoint-metric",
             "--maximize-best-checkpoint-metric with --best-checkpoint-metric loss",
         ),
+        (f"BIN {FLAGS} --valid-subset valid,train", "--valid-subset valid,train contains --train-subset"),
+        (f"BIN {FLAGS} --max-epoch 4 --save-interval 3", "--max-epoch 4 would end without a checkpoint"),
+        (
+            f"BIN {FLAGS} --validate-after-updates 9 --save-interval-updates 4",
+            "--save-interval-updates 4: no checkpoint is saved before --validate-after-updates 9",
+        ),
+        (f"BIN {FLAGS} --best-checkpoint-metric order_accuracy", "--best-checkpoint-metric order_accuracy would keep the worst"),
         (f"BIN {FLAGS} --lr-scheduler polynomial_decay", "Error merging override lr_scheduler.total_num_update=null"),
         (f"BIN {FLAGS} --train-subset none", "Dataset not found: none"),
         (f"BIN {FLAGS} --restore-file none.pt", "--restore-file none.pt does not exist"),

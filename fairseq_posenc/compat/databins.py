@@ -1,6 +1,7 @@
 """Data-bins and the threads that read them."""
 
 import atexit
+import logging
 import os
 import queue
 import threading
@@ -16,6 +17,8 @@ import numpy as np
 from ..errors import InputError
 from ..files import INDEX_HEADER
 from .patching import ModuleProxy, replaced, wrap
+
+logger = logging.getLogger(__name__)
 
 CHECKED_IDS = 1 << 24
 """Ids at the beginning of a .bin file that are compared with the dictionary; all ids of a corpus would take too long."""
@@ -219,7 +222,30 @@ def workers_of_one_epoch() -> None:
         return next_epoch_itr(self, *arguments, set_dataset_epoch=set_dataset_epoch, **options)
 
 
+def resume_at_the_same_place() -> None:
+    """Resume within an epoch after the same share of its batches, by another number of processes, or with other batches.
+
+    fairseq counts the batches of one process, so that some samples of the epoch would be read twice, or not at all. Can be
+    removed when fairseq counts those of all.
+    """
+    from fairseq.data import iterators
+
+    @wrap(iterators.EpochBatchIterator, "state_dict")
+    def state_dict(state_dict, self):
+        return {**state_dict(self), "processes": self.num_shards, "batches_of_all": len(self.frozen_batches)}
+
+    @wrap(iterators.EpochBatchIterator, "load_state_dict")
+    def load_state_dict(load_state_dict, self, state):
+        if (read := state.get("iterations_in_epoch", 0)) and (before := state.get("batches_of_all")):
+            now = len(self.frozen_batches)
+            place = read * state["processes"] * now // (before * self.num_shards)
+            if place != read:
+                logger.info(f"continuing after {place} of {len(self)} batches of the epoch, the same share as in the checkpoint")
+            state = {**state, "iterations_in_epoch": place}
+        load_state_dict(self, state)
+
+
 PATCHES = (
     numpy_names, explain_dictionaries, refuse_damaged_data, readers_that_can_end, skip_only_the_last_batch, log_waiting_for_data,
-    workers_of_one_epoch,
+    workers_of_one_epoch, resume_at_the_same_place,
 )  # fmt: skip

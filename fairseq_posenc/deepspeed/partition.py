@@ -127,7 +127,7 @@ def restore(engine: Any, parts: list[dict[str, Any]]) -> None:
     if len(settings) != len(saved):
         raise RuntimeError(f"the optimizer has {len(settings)} groups of parameters, and the checkpoint's had {len(saved)}")
     for group, values in zip(settings, saved, strict=True):
-        group.update({key: values[key] for key in group.keys() & values.keys() - {"params"}})
+        group["lr"] = values["lr"]  # other options are those of this training
     if engine.optimizer.loss_scaler.dynamic:
         scaler = parts[0]["scaler"]
         vars(engine.optimizer.loss_scaler).update({key: scaler[key] for key in SCALER if key in scaler})

@@ -13,7 +13,7 @@ from fairseq.file_io import PathManager
 from fairseq.optim import lr_scheduler
 from fairseq.trainer import Trainer
 from pydantic import ValidationError
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 
 from ..errors import Refused
 from . import communication, sharded_checkpoint
@@ -125,35 +125,26 @@ class DeepSpeedTrainer(Trainer):
         Raises:
             Refused: the optimizer state of a plain one is unsharded or missing, and no flag resets the optimizer.
         """
-        shards = self._find_shards(filename, reset_optimizer)
+        self._require_shards(filename, reset_optimizer)
         self._restored_from = Path(filename).parent
-        extra_state = super().load_checkpoint(filename, reset_optimizer, *args, **kwargs)
-        if shards is not None and extra_state is not None:
-            # The position in the data is counted in batches per process. If it does not divide evenly, each process sees up to
-            # one batch again.
-            iterator, processes = extra_state["train_iterator"], distributed.get_world_size()
-            iterator["iterations_in_epoch"] = iterator["iterations_in_epoch"] * shards.processes // processes
-        return extra_state
+        return super().load_checkpoint(filename, reset_optimizer, *args, **kwargs)
 
-    def _find_shards(self, filename: str, reset_optimizer: bool) -> Shards | None:
-        """Return the record that the first process reads in the plain file."""
-        state, is_plain = None, False
+    def _require_shards(self, filename: str, reset_optimizer: bool) -> None:
+        """Check, in the first process, that the plain file records the shards of the optimizer's state."""
+        is_plain = False
         if self.data_parallel_rank == 0 and PathManager.isfile(filename):
             with suppress(Exception):  # loading a damaged file reports what is wrong with it
-                state = sharded_checkpoint.optimizer_state_of(Path(filename))
-                is_plain = not sharded_checkpoint.is_sharded(state)
-        state, is_plain = communication.from_first_process((None if is_plain else state, is_plain))
-        if is_plain and not reset_optimizer:
+                is_plain = not sharded_checkpoint.is_sharded(sharded_checkpoint.optimizer_state_of(Path(filename)))
+        if communication.from_first_process(is_plain) and not reset_optimizer:
             raise Refused(
                 f"{filename} has no sharded optimizer state, from which ZeRO could resume. If it is an unsharded training's, "
                 "continue with --deepspeed-config zero0; or start from its weights: --finetune-from-model, or --restore-file "
                 "with --reset-optimizer."
             )
-        return Shards.of(state)
 
     def _load_shards(self, state: dict[str, Any]) -> None:
         shards = Shards.of(state)
-        assert shards is not None  # as _find_shards has seen
+        assert shards is not None  # as _require_shards has seen
         if shards.optimizer != self.cfg.optimizer._name:
             raise Refused(
                 f"--optimizer {self.cfg.optimizer._name} cannot continue from the state of {shards.optimizer} in the checkpoint. "

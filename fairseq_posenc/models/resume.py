@@ -1,5 +1,6 @@
 """Checks that a checkpoint is loaded, to train or to run it, with the model and the vocabulary of its training."""
 
+import logging
 import os
 from argparse import Namespace
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from .option_set import ENCODER_OPTIONS, OptionSet
 from .state_dict import FORMAT, FORMAT_KEY, misfit
 from .stock import our_options
 
+logger = logging.getLogger(__name__)
 NEW_MODEL = (
     "Repeat the options of the checkpoint, or name another --save-dir for another model; to start that from these weights: "
     "--finetune-from-model"
@@ -69,27 +71,42 @@ def _data_bin(task: FairseqTask) -> Path:
     return Path(str(getattr(task.cfg, "data", "")).split(os.pathsep)[0])
 
 
-def refuse_resuming_another_model(load: Callable, trainer: Trainer, filename: str, *args: Any, **kwargs: Any) -> Any:
+def refuse_resuming_another_model(
+    load: Callable,
+    trainer: Trainer,
+    filename: str,
+    reset_optimizer: bool = False,
+    reset_lr_scheduler: bool = False,
+    optimizer_overrides: dict[str, Any] | None = None,
+    reset_meters: bool = False,
+) -> Any:
     """Call fairseq's ``Trainer.load_checkpoint``, which compares only names and shapes of parameters, if the models are the same.
 
     Raises:
         Refused: the checkpoint has another model or vocabulary than the training; for ``--finetune-from-model``, another kind
-            of model, other sizes or another vocabulary.
+            of model, other sizes or another vocabulary. Or fairseq would silently lose the number of updates or the best model.
     """
+    arguments = (filename, reset_optimizer, reset_lr_scheduler, optimizer_overrides, reset_meters)
     model = getattr(trainer, "_model", None)
     if not isinstance(model, PosencModel):
-        return load(trainer, filename, *args, **kwargs)
+        return load(trainer, *arguments)
     compared: list[Any] = [None, []]
     if trainer.data_parallel_rank == 0 and PathManager.isfile(filename):  # other processes may not see the file
-        weights_only = filename == trainer.cfg.checkpoint.finetune_from_model
+        settings = trainer.cfg.checkpoint
+        weights_only = filename == settings.finetune_from_model
         compared = list(compare(filename, model, trainer.task, weights_only))
+        if compared[0] is None and not weights_only:
+            compared[0] = lost_state(filename, None if reset_meters else settings.best_checkpoint_metric, reset_optimizer)
     if distributed.is_initialized():
         distributed.broadcast_object_list(compared, src=0)
     refusal, different = compared
     if refusal is not None:
         raise Refused(refusal)
     try:
-        return load(trainer, filename, *args, **kwargs)
+        state = load(trainer, *arguments)
+        if different:  # which --finetune-from-model allows
+            logger.warning(f"the weights of {filename} are of another model: {'; '.join(different)}")
+        return state
     except (InputError, OSError):
         raise
     except AssertionError as error:  # fairseq's, about another criterion or optimizer
@@ -137,6 +154,33 @@ def compare(
     if flags and not weights_only:
         return f"{filename} holds another model than the one to be trained: {'; '.join(flags)}. {NEW_MODEL} {filename}", flags
     return None, flags
+
+
+def lost_state(filename: str, metric: str | None, reset_optimizer: bool) -> str | None:
+    """Describe what fairseq would silently lose in resuming, or return None.
+
+    Args:
+        metric: that of the best checkpoint; None if the best so far does not count.
+        reset_optimizer: whether training begins again at update 0.
+    """
+    try:
+        content = loading.peek(filename)
+        part = (content.get("cfg") or {}).get("checkpoint") or {}
+        saved = (vars(part) if isinstance(part, Namespace) else part).get("best_checkpoint_metric", metric)
+        has_best, has_optimizer = "best" in content["extra_state"], content.get("last_optimizer_state") is not None
+    except Exception:  # loading the file reports the fault
+        return None
+    if not has_optimizer and not reset_optimizer:
+        return (
+            f"{filename} has no optimizer state, so that training would begin again at update 0. Start a new training from its "
+            f"weights: --finetune-from-model {filename}, with another --save-dir"
+        )
+    if has_best and metric not in (None, saved):
+        return (
+            f"the best {saved} in {filename} does not compare with --best-checkpoint-metric {metric}. Repeat {saved}, or forget "
+            "the best with --reset-meters"
+        )
+    return None
 
 
 def saved_options(content: dict[str, Any]) -> tuple[str, Namespace, Namespace, OptionSet | None]:

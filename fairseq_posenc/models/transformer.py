@@ -75,6 +75,8 @@ class PosencTransformerModel(PosencGenerator, FairseqEncoderDecoderModel):
         for flag in ("print_alignment", "replace_unk"):
             if getattr(cfg.generation, flag, None) is not None:
                 raise InputError(f"{flag_of(flag)} needs attention weights, which fused attention does not give: leave it out")
+        if getattr(cfg.generation, "retain_dropout", False):
+            raise InputError("--retain-dropout finds no dropout in these models: leave it out")
         super().prepare_for_inference_(cfg)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:

@@ -1,6 +1,7 @@
 """Options that optimizers share, and the check of those that an optimizer of whole tensors cannot work with."""
 
 import ast
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,6 +9,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.optim import FairseqOptimizer
 from omegaconf import II
 
+from ..compat.patching import wrap
 from ..errors import Refused
 
 
@@ -38,6 +40,20 @@ class AdamOptimizer(FairseqOptimizer):
             "eps": self.cfg.adam_eps,
             "weight_decay": self.cfg.weight_decay,
         }
+
+
+@wrap(FairseqOptimizer, "load_state_dict")
+def load_state_dict(
+    load: Callable, optimizer: FairseqOptimizer, state: dict[str, Any], optimizer_overrides: dict[str, Any] | None = None
+) -> None:
+    """Load the state of the parameters; of a group's options, only the learning rate is the checkpoint's.
+
+    fairseq's own docstring prefers the options of the training that continues, and its code takes those of the checkpoint.
+    """
+    given = [{name: value for name, value in group.items() if name not in ("params", "lr")} for group in optimizer.param_groups]
+    load(optimizer, state)
+    for group, options in zip(optimizer.param_groups, given, strict=True):
+        group.update({**options, **(optimizer_overrides or {})})
 
 
 def _betas(betas: Any) -> tuple[float, float]:

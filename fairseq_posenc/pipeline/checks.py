@@ -123,6 +123,17 @@ def model_to_start_from_exists(cfg: Any) -> None:
         raise InputError(f"--finetune-from-model {path} does not exist")
 
 
+def restart_loses_nothing(cfg: Any) -> None:
+    """Refuse a ``--restore-file`` from which training would replace later checkpoints, as the same command does after a kill."""
+    checkpoint = cfg.checkpoint
+    last = os.path.join(checkpoint.save_dir, "checkpoint_last.pt")
+    if checkpoint.restore_file not in (last, "checkpoint_last.pt") and not checkpoint.no_save and os.path.exists(last):
+        raise InputError(
+            f"--restore-file {checkpoint.restore_file}: training from it would replace {last}. Leave --restore-file out to "
+            "continue from that, or name another --save-dir"
+        )
+
+
 def fp16_has_a_gpu(cfg: Any) -> None:
     """Refuse ``--fp16`` on a CPU, where fairseq fails when it asks for the current CUDA device."""
     if without_gpus(cfg) and (cfg.common.fp16 or cfg.common.memory_efficient_fp16):
@@ -179,7 +190,8 @@ OF_TRAINING = (
     learning_rate_lasts,
     fp16_has_a_gpu,
     optimizer_can_work,
+    restart_loses_nothing,
     model_to_start_from_exists,
 )
-OF_JOBS = (numbers_have_a_meaning, settings_have_their_meaning, model_is_complete, *OF_TRAINING[:-1])
+OF_JOBS = (numbers_have_a_meaning, settings_have_their_meaning, model_is_complete, *OF_TRAINING[:-2])
 """The checks of all jobs of a multirun before the first starts; they do not depend on the current folder."""

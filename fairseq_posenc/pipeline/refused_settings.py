@@ -6,8 +6,10 @@ from typing import Any, NamedTuple
 
 from ..errors import InputError
 
-HIGHER_IS_BETTER = {"accuracy", "bleu", "f1"}
-LOWER_IS_BETTER = {"loss", "nll_loss", "ppl"}
+HIGHER_IS_BETTER = {"accuracy", "bleu", "f1", "order_accuracy"}
+LOWER_IS_BETTER = {"loss", "nll_loss", "order_loss", "ppl"}
+AVERAGE_OVER_TOKENS = {"masked_lm", "masked_lm_static", "masked_lm_sentence_order"}
+"""Criterions whose loss is the mean over the masked tokens."""
 
 
 class RefusedSetting(NamedTuple):
@@ -20,6 +22,10 @@ class RefusedSetting(NamedTuple):
 
     applies: Callable[[Any], bool]
     reason: str
+
+
+def _validated(cfg: Any) -> list[str]:
+    return [] if cfg.dataset.disable_validation else str(cfg.dataset.valid_subset).split(",")
 
 
 def _optimizer_state_is_kept(cfg: Any) -> bool:
@@ -47,8 +53,22 @@ OF_TRAINING = (
         "is kept with the optimizer",
     ),
     RefusedSetting(
-        lambda cfg: cfg.optimization.sentence_avg and getattr(cfg.criterion, "_name", None) == "masked_lm",
-        "--sentence-avg has no effect with --criterion masked_lm, which averages over the masked tokens",
+        lambda cfg: cfg.optimization.sentence_avg and getattr(cfg.criterion, "_name", None) in AVERAGE_OVER_TOKENS,
+        "--sentence-avg has no effect with --criterion {criterion._name}, which averages over the masked tokens",
+    ),
+    RefusedSetting(
+        lambda cfg: cfg.dataset.train_subset in _validated(cfg),
+        "--valid-subset {dataset.valid_subset} contains --train-subset, whose batches the validation would consume",
+    ),
+    RefusedSetting(
+        lambda cfg: cfg.optimization.max_epoch and cfg.optimization.max_epoch % cfg.checkpoint.save_interval,
+        "--max-epoch {optimization.max_epoch} would end without a checkpoint: it is no multiple of --save-interval "
+        "{checkpoint.save_interval}",
+    ),
+    RefusedSetting(
+        lambda cfg: cfg.dataset.validate_after_updates > cfg.checkpoint.save_interval_updates > 0,
+        "--save-interval-updates {checkpoint.save_interval_updates}: no checkpoint is saved before --validate-after-updates "
+        "{dataset.validate_after_updates}",
     ),
     RefusedSetting(
         lambda cfg: len(cfg.optimization.lr) > 1 and getattr(cfg.lr_scheduler, "_name", None) == "polynomial_decay",
@@ -87,7 +107,9 @@ def settings_of_training_have_their_meaning(cfg: Any) -> None:
 def _require_none(cfg: Any, refused: tuple[RefusedSetting, ...]) -> None:
     for applies, reason in refused:
         if applies(cfg):
-            raise InputError(reason.format(**{name: cfg[name] for name in ("checkpoint", "optimization")}))
+            raise InputError(
+                reason.format(**{name: cfg[name] for name in ("checkpoint", "criterion", "dataset", "optimization")})
+            )
 
 
 def _words(dictionary: Path) -> list[bytes]:

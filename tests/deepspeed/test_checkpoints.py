@@ -281,7 +281,7 @@ def test_no_optimizer_starts_from_scratch_silently(monkeypatch, tmp_path, state)
     torch.save({"last_optimizer_state": state}, tmp_path / "checkpoint_last.pt")
     first_process = SimpleNamespace(data_parallel_rank=0)
     with pytest.raises(ValueError, match="--deepspeed-config zero0") as refused:
-        trainer.DeepSpeedTrainer._find_shards(first_process, str(tmp_path / "checkpoint_last.pt"), False)
+        trainer.DeepSpeedTrainer._require_shards(first_process, str(tmp_path / "checkpoint_last.pt"), False)
     assert "--reset-optimizer" in str(refused.value)
 
 
@@ -306,18 +306,6 @@ def test_a_refusal_of_the_trainer_is_one_line(sharded_run, train, launch):
     output = train(*flags, launch=launch, status=2).output
     assert output.count("consolidated.pt has no sharded optimizer state") == 1
     assert "Traceback" not in output
-
-
-def test_a_new_optimizer_goes_on_at_the_same_samples(monkeypatch):
-    from fairseq_posenc.deepspeed import trainer
-
-    extra_state = {"train_iterator": {"iterations_in_epoch": 10}}
-    monkeypatch.setattr(trainer.Trainer, "load_checkpoint", lambda *args, **kwargs: extra_state)
-    monkeypatch.setattr(trainer.distributed, "get_world_size", lambda: 4)
-    run = object.__new__(trainer.DeepSpeedTrainer)
-    run._find_shards = lambda *args: Shards(NAME, processes=2, optimizer="adam")
-    run.load_checkpoint("checkpoint_last.pt", reset_optimizer=True)
-    assert extra_state["train_iterator"]["iterations_in_epoch"] == 5
 
 
 @pytest.mark.parametrize(

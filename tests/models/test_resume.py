@@ -136,6 +136,45 @@ def test_another_model_may_start_from_the_weights(saved, trainer):
     assert started.load_checkpoint(path, reset_optimizer=True) is not None
 
 
+def test_a_start_from_weights_names_what_is_different(saved, trainer, caplog):
+    path = saved("roberta_alibi_tiny")
+    trainer("roberta_rope_tiny", finetune_from_model=path).load_checkpoint(path, reset_optimizer=True)
+    assert f"the weights of {path} are of another model: --positions alibi in the checkpoint, rope now" in caplog.text
+
+
+def test_a_checkpoint_without_the_optimizer_does_not_start_again_at_update_0(saved, trainer):
+    path = saved("roberta_alibi_tiny")
+    torch.save({**torch.load(path, weights_only=True), "last_optimizer_state": None}, path)
+    with pytest.raises(Refused, match=rf"{path} has no optimizer state.*--finetune-from-model"):
+        trainer("roberta_alibi_tiny").load_checkpoint(path)
+    assert trainer("roberta_alibi_tiny").load_checkpoint(path, reset_optimizer=True) is not None
+
+
+def test_the_best_of_one_metric_is_not_compared_with_another(saved, trainer):
+    path = saved("roberta_alibi_tiny")
+    content = torch.load(path, weights_only=True)
+    torch.save({**content, "extra_state": {**content["extra_state"], "best": 7.2}}, path)
+    assert trainer("roberta_alibi_tiny").load_checkpoint(path) is not None
+    other = trainer("roberta_alibi_tiny")
+    other.cfg.checkpoint.best_checkpoint_metric = "ppl"
+    with pytest.raises(Refused, match=r"the best loss in .* does not compare with --best-checkpoint-metric ppl.*--reset-meters"):
+        other.load_checkpoint(path)
+    assert other.load_checkpoint(path, reset_meters=True) is not None
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "fused_adam", "stable_adamw"])
+def test_options_of_the_optimizer_are_those_of_the_command(optimizer, saved, trainer):
+    """fairseq takes them from the checkpoint."""
+    common = ("roberta_alibi_tiny", "--optimizer", optimizer)
+    path = saved(*common, "--weight-decay", "0.01", "--adam-betas", "(0.9,0.98)")
+    resumed = trainer(*common, "--weight-decay", "0.5", "--adam-betas", "(0.5,0.6)")
+    resumed.load_checkpoint(path)
+    for group in resumed.optimizer.param_groups:
+        assert (group["weight_decay"], tuple(group["betas"])) == (0.5, (0.5, 0.6))
+    resumed.load_checkpoint(path, optimizer_overrides={"weight_decay": 0.2})
+    assert {group["weight_decay"] for group in resumed.optimizer.param_groups} == {0.2}
+
+
 @pytest.mark.parametrize("change", [{"cfg": None}, {"cfg": {"model": {"_name": "transformer_lm"}, "task": {}}}])
 def test_a_file_that_does_not_say_which_model_it_holds_is_refused(change, saved, trainer):
     path = saved("roberta_alibi_tiny")
