@@ -87,7 +87,7 @@ def require_writable(folder: Path, name: str = "") -> None:
 
 
 @contextmanager
-def full_disk_named(path: str | os.PathLike) -> Iterator[None]:
+def report_full_disk(path: str | os.PathLike) -> Iterator[None]:
     """Report a full disk by one OSError, for any error that the library which wrote to ``path`` raises."""
     try:
         yield

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .errors import InputError
-from .files import LOCK, atomic_write, full_disk_named, partial_of, real, require_writable, sole_writer
+from .files import LOCK, atomic_write, partial_of, real, report_full_disk, require_writable, sole_writer
 
 RECORD = "fairseq_posenc.json"
 FORMAT = 2
@@ -141,7 +141,7 @@ def output(out: Path, by: str, inputs: Inputs = ()) -> Iterator[int]:
     """
     require_apart(out, inputs)
     require_own(out, by, "--out")
-    with full_disk_named(out), sole_writer(out) as lock:
+    with report_full_disk(out), sole_writer(out) as lock:
         claim(out, by)
         try:
             yield lock

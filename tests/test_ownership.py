@@ -269,13 +269,13 @@ def caused(error: Exception, cause: Exception) -> Exception:
 )
 def test_a_full_disk_is_said_in_one_sentence(tmp_path, error):
     message = f"^{tmp_path}: No space left on device. When there is room, give the same"
-    with pytest.raises(OSError, match=message), files.full_disk_named(tmp_path):
+    with pytest.raises(OSError, match=message), files.report_full_disk(tmp_path):
         raise error
 
 
 def test_other_errors_are_left_as_they_are(tmp_path):
     for error in (ValueError("a line (os error 2)"), FileNotFoundError(errno.ENOENT, "No such file")):
-        with pytest.raises(type(error)) as raised, files.full_disk_named(tmp_path):
+        with pytest.raises(type(error)) as raised, files.report_full_disk(tmp_path):
             raise error
         assert raised.value is error
 

@@ -92,14 +92,14 @@ def _model(checkpoint: Checkpoint, changes: dict[str, Any], length: int) -> Base
     Raises:
         InputError: an option does not apply to them, or they have fewer positions, or there is no language model.
     """
-    from ..models.option_set import naming_flags
+    from ..models.option_set import field_errors_as_flags
     from ..models.state_dict import LANGUAGE_MODEL, POSITIONS
     from ..transformer import PositionSampling, build_positions
 
     if f"{LANGUAGE_MODEL}weight" not in checkpoint.state:
         raise InputError(f"{checkpoint.path} has no language model's head, whose loss is measured: name another")
     config = checkpoint.config
-    with naming_flags():
+    with field_errors_as_flags():
         positions = build_positions(dataclasses.replace(config, position_options={**config.position_options, **changes}))
     sampling = PositionSampling.parse(config.position_sampling, config.position_evaluation)
     limits = {

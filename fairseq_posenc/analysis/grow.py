@@ -39,7 +39,7 @@ class Options:
 
 def main(options: Options) -> None:
     """Run the command."""
-    from ..files import full_disk_named
+    from ..files import report_full_disk
     from ..models.checkpoint import Checkpoint
 
     out, n = options.out, options.max_positions
@@ -47,7 +47,7 @@ def main(options: Options) -> None:
     checkpoint = Checkpoint(options.checkpoint)
     state = grown(checkpoint, n, options.method)
     out.parent.mkdir(parents=True, exist_ok=True)
-    with full_disk_named(out):
+    with report_full_disk(out):
         checkpoint.write(out, state, max_positions=n)
     show(f"{out}: {n} positions. Continue from it with")
     show(f"  fairseq-train … --arch {checkpoint.arch} --finetune-from-model {out} --max-positions {n} --tokens-per-sample {n}")
@@ -59,7 +59,7 @@ def grown(checkpoint: Checkpoint, n: int, method: str) -> dict[str, Tensor]:
     Raises:
         InputError: the model takes any length, or learns something else per position, or has as many rows already.
     """
-    from ..models.option_set import naming_flags
+    from ..models.option_set import field_errors_as_flags
     from ..models.state_dict import MASK_POSITIONS, POSITIONS
     from ..transformer import PositionSampling, build_positions
 
@@ -80,7 +80,7 @@ def grown(checkpoint: Checkpoint, n: int, method: str) -> dict[str, Tensor]:
     sampling = PositionSampling.parse(config.position_sampling, config.position_evaluation)
     if sampling is not None and sampling.kind == "random" and n > sampling.numbers[0]:
         raise InputError(f"--max-positions {n}: {path} has --position-sampling {config.position_sampling}: train with a larger L")
-    with naming_flags():
+    with field_errors_as_flags():
         longer = build_positions(dataclasses.replace(config, max_positions=n))
     state = dict(checkpoint.state)
     if diverged := next((name for name, value in state.items() if not value.isfinite().all()), None):

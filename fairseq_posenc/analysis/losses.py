@@ -22,7 +22,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from ..errors import InputError, flag_of
 from ..files import atomic_write
-from ..models.checkpoint import Checkpoint, explained
+from ..models.checkpoint import Checkpoint, config_errors_as_input_errors
 from ..ownership import own
 from ..plotting import grid, line_style, save
 from ..runs.grid import FINISHED, Diverged, Progress
@@ -108,7 +108,7 @@ def read(checkpoint: Checkpoint, data: Path, max_tokens: int, length: int) -> Ma
     if without:
         message = f"{checkpoint.path} was trained with {', '.join(without)}; its loss is measured without, on running text"
         logging.getLogger(__name__).warning(message)
-    with explained(checkpoint.path):
+    with config_errors_as_input_errors(checkpoint.path):
         names = [field.name for field in fields(MaskedLMConfig) if field.name in checkpoint.task]
         options = {name: getattr(checkpoint.task, name) for name in names}
         options |= {"data": str(data), "tokens_per_sample": checkpoint.length, "seed": 1, "shorten_method": "none"}

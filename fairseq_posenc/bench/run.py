@@ -17,7 +17,7 @@ from ..commands import show
 from ..errors import InputError
 from ..families import Family, expressions
 from ..files import atomic_write
-from ..models.option_set import naming_flags
+from ..models.option_set import field_errors_as_flags
 from ..runs.grid import BEGUN, Cell, Progress, run_grid
 from ..runs.record import digests, versions, write_json
 from ..vocabulary import load_dictionary
@@ -129,7 +129,7 @@ def _of_scheme(family: Family, name: str, backend: str) -> Contender:
 
 def _require_runnable(expression: str, backend: str, shape: Shape, machine: Machine) -> None:
     """Raise InputError if the scheme cannot be built here, or the backend cannot run it."""
-    with naming_flags():
+    with field_errors_as_flags():
         positions_of(expression, dataclasses.replace(shape, tokens=min(shape.tokens, BUILT)))
         with torch.device("meta"):
             choose(backend, positions_of(expression, shape).probes()[0], call_of(shape, machine.device, machine.dtype))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from ..files import atomic_write, full_disk_named, require_writable
+from ..files import atomic_write, report_full_disk, require_writable
 from . import loading
 from .patching import ModuleProxy, wrap
 
@@ -61,7 +61,7 @@ def write_atomically() -> None:
     def atomic_save(save, obj, filename, async_write=False):
         if async_write or PathManager.path_requires_pathmanager(filename):
             return save(obj, filename, async_write)
-        with full_disk_named(filename), atomic_write(filename, "wb") as stream:
+        with report_full_disk(filename), atomic_write(filename, "wb") as stream:
             torch.save(obj, stream)
 
     def verify(save_dir):

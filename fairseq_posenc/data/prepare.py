@@ -32,7 +32,7 @@ from typing import Any
 from .. import ownership
 from ..commands import option
 from ..errors import InputError, flag_of
-from ..files import atomic_write, full_disk_named
+from ..files import atomic_write, report_full_disk
 from ..runs.record import differences
 from ..vocabulary import DEFAULT_SYMBOLS, SENTENCEPIECE, LineEncoder, read_files, train
 from .folder import MANIFEST, SHARDS, Folder, Manifest, content_digests, resume
@@ -142,7 +142,7 @@ def main(options: Options) -> None:
     folder = Folder(options.out, options.shards)
     folder.require_free(options, [*sources["train"], *sources[VALID]])
     split = Split(list(folder.shards), options.valid_fraction or 0, options.seed, len(sources["train"]))
-    with full_disk_named(options.out):
+    with report_full_disk(options.out):
         if options.overwrite:
             if options.vocabulary_files:
                 _line_encoder(options, options.vocabulary_files)  # raises now what would be raised when all is removed

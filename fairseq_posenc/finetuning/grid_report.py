@@ -62,7 +62,7 @@ def main(options: Options) -> None:
         raise InputError(f"two grids have the label {repeated[0]!r}: give each a label of its own, as in S=1=OUT")
     reports = {label: read_report(path / "results.json" if path.is_dir() else path) for label, path in options.results}
     first, *others = reports
-    with edited(", ".join(str(path) for _, path in options.results)):
+    with damaged_results_as_input_errors(", ".join(str(path) for _, path in options.results)):
         changes = {label: differing(reports[first], reports[label]) for label in others}
         lines = [f"{label} differs from {first}: {text}." for label, text in changes.items() if text]
         lines = [side_by_side(reports), *lines]
@@ -256,7 +256,7 @@ def _number(value: float | None) -> str:
 
 
 @contextmanager
-def edited(names: str) -> Iterator[None]:
+def damaged_results_as_input_errors(names: str) -> Iterator[None]:
     """Raise InputError, in place of what Python raises, for records that somebody has edited."""
     try:
         yield

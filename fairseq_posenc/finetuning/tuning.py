@@ -24,7 +24,7 @@ from ..runs.grid import DIVERGED, Cell, Diverged, Failures, Progress, finished, 
 from ..runs.record import read_object, write_json
 from ..vocabulary import fingerprint
 from .fairseq_run import configure, load, options_set, train
-from .grid_report import differing, edited, notes, read_report, summarise, table
+from .grid_report import damaged_results_as_input_errors, differing, notes, read_report, summarise, table
 from .hyperparameters import Settings, SharedOptions
 
 CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt", "crash.pt")
@@ -252,7 +252,7 @@ def _run_all(tasks: Sequence[TaskRuns], options: SharedOptions, lock: int, colum
     except Failures as error:
         failures, results = error, error.results
     if results:
-        with edited(str(out / "runs")):
+        with damaged_results_as_input_errors(str(out / "runs")):
             text = write_report(results, out, baseline, options.baseline, columns)
         show(text)
     if failures:

@@ -9,7 +9,7 @@ from huggingface_hub import EvalResult
 
 from ..errors import InputError
 from ..finetuning.grid_report import FORMAT as REPORT_FORMAT
-from ..finetuning.grid_report import Report, edited, summarise, table
+from ..finetuning.grid_report import Report, damaged_results_as_input_errors, summarise, table
 from ..models.checkpoint import Checkpoint
 from ..runs.grid import FINISHED, FORMAT, RESULT
 from ..runs.record import read_object
@@ -45,7 +45,7 @@ def read_results(folder: Path, checkpoint: Checkpoint) -> Results:
     Raises:
         InputError: it has no results, or damaged ones, or those of another checkpoint.
     """
-    with edited(f"--results {folder}"):
+    with damaged_results_as_input_errors(f"--results {folder}"):
         if (run := read_object(folder / RESULT, FORMAT)) is None:
             report = read_object(folder / "results.json", REPORT_FORMAT) or {"tasks": {}}
             agree = {task["model"]["checkpoint"] for task in report["tasks"].values()} == {checkpoint.digest}

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 from .. import ownership
 from ..commands import show
 from ..errors import InputError
-from ..files import full_disk_named, sole_writer
+from ..files import report_full_disk, sole_writer
 from ..models.checkpoint import Checkpoint
 from ..vocabulary import DICTIONARY, TOKENIZER_FILES
 from . import fast_tokenizer
@@ -80,7 +80,7 @@ def export(
     length = min(checkpoint.config.max_positions, SAMPLE_LENGTH)
     batches = token_batches(data, checkpoint.vocabulary.dictionary, length)
 
-    with full_disk_named(out), _replacing(out.resolve()) as partial:
+    with report_full_disk(out), _replacing(out.resolve()) as partial:
         model.save_pretrained(partial, max_shard_size="1TB")  # one file, of a name that is known
         for weights in partial.glob("*.safetensors"):  # safetensors makes them readable by their owner only
             shutil.copymode(partial / "config.json", weights)

@@ -46,7 +46,7 @@ def add_scheme_arguments(parser: ArgumentParser) -> None:
 
 def main(options: Options) -> None:
     """Run the command."""
-    from ..models.option_set import naming_flags, position_options
+    from ..models.option_set import field_errors_as_flags, position_options
     from .importing import read_encoder, require_free, write_converted
     from .new_positions import convert
 
@@ -54,6 +54,6 @@ def main(options: Options) -> None:
     require_free(options.source, options.out, options.overwrite)
     source = read_encoder(options.source, options.tolerance)
     positions = options.positions or source.config.positions
-    with naming_flags():
+    with field_errors_as_flags():
         converted = convert(source.config, source.state, positions, scheme_options, options.max_positions, options.seed)
     write_converted(options.source, source, converted, options.out, options.seed, options.tolerance)

@@ -18,7 +18,7 @@ from .. import ownership
 from ..commands import show
 from ..errors import InputError, flag_of
 from ..families import ALBERT, MODERNBERT, ROBERTA, architectures
-from ..files import full_disk_named
+from ..files import report_full_disk
 from ..models.checkpoint import untrained, write
 from ..models.option_set import DEFAULTS, opposite, to_options
 from ..models.state_dict import LANGUAGE_MODEL, WORDS, StateDict, head_names, load_into
@@ -78,7 +78,7 @@ def write_converted(name: str, source: Source, converted: Converted, out: Path, 
     }
     length = min(converted.config.max_positions, 128)
     parity = source.compare(source.outputs, lambda tokens: equivalent(tokens, **options)[0], tolerance, length)
-    with full_disk_named(out):
+    with report_full_disk(out):
         source.vocabulary.write(out.parent)
     cfg.task.data = str(out.parent)
 
@@ -96,7 +96,7 @@ def write_converted(name: str, source: Source, converted: Converted, out: Path, 
         show(f"with the source's positions, they differ by {parity}")
     content = untrained(cfg, model, fingerprint(load_dictionary(out.parent), out.parent))
     content["task_state"] |= source.task_state
-    with full_disk_named(out):
+    with report_full_disk(out):
         write(out, content)
     show(f"{out}: continue from it with")
     for command in _commands(source, out, flags, converted.config.max_positions):

@@ -18,7 +18,7 @@ from transformers.utils import cached_file
 
 from ..compat import loading
 from ..errors import InputError
-from ..models.checkpoint import explained
+from ..models.checkpoint import config_errors_as_input_errors
 from ..models.state_dict import StateDict, count_layers, is_ordinary
 from ..vocabulary import library_errors
 from .auto import model_class
@@ -61,7 +61,7 @@ def load_model(name: str, config: PretrainedConfig, kind: str, state: StateDict)
         InputError: the weights are not those of such a model.
     """
     wanted = model_class(config.model_type, kind)
-    with explained(f"{name}/config.json"):
+    with config_errors_as_input_errors(f"{name}/config.json"):
         groups = getattr(config, "layer_groups", 0) or getattr(config, "num_hidden_groups", 0)
         layers, held = groups or config.num_hidden_layers, count_layers(state)
         if held != layers:

@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers import PretrainedConfig, RobertaConfig
 
 from ..errors import InputError
-from ..models.checkpoint import Checkpoint, explained
+from ..models.checkpoint import Checkpoint, config_errors_as_input_errors
 from ..models.state_dict import ABSOLUTE, CLASSIFICATION, ENCODER, LANGUAGE_MODEL, WORDS, StateDict, load_into
 from ..models.stock import from_stock
 from ..transformer import ACTIVATIONS, Encoder, EncoderConfig
@@ -83,7 +83,7 @@ class Source:
                 ``tolerance``.
         """
         state = {name.removeprefix(ENCODER): value for name, value in self.state.items() if name.startswith(ENCODER)}
-        with explained(self.name):
+        with config_errors_as_input_errors(self.name):
             encoder = Encoder(self.config).float().eval()
             load_into(encoder, state, "the source does not fit its own configuration")
         if self.states is not None:
@@ -166,7 +166,7 @@ def of_checkpoint(checkpoint: Checkpoint, folder: Path) -> Source:
 def _read_transformers(name: str) -> Source:
     config, weights, left_out = read_config(name), read_weights(name), []
     task_state: dict[str, Any] = {}
-    with explained(f"{name}/config.json"):
+    with config_errors_as_input_errors(f"{name}/config.json"):
         config, max_length = _as_roberta(config)
         if max_length is not None:
             left_out += [key for key in weights if "_global." in key]
@@ -176,7 +176,7 @@ def _read_transformers(name: str) -> Source:
         kind = _kind(config)
     model, unexpected = load_model(name, config, kind, weights)
     if relative := _relative(config):
-        with explained(f"{name}/config.json"):
+        with config_errors_as_input_errors(f"{name}/config.json"):
             restore(model, weights)
         unexpected = [key for key in unexpected if not key.endswith(TABLE)]
     vocabulary = read_vocabulary(name, config.vocab_size, config.model_type)
@@ -184,7 +184,7 @@ def _read_transformers(name: str) -> Source:
     prefix = "" if model.base_model is not model else f"{model.base_model_prefix}."
     state = {prefix + key: value for key, value in model.state_dict().items()}
     types = state.get(f"{model.base_model_prefix}.embeddings.token_type_embeddings.weight")
-    with explained(f"{name}/config.json"):
+    with config_errors_as_input_errors(f"{name}/config.json"):
         state, others = to_fairseq(state, config.model_type, int(order[pad]), relative)
         encoder, options = encoder_config(config, vocabulary.dictionary, int(order[pad])), _model_options(config, kind)
         if kind == "MaskedLM" and types is not None and ABSOLUTE not in state:  # the projection lacks the token type's vector

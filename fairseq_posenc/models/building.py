@@ -20,7 +20,7 @@ from ..errors import InputError, Refused
 from ..schemes import Positions, option_fields
 from ..transformer import EncoderConfig, PositionSampling, Stack, build_positions
 from .architectures import fill, require_agreement
-from .option_set import ENCODER_OPTIONS, OptionSet, naming_flags
+from .option_set import ENCODER_OPTIONS, OptionSet, field_errors_as_flags
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class PosencModel(BaseFairseqModel):
         cfg = getattr(task, "cfg", None)
         task_options = task.args if cfg is None else cfg  # some tasks of fairseq have args instead
         args = complete(args, task_options, cls.option_set)
-        with open_dict(args), naming_flags(cls.option_set.names):
+        with open_dict(args), field_errors_as_flags(cls.option_set.names):
             OmegaConf.set_struct(args, False)  # fairseq's models add options that our config has no field for
             model, core = cls.build_from_options(args, task)
         record(args, core.positions)
@@ -125,7 +125,7 @@ def complete_new(args: DictConfig, arch: str, task: Any) -> None:
             the task, whose options are ``task``; the message names the flag.
     """
     model = ARCH_MODEL_REGISTRY[arch]
-    with naming_flags(model.option_set.names):
+    with field_errors_as_flags(model.option_set.names):
         require_agreement(arch, args.positions)
         with open_dict(args):
             ARCH_CONFIG_REGISTRY[arch](args)
@@ -156,7 +156,7 @@ def differences(first: Any, second: Any, kind: OptionSet = ENCODER_OPTIONS) -> d
     ]
     differing = _unequal(*({name: _plain(getattr(args, name)) for name in affecting} for args in (first, second)))
     if not differing:  # the effective options of schemes are comparable only if the schemes are the same
-        with torch.device("meta"), naming_flags(kind.names):
+        with torch.device("meta"), field_errors_as_flags(kind.names):
             both = [build_positions(encoder_config(args, Dictionary(), kind)) for args in (first, second)]
         differing = _unequal(*(positions.effective_options for positions in both))
         lengths = [positions.max_length for positions in both]

@@ -127,7 +127,7 @@ def fault_of(content: Any) -> str | None:
 
 
 @contextmanager
-def explained(path: str | os.PathLike) -> Iterator[None]:
+def config_errors_as_input_errors(path: str | os.PathLike) -> Iterator[None]:
     """Turn any error that is caused by a file's configuration into an InputError that names the file."""
     try:
         yield
@@ -189,7 +189,7 @@ class Checkpoint:
             if self.configuration is None or not isinstance(self.section(name), (DictConfig, Namespace)):
                 raise no_checkpoint(path, f"it has no configuration of the {name}")
         self.task = self.section("task")
-        with explained(path), omegaconf_no_object_check():
+        with config_errors_as_input_errors(path), omegaconf_no_object_check():
             options = self.section("model")
             trust.require_ours(options, path)
             self._options = OmegaConf.create(vars(options)) if isinstance(options, Namespace) else options
@@ -208,7 +208,7 @@ class Checkpoint:
         if WORDS not in self.state or self.state[WORDS].dim() != 2:
             raise InputError(f"{path} is of the architecture {self.arch!r} and has no {WORDS}: it is not a RoBERTa-like encoder")
         self._dictionary = dictionary_of(len(self.state[WORDS]))
-        with explained(path):
+        with config_errors_as_input_errors(path):
             encoder = self._described_encoder()
         self.config: EncoderConfig = encoder.config
         self.positions: str = encoder.positions.expression
@@ -314,7 +314,7 @@ class Checkpoint:
         Raises:
             InputError: the parameters do not fit the model that the checkpoint describes.
         """
-        with explained(self.path):
+        with config_errors_as_input_errors(self.path):
             options = self._our_options(load_checkpoint_heads=True, **changes)
             model = build(ROBERTA.model if self.is_stock else self.arch, options, self._dictionary, self.task)
             if f"{SPANS}weight" in self.state:
@@ -324,7 +324,7 @@ class Checkpoint:
 
     def stock_model(self) -> BaseFairseqModel:
         """Build fairseq's own RoBERTa, in float32 and for evaluation; raises InputError if the parameters do not fit."""
-        with explained(self.path):
+        with config_errors_as_input_errors(self.path):
             model = build(self.arch, Namespace(**self._changed()), self._dictionary)
             load_into(model, self.state, f"{self.path} is not fairseq's RoBERTa")
         return model.float().eval()

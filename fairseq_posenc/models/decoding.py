@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ..transformer import Cache, Decoder, DecoderConfig
 from .building import AnyLength, PosencModel, max_length
-from .option_set import naming_flags
+from .option_set import field_errors_as_flags
 
 CACHE = "cache"  # its name in fairseq's dictionary of incremental states
 
@@ -33,7 +33,7 @@ class TokenDecoder(AnyLength, Decoder, FairseqIncrementalDecoder):
         states, extra = self.extract_features(prev_output_tokens, encoder_out, incremental_state)
         return states if features_only else self.output_layer(states), extra
 
-    @naming_flags()
+    @field_errors_as_flags()
     def extract_features(
         self,
         prev_output_tokens: Tensor,

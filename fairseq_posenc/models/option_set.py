@@ -41,7 +41,7 @@ def flag(field: str, names: Mapping[str, str] = FAIRSEQ) -> str:
 
 
 @contextmanager
-def naming_flags(names: Mapping[str, str] = FAIRSEQ) -> Iterator[None]:
+def field_errors_as_flags(names: Mapping[str, str] = FAIRSEQ) -> Iterator[None]:
     """Turn the core's FieldError into an InputError that names flags, by the ``names`` of the model's :class:`OptionSet`."""
     try:
         yield

@@ -10,7 +10,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 from ..compat import trust
 from ..errors import InputError
-from .checkpoint import explained, fault_of, no_checkpoint
+from .checkpoint import config_errors_as_input_errors, fault_of, no_checkpoint
 from .state_dict import misfit
 
 MISFIT = "Error(s) in loading state_dict"  # the beginning of PyTorch's message
@@ -33,7 +33,7 @@ def load_models(
     """
     files = ", ".join(map(str, filenames))
     token = _given.set(() if task is None else ("task",))
-    with explained(files):
+    with config_errors_as_input_errors(files):
         try:
             if state is not None:
                 _require_listed(state, filenames[0])

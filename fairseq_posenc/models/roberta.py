@@ -19,7 +19,7 @@ from ..transformer import ACTIVATIONS, Encoder, Mask
 from ..transformer.layers import init_weights, new_norm
 from .architectures import register_family
 from .building import AnyLength, PosencModel, encoder_config
-from .option_set import ENCODER_OPTIONS, naming_flags
+from .option_set import ENCODER_OPTIONS, field_errors_as_flags
 from .stock import from_stock
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class SentenceEncoder(AnyLength, Encoder):
     """The shared encoder with fairseq's interface."""
 
-    @naming_flags()
+    @field_errors_as_flags()
     def forward(  # type: ignore[override]
         self,
         src_tokens: Tensor,

@@ -17,7 +17,7 @@ from ..transformer import DecoderConfig, EncoderConfig
 from .architectures import register_family
 from .building import encoder_config
 from .decoding import PosencGenerator, TokenDecoder
-from .option_set import TRANSLATION_OPTIONS, naming_flags
+from .option_set import TRANSLATION_OPTIONS, field_errors_as_flags
 from .roberta import SentenceEncoder
 from .stock import is_leftover
 
@@ -40,7 +40,7 @@ class SourceEncoder(SentenceEncoder, FairseqEncoder):
 def decoder_config(args: Any, dictionary: Dictionary) -> DecoderConfig:
     """Return the decoder's config from a model's complete options."""
     values = {**TRANSLATION_OPTIONS.core_values(args, dictionary), "layers": args.decoder_layers}
-    with naming_flags({**TRANSLATION_OPTIONS.names, "layers": "decoder_layers"}):
+    with field_errors_as_flags({**TRANSLATION_OPTIONS.names, "layers": "decoder_layers"}):
         return DecoderConfig(**values, share_output=args.share_decoder_input_output_embed or args.share_all_embeddings)
 
 

@@ -10,7 +10,7 @@ from cases import in_turn
 
 from fairseq_posenc.compat.loading import load as load_checkpoint
 from fairseq_posenc.errors import InputError
-from fairseq_posenc.models.checkpoint import explained
+from fairseq_posenc.models.checkpoint import config_errors_as_input_errors
 
 COMMANDS = ("glue", "squad", "export-hf", "analyze", "consolidate", "import-hf")
 WORDS = "encoder.sentence_encoder.embed_tokens.weight"
@@ -202,6 +202,6 @@ def test_a_compressed_file_is_refused(tmp_path):
 
 @pytest.mark.parametrize("raised", [InputError("file.pt: no layers"), InputError("no layers"), TypeError("no layers")])
 def test_an_explanation_is_not_its_own_cause(raised):
-    with pytest.raises(InputError, match=r"file\.pt.*no layers") as refused, explained("file.pt"):
+    with pytest.raises(InputError, match=r"file\.pt.*no layers") as refused, config_errors_as_input_errors("file.pt"):
         raise raised
     assert refused.value.__cause__ is not refused.value
