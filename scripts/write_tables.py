@@ -135,6 +135,15 @@ def by_length() -> str:
     return tabulate(lines, ("scheme", *lengths), "github", disable_numparse=True, colalign=("left", *["right"] * len(lengths)))
 
 
+def fine_tuning() -> str:
+    """Return the losses of pretrained models, and their scores and those of models from random weights after fine-tuning."""
+    folder = RESULTS / "finetune"
+    losses = {run["scheme"]: f"{run['loss']:.3f}" for run in recorded(folder, "runs/*/*") if run["status"] == FINISHED}
+    (first, *tasks), lines = report.benchmarks(recorded(folder, "benchmarks/*/*/*"))
+    rows = [[scheme, losses.get(scheme, "–"), *scores] for scheme, *scores in lines]
+    return tabulate(rows, (first, "loss", *tasks), "github", disable_numparse=True, colalign=("left", *["right"] * (1 + len(tasks))))
+
+
 def results_by_scheme() -> Iterator[tuple[str, str, dict[str, str]]]:
     """Yield each result of a scheme: a title, the expression, and a table's row by column."""
     plan, _, rows = comparison_of("english")
@@ -157,7 +166,7 @@ def results_by_scheme() -> Iterator[tuple[str, str, dict[str, str]]]:
 
 TABLES = {
     "README.md": {"comparison": comparison},
-    "docs/compare.md": {"claims": claims},
+    "docs/compare.md": {"claims": claims, "fine-tuning": fine_tuning},
     "docs/length.md": {"lengths": by_length},
     "docs/schemes.md": {
         "schemes": lambda: as_markdown(find(), COLUMNS),

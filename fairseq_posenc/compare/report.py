@@ -212,10 +212,11 @@ def lengths(done: Mapping[str, Sequence[Run]], rows: Sequence[Row]) -> Table:
 
 def benchmarks(scores: Sequence[Run]) -> Table:
     """Return the mean score of each scheme on each task, with half of its 95% interval; a dash where a run failed."""
-    tasks = list(dict.fromkeys(task for run in scores for task in run.get("scores", ())))
+    tasks = {task: run["benchmark"] for run in scores for task in run.get("scores", ())}
     lines = []
     for scheme, group in by("scheme", scores).items():
-        columns = [[run.get("scores", {}).get(task) for run in group] for task in tasks]
+        of = by("benchmark", group)
+        columns = [[run.get("scores", {}).get(task) for run in of.get(name, ())] for task, name in tasks.items()]
         lines.append([scheme, *map(_score, columns)])
     return ["scheme", *tasks], lines
 

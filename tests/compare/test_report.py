@@ -165,6 +165,8 @@ def test_scores_have_intervals():
     """3.0 is the mean of 2.0, 3.0 and 4.0, and 4.302653 / √3 half of its interval."""
     scores = [{"scheme": "tisa", "scores": {"RTE": value, "MRPC": 80.0 if value == 2 else None}} for value in (2.0, 3.0, 4.0)]
     scores += [{"scheme": "none", "scores": {"RTE": 1.0}}, {"scheme": "rope", "scores": {"RTE": 1.0}}, {"scheme": "rope"}]
+    scores = [{**run, "benchmark": "glue"} for run in scores]
+    scores += [{"scheme": "tisa", "benchmark": "squad", "scores": {"SQuAD-1.1": 20.0}}]
     head, lines = report.benchmarks(scores)
-    assert head == ["scheme", "RTE", "MRPC"]
-    assert lines == [["tisa", "3.00 ± 2.48", "–"], ["none", "1.00", "–"], ["rope", "–", "–"]]
+    assert head == ["scheme", "RTE", "MRPC", "SQuAD-1.1"]
+    assert lines == [["tisa", "3.00 ± 2.48", "–", "20.00"], ["none", "1.00", "–", "–"], ["rope", "–", "–", "–"]]
