@@ -141,7 +141,9 @@ def fine_tuning() -> str:
     losses = {run["scheme"]: f"{run['loss']:.3f}" for run in recorded(folder, "runs/*/*") if run["status"] == FINISHED}
     (first, *tasks), lines = report.benchmarks(recorded(folder, "benchmarks/*/*/*"))
     rows = [[scheme, losses.get(scheme, "–"), *scores] for scheme, *scores in lines]
-    return tabulate(rows, (first, "loss", *tasks), "github", disable_numparse=True, colalign=("left", *["right"] * (1 + len(tasks))))
+    return tabulate(
+        rows, (first, "loss", *tasks), "github", disable_numparse=True, colalign=("left", *["right"] * (1 + len(tasks)))
+    )
 
 
 def results_by_scheme() -> Iterator[tuple[str, str, dict[str, str]]]:

@@ -4,16 +4,14 @@ import re
 
 import pytest
 import readme
-import yaml
 
 pytest.importorskip("statsmodels", reason="needs pip install -e '.[compare]'")
 
-from fake_runs import make_plan, make_run, make_runs
+from fake_runs import make_run, make_runs
 
 from fairseq_posenc.compare.claims import CONTRADICTED, NOT_RUN, REPRODUCED, TESTS, UNDECIDED, Claim, judge, read_claims
-from fairseq_posenc.compare.plan import Plan
+from fairseq_posenc.compare.plan import read_plan
 from fairseq_posenc.errors import InputError
-from fairseq_posenc.schemes import parse
 
 EXAMPLES = readme.ROOT / "examples" / "compare"
 LOSSES = {"good": (5.0, 5.01, 4.99), "same": (5.01, 5.0, 4.99), "bad": (5.2, 5.21, 5.18), "single": (5.0,)}
@@ -123,16 +121,13 @@ def test_r_squared_during_training():
 
 
 def test_the_claims_of_the_examples_have_verdicts_where_all_schemes_have_run():
-    """Its names are expressions and the rows that its comment declares."""
+    """Each is a scheme of a plan."""
     claims = read_claims(EXAMPLES / "claims.yaml")
-    lines = (EXAMPLES / "claims.yaml").read_text("utf-8").splitlines()
-    rows = yaml.safe_load("\n".join(line[1:] for line in lines if re.match(r"#   \S+: \{", line)))
+    planned = {name for plan in ("english", "variants", "length") for name in read_plan(EXAMPLES / f"{plan}.yaml", []).schemes}
     fields = [value for one in claims for name in TESTS if name != "not_run" and (value := getattr(one, name))]
     names = set(re.findall(r"'([\w+-]+)'", str(fields)))
-    assert names >= {"m4m", "untied+t5+reset", *rows}
-    for name in names:
-        parse(rows[name]["positions"] if name in rows else name)
-    Plan.model_validate({**make_plan().model_dump(), "schemes": {**dict.fromkeys(names), **rows}})
+    assert names >= {"m4m", "untied+t5+reset", "tisa-S1", "rope-random"}
+    assert names <= planned
     verdicts = judge(claims, make_runs(sorted(names | {"absolute"}), seeds=4))
     assert [one["id"] for one in verdicts if one["verdict"] == NOT_RUN] == []
 
