@@ -13,7 +13,7 @@ def test_logs_go_on_after_a_resume(train, tmp_path):
     content = torch.load(checkpoint, weights_only=False)
     content["extra_state"]["previous_training_time"] = 5000
     torch.save(content, checkpoint)
-    resumed = train("plain", "run", {**values, "checkpoint.restore_file": str(checkpoint), "optimization.max_update": 5})
+    resumed = train("plain", "resumed", {**values, "checkpoint.restore_file": str(checkpoint), "optimization.max_update": 5})
     assert all(5000 <= float(row["wall"]) < 6000 for row in resumed.rows["train_inner"])
     events = EventAccumulator(str(tmp_path / "tensorboard" / "train_inner"))
     events.Reload()
