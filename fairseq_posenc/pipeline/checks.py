@@ -126,8 +126,9 @@ def model_to_start_from_exists(cfg: Any) -> None:
 def restart_loses_nothing(cfg: Any) -> None:
     """Refuse a ``--restore-file`` from which training would replace later checkpoints, as the same command does after a kill."""
     checkpoint = cfg.checkpoint
-    last = os.path.join(checkpoint.save_dir, "checkpoint_last.pt")
-    if checkpoint.restore_file not in (last, "checkpoint_last.pt") and not checkpoint.no_save and os.path.exists(last):
+    last = os.path.abspath(os.path.join(checkpoint.save_dir, "checkpoint_last.pt"))
+    continues = checkpoint.restore_file == "checkpoint_last.pt" or os.path.abspath(checkpoint.restore_file) == last
+    if not continues and not checkpoint.no_save and os.path.exists(last):
         raise InputError(
             f"--restore-file {checkpoint.restore_file}: training from it would replace {last}. Leave --restore-file out to "
             "continue from that, or name another --save-dir"
