@@ -128,7 +128,7 @@ def by_length() -> str:
     losses = {scheme: cells for scheme, *cells in report.lengths(finished(runs), rows)[1]}
     lengths = [f"{factor * plan.tokens_per_sample}{kind}" for kind in ("", ", sampled") for factor in (1, 2, 4)]
     lines = [
-        [scheme.removesuffix("-128"), *cells, *losses.get(f"{scheme}-random", ())]
+        [scheme.removesuffix("-128"), *cells, *losses.get(f"{scheme}-random", ["–"] * 3)]
         for scheme, cells in losses.items()
         if not scheme.endswith("-random")
     ]

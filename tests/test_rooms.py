@@ -119,7 +119,7 @@ BUDGETS = {  # lines of Python, at most; the message of a commit that raises one
     "models": 1911,
     "optim": 425,
     "pipeline": 715,
-    "runs": 420,
+    "runs": 472,
     "schemes": 2615,
     "tasks": 942,
     "terms": 377,

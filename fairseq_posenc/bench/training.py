@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from ..data.databin import DatabinWriter, files_of
 from ..errors import InputError
 from ..ownership import own
 from ..runs.grid import Progress
+from ..runs.process import execute
 from . import results_table
 from .flags import Options
 from .steps import WORDS, Contender
@@ -97,21 +97,10 @@ def run(flags: Sequence[str], log: Path, device_bytes: int | None, locks: Sequen
         ChildProcessError: it failed; the message has the end of its output.
     """
     quiet = {**os.environ, "PYTHONWARNINGS": "ignore"}  # fairseq's own, about future releases of PyTorch
-    with log.open("ab+") as stream:
-        start = stream.seek(0, os.SEEK_END)
-        command = [sys.executable, "-c", PROGRAM, *flags]
-        child = subprocess.Popen(command, stdout=stream, stderr=stream, env=quiet, pass_fds=locks)
-        try:
-            _, status, usage = os.wait4(child.pid, 0)  # subprocess does not return the memory
-        except BaseException:
-            child.kill()
-            raise
-        child.returncode = os.waitstatus_to_exitcode(status)
-        stream.seek(start)
-        output = stream.read().decode("utf-8", "replace")
-    if child.returncode:
+    status, output, usage = execute([sys.executable, "-c", PROGRAM, *flags], log, quiet, locks)
+    if status:
         last = "\n".join(output.rstrip().splitlines()[-5:])
-        raise ChildProcessError(f"fairseq-train ended with status {child.returncode} ({log}):\n{last}")
+        raise ChildProcessError(f"fairseq-train ended with status {status} ({log}):\n{last}")
     return read(output, usage.ru_maxrss * 1024 if device_bytes is None else None, device_bytes)
 
 

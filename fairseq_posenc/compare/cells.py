@@ -75,10 +75,10 @@ class Runs:
             *(() if torch.cuda.is_available() else ("--cpu",)),
         ]
         configuration = {"flags": flags, "threads": plan.threads, "valid_tokens": plan.valid_tokens, "data": dict(self.digests)}
-        temporary = ["checkpoint_best.pt", "crash.pt", *self._quarters]
-        if all(_is_finished(_benchmark(name, scheme, seed).folder(out)) for name in plan.benchmarks):
-            return Cell(key, configuration, command, needs=(ITEMS,), temporary=[LAST, *temporary])
-        return Cell(key, configuration, command, needs=(ITEMS, LAST), temporary=temporary)
+        until = ("wall", 60 * plan.budget.minutes) if plan.budget.minutes else ("num_updates", self._updates)
+        needed = () if all(_is_finished(_benchmark(name, scheme, seed).folder(out)) for name in plan.benchmarks) else (LAST,)
+        temporary = [*({LAST} - {*needed}), "checkpoint_best.pt", "crash.pt", *self._quarters]
+        return Cell(key, configuration, command, until, needs=(ITEMS, *needed), temporary=temporary)
 
     def check(self) -> None:
         """Raise InputError if fairseq-train would reject a scheme; the message names it."""

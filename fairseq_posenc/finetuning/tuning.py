@@ -4,6 +4,7 @@ import shlex
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -238,7 +239,7 @@ def _run_all(tasks: Sequence[TaskRuns], options: SharedOptions, lock: int, colum
     cells = [*task_of]
     if options.jobs > 1:
         command = [sys.executable, "-m", "fairseq_posenc.cli", *options.command, "--cell"]
-        cells = [Cell(c.key, c.configuration, [*command, c.name], c.needs, c.temporary) for c in cells]
+        cells = [replace(cell, command=[*command, cell.name], until=("update", task_of[cell].settings.epochs)) for cell in cells]
 
     def run(cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:
         return _recorded(cell, out) if cell.command else task_of[cell].run(cell, folder, progress)

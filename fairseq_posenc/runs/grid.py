@@ -7,13 +7,12 @@ not finished or diverged. A cell that fails does not stop the others.
 import json
 import os
 import re
-import subprocess
 import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -23,6 +22,8 @@ from tqdm import tqdm
 
 from ..errors import InputError
 from ..ownership import own, remove
+from .log import entries
+from .process import execute
 from .record import read_object, require_same, versions, write_json
 
 FINISHED, DIVERGED, FAILED, BEGUN = "finished", "diverged", "failed", "begun"
@@ -64,6 +65,7 @@ class Cell:
         key: the named values that distinguish it from the grid's other cells; numbers must differ within their first six digits.
         configuration: everything else that decides its result, in JSON's types.
         command: a command that does the work; its output is appended to :data:`LOG`. Empty if the run needs no other process.
+        until: a number in the lines of fairseq's log, and its value when the command ends, such as ``("num_updates", 1500)``.
         needs: files that its folder must have, in addition to its result, once it is finished.
         temporary: files, such as checkpoints, that its run leaves in its folder; removed once it has finished or diverged.
         within: the folder, below the grid's, of the cells' folders.
@@ -72,6 +74,7 @@ class Cell:
     key: Mapping[str, str | int | float]
     configuration: Mapping[str, Any]
     command: Sequence[str] = ()
+    until: tuple[str, float] | None = None
     needs: Sequence[str] = ()
     temporary: Sequence[str] = ()
     within: str = "runs"
@@ -203,7 +206,7 @@ def _run(
     progress("started", 0)
     try:
         if cell.command:
-            _execute(cell.command, folder / LOG, lock, variables)
+            _execute(cell, folder / LOG, progress, lock, variables)
         outcome = {"status": FINISHED, **run(cell, folder, progress)}
         json.dumps(outcome, allow_nan=False)
     except Diverged as error:
@@ -220,17 +223,14 @@ def _run(
     return result
 
 
-def _execute(command: Sequence[str], log: Path, lock: int | None, variables: Mapping[str, str] | None) -> None:
-    # Unbuffered: with buffers, the last line of the log would be of stdout, and the reason of a failure is in stderr.
-    variables = {**(variables or os.environ), "PYTHONUNBUFFERED": "1"}
-    with log.open("ab+") as stream:
-        start = stream.seek(0, 2)
-        locks = () if lock is None else (lock,)
-        status = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, pass_fds=locks, env=variables
-        ).returncode
-        stream.seek(start)
-        output = stream.read().decode("utf-8", "replace")
+def _execute(cell: Cell, log: Path, progress: Progress, lock: int | None, variables: Mapping[str, str] | None) -> None:
+    def watch(output: str) -> None:
+        for entry in entries(output):
+            with suppress(KeyError, TypeError, ValueError):  # a line of another kind
+                name, end = cell.until or ("", 1.0)
+                progress(f"loss {entry['loss']}", min(float(entry[name]) / end, 0.99))
+
+    status, output, _ = execute(cell.command, log, variables, () if lock is None else (lock,), watch)
     if status:
         if reason := DIVERGENCE.search(output):
             raise Diverged(f"{reason[0]}; see {log.name}")

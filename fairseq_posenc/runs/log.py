@@ -10,13 +10,9 @@ TEXT = re.compile(r"\| (train|valid|train_inner) \| epoch \d+(?: \||:)(.*)")
 """A line of all formats but JSON."""
 
 
-def entries(log: Path) -> Iterator[Mapping[str, Any]]:
-    """Yield the numbers of each line, such as ``valid_loss`` and ``train_loss`` of a whole pass, and ``loss`` within an epoch.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
-    for line in log.read_text("utf-8", "replace").splitlines():
+def entries(text: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the numbers of each line, such as ``valid_loss`` and ``train_loss`` of a whole pass, and ``loss`` within an epoch."""
+    for line in text.splitlines():
         _, brace, values = line.partition("{")
         try:
             entry = json.loads(brace + values)
@@ -32,9 +28,12 @@ def losses(log: Path) -> dict[str, dict[int, float]]:
     """Return the losses, in bits, by the number of updates: those in ``training``, and those of ``validation``.
 
     A run that was killed has logged some updates twice; the last time counts.
+
+    Raises:
+        OSError: the file cannot be read.
     """
     found: dict[str, dict[int, float]] = {"training": {}, "validation": {}}
-    for entry in entries(log):
+    for entry in entries(log.read_text("utf-8", "replace")):
         for prefix, kind in (("", "training"), ("train_", "training"), ("valid_", "validation")):
             try:
                 found[kind][int(entry[f"{prefix}num_updates"])] = float(entry[f"{prefix}loss"])

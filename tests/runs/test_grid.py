@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from fairseq_posenc.errors import InputError
-from fairseq_posenc.ownership import claim
+from fairseq_posenc.ownership import claim, own
 from fairseq_posenc.runs import grid
 from fairseq_posenc.runs.grid import Cell, Diverged, Failures, finished
 from fairseq_posenc.runs.statistics import by, spread
@@ -198,6 +198,24 @@ def test_commands(tmp_path, jobs):
     ]
     assert finished(commands[0], tmp_path) == results[0]
     assert finished(commands[2], tmp_path) is None
+
+
+def test_the_progress_of_a_command_is_that_of_its_log(tmp_path):
+    """While it runs; lines of other kinds, and those of an earlier attempt, are left out."""
+    lines = [json.dumps({"loss": "8.5", "num_updates": str(number)}) for number in (10, 20, 40)]
+    program = f"import time\nfor line in {lines}: print('| train_inner |', line); print('a line'); time.sleep(0.5)"
+    cell = Cell({"seed": 1}, {}, [sys.executable, "-c", program], until=("num_updates", 40))
+    seen = []
+
+    class Shown(grid.Bar):
+        def progress_of(self, cell):
+            return lambda text, share=None: seen.append((text, share))
+
+    claim(tmp_path, "glue")
+    cell.folder(tmp_path).mkdir(parents=True)
+    own(cell.folder(tmp_path) / grid.LOG).write_text(lines[-1])
+    run_grid([cell], tmp_path, lambda *_: {}, bar=Shown(1))
+    assert seen == [("started", 0), ("loss 8.5", 0.25), ("loss 8.5", 0.5), ("loss 8.5", 0.99), ("done", 1)]
 
 
 def test_statistics():
