@@ -39,16 +39,15 @@ def forked(monkeypatch):
     """Runs the commands of cells in processes that are forked for them; the commands that were run, by folder."""
     commands = {}
 
-    def execute(command, log, lock, variables):
+    def execute(command, log, variables, *_):
         assert list(command[:2]) == ["env", "OMP_NUM_THREADS=1"]
         environment = dict(variables or grid.os.environ)
         done = fork_server.run(list(command[3:]), environment=environment, timeout=100)
         commands[log.parent] = command
         log.write_text(done.stdout)
-        if done.returncode:
-            raise ChildProcessError(done.stdout.splitlines()[-1])
+        return done.returncode, done.stdout, None
 
-    monkeypatch.setattr(grid, "_execute", execute)
+    monkeypatch.setattr(grid, "execute", execute)
     return commands
 
 
@@ -82,16 +81,16 @@ def results(out):
 def test_a_grid_in_two_parts_and_its_extension(world, tmp_path, forked, monkeypatch, table_of):
     plan, out = write(tmp_path, schemes=["tisa"], reference="tisa", learning_rates=[1e-2]), tmp_path / "out"
     command = ["compare", plan, "--data", world.prepared, "--out", out]
-    execute = grid._execute
+    execute = grid.execute
 
     def interrupted(*arguments):
         if forked:
             raise KeyboardInterrupt
-        execute(*arguments)
+        return execute(*arguments)
 
-    monkeypatch.setattr(grid, "_execute", interrupted)
+    monkeypatch.setattr(grid, "execute", interrupted)
     assert status_of(*command) == 130
-    monkeypatch.setattr(grid, "_execute", execute)
+    monkeypatch.setattr(grid, "execute", execute)
     assert [run["status"] for run in results(out).values()] == ["finished", "begun"]
     table_of(*command)
     assert set(results(out)) == {("tisa", 1e-2, 1), ("tisa", 1e-2, 2)}
@@ -143,7 +142,7 @@ def test_models_are_fine_tuned(world, tmp_path, forked, monkeypatch, table_of):
     """By ``glue``, which is replaced here by one that gives each model a score."""
     flags = "--data glue_data --tasks RTE --seeds 1"
     plan, out = write(tmp_path, schemes=["none"], learning_rates=[1e-3], seeds=1, benchmarks={"glue": flags}), tmp_path / "out"
-    execute, fine_tuned = grid._execute, []
+    execute, fine_tuned = grid.execute, []
 
     def fake(command, log, *arguments):
         if command[3] != "glue":
@@ -155,8 +154,9 @@ def test_models_are_fine_tuned(world, tmp_path, forked, monkeypatch, table_of):
         folder.mkdir()
         score = {"overall": {"median": 50.0 + 10 * len(fine_tuned)}}
         (folder / "results.json").write_text(json.dumps({"tasks": {"RTE": score}}))
+        return 0, "", None
 
-    monkeypatch.setattr(grid, "_execute", fake)
+    monkeypatch.setattr(grid, "execute", fake)
     command = ["compare", plan, "--data", world.prepared, "--out", out]
     table_of(*command)
     assert fine_tuned == [False, True]
@@ -171,14 +171,14 @@ def test_models_are_fine_tuned(world, tmp_path, forked, monkeypatch, table_of):
 
 
 def test_runs_that_fail_are_recorded_and_the_others_go_on(world, tmp_path, forked, monkeypatch, table_of):
-    execute = grid._execute
+    execute = grid.execute
 
     def failing(command, log, *arguments):
         if "tisa" in command and command[command.index("--lr") + 1] == "0.01":
-            raise ChildProcessError("out of memory")
-        execute(command, log, *arguments)
+            return 1, "out of memory", None
+        return execute(command, log, *arguments)
 
-    monkeypatch.setattr(grid, "_execute", failing)
+    monkeypatch.setattr(grid, "execute", failing)
     out = tmp_path / "out"
     command = ["compare", write(tmp_path), "--data", world.prepared, "--out", out]
     assert status_of(*command) == 2
