@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import yaml
 from pydantic import Field, ValidationError, model_validator
 from scipy import stats
 
 from ..errors import InputError
 from ..runs.grid import DIVERGED, FINISHED
+from ..runs.record import read_yaml
 from .plan import Strict, faults
 from .results import Run, counted, finished, order_bound
 from .statistics import LEVEL, MIN_SEEDS, Estimate, estimate
@@ -136,10 +136,7 @@ def read_claims(path: Path) -> list[Claim]:
     Raises:
         InputError: the file is not YAML, or a claim is wrong; the message names the file and the claim.
     """
-    try:
-        content = yaml.safe_load(path.read_text("utf-8"))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not YAML: {error}") from None
+    content = read_yaml(path)
     if not isinstance(content, list):
         raise InputError(f"{path}: a list of claims is expected")
     claims: dict[str, Claim] = {}

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ..errors import InputError, flag_of
+from ..runs.record import read_yaml
 
 RECIPE = """
     --task masked_lm --criterion masked_lm --sample-break-mode none --dropout 0 --attention-dropout 0
@@ -173,12 +173,9 @@ def read_plan(path: Path, added: list[str]) -> Plan:
         InputError: it is not YAML, or an entry is wrong; the message names it.
     """
     try:
-        content = yaml.safe_load(path.read_text("utf-8"))
-        plan = Plan.model_validate(content)
+        plan = Plan.model_validate(read_yaml(path))
     except ValidationError as error:
         raise InputError(f"{path}: {faults(error)}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not YAML: {error}") from None
     return plan.model_copy(
         update={"schemes": {**plan.schemes, **{name: Scheme.model_validate({}) for name in added if name not in plan.schemes}}}
     )

@@ -1,6 +1,5 @@
 """The flags that both commands share, and the hyperparameters: defaults, overridden by a YAML file, overridden by flags."""
 
-import re
 from argparse import SUPPRESS
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -8,10 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ..commands import check_options, option
 from ..errors import InputError
+from ..runs.record import read_yaml
 
 setting = partial(option, group="settings")
 
@@ -106,21 +104,9 @@ def resolve(options: SharedOptions, task: str, tasks: Iterable[str]) -> Settings
     return settings
 
 
-class _Loader(yaml.SafeLoader):
-    """Reads 1e-5 as a number, as YAML 1.2 does, where PyYAML requires a point and a sign: 1.0e-5."""
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
-)
-
-
 def _read(path: Path, tasks: Iterable[str]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Return (settings of all tasks, settings by task)."""
-    try:
-        content = yaml.load(path.read_text("utf-8"), _Loader)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise InputError(f"--config {path} is not YAML: {' '.join(str(error).split())}") from None
+    content = read_yaml(path, f"--config {path}")
     sections = content.pop("tasks", {}) if isinstance(content, dict) else None
     if not isinstance(sections, dict) or not all(isinstance(section, dict) for section in sections.values()):
         raise InputError(f"--config {path} must map names of settings, and of tasks under 'tasks', to values")

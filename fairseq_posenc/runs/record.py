@@ -1,4 +1,4 @@
-"""Records of what a folder was made from: JSON, written atomically and compared."""
+"""Records of what a folder was made from: JSON, written atomically and compared. Files of settings, in YAML."""
 
 import json
 import platform
@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from ..errors import InputError
 from ..files import atomic_write, sha256
@@ -39,6 +41,31 @@ def read_object(path: Path, version: int) -> dict[str, Any] | None:
     if not isinstance(content, dict) or content.get("format") != version:
         raise InputError(f"{path} is damaged, or another release wrote it. Remove it to have that part done again.")
     return content
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads 1e-5 as a number, as YAML 1.2 does, where PyYAML requires a point and a sign: 1.0e-5."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+)
+
+
+def read_yaml(path: Path, name: str = "") -> Any:
+    """Return the content of a YAML file.
+
+    Args:
+        path: the file.
+        name: its name in the message; by default, its path.
+
+    Raises:
+        InputError: it is not YAML.
+    """
+    try:
+        return yaml.load(path.read_text("utf-8"), _Loader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise InputError(f"{name or path} is not YAML: {' '.join(str(error).split())}") from None
 
 
 def digests(files: Mapping[str, Path]) -> dict[str, str]:
