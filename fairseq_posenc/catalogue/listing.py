@@ -15,7 +15,7 @@ from tabulate import tabulate
 from ..attention import BACKENDS
 from ..errors import InputError, flag_of, nearest
 from ..families import ROBERTA, architectures, expressions
-from ..schemes import REGISTRY, Positions, option_fields, parse
+from ..schemes import REGISTRY, Positions, option_fields, parse, scheme_options
 from .equations import equation_of, source_of
 from .parameters import count, positions_of
 from .properties import PROPERTIES, differing
@@ -153,8 +153,12 @@ def card(row: Row) -> str:
 
 def options_of(expression: str) -> dict[str, str]:
     """Return the meaning of each flag that applies to an expression, with its choices and its default."""
-    options = {}
-    for name, default in positions_of(expression).effective_options.items():
+    options, positions = {}, positions_of(expression)
+    own = {name: getattr(scheme.options, declared.name) for scheme in positions.schemes
+           for name, declared in scheme_options(type(scheme)).items()}  # fmt: skip
+    effective = positions.effective_options  # without those that the expression gives, and some of those that are None
+    shown = {name: value for name, value in own.items() if value is None or name in effective}
+    for name, default in {**shown, **effective}.items():
         metadata = option_fields()[name].metadata
         choices = f" ({'|'.join(metadata['choices'])})" if "choices" in metadata else ""
         options[flag_of(name)] = f"{metadata['help']}{choices} (default: {_default(default)})"
@@ -164,13 +168,13 @@ def options_of(expression: str) -> dict[str, str]:
 def _entry(entry: tuple[str, str]) -> str:
     name, text = entry
     width = max(2 * MARGIN, shutil.get_terminal_size().columns)
-    return textwrap.fill(f"  {name:{MARGIN - 2}}{text}", width, subsequent_indent=" " * MARGIN, break_on_hyphens=False)
+    return textwrap.fill(f"  {f'{name} ':{MARGIN - 2}}{text}", width, subsequent_indent=" " * MARGIN, break_on_hyphens=False)
 
 
 def _default(value: Any) -> str:
     if isinstance(value, dict):  # schemes whose defaults differ
         return ", ".join(f"{_default(of_scheme)} for {scheme}" for scheme, of_scheme in value.items())
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return "–" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def text_of(value: Any) -> str:

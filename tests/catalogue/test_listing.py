@@ -57,6 +57,14 @@ def test_one_in_full(schemes, monkeypatch, name):
     assert "--max-relative-position" not in card  # means nothing to these
 
 
+def test_options_without_a_value_are_listed(schemes):
+    """All of RoPE's, also those of extensions; without those that the expression gives."""
+    assert "--rope-factor " in schemes("rope")
+    given = schemes("rope(type=yarn,factor=2,original_positions=16)")
+    assert "--rope-factors" in given
+    assert "--rope-factor " not in given
+
+
 def test_a_sum_without_an_architecture(schemes):
     assert schemes("absolute+kerple").startswith("no architecture of its own: --positions absolute+kerple\n")
 
