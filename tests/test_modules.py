@@ -111,6 +111,17 @@ def test_positions_count_from_anywhere_in_any_order(positions):
         assert torch.allclose(moved, expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("positions", ["m4+reset", "untied+t5+reset", "rope"])
+def test_padding_may_be_on_the_left(positions):
+    """[CLS] is then the first key that is not padding."""
+    attention, tensors = attention_of(positions), q_k_v()
+    expected = attention(*tensors)
+    padded = (torch.cat([torch.randn_like(tensor[:, :, :3]), tensor], 2) for tensor in tensors)
+    padding = torch.arange(N + 3).expand(len(tensors[0]), -1) < 3
+    z = attention(*padded, padding=padding, position_ids=(torch.arange(N + 3)[None] - 3).clamp(min=0))
+    assert torch.allclose(z[:, :, 3:], expected, atol=1e-5)
+
+
 def test_a_step_of_decoding_is_the_last_row_of_causal_attention():
     attention, (q, k, v) = attention_of("shaw+t5", causal=True), q_k_v()
     assert torch.allclose(attention(q[:, :, -1:], k, v), attention(q, k, v)[:, :, -1:], atol=1e-6)

@@ -14,11 +14,11 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .. import ownership
 from ..commands import option, show
-from ..errors import InputError
+from ..errors import InputError, flag_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,16 +45,19 @@ def main(options: Options) -> None:
     out, n = options.out, options.max_positions
     ownership.require_free(out, "--out", options.overwrite, [("CHECKPOINT", options.checkpoint)])
     checkpoint = Checkpoint(options.checkpoint)
-    state = grown(checkpoint, n, options.method)
+    state, kept = grown(checkpoint, n, options.method)
     out.parent.mkdir(parents=True, exist_ok=True)
     with report_full_disk(out):
-        checkpoint.write(out, state, max_positions=n)
+        checkpoint.write(out, state, max_positions=n, **kept)
     show(f"{out}: {n} positions. Continue from it with")
-    show(f"  fairseq-train … --arch {checkpoint.arch} --finetune-from-model {out} --max-positions {n} --tokens-per-sample {n}")
+    flags = " ".join(f"{flag_of(name)} {value}" for name, value in {"max_positions": n, "tokens_per_sample": n, **kept}.items())
+    show(f"  fairseq-train … --arch {checkpoint.arch} --finetune-from-model {out} {flags}")
 
 
-def grown(checkpoint: Checkpoint, n: int, method: str) -> dict[str, Tensor]:
-    """Return the parameters of a checkpoint, with ``n`` rows in its tables of position vectors.
+def grown(checkpoint: Checkpoint, n: int, method: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return the parameters of a checkpoint, with ``n`` rows in its tables of position vectors, and options that must be given.
+
+    These are the options whose default depends on the number of positions, with the values of the checkpoint.
 
     Raises:
         InputError: the model takes any length, or learns something else per position, or has as many rows already.
@@ -82,6 +85,11 @@ def grown(checkpoint: Checkpoint, n: int, method: str) -> dict[str, Tensor]:
         raise InputError(f"--max-positions {n}: {path} has --position-sampling {config.position_sampling}: train with a larger L")
     with field_errors_as_flags():
         longer = build_positions(dataclasses.replace(config, max_positions=n))
+        before, after = positions.effective_options, longer.effective_options
+        kept = {name: value for name, value in before.items() if after[name] != value}
+        longer = build_positions(
+            dataclasses.replace(config, max_positions=n, position_options={**config.position_options, **kept})
+        )
     state = dict(checkpoint.state)
     if diverged := next((name for name, value in state.items() if not value.isfinite().all()), None):
         raise InputError(f"{path}: its {diverged} is not finite (NaN or infinity): name a checkpoint from before it diverged")
@@ -91,11 +99,8 @@ def grown(checkpoint: Checkpoint, n: int, method: str) -> dict[str, Tensor]:
         state[name] = lengthened(state[name], n, method)
     for name, parameter in longer.named_parameters():
         if state[POSITIONS + name].shape != parameter.shape:
-            raise InputError(
-                f"{path}: positions.{name} depends on --max-positions too, and is no table of positions. Train it with "
-                "--max-relative-position, which makes it the same at every length."
-            )
-    return state
+            raise InputError(f"{path}: positions.{name} depends on --max-positions too, and is no table of positions")
+    return state, kept
 
 
 def lengthened(table: Tensor, n: int, method: str) -> Tensor:

@@ -15,9 +15,10 @@ import numpy as np
 import torch
 from fairseq.data import data_utils
 from fairseq.models import ARCH_MODEL_REGISTRY
+from omegaconf import DictConfig
 
 from ..analysis import losses
-from ..analysis.embeddings import position_vectors
+from ..analysis.embeddings import position_vectors, vector_count
 from ..analysis.examine import r_squared_of_run
 from ..analysis.toeplitz import of_random_vectors
 from ..bench.work import default_device, device_name
@@ -29,7 +30,7 @@ from ..runs import log
 from ..runs.grid import FINISHED, FORMAT, LOG, RESULT, Cell, Progress
 from ..runs.record import read_object
 from ..vocabulary import load_dictionary
-from .plan import UNKNOWN_UPDATES, Plan
+from .plan import LENGTH, UNKNOWN_UPDATES, Plan
 
 ITEMS = "losses.npz"
 SEQUENCES_PER_ITEM = 8
@@ -39,6 +40,8 @@ RANDOM = "(random weights)"
 POINTS, QUARTERS = 25, 4
 """Validations during training, and checkpoints."""
 CHUNK = 1 << 24
+MULTIPLE = 8
+"""fairseq divides the last samples of an epoch into a batch of a multiple of this number and one of the rest."""
 VALID_TOKENS = 1 << 15
 """Tokens of a validation during training."""
 
@@ -69,7 +72,7 @@ class Runs:
             *(sys.executable, "-m", "fairseq_cli.train", str(self.data), *flags, "--lr", str(lr), "--seed", str(seed)),
             *("--save-dir", str(Cell(key, {}).folder(out)), "--no-epoch-checkpoints"),
             *("--distributed-world-size", "1"),  # with several GPUs, a batch of all would be larger
-            *("--save-interval-updates", str(self._quarter), "--keep-interval-updates", str(QUARTERS)),
+            *(("--save-interval-updates", str(self._quarter)) if plan.updates else ()),
             *("--validate-interval", "1000000", "--validate-interval-updates", str(2 * log_interval)),
             *("--max-valid-steps", str(valid_steps), "--log-format", "json", "--log-interval", str(log_interval)),
             *(() if torch.cuda.is_available() else ("--cpu",)),
@@ -87,6 +90,11 @@ class Runs:
                 cfg = parse([str(self.data), *self.plan.flags(scheme)])
                 if (mode := str(getattr(cfg.task, "sample_break_mode", "none"))) != "none":
                     raise InputError(f"--sample-break-mode {mode}: the halves of the validation text are cut for 'none'")
+                others = {name for key, part in cfg.items() if key != "model" and isinstance(part, DictConfig) for name in part}
+                if differing := [name for name in self.plan.schemes[scheme].options if name in others and name != LENGTH]:
+                    raise InputError(
+                        f"options.{differing[0]} is not of the model, and would differ between schemes: leave it out"
+                    )
                 if hasattr(ARCH_MODEL_REGISTRY[cfg.model._name], "option_set"):
                     complete_new(cfg.model, cfg.model._name, cfg.task)
             except InputError as error:
@@ -114,7 +122,7 @@ class Runs:
             for run in runs:
                 scheme, seed = run["scheme"], run["seed"]
                 starts = [(scheme, shlex.split(flags))]
-                if scheme == self.plan.reference:
+                if scheme == self.plan.reference and seed == 1:  # from random weights, the seeds of fine-tuning alone differ
                     starts.append((RANDOM, [*shlex.split(flags), "--from-scratch"]))
                 for start, arguments in starts:
                     cell = _benchmark(name, start, seed)
@@ -142,10 +150,11 @@ class Runs:
 
     @property
     def _quarters(self) -> list[str]:
-        """The names of the checkpoints during training, which have the number of the epoch."""
+        """The names of the checkpoints during training, which have the number of the epoch; none where the budget is a time."""
         samples = -(-int(self._train.sizes.sum()) // (self.plan.tokens_per_sample - 1))  # without <s>
-        per_epoch = -(-samples // self.plan.batch_size)
-        updates = range(self._quarter, self._updates + 1, self._quarter)
+        full, rest = divmod(samples, self.plan.batch_size)
+        per_epoch = full + bool(rest // MULTIPLE) + bool(rest % MULTIPLE)
+        updates = range(self._quarter, self._updates + 1, self._quarter) if self.plan.updates else ()
         return [f"checkpoint_{-(-number // per_epoch)}_{number}.pt" for number in updates]
 
     def measure(self, cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:
@@ -173,9 +182,9 @@ class Runs:
         with atomic_write(folder / ITEMS, "wb") as stream:
             of_items = [np.add.reduceat(values, items).astype(np.float32) for values in (sums, counts)]
             np.savez_compressed(stream, sums=of_items[0], counts=of_items[1])
-        saved = [path for name in self._quarters if (path := folder / name).exists()]
+        saved = [*filter(Path.exists, (folder / name for name in self._quarters)), folder / LAST]
         encoder = checkpoint.encoder()
-        vectors = position_vectors(encoder, n)
+        vectors = position_vectors(encoder, vector_count(encoder, n))
         return {
             "selection": losses.predict(model, selection, n).summary()["loss"],
             "loss": float(sums.sum() / counts.sum()),

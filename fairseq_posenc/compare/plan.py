@@ -114,9 +114,10 @@ class Plan(Strict):
                 raise ValueError(f"schemes.{name}: a name begins with a letter and has no slash")
             if scheme.positions and scheme.arch:
                 raise ValueError(f"schemes.{name}: name either positions or arch")
-            if fixed := FIXED & {flag_of(option) for option in scheme.options if option != LENGTH}:
+            same = FIXED | _flags(RECIPE) | _flags(self.train)
+            if fixed := same & {flag_of(option) for option in scheme.options if option != LENGTH}:
                 raise ValueError(f"schemes.{name}.options: {', '.join(sorted(fixed))} would differ between schemes: leave it out")
-        if fixed := FIXED & {word.partition("=")[0] for word in shlex.split(self.train)}:
+        if fixed := FIXED & _flags(self.train):
             raise ValueError(f"train: the plan has other fields for {', '.join(sorted(fixed))}")
         return self
 
@@ -135,7 +136,7 @@ class Plan(Strict):
     def total(self) -> int:
         """The number of all runs."""
         seeds = {name: self.seeds_of(name) for name in self.schemes}
-        of_benchmark = sum(seeds.values()) + seeds[self.reference]
+        of_benchmark = sum(seeds.values()) + 1
         of_rates = len(seeds) * (len(self.learning_rates) - 1)
         return of_rates + sum(seeds.values()) + len(self.benchmarks) * of_benchmark
 
@@ -160,6 +161,10 @@ class Plan(Strict):
             yield from ("--lr-scheduler", "polynomial_decay", "--warmup-updates", str(round(self.warmup * updates)))
             yield from ("--total-num-update", str(updates), "--max-update", str(updates))
         yield from shlex.split(self.train)
+
+
+def _flags(words: str) -> set[str]:
+    return {word.partition("=")[0] for word in shlex.split(words) if word.startswith("-")}
 
 
 def read_plan(path: Path, added: list[str]) -> Plan:

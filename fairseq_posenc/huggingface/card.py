@@ -18,6 +18,7 @@ from huggingface_hub import EvalResult, ModelCardData
 from ..data.folder import read
 from ..errors import InputError
 from ..families import architectures
+from ..finetuning.glue_data import SCALE
 from ..models.checkpoint import Checkpoint
 from ..plotting import grid, line_style, require_matplotlib, save
 from ..runs.log import losses
@@ -134,7 +135,7 @@ def card(
     config, head = checkpoint.config, checkpoint.head
     pipeline, example = USES[head.kind]
     languages = language.split(",") if language else []
-    length = f"{config.max_positions:,} tokens"
+    length = f"{usual_length(checkpoint):,} tokens"
     inductive = checkpoint.model.encoder.sentence_encoder.positions.inductive
     corpus, tuned = _describe(data), _fine_tuned_on(checkpoint)
     known = architectures().get(checkpoint.arch)
@@ -151,6 +152,7 @@ def card(
         f"{sum(parameter.numel() for parameter in checkpoint.model.parameters()):,} parameters",
         "Sequence length": f"any; trained on up to {length}" if inductive else f"up to {length}",
         "Training data": f"{tuned}, after pretraining on {corpus}" if tuned else corpus,
+        "Score": f"a similarity from 0 to {SCALE:g}, divided by {SCALE:g}" if tuned == "STS-B" else "",
         "Classes": ", ".join(filter(NAME.fullmatch, labels(checkpoint))),
         "Updates": "" if checkpoint.updates is None else f"{checkpoint.updates:,}",
         "Validation": validation,
@@ -192,6 +194,12 @@ def card(
         tolerance=tolerance,
         tokenizer=tokenizer,
     )
+
+
+def usual_length(checkpoint: Checkpoint) -> int:
+    """Return the number of tokens that a model takes or, if it takes any number, that it was trained on."""
+    inductive = checkpoint.model.encoder.sentence_encoder.positions.inductive
+    return checkpoint.length if inductive else checkpoint.config.max_positions
 
 
 def read_curves(log: Path) -> dict[str, dict[int, float]]:

@@ -67,10 +67,14 @@ class PosencConfig(PretrainedConfig):
         """Return the configuration that a config.json holds.
 
         Raises:
-            InputError: it has another format.
+            InputError: it has another format, or ``options`` have ``rope_parameters``.
         """
         if config_dict.get("format") != FORMAT:
             raise InputError(f"config.json has the format {config_dict.get('format')}, not {FORMAT}: export the checkpoint again")
+        if "rope_parameters" in options:
+            raise InputError(
+                "rope_parameters is not read: give position_options, such as {'rope_type': 'linear', 'rope_factor': 4}"
+            )
         return super().from_dict({name: value for name, value in config_dict.items() if name != "format"}, **options)
 
     def save_pretrained(self, save_directory: str, *args: Any, **options: Any) -> None:

@@ -24,7 +24,7 @@ from ..vocabulary import DICTIONARY, TOKENIZER_FILES
 from . import fast_tokenizer
 from .assemble import FILE_NAME
 from .auto import head_output, model_class
-from .card import CURVE, NO_TOKENIZER, card, draw_curve, read_curves
+from .card import CURVE, NO_TOKENIZER, card, draw_curve, read_curves, usual_length
 from .card_results import read_results
 from .conversion import to_transformers
 from .parity import Parity, compare, token_batches
@@ -111,7 +111,7 @@ def export(
 def _export_tokenizer(checkpoint: Checkpoint, batches: list[Tensor], folder: Path) -> str:
     """Write the tokenizer and compare it with the data-bin's own; returns a sentence about that."""
     vocabulary = checkpoint.vocabulary
-    fast = fast_tokenizer.build(vocabulary, checkpoint.config.max_positions)
+    fast = fast_tokenizer.build(vocabulary, usual_length(checkpoint))
     texts = [fast.decode(row, skip_special_tokens=True) for batch in batches for row in batch.tolist()]
     if difference := fast_tokenizer.disagreement(fast, vocabulary, texts):
         raise InputError(

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..models.state_dict import ABSOLUTE, LANGUAGE_MODEL, MASK_POSITIONS, POSITIONS, WORDS, StateDict
-from ..schemes import same
+from ..schemes import parse, same, scheme_options
 from ..schemes.absolute import Absolute
+from ..schemes.positions import read_sum, sums_of
 from ..transformer import EncoderConfig, build_positions
 
 IN_LAYERS = f"{POSITIONS}sums.0.absolute.weight"
@@ -54,7 +55,7 @@ def convert(
 
     Args:
         config, state: the source's.
-        options: its options by full name; for the source's own positions, the source's are the default.
+        options: its options by full name; for schemes that both expressions name, the source's are the default.
         max_positions: the number of positions of schemes that learn each; by default the source's.
         seed: of new parameters.
         initial: values of some of the new parameters by their names, such as ``tisa.offset``.
@@ -62,10 +63,9 @@ def convert(
     Raises:
         InputError: an unknown scheme or option, or a table that would have to be longer than the source's.
     """
-    if expression == config.positions:
-        options = {**config.position_options, **options}
+    options = {**_shared_options(config, expression), **options}
     target = dataclasses.replace(
-        config, positions=expression, position_options=dict(options), max_positions=max_positions or config.max_positions
+        config, positions=expression, position_options=options, max_positions=max_positions or config.max_positions
     )
     torch.manual_seed(seed)
     positions = build_positions(target)
@@ -104,6 +104,16 @@ def convert(
         [f"{title}: {_listed(names)}" for title, names in remarks.items() if names],
         not (removed or copied or given or new) and same_function(config, target),
     )
+
+
+def _shared_options(config: EncoderConfig, expression: str) -> dict[str, Any]:
+    """The source's options of schemes that both expressions name, but for those that the new one has in parentheses."""
+    parts = [read_sum(part) for part in sums_of(config.positions)]
+    options = {**config.position_options, **(parts[0].options if len(parts) == 1 else {})}
+    shared = {*parse(config.positions)} & {*parse(expression)}
+    names = {name for scheme in shared for name in (*scheme_options(scheme), *scheme.honours, "position_scale_factor")}
+    given = {name for part in sums_of(expression) for name in read_sum(part).options}
+    return {name: value for name, value in options.items() if name in names - given}
 
 
 def same_function(first: EncoderConfig, second: EncoderConfig) -> bool:

@@ -191,8 +191,9 @@ def _shares(devices: int, jobs: int) -> list[Mapping[str, str] | None]:
     if jobs == 1 or devices == 0:
         return [None] * jobs
     count = max(1, devices // jobs)
-    visible = [[device % devices for device in range(job * count, (job + 1) * count)] for job in range(jobs)]
-    return [{**os.environ, "CUDA_VISIBLE_DEVICES": ",".join(map(str, numbers))} for numbers in visible]
+    names = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(devices)))).split(",")
+    visible = [[names[device % devices] for device in range(job * count, (job + 1) * count)] for job in range(jobs)]
+    return [{**os.environ, "CUDA_VISIBLE_DEVICES": ",".join(of_job)} for of_job in visible]
 
 
 def _run(

@@ -200,6 +200,8 @@ def test_runs_that_fail_are_recorded_and_the_others_go_on(world, tmp_path, forke
         ({"train": "--sample-break-mode complete"}, "--sample-break-mode complete"),
         ({"train": "--update-freq=8"}, "train: .*--update-freq"),
         ({"schemes": {"none": None, "a": {"options": {"lr": 1.0}}}}, "schemes.a.options: --lr"),
+        ({"schemes": {"none": None, "a": {"positions": "tisa", "options": {"dropout": 0.1}}}}, "schemes.a.options: --dropout"),
+        ({"schemes": {"none": None, "a": {"positions": "tisa", "options": {"mask_prob": 0.3}}}}, "schemes.a: options.mask_prob"),
         ({"schemes": {"none": None, "../a": {"positions": "tisa"}}}, "schemes.../a: "),
     ],
 )
@@ -210,13 +212,8 @@ def test_a_bad_plan_is_named_before_anything_runs(changes, named, world, tmp_pat
     assert not forked
 
 
-@pytest.mark.parametrize("name", thorough_but(["short"], ["english", "length", "short", "gpu"], ["english"]))
+@pytest.mark.parametrize(
+    "name", thorough_but(["short"], ["english", "length", "variants", "finetune", "short", "gpu"], ["english"])
+)
 def test_the_examples_are_plans_that_fairseq_train_takes(name, world):
     Runs(read_plan(readme.ROOT / "examples" / "compare" / f"{name}.yaml", []), world.prepared, {}).check()
-
-
-@pytest.mark.parametrize(
-    ("jobs", "devices", "expected"), [(1, 8, [None]), (2, 0, [None] * 2), (2, 4, ["0,1", "2,3"]), (3, 2, ["0", "1", "0"])]
-)
-def test_jobs_share_the_devices(jobs, devices, expected):
-    assert [share and share["CUDA_VISIBLE_DEVICES"] for share in grid._shares(devices, jobs)] == expected

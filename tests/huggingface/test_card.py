@@ -161,6 +161,23 @@ def test_a_text_can_be_cut_to_the_length_of_training(exports):
     assert len(tokenizer("w1 " * 200, truncation=True)["input_ids"]) == 48
 
 
+def test_the_length_is_that_of_training_where_any_is_possible(exports, prepared, tmp_path):
+    """A model that draws its positions from a larger range is trained on no longer sequences."""
+    model = make_model("roberta_posenc_tiny", prepared, positions="rope", position_sampling="random:200")
+    export(save(model, tmp_path / "model.pt", prepared), prepared, tmp_path / "out", "lm")
+    assert "| any; trained on up to 48 tokens |" in card(tmp_path / "out")[1]
+    assert AutoTokenizer.from_pretrained(tmp_path / "out").model_max_length == 48
+
+
+def test_the_scale_of_a_similarity_is_stated(exports, prepared, tmp_path):
+    content = load_checkpoint(exports / "run" / "tuned.pt")
+    content["cfg"]["task"] |= {"data": "data/STS-B", "regression_target": True}
+    content["task_state"] = {"labels": []}
+    torch.save(content, tmp_path / "tuned.pt")
+    export(tmp_path / "tuned.pt", prepared, tmp_path / "out", "topic")
+    assert "| a similarity from 0 to 5, divided by 5 |" in card(tmp_path / "out")[1]
+
+
 def test_others_may_read_the_files_as_far_as_umask_lets_them(exports):
     files = [path for path in (exports / "lm").rglob("*") if path.is_file()]
     assert {path.stat().st_mode & 0o777 for path in files} == {0o640}

@@ -8,8 +8,10 @@ import pytest
 import torch
 from transformers import PreTrainedModel, modeling_utils
 
+from fairseq_posenc.errors import InputError
 from fairseq_posenc.huggingface.auto import PosencConfig
 from fairseq_posenc.huggingface.modeling import PosencForSequenceClassification, PosencModel
+from fairseq_posenc.transformer import Encoder
 
 SIZES = dict(vocab_size=20, layers=1, dim=16, ffn_dim=16, heads=2, max_positions=8)
 
@@ -27,6 +29,20 @@ def test_a_config_of_another_format_is_refused(version, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({**content, "format": version}))
     with pytest.raises(ValueError, match=f"format {version}, not 1"):
         PosencConfig.from_pretrained(tmp_path)
+
+
+def test_options_that_are_never_read_are_refused():
+    with pytest.raises(InputError, match="rope_parameters is not read: give position_options"):
+        PosencConfig.from_dict({"format": 1}, rope_parameters={"rope_type": "linear", "factor": 4.0})
+
+
+@pytest.mark.parametrize("options", [{"initialization": "megatron"}, {"scale_embeddings": True}, {}])
+def test_a_new_model_starts_as_its_encoder_does(options):
+    sizes = {"vocab_size": 50, "max_positions": 16, "layers": 4, "dim": 64, "ffn_dim": 256, "heads": 4}
+    config = PosencConfig(**sizes, **options)
+    (ours, theirs) = (model.state_dict() for model in (Encoder(config.encoder_config()), PosencModel(config).encoder))
+    for name in ("layers.0.fc2.weight", "layers.0.self_attn.q_proj.weight"):
+        assert theirs[name].std().item() == pytest.approx(ours[name].std().item(), rel=0.1)
 
 
 def test_a_new_config_is_saved_with_every_option(tmp_path):

@@ -26,8 +26,8 @@ from fairseq_posenc.huggingface.export import export
 from fairseq_posenc.huggingface.new_positions import convert
 from fairseq_posenc.huggingface.parity import compare
 from fairseq_posenc.models.checkpoint import Checkpoint
-from fairseq_posenc.models.state_dict import ENCODER
-from fairseq_posenc.transformer import Encoder, EncoderConfig
+from fairseq_posenc.models.state_dict import ENCODER, POSITIONS
+from fairseq_posenc.transformer import Encoder, EncoderConfig, build_positions
 from fairseq_posenc.vocabulary import take_over
 from fairseq_posenc.vocabulary.library import GPT2, TokenizerJson
 
@@ -270,6 +270,29 @@ def test_removed_positions_leave_their_average(toy_text, tmp_path, capsys):
     _, ours = build(converted.config, flags, tmp_path / "out", "MaskedLM", converted.state, 1)
     with torch.no_grad():
         torch.testing.assert_close(ours(tokens)[0].log_softmax(-1), expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "positions", "kept"),
+    [
+        ("rope(base=250000)", {"rope_layout": "half"}, "rope+tisa", {"rope_layout": "half", "rope_base": 250000.0}),
+        ("rope(base=250000)", {}, "tisa + rope(base=5000)", {}),
+        ("absolute+tisa", {"tisa_kernels": 2}, "tisa+absolute", {"tisa_kernels": 2}),
+        ("m4", {"position_scale_factor": 2.0}, "m4+t5", {"position_scale_factor": 2.0}),
+        ("m4", {"position_scale_factor": 2.0}, "t5", {}),
+        ("kerple", {"kerple_form": "power"}, "kerple | rope", {"kerple_form": "power"}),
+    ],
+)
+def test_schemes_that_stay_keep_their_options(source, options, positions, kept):
+    config = EncoderConfig(
+        **{"vocab_size": 20, "layers": 2, "dim": 16, "ffn_dim": 16, "heads": 2, "max_positions": 8},
+        positions=source,
+        position_options=options,
+    )
+    state = {f"{POSITIONS}{name}": value for name, value in build_positions(config).named_parameters()}
+    assert convert(config, state, positions, {}).config.position_options == kept
+    given = convert(config, state, positions, {name: config.position_options[name] for name in options if name in kept})
+    assert given.config.position_options == kept
 
 
 def test_the_printed_commands_train_on_with_another_scheme(toy_text, prepared, tmp_path, capsys, run):

@@ -55,6 +55,16 @@ def test_rows_are_repeated_and_the_beginning_gives_the_same(arch, table, checkpo
     assert torch.load(tmp_path / "long.pt", weights_only=False)["last_optimizer_state"] is None
 
 
+@pytest.mark.parametrize("scheme", [{"positions": "absolute+deberta", "deberta_buckets": 4}, {"positions": "absolute+shaw"}])
+def test_a_clip_that_follows_the_length_stays_as_it_is(scheme, checkpoint, tmp_path, capsys):
+    path = checkpoint("roberta_posenc_tiny", **scheme)
+    assert grow(path, tmp_path / "long.pt", "--max-positions", "40") == 0
+    assert "--tokens-per-sample 40 --max-relative-position 15" in capsys.readouterr().out
+    short, long = Checkpoint(path), Checkpoint(tmp_path / "long.pt")
+    tokens = torch.randint(4, 30, (2, 16))
+    torch.testing.assert_close(long.encoder()(tokens).last, short.encoder()(tokens).last)
+
+
 def test_rows_lie_on_the_lines_between_the_old_ones(checkpoint, tmp_path):
     path = checkpoint("roberta_absolute_tiny")
     assert grow(path, tmp_path / "long.pt", "--max-positions", "31", "--method", "interpolate") == 0
@@ -99,12 +109,6 @@ def test_what_cannot_grow_is_refused(arch, flags, said, checkpoint, tmp_path, ca
     assert grow(checkpoint(f"roberta_{arch}_tiny"), tmp_path / "long.pt", *flags.split()) == 2
     assert said in capsys.readouterr().err
     assert not (tmp_path / "long.pt").exists()
-
-
-def test_a_clip_that_follows_the_length_is_refused(checkpoint, tmp_path, capsys):
-    path = checkpoint("roberta_posenc_tiny", positions="absolute+shaw")
-    assert grow(path, tmp_path / "long.pt", "--max-positions", "40") == 2
-    assert "positions.shaw.keys depends on --max-positions too" in capsys.readouterr().err
 
 
 def test_rows_that_sampling_would_never_use_are_refused(checkpoint, tmp_path, capsys):

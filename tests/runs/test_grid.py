@@ -200,6 +200,23 @@ def test_commands(tmp_path, jobs):
     assert finished(commands[2], tmp_path) is None
 
 
+@pytest.mark.parametrize(
+    ("jobs", "devices", "given", "expected"),
+    [
+        (1, 8, None, [None]),
+        (2, 0, None, [None] * 2),
+        (2, 4, None, ["0,1", "2,3"]),
+        (3, 2, None, ["0", "1", "0"]),
+        (2, 2, "2,GPU-a", ["2", "GPU-a"]),
+    ],
+)
+def test_jobs_share_the_devices_that_the_user_names(jobs, devices, given, expected, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if given:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
+    assert [share and share["CUDA_VISIBLE_DEVICES"] for share in grid._shares(devices, jobs)] == expected
+
+
 def test_the_progress_of_a_command_is_that_of_its_log(tmp_path):
     """While it runs; lines of other kinds, and those of an earlier attempt, are left out."""
     lines = [json.dumps({"loss": "8.5", "num_updates": str(number)}) for number in (10, 20, 40)]
