@@ -136,7 +136,7 @@ class PosencModel(PosencPreTrainedModel):
         self.encoder = Encoder(config.encoder_config())
         own = config.initialization != "bert" or config.scale_embeddings  # other initial weights than transformers draws
         for module in self.encoder.modules() if own and not self.encoder.embed_tokens.weight.is_meta else ():
-            module._is_hf_initialized = True
+            vars(module)["_is_hf_initialized"] = True
         config.complete_options()
         self.gradient_checkpointing = self.encoder.checkpoint_activations
         self.post_init()
