@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fairseq_posenc.errors import Refused
 from fairseq_posenc.families import expressions
-from fairseq_posenc.tasks.masked_lm import document_starts
+from fairseq_posenc.tasks.masked_lm_static import document_starts
 from fairseq_posenc.transformer import Encoder, EncoderConfig, Mask
 
 PAD, BOS, EOS = 1, 0, 2

@@ -20,7 +20,7 @@ from fairseq_posenc.compat.graceful_stop import STOPPED, request
 from fairseq_posenc.compat.loading import load as load_checkpoint
 from fairseq_posenc.errors import InputError, Refused
 from fairseq_posenc.pipeline.checks import model_is_complete
-from fairseq_posenc.tasks.masked_lm import StaticMaskedLmLoss
+from fairseq_posenc.tasks.masked_lm_static import StaticMaskedLmLoss
 from fairseq_posenc.transformer import encoder
 
 from .conftest import FAST, OPTIONS, PLAIN

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fairseq_posenc.errors import Refused
 from fairseq_posenc.tasks import row_packing
-from fairseq_posenc.tasks.masked_lm import places_of
+from fairseq_posenc.tasks.masked_lm_static import places_of
 from fairseq_posenc.tasks.row_packing import DocumentsDataset, PackedDocumentsDataset, best_fit
 
 

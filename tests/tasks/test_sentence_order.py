@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from fairseq_posenc.data.databin import DatabinWriter
 from fairseq_posenc.models.building import build
 from fairseq_posenc.models.state_dict import SENTENCE_ORDER
-from fairseq_posenc.tasks.masked_lm import (
+from fairseq_posenc.tasks.masked_lm_sentence_order import (
     IN_ORDER,
     SWAPPED,
     WHOLE,
