@@ -121,7 +121,7 @@ BUDGETS = {  # lines of Python, at most; the message of a commit that raises one
     "pipeline": 715,
     "runs": 500,
     "schemes": 2615,
-    "tasks": 967,
+    "tasks": 989,
     "terms": 377,
     "transformer": 1205,
     "vocabulary": 650,

@@ -1,5 +1,5 @@
 """Tasks and criterions that fairseq lacks. Importing this package registers them."""
 
-from . import finetuning, masked_lm, masked_lm_sentence_order, masked_lm_static
+from . import masked_lm, masked_lm_sentence_order, masked_lm_static, sentence_prediction, squad
 
-__all__ = ["finetuning", "masked_lm", "masked_lm_sentence_order", "masked_lm_static"]
+__all__ = ["masked_lm", "masked_lm_sentence_order", "masked_lm_static", "sentence_prediction", "squad"]

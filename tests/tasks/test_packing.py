@@ -11,7 +11,8 @@ from omegaconf import OmegaConf
 from fairseq_posenc.data.databin import DatabinWriter
 from fairseq_posenc.errors import Refused
 from fairseq_posenc.families import expressions
-from fairseq_posenc.tasks.finetuning import SquadConfig, SquadCriterion, SquadTask, arrange, pack
+from fairseq_posenc.tasks.example_packing import arrange, pack
+from fairseq_posenc.tasks.squad import SquadConfig, SquadCriterion, SquadTask
 
 PAD, BOS, EOS = 1, 0, 2
 LENGTHS = [5, 9, 3, 6, 12, 4]

@@ -10,7 +10,7 @@ from fairseq.data import Dictionary
 from torch.nn import functional as F
 
 from fairseq_posenc.data.databin import DatabinWriter
-from fairseq_posenc.tasks.finetuning import SquadConfig, SquadCriterion, SquadTask, mask_scores
+from fairseq_posenc.tasks.squad import SquadConfig, SquadCriterion, SquadTask, mask_scores
 
 WINDOWS = [[0, 5, 2, 2, 6, 7, 8, 2], [0, 5, 2, 2, 6, 2]]
 SPANS = np.array([[4, 5, 6], [4, 0, 0]], dtype=np.int32)
