@@ -41,16 +41,8 @@ def test_the_same_losses_and_scores(name, checkpoint, tmp_path):
     packed_scores, packed_losses, filled = run(command, tmp_path / "packed", "--train-flags", "--pack-examples 60")
     assert packed_losses == pytest.approx(losses, abs=2e-3)  # they are logged with three decimals
     for key, expected in scores.items():
-        assert packed_scores[key] == pytest.approx(expected, abs=1e-3)
+        assert packed_scores[key] == pytest.approx(expected, abs=1e-2)  # per cent
     assert {split for _, split, _ in filled} == {"train", "valid"}
     assert len(filled) == 2
     for now, _, before in filled:
         assert 50 < float(before) <= float(now) <= 100
-
-
-@pytest.mark.slow
-def test_positions_that_count_from_the_row_are_refused_before_training(pretrain, tmp_path, capsys):
-    write_task(tmp_path / "data", "SST-2", rows=8)
-    command = ["glue", "--data", str(tmp_path / "data"), "--tasks", "SST-2", "--checkpoint", str(pretrain("roberta_tupe_a_tiny"))]
-    assert cli.main([*command, "--out", str(tmp_path / "out"), *SAME, "--train-flags", "--pack-examples 60"]) != 0
-    assert "--pack-examples: the scheme 'untied' of --positions untied+reset counts positions from" in capsys.readouterr().err
