@@ -369,10 +369,11 @@ def alive(pid):
         (["program"], {"TORCHELASTIC_RUN_ID": "none"}, True),
         (["deepspeed.launcher.launch"], {}, True),
         (["deepspeed", "deepspeed.launcher.launch"], {}, True),
+        (["fairseq-posenc"], {}, True),
         (["program"], {}, False),
         (["program", "program"], {}, False),
     ],
-    ids=["torchrun", "elastic", "launch", "deepspeed", "shell", "shells"],
+    ids=["torchrun", "elastic", "launch", "deepspeed", "grid", "shell", "shells"],
 )
 def test_a_process_ends_with_its_launcher_and_with_nothing_else(tmp_path, above, variables, ends):
     """The first of ``above`` is killed; but for torchrun, all are a program that starts what its arguments say."""
@@ -386,7 +387,7 @@ def test_a_process_that_is_starting_ends_with_its_launcher(tmp_path):
 
 def outlives(tmp_path, above, variables, ends, watched):
     (tmp_path / "watched.py").write_text(watched)
-    for name in ("deepspeed", "deepspeed.launcher.launch", "program"):
+    for name in ("deepspeed", "deepspeed.launcher.launch", "fairseq-posenc", "program"):
         (tmp_path / name).write_text(START)
     command = [sys.executable, *above, "watched.py"]
     first = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,

@@ -11,7 +11,8 @@ from pathlib import Path
 
 logger = logging.getLogger(__name__)
 
-NAMES = {"torchrun", "torch.distributed.run", "torch.distributed.launch", "deepspeed", "deepspeed.launcher.launch"}
+NAMES = {"torchrun", "torch.distributed.run", "torch.distributed.launch", "deepspeed", "deepspeed.launcher.launch",
+         "fairseq-posenc", "fairseq_posenc.cli"}  # fmt: skip
 POLL_SECONDS = 1.0
 STARTED = getattr(sys.modules.get("_fairseq_posenc_hook"), "STARTED", (os.getpid(), os.getppid()))  # this process, its parent
 
@@ -21,8 +22,8 @@ _watcher = threading.Thread()
 def watch() -> None:
     """From now on, end this process as soon as a launcher that started it ends, or at once if it has ended already.
 
-    When torchrun, ``deepspeed`` or the parent of spawned processes is killed by ``kill -9``, its processes would keep their GPUs
-    and write into the folder where a restart trains.
+    When torchrun, ``deepspeed``, a grid of ``fairseq-posenc`` or the parent of spawned processes is killed by ``kill -9``, its
+    processes would keep their GPUs and write into the folder where a restart trains.
     """
     global _watcher
     pids = launchers()
