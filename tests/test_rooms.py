@@ -110,7 +110,7 @@ BUDGETS = {  # lines of Python, at most; the message of a commit that raises one
     "attention": 2040,
     "bench": 1087,
     "catalogue": 783,
-    "compare": 2470,
+    "compare": 2471,
     "compat": 1822,
     "data": 1450,
     "deepspeed": 1815,

@@ -79,9 +79,10 @@ class Runs:
         ]
         configuration = {"flags": flags, "threads": plan.threads, "valid_tokens": plan.valid_tokens, "data": dict(self.digests)}
         until = ("wall", 60 * plan.budget.minutes) if plan.budget.minutes else ("num_updates", self._updates)
-        needed = () if all(_is_finished(_benchmark(name, scheme, seed).folder(out)) for name in plan.benchmarks) else (LAST,)
-        temporary = [*({LAST} - {*needed}), "checkpoint_best.pt", "crash.pt", *self._quarters]
-        return Cell(key, configuration, command, until, needs=(ITEMS, *needed), temporary=temporary)
+        tuned = all(_is_finished(_benchmark(name, scheme, seed).folder(out)) for name in plan.benchmarks)
+        needs = (ITEMS,) if tuned else (ITEMS, LAST)
+        temporary = [name for name in (LAST, "checkpoint_best.pt", "crash.pt", *self._quarters) if name not in needs]
+        return Cell(key, configuration, command, until, needs, temporary)
 
     def check(self) -> None:
         """Raise InputError if fairseq-train would reject a scheme; the message names it."""
