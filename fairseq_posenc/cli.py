@@ -51,7 +51,7 @@ COMMANDS = {
     "compare": Command("fairseq_posenc.compare.command", "train schemes under equal conditions, and report which is better"),
     "report": Command("fairseq_posenc.finetuning.grid_report", "results of several grids of fine-tuning side by side"),
     "export-hf": Command("fairseq_posenc.huggingface.export_command", "turn a checkpoint into a Hugging Face model"),
-    "import-hf": Command("fairseq_posenc.huggingface.import_command", "turn RoBERTa or BERT into a checkpoint"),
+    "import-hf": Command("fairseq_posenc.huggingface.import_command", "turn a transformers or fairseq model into a checkpoint"),
     "init-tisa": Command("fairseq_posenc.analysis.init_tisa", "fit TISA to a pretrained model's positions"),
     "consolidate": Command("fairseq_posenc.deepspeed.consolidate", "merge a sharded checkpoint into a plain one"),
     "plan": Command("fairseq_posenc.deepspeed.plan", "estimate memory, communication and time of a run on many GPUs"),

@@ -57,20 +57,40 @@ def sentence(error: Exception) -> str:
     return from_worker[2].strip() if from_worker else str(error)
 
 
-def nearest(name: str, known: Iterable[str], limit: int = 3) -> list[str]:
-    """Return the known names that are most similar to this one, if any."""
-    return difflib.get_close_matches(name, list(known), n=limit, cutoff=0.5)
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's message, which for those of PyTorch and others may fill a page."""
+    return str(error).strip().partition("\n")[0]
 
 
-def suggestion(name: str, known: Iterable[str], limit: int = 3) -> str:
+def refuse_together(flags: Mapping[str, bool], other: str, advice: str) -> None:
+    """Refuse the first of these flags that is given: it cannot be used together with the ``other``.
+
+    Raises:
+        Refused: a flag is given; the message ends with the advice.
+    """
+    for flag in (flag for flag, given in flags.items() if given):
+        raise Refused(f"{flag} and {other} exclude each other: {advice.format(flag)}")
+
+
+def nearest(name: str, known: Iterable[str]) -> list[str]:
+    """Return up to three known names that are most similar to this one, if any."""
+    return difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
     """Return ``did you mean … or …? `` with the nearest known names, or an empty string."""
-    near = nearest(name, known, limit)
+    near = nearest(name, known)
     return f"did you mean {' or '.join(near)}? " if near else ""
 
 
 def flag_of(option: str) -> str:
     """Return an option's name on the command line."""
     return "--" + option.replace("_", "-")
+
+
+def flag_value(value: Any) -> str:
+    """Return an option's value on the command line."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def value_types(options: type) -> dict[str, tuple[type, ...]]:

@@ -29,11 +29,11 @@ import torch
 from torch import distributed
 
 from .compat import exits, hydra_1_0
-from .compat.distributed import without_gpus
+from .compat.distributed import gather, without_gpus
 from .compat.patching import ModuleProxy
 from .deepspeed import communication, consolidate, sharded_checkpoint, zero_config
 from .deepspeed.zero_config import ZeroConfig
-from .errors import Refused
+from .errors import Refused, first_line
 
 if TYPE_CHECKING:
     from .pipeline import ProgramRun
@@ -114,7 +114,7 @@ class DeepSpeedOptions:
         except Refused as error:
             refusal = str(error)
         hosts: dict[str, set[str]] = {}
-        for reason, host in communication.gather((refusal, platform.node())):
+        for reason, host in gather((refusal, platform.node())):
             if reason is not None:
                 hosts.setdefault(reason, set()).add(host)
         if hosts:
@@ -149,7 +149,7 @@ class DeepSpeedOptions:
             if _peer_is_gone(error):
                 rank, save_dir = cfg.distributed_training.distributed_rank, cfg.checkpoint.save_dir
                 logger.error(
-                    f"{str(error).partition(chr(10))[0]}. Process {rank} has lost another process, which ended, or whose host or "
+                    f"{first_line(error)}. Process {rank} has lost another process, which ended, or whose host or "
                     f"network failed (--distributed-timeout {self.timeout:g}). The first error in the other processes' output is "
                     f"the cause. When it is fixed, the same command continues from the last checkpoint in {save_dir}."
                 )

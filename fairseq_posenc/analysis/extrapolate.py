@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import ownership
 from ..commands import option, show
-from ..errors import InputError, flag_of
+from ..errors import InputError, flag_of, flag_value
 
 if TYPE_CHECKING:
     from fairseq.models import BaseFairseqModel
@@ -117,5 +117,5 @@ def _model(checkpoint: Checkpoint, changes: dict[str, Any], length: int) -> Base
             flags = ", ".join(map(flag_of, changes))
             raise InputError(f"{flags}: {checkpoint.path} was trained with another shape of positions.{name}. Leave it out.")
     return checkpoint.build_model(
-        **{name: str(value).lower() if isinstance(value, bool) else value for name, value in changes.items()}
+        **{name: flag_value(value) if isinstance(value, bool) else value for name, value in changes.items()}
     )

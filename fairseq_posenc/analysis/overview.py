@@ -16,7 +16,7 @@ SECTIONS = {
     "embedding replaces every word. Query i runs from top to bottom, key j from left to right.",
     WORDS_AND_POSITIONS: "A score is the sum of four correlations (Ke et al. 2021): of words with words, words with positions, "
     "positions with words, and positions with positions.",
-    FUNCTIONS: "The positional terms of each layer as functions of the offset k from query to key.",
+    FUNCTIONS: "The positional terms of each layer as functions of the offset r from query to key.",
     HEADS: "What heads attend to on average.",
     PROBES: "What attention and hidden states reveal about positions.",
 }

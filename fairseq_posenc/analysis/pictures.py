@@ -26,7 +26,7 @@ MAX_OFFSET = 32  # of those rows
 MIN_SHARE = 0.02  # of a function's largest size; offsets beyond which all sizes are smaller are not drawn
 SQUARE = (2.6, 2.5)  # inches, of a matrix
 PLOTTED, PLOTTED_LENGTH = "positions", 128  # of --position-plots: the folder in --tensorboard-logdir, and tokens of sequences
-OFFSET = "offset k from query to key, in tokens"
+OFFSET = "offset r from query to key, in tokens"
 
 
 class Picture(NamedTuple):
@@ -85,7 +85,7 @@ def rows_figure(scores: Tensor) -> Figure:
     n = scores.shape[-1]
     farthest = min(MAX_OFFSET, n - 1)
     titles = [f"head {head}" for head in range(1, len(scores) + 1)]
-    figure, panels = grid(titles, same_x=True, x_label=OFFSET, y_label=r"$\hat{F}_P$(i, i+k)")
+    figure, panels = grid(titles, same_x=True, x_label=OFFSET, y_label=r"$\hat{F}_P$(i, i+r)")
     for panel, matrix in zip(panels, scores, strict=True):
         for number, i in enumerate(np.linspace(n // 4, n - 1 - n // 4, ROWS).astype(int).tolist()):
             j = np.arange(max(0, i - farthest), min(n, i + farthest + 1))

@@ -15,7 +15,7 @@ from fairseq.trainer import Trainer
 from torch import Tensor, nn
 
 from ..compat.graceful_stop import request
-from ..errors import Refused
+from ..errors import refuse_together
 from .fused_adam import NAME
 
 MAX_DIFFERENCE = 1e-6  # between the processes' norms of the same gradients, as a share of the norm; fairseq's value
@@ -52,11 +52,9 @@ class NonBlockingTrainer(Trainer):
             f"--ddp-backend {backend}": backend in ("fully_sharded", "slowmo"),
             "--zero-sharding os": cfg.distributed_training.zero_sharding == "os",
             "--store-ema": cfg.ema.store_ema,
+            f"--criterion {cfg.criterion._name}": not task.logging_outputs_can_be_summed(criterion),
         }
-        for flag in (flag for flag, given in flags.items() if given):
-            raise Refused(f"{flag} and --optimizer {NAME} exclude each other: leave {flag} out, or use --optimizer adam")
-        if not task.logging_outputs_can_be_summed(criterion):
-            raise Refused(f"--criterion {cfg.criterion._name} and --optimizer {NAME} exclude each other: use --optimizer adam")
+        refuse_together(flags, f"--optimizer {NAME}", "leave {} out, or use --optimizer adam")
         super().__init__(cfg, task, model, criterion, quantizer)
         self._waiting: list[tuple[dict[str, Any], Tensor]] = []  # logging outputs and norm of the gradients, per update
         self._settled = False

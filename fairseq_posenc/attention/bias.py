@@ -22,22 +22,22 @@ def additive_bias(terms: Terms, call: Call) -> Tensor | None:
 
 
 def low_rank_bias(terms: Terms, call: Call) -> LowRank | None:
-    """The whole bias as one product, or None where it has, or is, none.
+    """The whole bias as one product of low rank; None if there is no bias, or if a part of it is not of low rank.
 
     The reset of [CLS] adds two to the rank: its row and its column are taken out of the product, and put back by
     ``[θ_1 at i = 0, else 0 | 0 at i = 0, else 1]`` times ``[1 | θ_2 at j = 0, else 0]``.
     """
-    parts = [bias for bias in terms.biases if isinstance(bias, LowRank)]
-    if not parts or len(parts) < len(terms.biases):
+    product = sum_of_low_rank(terms)
+    if product is None or not all(isinstance(bias, LowRank) for bias in terms.biases):
         return None
-    left, right = joined([part.left for part in parts]), joined([part.right for part in parts])
     if terms.cls_bias is None:
-        return LowRank(left, right)
+        return product
+    left, right = product.left, product.right
     keys = first_tokens(terms.cls_first, call.keys, left.device)[:, None, :, None]  # (B or 1, 1, K, 1)
     queries = keys[:, :, call.start :]
     theta_1, theta_2 = terms.cls_bias.to(left)[:, :, None, None].unbind(1)  # (1 or H, 1, 1)
-    left = joined([left.masked_fill(queries, 0), theta_1 * queries, (~queries).to(left)])
-    right = joined([right.masked_fill(keys, 0), torch.ones_like(right[..., :1]), theta_2 * keys])
+    left = _joined([left.masked_fill(queries, 0), theta_1 * queries, (~queries).to(left)])
+    right = _joined([right.masked_fill(keys, 0), torch.ones_like(right[..., :1]), theta_2 * keys])
     return LowRank(left, right)
 
 
@@ -49,7 +49,13 @@ def _matrix(bias: Relative | LowRank | Tensor) -> Tensor:
     return bias
 
 
-def joined(parts: list[Tensor]) -> Tensor:
+def sum_of_low_rank(terms: Terms) -> LowRank | None:
+    """The sum of the biases of low rank as one product, or None where there are none."""
+    parts = [bias for bias in terms.biases if isinstance(bias, LowRank)]
+    return LowRank(_joined([part.left for part in parts]), _joined([part.right for part in parts])) if parts else None
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
     """Concatenated along the rank, batch and heads broadcast."""
     shape = torch.broadcast_shapes(*(part.shape[:-1] for part in parts))
     return torch.cat([part.expand(*shape, -1) for part in parts], dim=-1)

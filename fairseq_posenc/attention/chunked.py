@@ -274,7 +274,7 @@ class _Chunk:
             gradient += addition if len(addition) == 1 else self._by_head(addition).sum_to_size(1, *gradient.shape)[0]
 
     def _products(self) -> tuple[Tensor, Tensor, Tensor]:
-        """s q·k, q·A and k·B; where they add up, three times their sum, scaled."""
+        """s q·k, q·A and k·B; where they are added, the same tensor three times: their scaled sum."""
         x = torch.bmm(self.q * self.scale, self.k.transpose(1, 2))
         y, z = (torch.zeros_like(x), torch.zeros_like(x)) if self.multiplies else (x, x)
         if self.a is not None:

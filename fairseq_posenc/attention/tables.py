@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..terms import LowRank, Relative, Terms, precise
-from .bias import joined
+from .bias import sum_of_low_rank
 from .call import Call
 from .relative import by_offset, of_cls
 
@@ -54,8 +54,7 @@ class Tables:
         with_cls = {name for name, tables in kinds.items() if tables[0].index.cls_rows is not None}
         matrices = [bias for bias in terms.biases if isinstance(bias, Tensor)]
         dense = sum(matrices[1:], start=matrices[0]) if matrices else None
-        products = [bias for bias in terms.biases if isinstance(bias, LowRank)]
-        low_rank = LowRank(joined([p.left for p in products]), joined([p.right for p in products])) if products else None
+        low_rank = sum_of_low_rank(terms)
         if terms.cls_bias is not None:
             offsets = call.queries + call.keys - 1
             bias = merged.get("bias", terms.cls_bias.new_zeros(1, offsets))[:, :offsets]

@@ -13,7 +13,7 @@ from typing import Any
 from tabulate import tabulate
 
 from ..attention import BACKENDS
-from ..errors import InputError, flag_of, nearest
+from ..errors import InputError, flag_of, flag_value, nearest
 from ..families import ROBERTA, architectures, expressions
 from ..schemes import REGISTRY, Positions, option_fields, parse, scheme_options
 from .equations import equation_of, source_of
@@ -174,7 +174,7 @@ def _entry(entry: tuple[str, str]) -> str:
 def _default(value: Any) -> str:
     if isinstance(value, dict):  # schemes whose defaults differ
         return ", ".join(f"{_default(of_scheme)} for {scheme}" for scheme, of_scheme in value.items())
-    return "–" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    return "–" if value is None else flag_value(value)
 
 
 def text_of(value: Any) -> str:

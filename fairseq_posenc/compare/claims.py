@@ -51,7 +51,6 @@ class Claim(Strict):
             rates of both, by Fisher's exact test.
         more_toeplitz: R² of the scheme's vectors of positions is higher at the end than that of random vectors, as at the start.
         toeplitz_correlates: R² at the end is higher where the loss is lower, among the runs of this scheme.
-        not_run: why it cannot be tested.
     """
 
     id: str
@@ -68,7 +67,6 @@ class Claim(Strict):
     unstable: tuple[str, str] | None = None
     more_toeplitz: str | None = None
     toeplitz_correlates: str | None = None
-    not_run: str | None = None
 
     @property
     def test(self) -> str:
@@ -273,10 +271,6 @@ def _toeplitz_correlates(results: Results, test: Any, margin: float) -> list[Fin
     return [Finding(name, None, "", _decide(high < 0, low > 0))]
 
 
-def _not_run(results: Results, test: Any, margin: float) -> list[Finding]:
-    raise Missing(test)
-
-
 STATUSES = (FINISHED, DIVERGED)
 MIN_CORRELATED = 4
 """Runs, with fewer of which a correlation has no interval."""
@@ -291,6 +285,5 @@ TESTS: Mapping[str, Callable[[Results, Any, float], list[Finding]]] = {
     "unstable": _unstable,
     "more_toeplitz": _more_toeplitz,
     "toeplitz_correlates": _toeplitz_correlates,
-    "not_run": _not_run,
 }
 """By the claim's field, whose value and margin they get."""

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from ..errors import InputError, flag_of
+from ..errors import InputError, flag_of, flag_value
 from ..runs.record import read_yaml
 
 RECIPE = """
@@ -146,7 +146,7 @@ class Plan(Strict):
         flags = ["--arch", scheme.arch] if scheme.arch else ["--arch", self.arch, "--positions", scheme.positions or name]
         for option, value in scheme.options.items():
             if option != LENGTH:
-                flags += [flag_of(option), str(value).lower() if isinstance(value, bool) else str(value)]
+                flags += [flag_of(option), flag_value(value)]
         return [*flags, *self._train_flags(scheme.options.get(LENGTH, self.tokens_per_sample))]
 
     def _train_flags(self, max_positions: str | float) -> Iterator[str]:

@@ -87,3 +87,20 @@ def free_port() -> int:
 
 
 PATCHES = (gloo_without_gpus, data_parallel_without_gpus, gather_objects_without_gpus)
+
+
+def from_first_process(value: Any) -> Any:
+    """Return the first process's ``value`` in all processes; without a process group, this process's."""
+    values = [value]
+    if torch.distributed.is_initialized():
+        torch.distributed.broadcast_object_list(values, src=0)
+    return values[0]
+
+
+def gather(value: Any) -> list[Any]:
+    """Return the values of all processes; without a process group, that of this process alone."""
+    if not torch.distributed.is_initialized():
+        return [value]
+    values = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(values, value)
+    return values

@@ -12,7 +12,7 @@ from typing import Any
 
 import datasets
 
-from ..errors import InputError
+from ..errors import InputError, first_line
 from .text import Layout, Line, OnEnd, OnRead, Passage, document_lines, group, ignore, text_of
 
 _NAME = re.compile(r"(?P<name>[^@:]+)(@(?P<revision>[^:]+))?(:(?P<config>[^:]*))?(:(?P<split>[^:]+))?")
@@ -74,7 +74,7 @@ def shards(name: str, layout: Layout) -> list[HubShard]:
         fields = data.column_names or list(next(iter(data), {}))
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         kind = OSError if isinstance(error, OSError) else InputError
-        raise kind(f"hf:{name}: {str(error).splitlines()[0]}") from error
+        raise kind(f"hf:{name}: {first_line(error)}") from error
     if layout.text_field not in fields:
         raise InputError(f"hf:{name}: no field {layout.text_field!r} among {', '.join(fields)}; name another with --text-field")
     number, remote = data.num_shards, "://" in str(builder.base_path)

@@ -61,10 +61,6 @@ def _numbers(text: str) -> range:
     return numbers
 
 
-def _usable_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """The values of the flags.
@@ -103,7 +99,9 @@ class Options:
         group="vocabulary",
     )  # fmt: skip
     seed: int = option("seed for held-out documents, shards and sample", 1, metavar="S")
-    workers: int = option("processes that encode; the result does not depend on it", _usable_cores(), minimum=1, metavar="W")
+    workers: int = option(
+        "processes that encode; the result does not depend on it", len(os.sched_getaffinity(0)), minimum=1, metavar="W"
+    )
     overwrite: bool = option("remove what was prepared in DIR, from other text or options, before the text is read", False)
 
     def __post_init__(self) -> None:

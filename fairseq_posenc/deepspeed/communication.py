@@ -1,11 +1,9 @@
-"""Prepares the communication of a run's processes, and exchanges values between them."""
+"""Prepares the communication of a run's processes."""
 
 from collections.abc import MutableMapping
 from datetime import timedelta
-from typing import Any
 
 import torch
-from torch import distributed
 from torch.distributed import distributed_c10d
 
 from ..compat.distributed import free_port
@@ -42,22 +40,6 @@ def limit_waiting(seconds: float) -> None:
         if not hasattr(distributed_c10d, name):
             raise RuntimeError(f"--distributed-timeout cannot be set: this PyTorch ({torch.__version__}) has no {name}")
         setattr(distributed_c10d, name, timedelta(seconds=seconds))
-
-
-def gather(value: Any) -> list[Any]:
-    """Return the values of all processes; without a process group, that of this process alone."""
-    if not distributed.is_initialized():
-        return [value]
-    values = [None] * distributed.get_world_size()
-    distributed.all_gather_object(values, value)
-    return values
-
-
-def from_first_process(value: Any) -> Any:
-    """Return the first process's ``value`` in all processes."""
-    values = [value]
-    distributed.broadcast_object_list(values, src=0)
-    return values[0]
 
 
 def require_one_device(on_cpu: bool) -> None:

@@ -32,9 +32,10 @@ from torch import Tensor, distributed
 
 from .. import ownership
 from ..compat import loading
-from ..errors import InputError, Refused
+from ..compat.distributed import from_first_process, gather
+from ..errors import InputError, Refused, first_line
 from ..files import atomic_write
-from . import communication, partition
+from . import partition
 
 logger = logging.getLogger(__name__)
 
@@ -125,10 +126,10 @@ def require_shared(save_dir: Path) -> None:
             (save_dir / token).touch()
         except OSError as error:
             failure = f"--save-dir {save_dir} cannot be written on {platform.node()}: {error.strerror}"
-    token, failure = communication.from_first_process((token, failure))
+    token, failure = from_first_process((token, failure))
     if failure is not None:
         raise Refused(failure)
-    answers = communication.gather((platform.node(), os.path.exists(save_dir / token)))
+    answers = gather((platform.node(), os.path.exists(save_dir / token)))
     if distributed.get_rank() == 0:
         (save_dir / token).unlink(missing_ok=True)
     if blind := sorted({host for host, sees in answers if not sees}):
@@ -150,7 +151,7 @@ def save(engine: Any, optimizer: str, save_dir: Path, updates: int) -> Shards:
         OSError, RuntimeError: it cannot be written (a full disk); earlier checkpoints are unchanged.
     """
     root, rank, processes = save_dir / FOLDER, distributed.get_rank(), distributed.get_world_size()
-    name = communication.from_first_process(f"update{updates:08d}-{uuid.uuid4().hex[:8]}")
+    name = from_first_process(f"update{updates:08d}-{uuid.uuid4().hex[:8]}")
     partial = root / (name + PARTIAL)
     shards = Shards(name, processes, optimizer)
     if rank == 0:
@@ -238,7 +239,7 @@ def _read_one(file: Path, verify: bool) -> dict[str, Any]:
         if not isinstance(part, dict) or not part.keys() >= PARTS:
             raise TypeError("it does not hold what a process writes")
     except Exception as error:  # a damaged file can raise almost any exception
-        reason = str(error).partition("\n")[0].partition(". ")[0]
+        reason = first_line(error).partition(". ")[0]
         raise RuntimeError(f"{file} is truncated, damaged or no shard ({reason}). Use another checkpoint.") from error
     return part
 
@@ -264,7 +265,7 @@ def remove_unnamed(save_dir: Path) -> None:
                     continue
             shards = Shards.of(optimizer_state_of(file))
         except Exception as error:
-            reason = str(error).partition("\n")[0]
+            reason = first_line(error)
             logger.warning(f"no old shards are removed from {root} while {file} cannot be read; move that away ({reason})")
             return
         if shards is not None:

@@ -15,8 +15,9 @@ from fairseq.trainer import Trainer
 from pydantic import ValidationError
 from torch import Tensor, nn
 
-from ..errors import Refused
-from . import communication, sharded_checkpoint
+from ..compat.distributed import from_first_process, gather
+from ..errors import Refused, first_line
+from . import sharded_checkpoint
 from .optimizer import EngineOptimizer
 from .sharded_checkpoint import Shards
 
@@ -135,7 +136,7 @@ class DeepSpeedTrainer(Trainer):
         if self.data_parallel_rank == 0 and PathManager.isfile(filename):
             with suppress(Exception):  # loading a damaged file reports what is wrong with it
                 is_plain = not sharded_checkpoint.is_sharded(sharded_checkpoint.optimizer_state_of(Path(filename)))
-        if communication.from_first_process(is_plain) and not reset_optimizer:
+        if from_first_process(is_plain) and not reset_optimizer:
             raise Refused(
                 f"{filename} has no sharded optimizer state, from which ZeRO could resume. If it is an unsharded training's, "
                 "continue with --deepspeed-config zero0; or start from its weights: --finetune-from-model, or --restore-file "
@@ -155,7 +156,7 @@ class DeepSpeedTrainer(Trainer):
             sharded_checkpoint.load(self._engine, shards, self._restored_from)
         except (RuntimeError, OSError) as error:
             failure = str(error)
-        if failures := [*filter(None, communication.gather(failure))]:
+        if failures := [*filter(None, gather(failure))]:
             raise Refused(failures[0])
 
 
@@ -175,5 +176,5 @@ def _rejected(error: Exception) -> Refused:
     if isinstance(error, ValidationError):
         reason = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
     else:
-        reason = f"{str(error).partition(chr(10))[0]} ({type(error).__name__})"
+        reason = f"{first_line(error)} ({type(error).__name__})"
     return Refused(f"--deepspeed-config has a value that DeepSpeed rejects: {reason}")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..errors import Refused, flag_of, suggestion
+from ..errors import Refused, flag_of, refuse_together, suggestion
 
 PRESETS = Path(__file__).parent / "presets"
 AUTO = "auto"  # in a file, as in Hugging Face's trainer: fairseq's options decide
@@ -239,8 +239,7 @@ def _require_supported(cfg: Any, stage: int) -> None:
         "--threshold-loss-scale": common.fp16 and common.threshold_loss_scale is not None,
         "--quantization-config-path": common.quantization_config_path is not None,
     }
-    for flag in (flag for flag, given in flags.items() if given):
-        raise Refused(f"{flag} and ZeRO stage {stage} exclude each other; leave {flag} out.")
+    refuse_together(flags, f"ZeRO stage {stage}", "leave {} out")
     if stage == 3 and cfg.ema.store_ema:
         raise Refused("--store-ema needs all parameters on every GPU, and ZeRO stage 3 shards them; use zero2.")
 

@@ -21,7 +21,7 @@ from ..errors import InputError
 from ..files import report_full_disk, sole_writer
 from ..models.checkpoint import Checkpoint
 from ..vocabulary import DICTIONARY, TOKENIZER_FILES
-from . import fast_tokenizer
+from . import TOLERANCE, fast_tokenizer
 from .assemble import FILE_NAME
 from .auto import head_output, model_class
 from .card import CURVE, NO_TOKENIZER, card, draw_curve, read_curves, usual_length
@@ -52,7 +52,7 @@ def export(
     data: Path,
     out: Path,
     head: str | None = None,
-    tolerance: float = 1e-4,
+    tolerance: float = TOLERANCE,
     with_tokenizer: bool = True,
     overwrite: bool = False,
     language: str | None = None,

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..commands import option
+from . import TOLERANCE
 
 
 @dataclass
@@ -28,7 +29,7 @@ class Options:
     out: Path = option("the folder to write", metavar="DIR")
     head: str | None = option("the classification head to export, or lm for the language model's (default: the only one, "
                               "classification first)", None, metavar="NAME")  # fmt: skip
-    tolerance: float = option("greatest allowed difference of an output", 1e-4, metavar="D")
+    tolerance: float = option("greatest allowed difference of an output", TOLERANCE, metavar="D")
     language: str | None = option("the data's languages for the model card, such as en,de", None, metavar="CODES")
     license: str | None = option("the model's licence for the model card, such as mit or cc-by-4.0", None, metavar="NAME")
     log: Path | None = option("the log of its training (fairseq-train --log-file), for the model card's training curve", None,

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..commands import option
+from . import TOLERANCE
 
 
 @dataclass(kw_only=True)
@@ -26,7 +27,7 @@ class Options:
     out: Path = option("the file to write (.pt)", metavar="CHECKPOINT")
     seed: int = option("seed for new parameters", 1, metavar="S")
     tolerance: float = option(
-        "greatest allowed difference of an output from the source's, with its own positions", 1e-4, metavar="D"
+        "greatest allowed difference of an output from the source's, with its own positions", TOLERANCE, metavar="D"
     )
     overwrite: bool = option("replace an existing checkpoint", False)
     positions: str | None = option(

@@ -8,24 +8,23 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from fairseq import options as fairseq_options
 from fairseq import tasks
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import BaseFairseqModel
 from omegaconf import DictConfig
 
 from .. import ownership
 from ..commands import show
-from ..errors import InputError, flag_of
+from ..errors import InputError, flag_of, flag_value
 from ..families import ALBERT, MODERNBERT, ROBERTA, architectures
 from ..files import report_full_disk
+from ..models.building import parse
 from ..models.checkpoint import untrained, write
 from ..models.option_set import DEFAULTS, opposite, to_options
 from ..models.state_dict import LANGUAGE_MODEL, WORDS, StateDict, head_names, load_into
 from ..transformer import EncoderConfig
 from ..vocabulary import DICTIONARY, fingerprint, load_dictionary
+from . import TOLERANCE
 from .new_positions import Converted
-from .parity import TOLERANCE
 from .source_models import Source, read
 
 TRAINING = shlex.split(
@@ -56,7 +55,7 @@ def require_free(name: str, out: Path, overwrite: bool) -> None:
     ownership.require_free(out, "--out", overwrite, [("SOURCE's", path) for path in files])
 
 
-def write_converted(name: str, source: Source, converted: Converted, out: Path, seed: int, tolerance: float) -> None:
+def write_converted(name: str, source: Source, converted: Converted, out: Path, seed: int, tolerance: float = TOLERANCE) -> None:
     """Write a checkpoint of the converted model and its vocabulary, and print what was converted and the next commands.
 
     The source and its equivalent here, which has its own positions, are compared before anything is written.
@@ -130,7 +129,7 @@ def model_flags(config: EncoderConfig, others: dict[str, Any]) -> list[str]:
         if isinstance(value, bool) and name not in config.position_options:
             flags += [flag_of(name if value else opposite(name))]
         else:
-            flags += [flag_of(name), str(value).lower() if isinstance(value, bool) else str(value)]
+            flags += [flag_of(name), flag_value(value)]
     return flags
 
 
@@ -144,8 +143,7 @@ def build(
     """
     task, length = ("squad", "--max-positions") if kind == "QuestionAnswering" else ("masked_lm", "--tokens-per-sample")
     flags = ["--task", task, "--criterion", task, length, str(config.max_positions), "--load-checkpoint-heads", *flags]
-    parser = fairseq_options.get_training_parser()
-    cfg = convert_namespace_to_omegaconf(fairseq_options.parse_args_and_arch(parser, input_args=[str(folder), *flags]))
+    cfg = parse([str(folder), *flags])
     torch.manual_seed(seed)
     model = tasks.setup_task(cfg.task).build_model(cfg.model)
     if not any(name.startswith(LANGUAGE_MODEL) for name in state):

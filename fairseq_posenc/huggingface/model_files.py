@@ -17,7 +17,7 @@ from transformers import AutoConfig, AutoTokenizer, PretrainedConfig, PreTrained
 from transformers.utils import cached_file
 
 from ..compat import loading
-from ..errors import InputError
+from ..errors import InputError, first_line
 from ..models.checkpoint import config_errors_as_input_errors
 from ..models.state_dict import StateDict, count_layers, is_ordinary
 from ..vocabulary import library_errors
@@ -44,7 +44,7 @@ def read_config(name: str) -> PretrainedConfig:
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
     except Exception as error:  # of any kind, as its values may be
         raise InputError(
-            f"{name} cannot be read as a model of transformers, nor is it a folder with fairseq's model.pt: {_reason(error)}"
+            f"{name} cannot be read as a model of transformers, nor is it a folder with fairseq's model.pt: {first_line(error)}"
         ) from error
     if config.model_type not in (types := (*MODEL_TYPES, *ROBERTA_LIKE)):
         raise InputError(f"{name}: models of type {config.model_type!r} cannot be imported, only {', '.join(types)}")
@@ -91,7 +91,7 @@ def read_weights(name: str) -> StateDict:
             try:
                 parts = sorted({str(part) for part in json.loads(Path(path).read_bytes())["weight_map"].values()})
             except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-                raise InputError(f"{path} does not name the file of each tensor ({_reason(error)}): copy it again") from None
+                raise InputError(f"{path} does not name the file of each tensor ({first_line(error)}): copy it again") from None
             if any(Path(part).name != part for part in parts):
                 raise InputError(f"{path} names files of other folders: copy it again")
             return {key: value for part in parts for key, value in _read_tensors(cached_file(name, part)).items()}
@@ -118,11 +118,9 @@ def _read_tensors(path: Path | str) -> StateDict:
     try:
         state = load_file(path) if str(path).endswith(".safetensors") else loading.load(path)
     except (SafetensorError, RuntimeError, ValueError, pickle.UnpicklingError) as error:
-        raise InputError(f"{path} cannot be read: it is cut short, damaged or another kind of file ({_reason(error)})") from None
+        raise InputError(
+            f"{path} cannot be read: it is cut short, damaged or another kind of file ({first_line(error)})"
+        ) from None
     if not isinstance(state, dict) or not all(isinstance(key, str) and is_ordinary(value) for key, value in state.items()):
         raise InputError(f"{path} does not hold only tensors of numbers: it is damaged, or another kind of file")
     return state
-
-
-def _reason(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]

@@ -17,7 +17,6 @@ from ..errors import InputError
 BATCHES = 2
 SAMPLES = 4  # per batch
 MASKED = 0.15
-TOLERANCE = 1e-4  # greatest difference of an output
 
 
 @dataclass(frozen=True)

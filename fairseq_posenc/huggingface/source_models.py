@@ -22,10 +22,11 @@ from ..models.state_dict import ABSOLUTE, CLASSIFICATION, ENCODER, LANGUAGE_MODE
 from ..models.stock import from_stock
 from ..transformer import ACTIVATIONS, Encoder, EncoderConfig
 from ..vocabulary import DICTIONARY
+from . import TOLERANCE
 from .auto import head_output
 from .model_files import load_model, read_config, read_weights
 from .model_types import ROBERTA_LIKE, activation_of, encoder_config, to_fairseq
-from .parity import TOLERANCE, Parity, compare, random_batches
+from .parity import Parity, compare, random_batches
 from .relative_keys import SCHEMES, TABLE, restore
 from .vocabularies import SourceVocabulary, read_vocabulary
 

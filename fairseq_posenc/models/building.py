@@ -16,7 +16,7 @@ from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from ..errors import InputError, Refused
+from ..errors import InputError, Refused, flag_value
 from ..schemes import Positions, option_fields
 from ..transformer import EncoderConfig, PositionSampling, Stack, build_positions
 from .architectures import fill, require_agreement
@@ -114,7 +114,7 @@ def record(args: DictConfig, positions: Positions) -> None:
     with open_dict(args):
         for name in option_fields():
             value = values.get(name)
-            setattr(args, name, str(value).lower() if isinstance(value, bool) else value)
+            setattr(args, name, flag_value(value) if isinstance(value, bool) else value)
 
 
 def complete_new(args: DictConfig, arch: str, task: Any) -> None:

@@ -24,7 +24,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor
 
 from ..compat import loading, trust
-from ..errors import InputError, sentence
+from ..errors import InputError, first_line, sentence
 from ..families import FAMILIES, ROBERTA
 from ..files import atomic_write, sha256
 from ..transformer import Encoder, EncoderConfig
@@ -138,7 +138,7 @@ def config_errors_as_input_errors(path: str | os.PathLike) -> Iterator[None]:
             raise
         raise InputError(f"{path}: {error}") from error
     except Exception as error:
-        reason = str(error).partition("\n")[0]
+        reason = first_line(error)
         raise InputError(
             f"{path}: its configuration describes no model that can be built ({type(error).__name__}: {reason}). It is damaged "
             "or of another release: use another."

@@ -9,7 +9,7 @@ from typing import Any
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 from ..compat import trust
-from ..errors import InputError
+from ..errors import InputError, first_line
 from .checkpoint import config_errors_as_input_errors, fault_of, no_checkpoint
 from .state_dict import misfit
 
@@ -55,7 +55,7 @@ def load_to_cpu(load: Callable, path: str, *args: Any, **kwargs: Any) -> dict[st
     except (InputError, OSError):
         raise
     except Exception as error:  # a damaged file can raise almost any exception
-        reason = str(error).partition("\n")[0]
+        reason = first_line(error)
         fault = f"its configuration or the trainer's state cannot be read ({type(error).__name__}: {reason})"
         raise no_checkpoint(Path(path), fault) from error
     finally:

@@ -13,10 +13,10 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, BaseFairse
 from fairseq.models.roberta import RobertaModel
 from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
-from torch import distributed
 
 from ..compat import loading
-from ..errors import InputError, Refused, flag_of
+from ..compat.distributed import from_first_process
+from ..errors import InputError, Refused, first_line, flag_of
 from ..vocabulary import VOCABULARY, differing, fingerprint
 from .building import PosencModel, complete, differences
 from .checkpoint import no_checkpoint
@@ -97,9 +97,7 @@ def refuse_resuming_another_model(
         compared = list(compare(filename, model, trainer.task, weights_only))
         if compared[0] is None and not weights_only:
             compared[0] = lost_state(filename, None if reset_meters else settings.best_checkpoint_metric, reset_optimizer)
-    if distributed.is_initialized():
-        distributed.broadcast_object_list(compared, src=0)
-    refusal, different = compared
+    refusal, different = from_first_process(compared)
     if refusal is not None:
         raise Refused(refusal)
     try:
@@ -148,7 +146,7 @@ def compare(
     except Exception as error:  # a file's configuration may hold anything
         if weights_only:
             return None, []
-        reason = str(error).partition("\n")[0]
+        reason = first_line(error)
         return f"{filename} does not record which model it holds ({type(error).__name__}: {reason}). {NEW_MODEL} {filename}", []
     flags = [f"{flag_of(name)} {saved} in the checkpoint, {new} now" for name, (saved, new) in unequal.items()]
     if flags and not weights_only:

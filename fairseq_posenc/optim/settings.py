@@ -10,7 +10,7 @@ from fairseq.optim import FairseqOptimizer
 from omegaconf import II
 
 from ..compat.patching import wrap
-from ..errors import Refused
+from ..errors import Refused, refuse_together
 
 
 @dataclass
@@ -84,5 +84,4 @@ def require_whole_tensors(cfg: Any) -> None:
         "--zero-sharding os": distributed.zero_sharding == "os",
         "--use-bmuf": cfg.optimization.use_bmuf,
     }
-    for flag in (flag for flag, given in flags.items() if given):
-        raise Refused(f"{flag} and --optimizer {name} exclude each other: leave {flag} out, or use --optimizer adam")
+    refuse_together(flags, f"--optimizer {name}", "leave {} out, or use --optimizer adam")

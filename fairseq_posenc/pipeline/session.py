@@ -11,8 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from torch import distributed
-
+from ..compat.distributed import from_first_process
 from ..errors import Refused
 from ..files import holder, sole_writer
 
@@ -32,13 +31,11 @@ def lock_save_dir(run: Any) -> Iterator[None]:
     """
     checkpoint = run.cfg.checkpoint
     with ExitStack() as held:
-        refusals: list[str | None] = [None]
+        refusal = None
         if run.cfg.distributed_training.distributed_rank == 0 and not checkpoint.no_save:
-            refusals = [take_lock(held, Path(checkpoint.save_dir))]
-        if distributed.is_initialized():
-            distributed.broadcast_object_list(refusals, src=0)
-        if refusals[0] is not None:
-            raise Refused(refusals[0])
+            refusal = take_lock(held, Path(checkpoint.save_dir))
+        if (refusal := from_first_process(refusal)) is not None:
+            raise Refused(refusal)
         yield
 
 

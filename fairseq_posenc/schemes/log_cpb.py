@@ -17,10 +17,10 @@ from .base import Scheme, Settings, option, register
 class LogCPB(Scheme):
     """``b_ij = B · σ(g_θ(sign(r) ln(1 + |r|)))`` with ``r = j - i`` (eq. 3, 4), g_θ a network 1 → hidden → heads with ReLU.
 
-    B is 16, as in the authors' code, and 0 there is no bound: ``b_ij = g_θ(…)``, as in the paper. Each layer has its own network:
-    ``weight1`` and ``bias1`` are (layers, hidden), ``weight2`` is (layers, heads, hidden). They start as the authors': weights
-    truncated normal at 0.02, biases at 0, so that all offsets are nearly equal. The function takes distances that training has
-    not shown.
+    B is 16, as in the authors' code. With ``--log-cpb-bound 0`` there is no bound, as in the paper: ``b_ij = g_θ(…)``. Each
+    layer has its own network: ``weight1`` and ``bias1`` are (layers, hidden), ``weight2`` is (layers, heads, hidden). They start
+    as the authors': weights truncated normal at 0.02, biases at 0, so that all offsets are nearly equal. The function is defined
+    for offsets beyond those of training.
     """
 
     name = "log_cpb"

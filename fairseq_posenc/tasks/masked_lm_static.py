@@ -23,6 +23,7 @@ from torch.nn import functional as F
 
 from ..errors import Refused
 from ..models.building import ONE_SHAPE
+from ..terms import starts_of
 from .masked_lm import ComparableMaskedLMTask, require_encoder
 from .row_packing import DocumentsDataset, PackedDocumentsDataset
 
@@ -84,7 +85,7 @@ class FixedShapeDataset(BaseWrapperDataset):
         bos, eos = self._dictionary.bos(), self._dictionary.eos()
         unmasked = torch.where(target == pad, tokens, target)
         if self._documents:
-            mask["documents"] = places_of(unmasked == bos) if self._packed else document_starts(unmasked, bos, eos)
+            mask["documents"] = starts_of(unmasked == bos) if self._packed else document_starts(unmasked, bos, eos)
         if self._packed:  # <s> is not predicted: it would be a larger share of shorter documents
             tokens, target = tokens.where(unmasked != bos, bos), target.where(unmasked != bos, pad)
         target = target.flatten()
@@ -105,20 +106,14 @@ class FixedShapeDataset(BaseWrapperDataset):
 
 
 def document_starts(tokens: Tensor, bos: int, eos: int) -> Tensor:
-    """Return (B, n) int32 for (B, n) tokens: for each position, where its document starts in the row.
+    """Return (B, n) for (B, n) tokens: for each position, where its document starts in the row.
 
     A document ends with an empty line: an end of a line that follows another, or the beginning of the row. So a row that was cut
     just before the end of a line (``--sample-break-mode none``) begins with a document of ``<s>`` and that end.
     """
     ends = tokens == eos
     empty = ends[:, 1:] & (ends | (tokens == bos))[:, :-1]
-    return places_of(F.pad(empty[:, :-1], (2, 0)))
-
-
-def places_of(begins: Tensor) -> Tensor:
-    """Return (B, n) int32: for each position, the last place up to it where ``begins`` (B, n) is true; 0 if there is none."""
-    index = torch.arange(begins.shape[1], dtype=torch.int32)
-    return torch.where(begins, index, 0).cummax(1).values
+    return starts_of(F.pad(empty[:, :-1], (2, 0)))
 
 
 @register_task(ONE_SHAPE, dataclass=StaticMaskedLMConfig)

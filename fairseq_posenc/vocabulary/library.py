@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, first_line
 from .sentencepiece import SPACE
 from .tokenizer import UNK_ID, Encoding, Tokenizer
 
@@ -28,7 +28,7 @@ def library_errors(problem: str) -> Iterator[None]:
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__module__ != "pyo3_runtime":
             raise
-        raise InputError(f"{problem}: {str(error).partition(chr(10))[0]}") from None
+        raise InputError(f"{problem}: {first_line(error)}") from None
 
 
 class LibraryTokenizer(Tokenizer):

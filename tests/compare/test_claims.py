@@ -61,7 +61,6 @@ def verdict(runs=RUNS, **test):
         ({"unstable": ["bad", "rope"]}, NOT_RUN),
         ({"order": ["calm", "half"]}, NOT_RUN),
         ({"order": ["good", "half"]}, NOT_RUN),
-        ({"not_run": "no such option"}, NOT_RUN),
     ],
     ids=str,
 )
@@ -124,7 +123,7 @@ def test_the_claims_of_the_examples_have_verdicts_where_all_schemes_have_run():
     """Each is a scheme of a plan."""
     claims = read_claims(EXAMPLES / "claims.yaml")
     planned = {name for plan in ("english", "variants", "length") for name in read_plan(EXAMPLES / f"{plan}.yaml", []).schemes}
-    fields = [value for one in claims for name in TESTS if name != "not_run" and (value := getattr(one, name))]
+    fields = [value for one in claims for name in TESTS if (value := getattr(one, name))]
     names = set(re.findall(r"'([\w+-]+)'", str(fields)))
     assert names >= {"m4m", "untied+t5+reset", "tisa-S1", "rope-random"}
     assert names <= planned
@@ -142,7 +141,7 @@ def test_the_claims_of_the_examples_have_verdicts_where_all_schemes_have_run():
         ("- {id: a, text: t, source: s, published: p, better: [x, y]}", "claim a: better"),
         ("- {id: a, text: t, source: s, order: [x, y]}", "claim a: published"),
         ("- {id: a, text: t, source: s, published: p, order: [x]}", "claim a: order"),
-        ("- {id: a, text: t, source: s, published: p, not_run: r}\n" * 2, "claim a is there twice"),
+        ("- {id: a, text: t, source: s, published: p, order: [x, y]}\n" * 2, "claim a is there twice"),
         ("- 3", "claim 1"),
         ("a: 3", "list of claims"),
         ("- {", "not YAML"),

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from fairseq_posenc.errors import Refused
 from fairseq_posenc.tasks import row_packing
-from fairseq_posenc.tasks.masked_lm_static import places_of
 from fairseq_posenc.tasks.row_packing import DocumentsDataset, PackedDocumentsDataset, best_fit
+from fairseq_posenc.terms import starts_of
 
 
 def one_by_one(lengths, capacity):
@@ -110,7 +110,7 @@ def test_training_with_packed_documents_resumes(train):  # noqa: F811
 def test_a_document_that_is_cut_before_the_end_of_a_line_stays_one():
     """Its next piece begins with </s> after <s>, which is no empty line."""
     row = torch.tensor([[BOS, EOS, 9, EOS, BOS, 4, EOS]])
-    assert places_of(row == BOS).tolist() == [[0, 0, 0, 0, 4, 4, 4]]
+    assert starts_of(row == BOS).tolist() == [[0, 0, 0, 0, 4, 4, 4]]
 
 
 def test_another_way_to_make_rows_is_refused(batches):  # noqa: F811
