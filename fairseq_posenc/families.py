@@ -171,7 +171,7 @@ class Architecture(NamedTuple):
         """Whether the scheme can be a decoder's."""
         from .schemes import parse  # here, as it imports PyTorch
 
-        return self.scheme == NEUTRAL or all(part.decoder for part in parse(expressions()[self.scheme]))
+        return self.scheme == NEUTRAL or all(part.has_causal_form for part in parse(expressions()[self.scheme]))
 
 
 @functools.cache
@@ -196,7 +196,7 @@ def architectures() -> Mapping[str, Architecture]:
     return {known.name: known for known in _combinations() if known.has_causal_form or not known.family.causal}
 
 
-def is_acausal(name: str) -> bool:
+def lacks_causal_form(name: str) -> bool:
     """Return whether an architecture would have this name if its scheme had a causal form."""
     return name not in architectures() and any(known.name == name for known in _combinations())
 

@@ -50,9 +50,9 @@ class _Positional(nn.Module):
                 self._refuse("they are added to the input of each layer", "Encoder")
             if not terms.projected:
                 self._refuse("their tables go through the layer's own projections", "Encoder")
-        acausal = [scheme.name for scheme in self.positions.schemes if not scheme.decoder]
-        if causal and acausal:
-            raise FieldError(f"`positions` {positions}: {' and '.join(acausal)} has no causal form; leave out `causal`")
+        unsuited = [scheme.name for scheme in self.positions.schemes if not scheme.has_causal_form]
+        if causal and unsuited:
+            raise FieldError(f"`positions` {positions}: {' and '.join(unsuited)} has no causal form; leave out `causal`")
 
     def _refuse(self, reason: str, alternative: str) -> None:
         raise FieldError(f"`positions` {self.positions.expression}: {reason}; use fairseq_posenc.{alternative}")
@@ -195,7 +195,7 @@ class PositionalAttention(_Positional):
         batch, _, queries, _ = q.shape
         if readers and x is not None and x.shape != (batch, queries, self.heads * self.head_dim):
             raise FieldError(f"`x` must be ({batch}, {queries}, {self.heads * self.head_dim}), and it is {tuple(x.shape)}")
-        if queries != k.shape[2] and any(scheme.reads_input and not scheme.decoder for scheme in self.positions.schemes):
+        if queries != k.shape[2] and any(scheme.reads_input and not scheme.has_causal_form for scheme in self.positions.schemes):
             raise FieldError(f"`positions` {self.positions.expression} reads all tokens: give as many queries as keys")
         require_padding(padding, batch, k.shape[2])
         present = None if padding is None or position_ids is None else ~padding

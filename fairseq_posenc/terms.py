@@ -28,7 +28,7 @@ def is_captured() -> bool:
     return torch.compiler.is_compiling() or torch.jit.is_tracing()
 
 
-def kept(compute: Callable[[Any], Tensor]) -> Any:
+def cached(compute: Callable[[Any], Tensor]) -> Any:
     """A property that is computed once. ``functools.cached_property`` has a lock in Python 3.11, which torch.compile refuses."""
     name = f"_{compute.__name__}"
 
@@ -87,7 +87,7 @@ class Window:
         """Number of the first query among the keys."""
         return self.keys - self.queries
 
-    @kept
+    @cached
     def positions(self) -> Tensor:
         """(B or 1, K) the positions of the keys; from ``start`` on, those of the queries."""
         return torch.arange(self.keys, device=self.device)[None]
@@ -102,14 +102,14 @@ class Window:
         """The least and the largest of :attr:`offsets`, if they are all whole numbers between the two."""
         return None if self.span is None else (1 - self.span, self.queries - 1 if self.contiguous else self.span - 1)
 
-    @kept
+    @cached
     def offsets(self) -> Tensor:
         """(R,) every offset ``r = j - i`` that occurs: whole numbers, ascending, or the real number of each pair."""
         if self.bounds is None:
             return self._differences.flatten()
         return torch.arange(self.bounds[0], self.bounds[1] + 1, device=self.device)
 
-    @kept
+    @cached
     def pairs(self) -> Tensor:
         """(B or 1, Q, K) the place in :attr:`offsets` of each pair's offset."""
         if self.bounds is None:

@@ -289,7 +289,7 @@ def test_fp16_on_cpu_is_refused(flag):
     common = argparse.Namespace(cpu=True, fp16=False, memory_efficient_fp16=False)
     setattr(common, flag, True)
     with pytest.raises(ValueError, match=r"--fp16 .*--cpu"):
-        checks.fp16_has_a_gpu(argparse.Namespace(common=common))
+        checks.check_fp16(argparse.Namespace(common=common))
 
 
 def test_stock_layers_take_the_ordinary_path():

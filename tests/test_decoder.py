@@ -21,7 +21,7 @@ from fairseq_posenc.transformer import Cache, Decoder, DecoderConfig, Encoder
 PAD = 1
 CONFIG = DecoderConfig(vocab_size=20, layers=2, dim=16, ffn_dim=32, heads=2, max_positions=80, dropout=0, attention_dropout=0)
 EVERY_TERM = "absolute+shaw+t5"
-CAUSAL = sorted(e for e in {*expressions().values(), EVERY_TERM} if all(scheme.decoder for scheme in parse(e)))
+CAUSAL = sorted(e for e in {*expressions().values(), EVERY_TERM} if all(scheme.has_causal_form for scheme in parse(e)))
 ACAUSAL = sorted({*expressions().values()} - {*CAUSAL})
 OPTIONS = [
     ("deberta", {"deberta_projections": "content", "max_relative_position": 5}),

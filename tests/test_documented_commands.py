@@ -19,7 +19,7 @@ from omegaconf import OmegaConf
 
 from fairseq_posenc import cli, train
 from fairseq_posenc.deepspeed import zero_config
-from fairseq_posenc.pipeline.checks import batches_have_a_size, learning_rate_lasts, model_is_complete
+from fairseq_posenc.pipeline.checks import check_batch_size, check_learning_rate_schedule, complete_model
 
 COMMANDS = [(file, command) for file in readme.DOCUMENTS for command in readme.commands_of(file)]
 OURS = ("README.md", "docs/", "examples/", "fairseq_posenc/", "scripts/", "startup/", "tests/")
@@ -54,9 +54,9 @@ def fairseq_train(words: list[str]) -> None:
         words = [*words, "--task", "masked_lm", "--arch", "roberta_tisa"]
     args = options.parse_args_and_arch(options.get_training_parser(), words)
     cfg = convert_namespace_to_omegaconf(args)
-    model_is_complete(cfg)
+    complete_model(cfg)
     if "--batch-size" in words:
-        batches_have_a_size(cfg)
+        check_batch_size(cfg)
 
 
 def fairseq_hydra_train(words: list[str]) -> None:
@@ -76,7 +76,7 @@ def fairseq_hydra_train(words: list[str]) -> None:
             cfg = compose(given.config_name, overrides=list(overrides))
         OmegaConf.set_struct(cfg, False)
         add_defaults(cfg)
-        for check in (model_is_complete, batches_have_a_size, learning_rate_lasts):
+        for check in (complete_model, check_batch_size, check_learning_rate_schedule):
             check(cfg)
 
 

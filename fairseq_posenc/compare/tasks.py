@@ -112,6 +112,6 @@ def _cells(options: Options) -> list[Cell]:
         Cell({"task": task, "scheme": scheme, "seed": seed}, {"positions": expression, **asdict(settings[task])})
         for task in settings
         for scheme, expression in positions.items()
-        if TASKS[task].layout != CAUSAL or ("@" not in expression and all(part.decoder for part in parse(expression)))
+        if TASKS[task].layout != CAUSAL or ("@" not in expression and all(part.has_causal_form for part in parse(expression)))
         for seed in range(1, options.seeds + 1)
     ]

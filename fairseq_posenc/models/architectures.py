@@ -20,7 +20,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig
 
 from ..errors import InputError, suggestion
-from ..families import FAMILIES, NEUTRAL, Architecture, Family, architectures, is_acausal
+from ..families import FAMILIES, NEUTRAL, Architecture, Family, architectures, lacks_causal_form
 from ..schemes import same
 
 
@@ -86,7 +86,7 @@ def is_ours(name: str) -> bool:
 def require_architecture(name: str) -> None:
     """Raise InputError with the reason or the nearest names if an architecture does not exist."""
     if name not in ARCH_MODEL_REGISTRY:
-        if is_acausal(name):
+        if lacks_causal_form(name):
             raise InputError(f"there is no --arch {name}: its scheme has no causal form, which a decoder needs")
         raise InputError(
             f"unknown architecture {name!r} (--arch, model._name): {suggestion(name, ARCH_MODEL_REGISTRY)}"

@@ -22,7 +22,7 @@ from ..models.architectures import is_ours, require_architecture
 from ..models.building import complete_new
 from ..optim import batch_warmup, muon, stable_adamw
 from ..optim.settings import require_whole_tensors
-from .refused_settings import settings_have_their_meaning, settings_of_training_have_their_meaning
+from .refused_settings import check_settings, check_training_settings
 
 BOUNDS: dict[str, tuple[str, Callable[[float], bool]]] = {  # for fairseq's options
     **dict.fromkeys(
@@ -43,19 +43,19 @@ ANY_NUMBER = ("a number is needed", lambda number: not math.isnan(number))
 DROPOUT = ("a number from 0 to 1 is needed", lambda number: 0 <= number <= 1)
 
 
-def user_dir_is_imported(cfg: Any) -> None:
+def import_user_dir(cfg: Any) -> None:
     """Import ``--user-dir``, which may define architectures."""
     utils.import_user_module(cfg.common)
 
 
-def data_paths_are_absolute(cfg: Any) -> None:
+def make_data_paths_absolute(cfg: Any) -> None:
     """Make the paths in ``cfg.task.data``, joined by ':', absolute, so that those in checkpoints resolve from any folder."""
     task: Any = None if OmegaConf.is_missing(cfg, "task") else cfg.task
     if isinstance(data := getattr(task, "data", None), str):
         task.data = ":".join(os.path.abspath(path) if os.path.exists(path) else path for path in data.split(":"))
 
 
-def numbers_have_a_meaning(cfg: Any) -> None:
+def check_number_ranges(cfg: Any) -> None:
     """Refuse batch sizes below 1, learning rates that are not finite, and the like.
 
     ``--batch-size 0`` makes the whole data set one batch, and others end in unrelated errors, or in a model of NaN.
@@ -80,7 +80,7 @@ def _numbers(cfg: DictConfig) -> Iterator[tuple[str, float]]:
                     yield f"{section}.{name}", number
 
 
-def batches_have_a_size(cfg: Any) -> None:
+def check_batch_size(cfg: Any) -> None:
     """Refuse training without ``--batch-size`` and ``--max-tokens``, and a number of rows that fairseq silently makes less."""
     rows, multiple = cfg.dataset.batch_size, cfg.dataset.required_batch_size_multiple or 1
     if rows is None:
@@ -92,7 +92,7 @@ def batches_have_a_size(cfg: Any) -> None:
         raise InputError(f"--batch-size {rows}: {problem}: add --required-batch-size-multiple 1")
 
 
-def learning_rate_lasts(cfg: Any) -> None:
+def check_learning_rate_schedule(cfg: Any) -> None:
     """Refuse to train beyond the update from which ``polynomial_decay`` has a learning rate of 0.
 
     With ``--max-epoch`` or ``--stop-time-hours``, training may end before it.
@@ -106,7 +106,7 @@ def learning_rate_lasts(cfg: Any) -> None:
         raise InputError(f"{given}: {problem}: give both one number, or --end-learning-rate")
 
 
-def optimizer_can_work(cfg: Any) -> None:
+def check_optimizer(cfg: Any) -> None:
     """Refuse what the optimizers of :mod:`..optim` cannot work with, and a warm-up of the batch size without effect."""
     batch_warmup.require_update_freq(cfg)
     name = getattr(cfg.optimizer, "_name", None)
@@ -116,14 +116,14 @@ def optimizer_can_work(cfg: Any) -> None:
         muon.require_muon(cfg)
 
 
-def model_to_start_from_exists(cfg: Any) -> None:
+def check_finetune_from_model(cfg: Any) -> None:
     """Refuse a ``--finetune-from-model`` that is missing."""
     path = cfg.checkpoint.finetune_from_model
     if path is not None and not PathManager.exists(path):
         raise InputError(f"--finetune-from-model {path} does not exist")
 
 
-def restart_loses_nothing(cfg: Any) -> None:
+def check_restore_file(cfg: Any) -> None:
     """Refuse a ``--restore-file`` from which training would replace later checkpoints, as the same command does after a kill."""
     checkpoint = cfg.checkpoint
     last = os.path.abspath(os.path.join(checkpoint.save_dir, "checkpoint_last.pt"))
@@ -135,14 +135,14 @@ def restart_loses_nothing(cfg: Any) -> None:
         )
 
 
-def fp16_has_a_gpu(cfg: Any) -> None:
+def check_fp16(cfg: Any) -> None:
     """Refuse ``--fp16`` on a CPU, where fairseq fails when it asks for the current CUDA device."""
     if without_gpus(cfg) and (cfg.common.fp16 or cfg.common.memory_efficient_fp16):
         why = "--cpu was given" if cfg.common.cpu else "PyTorch finds none"
         raise InputError(f"--fp16 needs a GPU, and {why}. Train with --bf16, or in float32 by leaving --fp16 out.")
 
 
-def model_is_complete(cfg: Any) -> None:
+def complete_model(cfg: Any) -> None:
     """Complete and check the options of a new model, where the configuration has one of ours."""
     model: Any = None if OmegaConf.is_missing(cfg, "model") else cfg.model  # it is missing in programs that use a trained model
     arch = model if isinstance(model, str) else getattr(model, "_name", None)
@@ -165,7 +165,7 @@ def model_is_complete(cfg: Any) -> None:
 _job_of_save_dir: dict[str, int] = {}
 
 
-def save_dir_is_of_this_job(cfg: Any) -> None:
+def check_save_dir(cfg: Any) -> None:
     """Refuse two jobs of a multirun in one folder, where the second would continue the model of the first."""
     job = job_number()
     if job is not None and not cfg.checkpoint.no_save:
@@ -178,21 +178,21 @@ def save_dir_is_of_this_job(cfg: Any) -> None:
 
 
 CHECKS = (
-    user_dir_is_imported,
-    data_paths_are_absolute,
-    numbers_have_a_meaning,
-    settings_have_their_meaning,
-    model_is_complete,
-    save_dir_is_of_this_job,
+    import_user_dir,
+    make_data_paths_absolute,
+    check_number_ranges,
+    check_settings,
+    complete_model,
+    check_save_dir,
 )
 OF_TRAINING = (
-    settings_of_training_have_their_meaning,
-    batches_have_a_size,
-    learning_rate_lasts,
-    fp16_has_a_gpu,
-    optimizer_can_work,
-    restart_loses_nothing,
-    model_to_start_from_exists,
+    check_training_settings,
+    check_batch_size,
+    check_learning_rate_schedule,
+    check_fp16,
+    check_optimizer,
+    check_restore_file,
+    check_finetune_from_model,
 )
-OF_JOBS = (numbers_have_a_meaning, settings_have_their_meaning, model_is_complete, *OF_TRAINING[:-2])
+OF_JOBS = (check_number_ranges, check_settings, complete_model, *OF_TRAINING[:-2])
 """The checks of all jobs of a multirun before the first starts; they do not depend on the current folder."""

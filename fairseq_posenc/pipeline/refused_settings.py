@@ -89,12 +89,12 @@ OF_TRAINING = (
 )
 
 
-def settings_have_their_meaning(cfg: Any) -> None:
+def check_settings(cfg: Any) -> None:
     """Refuse the settings of :data:`REFUSED`."""
     _require_none(cfg, REFUSED)
 
 
-def settings_of_training_have_their_meaning(cfg: Any) -> None:
+def check_training_settings(cfg: Any) -> None:
     """Refuse the settings of :data:`OF_TRAINING`, and data-bins, joined by ':', with different words."""
     _require_none(cfg, OF_TRAINING)
     first, *others = (Path(path) for path in str(getattr(cfg.task, "data", "") or "").split(":"))

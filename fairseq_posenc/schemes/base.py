@@ -92,7 +92,7 @@ class Scheme(nn.Module):
     interpretable: ClassVar[bool] = True  # can be drawn as scores against offsets or positions
     parallelisable: ClassVar[bool] = True  # all positions at once, no recursion along the sequence
     alone: ClassVar[bool] = True  # means something without another scheme
-    decoder: ClassVar[bool] = True  # has a causal form, with which a cache of keys agrees
+    has_causal_form: ClassVar[bool] = True  # with which a cache of keys agrees
     reads_input: ClassVar[bool] = False  # has its terms from :meth:`input_terms`
     position_vectors: ClassVar[tuple[str, ...]] = ()  # names of tables (…, n, width) with a vector per position
     share_heads: ClassVar[bool] = False  # the source's own choice, where no option is given

@@ -32,7 +32,7 @@ class Cable(Scheme):
     source = "Veisi et al. 2025; Lin et al. 2025"
     reads_input = True
     interpretable = False
-    decoder = False
+    has_causal_form = False
 
     @dataclass(frozen=True)
     class Options:

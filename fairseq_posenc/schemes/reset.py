@@ -27,7 +27,7 @@ class Reset(Scheme):
     source = "Ke et al. 2021, §3.2"
     translation_invariant = False
     alone = False
-    decoder = False
+    has_causal_form = False
     share_layers = True
 
     def __init__(self, settings: Settings, options: Scheme.Options) -> None:

@@ -34,10 +34,10 @@ class Decoder(Stack):
     def __init__(self, config: DecoderConfig | str, embed_tokens: nn.Embedding | None = None, **options: Any) -> None:
         config = config_of(DecoderConfig, config, options)
         super().__init__(config, DecoderLayer, embed_tokens)
-        acausal = [scheme.name for scheme in self.positions.schemes if not scheme.decoder]
-        if acausal:
+        unsuited = [scheme.name for scheme in self.positions.schemes if not scheme.has_causal_form]
+        if unsuited:
             raise FieldError(
-                f"`positions` {config.positions} cannot be a decoder's: {' and '.join(acausal)} is for encoders and has no "
+                f"`positions` {config.positions} cannot be a decoder's: {' and '.join(unsuited)} is for encoders and has no "
                 "causal form; use another scheme"
             )
         if self.sampling is not None and self.sampling.evaluation == EVEN:

@@ -8,7 +8,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from fairseq_posenc.errors import InputError
 from fairseq_posenc.finetuning import fairseq_run
-from fairseq_posenc.pipeline.checks import model_is_complete
+from fairseq_posenc.pipeline.checks import complete_model
 
 FLAGS = """--task masked_lm --criterion masked_lm --tokens-per-sample 16 --encoder-embed-dim 8 --encoder-ffn-embed-dim 8
     --encoder-attention-heads 2 --optimizer adam --lr 1e-3 --max-update 2 --validate-interval-updates 1 --batch-size 2
@@ -37,4 +37,4 @@ def test_functions_and_vectors_are_drawn_at_each_validation(data_bin, tmp_path):
 def test_they_need_a_place_to_go_to(data_bin):
     cfg = convert_namespace_to_omegaconf(parsed("roberta_tisa_tiny", [str(data_bin), *FLAGS.split()]))
     with pytest.raises(InputError, match=r"--position-plots .*--tensorboard-logdir"):
-        model_is_complete(cfg)
+        complete_model(cfg)

@@ -19,7 +19,7 @@ from fairseq_posenc.async_step.non_blocking_trainer import NonBlockingTrainer
 from fairseq_posenc.compat.graceful_stop import STOPPED, request
 from fairseq_posenc.compat.loading import load as load_checkpoint
 from fairseq_posenc.errors import InputError, Refused
-from fairseq_posenc.pipeline.checks import model_is_complete
+from fairseq_posenc.pipeline.checks import complete_model
 from fairseq_posenc.tasks.masked_lm_static import StaticMaskedLmLoss
 from fairseq_posenc.transformer import encoder
 
@@ -185,7 +185,7 @@ def test_options_that_mean_another_update_are_refused(values, flag, configure):
 def test_batches_of_many_shapes_are_not_compiled_for(configure):
     cfg = configure("plain", {"model.compile": True})
     with pytest.raises(InputError, match=r"^--compile .*--task masked_lm_static"):
-        model_is_complete(cfg)
+        complete_model(cfg)
 
 
 @pytest.mark.slow
@@ -208,6 +208,6 @@ def test_the_recipe_is_all_of_it():
         cfg = compose("fast", overrides=["task.data=here", "model._name=roberta_t5"])
     OmegaConf.set_struct(cfg, False)
     add_defaults(cfg)
-    model_is_complete(cfg)
+    complete_model(cfg)
     assert (cfg.model._name, cfg.model.compile, cfg.common.bf16) == ("roberta_t5", True, True)
     assert (cfg.task._name, cfg.criterion._name, cfg.optimizer._name) == ("masked_lm_static", "masked_lm_static", "fused_adam")

@@ -37,7 +37,7 @@ def test_claims_are_those_of_the_table(row: Row) -> None:
     positions = make_positions(row)
     assert positions.inductive == row.inductive
     assert all(scheme.translation_invariant for scheme in positions.schemes) == row.translation_invariant
-    assert all(scheme.decoder for scheme in positions.schemes) == row.decoder
+    assert all(scheme.has_causal_form for scheme in positions.schemes) == row.decoder
 
 
 @rows()

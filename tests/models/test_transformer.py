@@ -17,7 +17,7 @@ from fairseq_posenc.errors import InputError
 from fairseq_posenc.models.building import dictionary_of
 from fairseq_posenc.models.checkpoint import Checkpoint, untrained, write
 from fairseq_posenc.models.resume import compare
-from fairseq_posenc.pipeline.checks import model_is_complete
+from fairseq_posenc.pipeline.checks import complete_model
 
 SYMBOLS, PAD, EOS = 30, 1, 2
 SIZES = dict(
@@ -139,7 +139,7 @@ def start(arch: str, **options) -> None:
     model = OmegaConf.structured(MODEL_DATACLASS_REGISTRY[ARCH_MODEL_NAME_REGISTRY[arch]](**options))
     OmegaConf.set_struct(model, False)
     model._name = arch
-    model_is_complete(OmegaConf.create({"model": model, "task": OmegaConf.structured(TranslationConfig())}))
+    complete_model(OmegaConf.create({"model": model, "task": OmegaConf.structured(TranslationConfig())}))
 
 
 @pytest.mark.parametrize(
