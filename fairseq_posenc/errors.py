@@ -57,7 +57,7 @@ def sentence(error: Exception) -> str:
     return from_worker[2].strip() if from_worker else str(error)
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """Return the first line of an error's message, which for those of PyTorch and others may fill a page."""
     return str(error).strip().partition("\n")[0]
 

@@ -25,7 +25,7 @@ class States(nn.Module):
         self.encoder = encoder
 
     def forward(self, tokens: Tensor, position_ids: Tensor | None = None) -> Tensor:
-        return self.encoder(tokens, position_ids=position_ids).last
+        return self.encoder(tokens, position_ids=position_ids).last_hidden_state
 
 
 def make(positions: str, **options: object) -> States:

@@ -96,7 +96,7 @@ def test_every_backend_gives_the_states_of_an_encoder_with_a_causal_mask(positio
         torch.manual_seed(seed)  # of the positions that are drawn
         found = decoder(tokens)
         torch.manual_seed(seed)
-        torch.testing.assert_close(found, encoder(tokens, mask=Mask(causal=True)).last)
+        torch.testing.assert_close(found, encoder(tokens, mask=Mask(causal=True)).last_hidden_state)
     if sampling:
         decoder.attention_backend = "band"
         with pytest.raises(FieldError, match=r"as wide as the values|Triton"):

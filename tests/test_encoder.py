@@ -51,15 +51,15 @@ def test_padding_changes_nothing(positions: str, order: str) -> None:
     encoder = make(positions, **ORDERS[order])
     short, long = sequence(5), sequence(9)
     batch = torch.cat([torch.cat([short, torch.full((1, 4), PAD)], dim=1), long])
-    together = encoder(batch).last
-    torch.testing.assert_close(together[:1, :5], encoder(short).last)
-    torch.testing.assert_close(together[1:], encoder(long).last)
+    together = encoder(batch).last_hidden_state
+    torch.testing.assert_close(together[:1, :5], encoder(short).last_hidden_state)
+    torch.testing.assert_close(together[1:], encoder(long).last_hidden_state)
 
 
 def test_padding_of_a_whole_sequence_is_finite_and_has_no_gradient() -> None:
     encoder = make()
     batch = torch.cat([sequence(6), torch.full((1, 6), PAD)])
-    last = encoder(batch).last
+    last = encoder(batch).last_hidden_state
     assert last.isfinite().all()
     last[1].sum().backward()
     for name, parameter in encoder.named_parameters():
@@ -74,7 +74,7 @@ def test_recomputed_activations_give_the_same_gradients(order: str) -> None:
     for checkpoint in (False, True):
         torch.manual_seed(1)
         encoder = make(checkpoint_activations=checkpoint, **ORDERS[order])
-        encoder.train()(tokens).last.square().sum().backward()
+        encoder.train()(tokens).last_hidden_state.square().sum().backward()
         gradients.append({name: parameter.grad for name, parameter in encoder.named_parameters()})
     for name, gradient in gradients[0].items():
         torch.testing.assert_close(gradients[1][name], gradient, msg=name)
@@ -95,11 +95,11 @@ def test_layers_with_equal_terms_share_what_a_backend_binds(
 def test_hidden_states_and_attentions() -> None:
     encoder, tokens = make(), sequence(6, batch=2)
     plain = encoder(tokens)
-    assert plain.hidden == plain.attentions == ()
-    output = encoder(tokens, with_hidden=True, with_attentions=True)
-    torch.testing.assert_close(output.last, plain.last)
-    assert [state.shape for state in output.hidden] == [(2, 6, 16)] * 4
-    torch.testing.assert_close(output.hidden[-1], plain.last)
+    assert plain.hidden_states == plain.attentions == ()
+    output = encoder(tokens, output_hidden_states=True, output_attentions=True)
+    torch.testing.assert_close(output.last_hidden_state, plain.last_hidden_state)
+    assert [state.shape for state in output.hidden_states] == [(2, 6, 16)] * 4
+    torch.testing.assert_close(output.hidden_states[-1], plain.last_hidden_state)
     for p in output.attentions:
         assert p.shape == (2, 2, 6, 6)
         torch.testing.assert_close(p.sum(-1), torch.ones(2, 2, 6, dtype=p.dtype))
@@ -107,9 +107,9 @@ def test_hidden_states_and_attentions() -> None:
 
 def test_attentions_of_a_fused_backend_come_from_the_eager_one() -> None:
     encoder, tokens = make("t5", attention_backend="sdpa"), sequence(6)
-    output = encoder(tokens, with_attentions=True)
+    output = encoder(tokens, output_attentions=True)
     assert len(output.attentions) == 3
-    torch.testing.assert_close(output.last, encoder(tokens).last)
+    torch.testing.assert_close(output.last_hidden_state, encoder(tokens).last_hidden_state)
 
 
 @pytest.mark.parametrize("groups", [1, 2])
@@ -122,11 +122,11 @@ def test_layers_that_share_weights_are_layers_with_the_same_weights(groups: int)
         state |= {f"layers.{i}.{name}": value for name, value in shared.layers[i * groups // 4].state_dict().items()}
     alone.load_state_dict(state)
     tokens = sequence(7, batch=2)
-    outputs = [encoder(tokens, with_hidden=True, with_attentions=True) for encoder in (shared, alone)]
-    torch.testing.assert_close(outputs[0].hidden, outputs[1].hidden)
+    outputs = [encoder(tokens, output_hidden_states=True, output_attentions=True) for encoder in (shared, alone)]
+    torch.testing.assert_close(outputs[0].hidden_states, outputs[1].hidden_states)
     torch.testing.assert_close(outputs[0].attentions, outputs[1].attentions)
     for output in outputs:
-        output.last.square().sum().backward()
+        output.last_hidden_state.square().sum().backward()
     torch.testing.assert_close(shared.positions.shaw.keys.grad, alone.positions.shaw.keys.grad)
     for i, layer in enumerate(shared.layers):
         group = list(alone.layers)[i * 4 // groups : (i + 1) * 4 // groups]
@@ -144,11 +144,11 @@ def test_narrow_embeddings_meet_their_positions_before_the_projection(positions:
         encoder.embed_tokens(tokens) + addition, (6,), encoder.layernorm_embedding.weight, encoder.layernorm_embedding.bias, 1e-5
     )
     expected = narrow @ encoder.project_in_dim.weight.T + encoder.project_in_dim.bias
-    found = encoder(tokens, with_hidden=True)
-    torch.testing.assert_close(found.hidden[0][tokens != PAD], expected[tokens != PAD])
+    found = encoder(tokens, output_hidden_states=True)
+    torch.testing.assert_close(found.hidden_states[0][tokens != PAD], expected[tokens != PAD])
     if positions != "sentence_absolute":  # which needs the tokens
-        again = encoder(None, padding=tokens == PAD, embeddings=encoder.embed_tokens(tokens))
-        torch.testing.assert_close(again.last, found.last)
+        again = encoder(None, padding=tokens == PAD, inputs_embeds=encoder.embed_tokens(tokens))
+        torch.testing.assert_close(again.last_hidden_state, found.last_hidden_state)
 
 
 @pytest.mark.parametrize("positions", sorted({*expressions().values(), EVERY_TERM, "sinusoidal+rope"}))
@@ -156,13 +156,13 @@ def test_positions_count_the_tokens_wherever_the_padding_stands(positions: str) 
     encoder, tokens = make(positions), sequence(6)
     right = torch.nn.functional.pad(tokens, (0, 3), value=PAD)
     left, around = right.roll(3, 1), right.roll(1, 1)
-    expected = encoder(right, with_hidden=True, with_attentions=True)
+    expected = encoder(right, output_hidden_states=True, output_attentions=True)
     for given, start in ((left, 3), (around, 1)):
-        found = encoder(torch.cat([given, right]), with_hidden=True, with_attentions=True)
+        found = encoder(torch.cat([given, right]), output_hidden_states=True, output_attentions=True)
         here = slice(start, start + 6)
-        torch.testing.assert_close(found.last[:1, here], expected.last[:, :6])
-        torch.testing.assert_close(found.last[1:, :6], expected.last[:, :6])
-        for state, own in zip(found.hidden, expected.hidden, strict=True):
+        torch.testing.assert_close(found.last_hidden_state[:1, here], expected.last_hidden_state[:, :6])
+        torch.testing.assert_close(found.last_hidden_state[1:, :6], expected.last_hidden_state[:, :6])
+        for state, own in zip(found.hidden_states, expected.hidden_states, strict=True):
             torch.testing.assert_close(state[:1, here], own[:, :6])
         for p, own in zip(found.attentions, expected.attentions, strict=True):
             torch.testing.assert_close(p[:1, :, here, here], own[:, :, :6, :6])
@@ -171,20 +171,20 @@ def test_positions_count_the_tokens_wherever_the_padding_stands(positions: str) 
 def test_embeddings_in_place_of_tokens() -> None:
     encoder, tokens = make(), sequence(6, batch=2)
     tokens[0, 4:] = PAD
-    found = encoder(None, padding=tokens == PAD, embeddings=encoder.embed_tokens(tokens)).last
-    torch.testing.assert_close(found, encoder(tokens).last)
+    found = encoder(None, padding=tokens == PAD, inputs_embeds=encoder.embed_tokens(tokens)).last_hidden_state
+    torch.testing.assert_close(found, encoder(tokens).last_hidden_state)
 
 
 def test_positions_count_tokens_and_not_padding() -> None:
     """fairseq pads on the left at times; a token's position must not depend on it."""
     encoder, tokens = make("absolute"), sequence(5)
     left = torch.cat([torch.full((1, 3), PAD), tokens], dim=1)
-    torch.testing.assert_close(encoder(left).last[:, 3:], encoder(tokens).last)
+    torch.testing.assert_close(encoder(left).last_hidden_state[:, 3:], encoder(tokens).last_hidden_state)
 
 
 @pytest.mark.parametrize("positions", ["shaw", "t5", "tisa", "rope", "alibi", "kerple", "fire", "transformer_xl", "sinusoidal"])
 def test_an_inductive_encoder_runs_at_any_length(positions: str) -> None:
-    assert make(positions, max_positions=64)(sequence(256)).last.isfinite().all()
+    assert make(positions, max_positions=64)(sequence(256)).last_hidden_state.isfinite().all()
 
 
 def test_a_sequence_beyond_the_table_names_the_flag() -> None:
@@ -194,38 +194,38 @@ def test_a_sequence_beyond_the_table_names_the_flag() -> None:
 
 def test_parameters_are_all_that_a_checkpoint_needs() -> None:
     encoder, tokens = make(), sequence(6)
-    expected = encoder(tokens).last
+    expected = encoder(tokens).last_hidden_state
     torch.manual_seed(2)
     other = make()
-    assert not torch.allclose(other(tokens).last, expected)
+    assert not torch.allclose(other(tokens).last_hidden_state, expected)
     other.load_state_dict(encoder.state_dict())
-    torch.testing.assert_close(other(tokens).last, expected, rtol=0, atol=0)
+    torch.testing.assert_close(other(tokens).last_hidden_state, expected, rtol=0, atol=0)
     assert set(encoder.state_dict()) == {name for name, _ in encoder.named_parameters()}
 
 
 def test_every_parameter_has_a_gradient() -> None:
     """What no loss can reach is a dead parameter: it costs memory, and DDP stops at it."""
     encoder = make()
-    encoder(sequence(16)).last.square().sum().backward()
+    encoder(sequence(16)).last_hidden_state.square().sum().backward()
     assert [name for name, parameter in encoder.named_parameters() if parameter.grad is None] == []
 
 
 @pytest.mark.parametrize("positions", ["cable", "synthesizer_dense"])
 def test_terms_of_the_input_are_those_of_the_normalised_input(positions: str) -> None:
     encoder, x = make(positions, normalize_before=True, layernorm_embedding=False), torch.randn(1, 5, 16).double()
-    first, second = (encoder(None, embeddings=scale * x, with_attentions=True).attentions[0] for scale in (1, 10))
+    first, second = (encoder(None, inputs_embeds=scale * x, output_attentions=True).attentions[0] for scale in (1, 10))
     torch.testing.assert_close(first, second, rtol=0, atol=1e-4)
 
 
 def test_layerdrop_leaves_layers_out_of_training_only() -> None:
     encoder, tokens = make("t5", layerdrop=1.0), sequence(6)
-    assert len(encoder.train()(tokens, with_hidden=True).hidden) == 1
-    assert len(encoder.eval()(tokens, with_hidden=True).hidden) == 4
+    assert len(encoder.train()(tokens, output_hidden_states=True).hidden_states) == 1
+    assert len(encoder.eval()(tokens, output_hidden_states=True).hidden_states) == 4
 
 
 def test_a_config_at_its_bounds() -> None:
     config = dataclasses.replace(CONFIG, layers=1, heads=16, dropout=0, attention_dropout=1, separator_idx=None)
-    assert Encoder(config)(sequence(5)).last.isfinite().all()
+    assert Encoder(config)(sequence(5)).last_hidden_state.isfinite().all()
 
 
 @pytest.mark.parametrize(
@@ -279,12 +279,12 @@ def test_a_config_without_meaning_is_refused(changes: dict[str, Any], message: s
         ({"padding": torch.zeros(1, 6, dtype=torch.bool)}, "padding must be bool, .2, 6."),
         ({"padding": torch.zeros(2, 6, dtype=torch.bool), "mask": Mask()}, "padding and mask"),
         ({"position_ids": torch.zeros(2, 6, dtype=torch.bool)}, "position_ids must be .2 or 1, 6. numbers"),
-        ({"embeddings": torch.zeros(2, 0, 16, dtype=torch.float64)}, "at least one token"),
+        ({"inputs_embeds": torch.zeros(2, 0, 16, dtype=torch.float64)}, "at least one token"),
     ],
 )
 def test_inputs_without_meaning_are_refused(inputs: dict[str, Any], message: str) -> None:
     with pytest.raises(FieldError, match=message):
-        make()(None if "embeddings" in inputs else sequence(6, batch=2), **inputs)
+        make()(None if "inputs_embeds" in inputs else sequence(6, batch=2), **inputs)
 
 
 def test_terms_without_a_scheme_are_plain_attention() -> None:

@@ -123,7 +123,7 @@ BUDGETS = {  # lines of Python, at most; the message of a commit that raises one
     "schemes": 2615,
     "tasks": 984,
     "terms": 377,
-    "transformer": 1205,
+    "transformer": 1206,
     "vocabulary": 640,
 }
 MODULE_BUDGET = 270

@@ -104,9 +104,9 @@ def test_every_scheme_trains_and_is_evaluated(name, sampling):
     encoder, tokens = make(positions, sampling), torch.randint(4, 20, (2, 9))
     tokens[1, 6:] = 1
     torch.manual_seed(5)
-    first = encoder(tokens).last
+    first = encoder(tokens).last_hidden_state
     first.sum().backward()
-    again, other = encoder(tokens).last, encoder(tokens).last
+    again, other = encoder(tokens).last_hidden_state, encoder(tokens).last_hidden_state
     assert first.isfinite().all()
     order = [scheme for scheme in names if scheme not in ("none", "cable") and not scheme.startswith("synthesizer")]
     invariant = sampling == "shift:20" and all(
@@ -117,10 +117,10 @@ def test_every_scheme_trains_and_is_evaluated(name, sampling):
         assert not torch.equal(again, other)
     for seed in (6, 5):
         torch.manual_seed(seed)
-        repeated = encoder(tokens).last
+        repeated = encoder(tokens).last_hidden_state
     assert torch.equal(repeated, first)
     encoder.eval()
-    torch.testing.assert_close(encoder(tokens).last[1:, :6], encoder(tokens[1:, :6]).last)
+    torch.testing.assert_close(encoder(tokens).last_hidden_state[1:, :6], encoder(tokens[1:, :6]).last_hidden_state)
 
 
 def test_the_documentation_lists_what_takes_whole_numbers_only():
@@ -150,10 +150,10 @@ def test_the_draws_do_not_depend_on_the_scheme_or_on_dropout(monkeypatch):
 
 def test_evaluation_is_even_or_plain():
     encoder, tokens = make("absolute", "random:40").eval(), torch.randint(4, 20, (1, 9))
-    even = encoder(tokens).last
-    torch.testing.assert_close(even, encoder(tokens, position_ids=torch.arange(9)[None] * 40 // 9).last)
+    even = encoder(tokens).last_hidden_state
+    torch.testing.assert_close(even, encoder(tokens, position_ids=torch.arange(9)[None] * 40 // 9).last_hidden_state)
     plain = make("absolute", "random:40", position_evaluation="plain").eval()
-    torch.testing.assert_close(plain(tokens).last, make("absolute", None).eval()(tokens).last)
+    torch.testing.assert_close(plain(tokens).last_hidden_state, make("absolute", None).eval()(tokens).last_hidden_state)
     with pytest.raises(FieldError, match="41 tokens"):
         make("rope", "random:40").eval()(torch.randint(4, 20, (1, 41)))
     assert make("rope", "random:40").max_length == 40
@@ -166,16 +166,16 @@ def test_evaluation_is_even_or_plain():
 )
 def test_documents_have_the_positions_of_rows_of_their_own(positions, sampling):
     encoder, tokens = make(positions, sampling).eval(), torch.randint(4, 20, (1, 9))
-    packed = encoder(tokens, mask=Mask(documents=torch.tensor([[0] * 4 + [4] * 5]))).last
+    packed = encoder(tokens, mask=Mask(documents=torch.tensor([[0] * 4 + [4] * 5]))).last_hidden_state
     for part in (slice(4), slice(4, None)):
-        torch.testing.assert_close(packed[:, part], encoder(tokens[:, part]).last)
+        torch.testing.assert_close(packed[:, part], encoder(tokens[:, part]).last_hidden_state)
 
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
 def test_real_positions_may_be_negative(name):
     encoder, tokens = make(name, "cape").eval(), torch.randint(4, 20, (1, 9))
     ids = torch.tensor([[0.5, 1.25, 2, 3.5, 4.75, 5, 6.5, 7.25, 8]])
-    first, moved = (encoder(tokens, position_ids=positions).last for positions in (ids, ids - 4.75))
+    first, moved = (encoder(tokens, position_ids=positions).last_hidden_state for positions in (ids, ids - 4.75))
     assert moved.isfinite().all()
     if REGISTRY[name].translation_invariant:
         torch.testing.assert_close(moved, first)
@@ -206,7 +206,7 @@ def test_what_else_a_row_holds_does_not_change_the_positions_in_training(positio
     def train(*args, **kwargs):
         encoder = make(positions, "random:40")
         torch.manual_seed(5)
-        return encoder(*args, **kwargs).last
+        return encoder(*args, **kwargs).last_hidden_state
 
     tokens = torch.randint(4, 20, (2, 9))
     packed = train(tokens[:1], mask=Mask(documents=torch.tensor([[0] * 4 + [4] * 5])))
@@ -225,9 +225,9 @@ def test_rows_may_have_more_tokens_than_there_are_positions(training):
         encoder(tokens)
     with pytest.raises(FieldError, match="7 tokens"):
         encoder(tokens, mask=Mask(documents=torch.tensor([[0] * 2 + [2] * 7])))
-    assert encoder(tokens, mask=Mask(documents=torch.tensor([[0] * 4 + [4] * 5]))).last.isfinite().all()
+    assert encoder(tokens, mask=Mask(documents=torch.tensor([[0] * 4 + [4] * 5]))).last_hidden_state.isfinite().all()
     tokens[:, 6:] = 1
-    assert encoder(tokens).last.isfinite().all()
+    assert encoder(tokens).last_hidden_state.isfinite().all()
 
 
 def test_decoders_sample_in_training_and_are_plain_afterwards():

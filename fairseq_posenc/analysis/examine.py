@@ -118,7 +118,7 @@ def _read(encoder: Encoder, sequences: Tensor, label: str) -> tuple[dict[str, Te
     means: dict[str, Tensor] = {}
     hidden = []
     for batch in tqdm(sequences.split(batch_size(sequences.shape[1])), desc=label, unit="batch", leave=False):
-        seen = trace(encoder, batch, with_attentions=True)
+        seen = trace(encoder, batch, output_attentions=True)
         hidden.append(seen.hidden)
         matrices = {"attention": torch.stack([p.mean(0) for p in seen.attentions]), **offsets.term_matrices(seen.layers)}
         if inseparable(encoder) is None:

@@ -41,7 +41,7 @@ def identical_words(encoder: Encoder, words: Tensor, ends: tuple[int, int], n: i
     sequences[:, 0], sequences[:, -1] = ends
     p = torch.zeros(())
     for batch in sequences.split(batch_size(n)):
-        attentions = trace(encoder, batch, with_attentions=True).attentions
+        attentions = trace(encoder, batch, output_attentions=True).attentions
         p = p + torch.stack([weights[..., 1:-1, 1:-1].sum(0) for weights in attentions])
     p = p / p.sum(-1, keepdim=True)  # (L, H, n - 2, n - 2)
     return {"locality": locality(p), "symmetry": symmetry(p), "invariance": torch.stack([r_squared(layer) for layer in p])}
@@ -119,10 +119,10 @@ def swap_sensitivity(encoder: Encoder, sequences: Tensor, seed: int = 0) -> dict
     changes = dict.fromkeys(orders, 0.0)
     for rows in torch.arange(count).split(batch_size(n)):
         tokens = sequences[rows]
-        before = encoder(tokens).last
+        before = encoder(tokens).last_hidden_state
         for distance, order in orders.items():
             swap = order[rows].to(tokens.device)
-            after = encoder(tokens.gather(1, swap)).last
+            after = encoder(tokens.gather(1, swap)).last_hidden_state
             after = after.gather(1, swap[..., None].expand_as(after))  # a swap is its own reverse
             changes[distance] += float(((after - before).norm(dim=-1) / before.norm(dim=-1)).mean(1).sum()) / count
     return changes

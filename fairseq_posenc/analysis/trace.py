@@ -68,27 +68,27 @@ class Trace:
 
 @torch.no_grad()
 def trace(
-    encoder: Encoder, tokens: Tensor | None = None, embeddings: Tensor | None = None, with_attentions: bool = False
+    encoder: Encoder, tokens: Tensor | None = None, inputs_embeds: Tensor | None = None, output_attentions: bool = False
 ) -> Trace:
     """Run an encoder on sequences without padding.
 
     Args:
         encoder: for evaluation.
-        tokens: (B, n); may be None where ``embeddings`` are given.
-        embeddings: (B, n, E), which replace the word embeddings.
-        with_attentions: keep the attention weights.
+        tokens: (B, n); may be None where ``inputs_embeds`` are given.
+        inputs_embeds: (B, n, E), which replace the word embeddings.
+        output_attentions: keep the attention weights.
     """
     inputs: list[tuple[Attention, Tensor]] = []  # each call of a layer's attention, in the order of the layers
     modules = [module for module in encoder.modules() if isinstance(module, Attention)]  # one, where layers share it
     hooks = [module.register_forward_pre_hook(lambda m, args: inputs.append((m, args[0]))) for module in modules]
     try:
-        output = encoder(tokens, embeddings=embeddings, with_hidden=True, with_attentions=with_attentions)
+        output = encoder(tokens, inputs_embeds=inputs_embeds, output_hidden_states=True, output_attentions=output_attentions)
     finally:
         for hook in hooks:
             hook.remove()
-    terms = encoder.positions.terms(encoder.windows(output.hidden[0], Mask(), None)[1])
+    terms = encoder.positions.terms(encoder.windows(output.hidden_states[0], Mask(), None)[1])
     layers = []
     for number, (layer, (attention, x)) in enumerate(zip(encoder.layers_in_order, inputs, strict=True)):
         q, k = (proj(x).unflatten(-1, (attention.heads, -1)).transpose(1, 2) for proj in (attention.q_proj, attention.k_proj))
-        layers.append(Layer(q, k, attention.project(terms.of(number, output.hidden[number], layer.normalised))))
-    return Trace(layers, output.hidden, output.attentions)
+        layers.append(Layer(q, k, attention.project(terms.of(number, output.hidden_states[number], layer.normalised))))
+    return Trace(layers, output.hidden_states, output.attentions)

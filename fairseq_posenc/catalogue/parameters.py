@@ -147,7 +147,7 @@ def multiply_adds(expression: str, n: int, options: dict[str, Any]) -> int:
     with FakeTensorMode(), torch.no_grad():
         encoder, words = Encoder(config).eval(), torch.empty(1, n, config.dim)
         with FlopCounterMode(display=False) as counter:
-            encoder(None, embeddings=words)
+            encoder(None, inputs_embeds=words)
     return counter.get_total_flops() // 2
 
 

@@ -54,7 +54,7 @@ class Learner(nn.Module):
             states = self.transformer(tokens, position_ids=self.sampling.draw(places, None, generator))
         else:
             states = self.transformer(tokens)
-        return self.scores(states if isinstance(states, Tensor) else states.last)
+        return self.scores(states if isinstance(states, Tensor) else states.last_hidden_state)
 
 
 def build(name: str, positions: str, setting: Setting, seed: int) -> Learner:

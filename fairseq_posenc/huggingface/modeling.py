@@ -192,13 +192,13 @@ class PosencModel(PosencPreTrainedModel):
             input_ids,
             padding,
             inputs_embeds,
-            with_hidden=bool(self.config.output_hidden_states if output_hidden_states is None else output_hidden_states),
-            with_attentions=bool(self.config.output_attentions if output_attentions is None else output_attentions),
+            output_hidden_states=bool(self.config.output_hidden_states if output_hidden_states is None else output_hidden_states),
+            output_attentions=bool(self.config.output_attentions if output_attentions is None else output_attentions),
             decode_masks=decode_masks,
             mask=mask,
             position_ids=position_ids,
         )
-        return BaseModelOutput(output.last, output.hidden or None, output.attentions or None)
+        return BaseModelOutput(output.last_hidden_state, output.hidden_states or None, output.attentions or None)
 
 
 def _documents(position_ids: Tensor, padding: Tensor | None, first: int) -> tuple[Tensor, Mask]:

@@ -88,7 +88,7 @@ class Source:
             encoder = Encoder(self.config).float().eval()
             load_into(encoder, state, "the source does not fit its own configuration")
         if self.states is not None:
-            self.compare(self.states, lambda tokens: encoder(tokens).last, tolerance)
+            self.compare(self.states, lambda tokens: encoder(tokens).last_hidden_state, tolerance)
         return encoder
 
     def compare(self, theirs: Function, ours: Function, tolerance: float = TOLERANCE, length: int = 128) -> Parity:

@@ -42,15 +42,15 @@ class SentenceEncoder(AnyLength, Encoder):
         """(B, n) -> fairseq's dictionary, whose states are (n, B, D). ``mask`` has the fields of :class:`Mask`."""
         output = super().forward(
             src_tokens,
-            embeddings=token_embeddings,
-            with_hidden=return_all_hiddens,
+            inputs_embeds=token_embeddings,
+            output_hidden_states=return_all_hiddens,
             decode_masks=decode_masks,
             mask=None if mask is None else Mask(**mask),
         )
         return {
-            "encoder_out": [output.last.transpose(0, 1)],
+            "encoder_out": [output.last_hidden_state.transpose(0, 1)],
             "encoder_padding_mask": [src_tokens.eq(self.config.padding_idx)],
-            "encoder_states": [state.transpose(0, 1) for state in output.hidden],
+            "encoder_states": [state.transpose(0, 1) for state in output.hidden_states],
         }
 
 

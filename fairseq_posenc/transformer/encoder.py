@@ -25,8 +25,8 @@ COMPILER = "inductor"
 class EncoderOutput:
     """The output of an encoder, batch first."""
 
-    last: Tensor  # (B, n, D)
-    hidden: tuple[Tensor, ...] = ()  # the input of the first layer and the output of each, if requested
+    last_hidden_state: Tensor  # (B, n, D)
+    hidden_states: tuple[Tensor, ...] = ()  # the input of the first layer and the output of each, if requested
     attentions: tuple[Tensor, ...] = ()  # (B, H, n, n) per layer, if requested
 
 
@@ -57,9 +57,9 @@ class Encoder(Stack):
         self,
         tokens: Tensor | None,
         padding: Tensor | None = None,
-        embeddings: Tensor | None = None,
-        with_hidden: bool = False,
-        with_attentions: bool = False,
+        inputs_embeds: Tensor | None = None,
+        output_hidden_states: bool = False,
+        output_attentions: bool = False,
         decode_masks: bool = False,
         mask: Mask | None = None,
         position_ids: Tensor | None = None,
@@ -67,11 +67,11 @@ class Encoder(Stack):
         """Encode tokens. Positions count the tokens that are not padding, on whichever side the padding is.
 
         Args:
-            tokens: (B, n); may be None where ``embeddings`` are given.
+            tokens: (B, n); may be None where ``inputs_embeds`` are given.
             padding: (B, n) bool, True at padding; by default, where ``tokens`` are the padding symbol.
-            embeddings: (B, n, D), or (B, n, E) where ``embed_dim`` is set, to be used in place of the word embeddings.
-            with_hidden: return the states between the layers.
-            with_attentions: return the attention weights, computed by a backend that supports it.
+            inputs_embeds: (B, n, D), or (B, n, E) where ``embed_dim`` is set, to be used in place of the word embeddings.
+            output_hidden_states: return the states between the layers.
+            output_attentions: return the attention weights, computed by a backend that supports it.
             decode_masks: return the states of DeBERTa's enhanced mask decoder, if the model has one, which replaces the last
                 layer. Its attention weights are those of every step.
             mask: the mask of the batch, in place of ``padding``, with padding on the right only. Tokens attend to their own
@@ -84,7 +84,7 @@ class Encoder(Stack):
                 scheme has no terms for.
         """
         order = None
-        words = self.embed_tokens(tokens) if embeddings is None else embeddings
+        words = self.embed_tokens(tokens) if inputs_embeds is None else inputs_embeds
         require_padding(padding, *words.shape[:2])
         if padding is not None and mask is not None:
             raise FieldError("`padding` and `mask` are both given: give the padding in the mask")
@@ -112,7 +112,7 @@ class Encoder(Stack):
                 continue
             # Outside the layer, so that layers with the same terms share it and checkpointing does not recompute it.
             own = layer.self_attn.project(terms.of(i, x, layer.normalised))
-            attend = bound.get(id(own)) or self.bind(own, mask, words, window.keys, with_attentions)
+            attend = bound.get(id(own)) or self.bind(own, mask, words, window.keys, output_attentions)
             if terms.shared(own):
                 bound[id(own)] = attend
             if decodes:
@@ -129,7 +129,7 @@ class Encoder(Stack):
             back = order.argsort(1)
             x, hidden = reordered(x, back), [reordered(state, back) for state in hidden]
             given = [_reordered_weights(p, back) for p in given]
-        return EncoderOutput(x, tuple(hidden) if with_hidden else (), tuple(given))
+        return EncoderOutput(x, tuple(hidden) if output_hidden_states else (), tuple(given))
 
     def _run(self, layer: nn.Module, *inputs: Any) -> tuple[Tensor, Tensor | None]:
         """A layer's output and attention weights, compiled or recomputed in the backward pass if requested."""

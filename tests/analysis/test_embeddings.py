@@ -64,7 +64,7 @@ def test_the_four_correlations_add_up_to_the_models_scores(positions):
     assert inseparable(encoder) is None
     parts = correlations(encoder, tokens)
     scores = sum(parts.values())
-    expected = trace(encoder, tokens, with_attentions=True).attentions[0]
+    expected = trace(encoder, tokens, output_attentions=True).attentions[0]
     assert torch.allclose(scores.softmax(-1), expected)
     if positions in ("untied+t5+reset", "none"):  # words and positions do not meet there
         assert not parts["word to position"].any()
@@ -84,7 +84,7 @@ def test_positions_of_floater_are_no_words():
 def test_positional_scores_have_the_shifts_of_queries():
     """transformer_xl adds u to each query: ((w̄ + p) W_Q + u)·((w̄ + p) W_K) / √d, up to a constant."""
     encoder = encoder_of("absolute+transformer_xl")
-    layer = trace(encoder, torch.full((1, N), 3), embeddings=average_word(encoder).expand(1, N, -1)).layers[0]
+    layer = trace(encoder, torch.full((1, N), 3), inputs_embeds=average_word(encoder).expand(1, N, -1)).layers[0]
     q = layer.queries[0] + encoder.positions.transformer_xl.content_bias[0][:, None]
     difference = q @ layer.keys[0].mT / 2 - positional_scores(encoder, N)
     assert torch.allclose(difference, difference.mean((-2, -1), keepdim=True).expand_as(difference))
@@ -94,7 +94,7 @@ def test_positional_scores_have_the_shifts_of_queries():
 def test_the_terms_are_those_of_the_positions_in_evaluation(positions):
     encoder = encoder_of(positions, max_positions=128, position_sampling="random:128")
     tokens = torch.randint(3, 30, (2, 16))
-    seen = trace(encoder, tokens, with_attentions=True)
+    seen = trace(encoder, tokens, output_attentions=True)
     for layer, attention in zip(seen.layers, seen.attentions, strict=True):
         assert torch.allclose(layer.centred_scores.softmax(-1), attention)
     assert torch.allclose(sum(correlations(encoder, tokens).values()).softmax(-1), seen.attentions[0])

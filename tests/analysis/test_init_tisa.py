@@ -81,7 +81,9 @@ def test_no_kernels_are_the_baselines(absolute, tmp_path, capsys):
     assert words.positions == "none"
     encoder = words.encoder()
     tokens = torch.tensor([[0, 5, 6, 7, 8, 2]])
-    assert torch.allclose(encoder(tokens).last.flip(1), encoder(tokens.flip(1)).last, atol=1e-5)  # a bag of words
+    assert torch.allclose(
+        encoder(tokens).last_hidden_state.flip(1), encoder(tokens.flip(1)).last_hidden_state, atol=1e-5
+    )  # a bag of words
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def test_the_content_of_rope_is_its_rotation_of_the_average_word():
     """s Σ_t |q_t||k_t| cos(r θ_t + φ_t) of pair t, less its mean: written with complex numbers."""
     encoder = encoder_of("rope")
     content = functions_of_average_word(encoder, N)["content"]
-    layer = trace(encoder, torch.zeros(1, N, dtype=torch.long), embeddings=average_word(encoder).expand(1, N, -1)).layers[1]
+    layer = trace(encoder, torch.zeros(1, N, dtype=torch.long), inputs_embeds=average_word(encoder).expand(1, N, -1)).layers[1]
     q, k = (torch.view_as_complex(x[0, 1, 0].view(2, 2)) for x in (layer.queries, layer.keys))
     angles = 10_000.0 ** (-torch.arange(2) / 2)
     scores = torch.stack([(q.conj() * k * torch.exp(1j * r * angles)).sum().real * 0.5 for r in range(1 - N, N)])

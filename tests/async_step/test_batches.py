@@ -111,9 +111,9 @@ def test_a_document_in_a_row_is_a_document_alone(name):
     tokens[0, [4, 11]] = EOS
     starts = [start for start, end in itertools.pairwise(ends) for _ in range(start, end)]
     mask = Mask(documents=torch.tensor([starts], dtype=torch.int32))
-    packed = encoder(tokens, mask=mask, decode_masks=True).last
+    packed = encoder(tokens, mask=mask, decode_masks=True).last_hidden_state
     for start, end in itertools.pairwise(ends):
-        alone = encoder(tokens[:, start:end], decode_masks=True).last
+        alone = encoder(tokens[:, start:end], decode_masks=True).last_hidden_state
         if name != "sentence_absolute" or start == 0:  # which counts the first word of the others from 1
             torch.testing.assert_close(packed[:, start:end], alone)
 
@@ -121,9 +121,9 @@ def test_a_document_in_a_row_is_a_document_alone(name):
 def test_sentences_do_not_go_on_in_the_next_document():
     """The first document is cut before its end, which no separator shows."""
     encoder, tokens = make_encoder("sentence_absolute"), torch.tensor([[BOS, 5, 6, 7, BOS, 8, 9, EOS, 10]])
-    packed = encoder(tokens, mask=Mask(documents=torch.tensor([[0] * 4 + [4] * 5]))).last
+    packed = encoder(tokens, mask=Mask(documents=torch.tensor([[0] * 4 + [4] * 5]))).last_hidden_state
     for part in (slice(4), slice(4, None)):
-        torch.testing.assert_close(packed[:, part], encoder(tokens[:, part]).last)
+        torch.testing.assert_close(packed[:, part], encoder(tokens[:, part]).last_hidden_state)
 
 
 @pytest.mark.parametrize("name", ["absolute_tisa", "tupe_r", "m4m"])
@@ -131,7 +131,9 @@ def test_padding_that_is_known_is_padding_that_is_found(name):
     encoder = make_encoder(expressions()[name])
     tokens = torch.randint(4, 20, (3, 9))
     tokens[1, 4:] = PAD
-    torch.testing.assert_close(encoder(tokens, mask=Mask(tokens == PAD)).last, encoder(tokens).last, rtol=0, atol=0)
+    torch.testing.assert_close(
+        encoder(tokens, mask=Mask(tokens == PAD)).last_hidden_state, encoder(tokens).last_hidden_state, rtol=0, atol=0
+    )
 
 
 def test_what_the_task_refuses(batches):

@@ -152,4 +152,4 @@ def test_no_scheme_waits(name, backend):
     padding = torch.zeros(2, 12, dtype=torch.bool)
     padding[0, 9:] = True
     with nothing_waits():
-        encoder(tokens, mask=Mask(padding)).last.sum().backward()
+        encoder(tokens, mask=Mask(padding)).last_hidden_state.sum().backward()

@@ -142,7 +142,7 @@ def test_a_whole_tupe_encoder(expression: str, variant: str) -> None:
         expected = below(peer, f"n{n}.")
         real = expected["tokens"] != 1
         with torch.no_grad():
-            assert_close(encoder(expected["tokens"]).last[real], expected["encoder_out_BTC"][real], 1e-10)
+            assert_close(encoder(expected["tokens"]).last_hidden_state[real], expected["encoder_out_BTC"][real], 1e-10)
 
 
 @lengths

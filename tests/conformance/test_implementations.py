@@ -120,7 +120,7 @@ def test_a_whole_deberta_with_logarithmic_buckets(peer: Peer) -> None:
     config = EncoderConfig(SYMBOLS, **sizes, positions="deberta", position_options=options, layer_norm_eps=1e-7)
     encoder = Encoder(config).double().eval()
     encoder.load_state_dict(parameters)
-    states = encoder(found["tokens"]).last
+    states = encoder(found["tokens"]).last_hidden_state
     real = found["tokens"].ne(PADDING)
     assert_close(states[real], found["states"][real], 1e-6)
     (states * found["cotangent"]).sum().backward()
@@ -237,7 +237,7 @@ def assert_encoder(found: Tensors, parameters: Tensors, **options: float) -> Non
     encoder.load_state_dict(parameters)
     real = found["tokens"].ne(PADDING)
     with torch.no_grad():
-        assert_close(encoder(found["tokens"]).last[real], found["states"][real], 1e-5)
+        assert_close(encoder(found["tokens"]).last_hidden_state[real], found["states"][real], 1e-5)
 
 
 def test_a_whole_bert(peer: Peer) -> None:

@@ -87,7 +87,7 @@ def test_equation(steps: int, layers: int) -> None:
     cotangent = torch.randn(*real.shape, DIM, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     names, parameters = zip(*encoder.named_parameters(), strict=True)
     results = []
-    for states in (encoder(tokens(), decode_masks=True).last, reference(encoder, steps)):
+    for states in (encoder(tokens(), decode_masks=True).last_hidden_state, reference(encoder, steps)):
         results.append((states[real], torch.autograd.grad((states * cotangent)[real].sum(), parameters, materialize_grads=True)))
     (found, found_gradients), (expected, expected_gradients) = results
     assert_close(found, expected, 1e-9)
@@ -122,16 +122,16 @@ def test_transformers_layers_run_so_too() -> None:
     encoder.load_state_dict({**parameters, "mask_positions.weight": table})
     real = tokens().ne(PADDING)
     with torch.no_grad():
-        assert_close(encoder(tokens(), decode_masks=True).last[real], queries[real], 1e-6)
+        assert_close(encoder(tokens(), decode_masks=True).last_hidden_state[real], queries[real], 1e-6)
 
 
 def test_without_masks_to_decode_the_encoder_is_the_ordinary_one() -> None:
     with_decoder, without = make_encoder(2), make_encoder(0)
     without.load_state_dict({name: v for name, v in with_decoder.state_dict().items() if name != "mask_positions.weight"})
-    expected = without(tokens()).last
-    assert torch.equal(with_decoder(tokens()).last, expected)
-    assert torch.equal(without(tokens(), decode_masks=True).last, expected)
-    assert not torch.allclose(with_decoder(tokens(), decode_masks=True).last, expected)
+    expected = without(tokens()).last_hidden_state
+    assert torch.equal(with_decoder(tokens()).last_hidden_state, expected)
+    assert torch.equal(without(tokens(), decode_masks=True).last_hidden_state, expected)
+    assert not torch.allclose(with_decoder(tokens(), decode_masks=True).last_hidden_state, expected)
 
 
 def test_padding_at_the_left_and_longer_sequences() -> None:
@@ -139,8 +139,8 @@ def test_padding_at_the_left_and_longer_sequences() -> None:
     row = tokens()[1][real]
     left = torch.cat([torch.full((3,), PADDING), row])[None]
     with torch.no_grad():
-        expected = encoder(row[None], decode_masks=True).last[0]
-        assert_close(encoder(left, decode_masks=True).last[0, 3:], expected, 1e-9)
+        expected = encoder(row[None], decode_masks=True).last_hidden_state[0]
+        assert_close(encoder(left, decode_masks=True).last_hidden_state[0, 3:], expected, 1e-9)
     long = torch.full((1, MAX_POSITIONS + 1), 5)
     encoder(long)  # relative positions alone take any length
     with pytest.raises(ValueError, match=r"mask_decoder_steps.* 48 .*positions.* 49: .*max_positions"):
@@ -154,12 +154,12 @@ def test_activations_can_be_recomputed_and_layers_dropped() -> None:
     sparing.load_state_dict(plain.state_dict())
     results = []
     for encoder in (plain.train(), sparing.train()):
-        encoder(tokens(), decode_masks=True).last.sum().backward()
+        encoder(tokens(), decode_masks=True).last_hidden_state.sum().backward()
         results.append({name: p.grad for name, p in encoder.named_parameters()})
     for name, gradient in results[0].items():
         assert_close(results[1][name], gradient, 1e-9)
     dropping = make_encoder(dropout=0.0, attention_dropout=0.0, layerdrop=0.99).train()
-    assert len(dropping(tokens(), with_attentions=True, decode_masks=True).attentions) >= 2
+    assert len(dropping(tokens(), output_attentions=True, decode_masks=True).attentions) >= 2
 
 
 @pytest.mark.parametrize(("sampling", "message"), [("random:99", "48 learned positions.*99"), ("cape", "no values between")])

@@ -63,7 +63,7 @@ def best_loss(row: Row, batch: tuple[Tensor, Tensor], autocast: bool = False) ->
     lowest = math.inf
     for _ in range(STEPS):
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-            logits = output(encoder(tokens).last)
+            logits = output(encoder(tokens).last_hidden_state)
         loss = F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
         optimizer.zero_grad()
         loss.backward()

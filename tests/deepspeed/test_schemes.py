@@ -26,7 +26,7 @@ from fairseq_posenc.transformer import Decoder, DecoderConfig, Encoder, EncoderC
 
 class TensorEncoder(Encoder):  # DeepSpeed looks for tensors in plain containers, which is what the faces return
     def forward(self, tokens):
-        return super().forward(tokens).last
+        return super().forward(tokens).last_hidden_state
 
 class TensorDecoder(Decoder):
     def forward(self, tokens):

@@ -69,7 +69,7 @@ def test_the_encoder_of_stock_roberta(pretrain, data_bin):
     path = pretrain("roberta_base", "--encoder-layers", "2")
     stock = PosencRobertaModel.from_pretrained(str(path.parent), path.name, str(data_bin))
     tokens = stock.encode(TEXT)
-    torch.testing.assert_close(load_encoder(path)(tokens[None]).last, stock.extract_features(tokens))
+    torch.testing.assert_close(load_encoder(path)(tokens[None]).last_hidden_state, stock.extract_features(tokens))
 
 
 def with_vocabulary(checkpoint, data, path):

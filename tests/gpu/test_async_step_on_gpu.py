@@ -44,7 +44,7 @@ def test_no_scheme_waits(name, backend):
     for mode in ("default", "error"):  # the first time, libraries are loaded
         torch.cuda.set_sync_debug_mode(mode)
         try:
-            encoder(tokens, mask=mask).last.sum().backward()
+            encoder(tokens, mask=mask).last_hidden_state.sum().backward()
         finally:
             torch.cuda.set_sync_debug_mode("default")
 

@@ -24,6 +24,6 @@ def test_sharded(train, expected, preset, tmp_path):
     out = tmp_path / "plain.pt"
     assert cli.main(["consolidate", str(run.save_dir / "checkpoint_last.pt"), "--out", str(out)]) == 0
     tokens = torch.arange(4, 24).view(2, 10)
-    states = [load_encoder(file)(tokens).last for file in (out, run.save_dir / "consolidated.pt")]
+    states = [load_encoder(file)(tokens).last_hidden_state for file in (out, run.save_dir / "consolidated.pt")]
     assert states[0].isfinite().all()
     assert states[0].equal(states[1])

@@ -198,7 +198,7 @@ def test_electras_encoder_is_read(kind, embedding_size, tmp_path):
     tokens = made_up(28, 21)
     with torch.no_grad():
         expected = original.base_model(source.vocabulary.order[tokens], tokens.ne(1).long()).last_hidden_state
-        torch.testing.assert_close(encoder(tokens).last[tokens.ne(1)], expected[tokens.ne(1)], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(encoder(tokens).last_hidden_state[tokens.ne(1)], expected[tokens.ne(1)], atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def test_modernbert_has_the_same_logits_and_gradients(settings, tmp_path):
         assert_same_gradients(gradients(cross_entropy(found, labels), ours), theirs_by_name, "modernbert", order)
     starts = torch.tensor([0] * 9 + [9] * 20 + [29] * 4)[None]
     tokens, labels = (rows[:1] for rows in batch(33))
-    states = ours.model.encoder(tokens, mask=Mask(documents=starts)).last
+    states = ours.model.encoder(tokens, mask=Mask(documents=starts)).last_hidden_state
     parts = [theirs(order[part]).logits[..., order] for part in tokens.split((9, 20, 4), dim=1)]
     found, expected = ours.lm_head(states), torch.cat(parts, dim=1)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)

@@ -61,7 +61,7 @@ def test_a_checkpoint_is_read_back_and_its_sizes_are_checked(tmp_path):
     tokens = torch.tensor([[0, 7, 9, 2]])
     with torch.no_grad():
         expected = model.encoder.sentence_encoder(tokens)["encoder_out"][0][:, 0]
-        torch.testing.assert_close(Checkpoint(path).encoder()(tokens).last[0], expected)
+        torch.testing.assert_close(Checkpoint(path).encoder()(tokens).last_hidden_state[0], expected)
     for name, value, said in [
         ("encoder_layer_groups", 3, "encoder_layer_groups = 3, and its parameters 1"),
         ("encoder_layer_groups", 0, "encoder_layers = 3, and its parameters 1"),

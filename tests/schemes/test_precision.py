@@ -51,11 +51,11 @@ def test_no_float64_reaches_the_device(name, dtype, monkeypatch):
 def test_the_default_dtype_changes_nothing(name):
     tokens, model = torch.randint(4, 20, (1, 24)), encoder(name, "cpu")
     again = encoder(name, "cpu")
-    expected = model(tokens, mask=Mask()).last
+    expected = model(tokens, mask=Mask()).last_hidden_state
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.bfloat16)
     try:
-        found = again(tokens, mask=Mask()).last
+        found = again(tokens, mask=Mask()).last_hidden_state
     finally:
         torch.set_default_dtype(before)
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
