@@ -72,10 +72,10 @@ def data_bin(world) -> Path:
 @pytest.fixture
 def as_program(monkeypatch, tmp_path) -> None:
     """``call_main`` reports errors as in a program of fairseq's, in a folder of its own, in which ``--save-dir`` is."""
-    from fairseq_posenc import pipeline
+    from fairseq_posenc.pipeline import program_run
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(pipeline, "_name_of_program", lambda: "fairseq-program")
+    monkeypatch.setattr(program_run, "_name_of_program", lambda: "fairseq-program")
 
 
 @pytest.fixture(params=["", "from __future__ import annotations\n\n"], ids=["", "annotations-are-text"])

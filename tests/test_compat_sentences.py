@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 
 from fairseq_posenc.compat import exits
 from fairseq_posenc.errors import InputError
-from fairseq_posenc.pipeline import ProgramRun, report_errors
+from fairseq_posenc.pipeline.program_run import ProgramRun, report_errors
 
 EXAMPLES = Path(__file__).parent.parent / "examples/pretraining"
 FLAGS = """--task masked_lm --criterion masked_lm --tokens-per-sample 16 --arch roberta_tisa_tiny --encoder-layers 1

@@ -40,7 +40,7 @@ MAY_IMPORT = {  # besides itself; only what is listed above it, so that there ar
     "tasks": {"errors", "terms", "vocabulary", "models"},
     "optim": {"errors", "compat"},
     "async_step": {"errors", "compat", "optim"},
-    "deepspeed": COMMON | {"families", "compat", "models"},
+    "deepspeed": COMMON | {"schemes", "families", "compat", "models"},
     "train": {"errors", "compat", "deepspeed"},
     "finetuning": COMMON | {"runs", "vocabulary", "models"},
     "huggingface": COMMON | CORE | {"families", "compat", "vocabulary", "data", "models", "runs", "plotting", "finetuning"},
@@ -111,14 +111,14 @@ BUDGETS = {  # lines of Python, at most; the message of a commit that raises one
     "bench": 1087,
     "catalogue": 783,
     "compare": 2464,
-    "compat": 1838,
+    "compat": 1841,
     "data": 1448,
-    "deepspeed": 1794,
+    "deepspeed": 1801,
     "finetuning": 1887,
-    "huggingface": 3010,
+    "huggingface": 3014,
     "models": 1909,
-    "optim": 422,
-    "pipeline": 709,
+    "optim": 424,
+    "pipeline": 727,
     "runs": 500,
     "schemes": 2615,
     "tasks": 984,
@@ -128,7 +128,7 @@ BUDGETS = {  # lines of Python, at most; the message of a commit that raises one
 }
 MODULE_BUDGET = 270
 """Lines of a module that is no part of a package."""
-MAX_EDGES = 148
+MAX_EDGES = 149
 """Pairs of packages or modules of which one imports the other."""
 
 

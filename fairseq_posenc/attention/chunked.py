@@ -49,8 +49,8 @@ class Chunked(Backend):
             return "it has gains for contiguous positions only"
         if low_rank and terms.contiguous and (terms.vectors or terms.gains):
             return "it has a bias of low rank within q·k, which gains and vectors leave no place for"
-        if not (low_rank or terms.content):
-            return "it has no place for scores without q·k"
+        if not terms.content and not (low_rank and terms.contiguous):
+            return "it has no place for scores without q·k, but for a product of low rank at contiguous positions"
         if terms.combine == "multiply" and not (terms.query_tables and terms.key_tables):
             return "it has no place for a product of two"
         if call is not None and call.weights:

@@ -10,6 +10,9 @@ from ..files import atomic_write, report_full_disk, require_writable
 from . import loading
 from .patching import ModuleProxy, wrap
 
+LEARNING_RATES = "lr", "lr_old"
+"""The options of an optimizer's group that training changes: the learning rate, and with NAG that of the update before."""
+
 
 def load_weights_only() -> None:
     """Let fairseq read its own checkpoints, without running code from them.

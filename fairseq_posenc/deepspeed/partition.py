@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, distributed
 
+from ..compat.checkpoint_files import LEARNING_RATES
 from ..errors import InputError
 
 MASTER = "master"  # the float32 weights, next to the optimizer's own names: exp_avg, exp_avg_sq, step …
@@ -127,7 +128,7 @@ def restore(engine: Any, parts: list[dict[str, Any]]) -> None:
     if len(settings) != len(saved):
         raise RuntimeError(f"the optimizer has {len(settings)} groups of parameters, and the checkpoint's had {len(saved)}")
     for group, values in zip(settings, saved, strict=True):
-        group["lr"] = values["lr"]  # other options are those of this training
+        group.update({name: values[name] for name in LEARNING_RATES if name in values})  # others are those of this training
     if engine.optimizer.loss_scaler.dynamic:
         scaler = parts[0]["scaler"]
         vars(engine.optimizer.loss_scaler).update({key: scaler[key] for key in SCALER if key in scaler})

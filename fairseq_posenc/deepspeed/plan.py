@@ -26,6 +26,7 @@ from omegaconf import DictConfig, OmegaConf
 from ..commands import option, show
 from ..errors import InputError, suggestion
 from ..families import FAMILIES
+from ..schemes.positions import sums_of
 from . import zero_config
 from .zero_config import ZeroConfig
 
@@ -91,7 +92,8 @@ class Footprint:
 def footprint(arch: str, overrides: Sequence[str], vocabulary: int, tokens: int, precision: str) -> Footprint:
     """Measure an architecture with one and two layers on one and two samples; further layers and samples are copies.
 
-    The cost per symbol likewise follows from two small vocabularies.
+    Where layers alternate, as in ``rope | rope(window=64)``, one and two rounds of them are measured, and what remains. The cost
+    per symbol likewise follows from two small vocabularies.
 
     Args:
         arch: name of one of this package's architectures.
@@ -101,10 +103,13 @@ def footprint(arch: str, overrides: Sequence[str], vocabulary: int, tokens: int,
         precision: bf16, fp16 or fp32.
 
     Raises:
-        InputError: the architecture, an option or its value is unknown, or two layers do not fit into this host's memory.
+        InputError: the architecture, an option or its value is unknown, or its layers do not fit into this host's memory.
     """
     args = _options(arch, overrides, tokens)
-    groups = args.encoder_layer_groups
+    groups, layers = args.encoder_layer_groups, args.encoder_layers
+    alternatives = sums_of(args.positions)[:layers]
+    args.positions = " | ".join(alternatives)
+    periods, rest = divmod(layers, period := len(alternatives))
 
     def measure(layers: int, symbols: int) -> tuple[int, int, int, int]:
         """Return the parameters, those of a layer without its positional ones, and bytes kept for one sample and for two."""
@@ -115,22 +120,23 @@ def footprint(arch: str, overrides: Sequence[str], vocabulary: int, tokens: int,
         return *counts, *(saved_bytes(model, number, symbols, tokens) for number in (1, 2))
 
     try:
-        least, deeper, wider = measure(1, SMALL_VOCABULARY), measure(2, SMALL_VOCABULARY), measure(1, 2 * SMALL_VOCABULARY)
+        least, wider = (measure(period, symbols) for symbols in (SMALL_VOCABULARY, 2 * SMALL_VOCABULARY))
+        deeper = measure(2 * period, SMALL_VOCABULARY)
+        longer = measure(period + rest, SMALL_VOCABULARY) if rest else least
     except RuntimeError as error:
         if not any(sign in str(error) for sign in ("allocate", "overflow")):  # more than memory, or than a size can be
             raise
         raise InputError(
-            f"--arch {arch} at --tokens-per-sample {tokens}: two of its layers do not fit into this host's memory, where they "
-            "are tried. Plan a smaller one."
+            f"--arch {arch} at --tokens-per-sample {tokens}: {2 * period} of its layers do not fit into this host's memory, "
+            "where they are tried. Plan a smaller one."
         ) from error
-    layers = args.encoder_layers
     parameters, layer, for_one_sample, for_two_samples = (
-        first + (layers - 1) * (second - first) + (vocabulary - SMALL_VOCABULARY) * (more - first) // SMALL_VOCABULARY
-        for first, second, more in zip(least, deeper, wider, strict=True)
+        last + (periods - 1) * (second - first) + (vocabulary - SMALL_VOCABULARY) * (more - first) // SMALL_VOCABULARY
+        for first, second, last, more in zip(least, deeper, longer, wider, strict=True)
     )
     return Footprint(
         parameters=parameters - (layers - groups) * layer if groups else parameters,
-        layer_parameters=layers * (deeper[0] - least[0]),
+        layer_parameters=periods * (deeper[0] - least[0]) + longer[0] - least[0],
         layers=layers,
         dim=args.encoder_embed_dim,
         head_dim=args.embedding_size or args.encoder_embed_dim,

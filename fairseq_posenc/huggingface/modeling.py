@@ -29,7 +29,7 @@ from ..schemes import Scheme
 from ..terms import Terms, starts_of
 from ..transformer import ACTIVATIONS, Encoder, build_positions
 from ..transformer.layers import new_norm
-from ..transformer.stack import require_shape
+from ..transformer.stack import reordered, require_shape, tokens_first
 from .configuration import PosencConfig
 
 
@@ -182,11 +182,14 @@ class PosencModel(PosencPreTrainedModel):
         if name not in BACKENDS and name in ALL_ATTENTION_FUNCTIONS:
             BACKENDS[name] = RegisteredAttention(name)
         self.encoder.checkpoint_activations = self.gradient_checkpointing
-        padding, mask = None if attention_mask is None else attention_mask == 0, None
+        padding, mask, order = None if attention_mask is None else attention_mask == 0, None, None
         if position_ids is not None:
             require_shape(position_ids, *next(x for x in (input_ids, inputs_embeds) if x is not None).shape[:2])
             if padding is None and input_ids is not None:
                 padding = input_ids == self.config.padding_idx
+            order = None if padding is None else tokens_first(padding)
+            rows = (input_ids, inputs_embeds, padding, position_ids)
+            input_ids, inputs_embeds, padding, position_ids = (reordered(x, order) for x in rows)
             (position_ids, mask), padding = _documents(position_ids, padding, self.config.padding_idx + 1), None
         output = self.encoder(
             input_ids,
@@ -198,6 +201,7 @@ class PosencModel(PosencPreTrainedModel):
             mask=mask,
             position_ids=position_ids,
         )
+        output = output if order is None else output.reordered(order.argsort(1))
         return BaseModelOutput(output.last_hidden_state, output.hidden_states or None, output.attentions or None)
 
 

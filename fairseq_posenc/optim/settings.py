@@ -9,6 +9,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.optim import FairseqOptimizer
 from omegaconf import II
 
+from ..compat.checkpoint_files import LEARNING_RATES
 from ..compat.patching import wrap
 from ..errors import Refused, refuse_together
 
@@ -46,11 +47,12 @@ class AdamOptimizer(FairseqOptimizer):
 def load_state_dict(
     load: Callable, optimizer: FairseqOptimizer, state: dict[str, Any], optimizer_overrides: dict[str, Any] | None = None
 ) -> None:
-    """Load the state of the parameters; of a group's options, only the learning rate is the checkpoint's.
+    """Load the state of the parameters; of a group's options, only :data:`LEARNING_RATES` are the checkpoint's.
 
     fairseq's own docstring prefers the options of the training that continues, and its code takes those of the checkpoint.
     """
-    given = [{name: value for name, value in group.items() if name not in ("params", "lr")} for group in optimizer.param_groups]
+    state_of_group = ("params", *LEARNING_RATES)
+    given = [{name: value for name, value in group.items() if name not in state_of_group} for group in optimizer.param_groups]
     load(optimizer, state)
     for group, options in zip(optimizer.param_groups, given, strict=True):
         group.update({**options, **(optimizer_overrides or {})})

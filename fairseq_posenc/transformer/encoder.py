@@ -29,6 +29,16 @@ class EncoderOutput:
     hidden_states: tuple[Tensor, ...] = ()  # the input of the first layer and the output of each, if requested
     attentions: tuple[Tensor, ...] = ()  # (B, H, n, n) per layer, if requested
 
+    def reordered(self, order: Tensor) -> EncoderOutput:
+        """The same with the places of each row in its order, (B, n)."""
+        by_key = (reordered(p.transpose(1, 3), order) for p in self.attentions)  # (B, K, Q, H)
+        by_query = (reordered(p.transpose(1, 2), order) for p in by_key)  # (B, Q, K, H)
+        return EncoderOutput(
+            reordered(self.last_hidden_state, order),
+            tuple(reordered(state, order) for state in self.hidden_states),
+            tuple(p.permute(0, 3, 1, 2) for p in by_query),
+        )
+
 
 class Encoder(Stack):
     """A stack in which every token attends to all others.
@@ -94,10 +104,7 @@ class Encoder(Stack):
             if padding is not None and not is_captured() and not padding.any():
                 padding = None
             order = None if padding is None else tokens_first(padding)
-            if padding is not None and order is not None:
-                words, padding = reordered(words, order), padding.gather(1, order)
-                tokens = None if tokens is None else tokens.gather(1, order)
-                position_ids = None if position_ids is None else position_ids.expand_as(order).gather(1, order)
+            words, tokens, padding, position_ids = (reordered(x, order) for x in (words, tokens, padding, position_ids))
             mask = Mask(padding)
         window, window_of_terms = self.windows(words, mask, position_ids)
         x = self.embed(words, window, tokens)
@@ -124,12 +131,9 @@ class Encoder(Stack):
             hidden.append(x)
         if self.layer_norm is not None:
             x = self.layer_norm(x)
-        given = [p for p in attentions if p is not None]
-        if order is not None:
-            back = order.argsort(1)
-            x, hidden = reordered(x, back), [reordered(state, back) for state in hidden]
-            given = [_reordered_weights(p, back) for p in given]
-        return EncoderOutput(x, tuple(hidden) if output_hidden_states else (), tuple(given))
+        given = tuple(p for p in attentions if p is not None)
+        output = EncoderOutput(x, tuple(hidden) if output_hidden_states else (), given)
+        return output if order is None else output.reordered(order.argsort(1))
 
     def _run(self, layer: nn.Module, *inputs: Any) -> tuple[Tensor, Tensor | None]:
         """A layer's output and attention weights, compiled or recomputed in the backward pass if requested."""
@@ -174,9 +178,3 @@ def _call(layer: nn.Module, *args: Any) -> tuple[Tensor, Tensor | None]:
 def _compiled() -> Callable[..., tuple[Tensor, Tensor | None]]:
     """:func:`_call`, compiled: once for all layers that are alike, and again for each shape of a batch."""
     return torch.compile(_call, dynamic=False, backend=COMPILER)
-
-
-def _reordered_weights(p: Tensor, order: Tensor) -> Tensor:
-    """(B, H, n, n) with queries and keys in each row's order, (B, n)."""
-    by_query = reordered(p.transpose(1, 2), order)  # (B, Q, H, K)
-    return reordered(by_query.transpose(1, 3), order).permute(0, 2, 3, 1)

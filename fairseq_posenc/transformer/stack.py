@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -195,6 +196,9 @@ def tokens_first(padding: Tensor) -> Tensor | None:
     return torch.where(padding, places + padding.shape[1], places).argsort(dim=1)  # ONNX has no stable sort
 
 
-def reordered(x: Tensor, order: Tensor) -> Tensor:
-    """(B, n, …) with each row's entries in its order, (B, n)."""
-    return x[torch.arange(x.shape[0], device=x.device)[:, None], order]  # not len(x), which is a constant in an exported model
+def reordered(x: Tensor | None, order: Tensor | None) -> Any:
+    """(B or 1, n, …) with each row's entries in its order, (B, n); None stays None, and without an order all stays as it is."""
+    if x is None or order is None:
+        return x
+    rows = torch.arange(order.shape[0], device=order.device)[:, None]  # not len(order), which is a constant in an exported model
+    return x.expand(order.shape[0], *x.shape[1:])[rows, order]

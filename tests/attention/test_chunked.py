@@ -40,6 +40,7 @@ def slope(function, inputs: list[Tensor], directions: list[Tensor], step: float 
     return (ends[0] - ends[1]) / (2 * step)
 
 
+SCATTERED = Window(N, positions=torch.arange(N)[None] * 2, span=2 * N)
 SQUARE, LOW_RANK = Window(N), (LowRank(random(1, H, N, 2), random(1, 1, N, 2)),)
 
 
@@ -64,6 +65,7 @@ def test_auto_takes_it_on_a_cpu_where_nothing_is_fused(terms: Terms, change: dic
     ("terms", "reason"),
     [
         (Terms(content=False, biases=table(SQUARE)), "scores without q·k"),
+        (Terms(content=False, biases=(*LOW_RANK, *table(SCATTERED))), "scores without q·k"),
         (Terms(query_tables=(Relative(random(1, 4, DIM), RelativeIndex(SQUARE, None, (0, 1))),)), "vectors of [CLS]"),
         (Terms(combine="multiply", query_tables=table(SQUARE, DIM)), "a product of two"),
         (Terms(biases=LOW_RANK, gains=table(SQUARE)), "low rank"),

@@ -51,6 +51,16 @@ def test_activations_are_those_of_the_backend_that_a_gpu_uses(scheme):
         assert long.shared_activations >= 4 * 160 * 160 * 2
 
 
+@pytest.mark.parametrize("positions", ["shaw | none | none", "shaw | t5", "t5 | tisa(window=4) | none"])
+@pytest.mark.parametrize("layers", [1, 2, 4, 7])
+def test_layers_that_alternate_are_those_of_the_whole_model(positions, layers):
+    model = [*SMALL, f"positions={positions}", f"encoder_layers={layers}"]
+    found = footprint("roberta_posenc", model, vocabulary=200, tokens=32, precision="fp32")
+    whole = plan._build(plan._options("roberta_posenc", model, 32), 200, "fp32")
+    assert found.parameters == sum(parameter.numel() for parameter in whole.parameters())
+    assert found.activations(3) == pytest.approx(plan.saved_bytes(whole, 3, 200, 32), rel=1e-3)
+
+
 def test_more_symbols_follow_from_few():
     """Counted by hand: a row of the embeddings and a bias each, and nothing is built for them."""
     few, many = (footprint("roberta_t5", SMALL, vocabulary, tokens=64, precision="bf16") for vocabulary in (1000, 1 << 24))
@@ -85,7 +95,7 @@ def test_layers_that_share_weights_are_counted_once_and_computed_each_time():
         (["encoder_layers=deep"], 1000, 64, "--encoder-layers must be a whole number, got 'deep'"),
         (["encoder_embed_dim=0"], 1000, 64, "--encoder-embed-dim must be at least 1, got 0"),
         (["dropout=nan"], 1000, 64, "--dropout must be a number, and finite, got 'nan'"),
-        (["max_positions=512"], 1000, 10**12, "at --tokens-per-sample 1000000000000: two of its layers do not fit"),
+        (["max_positions=512"], 1000, 10**12, "at --tokens-per-sample 1000000000000: 2 of its layers do not fit"),
         ([], 1000, 10**12, "--max-positions must be at most"),
     ],
 )

@@ -40,15 +40,22 @@ def test_a_flattened_batch_is_the_padded_one(name):
         torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.parametrize("positions", ["absolute+t5", "sentence_absolute+tisa"])
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_positions_that_count_tokens_are_the_defaults(side):
-    model, tokens = make("absolute+t5"), padded()
+def test_positions_that_count_tokens_are_the_defaults(side, positions):
+    model, tokens = make(positions), padded()
+    tokens[:, 2] = torch.tensor([2, 2, 9])  # an end of a sentence
     if side == "left":
         tokens = torch.stack([row.roll(int((row == PAD).sum())) for row in tokens])
     real = tokens != PAD
     counts = (real.cumsum(1) - 1) * real
     for position_ids in (counts, counts + PAD + 1, torch.where(real, counts + PAD + 1, PAD)):  # the last as RoBERTa's
-        torch.testing.assert_close(model(tokens, position_ids=position_ids).logits[real], model(tokens).logits[real])
+        found = model(tokens, position_ids=position_ids, output_attentions=True, output_hidden_states=True)
+        expected = model(tokens, output_attentions=True, output_hidden_states=True)
+        torch.testing.assert_close(found.logits[real], expected.logits[real])
+        torch.testing.assert_close([x[real] for x in found.hidden_states], [x[real] for x in expected.hidden_states])
+        pairs = (real[:, None, :, None] & real[:, None, None]).expand_as(found.attentions[0])
+        torch.testing.assert_close([p[pairs] for p in found.attentions], [p[pairs] for p in expected.attentions])
 
 
 def test_positions_can_be_anywhere():

@@ -8,6 +8,7 @@ import torch
 from async_step.test_waiting import NothingWaits
 from cases import thorough_but
 from fairseq.optim import build_optimizer
+from omegaconf import OmegaConf
 from torch import nn
 
 from fairseq_posenc.errors import InputError, Refused
@@ -117,6 +118,26 @@ def test_muon_is_pytorchs_with_adamw():
                 other.param_groups[0]["lr"] = 0.02
             mine.set_lr(0.02)
     assert all(torch.equal(p, q) for p, q in zip(ours, theirs, strict=True))
+
+
+def test_nag_resumes_with_the_rate_of_the_update_before():
+    """It scales its momentum by the ratio of two learning rates."""
+
+    def train(rates, p, state=None):
+        nag = build_optimizer(OmegaConf.create({"_name": "nag", "momentum": 0.9, "lr": [0.5]}), [p])
+        if state is not None:
+            nag.load_state_dict(state)
+        for number, rate in rates:
+            nag.set_lr(rate)
+            p.grad = torch.full_like(p, number)
+            nag.step()
+        return copy.deepcopy(nag.state_dict())
+
+    rates = [(1, 0.5), (2, 0.4), (3, 0.3), (4, 0.2)]
+    whole, parts = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3))
+    train(rates, whole)
+    train(rates[2:], parts, train(rates[:2], parts))
+    assert torch.equal(whole, parts)
 
 
 @pytest.mark.parametrize("name", thorough_but(["muon"], NAMES))
