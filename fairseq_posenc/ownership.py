@@ -48,13 +48,13 @@ def require_own(folder: Path, by: str, flag: str = "") -> None:
         raise InputError(f"{name} was made by {record.made_by}, not by {by}: name another folder")
 
 
-def require_apart(folder: Path, inputs: Inputs, flag: str = "--out") -> None:
+def require_apart(folder: Path, inputs: Inputs) -> None:
     """Raise InputError if an input is ``folder``, lies in it or contains it, links followed."""
     for input_flag, path in inputs:
         if _lies_in(path, folder):
-            raise InputError(f"{input_flag} {path} lies in {flag} {folder}, which is written over: name another folder")
+            raise InputError(f"{input_flag} {path} lies in --out {folder}, which is written over: name another folder")
         if path.is_dir() and _lies_in(folder, path):
-            raise InputError(f"{flag} {folder} lies in {input_flag} {path}, which is read: name another folder")
+            raise InputError(f"--out {folder} lies in {input_flag} {path}, which is read: name another folder")
 
 
 def require_free(path: Path, flag: str, overwrite: bool = False, inputs: Inputs = ()) -> None:

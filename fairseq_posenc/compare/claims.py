@@ -111,7 +111,7 @@ class Results:
         self.diverged = {run["scheme"] for group in counted(runs).values() for run in group if run["status"] == DIVERGED}
         self.finished = {scheme: {run["seed"]: run for run in group} for scheme, group in finished(runs).items()}
 
-    def estimate(self, of: Callable[..., float], *schemes: str) -> Estimate:
+    def estimate(self, number: Callable[..., float], *schemes: str) -> Estimate:
         """Return the mean over the seeds that all schemes have of a number computed from their runs."""
         for scheme in schemes:
             if scheme in self.diverged:
@@ -121,7 +121,7 @@ class Results:
         seeds = set.intersection(*(set(self.finished[scheme]) for scheme in schemes))
         if len(seeds) < MIN_SEEDS:
             raise Missing(f"fewer than {MIN_SEEDS} seeds that {' and '.join(dict.fromkeys(schemes))} share")
-        return estimate(np.array([of(*(self.finished[scheme][seed] for scheme in schemes)) for seed in sorted(seeds)]))
+        return estimate(np.array([number(*(self.finished[scheme][seed] for scheme in schemes)) for seed in sorted(seeds)]))
 
     def difference(self, a: str, b: str) -> Estimate:
         """Return the loss of a minus that of b."""
@@ -239,9 +239,9 @@ def _longer(results: Results, test: Any, margin: float) -> list[Finding]:
 
 def _unstable(results: Results, test: Any, margin: float) -> list[Finding]:
     bound = order_bound(results.runs)
-    of = [[run for run in results.runs if run["scheme"] == scheme and run["status"] in STATUSES] for scheme in test]
-    rates = set.intersection(*({run["lr"] for run in runs} for runs in of))
-    unsound = [[run["status"] == DIVERGED or run["loss"] >= bound for run in runs if run["lr"] in rates] for runs in of]
+    both = [[run for run in results.runs if run["scheme"] == scheme and run["status"] in STATUSES] for scheme in test]
+    rates = set.intersection(*({run["lr"] for run in runs} for runs in both))
+    unsound = [[run["status"] == DIVERGED or run["loss"] >= bound for run in runs if run["lr"] in rates] for runs in both]
     if not rates:
         raise Missing(f"no learning rate at which both {test[0]} and {test[1]} have runs")
     counts = [[sum(bad), len(bad) - sum(bad)] for bad in unsound]

@@ -154,9 +154,9 @@ def summarise(runs: Sequence[Run]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (-row["learned"], *(-round(row[score] or 0, 2) for score in SCORES), row["scheme"]))
 
 
-def updates_needed(run: Run, least: float = 0.9) -> int | None:
-    """Return the first number of updates after which the accuracy was at least ``least``; None if it never was."""
-    return next((i * run["every"] for i, accuracy in enumerate(run.get("curve", ()), 1) if accuracy >= least), None)
+def updates_needed(run: Run) -> int | None:
+    """Return the first number of updates after which the accuracy was at least 0.9; None if it never was."""
+    return next((i * run["every"] for i, accuracy in enumerate(run.get("curve", ()), 1) if accuracy >= 0.9), None)
 
 
 def _common(runs: Sequence[Run]) -> list[str]:
@@ -164,9 +164,10 @@ def _common(runs: Sequence[Run]) -> list[str]:
     ranked = [run for run in runs if run["task"] not in PAPERS]
     schemes = by("scheme", ranked)
     seeds = {
-        task: [{run["seed"] for run in of} for of in by("scheme", group).values()] for task, group in by("task", ranked).items()
+        task: [{run["seed"] for run in runs} for runs in by("scheme", group).values()]
+        for task, group in by("task", ranked).items()
     }
-    return [task for task, of in seeds.items() if len(of) == len(schemes) and all(numbers == of[0] for numbers in of)]
+    return [task for task, sets in seeds.items() if len(sets) == len(schemes) and all(numbers == sets[0] for numbers in sets)]
 
 
 def _learned(run: Run) -> bool:
@@ -214,7 +215,7 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
         interval = row[f"{score}_interval"]
         ends = f" ({interval[0]:.2f}–{interval[1]:.2f})" if interval else ""
         shown.append("–" if row[score] is None else f"{row[score]:.2f}{ends}")
-    missed = ", ".join(task for task, of in row["tasks"].items() if of["learned"] < of["runs"])
+    missed = ", ".join(task for task, runs in row["tasks"].items() if runs["learned"] < runs["runs"])
     return [row["scheme"], row["positions"], f"{row['learned']} of {row['runs']}{diverged}", updates, *shown, missed]
 
 
@@ -229,7 +230,7 @@ def heat_map(rows: Sequence[Mapping[str, Any]]) -> Figure:
         panel.set_xticks(range(len(tasks)), tasks, rotation=90)
         panel.set_yticks(range(len(rows)), [row["scheme"] for row in rows])
         for y, row in enumerate(rows):
-            missed = [x for x, task in enumerate(tasks) if (of := row["tasks"].get(task)) and of["learned"] < of["runs"]]
+            missed = [x for x, task in enumerate(tasks) if (runs := row["tasks"].get(task)) and runs["learned"] < runs["runs"]]
             panel.plot(missed, [y] * len(missed), "x", color="red", markersize=4)
     label = "accuracy within and beyond the lengths of\ntraining; ×: not learned by every seed; white: not run"
     figure.colorbar(image, ax=panels, label=label, shrink=0.6, aspect=30)

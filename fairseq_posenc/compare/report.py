@@ -206,7 +206,7 @@ def lengths(done: Mapping[str, Sequence[Run]], rows: Sequence[Row]) -> Table:
     for scheme, runs in measured.items():
         of_length = [{**run["by_length"], "": run["loss"]} for seed, run in runs.items() if seed in common or not common]
         values = [[losses[length] for losses in of_length if length in losses] for length in ("", *columns)]
-        lines.append([scheme, *(_number(sum(of) / len(of)) if of else "–" for of in values)])
+        lines.append([scheme, *(_number(sum(column) / len(column)) if column else "–" for column in values)])
     return ["scheme", "as in training", *(f"{length} tokens" for length in columns)], lines
 
 
@@ -215,8 +215,8 @@ def benchmarks(scores: Sequence[Run]) -> Table:
     tasks = {task: run["benchmark"] for run in scores for task in run.get("scores", ())}
     lines = []
     for scheme, group in by("scheme", scores).items():
-        of = by("benchmark", group)
-        columns = [[run.get("scores", {}).get(task) for run in of.get(name, ())] for task, name in tasks.items()]
+        by_benchmark = by("benchmark", group)
+        columns = [[run.get("scores", {}).get(task) for run in by_benchmark.get(name, ())] for task, name in tasks.items()]
         lines.append([scheme, *map(_score, columns)])
     return ["scheme", *tasks], lines
 

@@ -28,17 +28,4 @@ def logs_after_a_resume() -> None:
         return get_train_iterator(self, *args, **kwargs)
 
 
-def omit_undefined_speed() -> None:
-    """Omit ``wps`` from logs if no word was counted, as in ``fairseq-validate``, which logs 0.
-
-    Can be removed when fairseq does the same.
-    """
-    from fairseq.logging.meters import MetersDict, TimeMeter
-
-    @wrap(MetersDict, "get_smoothed_values")
-    def get_counted(get_smoothed_values, self):
-        idle = {key for key, meter in self.items() if isinstance(meter, TimeMeter) and not meter.i}
-        return {key: value for key, value in get_smoothed_values(self).items() if key not in idle}
-
-
-PATCHES = (logs_after_a_resume, omit_undefined_speed)
+PATCHES = (logs_after_a_resume,)

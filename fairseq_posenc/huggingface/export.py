@@ -52,6 +52,7 @@ def export(
     data: Path,
     out: Path,
     head: str | None = None,
+    *,
     tolerance: float = TOLERANCE,
     with_tokenizer: bool = True,
     overwrite: bool = False,
@@ -99,8 +100,19 @@ def export(
             )
         if curves:
             draw_curve(curves, partial / CURVE)
-        choices = (model.config.model_type, remark, language, license, curves is not None, read)
-        text = card(out.resolve().name, checkpoint, data, differences, tolerance, *choices)
+        text = card(
+            out.resolve().name,
+            checkpoint,
+            data,
+            parity=differences,
+            tolerance=tolerance,
+            model_type=model.config.model_type,
+            tokenizer=remark,
+            language=language,
+            license=license,
+            with_curve=curves is not None,
+            results=read,
+        )
         (partial / "README.md").write_text(text, "utf-8")
     if left_out:
         show(f"left out: {', '.join(left_out)}")

@@ -44,5 +44,16 @@ def main(options: Options) -> None:
     """Run the command."""
     from .export import export
 
-    choices = (options.head, options.tolerance, not options.no_tokenizer, options.overwrite, options.language, options.license)
-    export(options.checkpoint, options.data, options.out, *choices, options.log, options.results)
+    export(
+        options.checkpoint,
+        options.data,
+        options.out,
+        head=options.head,
+        tolerance=options.tolerance,
+        with_tokenizer=not options.no_tokenizer,
+        overwrite=options.overwrite,
+        language=options.language,
+        license=options.license,
+        log=options.log,
+        results=options.results,
+    )

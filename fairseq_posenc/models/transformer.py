@@ -9,7 +9,7 @@ from fairseq.data import Dictionary
 from fairseq.models import FairseqEncoder, FairseqEncoderDecoderModel
 from fairseq.tasks import FairseqTask
 from omegaconf import DictConfig
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..errors import InputError, Refused, flag_of
 from ..families import TRANSFORMER
@@ -27,8 +27,8 @@ STOCK_SINUSOIDS = re.compile(r"coder\.(version|embed_positions\._float_tensor)$"
 class SourceEncoder(SentenceEncoder, FairseqEncoder):
     """The shared encoder, whose states a decoder attends to."""
 
-    def __init__(self, config: EncoderConfig, dictionary: Dictionary, embed_tokens: nn.Embedding | None = None) -> None:
-        super().__init__(config, embed_tokens)
+    def __init__(self, config: EncoderConfig, dictionary: Dictionary) -> None:
+        super().__init__(config)
         self.dictionary = dictionary
 
     def reorder_encoder_out(self, encoder_out: dict[str, list[Tensor]], new_order: Tensor) -> dict[str, list[Tensor]]:

@@ -65,12 +65,12 @@ class Rope(Scheme):
     @dataclass(frozen=True)
     class Options:
         layout: str = option("which features make a pair", "interleaved", choices=("interleaved", "half"))
-        base: float = option("base of the frequencies", 10000.0, minimum=1.0, maximum=1e12)
+        base: float = option("base of the frequencies", 10000.0, minimum=2.0, maximum=1e12)
         fraction: float = option("share of the pairs that turn, the fastest", 1.0, minimum=0.0, maximum=1.0)
         type: str = option("extension to longer sequences", "default", choices=tuple(EXTENSIONS))
         factor: float | None = option("how many times longer: s", None, minimum=1.0, maximum=1e6, metavar="s")
         original_positions: int | None = option(
-            "tokens of the sequences before: L", None, minimum=1, maximum=MAX_POSITIONS, metavar="L"
+            "tokens of the sequences before: L", None, minimum=2, maximum=MAX_POSITIONS, metavar="L"
         )
         beta_fast: float | None = option("turns from which yarn and llama3 leave a pair", None, minimum=1e-6, maximum=1e6)
         beta_slow: float | None = option("turns up to which yarn and llama3 interpolate", None, minimum=1e-6, maximum=1e6)
@@ -127,7 +127,7 @@ class Rope(Scheme):
     def _turned(self) -> int:
         """How many features turn at least once within the 2L offsets of training."""
         d, options = self.settings.head_dim, self.options
-        return 2 * math.ceil(d / 2 * math.log(options.original_positions / math.pi) / math.log(max(options.base, 1 + 1e-9)))
+        return 2 * math.ceil(d / 2 * math.log(options.original_positions / math.pi) / math.log(options.base))
 
     def frequencies(self) -> Tensor:
         """(d/2,) θ_t, in float64 on the CPU: by how much a pair turns from one token to the next, in radians."""
@@ -213,15 +213,6 @@ def _completed(options: Any) -> Any:
             value = f"{value:g}" if isinstance(value, float) else value
             raise FieldError(f"`rope_{name}` {value} means nothing to `rope_type` {options.type}, only to {', '.join(others)}")
     completed = replace(options, **{name: takes[name] for name in takes if given[name] is None})
-    if completed.type == "longrope" and completed.original_positions == 1:
-        raise FieldError(
-            "`rope_original_positions` 1 makes queries and keys infinite with `rope_type` longrope: name more tokens"
-        )
-    if completed.type in ("yarn", "llama3"):
-        if completed.beta_fast <= completed.beta_slow:
-            raise FieldError(f"`rope_beta_fast` {completed.beta_fast:g} must be above `rope_beta_slow` {completed.beta_slow:g}")
-        if completed.base == 1 and completed.type == "yarn":
-            raise FieldError(
-                "`rope_base` 1 turns all pairs by the same angle: `rope_type` yarn distinguishes fast pairs from slow ones"
-            )
+    if completed.type in ("yarn", "llama3") and completed.beta_fast <= completed.beta_slow:
+        raise FieldError(f"`rope_beta_fast` {completed.beta_fast:g} must be above `rope_beta_slow` {completed.beta_slow:g}")
     return completed

@@ -82,8 +82,8 @@ class Stack(nn.Module):
         backend = choose("auto" if weights else self.attention_backend, terms, call)
         if self.training and backend.name not in self._trained_with:
             self._trained_with.add(backend.name)
-            of = f"{type(self).__name__}, {device.type}, {str(dtype).removeprefix('torch.')}, attention dropout {dropout}"
-            logger.info(f"attention backend {backend.name} ({of})")
+            where = f"{type(self).__name__}, {device.type}, {str(dtype).removeprefix('torch.')}, attention dropout {dropout}"
+            logger.info(f"attention backend {backend.name} ({where})")
         return backend.bind(replace(terms, transforms=()) if transformed else terms, mask, call)
 
     @property

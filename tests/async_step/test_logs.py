@@ -20,12 +20,6 @@ def test_logs_go_on_after_a_resume(train, tmp_path):
     assert [event.step for event in events.Scalars("loss")] == [1, 2, 3, 4, 5]
 
 
-def test_no_speed_of_nothing(train):
-    first, *others = train("plain", "run", {"common.log_interval": 1}).rows["train_inner"]
-    assert "wps" not in first
-    assert all(float(row["wps"]) > 0 for row in others)
-
-
 @pytest.mark.parametrize("value", ["${env:HOME}", "[1,2", "x"])
 def test_a_list_that_is_none_is_named(value, capsys):
     with pytest.raises(SystemExit):

@@ -59,7 +59,7 @@ TOKENS[3, 1:] = 1
 
 def export_case(path, data, folder, name, head=None):
     """Export, and keep what fairseq gives for TOKENS beside it."""
-    export(path, data, folder / name, head, TOLERANCE, with_tokenizer=name.startswith("tisa"))
+    export(path, data, folder / name, head, tolerance=TOLERANCE, with_tokenizer=name.startswith("tisa"))
     logits = Checkpoint(path, data, head).logits(TOKENS).contiguous()
     save_file({"tokens": TOKENS, "logits": logits}, folder / f"{name}.safetensors")
 
@@ -203,7 +203,7 @@ def travelled(folder, head):
 @pytest.mark.parametrize("model_class", thorough_but([travelled], [installed, travelled]))
 def test_an_exported_encoder_takes_every_new_head(checkpoint, prepared, tmp_path, model_class, monkeypatch):
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
-    export(checkpoint, prepared, tmp_path / "export", "lm", TOLERANCE)
+    export(checkpoint, prepared, tmp_path / "export", "lm", tolerance=TOLERANCE)
     choices, rows = TOKENS.view(2, 2, -1), TOKENS.ne(1)
     spans = {"start_positions": torch.tensor([1, 2, 3, 0]), "end_positions": torch.tensor([2, 2, 4, 0])}
     cases = {  # inputs, what goes with them, the shape of the scores
@@ -227,7 +227,7 @@ def test_an_exported_encoder_takes_every_new_head(checkpoint, prepared, tmp_path
 
 
 def test_multiple_choice_scores_each_sequence_alone(checkpoint, prepared, tmp_path):
-    export(checkpoint, prepared, tmp_path / "export", "lm", TOLERANCE)
+    export(checkpoint, prepared, tmp_path / "export", "lm", tolerance=TOLERANCE)
     model = transformers.AutoModelForMultipleChoice.from_pretrained(tmp_path / "export").eval()
     assert model.accepts_loss_kwargs is False  # so that the trainer divides the loss by the steps that it accumulates
     together = model(TOKENS.view(2, 2, -1), position_ids=torch.arange(30).expand(2, 2, -1)).logits.flatten()

@@ -29,7 +29,7 @@ def rope(head_dim: int = HEAD_DIM, **options: Any) -> Rope:
         ({"rope_type": "ntk", "rope_factor": 2.0, "rope_beta_fast": 8.0}, "rope_beta_fast 8 means nothing to rope_type ntk"),
         ({"rope_type": "ntk", "rope_factor": 2.0, "head_dim": 2}, "a head needs two or more"),
         (YARN | {"rope_beta_slow": 32.0}, "rope_beta_fast 32 must be above rope_beta_slow 32"),
-        (YARN | {"rope_base": 1.0}, "rope_base 1 turns all pairs by the same angle"),
+        ({"rope_base": 1.0}, "rope_base must be at least 2.0"),
         ({"rope_fraction": 0.03}, "rope_fraction 0.03 of 32 pairs"),
     ],
 )
