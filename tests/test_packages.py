@@ -105,7 +105,7 @@ def test_a_module_imports_what_its_package_may(module):
 
 
 BUDGETS = {  # lines of Python, at most; the message of a commit that raises one has the reason
-    "analysis": 2245,
+    "analysis": 2246,
     "async_step": 307,
     "attention": 2040,
     "bench": 1087,
@@ -115,8 +115,8 @@ BUDGETS = {  # lines of Python, at most; the message of a commit that raises one
     "data": 1448,
     "deepspeed": 1801,
     "finetuning": 1887,
-    "huggingface": 3038,
-    "models": 1909,
+    "huggingface": 3039,
+    "models": 1923,
     "optim": 424,
     "pipeline": 727,
     "runs": 500,

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from fairseq_posenc.data.databin import DatabinWriter
 from fairseq_posenc.models.building import build
-from fairseq_posenc.models.checkpoint import untrained, write
+from fairseq_posenc.models.checkpoint_file import untrained, write
 from fairseq_posenc.vocabulary import MASK, fingerprint
 
 SIZES = dict(encoder_layers=2, encoder_embed_dim=16, encoder_ffn_embed_dim=16, encoder_attention_heads=2)

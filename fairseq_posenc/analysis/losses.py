@@ -22,7 +22,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from ..errors import InputError, flag_of
 from ..files import atomic_write
-from ..models.checkpoint import Checkpoint, config_errors_as_input_errors
+from ..models.checkpoint import Checkpoint
+from ..models.checkpoint_file import config_errors_as_input_errors
 from ..ownership import own
 from ..plotting import grid, line_style, save
 from ..runs.grid import FINISHED, Diverged, Progress

@@ -58,7 +58,7 @@ def write(source: Path, out: Path, overwrite: bool = False) -> int:
         OSError, RuntimeError: ``source`` or its shards are missing or damaged, or ``out`` exists and ``overwrite`` is false.
         InputError: ``source`` has no shards, or ``out`` is one of them, or a sharded checkpoint, which would lose its optimizer.
     """
-    from ..models import checkpoint as checkpoints
+    from ..models import checkpoint_file
     from . import sharded_checkpoint
     from .sharded_checkpoint import Shards
 
@@ -66,7 +66,7 @@ def write(source: Path, out: Path, overwrite: bool = False) -> int:
         raise InputError(f"--out {out} is itself a sharded checkpoint, from which training continues; name another file")
     ownership.require_free(out, "--out", overwrite)
     ownership.require_apart(out, [("the folder of shards", source.parent / sharded_checkpoint.FOLDER)])
-    state = checkpoints.load(source)
+    state = checkpoint_file.load(source)
     shards = Shards.of(state.pop("last_optimizer_state", None))
     if shards is None:
         raise InputError(f"{source} is a plain checkpoint already, which fairseq reads.")
@@ -80,5 +80,5 @@ def write(source: Path, out: Path, overwrite: bool = False) -> int:
             )
         state["model"][name] = weight.view_as(tensor)
     state["model"] = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in state["model"].items()}
-    checkpoints.write(out, {**state, MADE_BY: "consolidate"})
+    checkpoint_file.write(out, {**state, MADE_BY: "consolidate"})
     return sum(tensor.numel() for tensor in {tensor.data_ptr(): tensor for tensor in master.values()}.values())

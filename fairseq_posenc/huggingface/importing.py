@@ -18,7 +18,7 @@ from ..errors import InputError, flag_of, flag_value
 from ..families import ALBERT, MODERNBERT, ROBERTA, architectures
 from ..files import report_full_disk
 from ..models.building import parse
-from ..models.checkpoint import untrained, write
+from ..models.checkpoint_file import untrained, write
 from ..models.option_set import DEFAULTS, opposite, to_options
 from ..models.state_dict import LANGUAGE_MODEL, WORDS, StateDict, head_names, load_into
 from ..transformer import EncoderConfig

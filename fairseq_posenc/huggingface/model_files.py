@@ -18,7 +18,7 @@ from transformers.utils import cached_file
 
 from ..compat import loading
 from ..errors import InputError, first_line
-from ..models.checkpoint import config_errors_as_input_errors
+from ..models.checkpoint_file import config_errors_as_input_errors
 from ..models.state_dict import StateDict, count_layers, is_ordinary
 from ..vocabulary import library_errors
 from .auto import model_class

@@ -17,7 +17,8 @@ from torch import Tensor
 from transformers import PretrainedConfig, RobertaConfig
 
 from ..errors import InputError
-from ..models.checkpoint import Checkpoint, config_errors_as_input_errors
+from ..models.checkpoint import Checkpoint
+from ..models.checkpoint_file import config_errors_as_input_errors
 from ..models.state_dict import ABSOLUTE, CLASSIFICATION, ENCODER, LANGUAGE_MODEL, WORDS, StateDict, load_into
 from ..models.stock import from_stock
 from ..transformer import ACTIVATIONS, Encoder, EncoderConfig

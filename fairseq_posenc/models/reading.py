@@ -10,7 +10,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 from ..compat import trust
 from ..errors import InputError, first_line
-from .checkpoint import config_errors_as_input_errors, fault_of, no_checkpoint
+from .checkpoint_file import config_errors_as_input_errors, fault_of, no_checkpoint
 from .state_dict import misfit
 
 MISFIT = "Error(s) in loading state_dict"  # the beginning of PyTorch's message

@@ -19,7 +19,7 @@ from ..compat.distributed import from_first_process
 from ..errors import InputError, Refused, first_line, flag_of
 from ..vocabulary import VOCABULARY, differing, fingerprint
 from .building import PosencModel, complete, differences
-from .checkpoint import no_checkpoint
+from .checkpoint_file import no_checkpoint
 from .option_set import ENCODER_OPTIONS, OptionSet
 from .state_dict import FORMAT, FORMAT_KEY, misfit
 from .stock import our_options

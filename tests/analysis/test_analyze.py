@@ -17,7 +17,7 @@ from fairseq_posenc.analysis.subjects import read
 from fairseq_posenc.analysis.toeplitz import r_squared
 from fairseq_posenc.cli import main
 from fairseq_posenc.models.building import build
-from fairseq_posenc.models.checkpoint import untrained, write
+from fairseq_posenc.models.checkpoint_file import untrained, write
 from fairseq_posenc.models.hub_interface import load_vocabulary
 
 SIZES = dict(encoder_layers=2, encoder_embed_dim=8, encoder_ffn_embed_dim=8, encoder_attention_heads=2, max_positions=20)

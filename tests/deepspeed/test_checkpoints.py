@@ -277,7 +277,7 @@ def test_no_optimizer_starts_from_scratch_silently(monkeypatch, tmp_path, state)
     """A plain checkpoint, of fairseq's own training or a consolidated one."""
     from fairseq_posenc.deepspeed import trainer
 
-    monkeypatch.setattr(trainer.communication, "from_first_process", lambda value: value)
+    monkeypatch.setattr(trainer, "from_first_process", lambda value: value)
     torch.save({"last_optimizer_state": state}, tmp_path / "checkpoint_last.pt")
     first_process = SimpleNamespace(data_parallel_rank=0)
     with pytest.raises(ValueError, match="--deepspeed-config zero0") as refused:

@@ -136,7 +136,7 @@ def test_one_process_that_cannot_read_its_shards_ends_all_alike(tmp_path, monkey
 
     run = SimpleNamespace(cfg=SimpleNamespace(optimizer=SimpleNamespace(_name="adam")), _engine=None, _restored_from=tmp_path)
     monkeypatch.setattr(trainer.sharded_checkpoint, "load", lambda *args: None)
-    monkeypatch.setattr(trainer.communication, "gather", lambda value: [value, "damaged"])
+    monkeypatch.setattr(trainer, "gather", lambda value: [value, "damaged"])
     with pytest.raises(ValueError, match="damaged"):
         trainer.DeepSpeedTrainer._load_shards(run, MINE.as_optimizer_state())
 

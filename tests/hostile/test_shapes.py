@@ -10,7 +10,7 @@ from cases import in_turn
 
 from fairseq_posenc.compat.loading import load as load_checkpoint
 from fairseq_posenc.errors import InputError
-from fairseq_posenc.models.checkpoint import config_errors_as_input_errors
+from fairseq_posenc.models.checkpoint_file import config_errors_as_input_errors
 
 COMMANDS = ("glue", "squad", "export-hf", "analyze", "consolidate", "import-hf")
 WORDS = "encoder.sentence_encoder.embed_tokens.weight"

@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 from torch.nn import functional as F
 
 from fairseq_posenc.models.building import build
-from fairseq_posenc.models.checkpoint import untrained, write
+from fairseq_posenc.models.checkpoint_file import untrained, write
 from fairseq_posenc.models.span_head import SpanHead
 from fairseq_posenc.vocabulary import MASK
 

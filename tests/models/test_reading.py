@@ -23,7 +23,7 @@ from fairseq.tasks.translation import TranslationConfig
 from omegaconf import OmegaConf
 
 from fairseq_posenc.models.building import dictionary_of
-from fairseq_posenc.models.checkpoint import untrained, write
+from fairseq_posenc.models.checkpoint_file import untrained, write
 
 SIZES = {"layers": 1, "embed_dim": 8, "ffn_embed_dim": 8, "attention_heads": 2}
 MAX_LENGTH = 6

@@ -15,7 +15,8 @@ from omegaconf import OmegaConf
 from fairseq_posenc.compat import loading
 from fairseq_posenc.errors import InputError
 from fairseq_posenc.models.building import dictionary_of
-from fairseq_posenc.models.checkpoint import Checkpoint, untrained, write
+from fairseq_posenc.models.checkpoint import Checkpoint
+from fairseq_posenc.models.checkpoint_file import untrained, write
 from fairseq_posenc.models.resume import compare
 from fairseq_posenc.pipeline.checks import complete_model
 
