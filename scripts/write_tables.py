@@ -36,7 +36,7 @@ TOKENS = 32
 """In the pictures of schemes."""
 PLANS = ("english", "variants", "length")
 """Of examples/compare, with the same data-bin."""
-COMPARED = ("", "scheme", "loss", "best", "perplexity", "time", "parameters", "runs")
+COMPARED = ("", "scheme", "loss", "− absolute", "p (Holm)", "perplexity", "time", "parameters", "runs")
 """The columns of the comparison's table in README.md."""
 
 
@@ -92,27 +92,12 @@ def draw_trained(out: Path, folder: Path) -> None:
             pictures.write(folder / f"{scheme}.png", encoder, TOKENS, range(1, encoder.config.layers + 1))
 
 
-def columns() -> list[str]:
-    """Return the columns of the comparison's table that mean something with the runs that are done."""
-    rows = comparison_of("english")[2]
-    absent = set() if any(row["in_set"] is not None for row in rows) else {"best"}
-    if any(row["cost"] is None for row in rows):
-        absent.add("time")  # which is measured when all runs are done
-    return [column for column in COMPARED if column not in absent]
-
-
 def comparison() -> str:
-    """Return the ranked table of the comparison, how many of its runs are done, and which rows are not final."""
+    """Return the ranked table of the comparison."""
     plan, runs, rows = comparison_of("english")
     head, lines = report.ranking(rows, plan.reference, next(run["unigram"] for run in runs if "unigram" in run))
-    cells = [[line[head.index(column)] for column in columns()] for line in lines]
-    table = tabulate(cells, columns(), "github", disable_numparse=True)
-    if len(runs) == plan.total:
-        return table
-    tried = {row["scheme"]: len({run["lr"] for run in runs if run["scheme"] == row["scheme"]}) for row in rows}
-    some = ", ".join(f"{scheme} ({rates})" for scheme, rates in tried.items() if rates < len(plan.learning_rates))
-    rates = f" Fewer than {len(plan.learning_rates)} learning rates were tried so far of: {some}." if some else ""
-    return f"{table}\n\n{report.state(plan, runs)}{rates}"
+    cells = [[line[head.index(column)] for column in COMPARED] for line in lines]
+    return tabulate(cells, COMPARED, "github", disable_numparse=True)
 
 
 def claims() -> str:
@@ -152,7 +137,7 @@ def results_by_scheme() -> Iterator[tuple[str, str, dict[str, str]]]:
     head, lines = report.ranking(rows, plan.reference, None)
     for row, line in zip(rows, lines, strict=True):
         cells = dict(zip(head, line, strict=True))
-        yield "Comparison on English text", row["positions"], {column or "rank": cells[column] for column in columns()}
+        yield "Comparison on English text", row["positions"], {column or "rank": cells[column] for column in COMPARED}
     for row in order_report.read(RESULTS / "tasks")[0]:
         for task, means in row["tasks"].items():
             learned = f"{means['learned']} of {means['runs']}"
