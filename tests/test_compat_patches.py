@@ -176,6 +176,7 @@ def test_sizes_below_one_are_refused(name, size, refused):
         ("dataset.num_workers", -1, "--num-workers -1: at least 0"),
         ("distributed_training.distributed_world_size", 0, "--distributed-world-size 0: at least 1"),
         ("task.mask_prob", 0.0, "--mask-prob 0.0: a number between 0 and 1"),
+        ("task.random_token_prob", -0.1, "--random-token-prob -0.1: a number from 0 to 1"),
         ("task.leave_unmasked_prob", math.nan, "--leave-unmasked-prob nan"),
         ("model.pooler_dropout", math.nan, "--pooler-dropout nan: a number from 0 to 1"),
         ("model.dropout", 2.0, "--dropout 2.0: a number from 0 to 1"),

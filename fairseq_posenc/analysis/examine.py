@@ -69,6 +69,7 @@ def examine(subject: Subject, n: int, sequences: Tensor | None, everything: bool
         "vectors": None,
         "text": None,
         "run": r_squared_of_run(subject.run, n) if everything else {},
+        "r_squared": _r_squared(vectors, functions),
     }
     pictures: list[Picture] = []
     if everything and vectors is not None:
@@ -86,7 +87,6 @@ def examine(subject: Subject, n: int, sequences: Tensor | None, everything: bool
         term: {key: None if x is None else np.where(x.isnan(), np.array(None), x).tolist() for key, x in vars(function).items()}
         for term, function in functions.items()
     }
-    numbers["r_squared"] = _r_squared(vectors, functions)
     return numbers, pictures
 
 

@@ -30,6 +30,8 @@ def main(options: Options) -> None:
     """Run the command."""
     if not options.train and (options.data or options.train_flags):
         raise InputError("--data and --train-flags are for fairseq-train: add --train")
+    if any(flag.startswith("--mask-prob") for flag in options.train_flags):
+        raise InputError("--train-flags --mask-prob: the baseline would predict another share of the tokens: leave it out")
     if options.train and options.peers:
         raise InputError("--peers are not timed with --train: leave one of them out")
     if options.data and options.vocab_size:

@@ -37,7 +37,7 @@ def bench(options: Options) -> None:
     family = ENCODERS[options.family]
     sizes = family.sizes[SIZES[options.size]]
     symbols = options.vocab_size or (len(load_dictionary(options.data)) if options.data else SYMBOLS)
-    others = {"gated": "gated_ffn", "dropout": "attention_dropout"}
+    others = {"gated": "gated_ffn", "dropout": "attention_dropout", "embed_dim": "embedding_size"}
     model = Shape(options.layers, sizes["encoder_embed_dim"], sizes["encoder_ffn_embed_dim"], sizes["encoder_attention_heads"],
                   symbols, min(options.tokens), options.batch_size,
                   **{name: family.options[option] for name, option in others.items() if option in family.options})  # fmt: skip

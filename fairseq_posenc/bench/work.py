@@ -42,6 +42,7 @@ class Shape:
     sequences: int  # per step
     gated: bool = False  # whether feed-forward networks are gated, with three matrices rather than two
     dropout: float = EncoderConfig.attention_dropout  # of attention weights
+    embed_dim: int | None = None  # E, of the word embeddings where that is not D
 
     @property
     def batch(self) -> int:
@@ -62,11 +63,15 @@ class Shape:
     def step_flops(self) -> float:
         """FLOPs of a training step: six per weight and token of the layers, attention, and the head for predicted tokens.
 
+        With embeddings of another width E, every token is projected from E to D, and the head goes through E.
+
         They are the same for all schemes: the operations that a scheme adds are its cost, and do not count as work.
         """
         layer = 4 * self.dim**2 + (3 if self.gated else 2) * self.dim * self.ffn_dim
-        head = self.dim**2 + self.dim * self.symbols
-        return self.layers * (6.0 * layer * self.batch + self.attention_flops) + 6.0 * head * self.masked
+        width = self.embed_dim or self.dim
+        head, projection = width * (self.dim + self.symbols), self.dim * (self.embed_dim or 0)
+        beyond = 6.0 * (head * self.masked + projection * self.batch)
+        return self.layers * (6.0 * layer * self.batch + self.attention_flops) + beyond
 
 
 def shapes(shape: Shape, lengths: Sequence[int]) -> list[Shape]:

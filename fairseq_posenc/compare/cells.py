@@ -40,8 +40,6 @@ RANDOM = "(random weights)"
 POINTS, QUARTERS = 25, 4
 """Validations during training, and checkpoints."""
 CHUNK = 1 << 24
-MULTIPLE = 8
-"""fairseq divides the last samples of an epoch into a batch of a multiple of this number and one of the rest."""
 VALID_TOKENS = 1 << 15
 """Tokens of a validation during training."""
 
@@ -149,12 +147,19 @@ class Runs:
     def _quarter(self) -> int:
         return max(1, self._updates // QUARTERS)
 
+    @cached_property
+    def _parsed(self) -> DictConfig:
+        """fairseq's configuration of the reference."""
+        return parse([str(self.data), *self.plan.flags(self.plan.reference)])
+
     @property
     def _quarters(self) -> list[str]:
         """The names of the checkpoints during training, which have the number of the epoch; none where the budget is a time."""
         samples = -(-int(self._train.sizes.sum()) // (self.plan.tokens_per_sample - 1))  # without <s>
         full, rest = divmod(samples, self.plan.batch_size)
-        per_epoch = full + bool(rest // MULTIPLE) + bool(rest % MULTIPLE)
+        # fairseq divides the last samples of an epoch into a batch of a multiple of this number and one of the rest.
+        multiple = self._parsed.dataset.required_batch_size_multiple
+        per_epoch = full + bool(rest // multiple) + bool(rest % multiple)
         updates = range(self._quarter, self._updates + 1, self._quarter) if self.plan.updates else ()
         return [f"checkpoint_{-(-number // per_epoch)}_{number}.pt" for number in updates]
 
@@ -193,7 +198,7 @@ class Runs:
             "by_length": {
                 str(length): losses.predict(model, text, length).summary()["loss"]
                 for length in (2 * n, 4 * n)
-                if checkpoint.max_length >= length
+                if checkpoint.max_length >= length and len(text.tokens) >= length - 1
             },
             "unigram": float(self._unigram[text.tokens[text.masked].numpy()].mean()),
             "curve": [{"updates": n, "loss": loss} for n, loss in log.losses(folder / LOG)["validation"].items()],

@@ -171,12 +171,14 @@ def write_split(
 
 @cache
 def measures() -> dict[str, Measure]:
-    """Return every measure by its name. f1 is of class 1; a correlation with a constant is 0."""
+    """Return every measure by its name. f1 is of class 1; a correlation with a constant, or of one row, is 0."""
     from scipy import stats
     from sklearn import metrics
 
     def correlation(measure: Callable[[np.ndarray, np.ndarray], tuple[float, float]]) -> Measure:
         def correlate(targets: np.ndarray, predictions: np.ndarray) -> float:
+            if len(targets) < 2:
+                return 0.0
             with warnings.catch_warnings():  # of constant predictions
                 warnings.simplefilter("ignore", stats.ConstantInputWarning)
                 return float(np.nan_to_num(measure(targets, predictions)[0]))

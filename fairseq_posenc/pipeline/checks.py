@@ -37,6 +37,10 @@ BOUNDS: dict[str, tuple[str, Callable[[float], bool]]] = {  # for fairseq's opti
         ("at least 0 is needed, and finite", lambda number: 0 <= number < math.inf),
     ),
     "common.seed": ("a number from 0 to 2^32 - 1 is needed, as NumPy takes it", lambda number: 0 <= number < 1 << 32),
+    **dict.fromkeys(
+        ("task.random_token_prob", "task.leave_unmasked_prob"),
+        ("a number from 0 to 1 is needed", lambda number: 0 <= number <= 1),
+    ),
     "task.mask_prob": ("a number between 0 and 1 is needed", lambda number: 0 < number < 1),
 }  # fmt: skip
 ANY_NUMBER = ("a number is needed", lambda number: not math.isnan(number))

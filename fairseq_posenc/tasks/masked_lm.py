@@ -152,12 +152,15 @@ class ComparableMaskedLMTask(MaskedLMTask):
 
     Raises:
         Refused: the criterion is not the one of the task's name. fairseq's default, ``cross_entropy``, takes the mean over all
-            tokens and trains a model that repeats its input.
+            tokens and trains a model that repeats its input. Or probabilities add up to more than 1.
     """
 
     args = property(lambda self: self.cfg)  # fairseq's --mask-whole-words reads the options there
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
+        replaced, kept = self.cfg.random_token_prob, self.cfg.leave_unmasked_prob
+        if replaced + kept > 1:
+            raise Refused(f"--random-token-prob {replaced:g} and --leave-unmasked-prob {kept:g} are more than 1 together")
         if "data_selector" in kwargs:  # which the trainer gives for its training split alone
             with GLOBAL_GENERATOR:
                 super().load_dataset(split, epoch, combine, **kwargs)

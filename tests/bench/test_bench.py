@@ -124,6 +124,7 @@ def test_a_killed_bench_goes_on(capsys, monkeypatch, tmp_path):
         (["--train", "--peers", "bert"], "--peers "),
         (["--train", "--updates", "5"], "--updates 5"),
         (["--train", "--train-flags", "'"], "--train-flags"),
+        (["--train", "--train-flags=--mask-prob 0.6"], "--train-flags --mask-prob"),
     ],
 )
 def test_bad_flags_are_refused(flags, named, capsys):
@@ -137,11 +138,13 @@ def test_what_does_not_fit_is_said(capsys):
     assert "roberta_none" in capsys.readouterr().err
 
 
-def test_flops_are_those_of_the_matrix_products():
-    step = Step(*roberta("roberta_absolute", SMALL, "eager"), SMALL, CPU, torch.float32)
+@pytest.mark.parametrize(("arch", "embed_dim"), [("roberta_absolute", None), ("albert_absolute", 128)])
+def test_flops_are_those_of_the_matrix_products(arch, embed_dim):
+    shape = dataclasses.replace(SMALL, embed_dim=embed_dim)
+    step = Step(*roberta(arch, shape, "eager"), shape, CPU, torch.float32)
     with FlopCounterMode(display=False) as counter:
         step.compute().backward()
-    assert counter.get_total_flops() == SMALL.step_flops
+    assert counter.get_total_flops() == shape.step_flops
     base = Shape(layers=12, dim=768, ffn_dim=3072, heads=12, symbols=50265, tokens=512, sequences=32)
     assert base.step_flops / base.batch == pytest.approx(602e6, rel=1e-3)
 

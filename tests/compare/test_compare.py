@@ -12,6 +12,7 @@ import readme
 import yaml
 from cases import thorough_but
 from commands import status_of
+from fairseq.data import data_utils
 
 pytest.importorskip("statsmodels", reason="needs pip install -e '.[compare]'")
 
@@ -109,6 +110,22 @@ def test_a_grid_in_two_parts_and_its_extension(world, tmp_path, forked, monkeypa
     assert len(forked) == 4  # of tisa none was run again
     assert table_of(*command) == table
     assert len(forked) == 4
+
+
+@pytest.mark.parametrize(("multiple", "batch_size"), [(8, 16), (8, 24), (1, 20), (1, 7)])
+def test_checkpoints_are_named_after_the_epochs_of_fairseqs_batches(world, tmp_path, multiple, batch_size):
+    """Their names end a run's folder, and are removed with it."""
+    train = f"{SIZES} --required-batch-size-multiple {multiple}"
+    plan = read_plan(write(tmp_path, batch_size=batch_size, train=train, budget={"updates": 400}), [])
+    runs = Runs(plan, world.prepared, {})
+    text = data_utils.load_indexed_dataset(str(world.prepared / "train"), None)  # whose sizes live no longer than it
+    samples = -(-int(text.sizes.sum()) // 15)
+    batches = data_utils.batch_by_size(
+        np.arange(samples), np.full(samples, 16).take, np.full(samples, 16), None, batch_size, multiple
+    )
+    assert runs.cell("none", 1e-3, 1, tmp_path).temporary[3:] == [
+        f"checkpoint_{-(-updates // len(batches))}_{updates}.pt" for updates in (100, 200, 300, 400)
+    ]
 
 
 def test_the_learning_rate_is_that_of_the_least_loss_on_the_first_half():

@@ -142,7 +142,8 @@ def test_metrics():
     assert score(TASKS["CoLA"], targets, np.ones(4, int)) == {"matthews": 0.0}
     scores = np.array([0.1, 0.5, 0.4, 0.9])
     assert score(TASKS["STS-B"], scores, scores * 2 + 1) == {"pearson": pytest.approx(100), "spearman": pytest.approx(100)}
-    assert score(TASKS["STS-B"], scores, np.ones(4)) == {"pearson": 0.0, "spearman": 0.0}
+    for constant in (scores, np.ones(4)), (scores[:1], scores[:1]):
+        assert score(TASKS["STS-B"], *constant) == {"pearson": 0.0, "spearman": 0.0}
 
 
 def test_predictions_are_written_as_labels(tmp_path):

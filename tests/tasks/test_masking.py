@@ -159,6 +159,13 @@ def test_another_criterion_is_refused(name, data):
             task.build_criterion(OmegaConf.create({"_name": other}))
 
 
+def test_probabilities_of_more_than_one_are_refused(data):
+    options = {"data": str(data), "random_token_prob": 0.6, "leave_unmasked_prob": 0.5}
+    task = tasks.setup_task(OmegaConf.create({"_name": "masked_lm", "seed": 1, **options}))
+    with pytest.raises(Refused, match=r"--random-token-prob 0\.6 and --leave-unmasked-prob 0\.5 are more than 1"):
+        task.load_dataset("valid")
+
+
 @pytest.mark.parametrize("random", [0.1, 0.0])
 @pytest.mark.parametrize("unmasked", [0.1, 0.0])
 @pytest.mark.parametrize("weighted", [False, True])
