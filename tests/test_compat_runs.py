@@ -22,12 +22,11 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.logging import progress_bar
 from omegaconf import OmegaConf
 
-from fairseq_posenc import pipeline
 from fairseq_posenc.compat import graceful_stop
 from fairseq_posenc.compat.loading import load as load_checkpoint
 from fairseq_posenc.errors import Refused
 from fairseq_posenc.files import sole_writer
-from fairseq_posenc.pipeline import ProgramRun, session
+from fairseq_posenc.pipeline import ProgramRun, program_run, session
 
 SCRIPTS = Path(sys.executable).parent
 FLAGS = """
@@ -273,7 +272,7 @@ def test_asked_to_leave_off_a_training_that_saves_nothing_goes_on(saving, caplog
 def test_a_signal_while_training_starts_is_kept_for_this_training_alone():
     run = ProgramRun(None, print, None)
     for asked in (True, False):
-        with pipeline.forward_stop_signal(run):
+        with program_run.forward_stop_signal(run):
             if asked:
                 os.kill(os.getpid(), signal.SIGUSR1)
             with graceful_stop.listening():
@@ -281,7 +280,7 @@ def test_a_signal_while_training_starts_is_kept_for_this_training_alone():
 
 
 def test_a_process_that_the_signal_ends_while_it_starts_has_left_off(capsys):
-    with pytest.raises(SystemExit) as left, pipeline.end_with_the_processes(ProgramRun(None, print, "fairseq-train")):
+    with pytest.raises(SystemExit) as left, program_run.end_with_the_processes(ProgramRun(None, print, "fairseq-train")):
         raise torch.multiprocessing.ProcessExitedException("", 0, 1, exit_code=-signal.SIGUSR1, signal_name="SIGUSR1")
     assert left.value.code == graceful_stop.STOPPED
     assert capsys.readouterr().err.startswith("fairseq-train: asked to stop before")

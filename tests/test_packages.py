@@ -113,7 +113,7 @@ BUDGETS = {  # lines of Python, at most; the message of a commit that raises one
     "compare": 2470,
     "compat": 1828,
     "data": 1448,
-    "deepspeed": 1801,
+    "deepspeed": 1802,
     "finetuning": 1889,
     "huggingface": 3039,
     "models": 1923,

@@ -26,7 +26,6 @@ from omegaconf import DictConfig, OmegaConf
 from ..commands import option, show
 from ..errors import InputError, suggestion
 from ..families import FAMILIES
-from ..schemes.positions import sums_of
 from . import zero_config
 from .zero_config import ZeroConfig
 
@@ -105,6 +104,8 @@ def footprint(arch: str, overrides: Sequence[str], vocabulary: int, tokens: int,
     Raises:
         InputError: the architecture, an option or its value is unknown, or its layers do not fit into this host's memory.
     """
+    from ..schemes.positions import sums_of
+
     args = _options(arch, overrides, tokens)
     groups, layers = args.encoder_layer_groups, args.encoder_layers
     alternatives = sums_of(args.positions)[:layers]
