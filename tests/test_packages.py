@@ -111,7 +111,7 @@ BUDGETS = {  # lines of Python, at most; the message of a commit that raises one
     "bench": 1094,
     "catalogue": 783,
     "compare": 2470,
-    "compat": 1828,
+    "compat": 1842,
     "data": 1448,
     "deepspeed": 1802,
     "finetuning": 1889,
