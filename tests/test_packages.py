@@ -107,7 +107,7 @@ def test_a_module_imports_what_its_package_may(module):
 BUDGETS = {  # lines of Python, at most; the message of a commit that raises one has the reason
     "analysis": 2246,
     "async_step": 307,
-    "attention": 2040,
+    "attention": 2039,
     "bench": 1094,
     "catalogue": 783,
     "compare": 2470,

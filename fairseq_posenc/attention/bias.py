@@ -27,8 +27,7 @@ def low_rank_bias(terms: Terms, call: Call) -> LowRank | None:
     The reset of [CLS] adds two to the rank: its row and its column are taken out of the product, and put back by
     ``[θ_1 at i = 0, else 0 | 0 at i = 0, else 1]`` times ``[1 | θ_2 at j = 0, else 0]``.
     """
-    product = sum_of_low_rank(terms)
-    if product is None or not all(isinstance(bias, LowRank) for bias in terms.biases):
+    if not all(isinstance(bias, LowRank) for bias in terms.biases) or (product := sum_of_low_rank(terms)) is None:
         return None
     if terms.cls_bias is None:
         return product

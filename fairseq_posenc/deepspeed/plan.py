@@ -112,11 +112,11 @@ def footprint(arch: str, overrides: Sequence[str], vocabulary: int, tokens: int,
     args.positions = " | ".join(alternatives)
     periods, rest = divmod(layers, period := len(alternatives))
 
-    def measure(layers: int, symbols: int) -> tuple[int, int, int, int]:
+    def measure(depth: int, symbols: int) -> tuple[int, int, int, int]:
         """Return the parameters, those of a layer without its positional ones, and bytes kept for one sample and for two."""
-        model = _build(OmegaConf.merge(args, {"encoder_layers": layers, "encoder_layer_groups": 0}), symbols, precision)
+        model = _build(OmegaConf.merge(args, {"encoder_layers": depth, "encoder_layer_groups": 0}), symbols, precision)
         encoder = model.encoder.sentence_encoder
-        replace(encoder.config, layers=args.encoder_layers, layer_groups=groups, vocab_size=vocabulary)  # checks all three
+        replace(encoder.config, layers=layers, layer_groups=groups, vocab_size=vocabulary)  # checks all three
         counts = (sum(parameter.numel() for parameter in module.parameters()) for module in (model, encoder.layers[0]))
         return *counts, *(saved_bytes(model, number, symbols, tokens) for number in (1, 2))
 

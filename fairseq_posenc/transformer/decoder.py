@@ -77,7 +77,7 @@ class Decoder(Stack):
             raise FieldError("a decoder with cross-attention needs memory at every step, and one without it takes none")
         done = 0 if cache is None else cache.length
         order = tokens_first(tokens.eq(self.config.padding_idx)) if cache is None else None
-        new = (tokens if order is None else tokens.gather(1, order))[:, done:]
+        new = reordered(tokens, order)[:, done:]
         # Padding needs no mask: it follows the tokens, and attention is causal.
         words = self.embed_tokens(new)
         if cache is None:
