@@ -103,7 +103,8 @@ setup(
         # What fairseq 0.12.2 needs, in its place: it also requires torchaudio, which it imports for speech only and which often
         # does not load with the installed PyTorch; then transformers cannot be imported either. See README.md.
         "bitarray",
-        "hydra-core>=1.0.7,<1.1",
+        "hydra-core>=1.3,<1.4",
+        "omegaconf>=2.3,<2.4",
         "regex",
         "sacrebleu>=1.4.12",
         "backports.zstd",

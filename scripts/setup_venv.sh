@@ -56,8 +56,6 @@ if ! works || [ "$(version_of .venv/bin/python)" != "$version" ]; then
 fi
 extras=$(IFS=,; echo "$*")
 echo "Installing fairseq_posenc${extras:+[$extras]} into .venv with Python $version; the first time takes minutes." >&2
-# pip 24.1 and later refuse the metadata of omegaconf 2.0.6, which fairseq needs.
-.venv/bin/python -m pip install --quiet 'pip<24.1'
 .venv/bin/python -m pip install -e ".${extras:+[$extras]}"
 .venv/bin/python -m pip install --quiet --no-deps fairseq==0.12.2 # setup.py explains why it is not a requirement
 touch "$stamp"
