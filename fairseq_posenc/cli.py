@@ -43,7 +43,6 @@ class Command(NamedTuple):
 COMMANDS = {
     "prepare": Command("fairseq_posenc.data.prepare", "turn raw text into a data-bin for fairseq-train"),
     "schemes": Command("fairseq_posenc.catalogue.schemes", "list every architecture: equation, source, properties, parameters"),
-    "parameters": Command("fairseq_posenc.catalogue.parameters", "compare the papers' parameter counts with the live modules'"),
     "bench": Command("fairseq_posenc.bench.command", "time attention and training of each scheme against stock RoBERTa"),
     "tasks": Command("fairseq_posenc.compare.tasks", "train small models on tasks that need word order, with every scheme"),
     "glue": Command("fairseq_posenc.finetuning.glue", "fine-tune a checkpoint on GLUE and score it"),

@@ -130,7 +130,6 @@ JOBS = (
     _command("schemes", "none"),
     _command("schemes --checkpoint tisa/checkpoint_last.pt --layers 1,2 --length 8 --plot scores.png", "scores.png",
              name="schemes-plot"),
-    _command("parameters", "none"),
 )  # fmt: skip
 
 
