@@ -66,7 +66,7 @@ def multiply_adds(expression, n, options):
 
 @pytest.mark.parametrize("row", HUANG, ids=lambda row: row.name)
 def test_huang_et_al_table_1(row):
-    """The paper counts one (D/H)² projection per layer for DeBERTa and TUPE; its equations 13 and 14, and so the modules, have two."""
+    """The paper counts one (D/H)² projection per layer for DeBERTa and TUPE; its equations 13 and 14, and so we, have two."""
     second = 12 * 64 * 64 if row.name in ("DeBERTa", "TUPE") else 0
     assert count(positions_of(row.expression, options=row.options)) - second == row.parameters
 
