@@ -121,7 +121,7 @@ JOBS = (
     _command("extrapolate tisa/checkpoint_last.pt --data bin --lengths 16,40 --tokens 200 --out longer", "longer", 120),
     _command("grow absolute/checkpoint_last.pt --max-positions 48 --out grown.pt", "grown.pt"),
     _command("init-tisa absolute/checkpoint_last.pt --kernels 2 --replace --out fitted/model.pt", "fitted", 120),
-    _command("plan --arch roberta_m4m_tiny --nodes 2 --gpus-per-node 2 --deepspeed-config zero.json --batch-size 2 "
+    _command("plan --arch roberta_m4m_tiny --gpus 4 --deepspeed-config zero.json --batch-size 2 "
              "--tokens-per-sample 64 --vocab-size 500", "plan", 120),
     _command("bench --schemes tisa,m4 --baseline absolute --attention-backend auto,eager --size tiny --layers 1 --vocab-size 50 "
              "--tokens 9,16 --batch-size 1 --repeats 1 --device cpu --out bench-out", "bench-out", 240),
