@@ -279,6 +279,7 @@ def report(options: Options, model: Footprint, zero: ZeroConfig) -> str:
     ]  # fmt: skip
     table = "\n".join(f"  {name:26} {size / GB:9.2f} GB" for name, size in rows)
     return (
-        f"{options.arch}: {model.parameters:,} parameters; {options.gpus} GPUs, {options.deepspeed_config}, {options.precision}\n\n"
+        f"{options.arch}: {model.parameters:,} parameters; {options.gpus} GPUs, {options.deepspeed_config}, "
+        f"{options.precision}\n\n"
         f"memory per GPU ({fits} in {options.gpu_memory:g} GB)\n{table}"
     )

@@ -116,7 +116,7 @@ JOBS = (
     _command("import-hf roberta --positions absolute+tisa --tisa-kernels 2 --out imported/model.pt", "imported", 120),
     _command("analyze tisa/checkpoint_last.pt --only functions --length 16 --out functions", "functions", 120,
              "analyze-functions"),
-    _command("analyze tisa/checkpoint_last.pt roberta --text text.txt --scores scores.csv --length 16 --windows 4 --out analysis",
+    _command("analyze tisa/checkpoint_last.pt roberta --text text.txt --length 16 --windows 4 --out analysis",
              "analysis", 240),
     _command("extrapolate tisa/checkpoint_last.pt --data bin --lengths 16,40 --tokens 200 --out longer", "longer", 120),
     _command("grow absolute/checkpoint_last.pt --max-positions 48 --out grown.pt", "grown.pt"),
@@ -146,7 +146,6 @@ def make_inputs(folder: Path) -> dict[str, Path]:
     (here / "text.txt").write_text("\n\n".join(documents), "utf-8")
     (here / "more.txt").write_text("\n\n".join(_sentence(rng) for _ in range(20)), "utf-8")
     (here / "rows.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in documents), "utf-8")
-    (here / "scores.csv").write_text("model,score,after\ntisa,2,roberta\nroberta,1,\n", "utf-8")
     (here / "zero.json").write_text(json.dumps({"zero_optimization": {"stage": 2}}), "utf-8")
     _write_glue(here / "glue", rng)
     _write_squad(here / "squad", rng)
