@@ -125,7 +125,7 @@ JOBS = (
              "--tokens-per-sample 64 --vocab-size 500", "plan", 120),
     _command("bench --schemes tisa,m4 --baseline absolute --attention-backend auto,eager --size tiny --layers 1 --vocab-size 50 "
              "--tokens 9,16 --batch-size 1 --repeats 1 --device cpu --out bench-out", "bench-out", 240),
-    _command("tasks --tasks copy,decoder_copy --schemes tisa --updates 2 --lengths 2 --batch-size 2 --out tasks-out",
+    _command("tasks --tasks copy,flip_flop --schemes tisa --updates 2 --lengths 2 --batch-size 2 --out tasks-out",
              "tasks-out", 120),
     _command("schemes", "none"),
     _command("schemes --checkpoint tisa/checkpoint_last.pt --layers 1,2 --length 8 --plot scores.png", "scores.png",
