@@ -41,7 +41,6 @@ class Options:
     jobs: int = option("runs at a time; GPUs are divided among them", 1, minimum=1, metavar="N")
     claims: Path | None = option("file of claims to test on the results, as examples/compare/claims.yaml", None, metavar="YAML")
     tasks: Path | None = option("the folder of 'fairseq-posenc tasks', to show its results in the report", None, metavar="DIR")
-    paper: bool = option("pictures in the size and fonts of a paper, also as PDF, with captions in figures/captions.txt", False)
     keep_checkpoints: bool = option("keep the trained models in OUT/runs", False)
     dry_run: bool = option("run nothing: print the commands of runs that are not done, and report those that are", False)
 
@@ -86,7 +85,7 @@ def main(options: Options) -> None:
         times = execute(costs.cells, costs.measure, jobs=1)
         if results:
             rows = summarise(plan, results, options.out, times)
-            show(write(options.out, plan, rows, results, claims, tasks, scores, options.paper))
+            show(write(options.out, plan, rows, results, claims, tasks, scores))
         for failure in failures:
             raise failure
 
