@@ -6,7 +6,7 @@ import hashlib
 import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,6 +75,18 @@ class MaskedText:
         halves = slice(middle), slice(middle, None)
         first, second = (MaskedText(self.tokens[x], self.inputs[x], self.masked[x], self.task) for x in halves)
         return first, second
+
+    def permuted(self, n: int) -> MaskedText:
+        """Return the text with the visible words of each sequence of length ``n`` in another order, the same for all models.
+
+        A model that uses no word order has the same loss on it. Samples of the task must be cut by length alone.
+        """
+        visible = ~self.masked
+        sequence = torch.arange(len(self.tokens)) // (n - 1)
+        keys = sequence[visible] + torch.rand(int(visible.sum()), dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+        inputs = self.inputs.clone()
+        inputs[visible] = self.inputs[visible][keys.argsort()]
+        return replace(self, inputs=inputs)
 
     def batches(self, n: int, sizes: list[int]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Yield tokens, inputs and masks, (B, n) each at most, of the sequences of these sizes."""

@@ -3,6 +3,9 @@
 fairseq draws the masks of validation from ``--seed``, as those of training, and masks ``<s>`` as any token. The losses of one
 checkpoint with two seeds then differ by more than those of two schemes. Here the masks of validation depend on the index of the
 sample alone, and ``<s>``, with which each sample begins, is not predicted. The masks of training are fairseq's.
+
+``--valid-subset valid,permuted`` validates twice: on the validation text, and on the same samples with their visible words in
+another order. A model that uses no word order has the same loss on both.
 """
 
 import copy
@@ -28,6 +31,7 @@ from ..models.roberta import PosencRobertaModel
 from ..vocabulary import Vocabulary
 
 VALIDATION_SEED = 1
+VALID, PERMUTED = "valid", "permuted"
 GLOBAL_GENERATOR = threading.RLock()
 """Held while fairseq seeds, reads and restores NumPy's global generator, since threads load and read data at the same time."""
 
@@ -65,6 +69,25 @@ class FirstTokenDataset(BaseWrapperDataset):
         sample = self.dataset[index].clone()  # the data set below keeps it
         sample[0] = self._token
         return sample
+
+
+class PermutedDataset(BaseWrapperDataset):
+    """Inputs whose visible words, those that are not predicted, change places at random; ``<s>`` stays.
+
+    Args:
+        dataset: the inputs.
+        targets: which have padding where nothing is predicted.
+        pad: the number of padding.
+    """
+
+    def __init__(self, dataset: FairseqDataset, targets: FairseqDataset, pad: int) -> None:
+        super().__init__(dataset)
+        self._targets, self._pad = targets, pad
+
+    def __getitem__(self, index: int) -> Tensor:
+        inputs, visible = self.dataset[index].clone(), (self._targets[index] == self._pad).nonzero().flatten()[1:]
+        inputs[visible] = inputs[visible[np.random.RandomState(index).permutation(len(visible))]]
+        return inputs
 
 
 class LockedMaskTokensDataset(MaskTokensDataset):
@@ -170,6 +193,12 @@ class ComparableMaskedLMTask(MaskedLMTask):
         columns = self.datasets[split].dataset.defn
         for name, token in (("net_input.src_tokens", self.dictionary.bos()), ("target", self.dictionary.pad())):
             columns[name].dataset = FirstTokenDataset(columns[name].dataset, token)
+        if split == PERMUTED:
+            inputs, targets = columns["net_input.src_tokens"], columns["target"]
+            inputs.dataset = PermutedDataset(inputs.dataset, targets.dataset, self.dictionary.pad())
+
+    def _load_dataset_split(self, split: str, epoch: int, combine: bool) -> FairseqDataset:
+        return super()._load_dataset_split(VALID if split == PERMUTED else split, epoch, combine)
 
     def build_criterion(self, cfg: Any, *args: Any, **kwargs: Any) -> FairseqCriterion:
         task, given = self.cfg._name, getattr(cfg, "_name", None)
