@@ -146,6 +146,8 @@ def test_the_command_of_a_cell_gives_its_loss(world, tmp_path, forked, table_of)
     assert table_of(*command, "--dry-run") == table
     run = results(out)["none", 1e-3, 1]
     assert shown == run["command"]
+    assert run["permuted"] == pytest.approx(run["loss"], abs=1e-5)  # a model without positions knows no order
+    assert [point["permuted"] for point in run["curve"]] == pytest.approx([point["loss"] for point in run["curve"]], abs=2e-3)
     variable, program, *arguments = shlex.split(shown)
     assert (variable, program) == ("OMP_NUM_THREADS=1", "fairseq-train")
     arguments[arguments.index("--save-dir") + 1] = str(tmp_path / "again")

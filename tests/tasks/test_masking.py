@@ -49,6 +49,17 @@ def test_validation_has_the_same_masks_for_every_seed(name, data):
     assert any(token != PAD for sample in targets for token in sample)
 
 
+@pytest.mark.parametrize("name", ["masked_lm", "masked_lm_static"])
+def test_permuted_validation_predicts_the_same_words_from_the_same_words_in_another_order(name, data):
+    inputs, targets = load(data, name, "valid", 1)
+    permuted, same = load(data, name, "permuted", 7)
+    assert same == targets
+    assert permuted != inputs
+    for before, after, target in zip(inputs, permuted, targets, strict=True):
+        assert sorted(before) == sorted(after)
+        assert all(x == y for i, (x, y) in enumerate(zip(before, after, strict=True)) if i == 0 or target[i] != PAD)
+
+
 def test_training_is_masked_as_by_fairseq(data):
     found = [load(data, "masked_lm", "train", seed, data_selector=None) for seed in (1, 7, 1)]
     assert found[0] == found[2] != found[1]
