@@ -1,13 +1,19 @@
 """Tables that are computed rather than learned: exact, whatever the default dtype, and without float64 on the device."""
 
+import copy
+import pickle
 from contextlib import nullcontext
 
 import pytest
 import torch
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from fairseq_posenc.errors import InputError
 from fairseq_posenc.families import expressions
+from fairseq_posenc.schemes import Scheme, Settings
+from fairseq_posenc.schemes.base import TABLES
 from fairseq_posenc.schemes.t5 import bucket
 from fairseq_posenc.terms import Window
 from fairseq_posenc.transformer import Encoder, EncoderConfig, Mask
@@ -82,3 +88,56 @@ def test_what_is_computed_in_parts_is_computed_at_once():
     assert not grown.cos.is_inference()
     torch.testing.assert_close(grown.cos, whole.cos.float(), rtol=0, atol=0)
     assert len(grown.sin) == 700
+
+
+class Tabular(Scheme):
+    """What a user may write."""
+
+    name = "tabular"
+
+    def __init__(self, factor=2.0):
+        super().__init__(Settings(layers=1, heads=1, dim=2, max_positions=8), None)
+        self.factor = nn.Parameter(torch.tensor(factor))
+
+    def double(self, x):
+        return 2 * x
+
+    def square(self, x):
+        return x.double() ** 2
+
+    def scaled(self, x):
+        return self.factor * x
+
+
+@pytest.mark.parametrize("window", [Window(5), Window(6, 3), Window(3, positions=torch.tensor([[0, 700, 2]]), span=701)])
+def test_each_function_of_positions_and_offsets_has_a_table_of_its_own(window):
+    scheme, other = Tabular(), Tabular(3.0)
+    x, r = window.positions if window.span == 701 else window.positions[0], window.offsets
+    for _ in range(2):
+        assert scheme.of_positions(scheme.double, window).tolist() == (2 * x).tolist()
+        assert scheme.of_positions(scheme.square, window).tolist() == (x**2).tolist()
+        assert scheme.of_offsets(scheme.double, window).tolist() == (2 * r).tolist()
+        assert scheme.of_offsets(torch.abs, window).tolist() == r.abs().tolist()
+        with torch.no_grad():  # as while the other scheme's are frozen
+            other.factor.requires_grad_(False)
+            assert scheme.of_offsets(other.scaled, window).tolist() == (3 * r).tolist()
+        for shift in (0, 1):
+            assert scheme.of_offsets(lambda r, shift=shift: r + shift, window).tolist() == (r + shift).tolist()
+
+
+@pytest.mark.parametrize("read", [Scheme.of_positions, Scheme.of_offsets])
+def test_a_function_of_parameters_is_refused_rather_than_kept(read):
+    scheme = Tabular()
+    for context in (nullcontext(), torch.no_grad(), torch.inference_mode()):
+        with context, pytest.raises(InputError, match="'tabular' gives .* a function of its parameters"):
+            read(scheme, scheme.scaled, Window(5))
+
+
+def test_kept_tables_are_few_and_do_not_travel():
+    scheme = Tabular()
+    for shift in range(2 * TABLES):
+        scheme.of_offsets(lambda r, shift=shift: r + shift, Window(5))
+    assert len(scheme._kept_tables) == TABLES
+    for again in (pickle.loads(pickle.dumps(scheme)), copy.deepcopy(scheme), copy.copy(scheme)):
+        assert not again._kept_tables
+        assert again.factor == 2
