@@ -86,10 +86,11 @@ def test_costs_of_another_length(capsys):
 
 
 def test_wennberg_henter_table_2():
+    """The paper counts TUPE's U^Q and U^K as wide as ALBERT's word embeddings, but they belong to its layers."""
+    differing = []
     for name, _, *cells in parameters.wennberg():
-        for cell in cells:
-            paper, ours = cell.split(" / ")
-            assert paper == ours, name
+        differing += [(name, cell) for cell in cells if len(set(cell.split(" / "))) > 1]
+    assert differing == [("Ke et al. (TUPE)", f"98,304 / {512 * 768 + 2 * 768**2:,}")]
 
 
 @pytest.mark.parametrize(("kernels", "expected"), [(1, 432), (3, 1296), (5, 2160)])
