@@ -194,7 +194,13 @@ def test_evaluation_is_even_or_plain():
 
 @pytest.mark.parametrize(
     ("positions", "sampling"),
-    [("untied+reset", "random:40"), ("absolute", "random:40"), ("rope+shaw", None), ("none | liere+m4m", None)],
+    [
+        ("untied+reset", "random:40"),
+        ("absolute", "random:40"),
+        ("rope+shaw", None),
+        ("none | liere+m4m", None),
+        ("liere+rope(layout=half)", None),
+    ],
 )
 def test_documents_have_the_positions_of_rows_of_their_own(positions, sampling):
     encoder, tokens = make(positions, sampling).eval(), torch.randint(4, 20, (1, 9))
