@@ -92,6 +92,7 @@ class Scheme(nn.Module):
     translation_invariant: ClassVar[bool] = True  # depends on j - i alone
     interpretable: ClassVar[bool] = True  # can be drawn as scores against offsets or positions
     parallelisable: ClassVar[bool] = True  # all positions at once, no recursion along the sequence
+    keeps_float32: ClassVar[bool] = False  # rounding parameters once would change far positions much, as in p·θ
     alone: ClassVar[bool] = True  # means something without another scheme
     has_causal_form: ClassVar[bool] = True  # with which a cache of keys agrees
     reads_input: ClassVar[bool] = False  # has its terms from :meth:`input_terms`
@@ -182,6 +183,15 @@ class Scheme(nn.Module):
                 del self._kept_tables[next(iter(self._kept_tables))]
             self._kept_tables[key] = table
         return self._kept_tables[key][start - first : stop - first]
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Scheme:
+        """Move or cast the parameters, as all methods of modules do, but not to half precision where they keep float32."""
+
+        def kept(x: Tensor) -> Tensor:
+            y = fn(x)
+            return x.to(y.device, torch.float32) if y.dtype.itemsize == 2 else y
+
+        return super()._apply(kept if self.keeps_float32 else fn, recurse)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_kept_tables": {}}

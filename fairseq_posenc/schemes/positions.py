@@ -141,7 +141,8 @@ class Positions(nn.Module):
         for scheme in classes:
             chosen = {**values, **self._sum.options}
             own_values = {f.name: chosen[full] for full, f in scheme_options(scheme).items() if full in chosen}
-            self.add_module(scheme.name, scheme(self.settings, scheme.Options(**own_values)))
+            made = scheme(self.settings, scheme.Options(**own_values))
+            self.add_module(scheme.name, made.to(torch.get_default_dtype()))  # but for what keeps float32
         probe = self._join()
         self._has_content = probe.content
         rotates = any(isinstance(change, Rotation) for change in probe.transforms)

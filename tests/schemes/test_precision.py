@@ -141,3 +141,61 @@ def test_kept_tables_are_few_and_do_not_travel():
     for again in (pickle.loads(pickle.dumps(scheme)), copy.deepcopy(scheme), copy.copy(scheme)):
         assert not again._kept_tables
         assert again.factor == 2
+
+
+CASTS = (
+    nn.Module.bfloat16,
+    nn.Module.half,
+    lambda model: model.to(torch.bfloat16),
+    lambda model: model.to("cpu", torch.float16),
+    lambda model: model.type(torch.bfloat16),
+)
+
+
+@pytest.mark.parametrize("name", sorted({*MODELS, "kerple(form=power)", "log_cpb(bound=0)", "fire(sided=true)", "rope+floater"}))
+def test_casting_parameters_to_half_precision_changes_little_at_512_tokens(name):
+    """Those that a cast rounds are moved by one unit in the last place of bfloat16, up or down."""
+    expression, options = MODELS.get(name, (name, {}))
+    torch.manual_seed(0)
+    sizes = {**SIZES, "dim": 64, "max_positions": 512}
+    model, tokens = Encoder(EncoderConfig(**sizes, positions=expression, position_options=options)).eval(), torch.arange(512) % 20
+    with torch.no_grad():
+        for layer in model.layers:  # so that attention is far from uniform
+            layer.self_attn.q_proj.weight *= 8
+            layer.self_attn.k_proj.weight *= 8
+        for parameter in model.positions.parameters():
+            parameter += 0.05 * torch.randn_like(parameter)
+        before = model(tokens[None], mask=Mask(), output_attentions=True)
+        for parameter, cast in zip(model.positions.parameters(), copy.deepcopy(model.positions).bfloat16().parameters(), strict=True):
+            if cast.dtype == torch.bfloat16:
+                unit = (cast.view(torch.int16) + 1).view(torch.bfloat16).float() - cast.float()
+                parameter.copy_(cast + unit * torch.randn_like(parameter).sign())
+        after = model(tokens[None], mask=Mask(), output_attentions=True)
+    states = before.last_hidden_state
+    assert (after.last_hidden_state - states).norm() < 0.01 * (states - states.mean(1, keepdim=True)).norm()
+    for p, q in zip(after.attentions, before.attentions, strict=True):
+        assert (p - q).abs().sum(-1).mean() / 2 < 0.01  # the share of the weight that is elsewhere
+
+
+@pytest.mark.parametrize("name", ["liere", "floater", "none | liere+floater+cable"])
+@pytest.mark.parametrize("cast", CASTS)
+def test_what_positions_are_multiplied_by_stays_in_float32(name, cast):
+    expected = encoder("liere", "cpu") if name == "liere" else Encoder(EncoderConfig(**SIZES, positions=name)).eval()
+    model, tokens = cast(copy.deepcopy(expected)), torch.randint(4, 20, (2, 24))
+    assert model.layers[0].fc1.weight.dtype.itemsize == 2
+    kept = [p for key, p in model.positions.named_parameters() if "liere" in key or "floater" in key]
+    of_float32 = [p for key, p in expected.positions.named_parameters() if "liere" in key or "floater" in key]
+    assert all(torch.equal(p, q) and p.dtype == torch.float32 for p, q in zip(kept, of_float32, strict=True))
+    model.train()(tokens, mask=Mask()).last_hidden_state.sum().backward()
+    assert all(p.grad.dtype == torch.float32 and p.grad.isfinite().all() for p in kept)
+    assert model.double().layers[0].fc1.weight.dtype == kept[0].dtype == torch.float64
+
+
+def test_a_model_that_is_made_in_half_precision_keeps_float32_too():
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        model = encoder("liere", "cpu")
+    finally:
+        torch.set_default_dtype(before)
+    assert (model.positions.liere.theta.dtype, model.layers[0].fc1.weight.dtype) == (torch.float32, torch.bfloat16)
