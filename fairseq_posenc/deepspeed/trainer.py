@@ -1,6 +1,7 @@
 """fairseq's trainer on DeepSpeed's engine."""
 
 import copy
+import logging
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from . import sharded_checkpoint
 from .optimizer import EngineOptimizer
 from .sharded_checkpoint import Shards
 
+logger = logging.getLogger(__name__)
+
 
 class DeepSpeedTrainer(Trainer):
     """A trainer whose engine holds and updates the parameters; steps, data, schedule, logging and names are the base class's.
@@ -39,6 +42,12 @@ class DeepSpeedTrainer(Trainer):
         if utils.has_parameters(criterion):
             raise Refused(f"--criterion {cfg.criterion._name} has parameters, which need --deepspeed-config zero0")
         super().__init__(cfg, task, model, criterion, quantizer)
+        kept = sorted({part.name for part in model.modules() if getattr(part, "keeps_float32", False)})
+        if kept and (cfg.common.bf16 or cfg.common.fp16) and self.is_data_parallel_master:
+            logger.warning(
+                f"DeepSpeed rounds the parameters of {' and '.join(kept)} to half precision, in which distant positions are "
+                "inexact: --deepspeed-config zero0 keeps them in float32"
+            )
         self._deepspeed_config = deepspeed_config
         self._engine: Any = None
         self._restored_from = Path(cfg.checkpoint.save_dir)  # the folder of the checkpoint that training continues from

@@ -22,7 +22,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import can_return_tuple
 
 from ..attention import BACKENDS, Attend, Backend, Call, Mask
-from ..attention.bias import additive_bias
+from ..attention.bias import additive_bias, rounded
 from ..attention.transform import transform
 from ..errors import InputError
 from ..schemes import Scheme
@@ -59,6 +59,7 @@ class RegisteredAttention(Backend):
 
     def bind(self, terms: Terms, mask: Mask, call: Call) -> Attend:
         bias, blocked = additive_bias(terms, call), mask.blocked(call, terms.window)
+        bias = None if bias is None else rounded(bias, blocked, call.dtype)
         function, module = ALL_ATTENTION_FUNCTIONS[self.name], nn.Identity().train(torch.is_grad_enabled())
         options = {"scaling": (terms.factor * call.head_dim) ** -0.5, "dropout": call.dropout, "is_causal": False}
 

@@ -64,6 +64,10 @@ class Stack(nn.Module):
         count = self.config.layers
         return [self.layers[i * len(self.layers) // count] for i in range(count)]  # type: ignore[misc]  # Layers
 
+    def set_num_updates(self, num_updates: int) -> None:
+        """Take the number of the update, which fairseq tells every module that has this method before each batch of training."""
+        self._draws.update = num_updates
+
     def skips_layer(self) -> bool:
         """Whether LayerDrop leaves the next layer out."""
         return self.training and self.config.layerdrop > 0 and torch.rand(()).item() < self.config.layerdrop
