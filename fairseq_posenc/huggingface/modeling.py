@@ -167,8 +167,8 @@ class PosencModel(PosencPreTrainedModel):
 
         Args:
             input_ids: (B, n).
-            attention_mask: (B, n), 0 at padding; by default, where ``input_ids`` are the padding symbol. Or (B or 1, 1, n, n), the
-                keys of each query, which are the tokens of its document: documents lie side by side in a row, and positions
+            attention_mask: (B, n), 0 at padding; by default, where ``input_ids`` are the padding symbol. Or (B or 1, 1, n, n),
+                the keys of each query, which are the tokens of its document: documents lie side by side in a row, and positions
                 restart in each unless they are given.
             token_type_ids: None or zeros.
             inputs_embeds: (B, n, D or E), used instead of word embeddings.
@@ -176,8 +176,8 @@ class PosencModel(PosencPreTrainedModel):
             output_hidden_states: also return the states between the layers.
             decode_masks: return the states that words are predicted from, where the model has a decoder for them.
             position_ids: (B or 1, n) the position of each token. Where the whole numbers of all rows count tokens, from 0 or,
-                as RoBERTa's, from ``padding_idx + 1``, they are the default; another document begins wherever they begin again, as
-                in the batches of transformers' ``DataCollatorWithFlattening``. Other positions are taken as they are; then another
+                as RoBERTa's, from ``padding_idx + 1``, they are the default; another document begins wherever they begin again,
+                as in the batches of transformers' ``DataCollatorWithFlattening``. Others are taken as they are; then another
                 document begins where a row that begins at 0 falls back to 0. Real numbers begin none.
             others: arguments of other encoders (``head_mask``, ``use_cache``, …), None or false.
 
@@ -265,8 +265,7 @@ def _documents(ids: Tensor | None, padding: Tensor, pairs: Tensor | None, first:
         same = (starts[:, :, None] == starts[:, None, :]) & ~padding[:, None, :]
         if not is_captured() and ((pairs != same) & ~padding[:, :, None]).any():
             raise InputError(
-                "attention_mask of pairs must be of documents that lie side by side in a row, whose tokens see one another and no "
-                "others"
+                "attention_mask of pairs must be of documents that lie side by side, whose tokens see one another and no others"
             )
     if ids is not None:
         ids = torch.where(padding, torch.zeros_like(ids), ids)

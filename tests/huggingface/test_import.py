@@ -121,6 +121,20 @@ def test_export_and_import_give_the_same_parameters(arch, head, prepared, tmp_pa
         assert (tmp_path / "back" / name).read_bytes() == (prepared / name).read_bytes()
 
 
+@pytest.mark.parametrize("pad", [0, 5, None])
+def test_a_padding_id_that_is_not_the_tokenizers_is_refused_where_positions_depend_on_it(pad, toy_text, tmp_path, capsys):
+    write_roberta(tmp_path / "roberta", toy_text / "train.txt")
+    write_bert(tmp_path / "bert")
+    for source in ("roberta", "bert"):
+        config = tmp_path / source / "config.json"
+        config.write_text(json.dumps(json.loads(config.read_text()) | {"pad_token_id": pad}))
+    said = refusal(capsys, tmp_path / "roberta", "--out", tmp_path / "out" / "model.pt")
+    assert f"config.json has pad_token_id {pad}, and the tokenizer pads with 1: correct the one" in said
+    assert not (tmp_path / "out").exists()
+    _, printed = import_hf(capsys, tmp_path / "bert", tmp_path / "out" / "model.pt")
+    assert difference(printed) < 1e-5
+
+
 def test_roberta_with_byte_level_bpe_there_and_back(toy_text, tmp_path, capsys, run):
     original, tokenizer = write_roberta(tmp_path / "roberta", toy_text / "train.txt")
     out = tmp_path / "imported" / "model.pt"

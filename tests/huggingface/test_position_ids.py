@@ -122,9 +122,7 @@ def test_a_mask_of_pairs_makes_documents(positions, options):
     row, numbers = torch.cat(parts, 1), torch.cat([torch.full_like(part, i) for i, part in enumerate(parts)], 1)
     counts = torch.cat([torch.arange(part.shape[1]) for part in parts])[None]
     for left, right in ((0, 0), (3, 0), (0, 2)):
-        tokens, of, position_ids = (
-            F.pad(x, (left, right), value=value) for x, value in ((row, PAD), (numbers, -1), (counts, 7))
-        )
+        tokens, of, position_ids = (F.pad(x, (left, right), value=value) for x, value in ((row, PAD), (numbers, -1), (counts, 7)))
         pairs = (of[:, None, :, None] == of[:, None, None, :]) & (of != -1)[:, None, None, :]
         added = torch.zeros(pairs.shape).masked_fill(~pairs, torch.finfo(torch.float32).min)
         real = of[0] != -1
