@@ -15,8 +15,8 @@ from fairseq.file_io import PathManager
 from fairseq.models import ARCH_MODEL_REGISTRY
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
+from ..compat.configurations import job_number
 from ..compat.distributed import without_gpus
-from ..compat.hydra_1_0 import job_number
 from ..errors import InputError, flag_of
 from ..models.architectures import is_ours, require_architecture
 from ..models.building import complete_new

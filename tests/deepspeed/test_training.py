@@ -72,7 +72,7 @@ def test_the_form_of_fairseq_hydra_train(fairseq_run, train, english_data_bin, t
     assert_same_curve(Training(done.stdout, tmp_path), fairseq_run)
 
 
-HYDRA = """# @package _group_
+HYDRA = """
 common: {{cpu: true, seed: 1, log_format: json, log_interval: 1}}
 checkpoint: {{no_save: true}}
 task: {{_name: masked_lm, data: {data}, sample_break_mode: none, tokens_per_sample: 32}}
