@@ -78,7 +78,7 @@ class SquadTask(PackingTask):
             spans = np.load(f"{path}.spans.npy", allow_pickle=False)
         except (ValueError, EOFError):
             spans = np.empty(0)
-        if spans.shape != (len(windows), 3) or spans.dtype.kind != "i" or (spans < 0).any() or (spans.T >= windows.sizes).any():
+        if spans.shape != (len(windows), 3) or spans.dtype.kind != "i" or (spans < 0).any() or (windows.sizes <= spans.T).any():
             raise InputError(
                 f"{path}.spans.npy does not hold three places in each of the {len(windows)} windows: it is damaged, or the files "
                 "are not of one preparation. Remove the folder and prepare it again."
