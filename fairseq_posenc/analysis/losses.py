@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from fairseq.data import data_utils
 from fairseq.models import BaseFairseqModel
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from omegaconf import OmegaConf
@@ -121,6 +122,7 @@ def read(checkpoint: Checkpoint, data: Path, max_tokens: int, length: int) -> Ma
     if without:
         message = f"{checkpoint.path} was trained with {', '.join(without)}; its loss is measured without, on running text"
         logging.getLogger(__name__).warning(message)
+    data_utils.load_indexed_dataset(str(data / SPLIT), dictionary)  # whose faults are not those of the checkpoint
     with config_errors_as_input_errors(checkpoint.path):
         names = [field.name for field in fields(MaskedLMConfig) if field.name in checkpoint.task]
         options = {name: getattr(checkpoint.task, name) for name in names}

@@ -56,7 +56,7 @@ class Runs:
     def __init__(self, plan: Plan, data: Path, digests: Mapping[str, str]) -> None:
         self.plan, self.data, self.digests = plan, data, digests
         self._updates = plan.updates or UNKNOWN_UPDATES
-        self._train = data_utils.load_indexed_dataset(str(data / "train"), None)
+        self._train = data_utils.load_indexed_dataset(str(data / "train"), load_dictionary(data))
 
     def cell(self, scheme: str, lr: float, seed: int, out: Path) -> Cell:
         """Return one run."""

@@ -8,14 +8,16 @@ import torch
 from async_step.test_waiting import NothingWaits
 from cases import thorough_but
 from fairseq.optim import FP16Optimizer, MemoryEfficientFP16Optimizer, build_optimizer
-from omegaconf import OmegaConf
+from omegaconf import OmegaConf, open_dict
 from torch import nn
 
 from fairseq_posenc.errors import InputError, Refused
 from fairseq_posenc.families import expressions
+from fairseq_posenc.models.building import parse
 from fairseq_posenc.optim.muon import MATRIX, mark_matrices
 from fairseq_posenc.optim.settings import require_whole_tensors
 from fairseq_posenc.optim.stable_adamw import StableAdamW
+from fairseq_posenc.pipeline.checks import check_optimizer
 from fairseq_posenc.transformer import Encoder, EncoderConfig
 
 from .conftest import optimizer, schedule
@@ -229,3 +231,31 @@ def test_muon_refuses(train, monkeypatch):
     monkeypatch.delattr(torch.optim, "Muon")
     with pytest.raises(InputError, match=r"--optimizer muon needs torch.optim.Muon"):
         train("plain", "old", {"optimizer": optimizer("muon")})
+
+
+@pytest.mark.parametrize(
+    ("name", "flag", "default"),
+    [
+        *((name, "--adam-betas", (0.9, 0.999)) for name in ("adam", "cpu_adam", "fused_adam", "stable_adamw")),
+        ("adamax", "--adamax-betas", (0.9, 0.999)), ("lamb", "--lamb-betas", (0.9, 0.999)),
+        ("adafactor", "--adafactor-eps", (1e-30, 1e-3)),
+    ],
+)  # fmt: skip
+def test_pairs_of_numbers_are_checked_before_training(name, flag, default):
+    """Of every optimizer that has some, as flags and as lists of Hydra's."""
+    cfg = parse([".", "--task", "masked_lm", "--arch", "roberta_t5", "--optimizer", name, "--batch-size", "1"])
+
+    def check(value):
+        with open_dict(cfg):
+            setattr(cfg.optimizer, flag[2:].replace("-", "_"), value)
+        check_optimizer(cfg)
+
+    check_optimizer(cfg)
+    for right in ("(0.5, 0.25)", "[0,0.25]", [0.5, 0.25], default):
+        check(right)
+    for wrong in ("'(0.9,0.98)'", "(0.9 0.98)", "0.9", "(0.9,)", "(0.9,0.98,0.9)", "(0.9,-1)", "(0.9,'0.98')", "x", "(", 0.9, [0.9]):
+        with pytest.raises(Refused, match=rf"^{flag} .*: two numbers .* are needed"):
+            check(wrong)
+    if not flag.endswith("eps"):
+        with pytest.raises(Refused, match="from 0 to below 1"):
+            check("(0.9,1)")
