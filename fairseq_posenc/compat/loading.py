@@ -18,6 +18,7 @@ import torch
 from torch.serialization import get_safe_globals, safe_globals
 
 from ..errors import InputError
+from ..files import require_regular
 from .opcodes import require_bounded
 from .stand_ins import Array, Config, DType, InvalidContent, Metadata, Value, empty_bytes, plain_dict, scalar, settle
 
@@ -45,6 +46,7 @@ def load(file: Any, map_location: Any = "cpu", **options: Any) -> Any:
         OSError: the file cannot be opened.
     """
     if isinstance(file, (str, os.PathLike)):
+        require_regular(file)
         with open(file, "rb") as opened:
             return load(opened, map_location, **options)
     name = getattr(file, "name", "data from another process")
@@ -83,6 +85,7 @@ def peek(path: str | os.PathLike, verify: bool = False) -> Any:
     Raises:
         Exception: any, if the file is damaged or of another kind.
     """
+    require_regular(path)
     with open(path, "rb") as file:
         return _read(file, verify, str(path), map_location="cpu")
 
