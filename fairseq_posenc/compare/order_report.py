@@ -56,7 +56,7 @@ def restore(out: Path) -> None:
         result = Cell({name: run[name] for name in ("task", "scheme", "seed")}, {}).folder(out) / RESULT
         if not result.exists():
             result.parent.mkdir(parents=True, exist_ok=True)
-            write_json(own(result), run, file_names=True)
+            write_json(own(result), run)
 
 
 def read_runs(out: Path) -> list[Run]:

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -61,16 +62,29 @@ class TextFile:
         return os.path.getsize(self.name)
 
     def identities(self) -> tuple[Hashable, ...]:
-        status = os.stat(self.name)
+        status, _ = os.stat(self.name), self._at_first
         return text.unpacked(os.path.realpath(self.name)), (status.st_dev, status.st_ino)
 
     def fingerprint(self) -> dict[str, Any]:
         status = os.stat(self.name)
         return {"path": os.path.basename(self.name), "bytes": status.st_size, "modified_ns": status.st_mtime_ns, "sha256": None}
 
+    @cached_property
+    def _at_first(self) -> dict[str, Any]:
+        return self.fingerprint()
+
     def is_same(self, earlier: dict[str, Any]) -> bool:
-        """Return the same; the file is read only if its time alone has changed."""
+        """Return the same; the file is read only if its time alone has changed.
+
+        Raises:
+            InputError: the file has another size than when this process saw it first.
+        """
         now = self.fingerprint()
+        if now["bytes"] != self._at_first["bytes"]:
+            raise InputError(
+                f"{self.name} has changed while it was read: wait until it is complete, and give the command again with "
+                "--overwrite"
+            )
         if earlier.get("bytes") != now["bytes"]:
             return False
         return earlier.get("modified_ns") == now["modified_ns"] or earlier.get("sha256") == sha256(self.name)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import InputError
+from ..files import read
 
 HIGHER_IS_BETTER = {"accuracy", "bleu", "f1", "order_accuracy"}
 LOWER_IS_BETTER = {"loss", "nll_loss", "order_loss", "ppl"}
@@ -113,4 +114,4 @@ def _require_none(cfg: Any, refused: tuple[RefusedSetting, ...]) -> None:
 
 
 def _words(dictionary: Path) -> list[bytes]:
-    return [line.rpartition(b" ")[0] for line in dictionary.read_bytes().splitlines()]
+    return [line.rpartition(b" ")[0] for line in read(dictionary).splitlines()]

@@ -202,7 +202,7 @@ def _run(
     folder.mkdir(parents=True, exist_ok=True)
     own(*(folder / name for name in (RESULT, LOG, *cell.needs, *cell.temporary)))
     result = {**cell.key, "configuration": cell.configuration, "format": FORMAT}
-    write_json(folder / RESULT, {**result, "status": BEGUN}, file_names=True)
+    write_json(folder / RESULT, {**result, "status": BEGUN})
     start = time.monotonic()
     progress("started", 0)
     try:
@@ -219,7 +219,7 @@ def _run(
             traceback.print_exc(file=stream)
         outcome = {"status": FAILED, "reason": f"{type(error).__name__}: {error}; see {folder / LOG}"}
     result |= {**outcome, "seconds": round(time.monotonic() - start, 1), "versions": versions()}
-    write_json(folder / RESULT, result, file_names=True)
+    write_json(folder / RESULT, result)
     progress("done", 1)
     return result
 

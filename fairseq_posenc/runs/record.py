@@ -15,14 +15,14 @@ from ..files import atomic_write, sha256
 from ..version import __version__
 
 
-def write_json(path: Path, content: Any, *, file_names: bool = False, indent: int = 1) -> None:
-    """Write JSON atomically, with ASCII alone if strings may be names of files, which need not be UTF-8.
+def write_json(path: Path, content: Any, *, indent: int = 1) -> None:
+    """Write JSON atomically.
 
     Raises:
         ValueError: a number is infinite or NaN, for which JSON has no form.
     """
     with atomic_write(path) as stream:
-        json.dump(content, stream, indent=indent, ensure_ascii=file_names, allow_nan=False)
+        json.dump(content, stream, indent=indent, ensure_ascii=False, allow_nan=False)
         stream.write("\n")
 
 
