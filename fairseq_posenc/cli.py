@@ -102,17 +102,22 @@ def parser_of(command: str) -> tuple[Any, argparse.ArgumentParser]:
         prog=f"fairseq-posenc {command}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_flags(parser, module.Options)
+    _add_user_dir(parser)
     return module, parser
+
+
+def _add_user_dir(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--user-dir", metavar="DIR", help="import this package of schemes first, as fairseq-train does")
 
 
 def _prepare(options: argparse.Namespace) -> tuple[Any, argparse.Namespace]:
     module, parser = parser_of(options.command)
     if not HELP & {*options.arguments}:
         with only_results():
-            if options.user_dir is not None:
+            if user_dir := parser.parse_known_args(options.arguments)[0].user_dir or options.user_dir:
                 from fairseq_posenc.compat.programs import import_user_dir
 
-                import_user_dir(options.user_dir)
+                import_user_dir(user_dir)
             if hasattr(module, "add_scheme_arguments"):
                 module.add_scheme_arguments(parser)
     return module, parser.parse_args(options.arguments)
@@ -130,7 +135,7 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"fairseq-posenc {__version__}")
     parser.add_argument("--traceback", action="store_true", help="show where in the code an error arose")
-    parser.add_argument("--user-dir", metavar="DIR", help="import this package of schemes first, as fairseq-train does")
+    _add_user_dir(parser)
     parser.add_argument("command", metavar="COMMAND", choices=COMMANDS, help="one of those below")
     parser.add_argument("arguments", metavar="…", nargs=argparse.REMAINDER, help="the command's own")
     return parser

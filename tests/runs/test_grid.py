@@ -232,7 +232,7 @@ def test_the_progress_of_a_command_is_that_of_its_log(tmp_path):
     cell.folder(tmp_path).mkdir(parents=True)
     own(cell.folder(tmp_path) / grid.LOG).write_text(lines[-1])
     run_grid([cell], tmp_path, lambda *_: {}, bar=Shown(1))
-    assert seen == [("started", 0), ("loss 8.5", 0.25), ("loss 8.5", 0.5), ("loss 8.5", 0.99), ("done", 1)]
+    assert seen == [("started", 0), ("loss 8.5", 0.25), ("loss 8.5", 0.5), ("loss 8.5", 0.99), ("finished", 1)]
 
 
 def test_statistics():
