@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import ownership
-from ..commands import option, show
+from ..commands import checkpoint_file, option, show
 from ..errors import InputError, flag_of, flag_value
 
 if TYPE_CHECKING:
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 class Options:
     """The command's flags."""
 
-    checkpoint: Path = option("a fairseq checkpoint (.pt)", names=("checkpoint",), metavar="CHECKPOINT")
+    checkpoint: Path = option(
+        "a fairseq checkpoint (.pt), or a run's folder", names=("checkpoint",), parse=checkpoint_file, metavar="CHECKPOINT"
+    )
     max_positions: int = option("rows of the new tables", metavar="N")
     method: str = option("how the new rows are made", "repeat", choices=("repeat", "interpolate"))
     out: Path = option("the checkpoint to write (.pt)", metavar="FILE")

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..commands import check_options, option
+from ..commands import check_options, checkpoint_file, existing, option
 from ..errors import InputError
 from ..runs.record import read_yaml
 
@@ -61,21 +61,25 @@ class SharedOptions:
     """The flags that ``glue`` and ``squad`` share. ``command`` is the command line; settings that no flag gives are None."""
 
     data: Path
-    checkpoint: Path = option("the pretrained model, which determines scheme and sizes", metavar="FILE")
-    data_bin: Path | None = option("folder of its dictionary and tokenizer (default: that of its training)", None, metavar="DIR")
+    checkpoint: Path = option(
+        "the pretrained model, which determines scheme and sizes, or its run's folder", parse=checkpoint_file, metavar="FILE"
+    )
+    data_bin: Path | None = option(
+        "folder of its dictionary and tokenizer (default: that of its training)", None, parse=existing, metavar="DIR"
+    )
     out: Path = option("the folder to write", metavar="DIR")
     from_scratch: bool = option("do not load the checkpoint's weights, for a baseline without pretraining", False)
     keep_checkpoints: bool = option("keep the fine-tuned models in OUT/runs", False)
     baseline: Path | None = option(
         "results.json of another grid to compare with: adds Δ and Δ%, and what differs apart from the model", None,
-        metavar="RESULTS",
+        parse=existing, metavar="RESULTS",
     )  # fmt: skip
     train_flags: str = option("more flags for fairseq-train, in one string, such as '--bf16'", "", metavar="FLAGS")
     jobs: int = option("runs at a time, each in a process of its own", 1, minimum=1, metavar="N")
     cell: str | None = option(SUPPRESS, None)  # the name of the run that a process of --jobs does
     config: Path | None = option(
         "file of settings, under the names of the flags below with _ for -; under 'tasks' and the name of a task, those of that "
-        "task only", None, metavar="YAML",
+        "task only", None, parse=existing, metavar="YAML",
     )  # fmt: skip
     command: Sequence[str]
     settings: Settings = Settings()

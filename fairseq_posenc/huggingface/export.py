@@ -24,7 +24,7 @@ from ..vocabulary import DICTIONARY, TOKENIZER_FILES
 from . import TOLERANCE, fast_tokenizer
 from .assemble import FILE_NAME
 from .auto import head_output, model_class
-from .card import CURVE, NO_TOKENIZER, card, draw_curve, read_curves, usual_length
+from .card import CURVE, NO_TOKENIZER, card, draw_curve, fine_tuned_on, read_curves, usual_length
 from .card_results import read_results
 from .conversion import to_transformers
 from .parity import Parity, compare, token_batches
@@ -49,7 +49,7 @@ class DifferentOutputs(InputError):
 
 def export(
     path: Path,
-    data: Path,
+    data: Path | None,
     out: Path,
     head: str | None = None,
     *,
@@ -69,13 +69,16 @@ def export(
     Raises:
         InputError, OSError: the checkpoint, the data-bin or the output folder cannot be used, or the two models differ.
     """
+    checkpoint = Checkpoint(path, data, head)
+    if data is None and fine_tuned_on(checkpoint):
+        raise InputError(f"{path} is fine-tuned, and does not record the data-bin of its pretraining: name it with --data")
+    data = data or checkpoint.vocabulary.folder
     inputs = [("CHECKPOINT", path), ("--data", data / "dict.txt"), ("--log", log), ("--results", results)]
     ownership.require_apart(out, [(flag, file) for flag, file in inputs if file is not None])
     ownership.require_own(out, MAKER, "--out")
     if out.is_dir() and any(out.iterdir()) and not overwrite:
         raise FileExistsError(f"--out {out} is not empty: name another folder, or add --overwrite to replace that export")
     curves = None if log is None else read_curves(log)
-    checkpoint = Checkpoint(path, data, head)
     read = None if results is None else read_results(results, checkpoint)
     model, left_out = to_transformers(checkpoint)
     length = min(checkpoint.config.max_positions, SAMPLE_LENGTH)

@@ -17,7 +17,7 @@ from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from ..errors import InputError, Refused, flag_value
+from ..errors import InputError, Refused, flag_fault, flag_value
 from ..schemes import Positions, option_fields
 from ..transformer import EncoderConfig, PositionSampling, Stack, build_positions
 from .architectures import fill, require_agreement
@@ -41,7 +41,7 @@ def parse(arguments: Sequence[str]) -> DictConfig:
     """
 
     def refuse(message: str) -> NoReturn:
-        raise InputError(message)
+        raise InputError(flag_fault(message, parser._option_string_actions))
 
     parser = options.get_training_parser()
     parser.error = refuse  # rather than print all of fairseq's flags and exit

@@ -235,6 +235,23 @@ def test_the_progress_of_a_command_is_that_of_its_log(tmp_path):
     assert seen == [("started", 0), ("loss 8.5", 0.25), ("loss 8.5", 0.5), ("loss 8.5", 0.99), ("finished", 1)]
 
 
+def test_a_run_that_fails_is_named_at_once(tmp_path, capsys):
+    """While others still run; the bar counts it apart from those that are done."""
+    said = {}
+
+    def run(cell, folder, progress):
+        said[cell.name] = capsys.readouterr().err
+        if cell.key["lr"] == 1.0:
+            raise Diverged("gradients are Nan/Inf") if cell.key["seed"] == 1 else RuntimeError("a broken scheme")
+        return {}
+
+    with pytest.raises(Failures):
+        run_grid(cells(), tmp_path, run)
+    assert "RTE lr=1 seed=1 has diverged: gradients are Nan/Inf\n" in said["RTE lr=1 seed=2"]
+    assert "RTE lr=1 seed=2 has failed: RuntimeError: a broken scheme; see " in said["RTE lr=2 seed=1"]
+    assert "runs (1 diverged, 1 failed): " in said["RTE lr=2 seed=1"]
+
+
 def test_statistics():
     assert spread([1.0, 2.0, 3.0]) == {"median": 2.0, "mean": 2.0, "std": 1.0, "min": 1.0, "max": 3.0}
     assert spread([1.0, 3.0], diverged=1)["median"] == 1.0
