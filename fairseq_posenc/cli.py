@@ -43,7 +43,6 @@ class Command(NamedTuple):
 COMMANDS = {
     "prepare": Command("fairseq_posenc.data.prepare", "turn raw text into a data-bin for fairseq-train"),
     "schemes": Command("fairseq_posenc.catalogue.schemes", "list every architecture: equation, source, properties, parameters"),
-    "parameters": Command("fairseq_posenc.catalogue.parameters", "compare the papers' parameter counts with the live modules'"),
     "bench": Command("fairseq_posenc.bench.command", "time attention and training of each scheme against stock RoBERTa"),
     "tasks": Command("fairseq_posenc.compare.tasks", "train small models on tasks that need word order, with every scheme"),
     "glue": Command("fairseq_posenc.finetuning.glue", "fine-tune a checkpoint on GLUE and score it"),
@@ -54,7 +53,7 @@ COMMANDS = {
     "import-hf": Command("fairseq_posenc.huggingface.import_command", "turn a transformers or fairseq model into a checkpoint"),
     "init-tisa": Command("fairseq_posenc.analysis.init_tisa", "fit TISA to a pretrained model's positions"),
     "consolidate": Command("fairseq_posenc.deepspeed.consolidate", "merge a sharded checkpoint into a plain one"),
-    "plan": Command("fairseq_posenc.deepspeed.plan", "estimate memory, communication and time of a run on many GPUs"),
+    "plan": Command("fairseq_posenc.deepspeed.plan", "estimate the memory per GPU of a run"),
     "preflight": Command("fairseq_posenc.deepspeed.preflight", "check every host before a run on several"),
     "analyze": Command("fairseq_posenc.analysis.analyze", "show what models learned about position, on one page"),
     "extrapolate": Command("fairseq_posenc.analysis.extrapolate", "measure the loss on sequences longer than those of training"),

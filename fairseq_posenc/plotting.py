@@ -1,7 +1,5 @@
 """Shared plotting helpers: panels, lines that differ by more than their colour, heat maps with one colour scale, and files.
 
-Pictures have one size and font on the screen, and another in a paper (:func:`style`). Captions are text beside them.
-
 The functions import matplotlib, so that only commands with pictures need it.
 """
 
@@ -9,9 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,51 +28,19 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#0
 DASHES = ("-", "--", "-.", ":")
 MARKERS = "osD^vPX*"
 
-PAPER: dict[Any, Any] = {
-    "font.family": "STIXGeneral",  # which has the letters of Times
-    "mathtext.fontset": "stix",
-    "font.size": 7.5,
-    "pdf.fonttype": 42,  # TrueType, which publishers ask for
-    "axes.linewidth": 0.6,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-}
-"""matplotlib's options of pictures for a paper."""
-TEXT_WIDTH = 6.75
-"""Inches, of a page with two columns."""
-LEAST, LARGEST = 0.5, 0.75
-"""Of a picture's size on the screen, in a paper."""
-_on_paper: ContextVar[bool] = ContextVar("on_paper", default=False)
-
 Points = tuple[Sequence[float], Sequence[float]]
 """The x and y values of a line."""
-
-
-@contextmanager
-def style(paper: bool) -> Iterator[None]:
-    """In this context, pictures are drawn and saved for the screen, or for a paper: smaller, in Times at 8 points."""
-    from matplotlib import rc_context
-
-    logging.getLogger("fontTools").setLevel(logging.WARNING)  # it reports each table of a font that it leaves out
-    token = _on_paper.set(paper)
-    try:
-        with rc_context(PAPER if paper else {}):
-            yield
-    finally:
-        _on_paper.reset(token)
 
 
 def line_style(number: int) -> dict[str, Any]:
     """Return matplotlib's options of line ``number``: neighbours differ in colour, dashes and marker."""
     color, dashes, marker = (options[number % len(options)] for options in (COLOURS, DASHES, MARKERS))
-    width, size = (0.9, 2.2) if _on_paper.get() else (1.4, 3.5)
-    return {"color": color, "linestyle": dashes, "marker": marker, "markersize": size, "linewidth": width}
+    return {"color": color, "linestyle": dashes, "marker": marker, "markersize": 3.5, "linewidth": 1.4}
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure of this size on the screen, in inches."""
-    share = min(LARGEST, TEXT_WIDTH / width) if _on_paper.get() else 1.0
-    return require_matplotlib()(figsize=(share * width, share * height), layout="constrained")
+    """Return an empty figure of this size in inches."""
+    return require_matplotlib()(figsize=(width, height), layout="constrained")
 
 
 def grid(
@@ -96,9 +60,7 @@ def grid(
         same_x, same_y: whether the panels share that axis; then only the outer ones have tick labels.
         x_label, y_label: of the whole figure.
     """
-    if _on_paper.get():
-        columns = max(1, min(columns, int((TEXT_WIDTH / LEAST - 0.8) / size[0])))
-    columns, font_size = min(len(titles), columns), 8 if _on_paper.get() else 11
+    columns = min(len(titles), columns)
     rows = math.ceil(len(titles) / columns)
     figure = new_figure(0.8 + size[0] * columns, 0.9 + size[1] * rows)
     axes = figure.subplots(rows, columns, sharex=same_x, sharey=same_y, squeeze=False)
@@ -106,13 +68,13 @@ def grid(
     for panel in axes.flat[len(titles) :]:
         panel.set_visible(False)
     for panel, title in zip(panels, titles, strict=True):
-        panel.set_title(title, fontsize=font_size)
+        panel.set_title(title, fontsize=11)
         panel.spines[["top", "right"]].set_visible(False)
     for panel in panels[-columns:]:  # the lowest of each column
         panel.xaxis.set_tick_params(labelbottom=True)
     for label, write in ((x_label, figure.supxlabel), (y_label, figure.supylabel)):
         if label:
-            write(label, fontsize=font_size)
+            write(label, fontsize=11)
     return figure, panels
 
 
@@ -172,6 +134,7 @@ def heat_maps(panels: Sequence[Axes], matrices: Sequence[Tensor], label: str, co
 
 def save(figure: Figure, path: Path) -> None:
     """Write the picture in the format of its name's suffix. A PNG has 256 colours, with which it is a third as large."""
+    logging.getLogger("fontTools").setLevel(logging.WARNING)  # it reports each table of a font that it leaves out
     path.parent.mkdir(parents=True, exist_ok=True)
     drawn = BytesIO()
     figure.savefig(drawn, dpi=DPI, format=path.suffix.removeprefix("."))
@@ -189,12 +152,6 @@ def _with_palette(png: BytesIO) -> BytesIO:
     reduced = image.quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE)
     reduced.save(small, "PNG", optimize=True, dpi=(DPI, DPI))
     return small
-
-
-def write_captions(path: Path, captions: Mapping[str, str]) -> None:
-    """Write the captions of pictures by the names of their files, as text."""
-    with atomic_write(path) as stream:
-        stream.writelines(f"{name}\n{caption}\n\n" for name, caption in captions.items())
 
 
 def require_matplotlib() -> type[Figure]:

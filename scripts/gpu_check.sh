@@ -131,7 +131,6 @@ for process in "${parts[@]}"; do
   wait "$process" || failed=1
 done
 part bench-against-stock 60 bash -c 'bench bench-against-stock --schemes absolute,tisa' || failed=1
-part bench-fairseq-train 100 bash -c 'bench bench-fairseq-train --schemes absolute --train --repeats 1' || failed=1
 schemes=$(IFS=, && echo "${timed[*]}")
 part bench 200 bash -c "bench bench --schemes $schemes --baseline absolute --attention-backend auto,band" || failed=1
 for results in "$out"/bench*/results.md; do

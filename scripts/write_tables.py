@@ -15,7 +15,6 @@ from tabulate import tabulate
 from fairseq_posenc.analysis import subjects
 from fairseq_posenc.catalogue import pictures
 from fairseq_posenc.catalogue.listing import COLUMNS, as_markdown, find
-from fairseq_posenc.catalogue.parameters import COSTS, costs
 from fairseq_posenc.compare import charts, order_report, report
 from fairseq_posenc.compare.cells import LAST
 from fairseq_posenc.compare.claims import judge, read_claims
@@ -155,10 +154,7 @@ TABLES = {
     "README.md": {"comparison": comparison},
     "docs/compare.md": {"claims": claims, "fine-tuning": fine_tuning},
     "docs/length.md": {"lengths": by_length},
-    "docs/schemes.md": {
-        "schemes": lambda: as_markdown(find(), COLUMNS),
-        "costs": lambda: tabulate(costs(512), COSTS, "github", intfmt=",", floatfmt=".3f"),
-    },
+    "docs/schemes.md": {"schemes": lambda: as_markdown(find(), COLUMNS)},
     "fairseq_posenc/schemes/FIDELITY.md": {"order task": order_task},
 }
 

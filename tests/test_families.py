@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairseq_posenc.catalogue.parameters import positions_of
+from fairseq_posenc.catalogue.listing import positions_of
 from fairseq_posenc.errors import InputError
 from fairseq_posenc.families import NAMED, ROBERTA, Architecture, Family, architectures, expressions
 from fairseq_posenc.schemes import REGISTRY

@@ -28,13 +28,12 @@ from ..errors import InputError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from .comparison import Score
     from .pictures import Picture
     from .subjects import Subject
 
 MAKER = "analyze"  # in the folders' record
 CHARACTERS = 2_000_000  # of the text that are read
-PAGE, JSON, CAPTIONS, FIGURES, MODELS = "index.html", "analysis.json", "captions.txt", "figures", "models"
+PAGE, JSON, FIGURES, MODELS = "index.html", "analysis.json", "figures", "models"
 
 
 @dataclass(kw_only=True)
@@ -51,22 +50,18 @@ class Options:
     windows: int = option("windows to read, at most", 64, minimum=2, metavar="N")
     data_bin: list[str] | None = option("the vocabulary of checkpoints, or of the one with this label; repeatable (default: that "
                                         "of its training)", None, metavar="[LABEL=]DIR")  # fmt: skip
-    scores: Path | None = option("the models' scores, to compare with R²: columns model, score, and after for arrows between "
-                                 "versions", None, metavar="CSV")  # fmt: skip
-    paper: bool = option("pictures in the size and fonts of a paper, with their captions in captions.txt", False)
 
 
 def main(options: Options) -> None:
     """Run the command."""
-    from ..plotting import require_matplotlib, style
+    from ..plotting import require_matplotlib
     from ..runs.grid import Cell, Progress, run_grid
-    from .comparison import read_scores
     from .examine import examine, require_positions
     from .subjects import read, split_label
 
     require_matplotlib()
-    if options.only and (options.text or options.scores):
-        raise InputError(f"--only {options.only} shows nothing else: leave --text and --scores out")
+    if options.only and options.text:
+        raise InputError(f"--only {options.only} shows nothing else: leave --text out")
     if options.text is not None:
         import sklearn  # noqa: F401 - fails now rather than after minutes of reading
     labels, paths = zip(*((label, Path(name)) for label, name in map(split_label, options.models)), strict=True)
@@ -75,7 +70,6 @@ def main(options: Options) -> None:
         raise InputError(f"two models are called {repeated}: give each another name with LABEL=MODEL")
     data_bins = _data_bins(options.data_bin or [], labels)
     text = None if options.text is None else _read_text(options.text)
-    scores = [] if options.scores is None else read_scores(options.scores, labels)
 
     def load(number: int) -> tuple[Subject, int, Tensor | None]:
         subject = read(options.models[number], data_bins[number], text is not None)
@@ -89,22 +83,20 @@ def main(options: Options) -> None:
     def run(cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:
         progress("analysis")
         subject, n, windows = load(cells.index(cell))
-        with style(options.paper):
-            numbers, pictures = examine(subject, n, windows, everything=options.only is None)
-            for picture in pictures:
-                _save(picture, folder)
+        numbers, pictures = examine(subject, n, windows, everything=options.only is None)
+        for picture in pictures:
+            _save(picture, folder)
         return {**numbers, "pictures": [(picture.section, picture.caption, picture.name) for picture in pictures]}
 
-    inputs = [*(("MODEL", path) for path in paths), ("--text", options.text), ("--scores", options.scores)]
+    inputs = [*(("MODEL", path) for path in paths), ("--text", options.text)]
     with ownership.output(options.out, MAKER, [(flag, path) for flag, path in inputs if path is not None and path.exists()]):
-        settings = {"length": options.length, "windows": options.windows, "only": options.only, "paper": options.paper}
+        settings = {"length": options.length, "windows": options.windows, "only": options.only}
         cells = [
             Cell({"model": name}, {**settings, "label": label, "files": _files([path, data_bin, options.text])}, within=MODELS)
             for name, label, path, data_bin in zip(folders, labels, paths, data_bins, strict=True)
         ]
         models = run_grid(cells, options.out, run)
-        with style(options.paper):
-            _write(options.out, models, folders, scores, options.paper)
+        _write(options.out, models, folders)
 
 
 def _data_bins(values: Sequence[str], labels: Sequence[str]) -> list[Path | None]:
@@ -144,10 +136,7 @@ def _save(picture: Picture, folder: Path) -> None:
         picture.figure.set_layout_engine("none")  # it is fixed now; computing it again takes longer than drawing
 
 
-def _write(
-    out: Path, models: Sequence[Mapping[str, Any]], folders: Sequence[str], scores: Sequence[Score], captions: bool
-) -> None:
-    from ..plotting import write_captions
+def _write(out: Path, models: Sequence[Mapping[str, Any]], folders: Sequence[str]) -> None:
     from ..runs.record import write_json
     from . import overview
     from .comparison import comparisons
@@ -159,12 +148,9 @@ def _write(
         for section, caption, name in model["pictures"]
     ]
     ownership.remove(out / FIGURES)
-    for picture in comparisons(models, scores):
+    for picture in comparisons(models):
         _save(picture, out / FIGURES)
         pictures.append((picture.section, picture.caption, out / FIGURES / f"{picture.name}.png"))
-    if captions:
-        names = {str(path.relative_to(out).with_suffix(".pdf")): caption for _, caption, path in pictures}
-        write_captions(ownership.own(out / CAPTIONS), names)
     overview.write(ownership.own(out / PAGE), models, pictures)
     for model in models:
         r2 = "" if model["r_squared"] is None else f", R² {model['r_squared']:.4f}"

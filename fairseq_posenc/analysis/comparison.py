@@ -1,17 +1,13 @@
-"""Pictures that compare models, from their numbers, and scores to compare these with."""
+"""Pictures that compare models, from their numbers."""
 
 from __future__ import annotations
 
-import csv
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import InputError
-from ..plotting import grid, line_figure, line_style
+from ..plotting import grid, line_figure
 from .examine import EXACT, HEADS, PROBES, VECTORS
 from .offsets import KINDS, RULE
 from .pictures import Picture
@@ -20,50 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class Score(NamedTuple):
-    """The score of a model on a task; an arrow leads to it from the model labelled ``after``, its earlier version."""
-
-    model: str
-    score: float
-    after: str | None
-
-
-def read_scores(path: Path, labels: Sequence[str]) -> list[Score]:
-    """Return the rows of these models from a CSV file with the columns ``model``, ``score`` and, for versions, ``after``.
-
-    Raises:
-        InputError, OSError: the file cannot be read, a score is not finite, or a model or its earlier version has not one row.
-    """
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            lines = list(csv.DictReader(stream, strict=True))
-        rows, names = {row["model"]: row for row in lines}, [row["model"] for row in lines]
-        scores = [Score(label, float(rows[label]["score"]), rows[label].get("after") or None) for label in labels]
-        if not all(math.isfinite(score.score) for score in scores):
-            raise ValueError("a score is not finite")
-        for name in [*labels, *(score.after for score in scores if score.after)]:
-            if names.count(name) != 1:
-                raise ValueError(f"it has {names.count(name)} rows of {name}")
-    except (UnicodeDecodeError, csv.Error, TypeError, ValueError, KeyError) as error:
-        reason = f"it has no {error}" if isinstance(error, KeyError) else error
-        raise InputError(
-            f"--scores {path}: {reason}. A CSV file in UTF-8 with the columns model and score (and after, for versions) is "
-            "needed, with a row and a finite score for each model, by the LABEL of LABEL=MODEL."
-        ) from None
-    return scores
-
-
-def comparisons(models: Sequence[Mapping[str, Any]], scores: Sequence[Score]) -> Iterator[Picture]:
-    """Yield the pictures that compare models.
-
-    Args:
-        models: numbers of :func:`.examine.examine`.
-        scores: of the models, to be compared with their R²; may be empty.
-    """
-    if scores:
-        caption = "R² against the score in the CSV file; an arrow leads from each model to its later version."
-        r2 = {model["model"]: model["r_squared"] for model in models}
-        yield Picture("score", VECTORS, caption, score_figure(scores, r2))
+def comparisons(models: Sequence[Mapping[str, Any]]) -> Iterator[Picture]:
+    """Yield the pictures that compare models, from their numbers of :func:`.examine.examine`."""
     runs = [model for model in models if len(model["run"]) > 1 and min(model["run"].values()) < 1 - EXACT]
     if runs:
         caption = "R² along the checkpoints of a run: of P, or of the additive biases of models without position vectors."
@@ -130,19 +84,4 @@ def kinds_figure(models: Mapping[str, Sequence[Sequence[str]]]) -> Figure:
                 panel.text(head, layer, kind.strip("[")[0], ha="center", va="center", fontsize="x-small")
     patches = [Patch(color=colours(number), label=kind) for number, kind in enumerate(KINDS)]
     figure.legend(handles=patches, loc="outside lower center", ncols=len(KINDS), frameon=False)
-    return figure
-
-
-def score_figure(scores: Sequence[Score], r2: Mapping[str, float | None]) -> Figure:
-    """Draw R² against the score, with an arrow from each model to its later version."""
-    figure, (panel,) = grid([""], (5.2, 3.6), x_label="score", y_label="R²")
-    points = {score.model: (score.score, value) for score in scores if (value := r2[score.model]) is not None}
-    for number, (label, point) in enumerate(points.items()):
-        panel.plot(*point, **line_style(number))
-        panel.annotate(label, point, xytext=(5, 5), textcoords="offset points", fontsize="small")
-    for score in scores:
-        if score.model in points and score.after in points:
-            arrow = {"arrowstyle": "->", "color": "0.5", "shrinkA": 6, "shrinkB": 6}
-            panel.annotate("", points[score.model], xytext=points[score.after], arrowprops=arrow)
-    panel.margins(0.2)
     return figure

@@ -1,4 +1,4 @@
-"""HTML reports: one page that needs no other file, for narrow and wide screens, light and dark."""
+"""HTML reports: one page that needs no other file, for narrow and wide screens."""
 
 import base64
 import html
@@ -8,7 +8,6 @@ from pathlib import Path
 from ..files import atomic_write
 
 CSS = """
-:root { color-scheme: light dark; }
 body { margin: 0 auto; padding: 1rem 1.25rem 4rem; max-width: 76rem; font: 16px/1.55 system-ui, sans-serif; }
 h1, h2, p, li, figcaption { overflow-wrap: break-word; }
 h2 { margin-top: 3rem; border-top: 1px solid gray; }
@@ -18,7 +17,7 @@ figure { margin: 1.5rem 0 2.5rem; }
 .row { display: flex; flex-wrap: wrap; align-items: flex-start; gap: 0 3rem; }
 .row figure { max-width: min(100%, 32rem); }
 .scroll { overflow-x: auto; }
-.scroll img { display: block; height: auto; max-width: 100%; background: #fff; }
+.scroll img { display: block; height: auto; max-width: 100%; }
 .scroll pre { margin: 0; font-size: .85rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .92rem; }
 th, td { padding: .3rem .6rem; border-bottom: 1px solid gray; white-space: nowrap; vertical-align: top; }

@@ -1,4 +1,4 @@
-"""The cost of each scheme: attention alone, a training step, and ``fairseq-train`` itself, relative to a baseline."""
+"""The cost of each scheme: attention alone and a training step, relative to a baseline."""
 
 from ..families import FAMILIES, ROBERTA
 

@@ -3,7 +3,6 @@
     fairseq-posenc bench                                                   a training step of every scheme
     fairseq-posenc bench --schemes tisa,shaw --tokens 128,512,2048 --out bench --plot
     fairseq-posenc bench --family modernbert --schemes rope --baseline rope --peers modernbert
-    fairseq-posenc bench --train --schemes tisa,shaw                       fairseq-train itself
 
 For each scheme, backend and length, it times the attention of one layer alone (÷ plain: relative to PyTorch's without positions),
 and a whole step of masked language modelling: forward, backward, Adam. Runs of a model and of the baseline alternate, so that
@@ -18,8 +17,7 @@ TFLOP/s count the matrix products of the family's model, the same for all scheme
 for A100, H100, H200 and L4 in half precision, or given by --peak-tflops. Models whose products differ have neither: peers, and
 roberta_base where the family's feed-forward networks are gated.
 
-With --train, processes of fairseq-train alternate; on a CPU, memory is then that of the whole process. With --out, the same
-command continues a bench that was killed.
+With --out, the same command continues a bench that was killed.
 """
 
 from ..errors import InputError
@@ -28,16 +26,6 @@ from .flags import Options
 
 def main(options: Options) -> None:
     """Run the command."""
-    if not options.train and (options.data or options.train_flags):
-        raise InputError("--data and --train-flags are for fairseq-train: add --train")
-    if any(flag.startswith("--mask-prob") for flag in options.train_flags):
-        raise InputError("--train-flags --mask-prob: the baseline would predict another share of the tokens: leave it out")
-    if options.train and options.peers:
-        raise InputError("--peers are not timed with --train: leave one of them out")
-    if options.data and options.vocab_size:
-        raise InputError("--vocab-size: not with --data, whose dict.txt has the number of symbols")
-    if options.data and not (options.data / "dict.txt").is_file():
-        raise InputError(f"--data {options.data} has no dict.txt: name a data-bin of 'fairseq-posenc prepare'")
     if options.plot and options.out is None:
         raise InputError("--plot draws into --out, which is missing")
     from .run import bench

@@ -1,6 +1,5 @@
 """The flags of bench."""
 
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,21 +23,14 @@ class Options:
     baseline: str = option("baseline of ratios: a scheme, such as absolute, or fairseq's roberta_base", STOCK, metavar="SCHEME")
     size: str = option("width and heads", "base", choices=tuple(SIZES))
     layers: int = option("number of layers", 2, **COUNT)
-    vocab_size: int | None = option("number of symbols (default: 1000, or those of --data)", None, **COUNT | {"minimum": 16})
+    vocab_size: int = option("number of symbols", 1000, **COUNT | {"minimum": 16})
     tokens: tuple[int, ...] = option("length of a sequence", (512,), minimum=1, maximum=10**6, metavar="n[,n…]")
     batch_size: int = option("sequences per step; of several lengths, those of the shortest", 2, **COUNT)
     repeats: int = option("pairs to time", 5, **COUNT)
     attention_backend: tuple[str, ...] = option("how attention is computed", ("auto",), metavar="NAME[,NAME…]")
     device: str | None = option("cpu, cuda or cuda:0 (default: cuda if there is a GPU, else cpu)", None)
-    bf16: bool = option("parameters and activations in bfloat16; with --train, fairseq's --bf16", False)
+    bf16: bool = option("parameters and activations in bfloat16", False)
     peak_tflops: float | None = option("the device's peak, for the MFU", None, minimum=1e-3, metavar="X")
-    train: bool = option("time fairseq-train, on generated data or on --data", False)
-    data: Path | None = option("with --train: what to train on", None, metavar="DATA-BIN")
-    updates: int = option("with --train: per run, of which the first ten are not timed", 40, **COUNT)
-    train_flags: tuple[str, ...] = option(
-        "with --train: more flags for this package's architectures, in one string, such as --train-flags=--compile", (),
-        parse=shlex.split, metavar="FLAGS",
-    )  # fmt: skip
     out: Path | None = option("keep what is done in DIR, and write results.json and results.md", None, metavar="DIR")
     plot: bool = option("with --out: also results.png, time and memory against n (needs matplotlib)", False)
     markdown: bool = option("print the table for a Markdown file", False)

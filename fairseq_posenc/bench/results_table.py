@@ -10,8 +10,8 @@ from tabulate import tabulate
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-ATTENTION, STEP, TRAINING = "attention", "step", "fairseq-train"
-TITLES = {ATTENTION: "attention of one layer, forward and backward", STEP: "training step", TRAINING: "fairseq-train, per update"}
+ATTENTION, STEP = "attention", "step"
+TITLES = {ATTENTION: "attention of one layer, forward and backward", STEP: "training step"}
 Result = Mapping[str, Any]
 """The result of one model, backend and length: ``model``, ``backend`` (the requested one), ``tokens``, ``ran`` (how attention
 ran), ``refused`` (why it was not timed, or None), and ``timings`` by the keys of :data:`TITLES`, of :func:`.work.timing`."""
@@ -30,16 +30,15 @@ def table(results: Sequence[Result], baseline: str, memory: str, markdown: bool)
         cells = {"architecture": result["model"], "backend": result["ran"] or " ", "n": f"{result['tokens']:,}"}
         if timing := result["timings"].get(ATTENTION):
             cells |= {"attention, ms": _number(timing["milliseconds"]["median"]), "÷ plain": _ratio(timing)}
-        for part, title in ((STEP, "ms per step"), (TRAINING, "ms per update")):
-            if timing := result["timings"].get(part):
-                cells |= {
-                    title: _number(timing["milliseconds"]["median"]),
-                    f"÷ {baseline}": _ratio(timing),
-                    "tokens/s": f"{timing['tokens_per_second']:,.0f}",
-                    memory: _number(timing["mebibytes"]),
-                    "TFLOP/s": _number(timing["tflops"]),
-                    "MFU": "" if timing["mfu"] is None else f"{timing['mfu']:.1%}",
-                }
+        if timing := result["timings"].get(STEP):
+            cells |= {
+                "ms per step": _number(timing["milliseconds"]["median"]),
+                f"÷ {baseline}": _ratio(timing),
+                "tokens/s": f"{timing['tokens_per_second']:,.0f}",
+                memory: _number(timing["mebibytes"]),
+                "TFLOP/s": _number(timing["tflops"]),
+                "MFU": "" if timing["mfu"] is None else f"{timing['mfu']:.1%}",
+            }
         return cells
 
     rows = [row(result) for result in results if result["timings"]]

@@ -19,15 +19,13 @@ from ..families import Family, expressions
 from ..files import atomic_write
 from ..models.option_set import field_errors_as_flags
 from ..runs.grid import BEGUN, Cell, Progress, run_grid
-from ..runs.record import digests, versions, write_json
-from ..vocabulary import load_dictionary
-from . import ENCODERS, INSTALLED, MAKER, SIZES, STOCK, peers, results_table, training
+from ..runs.record import versions, write_json
+from . import ENCODERS, INSTALLED, MAKER, SIZES, STOCK, peers, results_table
 from .attention import call_of, positions_of
 from .flags import Options
 from .steps import DISAGREES, FAIRSEQS, Contender, Steps
 from .work import Machine, Shape, shapes
 
-SYMBOLS = 1000  # by default
 BUILT = 16  # tokens with which a scheme is built as a check; more could take gigabytes
 
 
@@ -36,39 +34,33 @@ def bench(options: Options) -> None:
     machine = Machine.of(options)
     family = ENCODERS[options.family]
     sizes = family.sizes[SIZES[options.size]]
-    symbols = options.vocab_size or (len(load_dictionary(options.data)) if options.data else SYMBOLS)
     others = {"gated": "gated_ffn", "dropout": "attention_dropout", "embed_dim": "embedding_size"}
     model = Shape(options.layers, sizes["encoder_embed_dim"], sizes["encoder_ffn_embed_dim"], sizes["encoder_attention_heads"],
-                  symbols, min(options.tokens), options.batch_size,
+                  options.vocab_size, min(options.tokens), options.batch_size,
                   **{name: family.options[option] for name, option in others.items() if option in family.options})  # fmt: skip
     lengths = shapes(model, sorted(set(options.tokens)))
     _require_known("--baseline", [options.baseline], [STOCK, *expressions()])
     baseline = Contender(FAIRSEQS) if options.baseline == STOCK else _of_scheme(family, options.baseline, "auto")
     rows = _rows(options, lengths, baseline, machine)
-    if options.train and options.updates < training.MIN_UPDATES:
-        raise InputError(f"--updates {options.updates}: at least {training.MIN_UPDATES} are needed")
     if options.plot:
         from ..plotting import require_matplotlib
 
         require_matplotlib()  # fails now rather than after minutes
-    memory = "peak MiB" if machine.on_gpu else "process, MiB" if options.train else "kept for backward, MiB"
+    memory = "peak MiB" if machine.on_gpu else "kept for backward, MiB"
     with contextlib.ExitStack() as stack:
         out = options.out or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        lock = stack.enter_context(ownership.output(out, MAKER, [] if options.data is None else [("--data", options.data)]))
+        stack.enter_context(ownership.output(out, MAKER))
         by_key = {(row.model, row.backend or "own", shape.tokens): (row, shape) for row, shape in rows}
-        contents = digests({name: options.data / name for name in ("dict.txt", "train.idx")}) if options.data else None
         cells = [
             Cell(dict(zip(("model", "backend", "tokens"), key, strict=True)),
-                 _configuration(options, shape, baseline, machine, contents))
+                 _configuration(options, shape, baseline, machine))
             for key, (_, shape) in by_key.items()
         ]  # fmt: skip
         steps = Steps(baseline, machine, options.repeats)
-        data = (options.data or _generate(out, lengths, options.updates)) if options.train else Path()
-        trainings = training.Trainings(baseline, machine, options, data, [lock])
 
         def run(cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:
             contender, shape = by_key[tuple(cell.key.values())]  # type: ignore[index]
-            result = trainings(contender, shape, folder, progress) if options.train else steps(contender, shape, progress)
+            result = steps(contender, shape, progress)
             return {**result, "status": BEGUN} if result["refused"] else result  # the same command tries it again
 
         results = run_grid(cells, out, run)
@@ -135,28 +127,15 @@ def _require_runnable(expression: str, backend: str, shape: Shape, machine: Mach
             choose(backend, positions_of(expression, shape).probes()[0], call_of(shape, machine.device, machine.dtype))
 
 
-def _configuration(
-    options: Options, shape: Shape, baseline: Contender, machine: Machine, data: dict[str, str] | None
-) -> dict[str, Any]:
-    training_flags = {"updates": options.updates, "flags": options.train_flags, "data": data} if options.train else None
+def _configuration(options: Options, shape: Shape, baseline: Contender, machine: Machine) -> dict[str, Any]:
     sizes = {name: value for name, value in dataclasses.asdict(shape).items() if name != "tokens"}
-    others = {"peak": machine.peak, "baseline": baseline.model, "repeats": options.repeats, "train": training_flags}
+    others = {"peak": machine.peak, "baseline": baseline.model, "repeats": options.repeats}
     return {**sizes, **machine.describe(), **others}
-
-
-def _generate(out: Path, lengths: Sequence[Shape], updates: int) -> Path:
-    """Write data for the longest run, unless they exist."""
-    symbols, tokens = lengths[0].symbols, (updates + 1) * max(shape.batch for shape in lengths)
-    data = out / f"data-{symbols}-{tokens}"
-    if not (data / "train.idx").exists():
-        training.write_data(data, symbols, tokens)
-    return data.absolute()
 
 
 def _title(options: Options, lengths: Sequence[Shape], machine: Machine) -> str:
     facts = machine.describe()
     parts = [
-        f"fairseq-train, {options.updates} updates" if options.train else "",
         f"{options.layers} layers, D = {lengths[0].dim}, {lengths[0].symbols} symbols",
         f"batch {', '.join(f'{shape.sequences} × {shape.tokens}' for shape in lengths)} tokens",
         f"{facts['device']} ({machine.device}), {facts['dtype']}",

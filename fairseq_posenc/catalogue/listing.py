@@ -6,24 +6,48 @@ import json
 import re
 import shutil
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import torch
 from tabulate import tabulate
+from torch import nn
 
 from ..attention import BACKENDS
 from ..errors import InputError, flag_of, flag_value, nearest
 from ..families import ROBERTA, architectures, expressions
-from ..schemes import REGISTRY, Positions, option_fields, parse, scheme_options
+from ..schemes import REGISTRY, Positions, Settings, build, option_fields, parse, scheme_options
 from .equations import equation_of, source_of
-from .parameters import count, positions_of
 from .properties import PROPERTIES, differing
 
 COLUMNS = ("architecture", "positions", "equation", "source", *PROPERTIES, "backends", "parameters")
 MIN_WIDTH = 16  # of the column of equations
 MARGIN = 26  # where the right-hand side of a card begins
 Row = dict[str, Any]
+
+
+def positions_of(
+    expression: str,
+    n: int = 512,
+    dim: int = 768,
+    heads: int = 12,
+    options: Mapping[str, Any] | None = None,
+    embed_dim: int | None = None,
+    layers: int = 12,
+) -> Positions:
+    """Return the positions of a model for sequences of ``n`` tokens, as the encoder would make them, without memory.
+
+    The model has base size by default. ``embed_dim`` is the width of the word embeddings, if that is not ``dim``.
+    """
+    with torch.device("meta"):
+        settings = Settings(layers=layers, heads=heads, dim=dim, max_positions=n, separator=2, embed_dim=embed_dim)
+        return build(expression, settings, options)
+
+
+def count(module: nn.Module) -> int:
+    """Return the number of parameters."""
+    return sum(parameter.numel() for parameter in module.parameters())
 
 
 def find(name: str | None = None, properties: Sequence[str] = ()) -> list[Row]:

@@ -19,7 +19,7 @@ from ..analysis.offsets import OffsetFunction, has_own_cls, offset_functions
 from ..analysis.trace import Layer, trace
 from ..commands import show
 from ..errors import InputError
-from ..plotting import heat_maps, line_style, new_figure, save, style
+from ..plotting import heat_maps, line_style, new_figure, save
 from ..schemes.positions import sums_of
 from ..transformer import Encoder, EncoderConfig
 
@@ -77,7 +77,7 @@ def write(path: Path, encoder: Encoder, n: int, layers: Sequence[int]) -> None:
     """Draw what positions add to the scores in some layers, a heat map per head and all heads as lines, and show the caption.
 
     Args:
-        path: the picture; a PDF has the size and the fonts of a paper.
+        path: the picture.
         encoder: it is converted to float64.
         n: the number of words, which the encoder takes.
         layers: their numbers, from 1; if there are none, the first layer with each different sum of the expression.
@@ -90,8 +90,7 @@ def write(path: Path, encoder: Encoder, n: int, layers: Sequence[int]) -> None:
         raise InputError(f"--layers {beyond[0]}: the model has {encoder.config.layers} layers")
     layers = layers or [sums.index(part) + 1 for part in dict.fromkeys(sums)]
     drawn = scores(encoder, n, layers)
-    with style(paper=path.suffix == ".pdf"):
-        save(_figure(drawn), path)
+    save(_figure(drawn), path)
     show(f"{path}: {encoder.positions.expression}. {_remark(drawn)}")
 
 

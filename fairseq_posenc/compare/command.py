@@ -47,7 +47,6 @@ class Options:
     tasks: Path | None = option(
         "the folder of 'fairseq-posenc tasks', to show its results in the report", None, parse=existing, metavar="DIR"
     )
-    paper: bool = option("pictures in the size and fonts of a paper, also as PDF, with captions in figures/captions.txt", False)
     keep_checkpoints: bool = option("keep the trained models in OUT/runs", False)
     dry_run: bool = option("run nothing: print the commands of runs that are not done, and report those that are", False)
 
@@ -92,7 +91,7 @@ def main(options: Options) -> None:
         times = execute(costs.cells, costs.measure, jobs=1)
         if results:
             rows = summarise(plan, results, options.out, times)
-            show(write(options.out, plan, rows, results, claims, tasks, scores, options.paper))
+            show(write(options.out, plan, rows, results, claims, tasks, scores))
         for failure in failures:
             raise failure
 

@@ -1,28 +1,20 @@
-"""From the runs of ``fairseq-posenc tasks`` to a table of schemes, a heat map and performance profiles.
-
-The scores are summarised as Agarwal et al. 2021 ("Deep reinforcement learning at the edge of the statistical precipice") advise:
-the interquartile mean (IQM) over all runs on all tasks, its 95% interval by a bootstrap stratified by task, and performance
-profiles, the share of the runs with a score above each threshold. The scores are raw accuracies; they normalise theirs per task,
-and chance differs here: about 0 for whole sequences of decoders, 0.05 for 20 symbols, 0.5 for two. Their library, rliable, is not
-used, because its requirement ``arch`` does not import with pandas 3.
-"""
+"""From the runs of ``fairseq-posenc tasks`` to a table of schemes and a heat map."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.stats import trim_mean
 from tabulate import tabulate
 
 from .. import plotting
 from ..errors import InputError
 from ..files import atomic_write
-from ..ownership import own, remove
+from ..ownership import own
 from ..runs.grid import DIVERGED, FINISHED, FORMAT, RESULT, Cell
 from ..runs.record import read_object, require_same, write_json
 from ..runs.statistics import by
@@ -33,11 +25,8 @@ from .plan import SCHEME
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-RUNS, RESULTS, MARKDOWN, HEAT_MAP, PROFILES = "runs.jsonl", "results.json", "results.md", "tasks.png", "profiles.png"
+RUNS, RESULTS, MARKDOWN, HEAT_MAP = "runs.jsonl", "results.json", "results.md", "tasks.png"
 SCORES = ("within", "beyond")
-RESAMPLINGS = 2000
-MIN_SEEDS = 5
-"""Seeds of each task, with fewer of which a bootstrap's interval is too narrow: with two, it has the mean in 76 of 100 cases."""
 Run = Mapping[str, Any]
 
 
@@ -105,10 +94,6 @@ def write(out: Path) -> list[dict[str, Any]]:
         stream.write(table(rows) + "\n")
     if rows:
         plotting.save(heat_map(rows), own(out / HEAT_MAP))
-    if rows and rows[0]["ranked_by"]:
-        plotting.save(profiles(rows, runs), own(out / PROFILES))
-    else:
-        remove(out / PROFILES)  # of runs before
     return rows
 
 
@@ -128,10 +113,10 @@ def summarise(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """One row per scheme, in JSON's types: first those that learned the most tasks, then by their accuracy.
 
     A row has ``scheme`` and ``positions``; ``learned``, the number of runs that learned their task, ``runs`` and ``diverged``;
-    ``updates``, the median number, in which a run that did not learn counts with its budget; for ``within`` and ``beyond`` the
-    IQM of the accuracy and its ``…_interval`` (None if a task has fewer than five seeds); and ``tasks``, the means of each task.
-    A run that diverged has an accuracy of 0. All but ``tasks`` are over the tasks ``ranked_by``: those that every scheme has run
-    with the same seeds, without those in the papers' setting. Tasks may differ in their number of seeds.
+    ``updates``, the median number, in which a run that did not learn counts with its budget; ``within`` and ``beyond``, the mean
+    accuracies; and ``tasks``, the means of each task. A run that diverged has an accuracy of 0. All but ``tasks`` are over the
+    tasks ``ranked_by``: those that every scheme has run with the same seeds, without those in the papers' setting. Tasks may
+    differ in their number of seeds.
     """
     common = _common(runs)
     rows = []
@@ -146,9 +131,7 @@ def summarise(runs: Sequence[Run]) -> list[dict[str, Any]]:
             "diverged": sum(run["status"] == DIVERGED for run in ranked),
             "updates": median(map(_updates, ranked)) if ranked else None,
         }
-        for score in SCORES:
-            by_task = [np.array([run.get(score, 0.0) for run in of_task]) for of_task in by("task", ranked).values()]
-            row[score], row[f"{score}_interval"] = iqm(by_task)
+        row |= {score: _mean(ranked, score) if ranked else None for score in SCORES}
         row["tasks"] = {task: _task(of_task) for task, of_task in by("task", group).items()}
         rows.append(row)
     return sorted(rows, key=lambda row: (-row["learned"], *(-round(row[score] or 0, 2) for score in SCORES), row["scheme"]))
@@ -179,29 +162,17 @@ def _updates(run: Run) -> int:
 
 
 def _task(runs: Sequence[Run]) -> dict[str, Any]:
-    means = {score: round(float(np.mean([run.get(score, 0.0) for run in runs])), 4) for score in SCORES}
+    means = {score: _mean(runs, score) for score in SCORES}
     return {"learned": sum(map(_learned, runs)), "runs": len(runs), "updates": median(map(_updates, runs)), **means}
 
 
-def iqm(scores: Sequence[np.ndarray]) -> tuple[float | None, list[float] | None]:
-    """The interquartile mean of all runs, and its 95% interval by resampling the seeds of each task, (seeds,) of each.
-
-    The interval is None if a task has fewer than :data:`MIN_SEEDS`.
-    """
-    if not scores:
-        return None, None
-    mean = round(float(trim_mean(np.concatenate(scores), 0.25)), 4)
-    if min(map(len, scores)) < MIN_SEEDS:
-        return mean, None
-    generator = np.random.default_rng(0)
-    resampled = [of_task[generator.integers(len(of_task), size=(RESAMPLINGS, len(of_task)))] for of_task in scores]
-    means = trim_mean(np.concatenate(resampled, 1), 0.25, axis=1)
-    return mean, [round(float(end), 4) for end in np.quantile(means, [0.025, 0.975])]
+def _mean(runs: Sequence[Run], score: str) -> float:
+    return round(fmean(run.get(score, 0.0) for run in runs), 4)
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """The rows as a Markdown table."""
-    header = ["scheme", "positions", "learned", "updates", *(f"IQM {score}" for score in SCORES), "not learned"]
+    header = ["scheme", "positions", "learned", "updates", *(f"accuracy {score}" for score in SCORES), "not learned"]
     over = ", ".join(rows[0]["ranked_by"]) if rows else ""
     text = f"All columns but the last are over the tasks that every scheme has run with the same seeds: {over or 'none yet'}."
     return f"{tabulate([_cells(row) for row in rows], header, 'github', disable_numparse=True)}\n\n{text}"
@@ -210,11 +181,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 def _cells(row: Mapping[str, Any]) -> list[str]:
     diverged = f" ({row['diverged']} diverged)" if row["diverged"] else ""
     updates = "–" if row["updates"] is None else f"{row['updates']:,.0f}"
-    shown = []
-    for score in SCORES:
-        interval = row[f"{score}_interval"]
-        ends = f" ({interval[0]:.2f}–{interval[1]:.2f})" if interval else ""
-        shown.append("–" if row[score] is None else f"{row[score]:.2f}{ends}")
+    shown = ["–" if row[score] is None else f"{row[score]:.2f}" for score in SCORES]
     missed = ", ".join(task for task, runs in row["tasks"].items() if runs["learned"] < runs["runs"])
     return [row["scheme"], row["positions"], f"{row['learned']} of {row['runs']}{diverged}", updates, *shown, missed]
 
@@ -234,24 +201,4 @@ def heat_map(rows: Sequence[Mapping[str, Any]]) -> Figure:
             panel.plot(missed, [y] * len(missed), "x", color="red", markersize=4)
     label = "accuracy within and beyond the lengths of\ntraining; ×: not learned by every seed; white: not run"
     figure.colorbar(image, ax=panels, label=label, shrink=0.6, aspect=30)
-    return figure
-
-
-def profiles(rows: Sequence[Mapping[str, Any]], runs: Sequence[Run]) -> Figure:
-    """The share of the runs with an accuracy above τ: a line per scheme, of which the first ones are coloured and named."""
-    common, of_scheme = _common(runs), by("scheme", runs)
-    figure, panels = plotting.grid([f"{score} the lengths of training" for score in SCORES], (4.5, 3.5), same_y=True)
-    thresholds = np.linspace(0, 1, 101)
-    for panel, score in zip(panels, SCORES, strict=True):
-        for number, row in enumerate(rows):
-            scores = np.array([run.get(score, 0.0) for run in of_scheme[row["scheme"]] if run["task"] in common])
-            if len(scores):
-                style = plotting.line_style(number) if number < len(plotting.COLOURS) else {"color": "0.8", "linewidth": 0.8}
-                name = row["scheme"] if number < len(plotting.COLOURS) else None
-                panel.plot(
-                    thresholds, (scores > thresholds[:, None]).mean(1), **(style | {"marker": ""}), label=name, zorder=-number
-                )
-        panel.set_xlabel("accuracy τ")
-    panels[0].set_ylabel("share of runs above τ")
-    plotting.legend(figure, panels)
     return figure

@@ -13,9 +13,9 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
 from ..runs.grid import Diverged, Progress
-from ..transformer import Decoder, DecoderConfig, Encoder, EncoderConfig, PositionSampling
+from ..transformer import Encoder, EncoderConfig, PositionSampling
 from .order_settings import Setting
-from .order_tasks import CAUSAL, FIRST, IGNORED, TASKS, Task
+from .order_tasks import FIRST, IGNORED, TASKS, Task
 
 LEARNED = 0.99
 POINTS = 40
@@ -41,11 +41,7 @@ class Learner(nn.Module):
         span = None if self.sampling is None else self.sampling.span(max_positions)
         sizes |= dict(vocab_size=vocabulary, max_positions=max(max_positions, span or 0), dropout=0.0, attention_dropout=0.0)
         sizes |= dict(positions=expression, position_sampling=sampling or None)
-        self.transformer: nn.Module
-        if task.layout == CAUSAL:
-            self.transformer = Decoder(DecoderConfig(**sizes, cross_attention=False))
-        else:
-            self.transformer = Encoder(EncoderConfig(**sizes))
+        self.transformer = Encoder(EncoderConfig(**sizes))
 
     def forward(self, tokens: Tensor, generator: Generator | None = None) -> Tensor:
         """(B, N) -> (B, N, vocabulary). The generator draws positions, where they are drawn."""
@@ -54,7 +50,7 @@ class Learner(nn.Module):
             states = self.transformer(tokens, position_ids=self.sampling.draw(places, None, generator))
         else:
             states = self.transformer(tokens)
-        return self.scores(states if isinstance(states, Tensor) else states.last_hidden_state)
+        return self.scores(states.last_hidden_state)
 
 
 def build(name: str, positions: str, setting: Setting, seed: int) -> Learner:
@@ -125,17 +121,12 @@ def learn(name: str, positions: str, setting: Setting, seed: int, progress: Prog
 
 @torch.no_grad()
 def accuracy(model: Learner, batches: Iterable[tuple[Tensor, Tensor]]) -> float:
-    """Return the mean over batches of the share of correct targets; of a decoder, of sequences that are correct as a whole.
-
-    A decoder that predicts each token of a sequence correctly from the correct tokens before it also generates the sequence.
-    """
+    """Return the mean over batches of the share of correct targets."""
     shares = []
     model.eval()
     for tokens, targets in batches:
         asked = targets != IGNORED
-        correct = model(tokens).argmax(-1) == targets
-        causal = isinstance(model.transformer, Decoder)
-        shares.append((correct | ~asked).all(1).float().mean() if causal else correct[asked].float().mean())
+        shares.append((model(tokens).argmax(-1) == targets)[asked].float().mean())
     return round(torch.stack(shares).mean().item(), 4)
 
 

@@ -15,7 +15,7 @@ from tabulate import tabulate
 from ..analysis import page
 from ..files import atomic_write
 from ..ownership import own
-from ..plotting import save, style, write_captions
+from ..plotting import save
 from ..runs.grid import DIVERGED, FINISHED, FORMAT
 from ..runs.record import write_json
 from ..runs.statistics import by
@@ -26,7 +26,7 @@ from .results import Run, choose, finished
 from .statistics import estimate
 
 PAGE, MARKDOWN, CSV, JSON = "report.html", "results.md", "results.csv", "results.json"
-FIGURES, CAPTIONS = "figures", "captions.txt"
+FIGURES = "figures"
 TITLE = "Comparison of positional encodings"
 UNIGRAM = "(unigram: no context)"
 UNSOUND = {
@@ -59,7 +59,6 @@ def write(
     claims: Sequence[Claim] = (),
     tasks: tuple[Sequence[Row], Path] | None = None,
     scores: Sequence[Run] = (),
-    paper: bool = False,
 ) -> str:
     """Write report.html, results.md, results.csv, results.json and figures/ into ``out``; return the ranked table in Markdown.
 
@@ -71,20 +70,18 @@ def write(
         claims: to be tested.
         tasks: the results of ``fairseq-posenc tasks`` (:func:`.order_report.read`).
         scores: the results of fine-tuning (:meth:`.cells.Runs.score`).
-        paper: whether pictures have the size and fonts of a paper, also as PDF files, with their captions in a text file.
     """
     verdicts = judge(claims, runs)
     done = finished(runs)
     unigram = next((run["unigram"] for run in runs if run.get("unigram") is not None), None)
-    with style(paper):
-        pictures = _pictures(out / FIGURES, plan, rows, done, paper)
+    pictures = _pictures(out / FIGURES, plan, rows, done)
     opening = f"{answer(rows, plan.reference)} {state(plan, runs, scores)}".rstrip()
     sections = list(_sections(plan, rows, runs, done, verdicts, pictures, tasks, scores))
     ranked = ranking(rows, plan.reference, unigram)
     body = page.paragraph(opening) + page.scroll(_html(ranked)) + f'<p class="soft">{MEANING}</p>\n'
     figures = (page.figure(*pictures[name], wide=False) for name in ("ranking", "cost") if name in pictures)
     body += f'<div class="row">{"".join(figures)}</div>\n'
-    footer = "Made by fairseq-posenc compare. All numbers are in results.json; each picture is a PNG file in figures/."
+    footer = "Made by fairseq-posenc compare. All numbers are in results.json; each picture is a PNG and a PDF in figures/."
     page.write(own(out / PAGE), TITLE, TITLE, body, sections, footer)
     tables = [claims_table(verdicts), benchmarks(scores)]
     text = "\n\n".join([opening, _pipe(ranked), MEANING, *(_pipe(table) for table in tables if table[1])])
@@ -221,9 +218,7 @@ def benchmarks(scores: Sequence[Run]) -> Table:
     return ["scheme", *tasks], lines
 
 
-def _pictures(
-    folder: Path, plan: Plan, rows: Sequence[Row], done: Mapping[str, Sequence[Run]], paper: bool
-) -> dict[str, tuple[str, Path]]:
+def _pictures(folder: Path, plan: Plan, rows: Sequence[Row], done: Mapping[str, Sequence[Run]]) -> dict[str, tuple[str, Path]]:
     """Draw the pictures; returns the caption and the file of each."""
     reference = plan.reference
     colours = f"Blue: cannot be distinguished from the best. Orange: the reference, {reference}. Hollow: not tested."
@@ -246,10 +241,8 @@ def _pictures(
     if by_position := charts.by_position(rows, done, reference, plan.tokens_per_sample):
         drawn["position"] = "Loss by position in the sequence. The best schemes, the reference and the last.", by_position
     for name, (_, figure) in drawn.items():
-        for suffix in ("png", "pdf") if paper else ("png",):
+        for suffix in ("png", "pdf"):
             save(figure, own(folder / f"{name}.{suffix}"))
-    if paper:
-        write_captions(own(folder / CAPTIONS), {f"{name}.pdf": caption for name, (caption, _) in drawn.items()})
     return {name: (caption, folder / f"{name}.png") for name, (caption, _) in drawn.items()}
 
 

@@ -10,7 +10,7 @@ tests beyond its lengths exclude memorising. Runs with the same seed have the sa
 same initial weights, whatever the scheme. A scheme with a table of positions gets one for the longest test, so that its last rows
 are untrained. SCHEME@SAMPLING, such as absolute@random:200, draws the positions of each update (docs/length.md).
 
-OUT gets results.md, results.json, two pictures, and runs.jsonl, a line per run. The same command again does only the runs that
+OUT gets results.md, results.json, tasks.png, and runs.jsonl, a line per run. The same command again does only the runs that
 have not finished; other tasks, schemes and seeds are added to the results. A folder with runs.jsonl alone is continued, too.
 """
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ..runs.grid import Cell, Progress
 
 DEFAULT = ("offset_2", "flip_flop", "indirect_indexing", "offset_5", "copy", "reverse")
+"""All but ``order``, which has a setting of its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +37,6 @@ class Options(Setting):
 
     out: Path = option("the folder to write", metavar="DIR")
     tasks: tuple[str, ...] = option("which tasks", DEFAULT, metavar="A,B")
-    all: bool = option("all tasks", False)
     schemes: tuple[str, ...] = option(
         "schemes without roberta_, or expressions such as absolute+tisa, or with @SAMPLING (default: all schemes)",
         (),
@@ -84,7 +84,7 @@ def _cells(options: Options) -> list[Cell]:
     from ..schemes import parse
     from ..transformer import PositionSampling
     from .order_runs import longest_test
-    from .order_tasks import CAUSAL, TASKS
+    from .order_tasks import TASKS
 
     for task in options.tasks:
         if task not in TASKS:
@@ -100,8 +100,8 @@ def _cells(options: Options) -> list[Cell]:
         except InputError as error:
             raise InputError(f"--schemes {scheme}: {error}") from None
     setting = Setting(**{declared.name: getattr(options, declared.name) for declared in fields(Setting)})
-    settings = {task: PAPERS.get(task, setting) for task in (TASKS if options.all else options.tasks)}
-    for task in (name for name in settings if TASKS[name].layout != CAUSAL and limits):
+    settings = {task: PAPERS.get(task, setting) for task in options.tasks}
+    for task in (name for name in settings if limits):
         longest = longest_test(task, settings[task])
         for scheme, limit in limits.items():
             if limit < longest:
@@ -112,6 +112,5 @@ def _cells(options: Options) -> list[Cell]:
         Cell({"task": task, "scheme": scheme, "seed": seed}, {"positions": expression, **asdict(settings[task])})
         for task in settings
         for scheme, expression in positions.items()
-        if TASKS[task].layout != CAUSAL or ("@" not in expression and all(part.has_causal_form for part in parse(expression)))
         for seed in range(1, options.seeds + 1)
     ]

@@ -1,10 +1,9 @@
-"""Estimate what a pretraining run needs: memory per GPU, and bytes sent and time per step.
+"""Estimate the memory per GPU that a pretraining run needs.
 
 Nothing is trained and no GPU is needed. Parameters are counted on the architecture itself, and activations by running one and
-two of its layers here, at the run's length and precision. Times follow from the bandwidths, the peak and the achieved share of
-the peak (MFU) that you give; the defaults are an A100 80 GB with NVLink, and hosts with 200 Gbit/s.
+two of its layers here, at the run's length and precision.
 
-    fairseq-posenc plan --arch roberta_m4m_large --nodes 4 --gpus-per-node 8 --deepspeed-config zero2 --batch-size 6
+    fairseq-posenc plan --arch roberta_m4m_large --gpus 32 --deepspeed-config zero2 --batch-size 6
 
 Not included: what CUDA, NCCL and fragmentation take (allow 2 to 4 GB), and activations beyond those kept for the backward pass.
 """
@@ -13,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 from collections.abc import Sequence
 from contextlib import suppress
@@ -46,19 +44,13 @@ class Options:
 
     arch: str = option("architecture, as for fairseq-train", metavar="NAME")
     model: list[str] = option("options of the model, such as encoder_layers=6", (), nargs="*", metavar="NAME=VALUE")
-    nodes: int = option("hosts", 1, **POSITIVE)
-    gpus_per_node: int = option("GPUs of a host", 8, **POSITIVE)
+    gpus: int = option("GPUs of all hosts together", 8, **POSITIVE)
     deepspeed_config: str = option("preset or file, as for training", "zero0", metavar="NAME|FILE")
     batch_size: int = option("samples per GPU and micro-batch", 8, **POSITIVE)
-    update_freq: int = option("micro-batches per step", 1, **POSITIVE)
     tokens_per_sample: int = option("length of a sample", 512, **POSITIVE)
     vocab_size: int = option("symbols", 50265, **POSITIVE)
     precision: str = option("of parameters and activations", "bf16", choices=BYTES)
     gpu_memory: float = option("memory of a GPU", 80.0, metavar="GB", minimum=1e-6, maximum=1e12)
-    peak_tflops: float = option("peak of one GPU at this precision", 312.0, minimum=1e-6, maximum=1e12)
-    mfu: float = option("share of the peak that is reached", 0.35, minimum=1e-6, maximum=1.0)
-    intra_node_gb_s: float = option("GB/s that a GPU sends within its host", 200.0, minimum=1e-6, maximum=1e12)
-    inter_node_gb_s: float = option("GB/s that a host sends to others", 20.0, minimum=1e-6, maximum=1e12)
 
 
 def main(options: Options) -> None:
@@ -74,14 +66,8 @@ class Footprint:
     """Sizes of a model at one sequence length and precision."""
 
     parameters: int
-    layer_parameters: int  # that a token passes in all layers together, their positional ones included
-    layers: int
-    dim: int
-    head_dim: int  # width inside the language model's head, that of the word embeddings
-    tokens: int
     shared_activations: float  # bytes, independent of the number of samples: positional terms
     activations_per_sample: float  # bytes
-    checkpointing: bool
 
     def activations(self, samples: int) -> float:
         """Return the bytes kept for the backward pass over a batch."""
@@ -137,14 +123,8 @@ def footprint(arch: str, overrides: Sequence[str], vocabulary: int, tokens: int,
     )
     return Footprint(
         parameters=parameters - (layers - groups) * layer if groups else parameters,
-        layer_parameters=periods * (deeper[0] - least[0]) + longer[0] - least[0],
-        layers=layers,
-        dim=args.encoder_embed_dim,
-        head_dim=args.embedding_size or args.encoder_embed_dim,
-        tokens=tokens,
         shared_activations=2 * for_one_sample - for_two_samples,
         activations_per_sample=for_two_samples - for_one_sample,
-        checkpointing=bool(args.checkpoint_activations),
     )
 
 
@@ -286,39 +266,9 @@ def memory(parameters: int, zero: ZeroConfig, gpus: int, precision: str, activat
     )
 
 
-def traffic(parameters: int, zero: ZeroConfig, gpus: int, precision: str, nodes: int, update_freq: int) -> tuple[float, float]:
-    """Return the bytes per step that one GPU sends within its host, and one host to others.
-
-    After Rajbhandari et al. 2020, §7, with rings that cross each host boundary once: averaging M bytes is a reduce-scatter and an
-    all-gather, each of which sends M (n - 1)/n from each of n. Stages 0 and 1 do both once per step; stage 2 scatters every
-    micro-batch; stage 3 gathers twice and scatters once per micro-batch.
-    """
-    passes = {0: 2, 1: 2, 2: 1 + update_freq, 3: 3 * update_freq}[zero.stage]
-    sent, local = passes * parameters * BYTES[precision], gpus // nodes
-    return sent * (local - 1) / local, sent * (nodes - 1) / nodes
-
-
-def flops_per_token(model: Footprint, vocabulary: int) -> float:
-    """Return the FLOPs of both passes: 6 per weight of the layers, 12·n·D per layer for attention, and the head on masked tokens.
-
-    Positional terms are left out: they depend on the scheme, and MFU is an input anyway. Recomputing activations adds a
-    forward pass.
-    """
-    layers = 12 * model.layers * model.tokens * model.dim + 6 * model.layer_parameters
-    head = 6 * MASKED_TOKENS / PER_TOKENS * model.head_dim * (vocabulary + model.dim)
-    return layers * (4 / 3 if model.checkpointing else 1) + head
-
-
 def report(options: Options, model: Footprint, zero: ZeroConfig) -> str:
     """Return the plan as text."""
-    gpus = options.nodes * options.gpus_per_node
-    needed = memory(model.parameters, zero, gpus, options.precision, model.activations(options.batch_size))
-    by_gpu, by_host = traffic(model.parameters, zero, gpus, options.precision, options.nodes, options.update_freq)
-    batch = options.batch_size * options.update_freq * gpus
-    per_gpu = options.batch_size * options.update_freq * options.tokens_per_sample
-    compute = per_gpu * flops_per_token(model, options.vocab_size) / (options.peak_tflops * 1e12 * options.mfu)
-    communicate = by_gpu / (options.intra_node_gb_s * GB) + by_host / (options.inter_node_gb_s * GB)
-    fastest, slowest = max(compute, communicate), compute + communicate
+    needed = memory(model.parameters, zero, options.gpus, options.precision, model.activations(options.batch_size))
     fits = "fits" if needed.peak < options.gpu_memory * GB else "does NOT fit"
     if needed.start >= options.gpu_memory * GB:
         fits = "cannot start, as each GPU first holds the whole model: does NOT fit"
@@ -329,20 +279,7 @@ def report(options: Options, model: Footprint, zero: ZeroConfig) -> str:
     ]  # fmt: skip
     table = "\n".join(f"  {name:26} {size / GB:9.2f} GB" for name, size in rows)
     return (
-        f"{options.arch}: {model.parameters:,} parameters; {options.nodes} × {options.gpus_per_node} GPUs, "
-        f"{options.deepspeed_config}, {options.precision}\n"
-        f"batch {batch:,} samples of {model.tokens} tokens = {batch * model.tokens:,} tokens per step\n\n"
-        f"memory per GPU ({fits} in {options.gpu_memory:g} GB)\n{table}\n\n"
-        f"communication per step: a GPU sends {by_gpu / GB:.2f} GB within its host, a host {by_host / GB:.2f} GB to others\n"
-        f"time per step: computing {_duration(compute)} ({options.mfu:.0%} of {options.peak_tflops:g} TFLOP/s), communicating "
-        f"{_duration(communicate)};\n"
-        f"  together {_duration(fastest)} (all overlapped) to {_duration(slowest)} (none), so {batch / slowest:,.0f} to "
-        f"{batch / fastest:,.0f} samples/s, and 100,000 steps in {_duration(1e5 * fastest)} to {_duration(1e5 * slowest)}"
+        f"{options.arch}: {model.parameters:,} parameters; {options.gpus} GPUs, {options.deepspeed_config}, "
+        f"{options.precision}\n\n"
+        f"memory per GPU ({fits} in {options.gpu_memory:g} GB)\n{table}"
     )
-
-
-def _duration(seconds: float) -> str:
-    for unit, size in (("days", 86400), ("h", 3600), ("min", 60), ("s", 1)):
-        if seconds >= 2 * size or (unit == "s" and seconds >= 1):
-            return f"{seconds / size:.1f} {unit}"
-    return f"{math.ceil(seconds * 1000)} ms"

@@ -233,7 +233,7 @@ def _execute(cell: Cell, log: Path, progress: Progress, lock: int | None, variab
                 name, end = cell.until or ("", 1.0)
                 progress(f"loss {entry['loss']}", min(float(entry[name]) / end, 0.99))
 
-    status, output, _ = execute(cell.command, log, variables, () if lock is None else (lock,), watch)
+    status, output = execute(cell.command, log, variables, () if lock is None else (lock,), watch)
     if status:
         if reason := DIVERGENCE.search(output):
             raise Diverged(f"{reason[0]}; see {log.name}")

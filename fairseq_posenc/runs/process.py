@@ -1,7 +1,6 @@
 """A process that does one run, with its output in a log, which is read for its progress."""
 
 import os
-import resource
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +17,7 @@ def execute(
     variables: Mapping[str, str] | None = None,
     locks: Sequence[int] = (),
     watch: Callable[[str], None] | None = None,
-) -> tuple[int, str, resource.struct_rusage]:
+) -> tuple[int, str]:
     """Run a command.
 
     Args:
@@ -29,7 +28,7 @@ def execute(
         watch: receives the end of its output, whenever that has grown.
 
     Returns:
-        Its status, all of its output, and the resources that it has used.
+        Its status and all of its output.
     """
     # Unbuffered: with buffers, the last line of the log would be of stdout, and the reason of a failure is in stderr.
     environment = {**(os.environ if variables is None else variables), "PYTHONUNBUFFERED": "1"}
@@ -37,7 +36,7 @@ def execute(
         start = seen = stream.seek(0, os.SEEK_END)
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, pass_fds=locks, env=environment)
         try:
-            while not (ended := os.wait4(child.pid, os.WNOHANG))[0]:  # subprocess does not return the resources
+            while child.poll() is None:
                 time.sleep(INTERVAL)
                 if watch and (size := os.fstat(stream.fileno()).st_size) > seen:
                     begin, seen = max(seen, size - READ), size
@@ -47,7 +46,5 @@ def execute(
             child.kill()
             child.wait()
             raise
-        _, status, usage = ended
-        child.returncode = os.waitstatus_to_exitcode(status)
         stream.seek(start)
-        return child.returncode, stream.read().decode("utf-8", "replace"), usage
+        return child.returncode, stream.read().decode("utf-8", "replace")

@@ -12,7 +12,6 @@ from omegaconf import OmegaConf
 from world import make_english, sentences
 
 from fairseq_posenc.analysis import examine, subjects
-from fairseq_posenc.analysis.comparison import read_scores
 from fairseq_posenc.analysis.subjects import read
 from fairseq_posenc.analysis.toeplitz import r_squared
 from fairseq_posenc.cli import main
@@ -83,17 +82,15 @@ def test_a_page_with_all_its_parts(save, text, tmp_path, capsys):
     save("<run>/checkpoints", "roberta_absolute_tiny", seed=1, updates=5, name="checkpoint_1_5.pt")
     run = save("<run>/checkpoints", "roberta_absolute_tiny", seed=2, updates=9)
     tupe = save("tupe", "roberta_tupe_a_tiny")
-    scores = tmp_path / "scores.csv"
-    scores.write_text("model,score,after\n<run>,80,\nours,81.5,<run>\n")
     out = tmp_path / "out"
     command = ["analyze", str(run.parent.parent), f"ours={tupe}", "--out", str(out), "--text", str(text), "--length", "12"]
-    assert main([*command, "--windows", "8", "--scores", str(scores)]) == 0
+    assert main([*command, "--windows", "8"]) == 0
     assert str(out / "index.html") in capsys.readouterr().out
 
     page = Page((out / "index.html").read_text("utf-8"))
     pictures = pictures_in(out)
     assert pictures == {str(path.relative_to(out).with_suffix("")) for path in out.rglob("*.pdf")}
-    parts = {f"figures/{name}" for name in ("score", "run", "kinds", "identical", "linear", "swaps")}
+    parts = {f"figures/{name}" for name in ("run", "kinds", "identical", "linear", "swaps")}
     parts |= {f"models/-run-/{name}" for name in ("products", "scores", "rows", "correlations", "content")}
     parts |= {"models/ours/correlations", "models/ours/bias"}
     assert pictures == parts
@@ -170,13 +167,11 @@ def test_without_a_text_it_says_so(save, tmp_path):
     assert pictures_in(out) == {"models/m4m/query", "models/m4m/key"}
 
 
-def test_only_functions_of_the_offset_for_a_paper(save, tmp_path):
+def test_only_functions_of_the_offset(save, tmp_path):
     command = ["analyze", str(save("only", "roberta_absolute_tisa_tiny")), "--only", "functions", "--out", str(tmp_path)]
-    assert main([*command, "--paper"]) == 0
+    assert main(command) == 0
     assert pictures_in(tmp_path) == {"models/only/bias", "models/only/content"}
-    captions = (tmp_path / "captions.txt").read_text("utf-8")
-    assert "models/only/bias.pdf\nonly: b, added to the scores, as a function of the offset." in captions
-    assert b"STIXGeneral" in (tmp_path / "models/only/bias.pdf").read_bytes()
+    assert "only: b, added to the scores, as a function of the offset." in (tmp_path / "index.html").read_text("utf-8")
 
 
 @pytest.mark.thorough
@@ -200,19 +195,16 @@ def test_input_that_cannot_be_used(save, text, tmp_path, capsys):
     broken = torch.load(tisa, weights_only=False)
     broken["model"]["encoder.sentence_encoder.positions.tisa.offset"][0, 1, 2] = torch.nan
     torch.save(broken, tmp_path / "broken.pt")
-    short, other, empty = tmp_path / "short.txt", make_english(tmp_path / "other", vocab_size=60), tmp_path / "empty.csv"
+    short, other = tmp_path / "short.txt", make_english(tmp_path / "other", vocab_size=60)
     short.write_text("A red ball.")
-    empty.write_text("model,score\nthis,1\n")
     (tmp_path / "folder").mkdir()
     for arguments, message in [
         ([none], "none has no positions to look at (--positions none)"),
         ([tisa, "--text", short], "tokens in the vocabulary of tisa, and two windows of --length 128 need 252"),
         ([tisa, "--text", text, "--data-bin", other], "another vocabulary"),
-        ([tisa, "--scores", empty], "has no 'tisa'"),
         ([tmp_path / "broken.pt"], "broken: its positions.tisa.offset is not finite (NaN or infinity)"),
         ([tisa, tisa], "two models are called tisa"),
         ([tisa, "--only", "functions", "--text", text], "--only functions"),
-        ([tisa, "--only", "functions", "--scores", empty], "--only functions"),
         ([tisa, "--length", 3], "--length must be at least 8, got 3"),
         ([tisa, "--length", 10**9], "--length must be at most 2048"),
         ([tisa, tmp_path / "folder"], "cannot be read as a model of transformers"),
@@ -220,22 +212,3 @@ def test_input_that_cannot_be_used(save, text, tmp_path, capsys):
         assert main(["analyze", *map(str, arguments), "--out", str(tmp_path / "out")]) == 2
         assert re.sub(r"\s+", " ", capsys.readouterr().err).find(message) >= 0, message
         assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"name,score\na,1\n",
-        b"model,score\na,high\n",
-        b"model,score\na,nan\n",
-        b"\xff\xfe\x00",
-        b"model,score\na,1\na,2\n",
-        b"model,score,after\na,1,b\n",
-        b"model,score,after\na,1,b\nb,2,\nb,3,\n",
-    ],
-)
-def test_scores_that_are_none(content, tmp_path):
-    """Their file is named; rows may be missing or repeated."""
-    (tmp_path / "scores.csv").write_bytes(content)
-    with pytest.raises(ValueError, match=r"scores\.csv"):
-        read_scores(tmp_path / "scores.csv", ["a"])

@@ -10,13 +10,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fairseq_posenc.attention import BACKENDS
 from fairseq_posenc.attention.eager import Eager
-from fairseq_posenc.bench import peers, training
+from fairseq_posenc.bench import peers
 from fairseq_posenc.bench.attention import agreement, positions_of
-from fairseq_posenc.bench.flags import Options
 from fairseq_posenc.bench.steps import FAIRSEQS, Contender, Step, Steps, roberta
-from fairseq_posenc.bench.work import Machine, Shape, known_peak, shapes, timing
+from fairseq_posenc.bench.work import Shape, known_peak, shapes, timing
 from fairseq_posenc.cli import main
-from fairseq_posenc.ownership import claim
 
 TINY = ["bench", "--size", "tiny", "--layers", "1", "--tokens", "9", "--repeats", "1", "--device", "cpu"]
 SMALL = Shape(layers=2, dim=16, ffn_dim=40, heads=2, symbols=50, tokens=12, sequences=2)
@@ -118,13 +116,6 @@ def test_a_killed_bench_goes_on(capsys, monkeypatch, tmp_path):
         (["--device", "tpu"], "--device tpu"),
         (["--device", "cuda:99"], "--device cuda:99"),
         (["--plot"], "--plot draws into --out"),
-        (["--data", "."], "--data and --train-flags are for"),
-        (["--train", "--data", "nowhere"], "--data nowhere has no dict.txt"),
-        (["--train", "--data", "nowhere", "--vocab-size", "50"], "--vocab-size: not with --data"),
-        (["--train", "--peers", "bert"], "--peers "),
-        (["--train", "--updates", "5"], "--updates 5"),
-        (["--train", "--train-flags", "'"], "--train-flags"),
-        (["--train", "--train-flags=--mask-prob 0.6"], "--train-flags --mask-prob"),
     ],
 )
 def test_bad_flags_are_refused(flags, named, capsys):
@@ -196,62 +187,9 @@ def test_a_peer_that_is_not_installed_is_named(capsys, monkeypatch):
     assert "pip install x-transformers" in capsys.readouterr().err
 
 
-def test_speed_is_read_without_the_warm_up():
-    lines = [{"wpb": "100", "wps": wps, "gb_free": free} for wps, free in (("1", "7"), ("10", "6.5"), ("50", "7"), ("25", "7"))]
-    output = "".join(f"2026-01-01 | INFO | train_inner | {json.dumps(line)}\n" for line in lines)
-    assert training.read(output, None, 8 * 2**30) == training.Speed(3.0, 100.0, 1.5 * 2**30)
-    assert training.read(output, 5, None).memory == 5
-    with pytest.raises(ChildProcessError, match="2 of the 3 lines"):
-        training.read("".join(output.splitlines(keepends=True)[:2]), 5, None)
-
-
-def test_generated_data_is_what_fairseq_reads(tmp_path):
-    from fairseq.data import Dictionary, data_utils
-
-    claim(tmp_path, "bench")
-    training.write_data(tmp_path / "data", symbols=50, tokens=1000)
-    dictionary = Dictionary.load(str(tmp_path / "data" / "dict.txt"))
-    lines = data_utils.load_indexed_dataset(str(tmp_path / "data" / "train"), dictionary)
-    assert len(dictionary) == 49
-    assert len(lines) == 2
-    assert {int(line.max()) for line in lines} == {48}
-
-
-def test_data_decide_the_vocabulary_and_are_recorded(tmp_path, capsys, monkeypatch):
-    claim(tmp_path / "data", "bench")
-    training.write_data(tmp_path / "data", symbols=50, tokens=1000)
-    monkeypatch.setattr(training.Trainings, "__call__", lambda *_: {"ran": "", "refused": None, "timings": {}})
-    command = [*TINY, "--train", "--schemes", "tisa", "--data", str(tmp_path / "data"), "--out", str(tmp_path / "out")]
-    assert main(command) == 0
-    assert " 50 symbols," in capsys.readouterr().out
-    (tmp_path / "data" / "train.idx").write_bytes(b"other")
-    assert main(command) == 2
-    assert "train.data.train.idx was" in capsys.readouterr().err
-
-
-def test_updates_of_other_sizes_are_refused(tmp_path, monkeypatch):
-    speeds = {"roberta_tisa": 200.0, FAIRSEQS: 100.0}
-    monkeypatch.setattr(training.Trainings, "_train", lambda self, model, *_: training.Speed(1.0, speeds[model.model], None))
-    options = Options(train=True, train_flags=("--update-freq", "2"))
-    timed = training.Trainings(Contender(FAIRSEQS), Machine(CPU, torch.float32, None), options, tmp_path, [])
-    with pytest.raises(ValueError, match=r"--train-flags --update-freq 2: .* 200 tokens, .* 100\."):
-        timed(Contender("roberta_tisa", "tisa"), SMALL, tmp_path, lambda *_: None)
-
-
 @pytest.mark.thorough
 def test_plot(tmp_path):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install -e '.[plots]'")
     out = tmp_path / "out"
     assert main([*TINY, "--schemes", "none", "--tokens", "4,8", "--out", str(out), "--plot"]) == 0
     assert (out / "results.png").stat().st_size > 1000
-
-
-@pytest.mark.slow
-def test_training_is_timed_in_processes_of_its_own(capsys, tmp_path):
-    out = tmp_path / "out"
-    assert main([*TINY, "--train", "--schemes", "tisa", "--updates", "15", "--out", str(out)]) == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[-2:]] == [FAIRSEQS, "roberta_tisa"]
-    results = json.loads((out / "results.json").read_text())["results"]
-    assert results[1]["timings"]["fairseq-train"]["tokens_per_second"] > 0
-    assert main([*TINY, "--train", "--schemes", "tisa", "--train-flags=--nothing", "--updates", "15"]) == 2
-    assert "--nothing" in capsys.readouterr().err

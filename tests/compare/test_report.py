@@ -2,7 +2,6 @@
 
 import csv
 import json
-import re
 from html.parser import HTMLParser
 
 import pytest
@@ -16,7 +15,6 @@ from fake_runs import make_costs, make_folder, make_plan, make_run, make_runs
 from fairseq_posenc.compare import order_report, report
 from fairseq_posenc.compare.claims import read_claims
 from fairseq_posenc.compare.results import summarise
-from fairseq_posenc.plotting import TEXT_WIDTH
 
 SCHEMES = [*fake_runs.FINAL, "raffel", "sentence_absolute"]
 CLAIM = "- {id: tisa, text: TISA <helps>., source: a paper, published: 1 & 2, order: [tisa, none]}"
@@ -57,7 +55,7 @@ def written(tmp_path_factory):
     (tasks / order_report.RESULTS).write_text(json.dumps({"format": 1, "schemes": schemes}))
     (tasks / order_report.HEAT_MAP).write_bytes(b"a picture")
     (tasks / "claims.yaml").write_text(CLAIM)
-    shown = report.write(out, plan, rows, runs, read_claims(tasks / "claims.yaml"), order_report.read(tasks), paper=True)
+    shown = report.write(out, plan, rows, runs, read_claims(tasks / "claims.yaml"), order_report.read(tasks))
     return out, rows, shown
 
 
@@ -83,19 +81,6 @@ def test_the_page_is_one_file_whose_wide_parts_scroll(written):
         "ab" * 32,
     ):
         assert text in page.text
-
-
-def test_pictures_for_a_paper(written):
-    figures, page = written[0] / report.FIGURES, Page((written[0] / report.PAGE).read_text("utf-8")).text
-    captions = (figures / report.CAPTIONS).read_text("utf-8")
-    pictures = sorted(figures.glob("*.pdf"))
-    assert [path.stem for path in pictures] == sorted(path.stem for path in figures.glob("*.png"))
-    for path in pictures:
-        width = float(re.search(rb"/MediaBox \[ 0 0 ([\d.]+)", path.read_bytes())[1]) / 72
-        caption = captions.split(f"{path.name}\n")[1].split("\n")[0]
-        assert 2 < width <= TEXT_WIDTH + 0.01
-        assert b"STIXGeneral" in path.read_bytes()
-        assert caption in page
 
 
 def test_all_forms_have_the_same_numbers(written):

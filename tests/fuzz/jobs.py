@@ -116,21 +116,20 @@ JOBS = (
     _command("import-hf roberta --positions absolute+tisa --tisa-kernels 2 --out imported/model.pt", "imported", 120),
     _command("analyze tisa/checkpoint_last.pt --only functions --length 16 --out functions", "functions", 120,
              "analyze-functions"),
-    _command("analyze tisa/checkpoint_last.pt roberta --text text.txt --scores scores.csv --length 16 --windows 4 --out analysis",
+    _command("analyze tisa/checkpoint_last.pt roberta --text text.txt --length 16 --windows 4 --out analysis",
              "analysis", 240),
     _command("extrapolate tisa/checkpoint_last.pt --data bin --lengths 16,40 --tokens 200 --out longer", "longer", 120),
     _command("grow absolute/checkpoint_last.pt --max-positions 48 --out grown.pt", "grown.pt"),
     _command("init-tisa absolute/checkpoint_last.pt --kernels 2 --replace --out fitted/model.pt", "fitted", 120),
-    _command("plan --arch roberta_m4m_tiny --nodes 2 --gpus-per-node 2 --deepspeed-config zero.json --batch-size 2 "
+    _command("plan --arch roberta_m4m_tiny --gpus 4 --deepspeed-config zero.json --batch-size 2 "
              "--tokens-per-sample 64 --vocab-size 500", "plan", 120),
     _command("bench --schemes tisa,m4 --baseline absolute --attention-backend auto,eager --size tiny --layers 1 --vocab-size 50 "
              "--tokens 9,16 --batch-size 1 --repeats 1 --device cpu --out bench-out", "bench-out", 240),
-    _command("tasks --tasks copy,decoder_copy --schemes tisa --updates 2 --lengths 2 --batch-size 2 --out tasks-out",
+    _command("tasks --tasks copy,flip_flop --schemes tisa --updates 2 --lengths 2 --batch-size 2 --out tasks-out",
              "tasks-out", 120),
     _command("schemes", "none"),
     _command("schemes --checkpoint tisa/checkpoint_last.pt --layers 1,2 --length 8 --plot scores.png", "scores.png",
              name="schemes-plot"),
-    _command("parameters", "none"),
 )  # fmt: skip
 
 
@@ -147,7 +146,6 @@ def make_inputs(folder: Path) -> dict[str, Path]:
     (here / "text.txt").write_text("\n\n".join(documents), "utf-8")
     (here / "more.txt").write_text("\n\n".join(_sentence(rng) for _ in range(20)), "utf-8")
     (here / "rows.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in documents), "utf-8")
-    (here / "scores.csv").write_text("model,score,after\ntisa,2,roberta\nroberta,1,\n", "utf-8")
     (here / "zero.json").write_text(json.dumps({"zero_optimization": {"stage": 2}}), "utf-8")
     _write_glue(here / "glue", rng)
     _write_squad(here / "squad", rng)

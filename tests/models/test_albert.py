@@ -6,7 +6,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from omegaconf import OmegaConf
 from test_roberta import Task, build, encoder_of
 
-from fairseq_posenc.catalogue.parameters import count
+from fairseq_posenc.catalogue.listing import count
 from fairseq_posenc.families import ALBERT, expressions
 from fairseq_posenc.models.building import complete_new
 from fairseq_posenc.models.checkpoint import Checkpoint

@@ -8,7 +8,7 @@ from cases import SOME, thorough_but
 from test_roberta import Task, build, encoder_of
 from torch import nn
 
-from fairseq_posenc.catalogue.parameters import count
+from fairseq_posenc.catalogue.listing import count
 from fairseq_posenc.errors import FieldError, InputError
 from fairseq_posenc.families import MODERNBERT, expressions
 from fairseq_posenc.models.building import complete_new
