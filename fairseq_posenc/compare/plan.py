@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ..errors import InputError, flag_of, flag_value
+from ..families import expression_of
 from ..runs.record import read_yaml
 
 RECIPE = """
@@ -143,7 +144,7 @@ class Plan(Strict):
     def flags(self, name: str) -> list[str]:
         """Return the flags of fairseq-train of a scheme's runs, except the learning rate and the seed."""
         scheme = self.schemes[name]
-        flags = ["--arch", scheme.arch] if scheme.arch else ["--arch", self.arch, "--positions", scheme.positions or name]
+        flags = ["--arch", scheme.arch] if scheme.arch else ["--arch", self.arch, "--positions", scheme.positions or expression_of(name)]
         for option, value in scheme.options.items():
             if option != LENGTH:
                 flags += [flag_of(option), flag_value(value)]
