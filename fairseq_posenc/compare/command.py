@@ -39,7 +39,9 @@ class Options:
         "a data-bin of 'fairseq-posenc prepare'", names=("--data", "--data-bin"), parse=existing, metavar="DATA_BIN"
     )
     out: Path = option("the folder to write", metavar="DIR")
-    add: tuple[str, ...] = option("expressions or architectures to compare besides those of PLAN, now and from now on", (), metavar="SCHEME[,…]")
+    add: tuple[str, ...] = option(
+        "expressions or architectures to compare besides those of PLAN, now and from now on", (), metavar="SCHEME[,…]"
+    )
     jobs: int = option("runs at a time; GPUs are divided among them", 1, minimum=1, metavar="N")
     claims: Path | None = option(
         "file of claims to test on the results, as examples/compare/claims.yaml", None, parse=existing, metavar="YAML"

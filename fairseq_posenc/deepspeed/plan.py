@@ -174,7 +174,9 @@ def _options(arch: str, overrides: Sequence[str], tokens: int) -> DictConfig:
         try:
             parse(expression_of(arch))
         except InputError as error:
-            raise InputError(f"{arch} is no encoder of this package: {suggestion(arch, known)}As an expression: {error}") from None
+            raise InputError(
+                f"{arch} is no encoder of this package: {suggestion(arch, known)}As an expression: {error}"
+            ) from None
         arch = ROBERTA.model
     args = OmegaConf.create({**vars(ENCODER_OPTIONS.config()()), "_name": arch})
     for override in overrides:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..commands import check_options, checkpoint_file, existing, option
-from ..errors import InputError
+from ..errors import InputError, suggestion
 from ..runs.record import read_yaml
 
 setting = partial(option, group="settings")
@@ -96,7 +96,9 @@ def resolve(options: SharedOptions, task: str, tasks: Iterable[str]) -> Settings
     given = vars(options.settings)
     values = {**common, **sections.get(task, {})}
     if unknown := [name for name in values if name not in given]:
-        raise InputError(f"settings of {task}{where}: {unknown[0]!r} is not one. They are {', '.join(given)}.")
+        raise InputError(
+            f"settings of {task}{where}: {unknown[0]!r} is not one: {suggestion(unknown[0], given)}They are {', '.join(given)}."
+        )
     values |= {name: value for name, value in given.items() if value is not None}
     settings = replace(type(options).settings, **values)
     try:
@@ -115,5 +117,7 @@ def _read(path: Path, tasks: Iterable[str]) -> tuple[dict[str, Any], dict[str, d
     if not isinstance(sections, dict) or not all(isinstance(section, dict) for section in sections.values()):
         raise InputError(f"--config {path} must map names of settings, and of tasks under 'tasks', to values")
     if unknown := [name for name in sections if name not in tasks]:
-        raise InputError(f"--config {path} names {unknown[0]!r}, which is not a task. Known are {', '.join(tasks)}.")
+        raise InputError(
+            f"--config {path} names {unknown[0]!r}, which is not a task: {suggestion(unknown[0], tasks)}Known are {', '.join(tasks)}."
+        )
     return content, sections
