@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from .commands import add_flags, only_results, read_flags
-from .errors import InputError, sentence
+from .commands import Parser, add_flags, only_results, read_flags
+from .errors import InputError, sentence, suggestion
 from .version import FAIRSEQ_VERSION, __version__
 
 HELP = {"-h", "--help"}
@@ -68,10 +68,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="backslashreplace")
     argv = sys.argv[1:] if argv is None else argv
-    options = parser().parse_args(argv or ["--help"])
-    name = f"fairseq-posenc {options.command}"
+    options = argparse.Namespace(command="", traceback=False)
     try:
-        module, args = _prepare(options)
+        early = Parser(add_help=False)
+        _add_user_dir(early)
+        given, rest = early.parse_known_args(argv)
+        parser().parse_args(rest or ["--help"], options)
+        if options.command not in COMMANDS:
+            raise InputError(f"there is no command {options.command}: {suggestion(options.command, COMMANDS)}--help lists all")
+        module, args = _prepare(options.command, options.arguments, given.user_dir)
         with only_results():
             module.main(read_flags(module.Options, argparse.Namespace(**vars(args), command=argv, flags=args)))
     except BrokenPipeError:  # the reader of the results has stopped, as head does
@@ -86,42 +91,49 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         problem = sentence(error)
     except KeyboardInterrupt:
-        print(f"\n{name}: interrupted. The same command does what is not done yet.", file=sys.stderr)
+        print(f"\nfairseq-posenc {options.command}: interrupted. The same command does what is not done yet.", file=sys.stderr)
         return 130
     else:
         return 0
-    print(f"{name}: {problem}", file=sys.stderr)
+    print(f"{f'fairseq-posenc {options.command}'.strip()}: {problem}", file=sys.stderr)
     return 2
 
 
-def parser_of(command: str) -> tuple[Any, argparse.ArgumentParser]:
+def parser_of(command: str) -> tuple[Any, Parser]:
     """Return the module of a command, and the parser of its flags."""
     module = import_module(COMMANDS[command].module)
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=f"fairseq-posenc {command}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_flags(parser, module.Options)
     return module, parser
 
 
-def _prepare(options: argparse.Namespace) -> tuple[Any, argparse.Namespace]:
-    module, parser = parser_of(options.command)
-    if not HELP & {*options.arguments}:
+def _add_user_dir(parser: Parser) -> None:
+    parser.add_argument("--user-dir", metavar="DIR", help="import this package of schemes first, as fairseq-train does")
+
+
+def _prepare(command: str, arguments: Sequence[str], user_dir: str | None) -> tuple[Any, argparse.Namespace]:
+    module, parser = parser_of(command)
+    if not HELP & {*arguments}:
+        of_schemes = getattr(module, "add_scheme_arguments", None) if parser.unknown(arguments) else None
+        if not of_schemes:  # before slow imports
+            parser.parse_args(arguments)
         with only_results():
-            if options.user_dir is not None:
+            if user_dir is not None:
                 from fairseq_posenc.compat.programs import import_user_dir
 
-                import_user_dir(options.user_dir)
-            if hasattr(module, "add_scheme_arguments"):
-                module.add_scheme_arguments(parser)
-    return module, parser.parse_args(options.arguments)
+                import_user_dir(user_dir)
+            if of_schemes:
+                of_schemes(parser)
+    return module, parser.parse_args(arguments)
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line up to the command's name."""
     width = max(map(len, COMMANDS))
     listing = "\n".join(f"  {name:{width}}  {command.help}" for name, command in COMMANDS.items())
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="fairseq-posenc",
         description="Positional-encoding schemes for fairseq. Training itself is done by fairseq-train.",
         epilog=f"commands:\n{listing}\n\n'fairseq-posenc COMMAND --help' explains each.",
@@ -129,8 +141,8 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"fairseq-posenc {__version__}")
     parser.add_argument("--traceback", action="store_true", help="show where in the code an error arose")
-    parser.add_argument("--user-dir", metavar="DIR", help="import this package of schemes first, as fairseq-train does")
-    parser.add_argument("command", metavar="COMMAND", choices=COMMANDS, help="one of those below")
+    _add_user_dir(parser)
+    parser.add_argument("command", metavar="COMMAND", help="one of those below")
     parser.add_argument("arguments", metavar="…", nargs=argparse.REMAINDER, help="the command's own")
     return parser
 

@@ -6,12 +6,17 @@ import os
 import re
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable, Iterator
-from typing import Any, TextIO, TypeVar, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Iterator, Sequence
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, NoReturn, TextIO, TypeVar, get_args, get_origin, get_type_hints
 
-from .errors import KINDS, FieldError, InputError, check_value, flag_of, value_types
+from .errors import KINDS, FieldError, InputError, check_value, flag_fault, flag_of, value_types
 
 Options = TypeVar("Options")
+CHECKPOINTS = "checkpoints"
+"""fairseq's default --save-dir, which Hydra's runs have in their folders."""
+SAVED = re.compile(r"checkpoint[\d_]*(_best|_last)?\.pt")
 OURS = {"minimum", "maximum", "group", "names", "parse"}
 """Metadata of :func:`option` that ``add_argument`` does not take."""
 
@@ -30,6 +35,62 @@ def option(help: str, default: Any = dataclasses.MISSING, **metadata: Any) -> An
             of the text in place of the field's type. Everything else goes to ``add_argument``.
     """
     return dataclasses.field(default=default, metadata={"help": help, **metadata})
+
+
+def existing(text: str) -> Path:
+    """Return the path of a file or folder that is read; ``parse`` of :func:`option`, so that it is missed before slow imports."""
+    if not Path(text).exists():
+        raise ArgumentTypeError(f"there is no file or folder {text}")
+    return Path(text)
+
+
+def checkpoint_file(text: str) -> Path:
+    """Return the file of a checkpoint, named by itself or by the folder of its run; ``parse`` of :func:`option`."""
+    path = best_checkpoint(existing(text))
+    if not path.is_file():
+        raise ArgumentTypeError(f"the folder {text} has no checkpoint, such as checkpoint_best.pt, and no such checkpoints/")
+    return path
+
+
+def best_checkpoint(path: Path) -> Path:
+    """Return the best checkpoint of a run, or its last; of no run's folder, the path itself."""
+    return max(
+        saved_checkpoints(path),
+        key=lambda file: (file.stem == "checkpoint_best", file.stem == "checkpoint_last", file),
+        default=path,
+    )
+
+
+def saved_checkpoints(folder: Path) -> list[Path]:
+    """Return what fairseq's trainer has saved in a run's folder: its --save-dir, or that with ``checkpoints`` in it."""
+    for save_dir in (folder, folder / CHECKPOINTS):
+        if files := sorted(path for path in save_dir.glob("checkpoint*.pt") if SAVED.fullmatch(path.name)):
+            return files
+    return []
+
+
+class Parser(ArgumentParser):
+    """Reports what it does not take in one line, as an InputError; flags cannot be abbreviated."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs, allow_abbrev=False)
+
+    def unknown(self, words: Sequence[str]) -> list[str]:
+        """Return the flags among these words that are not declared."""
+        flags = [word.partition("=")[0] for word in takewhile("--".__ne__, words) if word.startswith("--") and " " not in word]
+        return [flag for flag in flags if flag not in self._option_string_actions]
+
+    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Parse as argparse does; of flags that are missing and flags that are misspelt, report the latter."""
+        try:
+            return super().parse_known_args(args, namespace)
+        except InputError:
+            for flag in self.unknown(args or ()):
+                raise InputError(flag_fault(f"unrecognized arguments: {flag}", self._option_string_actions)) from None
+            raise
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(flag_fault(message, self._option_string_actions))
 
 
 def add_flags(parser: ArgumentParser, options: type, defaults: Any = None) -> None:

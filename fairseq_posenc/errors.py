@@ -73,14 +73,22 @@ def refuse_together(flags: Mapping[str, bool], other: str, advice: str) -> None:
 
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:
-    """Return up to three known names that are most similar to this one, if any."""
-    return difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
+    """Return up to three known names that begin with this one, or else are most similar to it."""
+    known = list(known)
+    return [other for other in known if other.startswith(name)][:3] or difflib.get_close_matches(name, known, n=3, cutoff=0.5)
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
     """Return ``did you mean … or …? `` with the nearest known names, or an empty string."""
     near = nearest(name, known)
     return f"did you mean {' or '.join(near)}? " if near else ""
+
+
+def flag_fault(message: str, flags: Iterable[str]) -> str:
+    """Return argparse's message in one sentence; for an unknown flag, with those of ``flags`` that are most similar to it."""
+    if match := re.match(r"unrecognized arguments: (?:.* )?(-[^ =]+)", message):
+        return f"there is no flag {match[1]}: {suggestion(match[1], flags)}--help lists all"
+    return message.removeprefix("argument ")
 
 
 def flag_of(option: str) -> str:

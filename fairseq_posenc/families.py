@@ -49,8 +49,10 @@ class Family:
         return f"{self.name}_{scheme}{size}"
 
     def expression(self, scheme: str) -> str:
-        """The expression of the positions of a scheme, for all layers."""
-        sums = expressions()[scheme]
+        """The expression of the positions of a scheme or a sum, for all layers."""
+        sums = expressions().get(scheme, scheme)
+        if "|" in sums or len(self.windows) == 1:
+            return sums
         layers = (sums if window is None else f"{sums}(window={window})" for window in self.windows)
         return self.expressions.get(scheme) or " | ".join(layers)
 
@@ -172,6 +174,26 @@ class Architecture(NamedTuple):
         from .schemes import parse  # here, as it imports PyTorch
 
         return self.scheme == NEUTRAL or all(part.has_causal_form for part in parse(expressions()[self.scheme]))
+
+
+def scheme_of(name: str) -> str:
+    """Return the scheme of an architecture, as its name has it; other names, such as expressions, are unchanged."""
+    known = architectures().get(name)
+    return known.scheme if known and known.expression else name
+
+
+def expression_of(name: str) -> str:
+    """Return the expression that an architecture, a scheme in its name, or an expression stands for."""
+    scheme = scheme_of(name)
+    return expressions().get(scheme, scheme)
+
+
+def known_schemes() -> list[str]:
+    """Return the schemes in architectures' names, and those that others have registered and that can be used alone."""
+    from .schemes import REGISTRY
+
+    named = {*expressions().values()}
+    return [*expressions(), *(name for name, scheme in REGISTRY.items() if scheme.alone and name not in named)]
 
 
 @functools.cache

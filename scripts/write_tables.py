@@ -88,7 +88,7 @@ def draw_trained(out: Path, folder: Path) -> None:
         if checkpoints:
             folder.mkdir(exist_ok=True)
             encoder = subjects.read(str(checkpoints[0]), None, with_text=False).encoder
-            pictures.write(folder / f"{scheme}.png", encoder, TOKENS, range(1, encoder.config.layers + 1))
+            pictures.write(folder / f"{scheme}.png", {scheme: encoder}, TOKENS, range(1, encoder.config.layers + 1))
 
 
 def comparison() -> str:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import ownership
-from ..commands import option, show
+from ..commands import existing, option, saved_checkpoints, show
 from ..errors import InputError
 
 if TYPE_CHECKING:
@@ -42,7 +42,9 @@ class Options:
 
     models: list[str] = option("a checkpoint, a run's folder, or a Hugging Face model", names=("models",), nargs="+")
     out: Path = option("the folder to write", metavar="DIR")
-    text: Path | None = option("UTF-8 text for the models to read (its first two million characters)", None, metavar="FILE")
+    text: Path | None = option(
+        "UTF-8 text for the models to read (its first two million characters)", None, parse=existing, metavar="FILE"
+    )
     only: str | None = option("show functions of the offset and nothing else", None, choices=("functions",))
     length: int = option("tokens of a window, one more than the largest offset", 128, minimum=8, maximum=2048, metavar="N")
     windows: int = option("windows to read, at most", 64, minimum=2, metavar="N")
@@ -110,11 +112,9 @@ def _data_bins(values: Sequence[str], labels: Sequence[str]) -> list[Path | None
 
 def _files(paths: Sequence[Path | None]) -> dict[str, list[int]]:
     """Return the sizes and times of these files, or of the checkpoints or all files of these folders; [] for names on the Hub."""
-    from .subjects import checkpoints_in
-
     states: dict[str, list[int]] = {str(path): [] for path in paths if path is not None and not path.exists()}
     for path in filter(None, paths):
-        for file in checkpoints_in(path) or (sorted(path.iterdir()) if path.is_dir() else [path]):
+        for file in saved_checkpoints(path) or (sorted(path.iterdir()) if path.is_dir() else [path]):
             if file.is_file():
                 states[str(file.resolve())] = [(state := file.stat()).st_size, state.st_mtime_ns]
     return states

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import ownership
-from ..commands import option, show
+from ..commands import checkpoint_file, existing, option, show
 from ..errors import InputError, flag_of, flag_value
 
 if TYPE_CHECKING:
@@ -37,8 +37,11 @@ COMMAND = "fairseq-posenc extrapolate"
 class Options:
     """The command's flags, without the options of schemes."""
 
-    checkpoint: Path = option("a fairseq checkpoint (.pt)", names=("checkpoint",), metavar="CHECKPOINT")
-    data: Path = option("a data-bin, whose validation text is read", names=("--data", "--data-bin"), metavar="DATA_BIN")
+    checkpoint: Path = option(
+        "a fairseq checkpoint (.pt), or a run's folder", names=("checkpoint",), parse=checkpoint_file, metavar="CHECKPOINT"
+    )
+    data: Path | None = option("a data-bin, whose validation text is read (default: that of the checkpoint's training)", None,
+                               names=("--data", "--data-bin"), parse=existing, metavar="DATA_BIN")  # fmt: skip
     lengths: tuple[int, ...] = option("tokens, <s> included", (128, 256, 512, 1024, 2048, 4096), minimum=16, metavar="N[,N…]")
     tokens: int = option("tokens of the text that are read, at most", 1 << 17, metavar="T")
     out: Path = option("the folder to write", metavar="DIR")
@@ -66,10 +69,11 @@ def main(options: Options) -> None:
     lengths, changes = sorted(set(options.lengths)), position_options(options.flags)
     checkpoint = Checkpoint(options.checkpoint, options.data)
     model = _model(checkpoint, changes, lengths[-1])
-    text = losses.read(checkpoint, options.data, options.tokens, lengths[-1])
+    data = checkpoint.vocabulary.folder
+    text = losses.read(checkpoint, data, options.tokens, lengths[-1])
     configuration = {"checkpoint": checkpoint.digest, "text": text.digest, "options": changes}
     cells = [Cell({"length": n}, configuration) for n in lengths]
-    inputs = [("CHECKPOINT", options.checkpoint), ("--data", options.data / "dict.txt")]
+    inputs = [("CHECKPOINT", options.checkpoint), ("--data", data / "dict.txt")]
     with ownership.output(options.out, COMMAND, inputs):
         model.to("cuda" if torch.cuda.is_available() else "cpu")
         results = {

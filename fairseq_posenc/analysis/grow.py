@@ -12,13 +12,14 @@ i (n-1) / (N-1) on the line between two old ones: no seams, but neighbours are m
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import ownership
-from ..commands import option, show
-from ..errors import InputError, flag_of
+from ..commands import checkpoint_file, option, show
+from ..errors import InputError, flag_of, flag_value
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
 class Options:
     """The command's flags."""
 
-    checkpoint: Path = option("a fairseq checkpoint (.pt)", names=("checkpoint",), metavar="CHECKPOINT")
+    checkpoint: Path = option(
+        "a fairseq checkpoint (.pt), or a run's folder", names=("checkpoint",), parse=checkpoint_file, metavar="CHECKPOINT"
+    )
     max_positions: int = option("rows of the new tables", metavar="N")
     method: str = option("how the new rows are made", "repeat", choices=("repeat", "interpolate"))
     out: Path = option("the checkpoint to write (.pt)", metavar="FILE")
@@ -40,6 +43,7 @@ class Options:
 def main(options: Options) -> None:
     """Run the command."""
     from ..files import report_full_disk
+    from ..models.building import user_dir
     from ..models.checkpoint import Checkpoint
 
     out, n = options.out, options.max_positions
@@ -50,8 +54,10 @@ def main(options: Options) -> None:
     with report_full_disk(out):
         checkpoint.write(out, state, max_positions=n, **kept)
     show(f"{out}: {n} positions. Continue from it with")
-    flags = " ".join(f"{flag_of(name)} {value}" for name, value in {"max_positions": n, "tokens_per_sample": n, **kept}.items())
-    show(f"  fairseq-train … --arch {checkpoint.arch} --finetune-from-model {out} {flags}")
+    given = {"positions": checkpoint.positions, "max_positions": n, "tokens_per_sample": n, **kept}
+    flags = [part for name, value in given.items() for part in (flag_of(name), flag_value(value))]
+    flags = [*user_dir(), "--arch", checkpoint.arch, "--finetune-from-model", str(out), *flags]
+    show(f"  fairseq-train … {shlex.join(flags)}")
 
 
 def grown(checkpoint: Checkpoint, n: int, method: str) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..commands import option, show
+from ..commands import best_checkpoint, existing, option, show
 from ..errors import InputError
 
 if TYPE_CHECKING:
@@ -38,10 +38,14 @@ if TYPE_CHECKING:
 class Options:
     """The command's flags."""
 
-    model: str = option("a folder, the name of a transformers model, or a checkpoint (.pt)", names=("model",), metavar="MODEL")
+    model: str = option(
+        "a checkpoint (.pt), a run's folder, or a transformers model, by folder or name", names=("model",), metavar="MODEL"
+    )
     kernels: int = option("per head; 0 for the baseline without TISA", minimum=0, metavar="S")
     replace: bool = option("replace the position vectors by their average", False)
-    data_bin: Path | None = option("the folder of a checkpoint's dictionary and tokenizer (default: that of its training)", None)
+    data_bin: Path | None = option(
+        "the folder of a checkpoint's dictionary and tokenizer (default: that of its training)", None, parse=existing
+    )
     out: Path = option("the file to write (.pt)", metavar="CHECKPOINT")
     overwrite: bool = option("replace an existing checkpoint", False)
 
@@ -55,7 +59,7 @@ def main(options: Options) -> None:
 
     model, kernels = options.model, options.kernels
     require_free(model, options.out, options.overwrite)
-    path = Path(model)
+    path = best_checkpoint(Path(model))
     if path.is_file():
         checkpoint = Checkpoint(path, options.data_bin)
         source = of_checkpoint(checkpoint, checkpoint.vocabulary.folder)

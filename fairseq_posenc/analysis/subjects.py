@@ -1,6 +1,5 @@
 """The models that are analyzed, each as this package's encoder with its vocabulary."""
 
-import re
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from ..commands import CHECKPOINTS, best_checkpoint, saved_checkpoints
 from ..errors import InputError
 from ..models.checkpoint import Checkpoint
 from ..transformer import Encoder
@@ -15,8 +15,6 @@ from ..vocabulary import Vocabulary
 from .embeddings import position_vectors
 
 MIN_LENGTH = 8  # tokens of a window
-CHECKPOINTS = "checkpoints"
-"""fairseq's default --save-dir, which Hydra's runs have in their folders."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,10 +104,7 @@ def read(model: str, data_bin: Path | None, with_text: bool) -> Subject:
 
 
 def _read(label: str, name: str, data_bin: Path | None, with_text: bool) -> Subject:
-    path = Path(name)
-    run = checkpoints_in(path)
-    if run:  # represented by its best checkpoint, or else its last
-        path = max(run, key=lambda file: (file.stem == "checkpoint_best", file.stem == "checkpoint_last", file))
+    run, path = saved_checkpoints(Path(name)), best_checkpoint(Path(name))
     if path.is_file():
         checkpoint = Checkpoint(path, data_bin)
         return Subject(label, checkpoint.encoder(), checkpoint.vocabulary if with_text else None, run=tuple(run))
@@ -122,12 +117,3 @@ def _read(label: str, name: str, data_bin: Path | None, with_text: bool) -> Subj
             source.vocabulary.write(Path(folder))
             vocabulary = Vocabulary(Path(folder))
     return Subject(label, source.encoder(), vocabulary, source.token_type, max_length=source.max_length)
-
-
-def checkpoints_in(folder: Path) -> list[Path]:
-    """Return what fairseq's trainer has saved in a run's folder: its --save-dir, or that with ``checkpoints`` in it."""
-    pattern = re.compile(r"checkpoint[\d_]*(_best|_last)?\.pt")
-    for save_dir in (folder, folder / CHECKPOINTS):
-        if files := sorted(path for path in save_dir.glob("checkpoint*.pt") if pattern.fullmatch(path.name)):
-            return files
-    return []

@@ -14,7 +14,9 @@ COUNT = {"minimum": 1, "maximum": 10**9, "metavar": "N"}
 class Options:
     """The flags."""
 
-    schemes: tuple[str, ...] | None = option("names without the family's (default: all that run here)", None, metavar="A,B")
+    schemes: tuple[str, ...] | None = option(
+        "expressions, or architectures, in --family (default: all that run here)", None, metavar="A,B"
+    )
     family: str = option("what the schemes are part of", ROBERTA.name, choices=tuple(ENCODERS))
     peers: tuple[str, ...] = option(
         "also models of other packages: bert, deberta, deberta-v2, roformer, modernbert, x-transformers, or "

@@ -14,12 +14,13 @@ import torch
 from .. import ownership
 from ..attention import BACKENDS, choose
 from ..commands import show
-from ..errors import InputError
-from ..families import Family, expressions
+from ..errors import InputError, suggestion
+from ..families import Family, expressions, known_schemes, scheme_of
 from ..files import atomic_write
 from ..models.option_set import field_errors_as_flags
 from ..runs.grid import BEGUN, Cell, Progress, run_grid
 from ..runs.record import versions, write_json
+from ..schemes import parse
 from . import ENCODERS, INSTALLED, MAKER, SIZES, STOCK, peers, results_table
 from .attention import call_of, positions_of
 from .flags import Options
@@ -39,8 +40,8 @@ def bench(options: Options) -> None:
                   options.vocab_size, min(options.tokens), options.batch_size,
                   **{name: family.options[option] for name, option in others.items() if option in family.options})  # fmt: skip
     lengths = shapes(model, sorted(set(options.tokens)))
-    _require_known("--baseline", [options.baseline], [STOCK, *expressions()])
-    baseline = Contender(FAIRSEQS) if options.baseline == STOCK else _of_scheme(family, options.baseline, "auto")
+    stock = options.baseline in (STOCK, FAIRSEQS)
+    baseline = Contender(FAIRSEQS) if stock else _of_scheme(family, "--baseline", options.baseline, "auto")
     rows = _rows(options, lengths, baseline, machine)
     if options.plot:
         from ..plotting import require_matplotlib
@@ -86,8 +87,7 @@ def bench(options: Options) -> None:
 
 def _rows(options: Options, lengths: Sequence[Shape], baseline: Contender, machine: Machine) -> list[tuple[Contender, Shape]]:
     """Return by length: the baseline, peers, and schemes by backends; raises InputError if a named one cannot run."""
-    schemes, backends, family = options.schemes or list(expressions()), options.attention_backend, ENCODERS[options.family]
-    _require_known("--schemes", schemes, expressions())
+    schemes, backends, family = options.schemes or known_schemes(), options.attention_backend, ENCODERS[options.family]
     _require_known("--attention-backend", backends, ["auto", *BACKENDS])
     others = [name for name, peer in peers.PEERS.items() if peer.installed] if options.peers == (INSTALLED,) else options.peers
     _require_known("--peers", others, peers.PEERS)
@@ -96,14 +96,15 @@ def _rows(options: Options, lengths: Sequence[Shape], baseline: Contender, machi
     for shape in lengths:  # the baseline is built once per length
         rows += [(contender, shape) for contender in (baseline, *map(Contender, others))]
         for name, backend in itertools.product(schemes, backends):
+            contender = _of_scheme(family, "--schemes", name, backend)
             try:
-                _require_runnable(family.expression(name), backend, shape, machine)
+                _require_runnable(contender, shape, machine)
             except InputError as error:
                 if options.schemes is not None and len(backends) == 1:
                     raise
                 left_out.append(f"left out: {error}")  # because of the backend, or of what a user's own scheme needs
                 continue
-            rows.append((_of_scheme(family, name, backend), shape))
+            rows.append((contender, shape))
     for reason in dict.fromkeys(left_out):
         print(reason, file=sys.stderr)
     return rows
@@ -112,19 +113,27 @@ def _rows(options: Options, lengths: Sequence[Shape], baseline: Contender, machi
 def _require_known(flag: str, names: Sequence[str], known: Collection[str]) -> None:
     for name in names:
         if name not in known:
-            raise InputError(f"{flag} {name}: name some of {', '.join(known)}")
+            raise InputError(f"{flag} {name}: {suggestion(name, known)}they are {', '.join(known)}")
 
 
-def _of_scheme(family: Family, name: str, backend: str) -> Contender:
-    return Contender(family.architecture(name), family.expression(name), backend)
+def _of_scheme(family: Family, flag: str, name: str, backend: str) -> Contender:
+    """Return the model of an architecture's scheme or of an expression, or raise InputError if it is neither."""
+    scheme = "".join(scheme_of(name).split())
+    try:
+        parse(expression := family.expression(scheme))
+    except InputError as error:
+        raise InputError(f"{flag} {name}: {error}") from None
+    return Contender(family.architecture(scheme) if scheme in expressions() else scheme, expression, backend, family.model)
 
 
-def _require_runnable(expression: str, backend: str, shape: Shape, machine: Machine) -> None:
+def _require_runnable(contender: Contender, shape: Shape, machine: Machine) -> None:
     """Raise InputError if the scheme cannot be built here, or the backend cannot run it."""
+    assert contender.expression is not None
     with field_errors_as_flags():
-        positions_of(expression, dataclasses.replace(shape, tokens=min(shape.tokens, BUILT)))
+        positions_of(contender.expression, dataclasses.replace(shape, tokens=min(shape.tokens, BUILT)))
         with torch.device("meta"):
-            choose(backend, positions_of(expression, shape).probes()[0], call_of(shape, machine.device, machine.dtype))
+            probe = positions_of(contender.expression, shape).probes()[0]
+            choose(contender.backend, probe, call_of(shape, machine.device, machine.dtype))
 
 
 def _configuration(options: Options, shape: Shape, baseline: Contender, machine: Machine) -> dict[str, Any]:

@@ -26,9 +26,10 @@ TOO_LARGE = ("out of memory", "allocate", "overflow")  # in PyTorch's messages
 class Contender:
     """The model of a row."""
 
-    model: str  # an architecture, or another package's model
-    expression: str | None = None  # of this package's architectures
+    model: str  # an architecture, an expression that has none, or another package's model
+    expression: str | None = None  # of this package's models
     backend: str = ""  # the requested one, if there is a choice
+    arch: str | None = None  # of this package's models: the family's, whose positions are the expression
 
     def step_flops(self, shape: Shape) -> float | None:
         """Return the FLOPs of a training step; None for a model whose matrices are not those of the family."""
@@ -51,8 +52,8 @@ class Step(TrainingStep):
         return self.loss(self.tokens, self.masked)
 
 
-def roberta(arch: str, shape: Shape, backend: str | None = None) -> tuple[nn.Module, Loss]:
-    """Return a model of fairseq's or this package's architectures, and its loss; ``backend`` is for this package's."""
+def roberta(contender: Contender, shape: Shape) -> tuple[nn.Module, Loss]:
+    """Return a model of fairseq's or this package's, and its loss."""
     from ..models.building import build, dictionary_of
 
     options = Namespace(
@@ -61,11 +62,11 @@ def roberta(arch: str, shape: Shape, backend: str | None = None) -> tuple[nn.Mod
         encoder_ffn_embed_dim=shape.ffn_dim,
         encoder_attention_heads=shape.heads,
         max_positions=shape.tokens,
-        **({} if backend is None else {"attention_backend": backend}),
+        **({"attention_backend": contender.backend, "positions": contender.expression} if contender.arch else {}),
     )
     with torch.random.fork_rng():
         torch.manual_seed(1)
-        model = build(arch, options, dictionary_of(shape.symbols))
+        model = build(contender.arch or contender.model, options, dictionary_of(shape.symbols))
 
     def loss(tokens: Tensor, masked: Tensor) -> Tensor:
         logits, _ = model(tokens, masked_tokens=masked)
@@ -123,5 +124,5 @@ class Steps:
         if contender.model in peers.PEERS:
             model, loss, ran = peers.build(contender.model, shape)
         else:
-            model, loss, ran = *roberta(contender.model, shape, contender.backend or None), ""
+            model, loss, ran = *roberta(contender, shape), ""
         return Step(model, loss, shape, self._machine.device, self._machine.dtype), ran

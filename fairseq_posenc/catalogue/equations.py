@@ -9,25 +9,44 @@ SCORE = re.compile(rf"e = (?P<content>.+?) {SCALE.pattern}(?P<rest>.*)")
 SUM = re.compile(r"\(q·k \+ (?P<added>.+)\)")
 BARE = "q·k"
 
-PUBLISHED: dict[frozenset[str], tuple[str | None, str]] = {
-    frozenset({"absolute", "m4m"}): (None, "Huang et al. 2021, §5.3, eq. 20"),
-    frozenset({"absolute", "t5"}): (None, "Ke et al. 2021, BERT-R"),
-    frozenset({"absolute", "tisa"}): (None, "Wennberg & Henter 2021, eq. 4a, 5"),
+PUBLISHED: dict[frozenset[str], tuple[str | None, str, str]] = {
+    frozenset({"absolute", "m4m"}): (None, "Huang et al. 2021, §5.3, eq. 20", "m4m beside absolute positions"),
+    frozenset({"absolute", "t5"}): (None, "Ke et al. 2021, BERT-R", "T5's biases beside absolute positions"),
+    frozenset({"absolute", "tisa"}): (
+        None,
+        "Wennberg & Henter 2021, eq. 4a, 5",
+        "keeps what absolute positions have learned, and learns offsets in addition",
+    ),
     frozenset({"m4", "reset"}): (
         "e = (q·k + q·a_ij + k·a_ij) / √d; a_ij = a_r, a_0j = θ₁, a_i0 = θ₂",
         "Huang et al. 2021, §5.3, eq. 12",
+        "m4 with vectors of its own for [CLS]",
     ),
     frozenset({"untied", "reset"}): (
         "e = q·k / √(2d) + reset((p_i U^Q)·(p_j U^K) / √(2d)); reset: b_0j = θ₁, b_i0 = θ₂",
         "Ke et al. 2021, §3.1, §3.2 (TUPE-A)",
+        "TUPE-A: positions that never mix with words, and scores of its own for [CLS]",
     ),
     frozenset({"untied", "t5", "reset"}): (
         "e = q·k / √(2d) + reset((p_i U^Q)·(p_j U^K) / √(2d) + b[bucket(j-i)]); reset: b_0j = θ₁, b_i0 = θ₂",
         "Ke et al. 2021, §3.1, §3.2 (TUPE-R)",
+        "TUPE-R: TUPE-A with T5's biases; good from little training",
     ),
-    frozenset({"untied", "t5"}): (None, "Ke et al. 2021, §3.1 (TUPE-R, tied [CLS])"),
+    frozenset({"untied", "t5"}): (None, "Ke et al. 2021, §3.1 (TUPE-R, tied [CLS])", "TUPE-R with [CLS] as the other tokens"),
 }
-"""The sums that papers have, by the names of their schemes: the equation, where the parts do not make it, and its source."""
+"""The sums that papers have, by the names of their schemes: the equation, where the parts do not make it, its source and advice."""
+
+
+def family_of(positions: Positions) -> str:
+    """Return the family of a sum: that of its first scheme, or, beside absolute positions, that of the second."""
+    first, *others = positions.schemes
+    return type(others[0] if others and first.name == "absolute" else first).family
+
+
+def advice_of(positions: Positions) -> str:
+    """Return what a sum is good for, or an empty string if no paper has it; of alternating layers, nothing either."""
+    _, _, advice = PUBLISHED.get(frozenset(scheme.name for scheme in positions.schemes), (None, "", ""))
+    return advice or (type(positions.schemes[0]).advice if len(positions.schemes) == 1 else "")
 
 
 def source_of(positions: Positions) -> str:
@@ -36,7 +55,7 @@ def source_of(positions: Positions) -> str:
 
 
 def _source(positions: Positions) -> str:
-    _, source = PUBLISHED.get(frozenset(scheme.name for scheme in positions.schemes), (None, None))
+    _, source, _ = PUBLISHED.get(frozenset(scheme.name for scheme in positions.schemes), (None, None, None))
     return source or "; ".join(dict.fromkeys(scheme.source for scheme in positions.schemes))
 
 
@@ -46,7 +65,7 @@ def equation_of(positions: Positions) -> str:
 
 
 def _equation(positions: Positions) -> str:
-    equation, _ = PUBLISHED.get(frozenset(scheme.name for scheme in positions.schemes), (None, None))
+    equation, *_ = PUBLISHED.get(frozenset(scheme.name for scheme in positions.schemes), (None,))
     parts = [scheme.equation for scheme in positions.schemes]
     return equation or "; ".join(parts if len(parts) == 1 else _one_score(parts, positions.settings.factor))
 

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import itertools
 import json
 import re
 import shutil
@@ -13,18 +14,36 @@ from typing import Any
 import torch
 from tabulate import tabulate
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from ..attention import BACKENDS
 from ..errors import InputError, flag_of, flag_value, nearest
-from ..families import ROBERTA, architectures, expressions
-from ..schemes import REGISTRY, Positions, Settings, build, option_fields, parse, scheme_options
-from .equations import equation_of, source_of
+from ..families import ROBERTA, architectures, expressions, known_schemes
+from ..schemes import REGISTRY, Positions, Settings, build, option_fields, scheme_options
+from ..schemes.positions import PATTERNS
+from .equations import advice_of, equation_of, family_of, source_of
 from .properties import PROPERTIES, differing
 
-COLUMNS = ("architecture", "positions", "equation", "source", *PROPERTIES, "backends", "parameters")
+COLUMNS = ("positions", "architecture", "family", "advice", "equation", "source", *PROPERTIES, "backends", "parameters")
+FAMILIES = (
+    "added to word embeddings", "rotations", "scalar biases by offset", "vectors by offset", "untied positions (TUPE)",
+    "scalar factors by offset", "dynamics", "no products of words", "no positions",
+)  # fmt: skip
+"""In the order in which they are listed; others follow."""
+DRAWS = ("normal_", "trunc_normal_", "uniform_", "xavier_uniform_")
+NAMES = r"(?:^|[+|]) *(\w+)"
 MIN_WIDTH = 16  # of the column of equations
 MARGIN = 26  # where the right-hand side of a card begins
 Row = dict[str, Any]
+
+
+class _Undrawn(TorchFunctionMode):
+    """Leaves out the draws of initial values: of tensors without memory, PyTorch would draw by modules that take seconds to import."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(function, "__name__", "") in DRAWS:
+            return args[0] if args else kwargs["tensor"]
+        return function(*args, **kwargs or {})
 
 
 def positions_of(
@@ -40,7 +59,7 @@ def positions_of(
 
     The model has base size by default. ``embed_dim`` is the width of the word embeddings, if that is not ``dim``.
     """
-    with torch.device("meta"):
+    with _Undrawn():
         settings = Settings(layers=layers, heads=heads, dim=dim, max_positions=n, separator=2, embed_dim=embed_dim)
         return build(expression, settings, options)
 
@@ -50,46 +69,58 @@ def count(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-def find(name: str | None = None, properties: Sequence[str] = ()) -> list[Row]:
-    """Return the rows of the architecture or positions of that name, or else of all with it in their name.
+def find(names: Sequence[str] = (), properties: Sequence[str] = ()) -> list[Row]:
+    """Return the rows of architectures, schemes and sums, or of what has a name in its own, by families; by default, of all.
 
     They are those of RoBERTa at base size; by its whole name, an architecture of any family and size.
 
     Args:
-        name: all, if it is None.
         properties: those that each row must have, of :data:`PROPERTIES`.
 
     Raises:
         InputError: there is none; the message names the nearest.
     """
-    architecture = architectures().get(name or "")
+    rows = {row["architecture"] or row["positions"]: row for name in names or [""] for row in _rows_of(name)}
+    found = [row for row in rows.values() if all(row[property_] for property_ in properties)]
+    if not found:
+        given = f" of those with {' or '.join(names)} in their name" if names else ""
+        raise InputError(f"no scheme is {' and '.join(properties)}{given}")
+    return found if names else by_families(found)
+
+
+def by_families(rows: Sequence[Row]) -> list[Row]:
+    """Return the same rows in the order of their families; within one, sums come last."""
+    families = (*FAMILIES, *(row["family"] for row in rows))
+    return sorted(rows, key=lambda row: (families.index(row["family"]), "+" in row["positions"], row["positions"]))
+
+
+def _rows_of(name: str) -> list[Row]:
+    architecture = architectures().get(name)
     if architecture is not None and architecture.expression is not None:
         options, sizes = architecture.options, ("layers", "embed_dim", "attention_heads")
         layers, dim, heads = (options[f"encoder_{size}"] for size in sizes)
         embed_dim = options.get("embedding_size")
         positions = positions_of(options["positions"], layers=layers, dim=dim, heads=heads, embed_dim=embed_dim)
-        rows = [describe(architecture.name, positions)]
-    else:
-        rows = [describe(arch, positions_of(expression)) for arch, expression in _matching(name)]
-    rows = [row for row in rows if all(row[property_] for property_ in properties)]
-    if not rows:
-        raise InputError(f"no scheme is {' and '.join(properties)}" + (f" of those with {name} in their name" if name else ""))
-    return rows
+        return [describe(architecture.name, positions)]
+    return [describe(arch, positions_of(expression)) for arch, expression in _matching(name)]
 
 
-def _matching(name: str | None) -> Sequence[tuple[str, str]]:
+def is_scheme(name: str) -> bool:
+    """Return whether a name is an architecture, a scheme or a sum."""
+    return name in {*architectures(), *expressions(), *PATTERNS} or {*re.findall(NAMES, name)} <= REGISTRY.keys()
+
+
+def _matching(name: str) -> Sequence[tuple[str, str]]:
     """Return the names of architectures, or "", and their expressions."""
-    known = expressions()
-    parts = {scheme.name for expression in known.values() for scheme in parse(expression)}
-    pairs = [(ROBERTA.architecture(scheme), expression) for scheme, expression in known.items()]
-    if name is not None and name in known:
-        return [(ROBERTA.architecture(name), known[name])]
-    if name is not None and set(re.findall(r"(?:^|[+|]) *(\w+)", name)) <= REGISTRY.keys():
+    known = {scheme: expressions().get(scheme, scheme) for scheme in known_schemes()}
+    pairs = [(ROBERTA.architecture(scheme) if scheme in expressions() else "", known[scheme]) for scheme in known]
+    if name in known:
+        return [pairs[[*known].index(name)]]
+    if name and is_scheme(name):
         return [(next((architecture for architecture, expression in pairs if expression == name), ""), name)]
-    pairs += [("", scheme) for scheme in REGISTRY if scheme not in parts]
-    matching = [pair for pair in pairs if name is None or name in f"{pair[0]} {pair[1]}"]
+    matching = [pair for pair in pairs if name in " ".join(pair)]
     if not matching:
-        near = nearest(name or "", [*known, *REGISTRY])
+        near = nearest(name, [*known, *REGISTRY])
         raise InputError(f"there is no {name}. Similar are {', '.join(dict.fromkeys(near)) or ', '.join(known)}")
     return matching
 
@@ -99,8 +130,10 @@ def describe(architecture: str, positions: Positions) -> Row:
     schemes, settings = positions.schemes, positions.settings
     parameters = count(positions)
     return {
-        "architecture": architecture,
         "positions": positions.expression,
+        "architecture": architecture,
+        "family": family_of(positions),
+        "advice": advice_of(positions),
         "equation": equation_of(positions),
         "source": source_of(positions),
         "inductive": positions.inductive,
@@ -122,20 +155,20 @@ def scheme_name(row: Row) -> str:
 
 
 def as_table(rows: Sequence[Row]) -> str:
-    """Return names, equations and parameters, fitted to the terminal, and the positions that a name does not contain."""
-    names = []
-    for row in rows:
-        name = scheme_name(row) if row["architecture"] else "–"
-        names.append(name if name == row["positions"] else f"{name}\n= {row['positions']}")
-    header = [ROBERTA.architecture("…"), "equation", "parameters"]
-
-    def table(equations: Sequence[str]) -> str:
-        cells = [(name, equation, text_of(row["parameters"])) for name, equation, row in zip(names, equations, rows, strict=True)]
-        return tabulate(cells, header, "simple", disable_numparse=True, colalign=("left", "left", "right"))
-
-    others = len(table(["=" * MIN_WIDTH] * len(rows)).splitlines()[1]) - MIN_WIDTH
-    width = max(MIN_WIDTH, shutil.get_terminal_size().columns - others)
-    return table(["\n".join(line for part in row["equation"].split("; ") for line in textwrap.wrap(part, width)) for row in rows])
+    """Return what one types, the number of parameters, the equation and advice, by families, fitted to the terminal."""
+    first, second = (max(len(text_of(row[column])) for row in rows) for column in ("positions", "parameters"))
+    margin = first + second + 6
+    width = max(MIN_WIDTH, shutil.get_terminal_size().columns - margin)
+    lines = [f"{'--positions':{first + 2}}  {'parameters':>{second}}"]
+    for family, group in itertools.groupby(by_families(rows), key=lambda row: row["family"]):
+        lines += ["", family]
+        for row in group:
+            named = row["architecture"] and scheme_name(row) != row["positions"]
+            parts = [*row["equation"].split("; "), row["advice"], f"--arch {row['architecture']}" if named else ""]
+            wrapped = [line for part in parts for line in textwrap.wrap(part, width, break_on_hyphens=False)]
+            lines += [f"  {row['positions']:{first}}  {text_of(row['parameters']):>{second}}  {wrapped[0]}"]
+            lines += [" " * margin + line for line in wrapped[1:]]
+    return "\n".join(lines)
 
 
 def as_markdown(rows: Sequence[Row], columns: Sequence[str] = COLUMNS) -> str:
@@ -168,7 +201,7 @@ def as_csv(rows: Sequence[Row]) -> str:
 
 def card(row: Row) -> str:
     """Return everything about one row, and the options of its schemes, fitted to the terminal."""
-    facts = {name: text_of(row[name]) for name in COLUMNS[2:]}
+    facts = {name: text for name in COLUMNS[2:] if (text := text_of(row[name]))}
     for name, reason in differing(row):
         facts[name] += f" ({text_of(not row[name])} in {reason})"
     title = f"{row['architecture'] or 'no architecture of its own'}: --positions {row['positions']}"

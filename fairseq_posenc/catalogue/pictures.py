@@ -7,7 +7,8 @@ scheme, whether its scores depend on the words or not, and for every model.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,16 +26,16 @@ from ..transformer import Encoder, EncoderConfig
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, SubFigure
 
 SEED, SYMBOLS, HEAD_DIM = 0, 8, 64  # of an untrained encoder
 DECIMALS = 9  # of the scores in float64; beyond them is rounding
-MAP, LINES = 1.35, 3.2  # inches: the side of a heat map, and the width of the panel with lines
+MAP, LINES, LOW = 1.35, 3.2, 2.2  # inches: the side of a heat map, the width of the panel with lines, and its least height
 MANY_OFFSETS = 16  # lines through more of them have no markers
 UNTRAINED = "before training, with one random projection for queries and keys"
 MEANING = (
     "The scores of {n} equal words {origin}. They differ by their positions only; products of queries and keys are shown less "
-    "their mean, which the softmax ignores. Left: by query i (downwards) and key j, grey outside of the window. Right: the mean "
+    "their mean, which the softmax ignores. Maps are by query i (downwards) and key j, grey outside of the window; lines are the mean "
     "over all pairs of an offset. R² is the share of the variance that the offset alone explains."
 )
 
@@ -73,30 +74,34 @@ def untrained(expression: str, n: int, heads: int) -> Encoder:
     return encoder
 
 
-def write(path: Path, encoder: Encoder, n: int, layers: Sequence[int]) -> None:
-    """Draw what positions add to the scores in some layers, a heat map per head and all heads as lines, and show the caption.
+def write(path: Path, encoders: Mapping[str, Encoder], n: int, layers: Sequence[int]) -> None:
+    """Draw what positions add to the scores in some layers, a heat map per head and all heads as lines, and show the captions.
 
     Args:
         path: the picture.
-        encoder: it is converted to float64.
-        n: the number of words, which the encoder takes.
+        encoders: what is drawn side by side, by the names above; they are converted to float64.
+        n: the number of words, which the encoders take.
         layers: their numbers, from 1; if there are none, the first layer with each different sum of the expression.
 
     Raises:
-        InputError: the encoder has no such layer.
+        InputError: an encoder has no such layer.
     """
-    sums = sums_of(encoder.positions.expression)[: encoder.config.layers]
-    if beyond := [number for number in layers if number > encoder.config.layers]:
-        raise InputError(f"--layers {beyond[0]}: the model has {encoder.config.layers} layers")
-    layers = layers or [sums.index(part) + 1 for part in dict.fromkeys(sums)]
-    drawn = scores(encoder, n, layers)
-    save(_figure(drawn), path)
-    show(f"{path}: {encoder.positions.expression}. {_remark(drawn)}")
+    drawings = {}
+    for name, encoder in encoders.items():
+        expression = encoder.positions.expression
+        sums = sums_of(expression)[: encoder.config.layers]
+        if beyond := [number for number in layers if number > encoder.config.layers]:
+            raise InputError(f"--layers {beyond[0]}: {name} has {encoder.config.layers} layers")
+        numbers = layers or [sums.index(part) + 1 for part in dict.fromkeys(sums)]
+        drawings[name if name == expression else f"{name}: {expression}"] = scores(encoder, n, numbers)
+    save(_figure(drawings), path)
+    for title, drawn in drawings.items():
+        show(f"{path}: {title}. {_remark(drawn)}")
 
 
 @torch.no_grad()
 def scores(encoder: Encoder, n: int, layers: Sequence[int]) -> list[LayerScores]:
-    """Return what :data:`MEANING` describes; the arguments are those of :func:`write`."""
+    """Return what :data:`MEANING` describes; the arguments are as those of :func:`write`."""
     encoder = encoder.double().eval()
     traced = trace(encoder, repeated_symbol(encoder, n), average_word(encoder).expand(1, n, -1)).layers
     return [_scores(number, traced[number - 1]) for number in layers]
@@ -119,18 +124,45 @@ def _remark(drawn: Sequence[LayerScores]) -> str:
     return f"{remark}{' without position 0, which has terms of its own' if without_cls else ''}."
 
 
-def _figure(drawn: Sequence[LayerScores]) -> Figure:
+def _figure(drawings: Mapping[str, Sequence[LayerScores]]) -> Figure:
+    """Draw one part for each, with its name: the lines at the right of the maps, or below them where there are several parts."""
+    stacked = len(drawings) > 1
+    sizes = []
+    for drawn in drawings.values():
+        rows, columns = _places(drawn)
+        if stacked:
+            sizes.append((max(MAP * columns + 1.8, LINES), (MAP * rows + LOW) * len(drawn)))
+        else:
+            sizes.append((1.6 + MAP * columns + LINES, max(MAP * rows, LOW) * len(drawn)))
+    widths, heights = zip(*sizes, strict=True)
+    figure = new_figure(sum(widths), 0.8 + max(heights))
+    for part, (name, drawn) in zip(
+        figure.subfigures(1, len(drawings), width_ratios=widths, squeeze=False)[0], drawings.items(), strict=True
+    ):
+        part.suptitle(textwrap.fill(name, 40), fontsize="large")
+        _draw(part, drawn, stacked)
+    return figure
+
+
+def _places(drawn: Sequence[LayerScores]) -> tuple[int, int]:
+    """Return the rows and columns of the maps of a layer's heads."""
     heads = max(len(layer.matrices) for layer in drawn)
     columns = math.ceil(math.sqrt(heads))
+    return math.ceil(heads / columns), columns
+
+
+def _draw(figure: SubFigure, drawn: Sequence[LayerScores], stacked: bool) -> None:
+    heads, (rows, columns) = max(len(layer.matrices) for layer in drawn), _places(drawn)
     names = {(layer.number, head): f"{layer.number}.{head}" for layer in drawn for head in range(len(layer.matrices))}
-    mosaic: list[Any] = [
-        [*(names.get((layer.number, head), ".") for head in range(first, first + columns)), f"{layer.number}"]
-        for layer in drawn
-        for first in range(0, heads, columns)
-    ]
-    size = 1.6 + MAP * columns + LINES, 0.5 + max(MAP * math.ceil(heads / columns), 2.2) * len(drawn)
-    figure = new_figure(*size)
-    panels = figure.subplot_mosaic(mosaic, width_ratios=[MAP] * columns + [LINES])
+    mosaic: list[Any] = []
+    for layer in drawn:
+        lines = f"{layer.number}"
+        for first in range(0, heads, columns):
+            maps = [names.get((layer.number, head), ".") for head in range(first, first + columns)]
+            mosaic.append(maps if stacked else [*maps, lines])
+        mosaic += [[lines] * columns] if stacked else []
+    ratios = {"height_ratios": [*[MAP] * rows, LOW] * len(drawn)} if stacked else {"width_ratios": [MAP] * columns + [LINES]}
+    panels = figure.subplot_mosaic(mosaic, **ratios)
     maps = [panels[name] for name in names.values()]
     heat_maps(maps, [matrix for layer in drawn for matrix in layer.matrices], "score e$_{ij}$")
     for panel, (number, head) in zip(maps, names, strict=True):
@@ -141,7 +173,6 @@ def _figure(drawn: Sequence[LayerScores]) -> Figure:
     for layer in drawn:
         _draw_lines(panels[f"{layer.number}"], layer.function.values[0])
     panels[f"{drawn[-1].number}"].set_xlabel("offset j - i, in tokens")
-    return figure
 
 
 def _draw_lines(panel: Axes, functions: Tensor) -> None:

@@ -1,18 +1,21 @@
-"""List every architecture with its equation, source, properties, backends and number of position parameters.
+"""List the schemes by families: the expression to type, its parameters and equation, and a line of advice.
 
-If an architecture is not named after its positions, they follow after '='. Each also exists with _large and _tiny, and in two
-other families: as modernbert_ with _large and _tiny, and as albert_ with _large, _xlarge, _xxlarge and _tiny. Other sums are
-trained by --arch roberta_posenc --positions SUM.
+A NAME is a scheme, a sum such as absolute+tisa, an architecture, a part of such names, or a model: a checkpoint, a run's folder, or a
+model of transformers as FOLDER/ or OWNER/NAME.
 
-    fairseq-posenc schemes                         a table fitted to the terminal
-    fairseq-posenc schemes tisa                    everything about one: an architecture, a scheme, or a sum such as absolute+tisa
+    fairseq-posenc schemes                         all
+    fairseq-posenc schemes tisa                    everything about one, with its options
     fairseq-posenc schemes albert_tisa_xlarge      the same at another size
     fairseq-posenc schemes synth                   those with synth in their name
     fairseq-posenc schemes --inductive --property translation-invariant --csv
-    fairseq-posenc schemes absolute+tisa --plot tisa.png
-                                                   what it adds to the scores, by query and key and by the offset
-    fairseq-posenc schemes --checkpoint checkpoints/tisa --plot trained.pdf
+    fairseq-posenc schemes shaw t5 --plot both.png
+                                                   what they add to the scores, by query and key and by the offset
+    fairseq-posenc schemes checkpoints/tisa tisa --plot trained.pdf
     fairseq-posenc schemes --gallery pictures      a picture of each
+
+An expression is trained by --arch roberta_posenc --positions EXPRESSION, and where it is a scheme's name, also by --arch roberta_NAME;
+other architectures follow the advice. Each also exists with _large and _tiny, and in two other families: as modernbert_ with _large
+and _tiny, and as albert_ with _large, _xlarge, _xxlarge and _tiny.
 
 The properties are those of Wennberg & Henter 2021, Table 1, taken from the live modules at base size (12 layers, 12 heads,
 D = 768, n = 512) unless another is named. Parameter-efficient means fewer parameters than learned absolute positions have. Where
@@ -36,16 +39,16 @@ if TYPE_CHECKING:
 
 MAKER = "schemes"  # in the record of a gallery
 FORMATS = (".png", ".pdf", ".svg")
-OF_PICTURES = ("checkpoint", "layers", "overwrite")
+OF_PICTURES = ("layers", "overwrite")
+SIDE_BY_SIDE = 6
 
 
 @dataclass
 class Options:
     """The command's flags."""
 
-    name: str | None = option(
-        "an architecture, a scheme or a sum, or a part of names", None, names=("name",), nargs="?", metavar="NAME"
-    )
+    names: list[str] = option("schemes, sums, architectures, parts of names, or models", (), names=("names",), nargs="*",
+                              metavar="NAME")  # fmt: skip
     property: list[str] | None = option(
         f"only those with this property: {', '.join(PROPERTIES)}; may be repeated", None, choices=PROPERTIES, metavar="PROPERTY"
     )
@@ -53,11 +56,11 @@ class Options:
     markdown: bool = option("as a table for a Markdown file, with all columns", False)
     csv: bool = option("as comma-separated values, with all columns", False)
     json: bool = option("as JSON, with all columns", False)
-    plot: Path | None = option("draw one scheme, as .png, .pdf or .svg", None, group="pictures", metavar="FILE")
+    plot: Path | None = option(
+        "draw these schemes, or models, side by side, as .png, .pdf or .svg", None, group="pictures", metavar="FILE"
+    )
     gallery: Path | None = option("draw each scheme that is listed, as a PNG", None, group="pictures", metavar="DIR")
-    checkpoint: str | None = option("for --plot in place of NAME: a checkpoint, a run's folder or a Hugging Face model (default: "
-                                    "an untrained layer)", None, group="pictures", metavar="MODEL")  # fmt: skip
-    layers: tuple[int, ...] = option("which layers of MODEL to draw, from 1 (default: the first, and of alternating ones each)",
+    layers: tuple[int, ...] = option("which layers of a model to draw, from 1 (default: the first, and of alternating ones each)",
                                      (), group="pictures", minimum=1, metavar="N,N")  # fmt: skip
     length: int = option("tokens of a sequence", 32, group="pictures", minimum=2, maximum=2048, metavar="N")
     heads: int = option("attention heads of the untrained layer", 4, group="pictures", minimum=1, maximum=64, metavar="N")
@@ -76,15 +79,20 @@ def main(options: Options) -> None:
         raise InputError(f"{flag_of(idle[0])} means nothing without --plot")
     if options.plot or options.gallery:
         require_matplotlib()
+    models = [name for name in options.names if _is_model(name)]
+    names = [name for name in options.names if name not in models]
     if options.plot is not None:
         _check_plot(options.plot, options)
-        if options.checkpoint is not None:
-            _plot_trained(options.checkpoint, options, options.plot)
-            return
-    rows = listing.find(options.name, [*(options.property or ()), *(["inductive"] if options.inductive else [])])
+    properties = [*(options.property or ()), *(["inductive"] if options.inductive else [])]
+    rows = listing.find(names, properties) if names or not models else []
     if options.plot is not None:
-        _plot(rows, options, options.plot)
-    elif options.gallery is not None:
+        _plot(rows, models, options, options.plot)
+        return
+    if models:
+        from ..analysis.subjects import read
+
+        rows += [listing.describe("", read(model, None, with_text=False).encoder.positions) for model in models]
+    if options.gallery is not None:
         _draw_all(rows, options, options.gallery)
     elif forms:
         show(listing.FORMS[forms[0].removeprefix("--")](rows))
@@ -92,37 +100,38 @@ def main(options: Options) -> None:
         show(listing.card(rows[0]) if len(rows) == 1 else listing.as_table(rows))
 
 
+def _is_model(name: str) -> bool:
+    """Return whether a name is that of a model's file or folder, or on the Hugging Face hub."""
+    from .listing import is_scheme
+
+    return not is_scheme(name) and ("/" in name or Path(name).exists())
+
+
 def _check_plot(path: Path, options: Options) -> None:
-    """Refuse a file that cannot be written, and a picture of nothing or of several schemes."""
+    """Refuse a file that cannot be written, and a picture of nothing."""
     if path.suffix not in FORMATS:
         raise InputError(f"--plot {path}: name a file that ends in {', '.join(FORMATS)}")
-    if (options.name is None) == (options.checkpoint is None):
-        raise InputError("--plot draws one scheme: give NAME or --checkpoint")
+    if not options.names:
+        raise InputError("--plot draws the schemes or models that are named: give a NAME")
     ownership.require_free(path, "--plot", options.overwrite)
 
 
-def _plot(rows: "Sequence[Row]", options: Options, path: Path) -> None:
-    """Draw one untrained scheme."""
+def _plot(rows: "Sequence[Row]", models: Sequence[str], options: Options, path: Path) -> None:
+    """Draw untrained schemes and models side by side."""
     from . import pictures
 
-    if len(rows) > 1:
-        positions = ", ".join(row["positions"] for row in rows)
-        raise InputError(
-            f"--plot draws one scheme, and {options.name} is in the names of {positions}: name one, or use --gallery"
-        )
-    show(pictures.MEANING.format(n=options.length, origin=pictures.UNTRAINED))
-    pictures.write(path, pictures.untrained(rows[0]["positions"], options.length, options.heads), options.length, options.layers)
+    if len(rows) + len(models) > SIDE_BY_SIDE:
+        raise InputError(f"--plot draws {SIDE_BY_SIDE} at most, and these are {len(rows) + len(models)}: use --gallery")
+    subjects = []
+    if models:
+        from ..analysis.subjects import read
 
-
-def _plot_trained(model: str, options: Options, path: Path) -> None:
-    """Draw layers of a model."""
-    from ..analysis.subjects import read
-    from . import pictures
-
-    subject = read(model, None, with_text=False)
-    n = subject.fitting_length(options.length)
-    show(pictures.MEANING.format(n=n, origin=f"in {subject.label}"))
-    pictures.write(path, subject.encoder, n, options.layers)
+        subjects = [read(model, None, with_text=False) for model in models]
+    n = min([options.length, *(subject.fitting_length(options.length) for subject in subjects)])
+    encoders = {row["positions"]: pictures.untrained(row["positions"], n, options.heads) for row in rows}
+    origins = [*([pictures.UNTRAINED] if rows else []), *(f"in {subject.label}" for subject in subjects)]
+    show(pictures.MEANING.format(n=n, origin=", and ".join(origins)))
+    pictures.write(path, encoders | {subject.label: subject.encoder for subject in subjects}, n, options.layers)
 
 
 def _draw_all(rows: "Sequence[Row]", options: Options, folder: Path) -> None:
@@ -135,4 +144,4 @@ def _draw_all(rows: "Sequence[Row]", options: Options, folder: Path) -> None:
         for row in rows:
             name = re.sub(r"[^+\w]+", "-", listing.scheme_name(row))
             path = ownership.own(folder / f"{name}.png")
-            pictures.write(path, pictures.untrained(row["positions"], n, options.heads), n, ())
+            pictures.write(path, {row["positions"]: pictures.untrained(row["positions"], n, options.heads)}, n, ())

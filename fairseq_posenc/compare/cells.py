@@ -24,7 +24,7 @@ from ..analysis.toeplitz import of_random_vectors
 from ..bench.work import default_device, device_name
 from ..errors import InputError
 from ..files import atomic_write
-from ..models.building import complete_new, parse
+from ..models.building import complete_new, parse, user_dir
 from ..models.checkpoint import Checkpoint
 from ..runs import log
 from ..runs.grid import FINISHED, FORMAT, LOG, RESULT, Cell, Progress
@@ -67,7 +67,18 @@ class Runs:
         log_interval = max(1, self._updates // POINTS // 2)
         command = [
             *("env", f"OMP_NUM_THREADS={plan.threads}"),
-            *(sys.executable, "-m", "fairseq_cli.train", str(self.data), *flags, "--lr", str(lr), "--seed", str(seed)),
+            *(
+                sys.executable,
+                "-m",
+                "fairseq_cli.train",
+                str(self.data),
+                *user_dir(),
+                *flags,
+                "--lr",
+                str(lr),
+                "--seed",
+                str(seed),
+            ),
             *("--save-dir", str(Cell(key, {}).folder(out)), "--no-epoch-checkpoints"),
             *("--distributed-world-size", "1"),  # with several GPUs, a batch of all would be larger
             *(("--save-interval-updates", str(self._quarter)) if plan.updates else ()),
@@ -127,7 +138,16 @@ class Runs:
                 for start, arguments in starts:
                     cell = _benchmark(name, start, seed)
                     model = Cell(_key(scheme, run["lr"], seed), {}).folder(out) / LAST
-                    command = [sys.executable, "-m", "fairseq_posenc.cli", name, *arguments, "--checkpoint", str(model)]
+                    command = [
+                        sys.executable,
+                        "-m",
+                        "fairseq_posenc.cli",
+                        *user_dir(),
+                        name,
+                        *arguments,
+                        "--checkpoint",
+                        str(model),
+                    ]
                     command += ["--data-bin", str(self.data), "--out", str(cell.folder(out) / name)]
                     configuration = {"model": run["configuration"], "lr": run["lr"], "flags": arguments}
                     cells.append(replace(cell, configuration=configuration, command=command))

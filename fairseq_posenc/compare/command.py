@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import ownership
-from ..commands import option, show
+from ..commands import existing, option, show
 from ..errors import InputError
 
 if TYPE_CHECKING:
@@ -34,13 +34,21 @@ ADDED, FORMAT = "added.json", 1
 class Options:
     """The command's flags."""
 
-    plan: Path = option("what is compared: a YAML file, as in examples/compare", names=("plan",), metavar="PLAN")
-    data: Path = option("a data-bin of 'fairseq-posenc prepare'", metavar="DATA_BIN")
+    plan: Path = option("what is compared: a YAML file, as in examples/compare", names=("plan",), parse=existing, metavar="PLAN")
+    data: Path = option(
+        "a data-bin of 'fairseq-posenc prepare'", names=("--data", "--data-bin"), parse=existing, metavar="DATA_BIN"
+    )
     out: Path = option("the folder to write", metavar="DIR")
-    add: tuple[str, ...] = option("expressions to compare besides those of PLAN, now and from now on", (), metavar="SCHEME[,…]")
+    add: tuple[str, ...] = option(
+        "expressions or architectures to compare besides those of PLAN, now and from now on", (), metavar="SCHEME[,…]"
+    )
     jobs: int = option("runs at a time; GPUs are divided among them", 1, minimum=1, metavar="N")
-    claims: Path | None = option("file of claims to test on the results, as examples/compare/claims.yaml", None, metavar="YAML")
-    tasks: Path | None = option("the folder of 'fairseq-posenc tasks', to show its results in the report", None, metavar="DIR")
+    claims: Path | None = option(
+        "file of claims to test on the results, as examples/compare/claims.yaml", None, parse=existing, metavar="YAML"
+    )
+    tasks: Path | None = option(
+        "the folder of 'fairseq-posenc tasks', to show its results in the report", None, parse=existing, metavar="DIR"
+    )
     keep_checkpoints: bool = option("keep the trained models in OUT/runs", False)
     dry_run: bool = option("run nothing: print the commands of runs that are not done, and report those that are", False)
 

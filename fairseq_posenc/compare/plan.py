@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from ..errors import InputError, flag_of, flag_value
+from ..errors import KINDS, InputError, flag_of, flag_value, suggestion
+from ..families import expression_of
 from ..runs.record import read_yaml
 
 RECIPE = """
@@ -30,6 +31,23 @@ LENGTH = "max_positions"
 """The option of schemes whose tables are to be longer than the samples, as those of positions that are drawn."""
 UNKNOWN_UPDATES = 1000
 """Of a run whose budget is a time, the updates on which the intervals of validation are based."""
+
+
+PLAIN = {"str": str, "bool": bool, "int": int, "float": float}
+WANTED = {
+    "missing": "is missing",
+    "string": "must be a string",
+    **{name: f"must be {KINDS[kind][0]}" for name, kind in PLAIN.items()},
+    **dict.fromkeys(("dict", "model", "mapping"), "must have names with values"),
+    "list": "must be a list",
+    "too_short": "must not be empty",
+    "literal_error": "must be {expected}",
+    "greater_than_equal": "must be at least {ge}",
+    "greater_than": "must be greater than {gt}",
+    "less_than_equal": "must be at most {le}",
+    "less_than": "must be less than {lt}",
+}
+"""The message for each kind of pydantic's errors, by the beginning of its name."""
 
 
 class Strict(BaseModel):
@@ -143,7 +161,11 @@ class Plan(Strict):
     def flags(self, name: str) -> list[str]:
         """Return the flags of fairseq-train of a scheme's runs, except the learning rate and the seed."""
         scheme = self.schemes[name]
-        flags = ["--arch", scheme.arch] if scheme.arch else ["--arch", self.arch, "--positions", scheme.positions or name]
+        flags = (
+            ["--arch", scheme.arch]
+            if scheme.arch
+            else ["--arch", self.arch, "--positions", scheme.positions or expression_of(name)]
+        )
         for option, value in scheme.options.items():
             if option != LENGTH:
                 flags += [flag_of(option), flag_value(value)]
@@ -187,6 +209,15 @@ def read_plan(path: Path, added: list[str]) -> Plan:
 
 
 def faults(error: ValidationError) -> str:
-    """Describe what is wrong with each entry of a file."""
-    places = ((".".join(map(str, fault["loc"])), fault["msg"]) for fault in error.errors())
-    return "; ".join(f"{place}: {message}" if place else message for place, message in places)
+    """Describe what is wrong with each entry of a file, in this package's words."""
+    places: dict[str, str] = {}
+    for fault in error.errors():
+        *above, last = fault["loc"] or ("",)
+        place = ".".join(map(str, above if last in PLAIN and above else fault["loc"]))  # without the alternatives of a type
+        wanted = next((words for kind, words in WANTED.items() if fault["type"].startswith(kind)), None)
+        message = fault["msg"].removeprefix("Value error, ") if wanted is None else wanted.format(**fault.get("ctx", {}))
+        if fault["type"] == "extra_forbidden":
+            known = {field for kind in Strict.__subclasses__() for field in kind.model_fields}
+            message = f"there is no such field: {suggestion(str(last), sorted(known)) or 'leave it out'}".rstrip()
+        places.setdefault(place, message)
+    return "; ".join(f"{place}: {message}" if place else message for place, message in places.items())

@@ -38,7 +38,7 @@ class Options(Setting):
     out: Path = option("the folder to write", metavar="DIR")
     tasks: tuple[str, ...] = option("which tasks", DEFAULT, metavar="A,B")
     schemes: tuple[str, ...] = option(
-        "schemes without roberta_, or expressions such as absolute+tisa, or with @SAMPLING (default: all schemes)",
+        "expressions such as absolute+tisa, or architectures, also with @SAMPLING (default: all schemes)",
         (),
         metavar="A,B",
     )
@@ -79,7 +79,7 @@ def _cells(options: Options) -> list[Cell]:
     Raises:
         InputError: a task or a scheme is not known, or the sampled positions are fewer than the tokens of the longest test.
     """
-    from ..families import expressions
+    from ..families import expression_of, known_schemes
     from ..runs.grid import Cell
     from ..schemes import parse
     from ..transformer import PositionSampling
@@ -90,11 +90,12 @@ def _cells(options: Options) -> list[Cell]:
         if task not in TASKS:
             raise InputError(f"--tasks {task}: {suggestion(task, TASKS)}The tasks are {', '.join(TASKS)}.")
     positions, limits = dict[str, str](), dict[str, int]()
-    for scheme in ("".join(name.split()) for name in options.schemes or expressions()):
+    for scheme in ("".join(name.split()) for name in options.schemes or known_schemes()):
         name, at, sampling = scheme.partition("@")
-        positions[scheme] = f"{expressions().get(name, name)}{at}{sampling}"
+        expression = expression_of(name)
+        positions[scheme] = f"{expression}{at}{sampling}"
         try:
-            parse(expressions().get(name, name))
+            parse(expression)
             if (drawn := PositionSampling.parse(sampling if at else None, None)) and drawn.max_length is not None:
                 limits[scheme] = drawn.max_length
         except InputError as error:

@@ -1,16 +1,17 @@
 """The flags and configurations of fairseq's programs, and ``--user-dir``, ``common.user_dir`` of Hydra's configurations."""
 
 import argparse
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from hydra.errors import ConfigCompositionException
+from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig
-from omegaconf.errors import MissingMandatoryValue
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
 
-from ..errors import InputError
+from ..errors import InputError, first_line, flag_fault, suggestion
 from .exits import refuse
 from .patching import wrap
 
@@ -38,16 +39,28 @@ def generate_through_call_main() -> None:
         return get_parser(*args, **kwargs)
 
 
+def faults_of_flags_in_one_line() -> None:
+    """Report a flag that does not exist, or lacks a value, in one line, where argparse prints all flags of fairseq as well."""
+    from fairseq import options
+
+    @wrap(options, "get_parser")
+    def get_parser(get_parser: Any, *args: Any, **kwargs: Any) -> argparse.ArgumentParser:
+        parser = get_parser(*args, **kwargs)
+        parser.error = lambda message: refuse(flag_fault(message, parser._option_string_actions))
+        return parser
+
+
 def report_what_is_missing() -> None:
-    """Report a missing ``--user-dir``, flag or value in one sentence, where fairseq raises errors of Python, Hydra or OmegaConf.
+    """Report a missing ``--user-dir``, option or value in one sentence, where fairseq raises errors of Python, Hydra or OmegaConf.
 
     Can be removed when fairseq reports them.
     """
     from fairseq import options
     from fairseq.dataclass import initialize, utils
+    from hydra._internal.config_loader_impl import ConfigLoaderImpl
 
     places = ((options, "get_parser"), (utils, "convert_namespace_to_omegaconf"), (initialize, "add_defaults"))
-    for module, name in (*places, (initialize, "hydra_init")):
+    for module, name in (*places, (initialize, "hydra_init"), (ConfigLoaderImpl, "load_configuration")):
 
         @wrap(module, name)
         def call_or_refuse(function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -61,10 +74,26 @@ def _refusing() -> Iterator[None]:
         yield
     except InputError as error:
         refuse(str(error))
-    except ConfigCompositionException as error:
-        refuse(f"{error}: give it a value")
+    except HydraException as error:
+        refuse(_fault(error))
     except MissingMandatoryValue as error:
         refuse(f"{error.key} is missing: name a configuration that has it (--config-dir, --config-name), or a value")
+
+
+def _fault(error: Exception) -> str:
+    """Return what is wrong with a configuration or an override, in words of this package."""
+    cause, group = error.__cause__, re.search(r"Could not override '(\S+)'.\s*No match in the defaults list", str(error))
+    if group:
+        return f"{group[1]}: the configuration has no choice of it; give its options, such as {group[1]}._name=…"
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        section, _, name = error.missing_cfg_file.rpartition("/")
+        return f"{section or 'configuration'}: there is no {name}: {suggestion(name, error.options or ())}".rstrip()
+    if isinstance(cause, (ConfigAttributeError, ConfigKeyError)) and cause.parent_node is not None:
+        known = suggestion(str(cause.key), map(str, cause.parent_node))
+        return f"there is no option {cause.full_key}: {known or f'it is none of {first_line(cause)}'}".strip()
+    if isinstance(cause, OmegaConfBaseException):
+        return f"{cause.full_key}: {first_line(cause)}"
+    return f"{first_line(error)}: give it a value"
 
 
 def user_dir_imported_first() -> None:
@@ -99,4 +128,4 @@ def import_user_dir(path: str | None) -> None:
     utils.import_user_module(argparse.Namespace(user_dir=path))
 
 
-PATCHES = (generate_through_call_main, user_dir_imported_first, report_what_is_missing)
+PATCHES = (generate_through_call_main, user_dir_imported_first, report_what_is_missing, faults_of_flags_in_one_line)

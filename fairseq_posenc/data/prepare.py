@@ -46,6 +46,19 @@ READ_PER_SAMPLED = 16
 MANY_UNKNOWN = 0.01
 OF_TRAINING = ("vocab_size", "model_type", "character_coverage", "sample_mb")
 """The options of training a vocabulary."""
+TRAINING = shlex.split(
+    "--task masked_lm --criterion masked_lm --sample-break-mode complete --save-dir checkpoints --no-epoch-checkpoints "
+    "--optimizer adam --adam-betas '(0.9,0.98)' --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 1.0 --lr-scheduler polynomial_decay"
+)
+"""Flags of the command that is printed at the end, and below those for a GPU, and for minutes on a CPU."""
+ON_GPU = shlex.split(
+    "--arch roberta_tisa --bf16 --tokens-per-sample 512 --batch-size 12 --required-batch-size-multiple 1 --update-freq 8 "
+    "--lr 1e-4 --warmup-updates 10000 --total-num-update 500000 --max-update 500000"
+)
+ON_CPU = shlex.split(
+    "--arch roberta_tisa_tiny --tokens-per-sample 128 --batch-size 16 --log-interval 10 "
+    "--lr 2e-3 --warmup-updates 50 --total-num-update 500 --max-update 500"
+)
 MIN_SYMBOLS, MIN_COVERAGE = 7, 0.98
 """Limits of sentencepiece: ``<unk>``, the space and a letter, with four of fairseq's and ``<mask>``; and its own."""
 
@@ -262,7 +275,10 @@ def _report(options: Options, manifest: Manifest) -> None:
         _say(f"held out one of every {1 / options.valid_fraction:,.3g} documents, at random (--valid-fraction)")
     data = shlex.quote(str(options.out)) if options.shards == 1 else f'"$(cat {shlex.quote(str(options.out / SHARDS))})"'
     symbols = f"{manifest.tokenizer['symbols']:,} symbols"
-    _say(f"{options.out}: {symbols}, shards: {options.shards}. Next: fairseq-train {data} …")
+    _say(f"{options.out}: {symbols}, shards: {options.shards}. Train on it here with")
+    import torch
+
+    _say(f"  fairseq-train {data} {shlex.join([*TRAINING, *(ON_GPU if torch.cuda.is_available() else ON_CPU)])}")
 
 
 def _say(text: str) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .. import ownership
-from ..commands import option, show
+from ..commands import existing, option, show
 from ..errors import InputError
 
 MADE_BY = "made_by"
@@ -21,7 +21,9 @@ MADE_BY = "made_by"
 class Options:
     """The command's flags."""
 
-    source: Path = option("a --save-dir (then its checkpoint_last.pt), or a .pt file in it", names=("source",), metavar="DIR")
+    source: Path = option(
+        "a --save-dir (then its checkpoint_last.pt), or a .pt file in it", names=("source",), parse=existing, metavar="DIR"
+    )
     out: Path = option("the .pt file to write", metavar="FILE")
     overwrite: bool = option("replace an existing file", False)
 

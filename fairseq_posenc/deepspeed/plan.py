@@ -3,7 +3,7 @@
 Nothing is trained and no GPU is needed. Parameters are counted on the architecture itself, and activations by running one and
 two of its layers here, at the run's length and precision.
 
-    fairseq-posenc plan --arch roberta_m4m_large --gpus 32 --deepspeed-config zero2 --batch-size 6
+    fairseq-posenc plan roberta_m4m_large --gpus 32 --deepspeed-config zero2 --batch-size 6
 
 Not included: what CUDA, NCCL and fragmentation take (allow 2 to 4 GB), and activations beyond those kept for the backward pass.
 """
@@ -23,7 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from ..commands import option, show
 from ..errors import InputError, suggestion
-from ..families import FAMILIES
+from ..families import FAMILIES, ROBERTA, expression_of
 from . import zero_config
 from .zero_config import ZeroConfig
 
@@ -42,7 +42,7 @@ POSITIVE = {"minimum": 1, "maximum": 10**12}
 class Options:
     """The command's flags."""
 
-    arch: str = option("architecture, as for fairseq-train", metavar="NAME")
+    arch: str = option("an architecture, or an expression for RoBERTa of base size", names=("arch",), metavar="NAME")
     model: list[str] = option("options of the model, such as encoder_layers=6", (), nargs="*", metavar="NAME=VALUE")
     gpus: int = option("GPUs of all hosts together", 8, **POSITIVE)
     deepspeed_config: str = option("preset or file, as for training", "zero0", metavar="NAME|FILE")
@@ -81,7 +81,7 @@ def footprint(arch: str, overrides: Sequence[str], vocabulary: int, tokens: int,
     per symbol likewise follows from two small vocabularies.
 
     Args:
-        arch: name of one of this package's architectures.
+        arch: name of one of this package's architectures, or an expression, for RoBERTa of base size.
         overrides: options of the model, ``name=value``.
         vocabulary: number of symbols.
         tokens: length of a sample.
@@ -114,7 +114,7 @@ def footprint(arch: str, overrides: Sequence[str], vocabulary: int, tokens: int,
         if not any(sign in str(error) for sign in ("allocate", "overflow")):  # more than memory, or than a size can be
             raise
         raise InputError(
-            f"--arch {arch} at --tokens-per-sample {tokens}: {2 * period} of its layers do not fit into this host's memory, "
+            f"{arch} at --tokens-per-sample {tokens}: {2 * period} of its layers do not fit into this host's memory, "
             "where they are tried. Plan a smaller one."
         ) from error
     parameters, layer, for_one_sample, for_two_samples = (
@@ -165,12 +165,19 @@ def _options(arch: str, overrides: Sequence[str], tokens: int) -> DictConfig:
 
     from ..models.building import complete_new
     from ..models.option_set import ENCODER_OPTIONS
+    from ..schemes import parse
 
     encoders = {model for model, family in FAMILIES.items() if not family.causal}
     known = sorted(name for name, model in ARCH_MODEL_NAME_REGISTRY.items() if model in encoders)
     if arch not in known:
-        near = suggestion(arch, known) or f"they are {', '.join(known)}"
-        raise InputError(f"--arch {arch} is not one of this package's encoders: {near.strip()}")
+        overrides = [f"positions={expression_of(arch)}", *overrides]
+        try:
+            parse(expression_of(arch))
+        except InputError as error:
+            raise InputError(
+                f"{arch} is no encoder of this package: {suggestion(arch, known)}As an expression: {error}"
+            ) from None
+        arch = ROBERTA.model
     args = OmegaConf.create({**vars(ENCODER_OPTIONS.config()()), "_name": arch})
     for override in overrides:
         name, equals, value = override.partition("=")

@@ -13,7 +13,7 @@ from argparse import ArgumentTypeError
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..commands import option
+from ..commands import existing, option
 from .glue_data import AVERAGES, TASKS, GlueTask, columns_of, find
 from .hyperparameters import SharedOptions, resolve
 
@@ -35,7 +35,7 @@ def _tasks(text: str) -> tuple[GlueTask, ...] | None:
 class Options(SharedOptions):
     """The command's flags."""
 
-    data: Path = option("the folder that holds the tasks' folders", metavar="DIR")
+    data: Path = option("the folder that holds the tasks' folders", parse=existing, metavar="DIR")
     tasks: tuple[GlueTask, ...] | None = option(
         f"which of them, or '{AVAILABLE}': those whose files are there (default: all nine)", tuple(TASKS.values()), parse=_tasks,
         metavar="TASK[,TASK…]",

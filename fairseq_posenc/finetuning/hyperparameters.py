@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..commands import check_options, option
-from ..errors import InputError
+from ..commands import check_options, checkpoint_file, existing, option
+from ..errors import InputError, suggestion
 from ..runs.record import read_yaml
 
 setting = partial(option, group="settings")
@@ -61,21 +61,25 @@ class SharedOptions:
     """The flags that ``glue`` and ``squad`` share. ``command`` is the command line; settings that no flag gives are None."""
 
     data: Path
-    checkpoint: Path = option("the pretrained model, which determines scheme and sizes", metavar="FILE")
-    data_bin: Path | None = option("folder of its dictionary and tokenizer (default: that of its training)", None, metavar="DIR")
+    checkpoint: Path = option(
+        "the pretrained model, which determines scheme and sizes, or its run's folder", parse=checkpoint_file, metavar="FILE"
+    )
+    data_bin: Path | None = option(
+        "folder of its dictionary and tokenizer (default: that of its training)", None, parse=existing, metavar="DIR"
+    )
     out: Path = option("the folder to write", metavar="DIR")
     from_scratch: bool = option("do not load the checkpoint's weights, for a baseline without pretraining", False)
     keep_checkpoints: bool = option("keep the fine-tuned models in OUT/runs", False)
     baseline: Path | None = option(
         "results.json of another grid to compare with: adds Δ and Δ%, and what differs apart from the model", None,
-        metavar="RESULTS",
+        parse=existing, metavar="RESULTS",
     )  # fmt: skip
     train_flags: str = option("more flags for fairseq-train, in one string, such as '--bf16'", "", metavar="FLAGS")
     jobs: int = option("runs at a time, each in a process of its own", 1, minimum=1, metavar="N")
     cell: str | None = option(SUPPRESS, None)  # the name of the run that a process of --jobs does
     config: Path | None = option(
         "file of settings, under the names of the flags below with _ for -; under 'tasks' and the name of a task, those of that "
-        "task only", None, metavar="YAML",
+        "task only", None, parse=existing, metavar="YAML",
     )  # fmt: skip
     command: Sequence[str]
     settings: Settings = Settings()
@@ -92,7 +96,9 @@ def resolve(options: SharedOptions, task: str, tasks: Iterable[str]) -> Settings
     given = vars(options.settings)
     values = {**common, **sections.get(task, {})}
     if unknown := [name for name in values if name not in given]:
-        raise InputError(f"settings of {task}{where}: {unknown[0]!r} is not one. They are {', '.join(given)}.")
+        raise InputError(
+            f"settings of {task}{where}: {unknown[0]!r} is not one: {suggestion(unknown[0], given)}They are {', '.join(given)}."
+        )
     values |= {name: value for name, value in given.items() if value is not None}
     settings = replace(type(options).settings, **values)
     try:
@@ -111,5 +117,7 @@ def _read(path: Path, tasks: Iterable[str]) -> tuple[dict[str, Any], dict[str, d
     if not isinstance(sections, dict) or not all(isinstance(section, dict) for section in sections.values()):
         raise InputError(f"--config {path} must map names of settings, and of tasks under 'tasks', to values")
     if unknown := [name for name in sections if name not in tasks]:
-        raise InputError(f"--config {path} names {unknown[0]!r}, which is not a task. Known are {', '.join(tasks)}.")
+        raise InputError(
+            f"--config {path} names {unknown[0]!r}, which is not a task: {suggestion(unknown[0], tasks)}Known are {', '.join(tasks)}."
+        )
     return content, sections

@@ -10,7 +10,7 @@ results.md, and a folder per run with predictions.json, nbest.json, metrics.json
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..commands import option
+from ..commands import existing, option
 from ..errors import InputError
 from .hyperparameters import Settings, SharedOptions, resolve
 from .squad_data import VERSIONS, Limits, find
@@ -24,7 +24,7 @@ TASKS = tuple(f"SQuAD-{version}" for version in VERSIONS)
 class Options(SharedOptions):
     """The command's flags."""
 
-    data: Path = option("the folder of SQuAD's JSON files", metavar="DIR")
+    data: Path = option("the folder of SQuAD's JSON files", parse=existing, metavar="DIR")
     version: str = option("2.0 has questions without an answer", choices=VERSIONS)
     null_threshold: float | None = option(
         "2.0: predict no answer if its score exceeds the best answer's by more than this (default: what gives the best F1 on the "

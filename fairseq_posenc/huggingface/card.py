@@ -138,7 +138,7 @@ def card(
     languages = language.split(",") if language else []
     length = f"{usual_length(checkpoint):,} tokens"
     inductive = checkpoint.model.encoder.sentence_encoder.positions.inductive
-    corpus, tuned = _describe(data), _fine_tuned_on(checkpoint)
+    corpus, tuned = _describe(data), fine_tuned_on(checkpoint)
     known = architectures().get(checkpoint.arch)
     title = checkpoint.arch if known is None or known.expression else f"{checkpoint.arch}: {config.positions}"
     title += f", fine-tuned on {tuned}" if tuned else ""
@@ -232,7 +232,7 @@ def _file_name(path: Any) -> str:
     return name if NAME.fullmatch(name) else ""
 
 
-def _fine_tuned_on(checkpoint: Checkpoint) -> str:
+def fine_tuned_on(checkpoint: Checkpoint) -> str:
     """Return the name of the data that a pretrained model was fine-tuned on; empty for a pretrained model."""
     task = checkpoint.task
     pretrained = str(getattr(task, "_name", None) or getattr(task, "task", "")).startswith("masked_lm")

@@ -23,7 +23,7 @@ from ..vocabulary import DICTIONARY, TOKENIZER_FILES
 from . import TOLERANCE, fast_tokenizer
 from .assemble import FILE_NAME
 from .auto import head_output, model_class
-from .card import CURVE, NO_TOKENIZER, card, draw_curve, read_curves, usual_length
+from .card import CURVE, NO_TOKENIZER, card, draw_curve, fine_tuned_on, read_curves, usual_length
 from .card_results import read_results
 from .conversion import to_transformers
 from .parity import Parity, compare, token_batches
@@ -48,7 +48,7 @@ class DifferentOutputs(InputError):
 
 def export(
     path: Path,
-    data: Path,
+    data: Path | None,
     out: Path,
     head: str | None = None,
     *,
@@ -68,10 +68,13 @@ def export(
     Raises:
         InputError, OSError: the checkpoint, the data-bin or the output folder cannot be used, or the two models differ.
     """
+    checkpoint = Checkpoint(path, data, head)
+    if data is None and fine_tuned_on(checkpoint):
+        raise InputError(f"{path} is fine-tuned, and does not record the data-bin of its pretraining: name it with --data")
+    data = data or checkpoint.vocabulary.folder
     inputs = [("CHECKPOINT", path), ("--data", data / "dict.txt"), ("--log", log), ("--results", results)]
     with _replacing(out, [(flag, file) for flag, file in inputs if file is not None], overwrite) as partial:
         curves = None if log is None else read_curves(log)
-        checkpoint = Checkpoint(path, data, head)
         read = None if results is None else read_results(results, checkpoint)
         model, left_out = to_transformers(checkpoint)
         length = min(checkpoint.config.max_positions, SAMPLE_LENGTH)

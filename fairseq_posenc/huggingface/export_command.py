@@ -14,28 +14,29 @@ If their outputs differ by more than --tolerance, nothing is exported.
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..commands import option
+from ..commands import checkpoint_file, existing, option
 from . import TOLERANCE
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Options:
     """The command's flags."""
 
-    checkpoint: Path = option("a fairseq checkpoint (.pt)", names=("checkpoint",), metavar="CHECKPOINT")
-    data: Path = option(
-        "the data-bin it was pretrained on, with its dictionary and tokenizer", names=("--data", "--data-bin"), metavar="DATA_BIN"
+    checkpoint: Path = option(
+        "a fairseq checkpoint (.pt), or a run's folder", names=("checkpoint",), parse=checkpoint_file, metavar="CHECKPOINT"
     )
     out: Path = option("the folder to write", metavar="DIR")
+    data: Path | None = option("a data-bin with its dictionary and tokenizer (default: that of the checkpoint's training)", None,
+                               names=("--data", "--data-bin"), parse=existing, metavar="DATA_BIN")  # fmt: skip
     head: str | None = option("the classification head to export, or lm for the language model's (default: the only one, "
                               "classification first)", None, metavar="NAME")  # fmt: skip
     tolerance: float = option("greatest allowed difference of an output", TOLERANCE, metavar="D")
     language: str | None = option("the data's languages for the model card, such as en,de", None, metavar="CODES")
     license: str | None = option("the model's licence for the model card, such as mit or cc-by-4.0", None, metavar="NAME")
     log: Path | None = option("the log of its training (fairseq-train --log-file), for the model card's training curve", None,
-                              metavar="FILE")  # fmt: skip
+                              parse=existing, metavar="FILE")  # fmt: skip
     results: Path | None = option("for the model card: the --out of glue or squad with this checkpoint, or the folder of the run "
-                                  "that made it", None, metavar="DIR")  # fmt: skip
+                                  "that made it", None, parse=existing, metavar="DIR")  # fmt: skip
     no_tokenizer: bool = option("export no tokenizer", False)
     overwrite: bool = option("replace an existing export", False)
 

@@ -17,7 +17,7 @@ from ..commands import show
 from ..errors import InputError, flag_of, flag_value
 from ..families import ALBERT, MODERNBERT, ROBERTA, architectures
 from ..files import LOCK, report_full_disk, sole_writer
-from ..models.building import parse
+from ..models.building import parse, user_dir
 from ..models.checkpoint_file import untrained, write
 from ..models.option_set import DEFAULTS, opposite, to_options
 from ..models.state_dict import LANGUAGE_MODEL, WORDS, StateDict, head_names, load_into
@@ -117,7 +117,7 @@ def _commands(source: Source, out: Path, flags: list[str], tokens: int) -> list[
         prepare = ["fairseq-preprocess", "--only-source", *names, "--destdir", data]
     start = ["--finetune-from-model", str(out), "--save-dir", str(out.parent / "checkpoints")]
     task = ["--task", "masked_lm", "--criterion", "masked_lm", "--tokens-per-sample", str(tokens)]
-    return [prepare, ["fairseq-train", data, *start, *task, *flags, *TRAINING]]
+    return [prepare, ["fairseq-train", data, *user_dir(), *start, *task, *flags, *TRAINING]]
 
 
 def model_flags(config: EncoderConfig, others: dict[str, Any]) -> list[str]:

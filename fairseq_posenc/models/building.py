@@ -3,11 +3,12 @@
 import logging
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import torch
-from fairseq import options
+from fairseq import options, utils
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, BaseFairseqModel
@@ -16,7 +17,7 @@ from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from ..errors import InputError, Refused, flag_value
+from ..errors import InputError, Refused, flag_fault, flag_value
 from ..schemes import Positions, option_fields
 from ..transformer import EncoderConfig, PositionSampling, Stack, build_positions
 from .architectures import fill, require_agreement
@@ -33,18 +34,24 @@ GENERATING = {"translation": TranslationTask, "language_modeling": LanguageModel
 
 
 def parse(arguments: Sequence[str]) -> DictConfig:
-    """Return the configuration of ``fairseq-train ARGUMENTS``.
+    """Return the configuration of ``fairseq-train ARGUMENTS``, with the ``--user-dir`` of this process.
 
     Raises:
         InputError: fairseq-train rejects the arguments; names them.
     """
 
     def refuse(message: str) -> NoReturn:
-        raise InputError(message)
+        raise InputError(flag_fault(message, parser._option_string_actions))
 
     parser = options.get_training_parser()
     parser.error = refuse  # rather than print all of fairseq's flags and exit
-    return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, [*arguments]))
+    return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, [*user_dir(), *arguments]))
+
+
+def user_dir() -> list[str]:
+    """Return the flag ``--user-dir`` of this process, if it has imported one, for the processes that it starts."""
+    packages = getattr(utils.import_user_module, "memo", set()) - {str(Path(__file__).parents[1])}
+    return [part for package in sorted(packages) for part in ("--user-dir", package)]
 
 
 class PosencModel(BaseFairseqModel):

@@ -23,7 +23,7 @@ from ..families import FAMILIES, ROBERTA
 from ..files import sha256
 from ..transformer import Encoder, EncoderConfig
 from ..vocabulary import VOCABULARY, Vocabulary, differing, fingerprint
-from .building import build, complete, dictionary_of, encoder_config, max_length
+from .building import build, complete, dictionary_of, encoder_config, max_length, user_dir
 from .checkpoint_file import config_errors_as_input_errors, no_checkpoint, write
 from .option_set import DEFAULTS
 from .span_head import SpanHead
@@ -85,7 +85,9 @@ class Checkpoint:
             if self.configuration is None or not isinstance(self.section(name), (DictConfig, Namespace)):
                 raise no_checkpoint(path, f"it has no configuration of the {name}")
         self.task = self.section("task")
-        with config_errors_as_input_errors(path), omegaconf_no_object_check():
+        own = getattr(self.section("common"), "user_dir", None)
+        cause = f"--user-dir {own} was given when {path} was trained, and is missing now: " if own and not user_dir() else ""
+        with config_errors_as_input_errors(path, cause), omegaconf_no_object_check():
             options = self.section("model")
             trust.require_ours(options, path)
             self._options = OmegaConf.create(vars(options)) if isinstance(options, Namespace) else options
@@ -104,7 +106,7 @@ class Checkpoint:
         if WORDS not in self.state or self.state[WORDS].dim() != 2:
             raise InputError(f"{path} is of the architecture {self.arch!r} and has no {WORDS}: it is not a RoBERTa-like encoder")
         self._dictionary = dictionary_of(len(self.state[WORDS]))
-        with config_errors_as_input_errors(path):
+        with config_errors_as_input_errors(path, cause):
             encoder = self._described_encoder()
         self.config: EncoderConfig = encoder.config
         self.positions: str = encoder.positions.expression

@@ -100,19 +100,19 @@ def fault_of(content: Any) -> str | None:
 
 
 @contextmanager
-def config_errors_as_input_errors(path: str | os.PathLike) -> Iterator[None]:
-    """Turn any error that is caused by a file's configuration into an InputError that names the file."""
+def config_errors_as_input_errors(path: str | os.PathLike, cause: str = "") -> Iterator[None]:
+    """Turn any error that is caused by a file's configuration into an InputError that names the file, and begins with a cause."""
     try:
         yield
     except OSError:
         raise
     except InputError as error:
-        if str(path) in str(error):
+        if str(path) in str(error) and not cause:
             raise
-        raise InputError(f"{path}: {error}") from error
+        raise InputError(f"{cause}{'' if str(path) in str(error) else f'{path}: '}{error}") from error
     except Exception as error:
         reason = first_line(error)
         raise InputError(
-            f"{path}: its configuration describes no model that can be built ({type(error).__name__}: {reason}). It is damaged "
+            f"{cause}{path}: its configuration describes no model that can be built ({type(error).__name__}: {reason}). It is damaged "
             "or of another release: use another."
         ) from error

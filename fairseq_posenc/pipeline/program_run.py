@@ -6,6 +6,7 @@ context managers :data:`AROUND_ALL`. In each process, ``main`` runs within :data
 """
 
 import functools
+import logging
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ from ..async_step import NAME as FUSED_ADAM
 from ..async_step import NonBlockingTrainer
 from ..compat import configurations, graceful_stop, launchers
 from ..compat.databins import end_readers
-from ..compat.distributed import start_processes
+from ..compat.distributed import start_processes, without_gpus
 from ..compat.exits import INTERRUPTED, REFUSED, exit_together, leave_process_group, reason_for_user, refuse
 from ..compat.patching import replaced, wrap
 from ..errors import InputError, Refused
@@ -29,6 +30,9 @@ from ..optim import batch_warmup
 from . import checks, session
 
 NEED_A_MODEL = {f"fairseq_cli.{name}" for name in ("generate", "interactive", "eval_lm", "validate")}
+
+OFTEN = 10
+"""Updates between two lines of the log that are advised where an update takes long."""
 
 
 @dataclass
@@ -181,6 +185,31 @@ def choose_trainer(run: ProgramRun) -> Iterator[None]:
 
 
 @contextmanager
+def name_the_processor(run: ProgramRun) -> Iterator[None]:
+    """Without a GPU, log that and what to change, once, where fairseq logs "training on N devices (GPUs/TPUs)"."""
+    cfg = run.cfg
+    why, processes = "" if cfg.common.cpu else ", as PyTorch finds no GPU", cfg.distributed_training.distributed_world_size
+    parts = [f"training on the CPU{why} (processes: {processes}, threads of each: {torch.get_num_threads()})"]
+    if cfg.common.bf16:
+        parts.append("leave --bf16 out, which is slower than float32 on most CPUs")
+    if cfg.common.log_interval > OFTEN:
+        parts.append(f"the loss is logged after every {cfg.common.log_interval} updates (--log-interval {OFTEN} shows more)")
+
+    def replace(record: logging.LogRecord) -> bool:
+        if str(record.msg).endswith("devices (GPUs/TPUs)"):
+            record.msg = "; ".join(parts)
+        return True
+
+    logger = run.module["logger"]
+    if without_gpus(cfg):
+        logger.addFilter(replace)
+    try:
+        yield
+    finally:
+        logger.removeFilter(replace)
+
+
+@contextmanager
 def require_checkpoint(run: ProgramRun) -> Iterator[None]:
     """Refuse to run a program that needs a trained model without ``--path``."""
     if getattr(run.module.get("__spec__"), "name", None) in NEED_A_MODEL and run.cfg.common_eval.path is None:
@@ -197,6 +226,7 @@ AROUND_TRAINING = (
     consolidate,
     stop_on_signal,
     choose_trainer,
+    name_the_processor,
     end_readers,
 )
 AROUND_OTHERS = (report_errors, require_checkpoint, end_readers)

@@ -7,6 +7,7 @@ not finished or diverged. A cell that fails does not stop the others.
 import json
 import os
 import re
+import sys
 import time
 import traceback
 from collections import Counter
@@ -148,6 +149,7 @@ def run_grid(
                 results[cell] = _run(cell, cell.folder(out), run, shown.progress_of(cell), lock, variables)
             finally:
                 free.put(variables)
+            shown.ended(cell, results[cell])
             for name in () if keep_temporary or results[cell]["status"] == FAILED else cell.temporary:
                 remove(cell.folder(out) / name)
 
@@ -220,7 +222,7 @@ def _run(
         outcome = {"status": FAILED, "reason": f"{type(error).__name__}: {error}; see {folder / LOG}"}
     result |= {**outcome, "seconds": round(time.monotonic() - start, 1), "versions": versions()}
     write_json(folder / RESULT, result)
-    progress("done", 1)
+    progress(outcome["status"], 1)
     return result
 
 
@@ -245,11 +247,20 @@ class Bar(tqdm):
         form = "{desc}: {percentage:3.0f}%|{bar}| {n:.1f}/{total} [{elapsed}<{remaining}{postfix}]"
         super().__init__(total=total, desc="runs", dynamic_ncols=True, bar_format=form)
         self._shares: dict[Cell, float] = {}
+        self._unfinished = Counter[str]()  # by status, such as "failed"
 
     def skip(self, count: int) -> None:
         """Count runs as done that were done before."""
         self.initial += count
         self.update(count)
+
+    def ended(self, cell: Cell, result: Mapping[str, Any]) -> None:
+        """Say at once that a run has failed or diverged, above the bar, which counts such runs."""
+        if result["status"] in (FAILED, DIVERGED):
+            self._unfinished[result["status"]] += 1
+            counts = ", ".join(f"{count} {status}" for status, count in self._unfinished.items())
+            self.set_description_str(f"runs ({counts})")
+            self.write(f"{cell.name} has {result['status']}: {result['reason']}", file=sys.stderr)
 
     def progress_of(self, cell: Cell) -> Progress:
         """Return the function that receives the progress of one run."""

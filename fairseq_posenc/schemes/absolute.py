@@ -20,6 +20,7 @@ class Absolute(Scheme):
     name = "absolute"
     equation = "x_i = w_i + p_i"
     source = "Devlin et al. 2019"
+    family, advice = "added to word embeddings", "the positions of released BERT and RoBERTa; learns word order late from scratch"
     honours = ()
     inductive = False
     translation_invariant = False

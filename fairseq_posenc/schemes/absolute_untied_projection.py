@@ -21,6 +21,7 @@ class AbsoluteUntiedProjection(ProjectedPositions):
     name = "absolute_untied_projection"
     equation = "e = (q + p_i U^Q)·(k + p_j U^K) / √(4d)"
     source = "Ke et al. 2021, BERT-A^d"
+    family, advice = "untied positions (TUPE)", "absolute positions with projections of their own (BERT-A^d)"
     interpretable = False
     scale_factor = 4.0
 

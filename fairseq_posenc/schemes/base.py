@@ -87,6 +87,8 @@ class Scheme(nn.Module):
     name: ClassVar[str]  # in expressions, in parameter names and, with "_", before the names of its options
     equation: ClassVar[str]
     source: ClassVar[str]
+    family: ClassVar[str] = "of your own"  # what the scheme is listed with
+    advice: ClassVar[str] = ""  # what it is good for, in one line
     inductive: ClassVar[bool] = True  # takes any length at any time, the same parameters agreeing on the common part
     data_driven: ClassVar[bool] = True  # learns its positions
     translation_invariant: ClassVar[bool] = True  # depends on j - i alone

@@ -50,6 +50,7 @@ class Deberta(OffsetTableScheme):
     name = "deberta"
     equation = "e = (q·k + q·(a_r W^K) + k·(a_r W^Q)) / √(3d)"
     source = "He et al. 2021; Huang et al. 2021, eq. 13"
+    family, advice = "vectors by offset", "as m4, with projected vectors: good from little training, slower than biases"
     interpretable = False
     scale_factor = 3.0
 

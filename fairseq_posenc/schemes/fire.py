@@ -31,6 +31,7 @@ class Fire(Scheme):
     name = "fire"
     equation = "e = q·k / √d + f_θ(ψ(|i-j|) / ψ(max(L,i,j)))"
     source = "Li et al. 2024, eq. 2"
+    family, advice = "scalar biases by offset", "a learned function of the distance; --fire-sided true tells left from right"
     translation_invariant = False
     share_layers = True
 

@@ -31,6 +31,7 @@ class Floater(Scheme):
     name = "floater"
     equation = "x_i^(l) + p^(l)(iΔ), p' = h(τ, p)"
     source = "Liu et al. 2020, eq. 4, 10"
+    family, advice = "dynamics", "positions that follow a learned differential equation; slow"
     translation_invariant = False
     interpretable = False
     parallelisable = False

@@ -25,6 +25,7 @@ class Kerple(Scheme):
     name = "kerple"
     equation = "e = q·k / √d - r₁ log(1 + r₂|j-i|)"
     source = "Chi et al. 2022, §4"
+    family, advice = "scalar biases by offset", "as alibi, with learned slopes; --kerple-sided true tells left from right"
 
     @dataclass(frozen=True)
     class Options:

@@ -24,6 +24,7 @@ class LieRE(Scheme):
     name = "liere"
     equation = "e = (R_i q)·(R_j k) / √d, R_p = exp(p A)"
     source = "Ostmeier et al. 2024, §3"
+    family, advice = "rotations", "as rope, with learned angles"
     interpretable = False
     keeps_float32 = True
 

@@ -16,4 +16,5 @@ class M1(M2):
     name = "m1"
     equation = "e = (q·k) a_|j-i| / √d"
     source = "Huang et al. 2020, method 1"
+    family, advice = "scalar factors by offset", "a factor of the scores for each distance, the same to both sides"
     signed = False

@@ -22,6 +22,7 @@ class M4(OffsetTableScheme):
     name = "m4"
     equation = "e = (q·k + q·a_r + k·a_r) / √d"
     source = "Huang et al. 2021, eq. 12"
+    family, advice = "vectors by offset", "offsets meet queries and keys: good from little training, slower than biases"
     interpretable = False
     combine: Literal["add", "multiply"] = "add"
 

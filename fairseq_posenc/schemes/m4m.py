@@ -17,4 +17,5 @@ class M4M(M4):
     name = "m4m"
     equation = "e = (q·k)(q·a_r)(k·a_r) / √d"
     source = "Huang et al. 2021, eq. 20"
+    family, advice = "vectors by offset", "as m4, multiplied in place of added"
     combine = "multiply"

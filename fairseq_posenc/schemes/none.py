@@ -10,5 +10,6 @@ class NoPositions(Scheme):
     name = "none"
     equation = "e = q·k / √d"
     source = "Huang et al. 2021, §5.2"
+    family, advice = "no positions", "the baseline without word order"
     honours = ()
     data_driven = False

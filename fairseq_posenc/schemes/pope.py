@@ -24,6 +24,7 @@ class PoPE(Scheme):
     name = "pope"
     equation = "e = Σ_c softplus(q_c) softplus(k_c) cos((j-i)θ_c + δ_c) / √d"
     source = "Gopalakrishnan et al. 2025, §3"
+    family, advice = "rotations", "as rope, where positions alone decide the phase"
     interpretable = False
 
     @dataclass(frozen=True)

@@ -78,7 +78,7 @@ def read_sum(expression: str) -> Sum:
         if (name := term[1]) not in REGISTRY:
             raise FieldError(
                 f"unknown positional encoding {name!r} in `positions` {expression!r}: {suggestion(name, REGISTRY)}"
-                f"Known are {', '.join(sorted(REGISTRY))}, and sums of them such as absolute+tisa"
+                f"Known are {', '.join(sorted(REGISTRY))}, sums of them such as absolute+tisa, and your own after --user-dir"
             )
         if name in names:
             raise FieldError(f"`positions` {expression!r} names {name!r} twice; name each scheme once")

@@ -27,6 +27,7 @@ class Raffel(OffsetTableScheme):
     name = "raffel"
     equation = "e = (q·k + a_r) / √d"
     source = "Huang et al. 2021, eq. 10"
+    family, advice = "scalar biases by offset", "T5's scalar for every single offset, without buckets"
     resets = False
     honours = (*OffsetTableScheme.honours, "position_scale_factor")
 

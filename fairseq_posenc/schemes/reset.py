@@ -25,6 +25,7 @@ class Reset(Scheme):
     name = "reset"
     equation = "b_0j = θ₁, b_i0 = θ₂"
     source = "Ke et al. 2021, §3.2"
+    family, advice = "untied positions (TUPE)", "gives [CLS] scores of its own, in a sum"
     translation_invariant = False
     alone = False
     has_causal_form = False

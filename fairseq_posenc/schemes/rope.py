@@ -58,6 +58,7 @@ class Rope(Scheme):
     name = "rope"
     equation = "e = (R_i q)·(R_j k) / √d"
     source = "Su et al. 2021, eq. 14, 15"
+    family, advice = "rotations", "a first choice: no parameters, fused attention, good from little training, widely used"
     honours = ()
     interpretable = False
     data_driven = False

@@ -38,6 +38,7 @@ class SentenceAbsolute(Absolute):
     name = "sentence_absolute"
     equation = "x_i = w_i + p_{position in sentence}"
     source = "Huang et al. 2021, §5.2"
+    family, advice = "added to word embeddings", "begins again in each sentence, for samples of several"
     has_causal_form = False
 
     @dataclass(frozen=True)

@@ -22,6 +22,7 @@ class Shaw(OffsetTableScheme):
     name = "shaw"
     equation = "e = (q·k + q·a^K_r) / √d,  z = Σ p (v + a^V_r)"
     source = "Shaw et al. 2018, eq. 3, 4"
+    family, advice = "vectors by offset", "offsets meet queries and values: good from little training, slower than biases"
     interpretable = False
     inductive = True
 

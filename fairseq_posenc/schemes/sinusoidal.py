@@ -43,6 +43,7 @@ class Sinusoidal(Scheme):
     name = "sinusoidal"
     equation = "x_i = w_i + PE(i)/√D"
     source = "Vaswani et al. 2017, §3.5"
+    family, advice = "added to word embeddings", "no parameters; loses much beyond the length of training"
     honours = ()
     data_driven = False
     translation_invariant = False

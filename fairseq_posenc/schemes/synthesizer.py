@@ -23,6 +23,7 @@ class Synthesizer(Scheme):
     """
 
     source = "Tay et al. 2021, §3"
+    family = "no products of words"
     inductive = False
     translation_invariant = False
 
@@ -37,6 +38,7 @@ class SynthesizerRandom(Synthesizer):
 
     name = "synthesizer_random"
     equation = "e = R_ij"
+    advice = "scores of positions without words: what word order alone can do"
 
     def __init__(self, settings: Settings, options: Scheme.Options) -> None:
         super().__init__(settings, options)
@@ -59,6 +61,7 @@ class SynthesizerFactorizedRandom(Synthesizer):
 
     name = "synthesizer_factorized_random"
     equation = "e = (R₁ R₂ᵀ)_ij"
+    advice = "as synthesizer_random, of low rank"
 
     @dataclass(frozen=True)
     class Options:
@@ -122,6 +125,7 @@ class SynthesizerDense(InputSynthesizer):
 
     name = "synthesizer_dense"
     equation = "e = (W₂ relu(W₁ x_i))_j"
+    advice = "scores of the query's word for each position, without keys"
 
     def __init__(self, settings: Settings, options: Scheme.Options) -> None:
         super().__init__(settings, options)
@@ -143,6 +147,7 @@ class SynthesizerFactorizedDense(InputSynthesizer):
 
     name = "synthesizer_factorized_dense"
     equation = "e = A(x_i)_{j mod a} B(x_i)_{⌊j/a⌋}"
+    advice = "as synthesizer_dense, from two factors"
 
     @dataclass(frozen=True)
     class Options:

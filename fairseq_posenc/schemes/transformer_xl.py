@@ -27,6 +27,7 @@ class TransformerXL(Scheme):
     name = "transformer_xl"
     equation = "e = ((q+u)·k + (q+v)·W_R R_{i-j}) / √d"
     source = "Dai et al. 2019, §3.3"
+    family, advice = "vectors by offset", "queries meet sinusoids of the offset, so that any length has some"
     interpretable = False
     honours = ("position_share_layers", "position_scale_factor")
 

@@ -28,6 +28,7 @@ class Untied(ProjectedPositions):
     name = "untied"
     equation = "e = (q·k + (p_i U^Q)·(p_j U^K)) / √(2d)"
     source = "Ke et al. 2021, §3.1; Huang et al. 2021, eq. 14"
+    family, advice = "untied positions (TUPE)", "positions that never mix with words; [CLS] as the other tokens (TUPE-A, tied)"
     scale_factor = 2.0
     honours = (*ProjectedPositions.honours, "position_scale_factor")
 

@@ -232,7 +232,24 @@ def test_the_progress_of_a_command_is_that_of_its_log(tmp_path):
     cell.folder(tmp_path).mkdir(parents=True)
     own(cell.folder(tmp_path) / grid.LOG).write_text(lines[-1])
     run_grid([cell], tmp_path, lambda *_: {}, bar=Shown(1))
-    assert seen == [("started", 0), ("loss 8.5", 0.25), ("loss 8.5", 0.5), ("loss 8.5", 0.99), ("done", 1)]
+    assert seen == [("started", 0), ("loss 8.5", 0.25), ("loss 8.5", 0.5), ("loss 8.5", 0.99), ("finished", 1)]
+
+
+def test_a_run_that_fails_is_named_at_once(tmp_path, capsys):
+    """While others still run; the bar counts it apart from those that are done."""
+    said = {}
+
+    def run(cell, folder, progress):
+        said[cell.name] = capsys.readouterr().err
+        if cell.key["lr"] == 1.0:
+            raise Diverged("gradients are Nan/Inf") if cell.key["seed"] == 1 else RuntimeError("a broken scheme")
+        return {}
+
+    with pytest.raises(Failures):
+        run_grid(cells(), tmp_path, run)
+    assert "RTE lr=1 seed=1 has diverged: gradients are Nan/Inf\n" in said["RTE lr=1 seed=2"]
+    assert "RTE lr=1 seed=2 has failed: RuntimeError: a broken scheme; see " in said["RTE lr=2 seed=1"]
+    assert "runs (1 diverged, 1 failed): " in said["RTE lr=2 seed=1"]
 
 
 def test_statistics():
