@@ -201,7 +201,7 @@ class Runs:
                 if checkpoint.max_length >= length and len(text.tokens) >= length - 1
             },
             "unigram": float(self._unigram[text.tokens[text.masked].numpy()].mean()),
-            "curve": [{"updates": n, "loss": loss} for n, loss in log.losses(folder / LOG)["validation"].items()],
+            "curve": [{"updates": n, "loss": loss} for n, loss in log.validation_losses(folder / LOG).items()],
             "device": device_name(default_device()),
             "parameters": sum(tensor.numel() for name, tensor in checkpoint.state.items() if ".positions." in name),
             "r_squared": r_squared_of_run(saved, n),

@@ -24,7 +24,7 @@ from ..vocabulary import DICTIONARY, TOKENIZER_FILES
 from . import TOLERANCE, fast_tokenizer
 from .assemble import FILE_NAME
 from .auto import head_output, model_class
-from .card import CURVE, NO_TOKENIZER, card, draw_curve, read_curves, usual_length
+from .card import NO_TOKENIZER, card, usual_length
 from .card_results import read_results
 from .conversion import to_transformers
 from .parity import Parity, compare, token_batches
@@ -37,7 +37,6 @@ FILES = (
     *("config.json", "generation_config.json", "model.safetensors", FILE_NAME),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
     *(f"{FAIRSEQ_FOLDER}/{name}" for name in (DICTIONARY, *TOKENIZER_FILES)),
-    CURVE,
     "README.md",
 )
 """All files that an export may have; the model card is written last."""
@@ -58,7 +57,6 @@ def export(
     overwrite: bool = False,
     language: str | None = None,
     license: str | None = None,
-    log: Path | None = None,
     results: Path | None = None,
 ) -> dict[str, Parity]:
     """Export a checkpoint: its files are written to a temporary folder, compared with the checkpoint, and moved to ``out``.
@@ -69,12 +67,11 @@ def export(
     Raises:
         InputError, OSError: the checkpoint, the data-bin or the output folder cannot be used, or the two models differ.
     """
-    inputs = [("CHECKPOINT", path), ("--data", data / "dict.txt"), ("--log", log), ("--results", results)]
+    inputs = [("CHECKPOINT", path), ("--data", data / "dict.txt"), ("--results", results)]
     ownership.require_apart(out, [(flag, file) for flag, file in inputs if file is not None])
     ownership.require_own(out, MAKER, "--out")
     if out.is_dir() and any(out.iterdir()) and not overwrite:
         raise FileExistsError(f"--out {out} is not empty: name another folder, or add --overwrite to replace that export")
-    curves = None if log is None else read_curves(log)
     checkpoint = Checkpoint(path, data, head)
     read = None if results is None else read_results(results, checkpoint)
     model, left_out = to_transformers(checkpoint)
@@ -98,8 +95,6 @@ def export(
                 f"the exported model is not the checkpoint's: outputs differ by {worst:.3g}, and --tolerance is {tolerance:g}. "
                 f"The files are in {partial}, without a model card; {out} is unchanged."
             )
-        if curves:
-            draw_curve(curves, partial / CURVE)
         text = card(
             out.resolve().name,
             checkpoint,
@@ -110,7 +105,6 @@ def export(
             tokenizer=remark,
             language=language,
             license=license,
-            with_curve=curves is not None,
             results=read,
         )
         (partial / "README.md").write_text(text, "utf-8")

@@ -1,42 +1,32 @@
-"""The log of ``fairseq-train``, in each format that has losses: ``json``, ``simple`` and ``tqdm``."""
+"""The log of ``fairseq-train`` with ``--log-format json``."""
 
 import json
-import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
-
-TEXT = re.compile(r"\| (train|valid|train_inner) \| epoch \d+(?: \||:)(.*)")
-"""A line of all formats but JSON."""
 
 
 def entries(text: str) -> Iterator[Mapping[str, Any]]:
     """Yield the numbers of each line, such as ``valid_loss`` and ``train_loss`` of a whole pass, and ``loss`` within an epoch."""
     for line in text.splitlines():
         _, brace, values = line.partition("{")
-        try:
+        with suppress(ValueError, RecursionError):
             entry = json.loads(brace + values)
             if isinstance(entry, dict):
                 yield entry
-        except (ValueError, RecursionError):
-            if match := TEXT.search(line):
-                prefix = "" if match[1] == "train_inner" else f"{match[1]}_"
-                yield {prefix + name: value for name, value in re.findall(r"(\w+)[ =](-?[\d.]+(?:e[-+]?\d+)?)\b", match[2])}
 
 
-def losses(log: Path) -> dict[str, dict[int, float]]:
-    """Return the losses, in bits, by the number of updates: those in ``training``, and those of ``validation``.
+def validation_losses(log: Path) -> dict[int, float]:
+    """Return the losses in validation, in bits, by the number of updates.
 
     A run that was killed has logged some updates twice; the last time counts.
 
     Raises:
         OSError: the file cannot be read.
     """
-    found: dict[str, dict[int, float]] = {"training": {}, "validation": {}}
+    found: dict[int, float] = {}
     for entry in entries(log.read_text("utf-8", "replace")):
-        for prefix, kind in (("", "training"), ("train_", "training"), ("valid_", "validation")):
-            try:
-                found[kind][int(entry[f"{prefix}num_updates"])] = float(entry[f"{prefix}loss"])
-            except (KeyError, TypeError, ValueError, OverflowError):  # another kind of line, or a damaged one
-                continue
-    return {kind: dict(sorted(points.items())) for kind, points in found.items()}
+        with suppress(KeyError, TypeError, ValueError, OverflowError):  # another kind of line, or a damaged one
+            found[int(entry["valid_num_updates"])] = float(entry["valid_loss"])
+    return dict(sorted(found.items()))

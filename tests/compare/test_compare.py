@@ -46,7 +46,7 @@ def forked(monkeypatch):
         done = fork_server.run(list(command[3:]), environment=environment, timeout=100)
         commands[log.parent] = command
         log.write_text(done.stdout)
-        return done.returncode, done.stdout, None
+        return done.returncode, done.stdout
 
     monkeypatch.setattr(grid, "execute", execute)
     return commands
