@@ -1,8 +1,5 @@
 """The scheme of README.md in 12 lines, as a package of somebody's own, goes through every command."""
 
-import json
-import re
-import sys
 from importlib.util import find_spec
 
 import pytest

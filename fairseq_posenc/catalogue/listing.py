@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import torch
 from tabulate import tabulate
 from torch import nn
 from torch.overrides import TorchFunctionMode

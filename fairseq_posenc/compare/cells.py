@@ -213,7 +213,7 @@ class Runs:
         saved = [*filter(Path.exists, (folder / name for name in self._quarters)), folder / LAST]
         encoder = checkpoint.encoder()
         vectors = position_vectors(encoder, vector_count(encoder, n))
-        curves = log.losses(folder / LOG)
+        permuted_losses = log.validation_losses(folder / LOG, "permuted")
         return {
             "selection": losses.predict(model, selection, n).summary()["loss"],
             "loss": float(sums.sum() / counts.sum()),
@@ -226,8 +226,8 @@ class Runs:
             },
             "unigram": float(self._unigram[text.tokens[text.masked].numpy()].mean()),
             "curve": [
-                {"updates": updates, "loss": loss, "permuted": curves["permuted"].get(updates)}
-                for updates, loss in curves["validation"].items()
+                {"updates": updates, "loss": loss, "permuted": permuted_losses.get(updates)}
+                for updates, loss in log.validation_losses(folder / LOG).items()
             ],
             "device": device_name(default_device()),
             "parameters": sum(tensor.numel() for name, tensor in checkpoint.state.items() if ".positions." in name),
