@@ -253,12 +253,9 @@ def _visible(attention_mask: Tensor, batch: int, n: int) -> tuple[Tensor, Tensor
             f"{tuple(attention_mask.shape)}"
         )
     pairs = attention_mask[:, 0].expand(batch, n, n)
-    if pairs.is_floating_point():
-        if not is_captured() and not ((pairs == 0) | (pairs == 1) | (pairs < -1000)).all():
-            raise InputError("attention_mask of pairs must be 1 or 0, or 0 and far below 0: other numbers have no meaning here")
-        pairs = pairs == pairs.amax()
-    else:
-        pairs = pairs != 0
+    if not is_captured() and not ((pairs == 0) | (pairs == 1) | (pairs < -1000)).all():
+        raise InputError("attention_mask of pairs must be 1 and 0, or 0 and far below 0: other numbers have no meaning here")
+    pairs = pairs == pairs.amax()
     return pairs.any(1), pairs
 
 
