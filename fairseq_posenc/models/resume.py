@@ -186,7 +186,7 @@ def saved_options(content: dict[str, Any]) -> tuple[str, Namespace, Namespace, O
         Exception: any, if the file is not such a checkpoint.
     """
     old = content.get("args")
-    cfg = content["cfg"] if old is None else {"model": old, "task": old}
+    cfg: Any = content["cfg"] if old is None else {"model": old, "task": old}
     cfg = OmegaConf.to_container(cfg) if isinstance(cfg, DictConfig) else cfg
     model, task = (Namespace(**(vars(part) if isinstance(part, Namespace) else part)) for part in (cfg["model"], cfg["task"]))
     arch = getattr(model, "_name", None) or model.arch
