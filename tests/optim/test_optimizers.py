@@ -181,7 +181,9 @@ def test_with_float32_copies_of_weights_in_bfloat16(name, train):
 )
 def test_what_keeps_float32_is_trained_in_float32_beside_half_precision(kind, name, values, configure, monkeypatch):
     monkeypatch.setattr(torch.cuda, "current_device", lambda: None)
-    cfg = configure("plain", {"optimizer": optimizer(name, weight_decay=0.0, adam_eps=1e-16), **{f"common.{k}": v for k, v in values.items()}})
+    cfg = configure(
+        "plain", {"optimizer": optimizer(name, weight_decay=0.0, adam_eps=1e-16), **{f"common.{k}": v for k, v in values.items()}}
+    )
     torch.manual_seed(0)
     model = Encoder("liere", vocab_size=20, layers=2, dim=16, heads=2, ffn_dim=16, max_positions=16, dropout=0.0)
     model.to(torch.bfloat16 if "bf16" in values else torch.float16)
