@@ -222,7 +222,19 @@ def test_pairs_of_numbers_are_checked_before_training(name, flag, default):
     check_optimizer(cfg)
     for right in ("(0.5, 0.25)", "[0,0.25]", [0.5, 0.25], default):
         check(right)
-    for wrong in ("'(0.9,0.98)'", "(0.9 0.98)", "0.9", "(0.9,)", "(0.9,0.98,0.9)", "(0.9,-1)", "(0.9,'0.98')", "x", "(", 0.9, [0.9]):
+    for wrong in (
+        "'(0.9,0.98)'",
+        "(0.9 0.98)",
+        "0.9",
+        "(0.9,)",
+        "(0.9,0.98,0.9)",
+        "(0.9,-1)",
+        "(0.9,'0.98')",
+        "x",
+        "(",
+        0.9,
+        [0.9],
+    ):
         with pytest.raises(Refused, match=rf"^{flag} .*: two numbers .* are needed"):
             check(wrong)
     if not flag.endswith("eps"):
