@@ -22,7 +22,6 @@ from ..models.checkpoint import Checkpoint
 from ..schemes import parse
 from ..version import __version__
 from .card_results import Results
-from .conversion import labels
 from .model_types import MODEL_TYPES
 from .parity import Parity
 
@@ -122,7 +121,7 @@ def card(
         "Sequence length": f"any; trained on up to {length}" if inductive else f"up to {length}",
         "Training data": f"{tuned}, after pretraining on {corpus}" if tuned else corpus,
         "Score": f"a similarity from 0 to {SCALE:g}, divided by {SCALE:g}" if tuned == "STS-B" else "",
-        "Classes": ", ".join(filter(NAME.fullmatch, labels(checkpoint))),
+        "Classes": ", ".join(filter(NAME.fullmatch, checkpoint.labels)),
         "Updates": "" if checkpoint.updates is None else f"{checkpoint.updates:,}",
         "Validation": validation,
         "Language": ", ".join(languages) or "not stated",

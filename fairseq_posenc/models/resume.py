@@ -33,8 +33,14 @@ ZERO = "EngineOptimizer is that of ZeRO, which continues with fairseq_posenc.tra
 
 
 def state_dict(save: Callable, task: FairseqTask) -> dict[str, Any]:
-    """Return a task's part of a checkpoint, with the version of its format and the fingerprint of its vocabulary."""
-    return {**save(task), FORMAT_KEY: FORMAT, VOCABULARY: vocabulary_of(task)}
+    """Return a task's part of a checkpoint, with the version of its format and the fingerprint of its vocabulary.
+
+    ``labels`` are the classes' names in order (none for a regression), if the task has classes.
+    """
+    saved = {**save(task), FORMAT_KEY: FORMAT, VOCABULARY: vocabulary_of(task)}
+    if (labels := getattr(task, "_label_dictionary", None)) is None:
+        return saved
+    return {**saved, "labels": [] if task.cfg.regression_target else labels.symbols[labels.nspecial :][: task.cfg.num_classes]}
 
 
 def load_state_dict(load: Callable, task: FairseqTask, state: dict[str, Any]) -> None:
