@@ -55,14 +55,13 @@ else:
 
 
 @contextmanager
-def importing(package: str) -> Iterator[None]:
-    """Make fairseq or Hydra importable in this context, and register with fairseq afterwards, for the start-up hook."""
+def importing() -> Iterator[None]:
+    """Make fairseq importable in this context, and register with it afterwards, for the start-up hook."""
     from . import compat
 
     with compat.importable():
         yield
-    if package == "fairseq":
-        register()
+    register()
 
 
 def register() -> None:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from .attention import Call, Mask, choose
-from .attention.bias import additive_bias
+from .attention.bias import additive_bias, rounded
 from .errors import FieldError
 from .schemes import Positions, Scheme, Settings, build
 from .terms import Terms, Window, is_captured
@@ -101,6 +101,8 @@ class PositionBias(_Positional):
     def forward(self, keys: int, queries: int | None = None, layer: int = 0) -> Tensor:
         """Return (heads, queries, keys), -inf where a key is masked. The queries are the last of the keys; by default, all.
 
+        A module in half precision subtracts the greatest value of each row, which softmax ignores, so that less is rounded.
+
         Raises:
             FieldError: no queries or more than keys, too many keys, or a layer that does not exist.
         """
@@ -110,7 +112,8 @@ class PositionBias(_Positional):
         bias, blocked = additive_bias(terms, call), Mask(causal=self.causal).blocked(call, terms.window)
         bias = self._place.new_zeros(1, 1, 1, 1) if bias is None else bias
         bias = bias.expand(1, self.heads, window.queries, window.keys)
-        return (bias if blocked is None else bias.masked_fill(blocked, -torch.inf))[0].to(self._place.dtype)
+        bias = rounded(bias, blocked, self._place.dtype)
+        return (bias if blocked is None else bias.masked_fill(blocked, -torch.inf))[0]
 
 
 def position_bias(positions: str, heads: int, **options: Any) -> PositionBias:

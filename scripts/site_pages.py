@@ -243,7 +243,7 @@ def configuration_page() -> str:
     """Return the page that lists the configuration files, with the beginning of each file's comment."""
     rows = []
     for path in sorted((ROOT / "examples").rglob("*.yaml")):
-        name, text = path.relative_to(ROOT), path.read_text("utf-8").removeprefix("# @package _group_\n")
+        name, text = path.relative_to(ROOT), path.read_text("utf-8")
         comment = re.match("(?:# (?! ).*\n)*", text)[0].replace("# ", "").replace("\n", " ").strip()
         rows.append((f"[{name.relative_to('examples')}](../{name})", comment))
     table = _table(rows, ("file", "contents"))

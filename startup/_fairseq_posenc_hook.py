@@ -1,7 +1,7 @@
 """Makes ``import fairseq`` apply fairseq_posenc's compatibility patches first and register the plugin afterwards.
 
 ``fairseq_posenc_hook.pth`` imports this module whenever Python starts, so it only puts a finder in front of ``sys.meta_path``.
-The finder handles two names, and only the releases that the patches are for: other packages may have the same names.
+The finder handles one name, and only the release that the patches are for: other packages may have the same name.
 ``FAIRSEQ_POSENC_DISABLE=1`` disables it.
 """
 
@@ -11,17 +11,15 @@ import sys
 STARTED = (os.getpid(), os.getppid())
 """This process and its parent when Python started, so that training notices if its launcher ended during imports."""
 
-VERSION_LINES = {  # the beginning of a line, in the first of these files that exists next to __init__.py
-    "fairseq": {"version.py": '__version__ = "0.12.2"', "version.txt": "0.12.2\n"},
-    "hydra": {"__init__.py": '__version__ = "1.0.'},
-}
+VERSION_LINES = {"version.py": '__version__ = "0.12.2"', "version.txt": "0.12.2\n"}
+"""The beginning of a line, in the first of these files that exists next to ``__init__.py``."""
 
 
 class Finder:
-    """Finds fairseq and Hydra with the other finders, and wraps the execution of their ``__init__``."""
+    """Finds fairseq with the other finders, and wraps the execution of its ``__init__``."""
 
     def find_spec(self, name, path=None, target=None):
-        if name not in VERSION_LINES:
+        if name != "fairseq":
             return None
         spec = self._find_elsewhere(name, path, target)
         if spec is None or not is_known_release(spec):
@@ -37,7 +35,7 @@ class Finder:
 
         def exec_module(module):
             del loader.exec_module  # restores the loader
-            with importing(name):
+            with importing():
                 execute(module)
 
         loader.exec_module = exec_module
@@ -57,7 +55,7 @@ def is_known_release(spec):
     """Whether a package has the version that the patches are for, according to one of its files."""
     if not (spec.origin and spec.submodule_search_locations):  # a plain module, or a mere folder of that name
         return False
-    for file, beginning in VERSION_LINES[spec.name].items():
+    for file, beginning in VERSION_LINES.items():
         try:
             with open(os.path.join(os.path.dirname(spec.origin), file), encoding="utf-8") as stream:
                 return any(f"{line.rstrip()}\n".startswith(beginning) for line in stream)

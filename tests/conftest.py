@@ -9,14 +9,12 @@ from pathlib import Path
 import fork_server
 import pytest
 import readme
-import shallow_copies
 import torch
 from commands import environment
 from world import World
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read when Triton is imported, which runs kernels on the CPU then
-shallow_copies.install()
 
 Run = Callable[..., subprocess.CompletedProcess]
 

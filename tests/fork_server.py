@@ -170,9 +170,8 @@ def _end_quietly() -> None:
 
 if __name__ == "__main__":
     atexit.register(_end_quietly)  # first, and therefore called last
-    for module in ("shallow_copies", *IMPORTED):
+    for module in IMPORTED:
         importlib.import_module(module)
-    sys.modules.pop("shallow_copies").install()
     sys.path.pop(0)  # the folder of the tests
     gc.freeze()  # otherwise each process would copy all that it shares when it collects garbage at its end
     if (request := serve(socket.socket(fileno=int(sys.argv[1])))) is not None:

@@ -74,7 +74,6 @@ def test_language_model_and_its_evaluation(data_bin, tmp_path, run):
 
 CONFIG = """# @package _group_
 common: {{cpu: true, log_format: simple, user_dir: {user_dir}}}
-checkpoint: {{save_dir: {save_dir}}}
 task: {{_name: masked_lm, data: {data}, tokens_per_sample: 32}}
 criterion: masked_lm
 dataset: {{batch_size: 16, num_workers: 0}}
@@ -86,12 +85,14 @@ model: {{_name: roberta, encoder_layers: 1, encoder_embed_dim: 16, encoder_atten
 
 
 def test_hydra_with_user_dir_beside_the_hook(data_bin, tmp_path, run):
+    """A configuration as fairseq's own are, for Hydra 1.0: it warns of nothing, and the job runs in a folder of its own."""
     user_dir = Path(__file__).parent.parent / "fairseq_posenc"
-    config = CONFIG.format(user_dir=user_dir, save_dir=tmp_path / "checkpoints", data=data_bin)
+    config = CONFIG.format(user_dir=user_dir, data=data_bin)
     (tmp_path / "small.yaml").write_text(config)
     flags = ["--config-dir", tmp_path, "--config-name", "small"]
-    run("fairseq-hydra-train", *flags, "checkpoint.no_epoch_checkpoints=true", cwd=tmp_path)
-    assert (tmp_path / "checkpoints" / "checkpoint_last.pt").exists()
+    ran = run("fairseq-hydra-train", *flags, "checkpoint.no_epoch_checkpoints=true", cwd=tmp_path)
+    assert "Warning" not in ran.stdout
+    assert len([*tmp_path.glob("outputs/*/*/checkpoints/checkpoint_last.pt")]) == 1
     refused = run("fairseq-hydra-train", *flags, "dataset.batch_size=0", cwd=tmp_path, check=False)
     assert refused.returncode == 2
     assert "fairseq-hydra-train: --batch-size 0: at least 1 is needed" in refused.stdout

@@ -1,15 +1,19 @@
 """A data-bin whose files were cut is refused where it is opened, whoever opens it; and what a new epoch changes is read."""
 
+import contextlib
 import functools
 import multiprocessing
 import os
+import struct
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from fairseq.data import Dictionary, FairseqDataset, ListDataset, data_utils, indexed_dataset, iterators
 from fairseq.data.iterators import EpochBatchIterator
 
+from fairseq_posenc.compat import databins
 from fairseq_posenc.errors import InputError
 from fairseq_posenc.files import INDEX_HEADER, INDEX_MAGIC, INDEX_VERSION
 from fairseq_posenc.optim.batch_warmup import GrowingGroups
@@ -73,7 +77,6 @@ def test_damaged_files_are_named(prefix, suffix, damage, message):
         data_utils.load_indexed_dataset(str(prefix), None)
 
 
-@pytest.mark.parametrize("prefix", ["mmap"], indirect=True)
 def test_ids_beyond_the_dictionary_are_named(prefix):
     dictionary = Dictionary()  # of 4 symbols, where the greatest id is 8
     with pytest.raises(InputError, match=r"train\.bin has the id 8, and its dictionary has 4 symbols.*dict\.txt"):
@@ -81,6 +84,76 @@ def test_ids_beyond_the_dictionary_are_named(prefix):
     for number in range(5):
         dictionary.add_symbol(f"word{number}")
     assert len(data_utils.load_indexed_dataset(str(prefix), dictionary)) == 3
+
+
+def write_rows(prefix, dtype, rows, older=False):
+    """Both files of a data-bin, byte by byte, in either format."""
+    code = {1: "u1", 2: "i1", 3: "i2", 4: "i4", 5: "i8", 7: "f8", 8: "u2", 9: "u4", 10: "u8"}
+    code = next(number for number, name in code.items() if np.dtype(name) == np.dtype(dtype))
+    ids = [np.array(row, dtype) for row in rows]
+    prefix.with_suffix(".bin").write_bytes(b"".join((row + 1 if older else row).astype(dtype).tobytes() for row in ids))
+    sizes = [len(row) for row in rows]
+    places, width, count = np.cumsum([0, *sizes]), np.dtype(dtype).itemsize, len(rows)
+    if older:
+        content = struct.pack("<8sQQQQQ", b"TNTIDX", 1, code, width, count, count)
+        content += struct.pack(f"<{3 * count + 2}q", *range(count + 1), *places, *sizes)
+    else:
+        content = struct.pack(f"<9sQBQ{count}i{count}q", b"MMIDIDX", 1, code, count, *sizes, *(places[:-1] * width))
+    prefix.with_suffix(".idx").write_bytes(content)
+
+
+@pytest.mark.parametrize("older", [False, True], ids=["mmap", "cached"])
+@pytest.mark.parametrize(
+    ("dtype", "message"),
+    [
+        *((name, r"train\.bin has the id -5") for name in ("i2", "i4", "i8")),
+        ("f8", r"train\.idx .* float64"),
+        *((name, None) for name in ("u1", "u2", "u4", "i4")),
+    ],
+)
+def test_every_id_is_a_whole_number_of_the_dictionary(tmp_path, monkeypatch, dtype, message, older):
+    """However many there are, whoever opens them, and with or without a dictionary."""
+    monkeypatch.setattr(databins, "CHECKED_TOGETHER", 64)
+    rows, prefix, dictionary = [[4, 5, 2]] * 100, tmp_path / "train", Dictionary()
+    dictionary.add_symbol("a"), dictionary.add_symbol("b")
+    write_rows(prefix, dtype, rows if message is None else [*rows, [4.5 if dtype == "f8" else -5, 2], [4, 2]], older)
+    for known in (None, dictionary):
+        if message is None:
+            lines = data_utils.load_indexed_dataset(str(prefix), known)
+            lines.prefetch(range(100)) if older else None
+            assert [lines[i].tolist() for i in (0, 99)] == [[4, 5, 2]] * 2
+        else:
+            with pytest.raises(InputError, match=message):
+                data_utils.load_indexed_dataset(str(prefix), known)
+    write_rows(prefix, "i4", [*rows, [6, 2]], older)
+    with pytest.raises(InputError, match=r"train\.bin has the id 6, and its dictionary has 6 symbols"):
+        data_utils.load_indexed_dataset(str(prefix), dictionary)
+
+
+@pytest.mark.parametrize("older", [False, True], ids=["mmap", "cached"])
+def test_whatever_byte_of_an_index_changes_it_is_named(tmp_path, older):
+    """Version, type, numbers, sizes and places: nothing but a sentence, or the same lines."""
+    prefix, rows = tmp_path / "train", [[4, 5, 2], [6, 2], [7, 2]]
+    write_rows(prefix, "u2", rows, older)
+    content, passed = prefix.with_suffix(".idx").read_bytes(), 0
+    for at in range(len(content)):
+        for bit in (1, 64, 128):
+            changed = bytearray(content)
+            changed[at] ^= bit
+            prefix.with_suffix(".idx").write_bytes(changed)
+            with contextlib.suppress(InputError):
+                lines = data_utils.load_indexed_dataset(str(prefix), None)
+                assert lines.sizes.tolist() == [3, 2, 2]
+                passed += 1
+    assert passed < 0.1 * 3 * len(content)
+
+
+@pytest.mark.parametrize(("older", "impl"), [(False, "cached"), (False, "lazy"), (True, "mmap"), (True, "huffman")])
+def test_a_data_bin_of_another_format_is_named(tmp_path, older, impl):
+    write_rows(tmp_path / "train", "u2", [[4, 2]], older)
+    kind = "cached" if older else "mmap"
+    with pytest.raises(InputError, match=rf"train\.idx is of --dataset-impl {kind}, not {impl}"):
+        data_utils.load_indexed_dataset(str(tmp_path / "train"), None, dataset_impl=impl)
 
 
 class Epochs(FairseqDataset):

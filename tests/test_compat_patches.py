@@ -299,20 +299,3 @@ def test_stock_layers_take_the_ordinary_path():
     layer = TransformerEncoderLayerBase(TransformerConfig())
     assert layer.activation_relu_or_gelu, "the layer no longer qualifies for the fused path at all"
     assert layer.can_use_fastpath is False
-
-
-def test_hydra_finds_its_plugins():
-    from hydra.core.plugins import Plugins
-
-    assert "hydra._internal.core_plugins.basic_launcher.BasicLauncher" in Plugins.instance().class_name_to_class
-
-
-def test_hydra_reports_the_error_of_a_run(capsys):
-    from hydra._internal import utils
-
-    def run_job():
-        raise ValueError("what went wrong")
-
-    with pytest.raises(SystemExit):
-        utils.run_and_report(run_job)
-    assert "what went wrong" in capsys.readouterr().err

@@ -60,7 +60,6 @@ found = {{
     "own loader": "exec_module" not in vars(fairseq.__spec__.loader),
     "dataclasses": dataclasses.dataclass is dataclass,
     "pkgutil": pkgutil.walk_packages is walk,
-    "typing": sys.version_info < (3, 13) or "typing.io" not in sys.modules,
     "torch": torch.load is load,
     "numpy": set(dir(numpy)) == names,
 }}
@@ -119,30 +118,26 @@ def test_broken_package_fails_with_fairseq_and_not_before(tmp_path):
 @pytest.mark.parametrize("files", [RELEASE, {"version.txt": "0.12.2\n"}, {"version.txt": "0.12.2"}], ids=str)
 def test_the_release_is_known_installed_and_checked_out(tmp_path, files):
     package(tmp_path, "fairseq", "print('fairseq')", **files)
-    importing = (
-        "import contextlib\n@contextlib.contextmanager\ndef importing(name):\n    print('before', name); yield; print('after')"
-    )
+    importing = "import contextlib\n@contextlib.contextmanager\ndef importing():\n    print('before'); yield; print('after')"
     package(tmp_path, "fairseq_posenc", importing)
-    assert isolated(tmp_path, "import fairseq").stdout.split() == ["before", "fairseq", "fairseq", "after"]
+    assert isolated(tmp_path, "import fairseq").stdout.split() == ["before", "fairseq", "after"]
 
 
 @pytest.mark.parametrize(
-    ("name", "files"),
+    "files",
     [
-        ("fairseq", {"fairseq.py": ""}),
-        ("fairseq", {"fairseq/__init__.py": ""}),
-        ("fairseq", {"fairseq/__init__.py": "", "fairseq/version.txt": "0.12.20"}),
-        ("fairseq", {"fairseq/__init__.py": "", "fairseq/version.py": "__version__ = '3'", "fairseq/version.txt": "0.12.2"}),
-        ("fairseq", {"fairseq/__init__.py": "", "fairseq/version.py": "\udcff"}),
-        ("fairseq", {"fairseq/__init__.py": "", "fairseq/version.txt/0.12.2": ""}),
-        ("fairseq", {"fairseq/fairseq/__init__.py": "", "fairseq/version.txt": "0.12.2"}),
-        ("hydra", {"hydra.py": "__version__ = '1.0.7'"}),
-        ("hydra", {"hydra/__init__.py": '__version__ = "1.3.2"'}),
+        {"fairseq.py": ""},
+        {"fairseq/__init__.py": ""},
+        {"fairseq/__init__.py": "", "fairseq/version.txt": "0.12.20"},
+        {"fairseq/__init__.py": "", "fairseq/version.py": "__version__ = '3'", "fairseq/version.txt": "0.12.2"},
+        {"fairseq/__init__.py": "", "fairseq/version.py": "\udcff"},
+        {"fairseq/__init__.py": "", "fairseq/version.txt/0.12.2": ""},
+        {"fairseq/fairseq/__init__.py": "", "fairseq/version.txt": "0.12.2"},
     ],
     ids=str,
 )
 @pytest.mark.parametrize("packed", [False, True], ids=["folder", "zip"])
-def test_what_else_has_the_name_is_left_alone(tmp_path, name, files, packed):
+def test_what_else_has_the_name_is_left_alone(tmp_path, files, packed):
     """Not even this package is imported, which would fail here."""
     package(tmp_path, "fairseq_posenc", "raise SystemError")
     place = tmp_path / "place"
@@ -151,9 +146,9 @@ def test_what_else_has_the_name_is_left_alone(tmp_path, name, files, packed):
         (place / file).write_bytes(text.encode(errors="surrogateescape"))
     if packed:
         place = shutil.make_archive(place, "zip", place)
-    code = f"import sys; sys.path.append({str(place)!r}); import {name}; print({name}.__name__)"
+    code = f"import sys; sys.path.append({str(place)!r}); import fairseq; print(fairseq.__name__)"
     completed = isolated(tmp_path, code)
-    assert (completed.stdout, completed.stderr) == (f"{name}\n", "")
+    assert (completed.stdout, completed.stderr) == ("fairseq\n", "")
 
 
 @pytest.mark.parametrize(("version", "module"), [(None, "fairseq_posenc.transformer"), ("0.10.2", "fairseq_posenc")])

@@ -88,7 +88,9 @@ def test_a_bias_has_layers_gradients_and_the_type_of_its_module():
     gradient = bias.positions.t5.weight.grad
     assert gradient[1].any()
     assert not gradient[0].any()
-    assert position_bias("alibi", heads=HEADS).to(torch.bfloat16)(N).dtype is torch.bfloat16
+    half, whole = (position_bias("alibi", heads=HEADS).to(dtype)(N) for dtype in (torch.bfloat16, torch.float32))
+    assert half.dtype is torch.bfloat16
+    assert half.equal(whole.bfloat16())  # whose greatest values are 0
 
 
 def test_attention_has_gradients_and_a_state_dict_of_parameters():

@@ -130,22 +130,54 @@ def test_the_documentation_lists_what_takes_whole_numbers_only():
     assert {*re.findall(r"`(\w+)`", paragraph)} - {"cape", "uniform"} == REGISTRY.keys() - FUNCTIONS
 
 
-def test_the_draws_do_not_depend_on_the_scheme_or_on_dropout(monkeypatch):
-    drawn, draw = [], PositionSampling.draw
+@pytest.fixture
+def drawn(monkeypatch):
+    """The positions that are drawn."""
+    listed, draw = [], PositionSampling.draw
 
-    def listed(*args):
-        drawn.append(draw(*args).tolist())
-        return torch.tensor(drawn[-1])
+    def drawing(*args):
+        listed.append(draw(*args).tolist())
+        return torch.tensor(listed[-1])
 
-    monkeypatch.setattr(PositionSampling, "draw", listed)
+    monkeypatch.setattr(PositionSampling, "draw", drawing)
+    return listed
+
+
+def updates_by_fairseq(model, seed, updates, batches=2):
+    """As its trainer seeds PyTorch and tells the model what it is at."""
+    for update in updates:
+        torch.manual_seed(seed + update)
+        for _ in range(batches):
+            model.set_num_updates(update)
+            model(torch.randint(4, 20, (2, 9)))
+
+
+def test_the_draws_do_not_depend_on_the_scheme_or_on_dropout(drawn):
     for positions, dropout in (("absolute", 0.0), ("shaw", 0.5), ("rope", 0.5)):
-        model = make(positions, "random:40", dropout=dropout)
-        for update in (1, 2):
-            torch.manual_seed(update)
-            for _ in range(2):  # two batches for one update
-                model(torch.randint(4, 20, (2, 9)))
+        updates_by_fairseq(make(positions, "random:40", dropout=dropout), 1, range(2))
     assert drawn[:4] == drawn[4:8] == drawn[8:]
     assert len({str(positions) for positions in drawn[:4]}) == 4
+
+
+def test_seeds_of_fairseq_share_no_draws_and_a_run_that_continues_draws_the_same(drawn):
+    model = make("none", "uniform:40")
+    for seed in (1, 2, 3):
+        updates_by_fairseq(model, seed, range(10))
+    assert len({str(positions) for positions in drawn}) == 60
+    updates_by_fairseq(make("none", "uniform:40"), 2, range(5, 10))
+    assert drawn[60:] == drawn[30:40]
+
+
+@pytest.mark.parametrize("kind", [Encoder, Decoder])
+def test_pytorchs_seed_decides_the_draws_elsewhere(drawn, kind):
+    config = CONFIG if kind is Encoder else DecoderConfig(**{**vars(CONFIG), "cross_attention": False})
+    model, tokens = make("none", "random:40", kind, config, position_evaluation="plain"), torch.randint(4, 20, (2, 9))
+    for seed in (5, 5, 6):
+        torch.manual_seed(seed)
+        model(tokens)
+        model(tokens)
+    assert drawn[:2] == drawn[2:4]
+    assert len({str(positions) for positions in drawn}) == 4
 
 
 def test_evaluation_is_even_or_plain():
@@ -162,7 +194,13 @@ def test_evaluation_is_even_or_plain():
 
 @pytest.mark.parametrize(
     ("positions", "sampling"),
-    [("untied+reset", "random:40"), ("absolute", "random:40"), ("rope+shaw", None), ("none | liere+m4m", None)],
+    [
+        ("untied+reset", "random:40"),
+        ("absolute", "random:40"),
+        ("rope+shaw", None),
+        ("none | liere+m4m", None),
+        ("liere+rope(layout=half)", None),
+    ],
 )
 def test_documents_have_the_positions_of_rows_of_their_own(positions, sampling):
     encoder, tokens = make(positions, sampling).eval(), torch.randint(4, 20, (1, 9))

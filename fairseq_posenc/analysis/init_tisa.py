@@ -71,7 +71,7 @@ def main(options: Options) -> None:
     initial = fitted(source.encoder(), kernels, model) if kernels else {}
     position_options = {**source.config.position_options, **({"tisa_kernels": kernels} if kernels else {})}
     converted = convert(source.config, source.state, "+".join(terms) or "none", position_options, initial=initial)
-    write_converted(model, source, converted, options.out, seed=1)
+    write_converted(model, source, converted, options.out, options.overwrite, seed=1)
     show(f"or fine-tune it: fairseq-posenc glue --data GLUE --checkpoint {options.out} --out DIR")
 
 

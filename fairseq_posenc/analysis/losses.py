@@ -6,12 +6,13 @@ import hashlib
 import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from fairseq.data import data_utils
 from fairseq.models import BaseFairseqModel
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from omegaconf import OmegaConf
@@ -76,6 +77,18 @@ class MaskedText:
         first, second = (MaskedText(self.tokens[x], self.inputs[x], self.masked[x], self.task) for x in halves)
         return first, second
 
+    def permuted(self, n: int) -> MaskedText:
+        """Return the text with the visible words of each sequence of length ``n`` in another order, the same for all models.
+
+        A model that uses no word order has the same loss on it. Samples of the task must be cut by length alone.
+        """
+        visible = ~self.masked
+        sequence = torch.arange(len(self.tokens)) // (n - 1)
+        keys = sequence[visible] + torch.rand(int(visible.sum()), dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+        inputs = self.inputs.clone()
+        inputs[visible] = self.inputs[visible][keys.argsort()]
+        return replace(self, inputs=inputs)
+
     def batches(self, n: int, sizes: list[int]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Yield tokens, inputs and masks, (B, n) each at most, of the sequences of these sizes."""
         bos, pad = self.task.dictionary.bos(), self.task.dictionary.pad()
@@ -109,6 +122,7 @@ def read(checkpoint: Checkpoint, data: Path, max_tokens: int, length: int) -> Ma
     if without:
         message = f"{checkpoint.path} was trained with {', '.join(without)}; its loss is measured without, on running text"
         logging.getLogger(__name__).warning(message)
+    data_utils.load_indexed_dataset(str(data / SPLIT), dictionary)  # whose faults are not those of the checkpoint
     with config_errors_as_input_errors(checkpoint.path):
         names = [field.name for field in fields(MaskedLMConfig) if field.name in checkpoint.task]
         options = {name: getattr(checkpoint.task, name) for name in names}

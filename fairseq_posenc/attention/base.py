@@ -63,17 +63,18 @@ def register_backend(backend: type[Backend]) -> type[Backend]:
     return backend
 
 
-def choose(name: str, terms: Terms, call: Call | None = None) -> Backend:
-    """Return the backend of that name; ``auto`` takes the first that suits terms and call, in the order of preference.
+def choose(name: str | Backend, terms: Terms, call: Call | None = None) -> Backend:
+    """Return the backend, or that of the name; ``auto`` takes the first that suits terms and call, in the order of preference.
 
     Raises:
         FieldError: no such backend, or it cannot run these terms; the message gives the reason.
     """
     if name == "auto":
         return next(backend for backend in BACKENDS.values() if backend.suits(terms, call))
-    if name not in BACKENDS:
+    backend = name if isinstance(name, Backend) else BACKENDS.get(name)
+    if backend is None:
         raise FieldError(f"unknown attention backend {name!r}: `attention_backend` is one of auto, {', '.join(BACKENDS)}")
-    reason = BACKENDS[name].missing or BACKENDS[name].objection(terms, call)
+    reason = backend.missing or backend.objection(terms, call)
     if reason is not None:
-        raise FieldError(f"`attention_backend` {name} cannot run these positions: {reason}; use auto or eager")
-    return BACKENDS[name]
+        raise FieldError(f"`attention_backend` {backend.name} cannot run these positions: {reason}; use auto or eager")
+    return backend

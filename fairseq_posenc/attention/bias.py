@@ -13,12 +13,26 @@ from .relative import dense, replace_cls
 def additive_bias(terms: Terms, call: Call) -> Tensor | None:
     """(1 or B, 1 or H, Q, K): the whole bias, or None where there is none."""
     parts = [_matrix(bias) for bias in terms.biases]
-    total = sum(parts[1:], start=parts[0]) if parts else None
+    total = sum(map(precise, parts[1:]), start=parts[0]) if parts else None
     if terms.cls_bias is None:
         return total
     if total is None:
         total = terms.cls_bias.new_zeros(1, 1, call.queries, call.keys)
     return replace_cls(total, terms.cls_first, call.start, *terms.cls_bias[..., None, None].unbind(1))
+
+
+def rounded(bias: Tensor, blocked: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """A bias in ``dtype``; where that rounds to half precision, less the greatest value of the keys that each query sees.
+
+    Softmax ignores a constant per row, and what is left is the more exact, the larger the weight of a key. ``blocked`` is that of
+    :meth:`.call.Mask.blocked`.
+    """
+    if dtype.itemsize > 2 or bias.dtype == dtype:
+        return bias.to(dtype)
+    visible = bias.detach()
+    if blocked is not None:  # of a fully masked row, all count
+        visible = visible.masked_fill(blocked & ~blocked.all(-1, keepdim=True), -torch.inf)
+    return (bias - visible.amax(-1, keepdim=True)).to(dtype)
 
 
 def low_rank_bias(terms: Terms, call: Call) -> LowRank | None:

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from ..terms import LowRank, Terms
 from .base import Attend, Backend, register_backend
-from .bias import additive_bias, low_rank_bias
+from .bias import additive_bias, low_rank_bias, rounded
 from .call import Call, Mask, cut
 from .transform import fold, of_one_width, transform
 
@@ -47,11 +47,11 @@ class Sdpa(Backend):
         low_rank, fully_masked = low_rank_bias(terms, call), None
         scale = 1 / math.sqrt(terms.factor * call.head_dim)
         bias = additive_bias(terms, call) if low_rank is None else None
-        allowed = None if bias is None else bias.to(call.dtype)
         causal = (
             bias is None and mask.only_causal and terms.window is None and call.queries == call.keys
         )  # which kernels support without a matrix
         blocked = None if causal else mask.blocked(call, terms.window)
+        allowed = None if bias is None else rounded(bias, blocked, call.dtype)
         if blocked is not None:
             fully_masked = blocked.all(-1, keepdim=True)
             blocked = blocked & ~fully_masked  # a row of -inf alone is NaN in some kernels; its output is zeroed instead

@@ -56,7 +56,7 @@ class Runs:
     def __init__(self, plan: Plan, data: Path, digests: Mapping[str, str]) -> None:
         self.plan, self.data, self.digests = plan, data, digests
         self._updates = plan.updates or UNKNOWN_UPDATES
-        self._train = data_utils.load_indexed_dataset(str(data / "train"), None)
+        self._train = data_utils.load_indexed_dataset(str(data / "train"), load_dictionary(data))
 
     def cell(self, scheme: str, lr: float, seed: int, out: Path) -> Cell:
         """Return one run."""
@@ -83,6 +83,7 @@ class Runs:
             *("--distributed-world-size", "1"),  # with several GPUs, a batch of all would be larger
             *(("--save-interval-updates", str(self._quarter)) if plan.updates else ()),
             *("--validate-interval", "1000000", "--validate-interval-updates", str(2 * log_interval)),
+            *("--valid-subset", "valid,permuted"),
             *("--max-valid-steps", str(valid_steps), "--log-format", "json", "--log-interval", str(log_interval)),
             *(() if torch.cuda.is_available() else ("--cpu",)),
         ]
@@ -187,12 +188,13 @@ class Runs:
         """Measure the model that a run has left in its folder, on the two halves of the validation text.
 
         Returns:
-            ``selection`` and ``loss``, the bits per predicted token of the first and the second half; ``by_position``, the loss
-            in equal parts of a sequence from left to right; ``by_length``, the loss on longer sequences that the model takes;
-            ``unigram``, the loss of the training text's frequencies of words; ``curve``, the ``updates`` and ``loss`` of the
-            validations during training; ``device``; ``parameters``, of the positions; ``r_squared`` by the number of updates (see
-            :func:`.analysis.examine.r_squared_of_run`); ``r_squared_of_random_vectors``, None where none are added to words; and
-            the ``command``.
+            ``selection`` and ``loss``, the bits per predicted token of the first and the second half; ``permuted``, those of the
+            second half with the visible words of each sequence in another order (:meth:`.losses.MaskedText.permuted`);
+            ``by_position``, the loss in equal parts of a sequence from left to right; ``by_length``, the loss on longer sequences
+            that the model takes; ``unigram``, the loss of the training text's frequencies of words; ``curve``, the ``updates``,
+            ``loss`` and ``permuted`` of the validations during training; ``device``; ``parameters``, of the positions;
+            ``r_squared`` by the number of updates (see :func:`.analysis.examine.r_squared_of_run`);
+            ``r_squared_of_random_vectors``, None where none are added to words; and the ``command``.
 
         Raises:
             Diverged: a loss is not finite.
@@ -202,7 +204,7 @@ class Runs:
         checkpoint = Checkpoint(folder / LAST, self.data)
         model = checkpoint.build_model()
         selection, text = losses.read(checkpoint, self.data, plan.valid_tokens, 4 * n).halves(n)
-        predictions = losses.predict(model, text, n)
+        predictions, permuted = losses.predict(model, text, n), losses.predict(model, text.permuted(n), n)
         sums, counts = (values.numpy() for values in predictions.by_sequence())
         items = range(0, len(sums), SEQUENCES_PER_ITEM)
         with atomic_write(folder / ITEMS, "wb") as stream:
@@ -211,9 +213,11 @@ class Runs:
         saved = [*filter(Path.exists, (folder / name for name in self._quarters)), folder / LAST]
         encoder = checkpoint.encoder()
         vectors = position_vectors(encoder, vector_count(encoder, n))
+        curves = log.losses(folder / LOG)
         return {
             "selection": losses.predict(model, selection, n).summary()["loss"],
             "loss": float(sums.sum() / counts.sum()),
+            "permuted": permuted.summary()["loss"],
             "by_position": [part["loss"] for part in predictions.summary()["parts"]],
             "by_length": {
                 str(length): losses.predict(model, text, length).summary()["loss"]
@@ -221,7 +225,10 @@ class Runs:
                 if checkpoint.max_length >= length and len(text.tokens) >= length - 1
             },
             "unigram": float(self._unigram[text.tokens[text.masked].numpy()].mean()),
-            "curve": [{"updates": n, "loss": loss} for n, loss in log.losses(folder / LOG)["validation"].items()],
+            "curve": [
+                {"updates": updates, "loss": loss, "permuted": curves["permuted"].get(updates)}
+                for updates, loss in curves["validation"].items()
+            ],
             "device": device_name(default_device()),
             "parameters": sum(tensor.numel() for name, tensor in checkpoint.state.items() if ".positions." in name),
             "r_squared": r_squared_of_run(saved, n),

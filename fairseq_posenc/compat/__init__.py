@@ -15,8 +15,8 @@ __all__ = ["apply", "importable"]
 @cache
 def apply() -> None:
     """Apply every patch that needs fairseq to be imported. Later calls do nothing."""
-    from . import blocks, checkpoint_files, databins, devices, distributed, hydra_1_0, logs, programs
+    from . import blocks, checkpoint_files, configurations, databins, devices, distributed, logs, programs
 
-    for module in (hydra_1_0, checkpoint_files, databins, blocks, distributed, devices, logs, programs):
+    for module in (configurations, checkpoint_files, databins, blocks, distributed, devices, logs, programs):
         for patch in module.PATCHES:
             patch()

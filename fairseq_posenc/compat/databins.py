@@ -4,6 +4,7 @@ import atexit
 import logging
 import os
 import queue
+import struct
 import threading
 import time
 import types
@@ -15,15 +16,18 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from ..files import INDEX_HEADER
+from ..files import INDEX_HEADER, INDEX_MAGIC, INDEX_VERSION
 from .patching import ModuleProxy, replaced, wrap
 
 logger = logging.getLogger(__name__)
 
-CHECKED_IDS = 1 << 24
-"""Ids at the beginning of a .bin file that are compared with the dictionary; all ids of a corpus would take too long."""
 CHECKED_TOGETHER = 1 << 20
-"""Items of an .idx file that are in memory at once."""
+"""Ids of a .bin file, or items of an .idx file, that are in memory at once."""
+OLDER_HEADER = struct.Struct("<8sQQQQQ")
+"""Of the .idx file of ``--dataset-impl lazy`` and ``cached``: its magic and version, the code of the ids' type and its bytes, and
+the numbers of items and of their dimensions. Three tables of int64 follow: for each item and the end, its first dimension and its
+first id; and the dimensions, one for each item, which are the sizes."""
+ADVICE = "Prepare the data again, or copy both files again."
 MAX_WAIT_SECONDS = 10.0
 """How long the end of training waits for the batch that is being read."""
 
@@ -71,54 +75,86 @@ def explain_dictionaries() -> None:
 
 
 def refuse_damaged_data() -> None:
-    """Compare a .bin file with its .idx file and with the dictionary when it is opened.
+    """Compare a .bin file with its .idx file and all of its ids with the dictionary when it is opened.
 
     fairseq fails hours later, at the first item that is missing, with "buffer is smaller than requested size"; an id that the
-    dictionary lacks is an IndexError, and on a GPU "device-side assert triggered". Can be removed when fairseq compares them.
+    dictionary lacks is an IndexError, and on a GPU "device-side assert triggered". Fractions are cut off without a word. Can be
+    removed when fairseq compares them.
     """
     from fairseq.data import indexed_dataset
 
     @wrap(indexed_dataset, "make_dataset")
     def checked(make_dataset, path, impl, fix_lua_indexing=False, dictionary=None):
-        if indexed_dataset.MMapIndexedDataset.exists(path):
-            kind = indexed_dataset.infer_dataset_impl(path)
-            if kind is None:
-                raise InputError(f"{path}.idx is no index of fairseq's: prepare the data again, or copy the file again")
-            if kind == "mmap":
-                _require_intact(path, None if dictionary is None else len(dictionary))
-        return make_dataset(path, impl, fix_lua_indexing, dictionary)
+        if not indexed_dataset.MMapIndexedDataset.exists(path) or (kind := indexed_dataset.infer_dataset_impl(path)) == "raw":
+            return make_dataset(path, impl, fix_lua_indexing, dictionary)
+        if kind is None:
+            raise InputError(f"{path}.idx is no index of fairseq's: prepare the data again, or copy the file again")
+        if impl != kind and (impl, kind) != ("lazy", "cached"):
+            raise InputError(f"{path}.idx is of --dataset-impl {kind}, not {impl}: correct the flag, or leave it out")
+        if kind != "huffman":
+            dtype = _require_intact(path, kind == "cached")
+            _require_ids(path, dtype, int(kind == "cached" and fix_lua_indexing), dictionary)
+        try:
+            return make_dataset(path, impl, fix_lua_indexing, dictionary)
+        except (AssertionError, ValueError, LookupError, AttributeError, struct.error) as error:
+            raise InputError(
+                f"{path}.idx and .bin cannot be read ({type(error).__name__}: {error}): prepare the data again"
+            ) from error
 
 
-def _require_intact(prefix: str, symbols: int | None) -> None:
-    """Check that the items follow one another and fill both files, and that the first ids are below ``symbols``."""
+def _require_intact(prefix: str, older: bool) -> np.dtype:
+    """Check that the items follow one another and fill both files; returns the type of the ids."""
     from fairseq.data.indexed_dataset import _code_to_dtype
 
-    index, header_size = f"{prefix}.idx", INDEX_HEADER.size
-    advice = "Prepare the data again, or copy both files again."
+    index, header = f"{prefix}.idx", OLDER_HEADER if older else INDEX_HEADER
     with open(index, "rb") as file:
-        _, _, code, items = INDEX_HEADER.unpack(file.read(header_size).ljust(header_size, b"\0"))
-    if code not in _code_to_dtype or os.path.getsize(index) != header_size + 12 * items:
-        raise InputError(f"{index} is damaged: its length does not fit its number of items. {advice}")
+        beginning = file.read(header.size)
+    magic, version, code, *counts = header.unpack(beginning.ljust(header.size, b"\0"))
+    if len(beginning) == header.size and (version != INDEX_VERSION or (not older and magic != INDEX_MAGIC)):
+        raise InputError(f"{index} has version {version} of its format, and fairseq reads version {INDEX_VERSION}. {ADVICE}")
+    dtype = np.dtype(_code_to_dtype.get(code, "V"))
+    unit, items = (counts[0], counts[1]) if older else (1, counts[0])
+    whole = unit in (1, dtype.itemsize) and counts[2:] == [items] * older
+    if not dtype.itemsize or not whole or os.path.getsize(index) != header.size + (24 * items + 16 if older else 12 * items):
+        raise InputError(f"{index} is damaged, or of another program: its length does not fit its number of items. {ADVICE}")
+    if dtype.kind not in "iu":
+        raise InputError(f"{index} describes ids of the type {dtype}, and ids are whole numbers. {ADVICE}")
     if not items:
         raise InputError(f"{prefix}.bin and .idx hold nothing: prepare them from some text, or remove them")
-    dtype = np.dtype(_code_to_dtype[code])
-    sizes = np.memmap(index, "<i4", "r", header_size, (items,))
-    offsets = np.memmap(index, "<i8", "r", header_size + 4 * items, (items,))
-    end = 0  # of the items so far, in the .bin file
+    sizes_at, offsets_at = (16 * items + 16, 8 * items + 8) if older else (0, 4 * items)
+    sizes = np.memmap(index, "<i8" if older else "<i4", "r", header.size + sizes_at, (items,))
+    offsets = np.memmap(index, "<i8", "r", header.size + offsets_at, (items + older,))
+    end, intact = 0, True  # of the items so far, in the .bin file
+    if older:
+        intact = np.array_equal(np.memmap(index, "<i8", "r", header.size, (items + 1,)), np.arange(items + 1))
     for start in range(0, items, CHECKED_TOGETHER):
-        lengths = sizes[start : start + CHECKED_TOGETHER].astype(np.int64) * dtype.itemsize
+        tables = np.stack([table[start : start + CHECKED_TOGETHER].astype(np.int64) for table in (sizes, offsets[:items])])
+        lengths, begins = tables * [[dtype.itemsize], [unit]]
         ends = end + np.cumsum(lengths)
-        if (lengths < 0).any() or (offsets[start : start + CHECKED_TOGETHER] != ends - lengths).any():
-            raise InputError(f"{index} is damaged: its items do not follow one another. {advice}")
+        in_file = tables.min() >= 0 and tables.max() < 1 << 48  # so that the products do not overflow
+        intact &= bool(in_file and (begins == ends - lengths).all())
         end = int(ends[-1])
-    if end != (size := os.path.getsize(f"{prefix}.bin")):
-        raise InputError(f"{prefix}.bin has {size:,} bytes, and its .idx describes {end:,}: they do not match. {advice}")
-    largest = int(np.fromfile(f"{prefix}.bin", dtype, count=CHECKED_IDS).max(initial=0))
-    if symbols is not None and largest >= symbols:
-        raise InputError(
-            f"{prefix}.bin has the id {largest:,}, and its dictionary has {symbols:,} symbols: it is damaged, or dict.txt is "
-            "from another vocabulary. Prepare the data again, or copy dict.txt again from where it was prepared."
-        )
+    if not intact or (older and int(offsets[-1]) * unit != end):
+        raise InputError(f"{index} is damaged: its items do not follow one another. {ADVICE}")
+    if end != (held := os.path.getsize(f"{prefix}.bin")):
+        raise InputError(f"{prefix}.bin has {held:,} bytes, and its .idx describes {end:,}: they do not match. {ADVICE}")
+    return dtype
+
+
+def _require_ids(prefix: str, dtype: np.dtype, first: int, dictionary: Any) -> None:
+    """Check that all ids, of which ``first`` is written for 0, are those of a dictionary, if there is one."""
+    symbols = np.inf if dictionary is None else len(dictionary)
+    with open(f"{prefix}.bin", "rb") as file:
+        while len(ids := np.fromfile(file, dtype, CHECKED_TOGETHER)):
+            for number in (int(ids.max()) - first, int(ids.min()) - first):
+                if number < 0:
+                    raise InputError(f"{prefix}.bin has the id {number:,}, and ids begin at 0. {ADVICE}")
+                if number >= symbols:
+                    raise InputError(
+                        f"{prefix}.bin has the id {number:,}, and its dictionary has {symbols:,} symbols: it is damaged, or "
+                        "dict.txt is from another vocabulary. Prepare the data again, or copy dict.txt again from where it was "
+                        "prepared."
+                    )
 
 
 class ClosableQueue(queue.Queue):

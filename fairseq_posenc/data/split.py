@@ -6,6 +6,7 @@ interruption changes them.
 
 import math
 import random
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count, islice, repeat
 
@@ -22,6 +23,9 @@ MAX_DOCUMENT_BYTES = 1 << 30
 """A longer text is not one document, but text whose documents are not separated."""
 ENOUGH_VALID_BYTES = 100_000
 """Bytes of text that make about 25,000 tokens: several thousand at least, however much the documents' lengths differ."""
+SAMPLED_PIECE = re.compile(r".{1,4096}(?!\S)|.{1,4096}", re.DOTALL)
+"""A part of a line for the vocabulary, as long as it may be and before white space, if there is any. The time that sentencepiece
+takes grows faster than the length of what a line repeats."""
 
 
 def default_fraction(text_bytes: int | None) -> float:
@@ -88,7 +92,7 @@ class Split:
 
 
 def training_lines(sources: Sequence[Source], split: Split, enough: int, on_read: OnRead = ignore) -> Iterator[str]:
-    """Yield lines that are not held out, of about ``enough`` bytes: of whole sources, in random order.
+    """Yield lines that are not held out, the long ones in pieces, of about ``enough`` bytes: of whole sources, in random order.
 
     Reading continues until every shard, and the validation text if it is held out, is known to get a document.
 
@@ -109,7 +113,7 @@ def training_lines(sources: Sequence[Source], split: Split, enough: int, on_read
                 held_size += len(passage.text)
             else:
                 if size <= enough:
-                    yield from passage.lines()
+                    yield from (piece for line in passage.lines() for piece in SAMPLED_PIECE.findall(line))
                 size += len(passage.text)
             if size > enough and lacking.isdisjoint(here):
                 break

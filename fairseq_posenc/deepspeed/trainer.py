@@ -1,7 +1,8 @@
 """fairseq's trainer on DeepSpeed's engine."""
 
 import copy
-from contextlib import nullcontext, suppress
+import logging
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,6 @@ import deepspeed
 from deepspeed.accelerator import get_accelerator
 from deepspeed.runtime.config import DeepSpeedConfig
 from fairseq import optim, utils
-from fairseq.file_io import PathManager
 from fairseq.optim import lr_scheduler
 from fairseq.trainer import Trainer
 from pydantic import ValidationError
@@ -17,9 +17,12 @@ from torch import Tensor, nn
 
 from ..compat.distributed import from_first_process, gather
 from ..errors import Refused, first_line
+from ..models.reading import read_once
 from . import sharded_checkpoint
 from .optimizer import EngineOptimizer
 from .sharded_checkpoint import Shards
+
+logger = logging.getLogger(__name__)
 
 
 class DeepSpeedTrainer(Trainer):
@@ -39,6 +42,12 @@ class DeepSpeedTrainer(Trainer):
         if utils.has_parameters(criterion):
             raise Refused(f"--criterion {cfg.criterion._name} has parameters, which need --deepspeed-config zero0")
         super().__init__(cfg, task, model, criterion, quantizer)
+        kept = sorted({part.name for part in model.modules() if getattr(part, "keeps_float32", False)})
+        if kept and (cfg.common.bf16 or cfg.common.fp16) and self.is_data_parallel_master:
+            logger.warning(
+                f"DeepSpeed rounds the parameters of {' and '.join(kept)} to half precision, in which distant positions are "
+                "inexact: --deepspeed-config zero0 keeps them in float32"
+            )
         self._deepspeed_config = deepspeed_config
         self._engine: Any = None
         self._restored_from = Path(cfg.checkpoint.save_dir)  # the folder of the checkpoint that training continues from
@@ -126,16 +135,14 @@ class DeepSpeedTrainer(Trainer):
         Raises:
             Refused: the optimizer state of a plain one is unsharded or missing, and no flag resets the optimizer.
         """
-        self._require_shards(filename, reset_optimizer)
-        self._restored_from = Path(filename).parent
-        return super().load_checkpoint(filename, reset_optimizer, *args, **kwargs)
+        with read_once(self, filename) as content:
+            self._require_shards(filename, content, reset_optimizer)
+            self._restored_from = Path(filename).parent
+            return super().load_checkpoint(filename, reset_optimizer, *args, **kwargs)
 
-    def _require_shards(self, filename: str, reset_optimizer: bool) -> None:
-        """Check, in the first process, that the plain file records the shards of the optimizer's state."""
-        is_plain = False
-        if self.data_parallel_rank == 0 and PathManager.isfile(filename):
-            with suppress(Exception):  # loading a damaged file reports what is wrong with it
-                is_plain = not sharded_checkpoint.is_sharded(sharded_checkpoint.optimizer_state_of(Path(filename)))
+    def _require_shards(self, filename: str, content: dict[str, Any] | None, reset_optimizer: bool) -> None:
+        """Check that the plain file, which only the first process has read, records the shards of the optimizer's state."""
+        is_plain = content is not None and not sharded_checkpoint.is_sharded(content.get("last_optimizer_state"))
         if from_first_process(is_plain) and not reset_optimizer:
             raise Refused(
                 f"{filename} has no sharded optimizer state, from which ZeRO could resume. If it is an unsharded training's, "

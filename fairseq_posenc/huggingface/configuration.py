@@ -24,6 +24,10 @@ AUTO_MAP = {
 """Where transformers finds the classes in a saved folder, in which this module is modeling_posenc.py."""
 
 
+LAYER_TYPES = ("full_attention", "sliding_attention")
+"""transformers' types of layers: those without a window, and those with one."""
+
+
 class PosencConfig(PretrainedConfig):
     """The options of the encoder and of its heads, and those that every configuration of transformers has.
 
@@ -89,15 +93,27 @@ class PosencConfig(PretrainedConfig):
     def complete_options(self) -> None:
         """Set the position options that have their scheme's default, which a later release may change.
 
-        Options that transformers has a name for (``rope_parameters``) are also set under that name, which is never read.
+        Options that transformers has a name for (``rope_parameters``) are also set under that name, which is never read. Those of
+        alternating layers are set by transformers' type of layer, where that decides them, and else not at all.
         """
         with torch.device("meta"):
             config = self.encoder_config()
             positions = build_positions(config)
         self.position_options = {**positions.complete_options, **config.position_options}
-        for scheme in positions.schemes:
-            for name, value in scheme.transformers_options.items():
-                setattr(self, name, value)
+        kinds = [LAYER_TYPES[probe.window is not None] for probe in positions.probes()]
+        options = [dict(item for scheme in part.schemes for item in scheme.transformers_options.items())
+                   for part in positions.alternatives]  # fmt: skip
+        by_kind, names = dict(zip(kinds, options, strict=True)), dict.fromkeys(name for part in options for name in part)
+        if all(part == options[0] for part in options):
+            named = options[0]
+        elif all(by_kind[kind] == part for kind, part in zip(kinds, options, strict=True)):
+            named = {name: {kind: part.get(name) for kind, part in by_kind.items()} for name in names}
+            named["layer_types"] = [kinds[layer % len(kinds)] for layer in range(self.layers)]
+        else:
+            named = {}
+        for name in ("rope_parameters", "layer_types"):  # of other positions
+            vars(self).pop(name, None)
+        vars(self).update(named)
 
     def encoder_config(self) -> EncoderConfig:
         """Return the encoder's configuration."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import glob
 import importlib.util
-import os
 import shutil
 import sys
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from torch import Tensor
@@ -18,7 +17,7 @@ from transformers import PreTrainedModel
 from .. import ownership
 from ..commands import show
 from ..errors import InputError
-from ..files import report_full_disk, sole_writer
+from ..files import LOCK
 from ..models.checkpoint import Checkpoint
 from ..vocabulary import DICTIONARY, TOKENIZER_FILES
 from . import TOLERANCE, fast_tokenizer
@@ -74,17 +73,12 @@ def export(
         raise InputError(f"{path} is fine-tuned, and does not record the data-bin of its pretraining: name it with --data")
     data = data or checkpoint.vocabulary.folder
     inputs = [("CHECKPOINT", path), ("--data", data / "dict.txt"), ("--log", log), ("--results", results)]
-    ownership.require_apart(out, [(flag, file) for flag, file in inputs if file is not None])
-    ownership.require_own(out, MAKER, "--out")
-    if out.is_dir() and any(out.iterdir()) and not overwrite:
-        raise FileExistsError(f"--out {out} is not empty: name another folder, or add --overwrite to replace that export")
-    curves = None if log is None else read_curves(log)
-    read = None if results is None else read_results(results, checkpoint)
-    model, left_out = to_transformers(checkpoint)
-    length = min(checkpoint.config.max_positions, SAMPLE_LENGTH)
-    batches = token_batches(data, checkpoint.vocabulary.dictionary, length)
-
-    with report_full_disk(out), _replacing(out.resolve()) as partial:
+    with _replacing(out, [(flag, file) for flag, file in inputs if file is not None], overwrite) as partial:
+        curves = None if log is None else read_curves(log)
+        read = None if results is None else read_results(results, checkpoint)
+        model, left_out = to_transformers(checkpoint)
+        length = min(checkpoint.config.max_positions, SAMPLE_LENGTH)
+        batches = token_batches(data, checkpoint.vocabulary.dictionary, length)
         model.save_pretrained(partial, max_shard_size="1TB")  # one file, of a name that is known
         for weights in partial.glob("*.safetensors"):  # safetensors makes them readable by their owner only
             shutil.copymode(partial / "config.json", weights)
@@ -175,33 +169,28 @@ def _load(folder: Path, model_type: str, kind: str) -> PreTrainedModel:
 
 
 @contextmanager
-def _replacing(out: Path) -> Iterator[Path]:
-    """Yield a new folder next to ``out``, whose files replace those of an earlier export in ``out`` at the end of the block.
+def _replacing(out: Path, inputs: ownership.Inputs, overwrite: bool) -> Iterator[Path]:
+    """Yield a new folder next to ``out``, which takes its place as a whole at the end of the block, under the lock of ``out``.
 
     An error removes it, except :class:`DifferentOutputs`, after which a user may inspect it; the next export removes it.
-    Files of another origin in ``out`` are an InputError.
     """
-    for folder in out.parent.glob(f"{glob.escape(out.name)}{PARTIAL}*"):
-        if ownership.made_by(folder) == MAKER:
-            with suppress(BlockingIOError), sole_writer(folder):  # otherwise another export is writing to it
-                ownership.remove(folder)
-    partial = out.with_name(f"{out.name}{PARTIAL}{uuid.uuid4().hex[:8]}")
-    with ownership.output(partial, MAKER):
-        ownership.own(*(partial / name for name in FILES))
+    with ownership.output(out, MAKER, inputs):
+        target = out.resolve()
+        partial = target.with_name(f"{target.name}{PARTIAL}{uuid.uuid4().hex[:8]}")
         try:
+            if not overwrite and not ownership.is_empty(out):
+                raise FileExistsError(f"--out {out} is not empty: name another folder, or add --overwrite to replace that export")
+            for folder in target.parent.glob(f"{glob.escape(target.name)}{PARTIAL}*"):
+                if ownership.made_by(folder) == MAKER:
+                    ownership.discard(folder, target)
+            ownership.claim(partial, MAKER)
+            ownership.own(*(partial / name for name in FILES))
             yield partial
-            ownership.claim(out, MAKER)
-            names = [name for name in FILES if (partial / name).exists()]  # the model card is the last
-            replaced = [out / name for name in names]
-            ownership.own(*replaced)
-            ownership.remove(out, keep=replaced)
-            for name, path in zip(names, replaced, strict=True):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                os.replace(partial / name, path)
-            ownership.finish(out)
-            ownership.remove(partial)
-        except DifferentOutputs:
-            raise
-        except BaseException:
-            ownership.remove(partial)
+            ownership.replace(target, partial)
+        except BaseException as error:
+            if partial.exists() and not isinstance(error, DifferentOutputs):
+                ownership.discard(partial, target)
+            ownership.finish(target)
+            ownership.remove(target, keep=[target / name for name in FILES])  # if it is new
+            (target / LOCK).unlink(missing_ok=True)
             raise

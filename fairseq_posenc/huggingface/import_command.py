@@ -57,4 +57,4 @@ def main(options: Options) -> None:
     positions = options.positions or source.config.positions
     with field_errors_as_flags():
         converted = convert(source.config, source.state, positions, scheme_options, options.max_positions, options.seed)
-    write_converted(options.source, source, converted, options.out, options.seed, options.tolerance)
+    write_converted(options.source, source, converted, options.out, options.overwrite, options.seed, options.tolerance)

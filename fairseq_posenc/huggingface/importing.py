@@ -16,7 +16,7 @@ from .. import ownership
 from ..commands import show
 from ..errors import InputError, flag_of, flag_value
 from ..families import ALBERT, MODERNBERT, ROBERTA, architectures
-from ..files import report_full_disk
+from ..files import LOCK, report_full_disk, sole_writer
 from ..models.building import parse, user_dir
 from ..models.checkpoint_file import untrained, write
 from ..models.option_set import DEFAULTS, opposite, to_options
@@ -55,7 +55,9 @@ def require_free(name: str, out: Path, overwrite: bool) -> None:
     ownership.require_free(out, "--out", overwrite, [("SOURCE's", path) for path in files])
 
 
-def write_converted(name: str, source: Source, converted: Converted, out: Path, seed: int, tolerance: float = TOLERANCE) -> None:
+def write_converted(
+    name: str, source: Source, converted: Converted, out: Path, overwrite: bool, seed: int, tolerance: float = TOLERANCE
+) -> None:
     """Write a checkpoint of the converted model and its vocabulary, and print what was converted and the next commands.
 
     The source and its equivalent here, which has its own positions, are compared before anything is written.
@@ -77,9 +79,14 @@ def write_converted(name: str, source: Source, converted: Converted, out: Path, 
     }
     length = min(converted.config.max_positions, 128)
     parity = source.compare(source.outputs, lambda tokens: equivalent(tokens, **options)[0], tolerance, length)
-    with report_full_disk(out):
+    with report_full_disk(out), sole_writer(out.parent, lock := f"{LOCK}-{out.name}"):
+        require_free(name, out, overwrite)
         source.vocabulary.write(out.parent)
-    cfg.task.data = str(out.parent)
+        cfg.task.data = str(out.parent)
+        content = untrained(cfg, model, fingerprint(load_dictionary(out.parent), out.parent))
+        content["task_state"] |= source.task_state
+        write(out, content)
+        (out.parent / lock).unlink()
 
     show(f"{name}: {source.kind}, {source.config.positions} -> {converted.config.positions}")
     for remark in converted.remarks:
@@ -93,10 +100,6 @@ def write_converted(name: str, source: Source, converted: Converted, out: Path, 
     else:
         show("The positions differ from the source's, and so do the outputs until the model is trained.")
         show(f"with the source's positions, they differ by {parity}")
-    content = untrained(cfg, model, fingerprint(load_dictionary(out.parent), out.parent))
-    content["task_state"] |= source.task_state
-    with report_full_disk(out):
-        write(out, content)
     show(f"{out}: continue from it with")
     for command in _commands(source, out, flags, converted.config.max_positions):
         show(f"  {shlex.join(command)}")

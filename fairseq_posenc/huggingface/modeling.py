@@ -22,11 +22,11 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import can_return_tuple
 
 from ..attention import BACKENDS, Attend, Backend, Call, Mask
-from ..attention.bias import additive_bias
+from ..attention.bias import additive_bias, rounded
 from ..attention.transform import transform
 from ..errors import InputError
 from ..schemes import Scheme
-from ..terms import Terms, starts_of
+from ..terms import Terms, is_captured, starts_of
 from ..transformer import ACTIVATIONS, Encoder, build_positions
 from ..transformer.layers import new_norm
 from ..transformer.stack import reordered, require_shape, tokens_first
@@ -59,6 +59,7 @@ class RegisteredAttention(Backend):
 
     def bind(self, terms: Terms, mask: Mask, call: Call) -> Attend:
         bias, blocked = additive_bias(terms, call), mask.blocked(call, terms.window)
+        bias = None if bias is None else rounded(bias, blocked, call.dtype)
         function, module = ALL_ATTENTION_FUNCTIONS[self.name], nn.Identity().train(torch.is_grad_enabled())
         options = {"scaling": (terms.factor * call.head_dim) ** -0.5, "dropout": call.dropout, "is_causal": False}
 
@@ -112,11 +113,13 @@ class PosencPreTrainedModel(PreTrainedModel):
 
     def first_states(self, states: Tensor, input_ids: Tensor | None, attention_mask: Tensor | None) -> Tensor:
         """(B, n, D) -> (B, D): the state of each sequence's first token, with padding on either side."""
-        if attention_mask is None:
-            if input_ids is None:
-                return states[:, 0]
-            attention_mask = input_ids != self.config.padding_idx
-        return states[torch.arange(states.shape[0], device=states.device), (attention_mask != 0).int().argmax(1)]
+        if attention_mask is not None:
+            tokens = _visible(attention_mask, *states.shape[:2])[0]
+        elif input_ids is not None:
+            tokens = input_ids != self.config.padding_idx
+        else:
+            return states[:, 0]
+        return states[torch.arange(states.shape[0], device=states.device), tokens.int().argmax(1)]
 
     def _init_weights(self, module: nn.Module) -> None:
         if not isinstance(module, Scheme):
@@ -152,45 +155,64 @@ class PosencModel(PosencPreTrainedModel):
         self,
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        *,
         inputs_embeds: Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         decode_masks: bool = False,
         position_ids: Tensor | None = None,
+        **others: Any,
     ) -> BaseModelOutput:
         """Return the hidden states.
 
         Args:
             input_ids: (B, n).
-            attention_mask: (B, n), 0 at padding; by default, where ``input_ids`` are the padding symbol.
+            attention_mask: (B, n), 0 at padding; by default, where ``input_ids`` are the padding symbol. Or (B or 1, 1, n, n),
+                the keys of each query, which are the tokens of its document: documents lie side by side in a row, and positions
+                restart in each unless they are given.
+            token_type_ids: None or zeros.
             inputs_embeds: (B, n, D or E), used instead of word embeddings.
             output_attentions: also return the attention weights, which the eager backend computes.
             output_hidden_states: also return the states between the layers.
             decode_masks: return the states that words are predicted from, where the model has a decoder for them.
-            position_ids: (B or 1, n) the position of each token, from 0, or from ``padding_idx + 1`` as RoBERTa's. Where they
-                begin again, another document begins, whose tokens attend to one another alone, as those of the batches of
-                transformers' ``DataCollatorWithFlattening``.
+            position_ids: (B or 1, n) the position of each token. Where the whole numbers of all rows count tokens, from 0 or,
+                as RoBERTa's, from ``padding_idx + 1``, they are the default; another document begins wherever they begin again,
+                as in the batches of transformers' ``DataCollatorWithFlattening``. Others are taken as they are; then another
+                document begins where a row that begins at 0 falls back to 0. Real numbers begin none.
+            others: arguments of other encoders (``head_mask``, ``use_cache``, …), None or false.
 
         Raises:
-            InputError: neither or both inputs, a mask that is not (B, n), or a sequence longer than the scheme takes.
+            InputError: neither or both inputs, an argument that would change something elsewhere, a mask of another shape or of
+                other pairs, or a sequence longer than the scheme takes.
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise InputError("give either input_ids or inputs_embeds")
-        if attention_mask is not None and attention_mask.dim() != 2:
-            raise InputError(f"attention_mask must be (batch, length), 0 at padding, and it is {tuple(attention_mask.shape)}")
-        self.encoder.attention_backend = name = self.config._attn_implementation
-        if name not in BACKENDS and name in ALL_ATTENTION_FUNCTIONS:
-            BACKENDS[name] = RegisteredAttention(name)
+        _require_zeros(token_type_ids)
+        if idle := [name for name, value in others.items() if value is not None and value is not False]:
+            raise InputError(f"{idle[0]} means nothing to this encoder: leave it out, or give None")
+        name = self.config._attn_implementation
+        registered = name not in BACKENDS and name in ALL_ATTENTION_FUNCTIONS
+        self.encoder.attention_backend = RegisteredAttention(name) if registered else name
         self.encoder.checkpoint_activations = self.gradient_checkpointing
-        padding, mask, order = None if attention_mask is None else attention_mask == 0, None, None
-        if position_ids is not None:
-            require_shape(position_ids, *next(x for x in (input_ids, inputs_embeds) if x is not None).shape[:2])
+        given = next(x for x in (input_ids, inputs_embeds) if x is not None)
+        shape, padding, pairs, mask, order = given.shape[:2], None, None, None, None
+        if attention_mask is not None:
+            tokens, pairs = _visible(attention_mask, *shape)
+            padding = ~tokens
+        if position_ids is not None or pairs is not None:
+            if position_ids is not None:
+                require_shape(position_ids, *shape)
+                if self.encoder.sampling is not None and is_captured():  # whether they count tokens cannot be read
+                    raise InputError("a captured program of a model with position_sampling takes no position_ids")
             if padding is None and input_ids is not None:
                 padding = input_ids == self.config.padding_idx
-            order = None if padding is None else tokens_first(padding)
-            rows = (input_ids, inputs_embeds, padding, position_ids)
-            input_ids, inputs_embeds, padding, position_ids = (reordered(x, order) for x in rows)
-            (position_ids, mask), padding = _documents(position_ids, padding, self.config.padding_idx + 1), None
+            padding = torch.zeros(shape, dtype=torch.bool, device=given.device) if padding is None else padding
+            order = tokens_first(padding)
+            rows = (input_ids, inputs_embeds, padding, position_ids, pairs)
+            input_ids, inputs_embeds, padding, position_ids, pairs = (reordered(x, order) for x in rows)
+            pairs = None if pairs is None else reordered(pairs.transpose(1, 2), order).transpose(1, 2)
+            (position_ids, mask), padding = _documents(position_ids, padding, pairs, self.config.padding_idx + 1), None
         output = self.encoder(
             input_ids,
             padding,
@@ -205,13 +227,61 @@ class PosencModel(PosencPreTrainedModel):
         return BaseModelOutput(output.last_hidden_state, output.hidden_states or None, output.attentions or None)
 
 
-def _documents(position_ids: Tensor, padding: Tensor | None, first: int) -> tuple[Tensor, Mask]:
-    """Positions from 0, where they may be from ``first``, and the mask of the documents that they count the tokens of."""
-    if not position_ids.is_floating_point():
-        of_tokens = position_ids if padding is None else position_ids.where(~padding, first + 1)
-        position_ids = torch.where(of_tokens.min() == first, (position_ids - first).clamp(min=0), position_ids)
-    begins = position_ids == 0 if padding is None else (position_ids == 0) & ~padding
-    return position_ids, Mask(padding, documents=starts_of(begins))
+def _require_zeros(token_type_ids: Tensor | None) -> None:
+    """Raise InputError, or RuntimeError in a captured program, if there is another token type than 0."""
+    message = "token_type_ids must be 0: the model has one type of tokens. Leave them out"
+    if token_type_ids is not None and is_captured():
+        torch._assert_async(~token_type_ids.any(), message)
+    elif token_type_ids is not None and token_type_ids.any():
+        raise InputError(message)
+
+
+def _visible(attention_mask: Tensor, batch: int, n: int) -> tuple[Tensor, Tensor | None]:
+    """(B, n) which tokens an attention mask shows, and (B, n, n) to which others, if it says so.
+
+    A mask of pairs is true or 1 where a key is visible, or 0 there and far below 0 elsewhere, as transformers adds it to scores.
+    """
+    if attention_mask.shape == (batch, n):
+        return attention_mask != 0, None
+    if attention_mask.shape not in ((1, 1, n, n), (batch, 1, n, n)):
+        raise InputError(
+            f"attention_mask must be ({batch}, {n}), 0 at padding, or ({batch} or 1, 1, {n}, {n}), and it is "
+            f"{tuple(attention_mask.shape)}"
+        )
+    pairs = attention_mask[:, 0].expand(batch, n, n)
+    if pairs.is_floating_point():
+        if not is_captured() and not ((pairs == 0) | (pairs == 1) | (pairs < -1000)).all():
+            raise InputError("attention_mask of pairs must be 1 or 0, or 0 and far below 0: other numbers have no meaning here")
+        pairs = pairs == pairs.amax()
+    else:
+        pairs = pairs != 0
+    return pairs.any(1), pairs
+
+
+def _documents(ids: Tensor | None, padding: Tensor, pairs: Tensor | None, first: int) -> tuple[Tensor | None, Mask]:
+    """The positions in their documents, None if they count tokens from 0 or from ``first``, and the mask of the documents."""
+    starts, places = None, torch.arange(padding.shape[1], device=padding.device)
+    if pairs is not None:
+        starts = starts_of(F.pad(~pairs.diagonal(-1, 1, 2), (1, 0)))
+        same = (starts[:, :, None] == starts[:, None, :]) & ~padding[:, None, :]
+        if not is_captured() and ((pairs != same) & ~padding[:, :, None]).any():
+            raise InputError(
+                "attention_mask of pairs must be of documents that lie side by side, whose tokens see one another and no others"
+            )
+    if ids is not None:
+        ids = torch.where(padding, torch.zeros_like(ids), ids)
+    if ids is not None and not ids.is_floating_point():
+        least = torch.where(padding, ids.max(), ids).min()
+        again = starts_of(ids == least) if starts is None else starts
+        counted = ((ids - least == places - again) | padding).all() & ((least == 0) | (least == first))
+        if starts is None:
+            starts = starts_of(F.pad(ids[:, 1:] < ids[:, :-1], (1, 0)) & (ids == 0) & (ids[:, :1] == 0) & ~padding)
+            starts = torch.where(counted, again, starts)
+        ids = torch.where(counted, ids - least, ids) if is_captured() else None if counted else ids
+    if is_captured():
+        return ids, Mask(padding, documents=starts)
+    masking = (part if part is not None and part.any() else None for part in (padding, starts))  # else more backends can run
+    return ids, Mask(next(masking), documents=next(masking))
 
 
 class LanguageModelHead(nn.Module):
@@ -266,10 +336,16 @@ class PosencForMaskedLM(PosencWithHead):
 
     @can_return_tuple
     def forward(
-        self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None, labels: Tensor | None = None, **options: Any
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        *,
+        labels: Tensor | None = None,
+        **options: Any,
     ) -> MaskedLMOutput:
         """Return the scores of every symbol, and the loss where ``labels`` (B, n) are given; -100 is no label."""
-        output, items = self.encode(input_ids, attention_mask, decode_masks=True, **options)
+        output, items = self.encode(input_ids, attention_mask, token_type_ids, decode_masks=True, **options)
         logits = self.lm_head(output.last_hidden_state)
         loss = None if labels is None else self.loss_function(logits, labels, self.config.vocab_size, num_items_in_batch=items)
         return MaskedLMOutput(loss, logits, output.hidden_states, output.attentions)
@@ -301,10 +377,16 @@ class PosencForSequenceClassification(PosencWithHead):
 
     @can_return_tuple
     def forward(
-        self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None, labels: Tensor | None = None, **options: Any
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        *,
+        labels: Tensor | None = None,
+        **options: Any,
     ) -> SequenceClassifierOutput:
         """Return the scores of every class, and the loss where ``labels`` (B,) are given."""
-        output, items = self.encode(input_ids, attention_mask, **options)
+        output, items = self.encode(input_ids, attention_mask, token_type_ids, **options)
         logits = self.classifier(self.first_states(output.last_hidden_state, input_ids, attention_mask))
         loss = None
         if labels is not None:
@@ -321,10 +403,16 @@ class PosencForTokenClassification(PosencWithHead):
 
     @can_return_tuple
     def forward(
-        self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None, labels: Tensor | None = None, **options: Any
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        *,
+        labels: Tensor | None = None,
+        **options: Any,
     ) -> TokenClassifierOutput:
         """Return the scores of every class, and the loss where ``labels`` (B, n) are given; -100 is no label."""
-        output, items = self.encode(input_ids, attention_mask, **options)
+        output, items = self.encode(input_ids, attention_mask, token_type_ids, **options)
         logits = self.classifier(self.dropout(output.last_hidden_state))
         loss = None if labels is None else self.loss_function(logits, labels, self.config, num_items_in_batch=items)
         return TokenClassifierOutput(loss, logits, output.hidden_states, output.attentions)
@@ -340,16 +428,23 @@ class PosencForMultipleChoice(PosencWithHead):
 
     @can_return_tuple
     def forward(
-        self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None, labels: Tensor | None = None, **options: Any
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        *,
+        labels: Tensor | None = None,
+        **options: Any,
     ) -> MultipleChoiceModelOutput:
         """Return the scores (B, choices) of sequences (B, choices, n), and the loss where ``labels`` (B,) are given."""
         given = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": options.pop("inputs_embeds", None)}
         given = {name: value for name, value in given.items() if value is not None}
         if (position_ids := options.get("position_ids")) is not None:
             options["position_ids"] = position_ids.reshape(-1, position_ids.shape[-1])
-        output, _ = self.encode(**{name: value.flatten(0, 1) for name, value in given.items()}, **options)
+        flattened = {name: value.flatten(0, 1) for name, value in given.items()}
+        output, _ = self.encode(**flattened, token_type_ids=token_type_ids, **options)
         choices = next(iter(given.values())).shape[1]
-        flat = (None if tensor is None else tensor.flatten(0, 1) for tensor in (input_ids, attention_mask))
+        flat = (flattened.get(name) for name in ("input_ids", "attention_mask"))
         logits = self.classifier(self.first_states(output.last_hidden_state, *flat)).view(-1, choices)
         loss = None if labels is None else F.cross_entropy(logits.float(), labels)
         return MultipleChoiceModelOutput(loss, logits, output.hidden_states, output.attentions)
@@ -366,12 +461,14 @@ class PosencForQuestionAnswering(PosencWithHead):
         self,
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        *,
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
         **options: Any,
     ) -> QuestionAnsweringModelOutput:
         """Return the scores of the answer's first and last token, and the loss where both positions (B,) are given."""
-        output, items = self.encode(input_ids, attention_mask, **options)
+        output, items = self.encode(input_ids, attention_mask, token_type_ids, **options)
         start, end = self.qa_outputs(output.last_hidden_state).unbind(-1)
         loss = None
         if start_positions is not None and end_positions is not None:

@@ -14,6 +14,7 @@ from ..schemes import same
 from ..schemes.positions import read_sum, sums_of
 from ..transformer import EncoderConfig
 from ..transformer.config import TRANSFORMERS
+from .configuration import LAYER_TYPES
 
 Joined = tuple[str, tuple[str, ...]]
 """A parameter's name, without the layer's and the end, and the names of the parts that it is made of, one below the other."""
@@ -37,7 +38,6 @@ EUROBERT = {
     **{"gated_ffn": True, "normalize_before": True, "layernorm_embedding": False, "norm": "rms", "norm_bias": False},
     **{"head_layer": False, "head_bias": False, "dropout": 0.0, "positions": "rope"},
 }
-KINDS = ("full_attention", "sliding_attention")
 ROPE_BASE = 1e4  # of the scheme, where no option gives it
 
 
@@ -122,12 +122,12 @@ def _alternating(config: PretrainedConfig) -> str:
     if kinds is None:  # transformers 4
         period, bases = config.global_attn_every_n_layers, [config.global_rope_theta, config.local_rope_theta]
     else:
-        period = next((number for number, kind in enumerate(kinds) if number and kind == KINDS[0]), len(kinds))
-        if kinds != [KINDS[number % period > 0] for number in range(len(kinds))]:
+        period = next((number for number, kind in enumerate(kinds) if number and kind == LAYER_TYPES[0]), len(kinds))
+        if kinds != [LAYER_TYPES[number % period > 0] for number in range(len(kinds))]:
             raise InputError(
-                f"layer_types {kinds} cannot be imported, only {KINDS[0]} in the first and every k-th layer after it"
+                f"layer_types {kinds} cannot be imported, only {LAYER_TYPES[0]} in the first and every k-th layer after it"
             )
-        bases = [_base(config.rope_parameters[kind]) for kind in KINDS]
+        bases = [_base(config.rope_parameters[kind]) for kind in LAYER_TYPES]
     local = _rope(bases[0] if bases[1] is None else bases[1], config.local_attention // 2)
     expression = " | ".join([_rope(bases[0]), *[local] * (min(period, layers) - 1)])
     return "modernbert" if same(expression, "modernbert", layers) else expression

@@ -183,6 +183,11 @@ def _read_transformers(name: str) -> Source:
         unexpected = [key for key in unexpected if not key.endswith(TABLE)]
     vocabulary = read_vocabulary(name, config.vocab_size, config.model_type)
     order, pad = vocabulary.order, vocabulary.dictionary.pad()
+    if config.model_type == "roberta" and config.pad_token_id != order[pad]:  # from which it counts positions
+        raise InputError(
+            f"{name}: config.json has pad_token_id {config.pad_token_id}, and the tokenizer pads with {int(order[pad])}: correct "
+            "the one that the model was not trained with"
+        )
     prefix = "" if model.base_model is not model else f"{model.base_model_prefix}."
     state = {prefix + key: value for key, value in model.state_dict().items()}
     types = state.get(f"{model.base_model_prefix}.embeddings.token_type_embeddings.weight")

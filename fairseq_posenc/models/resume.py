@@ -8,19 +8,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fairseq.file_io import PathManager
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, BaseFairseqModel
 from fairseq.models.roberta import RobertaModel
 from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
+from omegaconf import DictConfig, OmegaConf
 
-from ..compat import loading
 from ..compat.distributed import from_first_process
 from ..errors import InputError, Refused, first_line, flag_of
 from ..vocabulary import VOCABULARY, differing, fingerprint
 from .building import PosencModel, complete, differences
 from .checkpoint_file import no_checkpoint
 from .option_set import ENCODER_OPTIONS, OptionSet
+from .reading import read_once
 from .state_dict import FORMAT, FORMAT_KEY, misfit
 from .stock import our_options
 
@@ -90,18 +90,21 @@ def refuse_resuming_another_model(
     model = getattr(trainer, "_model", None)
     if not isinstance(model, PosencModel):
         return load(trainer, *arguments)
-    compared: list[Any] = [None, []]
-    if trainer.data_parallel_rank == 0 and PathManager.isfile(filename):  # other processes may not see the file
-        settings = trainer.cfg.checkpoint
-        weights_only = filename == settings.finetune_from_model
-        compared = list(compare(filename, model, trainer.task, weights_only))
-        if compared[0] is None and not weights_only:
-            compared[0] = lost_state(filename, None if reset_meters else settings.best_checkpoint_metric, reset_optimizer)
-    refusal, different = from_first_process(compared)
-    if refusal is not None:
-        raise Refused(refusal)
+    different: list[str] = []
     try:
-        state = load(trainer, *arguments)
+        with read_once(trainer, filename) as content:
+            refusal = None
+            if content is not None:
+                settings = trainer.cfg.checkpoint
+                weights_only = filename == settings.finetune_from_model
+                refusal, different = compare(filename, content, model, trainer.task, weights_only)
+                if refusal is None and not weights_only:
+                    metric = None if reset_meters else settings.best_checkpoint_metric
+                    refusal = lost_state(filename, content, metric, reset_optimizer)
+            refusal, different = from_first_process((refusal, different))
+            if refusal is not None:
+                raise Refused(refusal)
+            state = load(trainer, *arguments)
         if different:  # which --finetune-from-model allows
             logger.warning(f"the weights of {filename} are of another model: {'; '.join(different)}")
         return state
@@ -119,18 +122,15 @@ def refuse_resuming_another_model(
 
 
 def compare(
-    filename: str, model: BaseFairseqModel, task: FairseqTask, weights_only: bool = False
+    filename: str, content: dict[str, Any], model: BaseFairseqModel, task: FairseqTask, weights_only: bool = False
 ) -> tuple[str | None, list[str]]:
     """Return why training cannot continue from a checkpoint, or None if it can, and the options that differ, as flags.
 
     Args:
+        content: what the file holds.
         model: the model to be trained, with complete options.
         weights_only: whether a new training starts with its parameters, so that options may differ.
     """
-    try:
-        content = loading.peek(filename)
-    except Exception:  # loading the file reports the fault
-        return None, []
     try:
         arch, options, task_options, kind = saved_options(content)
         if kind is not None and kind is not model.option_set:
@@ -154,26 +154,22 @@ def compare(
     return None, flags
 
 
-def lost_state(filename: str, metric: str | None, reset_optimizer: bool) -> str | None:
+def lost_state(filename: str, content: dict[str, Any], metric: str | None, reset_optimizer: bool) -> str | None:
     """Describe what fairseq would silently lose in resuming, or return None.
 
     Args:
+        content: what the file holds.
         metric: that of the best checkpoint; None if the best so far does not count.
         reset_optimizer: whether training begins again at update 0.
     """
-    try:
-        content = loading.peek(filename)
-        part = (content.get("cfg") or {}).get("checkpoint") or {}
-        saved = (vars(part) if isinstance(part, Namespace) else part).get("best_checkpoint_metric", metric)
-        has_best, has_optimizer = "best" in content["extra_state"], content.get("last_optimizer_state") is not None
-    except Exception:  # loading the file reports the fault
-        return None
-    if not has_optimizer and not reset_optimizer:
+    part = (content.get("cfg") or {}).get("checkpoint") or {}
+    saved = (vars(part) if isinstance(part, Namespace) else part).get("best_checkpoint_metric", metric)
+    if content.get("last_optimizer_state") is None and not reset_optimizer:
         return (
             f"{filename} has no optimizer state, so that training would begin again at update 0. Start a new training from its "
             f"weights: --finetune-from-model {filename}, with another --save-dir"
         )
-    if has_best and metric not in (None, saved):
+    if "best" in (content.get("extra_state") or {}) and metric not in (None, saved):
         return (
             f"the best {saved} in {filename} does not compare with --best-checkpoint-metric {metric}. Repeat {saved}, or forget "
             "the best with --reset-meters"
@@ -189,7 +185,9 @@ def saved_options(content: dict[str, Any]) -> tuple[str, Namespace, Namespace, O
     Raises:
         Exception: any, if the file is not such a checkpoint.
     """
-    cfg = content["cfg"] if content.get("cfg") is not None else {"model": content["args"], "task": content["args"]}
+    old = content.get("args")
+    cfg = content["cfg"] if old is None else {"model": old, "task": old}
+    cfg = OmegaConf.to_container(cfg) if isinstance(cfg, DictConfig) else cfg
     model, task = (Namespace(**(vars(part) if isinstance(part, Namespace) else part)) for part in (cfg["model"], cfg["task"]))
     arch = getattr(model, "_name", None) or model.arch
     ARCH_CONFIG_REGISTRY[arch](model)

@@ -1,6 +1,7 @@
 """Options that optimizers share, and the check of those that an optimizer of whole tensors cannot work with."""
 
 import ast
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +12,7 @@ from omegaconf import II
 
 from ..compat.checkpoint_files import LEARNING_RATES
 from ..compat.patching import wrap
-from ..errors import Refused, refuse_together
+from ..errors import Refused, flag_of, refuse_together
 
 
 @dataclass
@@ -37,7 +38,7 @@ class AdamOptimizer(FairseqOptimizer):
         lr = self.cfg.lr
         return {
             "lr": lr[0] if not isinstance(lr, (int, float)) else lr,
-            "betas": _betas(self.cfg.adam_betas),
+            "betas": pair("adam_betas", self.cfg.adam_betas),
             "eps": self.cfg.adam_eps,
             "weight_decay": self.cfg.weight_decay,
         }
@@ -58,15 +59,20 @@ def load_state_dict(
         group.update({**options, **(optimizer_overrides or {})})
 
 
-def _betas(betas: Any) -> tuple[float, float]:
-    """Return the two numbers of ``(0.9,0.98)``, which may be text."""
+def pair(name: str, value: Any) -> tuple[float, float]:
+    """Return the two numbers of an option such as ``(0.9,0.98)``, which may be text.
+
+    Raises:
+        Refused: there are not two of them, or they are out of range: those of ``…_eps`` have no upper limit.
+    """
+    limit, needed = (math.inf, "0 or more") if name.endswith("_eps") else (1, "from 0 to below 1")
     try:
-        first, second = ast.literal_eval(betas) if isinstance(betas, str) else betas
-        if 0 <= first < 1 and 0 <= second < 1:
+        first, second = ast.literal_eval(value) if isinstance(value, str) else value
+        if 0 <= first < limit and 0 <= second < limit:
             return float(first), float(second)
-    except (ValueError, TypeError, SyntaxError):
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         pass
-    raise Refused(f"--adam-betas {betas}: two numbers from 0 to below 1 are needed, as in '(0.9,0.98)'")
+    raise Refused(f"{flag_of(name)} {value}: two numbers {needed} are needed, as in '(0.9,0.98)', without quotes among them")
 
 
 def require_whole_tensors(cfg: Any) -> None:

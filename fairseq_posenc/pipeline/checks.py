@@ -15,13 +15,13 @@ from fairseq.file_io import PathManager
 from fairseq.models import ARCH_MODEL_REGISTRY
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
+from ..compat.configurations import job_number
 from ..compat.distributed import without_gpus
-from ..compat.hydra_1_0 import job_number
 from ..errors import InputError, flag_of
 from ..models.architectures import is_ours, require_architecture
 from ..models.building import complete_new
 from ..optim import batch_warmup, muon, stable_adamw
-from ..optim.settings import require_whole_tensors
+from ..optim.settings import pair, require_whole_tensors
 from .refused_settings import check_settings, check_training_settings
 
 BOUNDS: dict[str, tuple[str, Callable[[float], bool]]] = {  # for fairseq's options
@@ -73,15 +73,19 @@ def check_number_ranges(cfg: Any) -> None:
 def _numbers(cfg: DictConfig) -> Iterator[tuple[str, float]]:
     """Iterate over the numbers of a configuration, those in lists included, with their paths."""
     for section in cfg:
-        options: Any = None if OmegaConf.is_missing(cfg, section) else cfg[section]
-        if isinstance(options, argparse.Namespace):  # of a task or model without a dataclass
-            options = vars(options)
-        elif isinstance(options, DictConfig):
-            options = {name: options[name] for name in options if not OmegaConf.is_missing(options, name)}
-        for name, value in (options if isinstance(options, dict) else {}).items():
+        for name, value in _options(cfg, section).items():
             for number in value if isinstance(value, (list, ListConfig)) else [value]:
                 if type(number) in (int, float):
                     yield f"{section}.{name}", number
+
+
+def _options(cfg: DictConfig, section: str) -> dict[str, Any]:
+    """Return the values of one section of a configuration, without those that are missing."""
+    options: Any = None if OmegaConf.is_missing(cfg, section) else cfg[section]
+    if isinstance(options, argparse.Namespace):  # of a task, model or optimizer without a dataclass
+        return vars(options)
+    known = options if isinstance(options, DictConfig) else {}
+    return {name: known[name] for name in known if not OmegaConf.is_missing(known, name)}
 
 
 def check_batch_size(cfg: Any) -> None:
@@ -111,7 +115,10 @@ def check_learning_rate_schedule(cfg: Any) -> None:
 
 
 def check_optimizer(cfg: Any) -> None:
-    """Refuse what the optimizers of :mod:`..optim` cannot work with, and a warm-up of the batch size without effect."""
+    """Refuse pairs of numbers that are none, what :mod:`..optim` cannot work with, and a batch warm-up without effect."""
+    for option, value in _options(cfg, "optimizer").items():
+        if option.endswith("_betas") or option == "adafactor_eps":
+            pair(option, value)
     batch_warmup.require_update_freq(cfg)
     name = getattr(cfg.optimizer, "_name", None)
     if name in (muon.NAME, stable_adamw.NAME):

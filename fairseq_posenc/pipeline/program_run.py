@@ -20,7 +20,7 @@ from fairseq.distributed import utils as distributed_utils
 
 from ..async_step import NAME as FUSED_ADAM
 from ..async_step import NonBlockingTrainer
-from ..compat import graceful_stop, hydra_1_0, launchers
+from ..compat import configurations, graceful_stop, launchers
 from ..compat.databins import end_readers
 from ..compat.distributed import start_processes, without_gpus
 from ..compat.exits import INTERRUPTED, REFUSED, exit_together, leave_process_group, reason_for_user, refuse
@@ -132,7 +132,7 @@ def report_errors(run: ProgramRun) -> Iterator[None]:
     """Report an error that the user can correct in one sentence, and end with status 2; otherwise leave the process group."""
     try:
         yield
-        if hydra_1_0.job_number() is None:  # the jobs of a multirun share the group
+        if configurations.job_number() is None:  # the jobs of a multirun share the group
             leave_process_group()
     except KeyboardInterrupt:  # PyTorch raises it in spawned processes when their parent ends
         launchers.have_ended(launchers.launchers())

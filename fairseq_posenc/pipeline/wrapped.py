@@ -53,7 +53,7 @@ def check_jobs(validate: Callable, sweeper: Any, batch: Sequence[Sequence[str]])
     """Check all jobs of a multirun before the first starts."""
     validate(sweeper, batch)
     for overrides in batch:
-        cfg = sweeper.config_loader.load_sweep_config(sweeper.config, list(overrides))
+        cfg = sweeper.hydra_context.config_loader.load_sweep_config(sweeper.config, list(overrides))
         add_defaults(cfg)
         try:
             for check in checks.OF_JOBS:

@@ -8,6 +8,8 @@ from typing import Any
 
 TEXT = re.compile(r"\| (train|valid|train_inner) \| epoch \d+(?: \||:)(.*)")
 """A line of all formats but JSON."""
+PREFIXES = {"": "training", "train_": "training", "valid_": "validation", "permuted_": "permuted"}
+"""Of the names of numbers."""
 
 
 def entries(text: str) -> Iterator[Mapping[str, Any]]:
@@ -25,16 +27,16 @@ def entries(text: str) -> Iterator[Mapping[str, Any]]:
 
 
 def losses(log: Path) -> dict[str, dict[int, float]]:
-    """Return the losses, in bits, by the number of updates: those in ``training``, and those of ``validation``.
+    """Return the losses, in bits, by the number of updates: in ``training``, of ``validation``, and on ``permuted`` words.
 
     A run that was killed has logged some updates twice; the last time counts.
 
     Raises:
         OSError: the file cannot be read.
     """
-    found: dict[str, dict[int, float]] = {"training": {}, "validation": {}}
+    found: dict[str, dict[int, float]] = {"training": {}, "validation": {}, "permuted": {}}
     for entry in entries(log.read_text("utf-8", "replace")):
-        for prefix, kind in (("", "training"), ("train_", "training"), ("valid_", "validation")):
+        for prefix, kind in PREFIXES.items():
             try:
                 found[kind][int(entry[f"{prefix}num_updates"])] = float(entry[f"{prefix}loss"])
             except (KeyError, TypeError, ValueError, OverflowError):  # another kind of line, or a damaged one

@@ -8,7 +8,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import NoneType
+from types import MethodType, NoneType
 from typing import Any, ClassVar
 
 import torch
@@ -19,7 +19,8 @@ from ..terms import Terms, Window, is_captured
 
 REGISTRY: dict[str, type[Scheme]] = {}
 OPTION_TYPES = (int, float, str, bool)
-COMPUTED_AT_ONCE = 512
+LEAST_TABLE = 512  # whole numbers that a function is computed of
+TABLES = 16  # of a scheme, that are kept: one for each function, length (a power of two), device and type
 
 
 def option(help: str, default: Any, **limits: Any) -> Any:
@@ -93,6 +94,7 @@ class Scheme(nn.Module):
     translation_invariant: ClassVar[bool] = True  # depends on j - i alone
     interpretable: ClassVar[bool] = True  # can be drawn as scores against offsets or positions
     parallelisable: ClassVar[bool] = True  # all positions at once, no recursion along the sequence
+    keeps_float32: ClassVar[bool] = False  # rounding parameters once would change far positions much, as in p·θ
     alone: ClassVar[bool] = True  # means something without another scheme
     has_causal_form: ClassVar[bool] = True  # with which a cache of keys agrees
     reads_input: ClassVar[bool] = False  # has its terms from :meth:`input_terms`
@@ -110,7 +112,7 @@ class Scheme(nn.Module):
         super().__init__()
         self.settings = settings
         self.options = options
-        self._computed: dict[tuple[torch.device, torch.dtype], tuple[int, Tensor]] = {}
+        self._kept_tables: dict[tuple[Any, ...], Tensor] = {}
 
     @property
     def takes_any_length(self) -> bool:
@@ -145,33 +147,56 @@ class Scheme(nn.Module):
         return nn.Parameter(torch.empty(self.layer_sets, self.head_sets, *shape))
 
     def of_positions(self, function: Callable[[Tensor], Tensor], window: Window) -> Tensor:
-        """``function`` of the positions of keys, always the same function of a scheme: (K, …), or (B or 1, K, …)."""
+        """``function`` of the positions of keys: (K, …), or (B or 1, K, …).
+
+        Its values at whole numbers are kept under the function (a method, or another function that lasts: each lambda is a new
+        one), so they must depend on nothing that changes. Apply parameters to the result, or use ``window.positions``.
+
+        Raises:
+            InputError: the function reads parameters, which would get no gradient.
+        """
         if window.span is None or is_captured():
             return function(window.positions)
-        table = self._computed_at(function, 0, window.span - 1, window)
+        table = self._kept_values(function, 0, window.span, window)
         return table if window.contiguous else table[window.positions]
 
     def of_offsets(self, function: Callable[[Tensor], Tensor], window: Window) -> Tensor:
-        """``function`` of the window's offsets, always the same function of a scheme: (R, …)."""
+        """``function`` of the window's offsets, (R, …), kept as by :meth:`of_positions`."""
         if window.bounds is None or is_captured():
             return function(window.offsets)
-        return self._computed_at(function, *window.bounds, window)
+        return self._kept_values(function, window.bounds[0], window.bounds[1] + 1, window)
 
-    def _computed_at(self, function: Callable[[Tensor], Tensor], first: int, last: int, window: Window) -> Tensor:
-        """``function`` of the integers from ``first`` to ``last``: (last - first + 1, …).
-
-        It computes in float64 on the CPU, since not every device has float64; the result is kept on the window's device.
-        """
-        key = window.device, window.dtype
-        start, table = self._computed.get(key, (0, None))
-        if table is None or first < start or last >= start + len(table):
-            stop = -(-max(-first, last + 1) // COMPUTED_AT_ONCE) * COMPUTED_AT_ONCE
-            start = -stop if first < 0 else 0
-            with torch.inference_mode(False), torch.no_grad():
-                table = function(torch.arange(start, stop, device="cpu"))
+    def _kept_values(self, function: Callable[[Tensor], Tensor], start: int, stop: int, window: Window) -> Tensor:
+        """``function`` of the whole numbers from ``start`` to below ``stop``, out of a table that is kept."""
+        size = max(LEAST_TABLE, 1 << (max(-start, stop) - 1).bit_length())
+        first = -size if start < 0 else 0
+        own = function.__func__ if isinstance(function, MethodType) and function.__self__ is self else function  # no cycle
+        key = own, first, size, window.device, window.dtype
+        if key not in self._kept_tables:
+            with torch.inference_mode(False), torch.enable_grad():
+                table = function(torch.arange(first, size, device="cpu"))  # since not every device has float64
+                if table.requires_grad:
+                    raise InputError(
+                        f"the scheme {self.name!r} gives of_positions or of_offsets a function of its parameters, whose values "
+                        "are kept and would get no gradient: apply parameters to the result"
+                    )
                 table = table.to(window.device, window.dtype if table.is_floating_point() else None)
-            self._computed[key] = start, table
-        return table[first - start : last + 1 - start]
+            if len(self._kept_tables) == TABLES:
+                del self._kept_tables[next(iter(self._kept_tables))]
+            self._kept_tables[key] = table
+        return self._kept_tables[key][start - first : stop - first]
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Scheme:
+        """Move or cast the parameters, as all methods of modules do, but not to half precision where they keep float32."""
+
+        def kept(x: Tensor) -> Tensor:
+            y = fn(x)
+            return x.to(y.device, torch.float32) if y.dtype.itemsize == 2 else y
+
+        return super()._apply(kept if self.keeps_float32 else fn, recurse)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_kept_tables": {}}
 
     def general(self, name: str) -> Any:
         """Return the value of a general option: the one given, or the scheme's choice."""

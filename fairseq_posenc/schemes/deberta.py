@@ -114,10 +114,13 @@ class Deberta(OffsetTableScheme):
         (self.require_whole if self.takes_any_length else self.require_rows)(window)
         r, k = window.offsets, self.span
         if self.options.buckets is not None:
-            r = self.of_offsets(lambda r: log_bucket(r, self.span, self.clip), window)
+            r = self.of_offsets(self._bucket, window)
         if self.options.indexing == "relative":
             return (self.indexed(window, r.clamp(-k, k) + k),) * 2
         c2p = self.indexed(window, (k - r).clamp(0, self.offsets - 1))
         if self.options.indexing == "original":
             return c2p, c2p
         return c2p, self.indexed(window, (k + r).clamp(0, self.offsets - 1))
+
+    def _bucket(self, offsets: Tensor) -> Tensor:
+        return log_bucket(offsets, self.span, self.clip)

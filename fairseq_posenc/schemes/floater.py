@@ -35,6 +35,7 @@ class Floater(Scheme):
     translation_invariant = False
     interpretable = False
     parallelisable = False
+    keeps_float32 = True
     honours = ("position_share_layers",)
 
     @dataclass(frozen=True)
@@ -66,12 +67,12 @@ class Floater(Scheme):
     def layer_terms(self, window: Window) -> Sequence[Terms]:
         span = window.span
         if span is None:
-            return [Terms(inputs=(layer.to(self.initial.dtype),)) for layer in self._between(window.query_positions)]
+            return [Terms(inputs=(layer,)) for layer in self._between(window.query_positions)]
         if is_captured() and span <= self.settings.max_positions:  # the number of steps cannot be a symbol
             span = self.settings.max_positions
         p = self._solve(span).transpose(0, 1)  # (layers, span, D)
         rows = self.rows_of(p, window)[..., window.start :, :]  # (layers, B or 1, Q, D)
-        return [Terms(inputs=(layer.to(self.initial.dtype),)) for layer in rows]
+        return [Terms(inputs=(layer,)) for layer in rows]
 
     def _solve(self, n: int) -> Tensor:
         """(n, layers, D)."""

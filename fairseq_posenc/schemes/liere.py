@@ -17,7 +17,8 @@ class LieRE(Scheme):
 
     A sequence has one coordinate, so that ``R_iᵀ R_j = exp((j - i) A)``. Every skew-symmetric A is ``Q B Qᵀ`` with an orthogonal
     Q and blocks of 2×2 on the diagonal of B. The projections of queries and keys, which are learned anyway, contain Q, and what
-    remains are d/2 angles: ``theta`` is (layers, heads, d/2), and turns pairs of adjacent features. It starts at RoPE's angles.
+    remains are d/2 angles: ``theta`` is (layers, heads, d/2), and turns pairs of adjacent features. It starts at RoPE's angles, and
+    is in float32 in models of half precision, which would round 512 θ by up to 2 radians.
     """
 
     name = "liere"
@@ -25,6 +26,7 @@ class LieRE(Scheme):
     source = "Ostmeier et al. 2024, §3"
     family, advice = "rotations", "as rope, with learned angles"
     interpretable = False
+    keeps_float32 = True
 
     def __init__(self, settings: Settings, options: Scheme.Options) -> None:
         super().__init__(settings, options)

@@ -15,16 +15,17 @@ from .base import Scheme, Settings, option, register
 
 @register
 class LogCPB(Scheme):
-    """``b_ij = B · σ(g_θ(sign(r) ln(1 + |r|)))`` with ``r = j - i`` (eq. 3, 4), g_θ a network 1 → hidden → heads with ReLU.
+    """``b_ij = B · (σ(g_θ(sign(r) ln(1 + |r|))) - 1/2)`` with ``r = j - i`` (eq. 3, 4), g_θ a network 1 → hidden → heads with ReLU.
 
-    B is 16, as in the authors' code. With ``--log-cpb-bound 0`` there is no bound, as in the paper: ``b_ij = g_θ(…)``. Each
+    B is 16, as in the authors' code, which does not subtract B/2: softmax ignores it, and half precision keeps the differences
+    of numbers about 0 better. With ``--log-cpb-bound 0`` there is no bound, as in the paper: ``b_ij = g_θ(…)``. Each
     layer has its own network: ``weight1`` and ``bias1`` are (layers, hidden), ``weight2`` is (layers, heads, hidden). They start
     as the authors': weights truncated normal at 0.02, biases at 0, so that all offsets are nearly equal. The function is defined
     for offsets beyond those of training.
     """
 
     name = "log_cpb"
-    equation = "e = q·k / √d + 16 σ(g_θ(sign(r) ln(1+|r|))), r = j-i"
+    equation = "e = q·k / √d + 16 (σ(g_θ(sign(r) ln(1+|r|))) - 1/2), r = j-i"
     source = "Liu et al. 2022, eq. 3, 4"
     family, advice = (
         "scalar biases by offset",
@@ -55,4 +56,4 @@ class LogCPB(Scheme):
         r = r.to(weight1.dtype)
         x = r.sign() * r.abs().log1p()
         scores = weight2 @ F.relu(weight1[:, None] * x + bias1[:, None])
-        return self.options.bound * scores.sigmoid() if self.options.bound else scores
+        return self.options.bound * (scores.sigmoid() - 0.5) if self.options.bound else scores

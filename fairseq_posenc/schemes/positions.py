@@ -141,10 +141,12 @@ class Positions(nn.Module):
         for scheme in classes:
             chosen = {**values, **self._sum.options}
             own_values = {f.name: chosen[full] for full, f in scheme_options(scheme).items() if full in chosen}
-            self.add_module(scheme.name, scheme(self.settings, scheme.Options(**own_values)))
+            made = scheme(self.settings, scheme.Options(**own_values))
+            self.add_module(scheme.name, made.to(torch.get_default_dtype()))  # but for what keeps float32
         probe = self._join()
         self._has_content = probe.content
-        self._turns_tables = bool(probe.vectors) and any(isinstance(change, Rotation) for change in probe.transforms)
+        rotates = any(isinstance(change, Rotation) for change in probe.transforms)
+        self._rotates_others = rotates and (len(probe.transforms) > 1 or bool(probe.vectors))
         if refuse_idle:
             require_meaning(values, self)
 
@@ -170,9 +172,10 @@ class Positions(nn.Module):
     def terms_are_invariant(self) -> bool:
         """Whether the scores stay the same where all positions are moved by the same amount.
 
-        Rotated queries and keys do not with the vectors of another scheme: ``(R_i q)·A_r`` depends on i.
+        They do not where one scheme rotates what another multiplies, shifts or rotates: ``(R_i q)·A_r`` depends on i, and so do
+        two rotations that do not commute, as those of adjacent features and of halves.
         """
-        return not self._turns_tables and all(
+        return not self._rotates_others and all(
             scheme.translation_invariant or not (scheme.reads_input or type(scheme).layer_terms is not Scheme.layer_terms)
             for scheme in self.schemes
         )

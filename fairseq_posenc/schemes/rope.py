@@ -112,8 +112,16 @@ class Rope(Scheme):
             parameters |= {"beta_fast": options.beta_fast, "beta_slow": options.beta_slow}
         if options.type == "llama3":
             parameters |= {"high_freq_factor": options.beta_fast, "low_freq_factor": options.beta_slow}
+        turning = int(options.fraction * self.settings.head_dim // 2)
         if options.type == "longrope":
-            parameters |= {"long_factor": self._factors, "short_factor": self._factors}
+            parameters |= {"long_factor": self._factors[:turning], "short_factor": self._factors[:turning]}
+        if options.fraction < 1:
+            parameters["partial_rotary_factor"] = options.fraction
+            if options.type in ("default", "linear") or options.type.startswith("ntk"):
+                parameters["rope_type"] = "proportional"
+            else:  # there, the angles of fewer pairs reach as far as those of all
+                parameters["partial_rotary_factor"] = share = 2 * turning / self.settings.head_dim
+                parameters["rope_theta"] = self._base**share
         return {"rope_parameters": parameters}
 
     @property

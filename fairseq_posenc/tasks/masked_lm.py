@@ -3,9 +3,13 @@
 fairseq draws the masks of validation from ``--seed``, as those of training, and masks ``<s>`` as any token. The losses of one
 checkpoint with two seeds then differ by more than those of two schemes. Here the masks of validation depend on the index of the
 sample alone, and ``<s>``, with which each sample begins, is not predicted. The masks of training are fairseq's.
+
+``--valid-subset valid,permuted`` validates twice: on the validation text, and on the same samples with their visible words in
+another order. A model that uses no word order has the same loss on both.
 """
 
 import copy
+import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,11 +29,28 @@ from torch import Tensor
 
 from ..errors import InputError, Refused
 from ..models.roberta import PosencRobertaModel
-from ..vocabulary import Vocabulary
+from ..vocabulary import Vocabulary, words
 
 VALIDATION_SEED = 1
+VALID, PERMUTED = "valid", "permuted"
 GLOBAL_GENERATOR = threading.RLock()
 """Held while fairseq seeds, reads and restores NumPy's global generator, since threads load and read data at the same time."""
+
+
+COUNTED = 200
+"""Samples in which words are counted, from all of a split."""
+MAX_BYTES = 4  # of a character
+FEW = 0.1
+"""A smaller share of samples with what an option needs is warned of; so is a larger one without it."""
+logger = logging.getLogger(__name__)
+
+
+def report_found(text: str, warn: bool, advice: str) -> None:
+    """Log how much of what an option needs is in the data, as a warning with advice where that is little."""
+    if warn:
+        logger.warning(f"{text}: little of this is trained. {advice}")
+    else:
+        logger.info(text)
 
 
 @contextmanager
@@ -65,6 +86,25 @@ class FirstTokenDataset(BaseWrapperDataset):
         sample = self.dataset[index].clone()  # the data set below keeps it
         sample[0] = self._token
         return sample
+
+
+class PermutedDataset(BaseWrapperDataset):
+    """Inputs whose visible words, those that are not predicted, change places at random; ``<s>`` stays.
+
+    Args:
+        dataset: the inputs.
+        targets: which have padding where nothing is predicted.
+        pad: the number of padding.
+    """
+
+    def __init__(self, dataset: FairseqDataset, targets: FairseqDataset, pad: int) -> None:
+        super().__init__(dataset)
+        self._targets, self._pad = targets, pad
+
+    def __getitem__(self, index: int) -> Tensor:
+        inputs, visible = self.dataset[index].clone(), (self._targets[index] == self._pad).nonzero().flatten()[1:]
+        inputs[visible] = inputs[visible[np.random.RandomState(index).permutation(len(visible))]]
+        return inputs
 
 
 class LockedMaskTokensDataset(MaskTokensDataset):
@@ -164,12 +204,39 @@ class ComparableMaskedLMTask(MaskedLMTask):
         if "data_selector" in kwargs:  # which the trainer gives for its training split alone
             with GLOBAL_GENERATOR:
                 super().load_dataset(split, epoch, combine, **kwargs)
+            self._report_words(split)
             return
         with GLOBAL_GENERATOR, changed_options(self, seed=VALIDATION_SEED):
             super().load_dataset(split, epoch, combine, **kwargs)
+        self._report_words(split)
         columns = self.datasets[split].dataset.defn
         for name, token in (("net_input.src_tokens", self.dictionary.bos()), ("target", self.dictionary.pad())):
             columns[name].dataset = FirstTokenDataset(columns[name].dataset, token)
+        if split == PERMUTED:
+            inputs, targets = columns["net_input.src_tokens"], columns["target"]
+            inputs.dataset = PermutedDataset(inputs.dataset, targets.dataset, self.dictionary.pad())
+
+    def _load_dataset_split(self, split: str, epoch: int, combine: bool) -> FairseqDataset:
+        return super()._load_dataset_split(VALID if split == PERMUTED else split, epoch, combine)
+
+    def _report_words(self, split: str) -> None:
+        """Log how many words ``--mask-whole-words`` finds in a sample, and in how many samples it masks none."""
+        rows = self.datasets[split].dataset.defn["target"].dataset
+        while not isinstance(rows, MaskTokensDataset):
+            rows = rows.dataset
+        if (beginnings := rows.mask_whole_words) is None:
+            return
+        rows = rows.dataset
+        some = np.unique(np.linspace(0, len(rows) - 1, COUNTED).astype(int))
+        if rows.supports_prefetch:
+            rows.prefetch(some)
+        counts = np.array([int(beginnings.gather(0, rows[i]).sum()) for i in some])
+        without = (1 - self.cfg.mask_prob * counts).clip(0).mean()  # the number of masks is rounded by chance
+        report_found(
+            f"--mask-whole-words: samples of {split} have {counts.mean():.1f} words on average, and {without:.0%} have no mask",
+            without > FEW,
+            "Words are parted by spaces, but for scripts without them. Leave it out, or raise --tokens-per-sample.",
+        )
 
     def build_criterion(self, cfg: Any, *args: Any, **kwargs: Any) -> FairseqCriterion:
         task, given = self.cfg._name, getattr(cfg, "_name", None)
@@ -178,15 +245,28 @@ class ComparableMaskedLMTask(MaskedLMTask):
         return super().build_criterion(cfg, *args, **kwargs)
 
 
-def _word_beginnings(cfg: MaskedLMConfig, dictionary: Dictionary) -> Tensor:
-    """Return (symbols,) uint8: whether a symbol begins a word, by the tokenizer in the data-bin, or is no piece of text."""
-    tokenizer = Vocabulary(Path(utils.split_paths(cfg.data)[0])).tokenizer
-    return torch.ByteTensor(
-        [number < dictionary.nspecial or symbol.startswith("madeupword") or tokenizer.begins_word(symbol)
-         for number, symbol in enumerate(dictionary.symbols)]
-    )  # fmt: skip
+class WordBeginnings:
+    """Where words begin, by the tokenizer in the data-bin, with the interface of the table that fairseq reads it from."""
+
+    def __init__(self, cfg: MaskedLMConfig, dictionary: Dictionary) -> None:
+        tokenizer = Vocabulary(Path(utils.split_paths(cfg.data)[0])).tokenizer
+        spellings = [
+            " " if number < dictionary.nspecial or symbol.startswith("madeupword") else tokenizer.spelling(symbol)
+            for number, symbol in enumerate(dictionary.symbols)
+        ]
+        tests = (words.begins_word, words.ends_word, words.is_continued, words.is_rest)
+        self._tables = [torch.ByteTensor([test(text) for text in spellings]) for test in tests]
+        self._tables[1][: dictionary.nspecial] = 1  # some vocabularies write no space at the beginning of a line
+
+    def gather(self, dim: int, row: Tensor) -> Tensor:
+        """Return (n,) uint8 for the tokens of a row (n,): whether one begins a word, or is no piece of text."""
+        begins, ends, continued, rest = (table[row] for table in self._tables)
+        for _ in range(MAX_BYTES - 1):
+            ends[1:] |= rest[1:] & ends[:-1]
+        begins[1:] |= ends[:-1] & (1 - continued[1:])
+        return begins
 
 
-masked_lm.get_whole_word_mask = _word_beginnings
+masked_lm.get_whole_word_mask = WordBeginnings
 masked_lm.MaskTokensDataset = FastMaskTokensDataset
 masked_lm.MaskedLMTask = TASK_REGISTRY["masked_lm"] = ComparableMaskedLMTask

@@ -74,12 +74,16 @@ class SquadTask(PackingTask):
                 f"{path}.bin, .idx and .spans.npy are not all there: DATA of --task squad is a folder that "
                 "fairseq-posenc squad has prepared (data in its --out)"
             )
-        spans = np.load(f"{path}.spans.npy", allow_pickle=False).astype(np.int64)
-        if spans.shape != (len(windows), 3):
+        try:
+            spans = np.load(f"{path}.spans.npy", allow_pickle=False)
+        except (ValueError, EOFError):
+            spans = np.empty(0)
+        if spans.shape != (len(windows), 3) or spans.dtype.kind != "i" or (spans < 0).any() or (windows.sizes <= spans.T).any():
             raise InputError(
-                f"{path}.spans.npy has the shape {spans.shape} and there are {len(windows)} windows: the files are not of one "
-                "preparation. Remove the folder and prepare it again."
+                f"{path}.spans.npy does not hold three places in each of the {len(windows)} windows: it is damaged, or the files "
+                "are not of one preparation. Remove the folder and prepare it again."
             )
+        spans = spans.astype(np.int64)
         nested = NestedDictionaryDataset(
             {
                 "id": IdDataset(),

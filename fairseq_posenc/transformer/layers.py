@@ -73,6 +73,7 @@ class Layer(nn.Module):
         """The first half: (B, n, D) -> (B, n, D), and the attention weights where ``attend`` gives them."""
         y = self.normalised(x)
         for addition in inputs:
+            addition = addition.to(y.dtype)
             y = y + addition
             memory = None if memory is None else memory + addition
         z, p = self.self_attn(y, attend, memory)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass
 
@@ -19,7 +20,7 @@ PLAIN = "plain"
 
 @dataclass(frozen=True)
 class PositionSampling:
-    """How positions are drawn in training: the same for all sequences of a batch, and for all schemes with the same seed.
+    """How positions are drawn in training: once for all sequences of a batch, and the same for all schemes.
 
     - ``random:L``: n of the L whole numbers below L, in order, without replacement (Ruoss et al. 2023, section 3).
     - ``shift:K``: ``i + k`` with k uniform among 0 … K (SHAPE: Kiyono et al. 2021, section 3).
@@ -108,7 +109,8 @@ class PositionSampling:
         """
         n, device = in_document.shape[1], in_document.device
         self._require(in_document, padding)
-        drawn = self._draw(n, generator).to(device)
+        with generator.device:  # whatever the default device
+            drawn = self._draw(n, generator).to(device)
         if self.kind in ("shift", "cape"):
             return drawn[in_document]
         values, order = drawn.sort()
@@ -164,17 +166,24 @@ class PositionSampling:
 
 
 class Draws:
-    """The random numbers of one model: a function of PyTorch's seed, which fairseq sets in each update, and of nothing else.
+    """The random numbers of one model, on the CPU: those of PyTorch's generator, but for training by fairseq.
 
-    So they do not depend on what else draws numbers, dropout for example, and a run that continues draws the same.
+    fairseq gives PyTorch the sum of ``--seed`` and the number of the update as its seed. So that two seeds share no numbers,
+    they are a function there of both, and of the number of the batch in the update, and of nothing else: they do not depend on
+    what else draws numbers, dropout for example, and a run that continues draws the same.
     """
 
     def __init__(self) -> None:
-        self._seed, self._count = -1, 0
+        self.update: int | None = None  # the number of it, in training by fairseq
+        self._last: tuple[int, int] | None = None
+        self._batch = 0
 
     def generator(self) -> torch.Generator:
-        """That of one forward pass; the second with the same seed, of the next batch of an update, differs from the first."""
-        seed = torch.initial_seed()
-        self._count = self._count + 1 if seed == self._seed else 0
-        self._seed = seed
-        return torch.Generator().manual_seed((seed * 1_000_003 + self._count) % (1 << 63))
+        """That of one forward pass."""
+        if self.update is None:
+            return torch.default_generator
+        here = torch.initial_seed() - self.update, self.update
+        self._batch = self._batch + 1 if here == self._last else 0
+        self._last = here
+        mixed = hashlib.sha256(repr((*here, self._batch)).encode()).digest()
+        return torch.Generator().manual_seed(int.from_bytes(mixed[:8], "big") >> 1)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..attention import Attend, Call, Mask, choose
+from ..attention import Attend, Backend, Call, Mask, choose
 from ..errors import FieldError
 from ..terms import Terms, Window, is_captured
 from .config import EncoderConfig, build_positions
@@ -53,7 +53,7 @@ class Stack(nn.Module):
         if self.sampling is not None:
             self._require_samples(self.sampling.extremes)
         self.checkpoint_activations = config.checkpoint_activations
-        self.attention_backend = config.attention_backend
+        self.attention_backend: str | Backend = config.attention_backend
         for probe in self.positions.probes():  # reports here, rather than at the first call, a backend that cannot run the terms
             choose(self.attention_backend, probe)
         self._trained_with: set[str] = set()  # names of backends, each of which is logged once
@@ -63,6 +63,10 @@ class Stack(nn.Module):
         """Each layer as often as the input passes it."""
         count = self.config.layers
         return [self.layers[i * len(self.layers) // count] for i in range(count)]  # type: ignore[misc]  # Layers
+
+    def set_num_updates(self, num_updates: int) -> None:
+        """Take the number of the update, which fairseq tells every module that has this method before each batch of training."""
+        self._draws.update = num_updates
 
     def skips_layer(self) -> bool:
         """Whether LayerDrop leaves the next layer out."""

@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import InputError, first_line
-from .sentencepiece import SPACE
+from .sentencepiece import spelling
 from .tokenizer import UNK_ID, Encoding, Tokenizer
 
 if TYPE_CHECKING:
     import tokenizers
 
+PRINTED = (*range(33, 127), *range(161, 173), *range(174, 256))
+"""The bytes that byte-level BPE writes as the characters of the same number; the others follow from 256 on, in order."""
+BYTES = {chr(number): bytes([number]) for number in PRINTED}
+BYTES |= {chr(256 + i): bytes([number]) for i, number in enumerate(number for number in range(256) if number not in PRINTED)}
 MAX_NUMBER = 1 << 24
 """The largest number of a token; every number up to the last takes memory."""
 
@@ -83,8 +87,8 @@ class GPT2(LibraryTokenizer):
     def decode(self, symbols: Sequence[str]) -> str:
         return super().decode([self._library.id_to_token(int(s)) or s if s in self.pieces else s for s in symbols])
 
-    def begins_word(self, symbol: str) -> bool:
-        return self.decode([symbol]).startswith(" ")
+    def spelling(self, symbol: str) -> str:
+        return _of_bytes(self._library.id_to_token(int(symbol)) or "") if symbol in self.pieces else symbol
 
     def renumbered(self, symbols: Sequence[str]) -> tokenizers.Tokenizer:
         pieces = {str(number): piece for piece, number in self._numbers.items()}
@@ -110,10 +114,12 @@ class TokenizerJson(LibraryTokenizer):
         self._take(library, lambda number, token: token)
         contents = json.loads(library.to_str())
         self._continuation = contents["model"].get("continuing_subword_prefix")  # of WordPiece
-        self._space = "Ġ" if (contents["decoder"] or {}).get("type") == "ByteLevel" else SPACE  # how it writes a space
+        self._spelling = _of_bytes if (contents["decoder"] or {}).get("type") == "ByteLevel" else spelling
 
-    def begins_word(self, symbol: str) -> bool:
-        return not symbol.startswith(self._continuation) if self._continuation else symbol.startswith(self._space)
+    def spelling(self, symbol: str) -> str:
+        if self._continuation:
+            return symbol.removeprefix(self._continuation) if symbol.startswith(self._continuation) else f" {symbol}"
+        return self._spelling(symbol)
 
     def renumbered(self, symbols: Sequence[str]) -> tokenizers.Tokenizer:
         from tokenizers import Tokenizer
@@ -154,6 +160,11 @@ def take_over(library: tokenizers.Tokenizer) -> tuple[dict[int, str], dict[str, 
     contents = json.dumps(numbers, ensure_ascii=False), "\n".join(["#version: 0.2", *merges, ""])
     files = {name: content.encode("utf-8") for name, content in zip(GPT2.FILES, contents, strict=True)}
     return {number: str(number) for number in numbers.values()}, files
+
+
+def _of_bytes(token: str) -> str:
+    """Return the text of a token of byte-level BPE, which has a character for each byte, as :mod:`.words` reads it."""
+    return b"".join(BYTES.get(character) or character.encode() for character in token).decode("utf-8", "surrogateescape")
 
 
 def _byte_level(numbers: dict[str, int], merges: list[tuple[str, str]], **options: str) -> tokenizers.Tokenizer:

@@ -61,8 +61,8 @@ class Sentencepiece(Tokenizer):
     def decode(self, symbols: Sequence[str]) -> str:
         return self._processor.decode_pieces(list(symbols))
 
-    def begins_word(self, symbol: str) -> bool:
-        return symbol.startswith(SPACE)
+    def spelling(self, symbol: str) -> str:
+        return spelling(symbol)
 
     def renumbered(self, symbols: Sequence[str]) -> tokenizers.Tokenizer:
         from sentencepiece import sentencepiece_model_pb2
@@ -98,6 +98,12 @@ class Sentencepiece(Tokenizer):
         else:
             tokenizer.decoder = metaspace
         return tokenizer
+
+
+def spelling(piece: str) -> str:
+    """Return the text of a piece, or of one byte where the vocabulary lacks a character, as :mod:`.words` reads it."""
+    byte = re.fullmatch("<0x([0-9A-F]{2})>", piece)
+    return bytes.fromhex(byte[1]).decode("utf-8", "surrogateescape") if byte else piece.replace(SPACE, " ")
 
 
 def _merges(model: ModelProto) -> list[tuple[str, str]]:

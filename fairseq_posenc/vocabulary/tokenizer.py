@@ -76,8 +76,8 @@ class Tokenizer(ABC):
         """Return the text of these symbols, in which symbols that are no pieces appear unchanged."""
 
     @abstractmethod
-    def begins_word(self, symbol: str) -> bool:
-        """Return whether the symbol's piece begins a word rather than continues it."""
+    def spelling(self, symbol: str) -> str:
+        """Return the text of the symbol's piece, which begins with a space if a word does; see :mod:`.words` for parts."""
 
     @abstractmethod
     def renumbered(self, symbols: Sequence[str]) -> tokenizers.Tokenizer:

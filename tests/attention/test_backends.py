@@ -12,7 +12,7 @@ from attending import attend, call_of, on_the_cpu, parameters
 from torch import Tensor
 
 from fairseq_posenc.attention import BACKENDS, Backend, Call, Mask, choose
-from fairseq_posenc.attention.bias import low_rank_bias
+from fairseq_posenc.attention.bias import additive_bias, low_rank_bias
 from fairseq_posenc.attention.transform import transform
 from fairseq_posenc.terms import LowRank, Relative, RelativeIndex, Rotation, Shift, Terms, Window
 from fairseq_posenc.transformer.layers import Attention
@@ -176,6 +176,42 @@ def test_a_product_does_not_overflow_in_half_precision(backend: Backend) -> None
     z, _ = attend(backend, terms, q, q, v)
     assert z.dtype == torch.float16
     torch.testing.assert_close(z, v.mean(2, keepdim=True).expand_as(v), rtol=1e-2, atol=1e-2)
+
+
+ROWS = torch.arange(64.0)
+LARGE_BIASES = {
+    "a constant with small differences": 8 + 0.5 * torch.randn(1, 2, 64, 64, generator=torch.Generator().manual_seed(0)),
+    "a slope below a constant": 300 - 4 * (ROWS - ROWS[:, None]).abs()[None, None],
+    "far more at hidden keys": 0.02 * ROWS.expand(1, 2, 64, -1) + 500 * (ROWS >= 40) + 500 * (ROWS > ROWS[:, None]),
+    "beyond float16": 70_000 + 0.5 * ROWS.expand(1, 1, 64, -1) * (-1) ** ROWS,
+}
+
+
+@every_backend
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", LARGE_BIASES)
+def test_a_constant_of_a_bias_takes_no_precision_from_its_differences(
+    backend: Backend, dtype: torch.dtype, name: str
+) -> None:
+    """Weights are read off values that are unit vectors; three keys in eight are padding, as is one whole sequence."""
+    bias = LARGE_BIASES[name].float().requires_grad_()
+    zeros, values = torch.zeros(2, 2, 64, 64, dtype=dtype), torch.eye(64, dtype=dtype).expand(2, 2, 64, 64)
+    padding = torch.stack([ROWS >= 40, ROWS >= 0])
+    if backend.objection(Terms(biases=(bias,)), call_of(zeros, zeros)):
+        pytest.skip("it takes no bias in this precision")
+    z, _ = attend(backend, Terms(biases=(bias,)), zeros, zeros, values, Mask(padding, causal=True))
+    hidden = padding[0] | (ROWS > ROWS[:, None])
+    p = bias.detach().double().expand(1, 2, 64, 64).masked_fill(hidden, -torch.inf).softmax(-1)
+    assert (z[:1].double() - p).abs().sum(-1).max() < 0.015
+    assert not z[1].any()
+    z.square().sum().backward()
+    assert bias.grad.isfinite().all()
+
+
+def test_biases_in_half_precision_are_added_in_float32() -> None:
+    far, near = torch.full((1, 1, 4, 4), 256.0).bfloat16(), (torch.arange(4) / 4).bfloat16().expand(1, 1, 4, 4)
+    q = torch.zeros(1, 1, 4, 4)
+    assert (additive_bias(Terms(biases=(far, near)), call_of(q, q)) - 256).equal(near.float())
 
 
 def test_a_rotation_is_rounded_once_in_half_precision() -> None:

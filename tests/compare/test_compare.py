@@ -46,7 +46,7 @@ def forked(monkeypatch):
         done = fork_server.run(list(command[3:]), environment=environment, timeout=100)
         commands[log.parent] = command
         log.write_text(done.stdout)
-        return done.returncode, done.stdout, None
+        return done.returncode, done.stdout
 
     monkeypatch.setattr(grid, "execute", execute)
     return commands
@@ -146,6 +146,8 @@ def test_the_command_of_a_cell_gives_its_loss(world, tmp_path, forked, table_of)
     assert table_of(*command, "--dry-run") == table
     run = results(out)["none", 1e-3, 1]
     assert shown == run["command"]
+    assert run["permuted"] == pytest.approx(run["loss"], abs=1e-5)  # a model without positions knows no order
+    assert [point["permuted"] for point in run["curve"]] == pytest.approx([point["loss"] for point in run["curve"]], abs=2e-3)
     variable, program, *arguments = shlex.split(shown)
     assert (variable, program) == ("OMP_NUM_THREADS=1", "fairseq-train")
     arguments[arguments.index("--save-dir") + 1] = str(tmp_path / "again")
@@ -171,7 +173,7 @@ def test_models_are_fine_tuned(world, tmp_path, forked, monkeypatch, table_of):
         folder.mkdir()
         score = {"overall": {"median": 50.0 + 10 * len(fine_tuned)}}
         (folder / "results.json").write_text(json.dumps({"tasks": {"RTE": score}}))
-        return 0, "", None
+        return 0, ""
 
     monkeypatch.setattr(grid, "execute", fake)
     command = ["compare", plan, "--data", world.prepared, "--out", out]
@@ -192,7 +194,7 @@ def test_runs_that_fail_are_recorded_and_the_others_go_on(world, tmp_path, forke
 
     def failing(command, log, *arguments):
         if "tisa" in command and command[command.index("--lr") + 1] == "0.01":
-            return 1, "out of memory", None
+            return 1, "out of memory"
         return execute(command, log, *arguments)
 
     monkeypatch.setattr(grid, "execute", failing)

@@ -16,6 +16,7 @@ import pytest
 import sentencepiece
 from corpora import SMALL, copy, documents, files, load, make_text, prepare
 
+from fairseq_posenc.data import prepare as prepare_module
 from fairseq_posenc.data.folder import Folder
 from fairseq_posenc.data.text import MeteredFile
 from fairseq_posenc.files import partial_of
@@ -329,3 +330,18 @@ def test_text_is_opened_twice(tmp_path, text, monkeypatch):
         opened.clear()
     assert prepare(text, "--valid", valid, "--out", tmp_path / "out", *SMALL[:2]) == 0
     assert not opened
+
+
+def test_the_vocabulary_is_learned_from_short_pieces_of_lines(tmp_path, text, monkeypatch):
+    """Of all text, cut before white space where there is some; the data-bin has the lines whole."""
+    lines = ["word and " * 3000, "ab" * 9000, f"{'x' * 4090} {'y' * 4090}", "the　cat　" * 2500]
+    text.write_text("\n\n".join([*lines, text.read_text("utf-8")]), "utf-8")
+    learned = []
+    original = prepare_module.train
+    monkeypatch.setattr(prepare_module, "train", lambda sample, *options: learned.extend(sample) or original(sample, *options))
+    assert prepare(text, "--valid", copy(text, add="the end\n"), "--out", tmp_path / "out", "--workers", 1) == 0
+    assert "".join(learned) == "".join(text.read_text("utf-8").split("\n"))
+    assert max(map(len, learned)) <= 4096
+    whole = [piece for piece in learned if len(piece) > 3000 and piece[0] not in "ab"]
+    assert all(piece.split()[-1] in {"word", "and", "the", "cat", "x" * 4090, "y" * 4090} for piece in whole)
+    assert max(map(len, load(tmp_path / "out", "train"))) > 1000

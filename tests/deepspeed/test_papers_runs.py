@@ -27,8 +27,7 @@ def test_batches_and_steps_are_the_papers(name):
     architecture, nodes, batch, updates = RUNS[name]
     contents = yaml.safe_load((FOLDER / f"{name}.yaml").read_text())
     update_freq = contents["optimization"].get("update_freq", [1])[0]
-    assert contents["defaults"] == [{"model": architecture}]
-    assert "model" not in contents  # Hydra 1.0 would overwrite it with the defaults
+    assert contents["defaults"] == [{"model": architecture}, "_self_"]
     assert contents["dataset"]["batch_size"] * update_freq * nodes * GPUS_PER_NODE == batch
     assert contents["optimization"]["max_update"] == contents["lr_scheduler"]["total_num_update"] == updates
     assert contents["optimization"]["lr"] == [1e-4]

@@ -27,6 +27,13 @@ def test_bf16_is_fairseqs_within_its_precision(train, stage):
     assert_same_curve(found, expected, rel=0.02)
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize(("arch", "config"), [("roberta_liere", "zero2"), ("roberta_liere", "zero0"), ("roberta_tisa", "zero2")])
+def test_what_would_keep_float32_is_said_to_be_rounded(train, arch, config):
+    flags = ("--arch", arch, "--bf16", "--no-save", "--max-update", 1, "--deepspeed-config", config)
+    assert ("rounds the parameters of liere" in train(*flags, launch=launcher(1)).output) == ((arch, config) == ("roberta_liere", "zero2"))
+
+
 @pytest.mark.parametrize(
     "launch",
     [
@@ -65,7 +72,7 @@ def test_the_form_of_fairseq_hydra_train(fairseq_run, train, english_data_bin, t
     assert_same_curve(Training(done.stdout, tmp_path), fairseq_run)
 
 
-HYDRA = """# @package _group_
+HYDRA = """
 common: {{cpu: true, seed: 1, log_format: json, log_interval: 1}}
 checkpoint: {{no_save: true}}
 task: {{_name: masked_lm, data: {data}, sample_break_mode: none, tokens_per_sample: 32}}

@@ -59,6 +59,7 @@ def use(folder):
     with torch.no_grad():
         reference = model(tokens, attention_mask=mask).logits
         check_outputs(model, tokens, mask, reference)
+        check_arguments(model, tokens, mask, reference)
         check_implementations(folder, tokens, reference)
         check_saving(model, tokens, reference)
         compiled = torch.compile(model, backend="eager")
@@ -87,6 +88,28 @@ def check_outputs(model, tokens, mask, reference):
     cut = model(tokens[:, :5]).logits
     masked = model(tokens, attention_mask=torch.arange(14).lt(5).long().expand(3, 14)).logits
     torch.testing.assert_close(masked[:, :5], cut, atol=1e-5, rtol=1e-4)
+
+
+def check_arguments(model, tokens, mask, reference):
+    """Those of scripts made for BERT, and three ways to say where the documents of one row are."""
+    idle = dict(token_type_ids=torch.zeros_like(tokens), head_mask=None, use_cache=False, past_key_values=None)
+    torch.testing.assert_close(model(tokens, mask, **idle).logits, reference)
+    torch.testing.assert_close(model(tokens, mask, idle["token_type_ids"]).logits, reference)
+    for refused in ({"token_type_ids": mask}, {"head_mask": torch.ones(2, 4)}):
+        try:
+            said = model(tokens, mask, **refused)
+        except ValueError as error:
+            said = str(error)
+        assert next(iter(refused)) in said
+    alone = [row[real.bool()] for row, real in zip(tokens, mask, strict=True)]
+    packed, expected = torch.cat(alone)[None], torch.cat([reference[row, : len(part)] for row, part in enumerate(alone)])
+    counts = torch.cat([torch.arange(len(part)) for part in alone])[None]
+    of = torch.cat([torch.full((len(part),), row) for row, part in enumerate(alone)])
+    pairs = (of[:, None] == of)[None, None]
+    added = torch.zeros(pairs.shape).masked_fill(~pairs, torch.finfo(torch.float32).min)
+    for name, value in (("position_ids", counts), ("position_ids", counts + 2), *(("attention_mask", m) for m in (pairs, added))):
+        given = {name: value}
+        torch.testing.assert_close(model(packed, **given).logits[0], expected, atol=1e-5, rtol=1e-4)
 
 
 def check_implementations(folder, tokens, reference):

@@ -5,6 +5,7 @@ import torch
 from cases import thorough_but
 from transformers import AttentionInterface
 
+from fairseq_posenc.attention import BACKENDS
 from fairseq_posenc.huggingface.configuration import PosencConfig
 from fairseq_posenc.huggingface.modeling import PosencForMaskedLM
 
@@ -35,11 +36,12 @@ def make(positions):
 @pytest.mark.parametrize("positions", ["absolute", "rope", "tisa+reset", "untied+t5+reset", "alibi | fire(window=2)"])
 def test_a_users_function_computes_the_same(positions):
     AttentionInterface.register("mine", mine)
-    model = make(positions)
+    model, backends = make(positions), dict(BACKENDS)
     with torch.no_grad():
         expected = model(TOKENS).logits
         model.set_attn_implementation("mine")
         torch.testing.assert_close(model(TOKENS).logits, expected, atol=1e-5, rtol=1e-4)
+    assert backends == BACKENDS  # which encoders of other interfaces choose from
 
 
 @pytest.mark.parametrize("positions", thorough_but((), ["tisa", "rope"], {"rope"}))

@@ -22,6 +22,7 @@ from fairseq_posenc import ownership
 from fairseq_posenc.cli import main
 from fairseq_posenc.families import expressions
 from fairseq_posenc.huggingface import assemble
+from fairseq_posenc.huggingface import export as export_module
 from fairseq_posenc.huggingface.configuration import PosencConfig
 from fairseq_posenc.huggingface.conversion import to_transformers
 from fairseq_posenc.huggingface.export import export
@@ -319,6 +320,30 @@ def test_overwrite_replaces_an_export_and_nothing_else(checkpoint, prepared, tmp
     assert contents(out).keys() == {*first, "fairseq/notes.txt", "notes.txt"}
     assert contents(out)["config.json"] == first["config.json"]
     assert sorted(json.loads(first["fairseq_posenc.json"])["files"]) == sorted(first.keys() - {"fairseq_posenc.json"})
+
+
+@pytest.mark.parametrize("overwrite", [(), ("--overwrite",)], ids=["new", "overwrite"])
+def test_one_export_at_a_time(checkpoint, prepared, tmp_path, capsys, monkeypatch, overwrite):
+    """The second ends with a sentence, and changes nothing, while the first has the lock of its --out; afterwards it is free."""
+    out = tmp_path / "out"
+    arguments = (checkpoint, "--data", prepared, "--head", "lm", "--no-tokenizer", "--out", out)
+    if overwrite:
+        assert main(["export-hf", *map(str, arguments)]) == 0
+        (out / "config.json").write_text("old")
+
+    def another(*_, **__):
+        monkeypatch.undo()
+        before = contents(tmp_path)
+        assert f"another process is writing to {out}" in refusal(capsys, *arguments, "--overwrite")
+        assert contents(tmp_path) == before
+        return to_transformers(*_, **__)
+
+    monkeypatch.setattr(export_module, "to_transformers", another)
+    assert main(["export-hf", *map(str, arguments), *overwrite]) == 0
+    assert os.listdir(tmp_path) == ["out"]
+    assert json.loads((out / "config.json").read_text())["format"] == 1
+    assert "is not empty" in refusal(capsys, *arguments)
+    assert not (out / ".lock").exists()
 
 
 def test_a_users_file_in_an_export_is_not_replaced(checkpoint, prepared, tmp_path, capsys):

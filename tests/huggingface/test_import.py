@@ -20,7 +20,8 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from fairseq_posenc.cli import main
 from fairseq_posenc.compat.loading import load as load_checkpoint
 from fairseq_posenc.errors import InputError
-from fairseq_posenc.huggingface import source_models
+from fairseq_posenc.files import sole_writer
+from fairseq_posenc.huggingface import new_positions, source_models
 from fairseq_posenc.huggingface.conversion import to_transformers
 from fairseq_posenc.huggingface.export import export
 from fairseq_posenc.huggingface.new_positions import convert
@@ -119,6 +120,39 @@ def test_export_and_import_give_the_same_parameters(arch, head, prepared, tmp_pa
     assert difference(printed) <= 1e-6
     for name in ("dict.txt", "sentencepiece.model"):
         assert (tmp_path / "back" / name).read_bytes() == (prepared / name).read_bytes()
+
+
+@pytest.mark.parametrize("pad", [0, 5, None])
+def test_a_padding_id_that_is_not_the_tokenizers_is_refused_where_positions_depend_on_it(pad, toy_text, tmp_path, capsys):
+    write_roberta(tmp_path / "roberta", toy_text / "train.txt")
+    write_bert(tmp_path / "bert")
+    for source in ("roberta", "bert"):
+        config = tmp_path / source / "config.json"
+        config.write_text(json.dumps(json.loads(config.read_text()) | {"pad_token_id": pad}))
+    said = refusal(capsys, tmp_path / "roberta", "--out", tmp_path / "out" / "model.pt")
+    assert f"config.json has pad_token_id {pad}, and the tokenizer pads with 1: correct the one" in said
+    assert not (tmp_path / "out").exists()
+    _, printed = import_hf(capsys, tmp_path / "bert", tmp_path / "out" / "model.pt")
+    assert difference(printed) < 1e-5
+
+
+def test_one_import_at_a_time(tmp_path, capsys, monkeypatch):
+    """What another process writes, or has written meanwhile, is not written over."""
+    write_bert(tmp_path / "bert")
+    out = tmp_path / "out" / "model.pt"
+    with sole_writer(out.parent, ".lock-model.pt"):
+        assert f"another process is writing to {out.parent}" in refusal(capsys, tmp_path / "bert", "--out", out)
+
+    def meanwhile(*arguments):
+        out.write_text("another's")
+        return convert(*arguments)
+
+    monkeypatch.setattr(new_positions, "convert", meanwhile)
+    assert f"--out {out} exists" in refusal(capsys, tmp_path / "bert", "--out", out)
+    assert out.read_text() == "another's"
+    import_hf(capsys, tmp_path / "bert", out, "--overwrite")
+    assert not {"model.pt", "dict.txt"} - {path.name for path in out.parent.iterdir()}
+    assert not list(out.parent.glob(".lock*"))
 
 
 def test_roberta_with_byte_level_bpe_there_and_back(toy_text, tmp_path, capsys, run):

@@ -7,15 +7,17 @@ import pytest
 import torch
 from async_step.test_waiting import NothingWaits
 from cases import thorough_but
-from fairseq.optim import build_optimizer
-from omegaconf import OmegaConf
+from fairseq.optim import FP16Optimizer, MemoryEfficientFP16Optimizer, build_optimizer
+from omegaconf import OmegaConf, open_dict
 from torch import nn
 
 from fairseq_posenc.errors import InputError, Refused
 from fairseq_posenc.families import expressions
+from fairseq_posenc.models.building import parse
 from fairseq_posenc.optim.muon import MATRIX, mark_matrices
 from fairseq_posenc.optim.settings import require_whole_tensors
 from fairseq_posenc.optim.stable_adamw import StableAdamW
+from fairseq_posenc.pipeline.checks import check_optimizer
 from fairseq_posenc.transformer import Encoder, EncoderConfig
 
 from .conftest import optimizer, schedule
@@ -169,6 +171,37 @@ def test_with_float32_copies_of_weights_in_bfloat16(name, train):
     assert len(groups[0]["params"]) == 12 if name == "muon" else len(groups) == 1  # six matrices in each of two layers
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "values"),
+    [
+        (FP16Optimizer, "adam", {"bf16": True}),
+        (FP16Optimizer, "adam", {"fp16": True}),  # one flat tensor of all weights
+        (FP16Optimizer, "stable_adamw", {"fp16": True, "fp16_no_flatten_grads": True}),
+        (MemoryEfficientFP16Optimizer, "adam", {"bf16": True, "memory_efficient_bf16": True}),
+        (None, "fused_adam", {"bf16": True}),
+    ],
+)
+def test_what_keeps_float32_is_trained_in_float32_beside_half_precision(kind, name, values, configure, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: None)
+    cfg = configure("plain", {"optimizer": optimizer(name, weight_decay=0.0, adam_eps=1e-16), **{f"common.{k}": v for k, v in values.items()}})
+    torch.manual_seed(0)
+    model = Encoder("liere", vocab_size=20, layers=2, dim=16, heads=2, ffn_dim=16, max_positions=16, dropout=0.0)
+    model.to(torch.bfloat16 if "bf16" in values else torch.float16)
+    theta, tokens = model.positions.liere.theta, torch.randint(4, 20, (2, 12))
+    before, parameters = theta.detach().clone(), list(model.parameters())
+    built = build_optimizer(cfg.optimizer, parameters) if kind is None else kind.build_optimizer(cfg, parameters)
+    built.set_lr(1e-5)
+    for update in range(1, 3):
+        built.zero_grad()
+        built.backward(model(tokens).last_hidden_state.float().square().mean(-1)[:, ::2].sum())
+        built.multiply_grads(1.0)
+        built.clip_grad_norm(0.0)
+        built.step()
+        assert theta.dtype == torch.float32
+        assert 0 < (theta - before).abs().max() <= 1.01e-5 * update  # less than a unit of half precision
+    assert (theta - before).ne(0).all()
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
     ("values", "message"),
@@ -198,3 +231,31 @@ def test_muon_refuses(train, monkeypatch):
     monkeypatch.delattr(torch.optim, "Muon")
     with pytest.raises(InputError, match=r"--optimizer muon needs torch.optim.Muon"):
         train("plain", "old", {"optimizer": optimizer("muon")})
+
+
+@pytest.mark.parametrize(
+    ("name", "flag", "default"),
+    [
+        *((name, "--adam-betas", (0.9, 0.999)) for name in ("adam", "cpu_adam", "fused_adam", "stable_adamw")),
+        ("adamax", "--adamax-betas", (0.9, 0.999)), ("lamb", "--lamb-betas", (0.9, 0.999)),
+        ("adafactor", "--adafactor-eps", (1e-30, 1e-3)),
+    ],
+)  # fmt: skip
+def test_pairs_of_numbers_are_checked_before_training(name, flag, default):
+    """Of every optimizer that has some, as flags and as lists of Hydra's."""
+    cfg = parse([".", "--task", "masked_lm", "--arch", "roberta_t5", "--optimizer", name, "--batch-size", "1"])
+
+    def check(value):
+        with open_dict(cfg):
+            setattr(cfg.optimizer, flag[2:].replace("-", "_"), value)
+        check_optimizer(cfg)
+
+    check_optimizer(cfg)
+    for right in ("(0.5, 0.25)", "[0,0.25]", [0.5, 0.25], default):
+        check(right)
+    for wrong in ("'(0.9,0.98)'", "(0.9 0.98)", "0.9", "(0.9,)", "(0.9,0.98,0.9)", "(0.9,-1)", "(0.9,'0.98')", "x", "(", 0.9, [0.9]):
+        with pytest.raises(Refused, match=rf"^{flag} .*: two numbers .* are needed"):
+            check(wrong)
+    if not flag.endswith("eps"):
+        with pytest.raises(Refused, match="from 0 to below 1"):
+            check("(0.9,1)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import re
 from typing import Any
@@ -218,6 +219,47 @@ def test_every_sum_of_two_runs_or_is_refused(name: str) -> None:
             assert BACKENDS["eager"].objection(terms) is None
             found.append(z)
         assert all(torch.allclose(z, found[0], atol=1e-5) for z in found), "the order of schemes makes no difference"
+
+
+TERMS = sorted(
+    {*REGISTRY, "rope(layout=half)", "fire(threshold=1)", "cable(gates=2)", "shaw(terms=values)", "alibi(sided=true)"} - {"fire"}
+)
+SAME_PAIRS = {"liere+rope"}
+"""Rotations that commute, since both turn adjacent features; they count as others that rotate."""
+
+
+@pytest.mark.parametrize("first", TERMS)
+def test_moving_all_positions_changes_the_scores_of_exactly_the_sums_that_say_so(first: str) -> None:
+    """All pairs, in float64: ten positions from 0, and ten from 7."""
+    generator = torch.Generator().manual_seed(0)
+
+    def random(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    q, k, v, x, weight = random(1, 2, 10, 4), random(1, 2, 10, 4), random(1, 2, 10, 4), random(1, 10, 8), random(8, 8)
+    cls = torch.arange(10)[None] == 0
+
+    def moved(positions: Positions, by: int) -> Tensor:
+        terms = positions.terms(Window(10, positions=torch.arange(10)[None] + by, span=10 + by, first=cls)).of(1, x)
+        by_head = terms.project(*[lambda table: (table[0] @ weight).unflatten(-1, (2, 4)).transpose(0, 1)] * 2)
+        z, _ = attend(BACKENDS["eager"], by_head, q, k, v)
+        return z + sum(added.sum() for added in terms.inputs)
+
+    for second in TERMS[TERMS.index(first) :]:
+        expression = first if first == second else f"{first}+{second}"
+        try:
+            positions = Positions(expression, dataclasses.replace(SETTINGS, max_positions=20)).double()
+        except ValueError:
+            continue  # no such sum, or both are one scheme
+        with torch.no_grad():
+            for parameter in positions.parameters():
+                parameter += 0.5 * random(*parameter.shape)
+        invariant = torch.allclose(moved(positions, 7), moved(positions, 0), rtol=0, atol=1e-9)
+        if "reset" not in expression and expression not in SAME_PAIRS:
+            assert positions.terms_are_invariant == invariant, expression
+        assert not (positions.terms_are_invariant and not invariant), expression
+    assert not make("rope+liere").terms_are_invariant
+    assert make("rope").terms_are_invariant
 
 
 def make(expression: str) -> Positions:

@@ -1,13 +1,19 @@
 """Tables that are computed rather than learned: exact, whatever the default dtype, and without float64 on the device."""
 
+import copy
+import pickle
 from contextlib import nullcontext
 
 import pytest
 import torch
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from fairseq_posenc.errors import InputError
 from fairseq_posenc.families import expressions
+from fairseq_posenc.schemes import Scheme, Settings
+from fairseq_posenc.schemes.base import TABLES
 from fairseq_posenc.schemes.t5 import bucket
 from fairseq_posenc.terms import Window
 from fairseq_posenc.transformer import Encoder, EncoderConfig, Mask
@@ -82,3 +88,114 @@ def test_what_is_computed_in_parts_is_computed_at_once():
     assert not grown.cos.is_inference()
     torch.testing.assert_close(grown.cos, whole.cos.float(), rtol=0, atol=0)
     assert len(grown.sin) == 700
+
+
+class Tabular(Scheme):
+    """What a user may write."""
+
+    name = "tabular"
+
+    def __init__(self, factor=2.0):
+        super().__init__(Settings(layers=1, heads=1, dim=2, max_positions=8), None)
+        self.factor = nn.Parameter(torch.tensor(factor))
+
+    def double(self, x):
+        return 2 * x
+
+    def square(self, x):
+        return x.double() ** 2
+
+    def scaled(self, x):
+        return self.factor * x
+
+
+@pytest.mark.parametrize("window", [Window(5), Window(6, 3), Window(3, positions=torch.tensor([[0, 700, 2]]), span=701)])
+def test_each_function_of_positions_and_offsets_has_a_table_of_its_own(window):
+    scheme, other = Tabular(), Tabular(3.0)
+    x, r = window.positions if window.span == 701 else window.positions[0], window.offsets
+    for _ in range(2):
+        assert scheme.of_positions(scheme.double, window).tolist() == (2 * x).tolist()
+        assert scheme.of_positions(scheme.square, window).tolist() == (x**2).tolist()
+        assert scheme.of_offsets(scheme.double, window).tolist() == (2 * r).tolist()
+        assert scheme.of_offsets(torch.abs, window).tolist() == r.abs().tolist()
+        with torch.no_grad():  # as while the other scheme's are frozen
+            other.factor.requires_grad_(False)
+            assert scheme.of_offsets(other.scaled, window).tolist() == (3 * r).tolist()
+        for shift in (0, 1):
+            assert scheme.of_offsets(lambda r, shift=shift: r + shift, window).tolist() == (r + shift).tolist()
+
+
+@pytest.mark.parametrize("read", [Scheme.of_positions, Scheme.of_offsets])
+def test_a_function_of_parameters_is_refused_rather_than_kept(read):
+    scheme = Tabular()
+    for context in (nullcontext(), torch.no_grad(), torch.inference_mode()):
+        with context, pytest.raises(InputError, match="'tabular' gives .* a function of its parameters"):
+            read(scheme, scheme.scaled, Window(5))
+
+
+def test_kept_tables_are_few_and_do_not_travel():
+    scheme = Tabular()
+    for shift in range(2 * TABLES):
+        scheme.of_offsets(lambda r, shift=shift: r + shift, Window(5))
+    assert len(scheme._kept_tables) == TABLES
+    for again in (pickle.loads(pickle.dumps(scheme)), copy.deepcopy(scheme), copy.copy(scheme)):
+        assert not again._kept_tables
+        assert again.factor == 2
+
+
+CASTS = (
+    nn.Module.bfloat16,
+    nn.Module.half,
+    lambda model: model.to(torch.bfloat16),
+    lambda model: model.to("cpu", torch.float16),
+    lambda model: model.type(torch.bfloat16),
+)
+
+
+@pytest.mark.parametrize("name", sorted({*MODELS, "kerple(form=power)", "log_cpb(bound=0)", "fire(sided=true)", "rope+floater"}))
+def test_casting_parameters_to_half_precision_changes_little_at_512_tokens(name):
+    """Those that a cast rounds are moved by one unit in the last place of bfloat16, up or down."""
+    expression, options = MODELS.get(name, (name, {}))
+    torch.manual_seed(0)
+    sizes = {**SIZES, "dim": 64, "max_positions": 512}
+    model, tokens = Encoder(EncoderConfig(**sizes, positions=expression, position_options=options)).eval(), torch.arange(512) % 20
+    with torch.no_grad():
+        for layer in model.layers:  # so that attention is far from uniform
+            layer.self_attn.q_proj.weight *= 8
+            layer.self_attn.k_proj.weight *= 8
+        for parameter in model.positions.parameters():
+            parameter += 0.05 * torch.randn_like(parameter)
+        before = model(tokens[None], mask=Mask(), output_attentions=True)
+        for parameter, cast in zip(model.positions.parameters(), copy.deepcopy(model.positions).bfloat16().parameters(), strict=True):
+            if cast.dtype == torch.bfloat16:
+                unit = (cast.view(torch.int16) + 1).view(torch.bfloat16).float() - cast.float()
+                parameter.copy_(cast + unit * torch.randn_like(parameter).sign())
+        after = model(tokens[None], mask=Mask(), output_attentions=True)
+    states = before.last_hidden_state
+    assert (after.last_hidden_state - states).norm() < 0.01 * (states - states.mean(1, keepdim=True)).norm()
+    for p, q in zip(after.attentions, before.attentions, strict=True):
+        assert (p - q).abs().sum(-1).mean() / 2 < 0.01  # the share of the weight that is elsewhere
+
+
+@pytest.mark.parametrize("name", ["liere", "floater", "none | liere+floater+cable"])
+@pytest.mark.parametrize("cast", CASTS)
+def test_what_positions_are_multiplied_by_stays_in_float32(name, cast):
+    expected = encoder("liere", "cpu") if name == "liere" else Encoder(EncoderConfig(**SIZES, positions=name)).eval()
+    model, tokens = cast(copy.deepcopy(expected)), torch.randint(4, 20, (2, 24))
+    assert model.layers[0].fc1.weight.dtype.itemsize == 2
+    kept = [p for key, p in model.positions.named_parameters() if "liere" in key or "floater" in key]
+    of_float32 = [p for key, p in expected.positions.named_parameters() if "liere" in key or "floater" in key]
+    assert all(torch.equal(p, q) and p.dtype == torch.float32 for p, q in zip(kept, of_float32, strict=True))
+    model.train()(tokens, mask=Mask()).last_hidden_state.sum().backward()
+    assert all(p.grad.dtype == torch.float32 and p.grad.isfinite().all() for p in kept)
+    assert model.double().layers[0].fc1.weight.dtype == kept[0].dtype == torch.float64
+
+
+def test_a_model_that_is_made_in_half_precision_keeps_float32_too():
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        model = encoder("liere", "cpu")
+    finally:
+        torch.set_default_dtype(before)
+    assert (model.positions.liere.theta.dtype, model.layers[0].fc1.weight.dtype) == (torch.float32, torch.bfloat16)

@@ -4,6 +4,8 @@ import json
 import re
 import shlex
 import shutil
+import unicodedata
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +19,8 @@ from untrained import write_chance
 
 from fairseq_posenc.data.databin import DatabinWriter
 from fairseq_posenc.errors import Refused
-from fairseq_posenc.tasks.masked_lm import FastMaskTokensDataset
+from fairseq_posenc.tasks.masked_lm import FastMaskTokensDataset, WordBeginnings
+from fairseq_posenc.vocabulary import Vocabulary
 
 BOS, PAD = 0, 1
 
@@ -47,6 +50,17 @@ def test_validation_has_the_same_masks_for_every_seed(name, data):
     assert {sample[0] for sample in inputs} == {BOS}
     assert {sample[0] for sample in targets} == {PAD}
     assert any(token != PAD for sample in targets for token in sample)
+
+
+@pytest.mark.parametrize("name", ["masked_lm", "masked_lm_static"])
+def test_permuted_validation_predicts_the_same_words_from_the_same_words_in_another_order(name, data):
+    inputs, targets = load(data, name, "valid", 1)
+    permuted, same = load(data, name, "permuted", 7)
+    assert same == targets
+    assert permuted != inputs
+    for before, after, target in zip(inputs, permuted, targets, strict=True):
+        assert sorted(before) == sorted(after)
+        assert all(x == y for i, (x, y) in enumerate(zip(before, after, strict=True)) if i == 0 or target[i] != PAD)
 
 
 def test_training_is_masked_as_by_fairseq(data):
@@ -89,12 +103,17 @@ def sentencepiece(folder):
     return pieces, [piece.startswith("▁") for piece in pieces]
 
 
+def plain(piece):
+    """Whether a token of byte-level BPE holds no part of a character, None if it does: only context tells the character."""
+    return True if piece.isascii() or piece[0] in {bytes_to_unicode()[32], bytes_to_unicode()[10]} else None
+
+
 def gpt2(folder):
     alphabet = bytes_to_unicode()
     pieces = [*alphabet.values(), "at", alphabet[32] + "c"]
     (folder / "encoder.json").write_text(json.dumps({piece: number for number, piece in enumerate(pieces)}))
     (folder / "vocab.bpe").write_text(f"#version: 0.2\na t\n{alphabet[32]} c\n", encoding="utf-8")
-    return [str(number) for number in range(len(pieces))], [piece[0] == alphabet[32] for piece in pieces]
+    return [str(number) for number in range(len(pieces))], [plain(piece) and piece[0] == alphabet[32] for piece in pieces]
 
 
 def wordpiece(folder):
@@ -113,7 +132,7 @@ def byte_level(folder):
     tokenizer = library.Tokenizer(model)
     tokenizer.decoder = library.decoders.ByteLevel()
     tokenizer.save(str(folder / "tokenizer.json"))
-    return pieces, [piece[0] == "Ġ" for piece in pieces]
+    return pieces, [plain(piece) and piece[0] == "Ġ" for piece in pieces]
 
 
 @pytest.mark.parametrize("vocabulary", [sentencepiece, gpt2, wordpiece, byte_level])
@@ -125,10 +144,11 @@ def test_whole_words_are_masked(vocabulary, tmp_path):
         dictionary.add_symbol(symbol)
     dictionary.save(str(tmp_path / "dict.txt"))
     starts = [True] * dictionary.nspecial + begins
+    usable = [number for number, start in enumerate(starts) if start is not None and number >= dictionary.nspecial]
     rng = np.random.default_rng(0)
     with DatabinWriter(tmp_path / "train", np.dtype(np.uint16), len(dictionary)) as writer:
         for _ in range(60):
-            line = np.append(rng.integers(dictionary.nspecial, len(dictionary), 40), dictionary.eos())
+            line = np.append(rng.choice(usable, 40), dictionary.eos())
             writer.add(line, np.array([len(line)]))
         writer.finish()
     options = {"data_selector": None, "mask_whole_words": True}
@@ -138,12 +158,113 @@ def test_whole_words_are_masked(vocabulary, tmp_path):
     for sample, target in zip(inputs, targets, strict=True):
         original = [token if wanted == PAD else wanted for token, wanted in zip(sample, target, strict=True)]
         for i, token in enumerate(original):
-            if starts[token]:
+            if starts[token] or original[i - 1] < dictionary.nspecial:
                 words += 1
                 masked += target[i] != PAD
             else:
                 assert (target[i] != PAD) == (target[i - 1] != PAD)
     assert 0.1 < masked / words < 0.2
+
+
+TEXTS = (
+    "我们在北京使用PyTorch训练模型。hello 世界2024年", "これはペンです。カタカナとSQLの話、ok", "สวัสดีครับผมชื่อPeterอยู่ที่ Bangkok นะ",
+    "ខ្ញុំស្រលាញ់ភាសាខ្មែរ និងLinux", "ສະບາຍດີຂ້ອຍມາຈາກລາວ ແລະpip", "မင်္ဂလာပါ ခင်ဗျား",
+    "the cats sat, naïve café 42 times; Tiếng Việt hợp lý", "हिन्दी शब्द और भाषा", "한국어 단어와 문장",
+)  # fmt: skip
+SCRIPTS = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "KHMER", "LAO", "MYANMAR", "IDEOGRAPHIC")
+
+
+def learn_sentencepiece(folder, **options):
+    import sentencepiece as library
+
+    (folder / "text").write_text("\n".join(TEXTS * 9))
+    library.SentencePieceTrainer.train(input=str(folder / "text"), model_prefix=str(folder / "sentencepiece"), minloglevel=2,
+                                       normalization_rule_name="identity", hard_vocab_limit=False, **options)  # fmt: skip
+    model = library.SentencePieceProcessor(model_file=str(folder / "sentencepiece.model"))
+    return [model.id_to_piece(number) for number in range(3, model.get_piece_size())]
+
+
+def learn_bytes(folder):
+    library = pytest.importorskip("tokenizers", reason="tokenizers is not installed: pip install -e '.[hf]'")
+    tokenizer = library.Tokenizer(library.models.BPE())
+    tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = library.pre_tokenizers.ByteLevel.alphabet()
+    trainer = library.trainers.BpeTrainer(vocab_size=330, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(TEXTS, trainer)
+    tokenizer.model.save(str(folder))
+    (folder / "vocab.json").rename(folder / "encoder.json")
+    (folder / "merges.txt").rename(folder / "vocab.bpe")
+    return [str(number) for number in range(tokenizer.get_vocab_size())]
+
+
+def learn_wordpiece(folder):
+    library = pytest.importorskip("tokenizers", reason="tokenizers is not installed: pip install -e '.[hf]'")
+    tokenizer = library.Tokenizer(library.models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = library.normalizers.BertNormalizer(lowercase=False)
+    tokenizer.pre_tokenizer = library.pre_tokenizers.BertPreTokenizer()
+    tokenizer.train_from_iterator(TEXTS, library.trainers.WordPieceTrainer(vocab_size=300, show_progress=False))
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return [tokenizer.id_to_token(number) for number in range(tokenizer.get_vocab_size())]
+
+
+@pytest.mark.parametrize(
+    "learn",
+    [
+        learn_bytes, learn_wordpiece, lambda folder: learn_sentencepiece(folder, vocab_size=300),
+        lambda folder: learn_sentencepiece(folder, vocab_size=600, model_type="bpe"),
+        lambda folder: learn_sentencepiece(folder, vocab_size=420, byte_fallback=True, character_coverage=0.98),
+    ],
+    ids=["bytes", "wordpiece", "unigram", "bpe", "byte_fallback"],
+)  # fmt: skip
+def test_words_begin_at_every_piece_where_no_spaces_are(learn, tmp_path):
+    """By the text: after a space or the start, at the script's characters but for marks, and after them; never within one."""
+    dictionary = Dictionary()
+    for symbol in learn(tmp_path):
+        dictionary.add_symbol(symbol)
+    dictionary.save(str(tmp_path / "dict.txt"))
+    beginnings = WordBeginnings(SimpleNamespace(data=str(tmp_path)), dictionary)
+    vocabulary = Vocabulary(tmp_path)
+    found = set()
+    for text in TEXTS:
+        encoding = vocabulary.encode(text)
+        row = beginnings.gather(0, torch.tensor([BOS, *encoding.ids.tolist(), 2]))
+        assert [row[0], row[-1]] == [1, 1]
+        reached, after_space = 0, False
+        for begin, end, begins in zip(encoding.begins.tolist(), encoding.ends.tolist(), row[1:-1].tolist(), strict=True):
+            before, first = text[begin - 1] if begin else " ", text[begin]
+            mark = unicodedata.category(first)[0] == "M"
+            without_spaces = False
+            if begin < reached or begin == end:  # the rest of a character, or a space alone
+                expected = begin == end
+            else:
+                without_spaces = any(unicodedata.name(character).startswith(SCRIPTS) for character in (first, before))
+                expected = (before == " " and not after_space) or (without_spaces and not mark)
+            reached = max(reached, end)
+            after_space = begin == end
+            if begin == end or (mark and end == begin + 1):  # white space; and a mark may be in parts, of which the first begins
+                continue
+            if (
+                learn is learn_wordpiece
+                and not without_spaces
+                and {unicodedata.category(c)[0] for c in (before, first)} & set("PZ")
+            ):
+                expected = True  # at punctuation, too
+            assert begins == expected, (text, text[begin:end])
+            found.add(bool(begins))
+    assert found == {True, False}
+
+
+@pytest.mark.parametrize(("line", "warned"), [("supercalifragilistic" * 30, True), ("of cats and mice in a house " * 20, False)])
+def test_samples_without_a_mask_are_warned_of(line, warned, tmp_path, caplog):
+    from commands import status_of
+
+    text = tmp_path / "text.txt"
+    text.write_text("\n\n".join([line] * 40 + ["a line of its own"]))
+    assert status_of("prepare", text, "--out", tmp_path / "bin", "--workers", 1) == 0
+    caplog.set_level("INFO")
+    load(tmp_path / "bin", "masked_lm", "train", 1, mask_whole_words=True, data_selector=None)
+    found = [record for record in caplog.records if "--mask-whole-words" in record.getMessage()]
+    assert [record.levelname for record in found] == ["WARNING" if warned else "INFO"]
 
 
 def test_whole_words_need_a_tokenizer(data):

@@ -10,6 +10,7 @@ from fairseq.data import Dictionary
 from torch.nn import functional as F
 
 from fairseq_posenc.data.databin import DatabinWriter
+from fairseq_posenc.errors import InputError
 from fairseq_posenc.tasks.squad import SquadConfig, SquadCriterion, SquadTask, mask_scores
 
 WINDOWS = [[0, 5, 2, 2, 6, 7, 8, 2], [0, 5, 2, 2, 6, 2]]
@@ -45,9 +46,13 @@ def test_batches(task):
 def test_files_that_do_not_belong_together(task, data):
     with pytest.raises(FileNotFoundError, match=r"valid\.bin"):
         task.load_dataset("valid")
-    np.save(data / "train.spans.npy", SPANS[:1])
-    with pytest.raises(ValueError, match=r"train\.spans\.npy .*\(1, 3\).* 2 windows"):
-        task.load_dataset("train")
+    outside = SPANS + np.array([[0, 0, 2], [0, 0, 0]])
+    for wrong in (SPANS[:1], SPANS + 0.5, -SPANS, outside.astype(np.int32), None):
+        np.save(data / "train.spans.npy", SPANS if wrong is None else wrong)
+        if wrong is None:
+            (data / "train.spans.npy").write_bytes(b"\x93NUMPY")
+        with pytest.raises(InputError, match=r"train\.spans\.npy .* 2 windows"):
+            task.load_dataset("train")
 
 
 def test_only_the_context_and_the_start_can_be_answers():

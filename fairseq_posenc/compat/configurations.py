@@ -1,0 +1,106 @@
+"""Configurations, which Hydra 1.3 composes."""
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra._internal import config_loader_impl
+from hydra.conf import HydraConf, JobConf
+from hydra.core.config_store import ConfigStore
+from hydra.core.default_element import InputDefault
+from omegaconf import DictConfig, OmegaConf
+
+from ..errors import suggestion
+from .exits import refuse
+from .patching import wrap
+
+VERSION = "1.3"
+"""The ``version_base`` of Hydra, by which it chooses its defaults."""
+FAIRSEQ_FOLDER = os.path.join("..", "fairseq", "config")
+"""The folder by which fairseq-hydra-train's call of ``hydra.main`` is known."""
+
+
+def call_hydra_1_3() -> None:
+    """Let fairseq call Hydra 1.3, where it calls Hydra 1.0.
+
+    Hydra now takes a ``version_base`` and no ``strict``, and ``# @package _group_``, with which fairseq's configurations begin,
+    is its default and no longer written. It still checks a configuration against the dataclass of the same name, by which
+    fairseq gives types and defaults, and warns of it. Can be removed when fairseq is for Hydra 1.3.
+    """
+    from fairseq.dataclass import utils
+
+    def compose(config_name: str, overrides: list[str], strict: bool) -> DictConfig:
+        cfg = hydra.compose(config_name, overrides)
+        OmegaConf.set_struct(cfg, strict)
+        return cfg
+
+    utils.compose = compose
+    utils.initialize = partial(hydra.initialize, version_base=VERSION)  # no function: Hydra looks for its caller
+
+    @wrap(hydra, "main")
+    def main(main, *args: Any, **options: Any) -> Any:
+        if options.get("config_path") == FAIRSEQ_FOLDER:
+            options["version_base"] = VERSION
+        return main(*args, **options)
+
+    @wrap(InputDefault, "set_package_header")
+    def set_package_header(set_header, default, header: str | None) -> None:
+        set_header(default, None if header == "_group_" else header)
+
+    config_loader_impl.deprecation_warning = lambda *args, **options: None  # of the matched names, the only one there
+
+
+def copy_no_store() -> None:
+    """Keep Hydra from copying all registered configurations for each one that it composes.
+
+    fairseq registers hundreds, and a copy of all takes a second. Hydra copies those that it uses. Can be removed when
+    ``CachingConfigRepository`` does not copy the store.
+    """
+    ConfigStore.__deepcopy__ = lambda store, memo: store  # type: ignore[attr-defined]
+
+
+def job_number() -> int | None:
+    """Return the number of the multirun's job that this process runs; None outside of multiruns."""
+    from hydra.core.hydra_config import HydraConfig
+
+    job = HydraConfig.get().job if HydraConfig.initialized() else None
+    return None if job is None or OmegaConf.is_missing(job, "num") else job.num
+
+
+def override_of_timestamped_folder() -> str | None:
+    """Return the override for a folder without the time in its name, so that a restart finds it; None if Hydra made none."""
+    from hydra.core.hydra_config import HydraConfig
+
+    if not HydraConfig.initialized():
+        return None
+    key = "run" if job_number() is None else "sweep"
+    hydra: Any = HydraConfig.get()
+    folder: Any = OmegaConf.to_container(hydra[key], resolve=False)
+    return None if "${now:" not in folder["dir"] else f"hydra.{key}.dir={'.' if key == 'run' else 'multirun'}"
+
+
+def start_programs() -> None:
+    """Report a missing configuration by its name, with the names of those in its folder, and run a job in its own folder.
+
+    fairseq registers its defaults under the name of the configuration, so that Hydra always finds one, and Hydra 1.3 stays in the
+    current folder unless it is told otherwise. Can be removed when fairseq does neither.
+    """
+    import fairseq
+    from fairseq.dataclass import initialize
+    from hydra._internal.utils import get_args
+
+    @wrap(initialize, "hydra_init")
+    def init_or_refuse(hydra_init, cfg_name: str = "config") -> None:
+        args, name = get_args(), cfg_name.removesuffix(".yaml")
+        folders = [*map(Path, filter(None, [args.config_dir])), Path(fairseq.__file__).with_name("config")]
+        if args.config_path is None and not any((folder / f"{name}.yaml").exists() for folder in folders):
+            present = sorted(path.stem for path in folders[0].glob("*.yaml"))
+            refuse(f"--config-name {name}: {suggestion(name, present)}{folders[0]} has {', '.join(present) or 'none'}")
+        hydra_init(cfg_name)
+        store = ConfigStore.instance().store
+        store(group="hydra", name="config", node=HydraConf(job=JobConf(chdir=True)), provider="hydra")
+
+
+PATCHES = (call_hydra_1_3, copy_no_store, start_programs)
