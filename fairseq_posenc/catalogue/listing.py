@@ -29,19 +29,25 @@ FAMILIES = (
     "scalar factors by offset", "dynamics", "no products of words", "no positions",
 )  # fmt: skip
 """In the order in which they are listed; others follow."""
-DRAWS = ("normal_", "trunc_normal_", "uniform_", "xavier_uniform_")
 NAMES = r"(?:^|[+|]) *(\w+)"
 MIN_WIDTH = 16  # of the column of equations
 MARGIN = 26  # where the right-hand side of a card begins
 Row = dict[str, Any]
 
 
-class _Undrawn(TorchFunctionMode):
-    """Leaves out the draws of initial values: of tensors without memory, PyTorch would draw by modules that take seconds to import."""
+class _WithoutMemory(TorchFunctionMode):
+    """Makes each new tensor of one zero, repeated without memory, and leaves out what would write into it.
+
+    On the meta device, PyTorch computes by modules that take seconds to import.
+    """
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if getattr(function, "__name__", "") in DRAWS:
-            return args[0] if args else kwargs["tensor"]
+        if function is torch.empty:
+            return torch.zeros(()).expand(*args)
+        first = next(iter((*args, *(kwargs or {}).values())), None)
+        writes = re.fullmatch(r"[a-z]\w*_|__setitem__", function.__name__)
+        if writes and isinstance(first, torch.Tensor) and 0 in first.stride():
+            return first
         return function(*args, **kwargs or {})
 
 
@@ -58,7 +64,7 @@ def positions_of(
 
     The model has base size by default. ``embed_dim`` is the width of the word embeddings, if that is not ``dim``.
     """
-    with _Undrawn():
+    with _WithoutMemory():
         settings = Settings(layers=layers, heads=heads, dim=dim, max_positions=n, separator=2, embed_dim=embed_dim)
         return build(expression, settings, options)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -61,8 +62,10 @@ class Fire(Scheme):
         """(B or 1, H, Q, K)."""
         positions = window.positions.to(precise(self.c).dtype)
         queries = positions[:, window.start :].split(QUERIES_AT_ONCE, dim=1)
-        # Recomputed in the backward pass, so that the network's activations never exist for all pairs.
-        rows = [checkpoint(self._scores, layer, some, positions, use_reentrant=False) for some in queries]
+        # Recomputed in the backward pass, so that the network's activations never exist for all pairs. Without one, the compiler,
+        # which the first checkpoint imports, would only cost seconds.
+        compute = partial(checkpoint, self._scores, use_reentrant=False) if torch.is_grad_enabled() else self._scores
+        rows = [compute(layer, some, positions) for some in queries]
         return torch.cat(rows, dim=1).permute(0, 3, 1, 2)
 
     def _scores(self, layer: int, queries: Tensor, keys: Tensor) -> Tensor:
