@@ -190,9 +190,7 @@ LARGE_BIASES = {
 @every_backend
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", LARGE_BIASES)
-def test_a_constant_of_a_bias_takes_no_precision_from_its_differences(
-    backend: Backend, dtype: torch.dtype, name: str
-) -> None:
+def test_a_constant_of_a_bias_takes_no_precision_from_its_differences(backend: Backend, dtype: torch.dtype, name: str) -> None:
     """Weights are read off values that are unit vectors; three keys in eight are padding, as is one whole sequence."""
     bias = LARGE_BIASES[name].float().requires_grad_()
     zeros, values = torch.zeros(2, 2, 64, 64, dtype=dtype), torch.eye(64, dtype=dtype).expand(2, 2, 64, 64)

@@ -31,7 +31,9 @@ def test_bf16_is_fairseqs_within_its_precision(train, stage):
 @pytest.mark.parametrize(("arch", "config"), [("roberta_liere", "zero2"), ("roberta_liere", "zero0"), ("roberta_tisa", "zero2")])
 def test_what_would_keep_float32_is_said_to_be_rounded(train, arch, config):
     flags = ("--arch", arch, "--bf16", "--no-save", "--max-update", 1, "--deepspeed-config", config)
-    assert ("rounds the parameters of liere" in train(*flags, launch=launcher(1)).output) == ((arch, config) == ("roberta_liere", "zero2"))
+    assert ("rounds the parameters of liere" in train(*flags, launch=launcher(1)).output) == (
+        (arch, config) == ("roberta_liere", "zero2")
+    )
 
 
 @pytest.mark.parametrize(

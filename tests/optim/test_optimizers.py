@@ -183,7 +183,9 @@ def test_with_float32_copies_of_weights_in_bfloat16(name, train):
 )
 def test_what_keeps_float32_is_trained_in_float32_beside_half_precision(kind, name, values, configure, monkeypatch):
     monkeypatch.setattr(torch.cuda, "current_device", lambda: None)
-    cfg = configure("plain", {"optimizer": optimizer(name, weight_decay=0.0, adam_eps=1e-16), **{f"common.{k}": v for k, v in values.items()}})
+    cfg = configure(
+        "plain", {"optimizer": optimizer(name, weight_decay=0.0, adam_eps=1e-16), **{f"common.{k}": v for k, v in values.items()}}
+    )
     torch.manual_seed(0)
     model = Encoder("liere", vocab_size=20, layers=2, dim=16, heads=2, ffn_dim=16, max_positions=16, dropout=0.0)
     model.to(torch.bfloat16 if "bf16" in values else torch.float16)
@@ -253,7 +255,19 @@ def test_pairs_of_numbers_are_checked_before_training(name, flag, default):
     check_optimizer(cfg)
     for right in ("(0.5, 0.25)", "[0,0.25]", [0.5, 0.25], default):
         check(right)
-    for wrong in ("'(0.9,0.98)'", "(0.9 0.98)", "0.9", "(0.9,)", "(0.9,0.98,0.9)", "(0.9,-1)", "(0.9,'0.98')", "x", "(", 0.9, [0.9]):
+    for wrong in (
+        "'(0.9,0.98)'",
+        "(0.9 0.98)",
+        "0.9",
+        "(0.9,)",
+        "(0.9,0.98,0.9)",
+        "(0.9,-1)",
+        "(0.9,'0.98')",
+        "x",
+        "(",
+        0.9,
+        [0.9],
+    ):
         with pytest.raises(Refused, match=rf"^{flag} .*: two numbers .* are needed"):
             check(wrong)
     if not flag.endswith("eps"):

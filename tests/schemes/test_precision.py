@@ -166,7 +166,9 @@ def test_casting_parameters_to_half_precision_changes_little_at_512_tokens(name)
         for parameter in model.positions.parameters():
             parameter += 0.05 * torch.randn_like(parameter)
         before = model(tokens[None], mask=Mask(), output_attentions=True)
-        for parameter, cast in zip(model.positions.parameters(), copy.deepcopy(model.positions).bfloat16().parameters(), strict=True):
+        for parameter, cast in zip(
+            model.positions.parameters(), copy.deepcopy(model.positions).bfloat16().parameters(), strict=True
+        ):
             if cast.dtype == torch.bfloat16:
                 unit = (cast.view(torch.int16) + 1).view(torch.bfloat16).float() - cast.float()
                 parameter.copy_(cast + unit * torch.randn_like(parameter).sign())
