@@ -75,7 +75,7 @@ def refuse_together(flags: Mapping[str, bool], other: str, advice: str) -> None:
 def nearest(name: str, known: Iterable[str]) -> list[str]:
     """Return up to three known names that begin with this one, or else are most similar to it."""
     known = list(known)
-    return [other for other in known if other.startswith(name)][:3] or difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    return [other for other in known if other.startswith(name)][:3] or difflib.get_close_matches(name, known, n=3, cutoff=0.6)
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

@@ -152,7 +152,7 @@ def picture(expression: str) -> bytes:
     """Return the picture of what an untrained scheme adds to the scores, as PNG."""
     with TemporaryDirectory() as folder, redirect_stdout(None):
         path = Path(folder) / "picture.png"
-        pictures.write(path, pictures.untrained(expression, write_tables.TOKENS, HEADS), write_tables.TOKENS, ())
+        pictures.write(path, {expression: pictures.untrained(expression, write_tables.TOKENS, HEADS)}, write_tables.TOKENS, ())
         return path.read_bytes()
 
 
@@ -169,7 +169,7 @@ def scheme_page(name: str, expression: str, known: dict[str, str], results: list
         known: the architecture of each expression with it.
         results: a title, an expression and a table's row of each result; rows of one title have the same columns.
     """
-    row = listing.find(expression)[0]
+    row = listing.find([expression])[0]
     cls = REGISTRY[name]
     facts = [(fact, listing.text_of(row[fact])) for fact in ("source", *PROPERTIES, "backends", "parameters")]
     facts += [(f"{fact}, in a paper", reason) for fact, reason in listing.differing(row)]

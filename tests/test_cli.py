@@ -35,10 +35,45 @@ def test_version(capsys):
 
 
 def test_unknown_command_names_the_known_ones(capsys):
-    with pytest.raises(SystemExit) as exit:
-        cli.main(["prepair"])
-    assert exit.value.code == 2
-    assert "prepare" in capsys.readouterr().err
+    assert cli.main(["prepair"]) == 2
+    assert (
+        capsys.readouterr().err == "fairseq-posenc prepair: there is no command prepair: did you mean prepare? --help lists all\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("plan t5 --gpu 3", "there is no flag --gpu: did you mean --gpus or --gpu-memory? --help lists all"),
+        ("bench --shemes tisa", "there is no flag --shemes: did you mean --schemes? --help lists all"),
+        (
+            "grow run --max-positons 9 --out a.pt",
+            "there is no flag --max-positons: did you mean --max-positions? --help lists all",
+        ),
+        ("grow run --max-positions", "--max-positions: expected one argument"),
+        ("grow run --max-positions 9", "the following arguments are required: --out"),
+        ("extrapolate nowhere.pt --out a", "CHECKPOINT: there is no file or folder nowhere.pt"),
+        ("glue --checkpoint . --data nowhere --out a", "--data: there is no file or folder nowhere"),
+        ("squad --checkpoint nowhere --data . --version 1.1 --out a", "--checkpoint: there is no file or folder nowhere"),
+        (
+            "export-hf . --out a",
+            "CHECKPOINT: the folder . has no checkpoint, such as checkpoint_best.pt, and no such checkpoints/",
+        ),
+        ("compare nowhere.yaml --data . --out a", "PLAN: there is no file or folder nowhere.yaml"),
+    ],
+)
+def test_what_is_wrong_with_flags_is_one_line_before_anything_slow(words, said, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "checkpoint_best.pt").touch()
+    code = f"import sys; from fairseq_posenc import cli; status = cli.main({words.split()}); assert not {HEAVY} & {{*sys.modules}}; sys.exit(status)"
+    ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (2, "", f"fairseq-posenc {words.split()[0]}: {said}\n")
+
+
+def test_a_misspelt_option_of_a_scheme(capsys, tmp_path):
+    (tmp_path / "checkpoint_best.pt").touch()
+    assert cli.main(["extrapolate", str(tmp_path), "--rope-typ", "yarn", "--out", str(tmp_path / "out")]) == 2
+    assert "there is no flag --rope-typ: did you mean --rope-type? --help" in capsys.readouterr().err
 
 
 def test_bad_input_is_one_line_unless_the_traceback_is_asked_for(capsys, tmp_path):

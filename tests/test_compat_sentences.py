@@ -42,7 +42,9 @@ def said(data_bin, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ("", "error: the following arguments are required: --arch/-a"),
+        ("", "the following arguments are required: --arch/-a"),
+        (f"BIN {FLAGS} --tisa-kernel 3", "there is no flag --tisa-kernel: did you mean --tisa-kernels? --help lists all"),
+        (f"BIN {FLAGS} --log-interval", "--log-interval: expected one argument"),
         (f"nowhere {FLAGS}", "There is no dictionary nowhere/dict.txt."),
         (f"BIN {FLAGS.replace('--batch-size 8', '')}", "--batch-size or --max-tokens is missing"),
         (f"BIN {FLAGS} --batch-size 12", "--batch-size 12: fairseq makes batches of 8, a multiple of --required-batch-size"),

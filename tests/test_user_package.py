@@ -30,19 +30,19 @@ COMMANDS = {
     "schemes": "slope",
     "bench": "--schemes slope --layers 1 --size tiny --tokens 16 --repeats 1",
     "tasks": "--out tasks --tasks copy --schemes absolute+slope --updates 1",
-    "glue": "--data glue --checkpoint run/checkpoint_last.pt --tasks RTE,SST-2 --lrs 1e-3 --seeds 1 --epochs 1 --jobs 2 --out tuned",
-    "squad": "--data squad --version 1.1 --checkpoint run/checkpoint_last.pt --lrs 1e-3 --epochs 1 --max-question-length 8 --out answers",
+    "glue": "--data glue --checkpoint run --tasks RTE,SST-2 --lrs 1e-3 --seeds 1 --epochs 1 --jobs 2 --out tuned",
+    "squad": "--data squad --version 1.1 --checkpoint run --lrs 1e-3 --epochs 1 --max-question-length 8 --out spans",
     "compare": "plan.yaml --data BIN --out compared --add slope",
     "report": "tuned",
-    "export-hf": "run/checkpoint_last.pt --data BIN --out exported",
+    "export-hf": "run --out exported",
     "import-hf": "exported --positions slope --out imported/model.pt",
-    "init-tisa": "run/checkpoint_last.pt --kernels 1 --out fitted/model.pt",
+    "init-tisa": "run --kernels 1 --out fitted/model.pt",
     "consolidate": "sharded --out consolidated.pt",
-    "plan": "--arch roberta_posenc_tiny --model positions=slope --tokens-per-sample 16",
+    "plan": "slope --model encoder_layers=2 encoder_embed_dim=32 encoder_attention_heads=2 --tokens-per-sample 16",
     "preflight": "--hostfile nowhere --data BIN --save-dir run",
     "analyze": "run --out analysis --length 16",
-    "extrapolate": "run/checkpoint_last.pt --data BIN --lengths 16,32 --out longer",
-    "grow": "run/checkpoint_last.pt --max-positions 64 --out grown.pt",
+    "extrapolate": "run --lengths 16,32 --out longer",
+    "grow": "run --max-positions 64 --out grown.pt",
 }
 REFUSED = {"init-tisa": "TISA is fitted to learned absolute positions", "preflight": "nowhere"}
 SLOW = {"compare"}
@@ -105,7 +105,7 @@ def test_a_checkpoint_names_the_package_that_is_missing(name, folder, world, run
     ran = run("fairseq-posenc", name, *words(name, world)[:-1], "unwritten.pt", cwd=folder, check=False)
     assert ran.returncode == 2
     message = ran.stdout.splitlines()[-1]
-    assert "--user-dir my_schemes was given when run/checkpoint_last.pt was trained, and is missing now: " in message
+    assert "--user-dir my_schemes was given when run/checkpoint_best.pt was trained, and is missing now: " in message
     assert "unknown positional encoding 'slope'" in message
 
 

@@ -11,7 +11,7 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
 
-from ..errors import InputError, first_line, flag_fault, suggestion
+from ..errors import KINDS, InputError, first_line, flag_fault, suggestion
 from .exits import refuse
 from .patching import wrap
 
@@ -91,6 +91,9 @@ def _fault(error: Exception) -> str:
     if isinstance(cause, (ConfigAttributeError, ConfigKeyError)) and cause.parent_node is not None:
         known = suggestion(str(cause.key), map(str, cause.parent_node))
         return f"there is no option {cause.full_key}: {known or f'it is none of {first_line(cause)}'}".strip()
+    if value := re.match(r"Value '(.*)' of type .* could not be converted to (Integer|Float|Boolean)", str(cause)):
+        wanted, _ = KINDS[{"Integer": int, "Float": float, "Boolean": bool}[value[2]]]
+        return f"{getattr(cause, 'full_key', '')} must be {wanted}, got {value[1]!r}"
     if isinstance(cause, OmegaConfBaseException):
         return f"{cause.full_key}: {first_line(cause)}"
     return f"{first_line(error)}: give it a value"

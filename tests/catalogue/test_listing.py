@@ -4,8 +4,11 @@ import csv
 import io
 import json
 import re
+import subprocess
+import sys
 
 import pytest
+from untrained import write_chance, write_untrained
 
 from fairseq_posenc.catalogue.listing import COLUMNS
 from fairseq_posenc.catalogue.properties import PROPERTIES
@@ -34,8 +37,41 @@ def test_fits_the_terminal(schemes, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
     table = schemes()
     assert max(map(len, table.splitlines())) <= columns
-    assert {*expressions()} <= {line.split()[0] for line in table.splitlines()}
+    assert {*expressions().values()} <= {line.split()[0] for line in table.splitlines() if line}
     assert max(map(len, schemes("tupe_r").splitlines())) <= columns
+
+
+def test_what_one_types_is_listed_by_families_with_advice(schemes, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
+    family, listed = "", {}
+    for line in schemes().splitlines()[1:]:
+        if line and not line.startswith(" "):
+            family = line
+        elif re.match("  [a-z]", line):
+            listed.setdefault(family, []).append(line.split()[0])
+    assert listed["rotations"] == ["liere", "pope", "rope"]
+    assert listed["scalar biases by offset"][-2:] == ["absolute+t5", "absolute+tisa"]
+    assert sum(map(len, listed.values())) == len(expressions())
+    assert all(row["advice"] for row in rows(schemes))
+    assert "  absolute+t5" in schemes()
+    assert "--arch roberta_bert_r" in schemes()
+
+
+def test_several_and_models(schemes, tmp_path):
+    write_untrained(tmp_path / "checkpoint_best.pt", write_chance(tmp_path), "roberta_tisa_tiny")
+    assert [row["positions"] for row in rows(schemes, "shaw", "roberta_tupe_r", "t5+alibi")] == [
+        "shaw",
+        "untied+t5+reset",
+        "t5+alibi",
+    ]
+    (model,) = rows(schemes, str(tmp_path))
+    assert (model["positions"], model["parameters"]) == ("tisa", 3 * 5 * 2 * 2)
+
+
+def test_fairseq_and_the_compiler_are_not_imported():
+    """They take most of the time that PyTorch takes."""
+    code = "import sys; from fairseq_posenc import cli; cli.main(['schemes']); assert not {'fairseq', 'torch._dynamo'} & {*sys.modules}"
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
 
 
 def test_nothing_is_cut(schemes, monkeypatch):
@@ -108,7 +144,7 @@ def test_defaults_that_differ_by_scheme(schemes, monkeypatch):
 
 
 def test_filters(schemes):
-    assert [row["architecture"] for row in rows(schemes, "synth")] == [
+    assert sorted(row["architecture"] for row in rows(schemes, "synth")) == [
         f"roberta_{name}" for name in expressions() if "synth" in name
     ]
     everything = rows(schemes)

@@ -77,13 +77,30 @@ def test_one_scheme_and_its_caption(schemes, tmp_path):
     assert "none.png: none. It adds nothing" in schemes("none --plot none.png --length 9 --heads 1")
 
 
+def test_several_side_by_side_with_their_names(schemes, tmp_path):
+    write_untrained(tmp_path / "model.pt", write_chance(tmp_path), "roberta_alibi_tiny")
+    text = schemes("shaw t5 ./model.pt --plot three.svg --length 9")
+    assert [line.partition(". ")[0] for line in text.splitlines()[1:]] == [
+        "three.svg: shaw", "three.svg: t5", "three.svg: ./model.pt: alibi",
+    ]  # fmt: skip
+    svg = (tmp_path / "three.svg").read_text()
+    places = [svg.index(f"<!-- {name} -->") for name in ("shaw", "t5", "./model.pt: alibi")]
+    assert places == sorted(places)
+    one, two = (
+        Image.open(tmp_path / name)
+        for name in ("one.png", "two.png")
+        if schemes(f"tisa {'t5 ' * (name == 'two.png')}--plot {name}")
+    )
+    assert two.width > one.width
+
+
 def test_layers_of_a_checkpoint(schemes, tmp_path):
     write_untrained(tmp_path / "model.pt", write_chance(tmp_path), "roberta_tisa_tiny")
-    text = schemes("--checkpoint model.pt --layers 2,1 --plot trained.svg --length 9")
+    text = schemes("./model.pt --layers 2,1 --plot trained.svg --length 9")
     svg = (tmp_path / "trained.svg").read_text()
     assert "in model. They differ" in text
     assert svg.index("layer 2, head 1") < svg.index("layer 1, head 2")
-    assert "--layers 3" in schemes("--checkpoint model.pt --layers 3 --plot another.svg", 2)
+    assert "--layers 3" in schemes("./model.pt --layers 3 --plot another.svg", 2)
 
 
 def test_a_gallery_of_what_is_listed(schemes, tmp_path):
@@ -106,10 +123,9 @@ def test_a_gallery_of_what_is_listed(schemes, tmp_path):
     [
         ("tisa --plot picture", "--plot picture"),
         ("tisa --plot there.png", "--plot there.png exists"),
-        ("synth --plot a.png", "synthesizer_dense, .*--gallery"),
+        ("m2 m1 m4 t5 synth --plot a.png", "6 at most, and these are 8: use --gallery"),
         ("--plot a.png", "NAME"),
-        ("tisa --checkpoint model.pt --plot a.png", "NAME"),
-        ("tisa --checkpoint model.pt", "--checkpoint"),
+        ("./model.pt --plot a.png", "model.pt"),
         ("tisa --layers 2 --plot a.png", "--layers 2"),
         ("tisa --csv --plot a.png", "--csv and --plot"),
     ],

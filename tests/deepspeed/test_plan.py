@@ -236,22 +236,22 @@ def test_memory_agrees_with_deepspeeds_own_estimator(tmp_path, offload):
 
 def test_the_command_prints_a_plan(capsys):
     flags = ["--vocab-size", 1000, "--tokens-per-sample", 64, "--model", *SMALL]
-    assert status_of("plan", "--arch", "roberta_tisa", "--deepspeed-config", "zero3", "--gpus", 16, *flags) == 0
+    assert status_of("plan", "roberta_tisa", "--deepspeed-config", "zero3", "--gpus", 16, *flags) == 0
     shown = capsys.readouterr().out
     assert "16 GPUs, zero3, bf16" in shown
     assert "fits in 80 GB" in shown
-    assert status_of("plan", "--arch", "roberta_tisa", "--gpu-memory", 0.0001, *flags) == 0
+    assert status_of("plan", "roberta_tisa", "--gpu-memory", 0.0001, *flags) == 0
     assert "cannot start" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (["--arch", "roberta_tiza"], "did you mean roberta_tisa"),
-        (["--arch", "roberta_tisa", "--gpus", "0"], "--gpus must be"),
-        (["--arch", "roberta_tisa", "--gpu-memory", "nan"], "--gpu-memory must be"),
-        (["--arch", "roberta_tisa", "--batch-size", "1" + "0" * 400], "--batch-size must be"),
-        (["--arch", "roberta_tisa", "--model", "width=3"], "--model width=3"),
+        (["roberta_tiza"], "did you mean roberta_tisa"),
+        (["roberta_tisa", "--gpus", "0"], "--gpus must be"),
+        (["roberta_tisa", "--gpu-memory", "nan"], "--gpu-memory must be"),
+        (["roberta_tisa", "--batch-size", "1" + "0" * 400], "--batch-size must be"),
+        (["roberta_tisa", "--model", "width=3"], "--model width=3"),
     ],
 )
 def test_the_command_refuses_nonsense(capsys, wrong, message):

@@ -121,14 +121,14 @@ JOBS = (
     _command("extrapolate tisa/checkpoint_last.pt --data bin --lengths 16,40 --tokens 200 --out longer", "longer", 120),
     _command("grow absolute/checkpoint_last.pt --max-positions 48 --out grown.pt", "grown.pt"),
     _command("init-tisa absolute/checkpoint_last.pt --kernels 2 --replace --out fitted/model.pt", "fitted", 120),
-    _command("plan --arch roberta_m4m_tiny --gpus 4 --deepspeed-config zero.json --batch-size 2 "
+    _command("plan roberta_m4m_tiny --gpus 4 --deepspeed-config zero.json --batch-size 2 "
              "--tokens-per-sample 64 --vocab-size 500", "plan", 120),
     _command("bench --schemes tisa,m4 --baseline absolute --attention-backend auto,eager --size tiny --layers 1 --vocab-size 50 "
              "--tokens 9,16 --batch-size 1 --repeats 1 --device cpu --out bench-out", "bench-out", 240),
     _command("tasks --tasks copy,flip_flop --schemes tisa --updates 2 --lengths 2 --batch-size 2 --out tasks-out",
              "tasks-out", 120),
     _command("schemes", "none"),
-    _command("schemes --checkpoint tisa/checkpoint_last.pt --layers 1,2 --length 8 --plot scores.png", "scores.png",
+    _command("schemes tisa/checkpoint_last.pt --layers 1,2 --length 8 --plot scores.png", "scores.png",
              name="schemes-plot"),
 )  # fmt: skip
 
