@@ -72,7 +72,7 @@ def check_number_ranges(cfg: Any) -> None:
 
 def _numbers(cfg: DictConfig) -> Iterator[tuple[str, float]]:
     """Iterate over the numbers of a configuration, those in lists included, with their paths."""
-    for section in cfg:
+    for section in map(str, cfg):
         for name, value in _options(cfg, section).items():
             for number in value if isinstance(value, (list, ListConfig)) else [value]:
                 if type(number) in (int, float):
