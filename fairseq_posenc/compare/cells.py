@@ -27,7 +27,7 @@ from ..analysis.toeplitz import of_random_vectors
 from ..bench.work import default_device, device_name
 from ..errors import InputError
 from ..files import atomic_write, read
-from ..models.building import complete_new, parse
+from ..models.building import complete_new, parse, parse_flags_of, require_no_user_dir
 from ..models.checkpoint import Checkpoint
 from ..runs import log
 from ..runs.grid import FINISHED, FORMAT, LOG, RESULT, Cell, Progress
@@ -84,10 +84,11 @@ class Runs:
         plan: the plan.
         data: the data-bin.
         digests: of its files, by name.
+        file: the plan's, for messages.
     """
 
-    def __init__(self, plan: Plan, data: Path, digests: Mapping[str, str]) -> None:
-        self.plan, self.data, self.digests = plan, data, digests
+    def __init__(self, plan: Plan, data: Path, digests: Mapping[str, str], file: Path = Path("the plan")) -> None:
+        self.plan, self.data, self.digests, self._file = plan, data, digests, file
         self._updates = plan.updates or UNKNOWN_UPDATES
         self._train = data_utils.load_indexed_dataset(str(data / "train"), None)
 
@@ -116,10 +117,11 @@ class Runs:
         return Cell(key, configuration, command, until, needs, temporary, outcome=Measured)
 
     def check(self) -> None:
-        """Raise InputError if fairseq-train would reject a scheme; the message names it."""
+        """Raise InputError if fairseq-train would reject a scheme, or run code that the plan names; the message names it."""
+        require_no_user_dir(self.plan.benchmarks.values(), self._file)
         for scheme in self.plan.schemes:
             try:
-                cfg = parse([str(self.data), *self.plan.flags(scheme)])
+                cfg = parse_flags_of(self._file, [str(self.data), *self.plan.flags(scheme)])
                 if (mode := str(getattr(cfg.task, "sample_break_mode", "none"))) != "none":
                     raise InputError(f"--sample-break-mode {mode}: the halves of the validation text are cut for 'none'")
                 others = {name for key, part in cfg.items() if key != "model" and isinstance(part, DictConfig) for name in part}
@@ -285,7 +287,7 @@ def _items(path: Path) -> tuple[np.ndarray, np.ndarray]:
     try:
         with np.load(BytesIO(read(path)), allow_pickle=False) as file:
             sums, counts = file["sums"], file["counts"]
-        if sums.dtype == counts.dtype == np.float32 and sums.ndim == 1 and sums.shape == counts.shape:
+        if {sums.dtype.kind, counts.dtype.kind} <= {*"fiu"} and sums.ndim == 1 and sums.shape == counts.shape:
             if np.isfinite(sums).all() and (counts > 0).all() and np.isfinite(counts).all():
                 return sums, counts
     except (ValueError, TypeError, LookupError, EOFError, MemoryError, BadZipFile, zlib.error):

@@ -72,7 +72,7 @@ def main(options: Options) -> None:
         before = read_object(options.out / ADDED, FORMAT, create_model("Added", __base__=Recorded, schemes=list[str]))
         added = list(dict.fromkeys([*(before or {"schemes": []})["schemes"], *options.add]))
         plan = read_plan(options.plan, added)
-        runs = Runs(plan, options.data, digests({name: options.data / name for name in files}))
+        runs = Runs(plan, options.data, digests({name: options.data / name for name in files}), options.plan)
         runs.check()
         if added and not options.dry_run:
             write_json(ownership.own(options.out / ADDED), {"format": FORMAT, "schemes": added})

@@ -1,6 +1,7 @@
 """Completes and checks a model's options, and builds the model."""
 
 import logging
+import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from ..compat.trust import require_no_user_dir, require_stock
 from ..errors import InputError, Refused, flag_value
 from ..schemes import Positions, option_fields
 from ..transformer import EncoderConfig, PositionSampling, Stack, build_positions
@@ -45,6 +47,18 @@ def parse(arguments: Sequence[str]) -> DictConfig:
     parser = options.get_training_parser()
     parser.error = refuse  # rather than print all of fairseq's flags and exit
     return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, [*arguments]))
+
+
+def parse_flags_of(file: str | os.PathLike, arguments: Sequence[str]) -> DictConfig:
+    """As :func:`parse`, of flags that a file names.
+
+    Raises:
+        InputError: in addition, with the flags fairseq would run code that the file names.
+    """
+    require_no_user_dir(arguments, file)
+    cfg = parse(arguments)
+    require_stock(cfg, file, trains=True)
+    return cfg
 
 
 class PosencModel(BaseFairseqModel):
