@@ -90,6 +90,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.traceback:
             raise
         problem = sentence(error)
+    except UnicodeEncodeError as error:  # of a library that takes no such name of a file
+        if options.traceback:
+            raise
+        problem = f"{error.object[:500]!r} is not UTF-8: rename the file or folder"
     except KeyboardInterrupt:
         print(f"\nfairseq-posenc {options.command}: interrupted. The same command does what is not done yet.", file=sys.stderr)
         return 130

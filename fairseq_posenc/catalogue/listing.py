@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import torch
 from tabulate import tabulate
 from torch import nn
 from torch.overrides import TorchFunctionMode

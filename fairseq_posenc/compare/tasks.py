@@ -83,6 +83,7 @@ def _cells(options: Options) -> list[Cell]:
     from ..runs.grid import Cell
     from ..schemes import parse
     from ..transformer import PositionSampling
+    from .order_report import TaskRun
     from .order_runs import longest_test
     from .order_tasks import TASKS
 
@@ -110,7 +111,7 @@ def _cells(options: Options) -> list[Cell]:
                     f"--schemes {scheme}: {limit} positions are less than the longest test of {task}, {longest} tokens"
                 )
     return [
-        Cell({"task": task, "scheme": scheme, "seed": seed}, {"positions": expression, **asdict(settings[task])})
+        Cell({"task": task, "scheme": scheme, "seed": seed}, {"positions": expression, **asdict(settings[task])}, outcome=TaskRun)
         for task in settings
         for scheme, expression in positions.items()
         for seed in range(1, options.seeds + 1)
