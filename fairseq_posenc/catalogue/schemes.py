@@ -8,7 +8,7 @@ trained by --arch roberta_posenc --positions SUM.
     fairseq-posenc schemes tisa                    everything about one: an architecture, a scheme, or a sum such as absolute+tisa
     fairseq-posenc schemes albert_tisa_xlarge      the same at another size
     fairseq-posenc schemes synth                   those with synth in their name
-    fairseq-posenc schemes --inductive --property translation-invariant --csv
+    fairseq-posenc schemes --property inductive --property translation-invariant --json
     fairseq-posenc schemes absolute+tisa --plot tisa.png
                                                    what it adds to the scores, by query and key and by the offset
     fairseq-posenc schemes --checkpoint checkpoints/tisa --plot trained.pdf
@@ -49,9 +49,7 @@ class Options:
     property: list[str] | None = option(
         f"only those with this property: {', '.join(PROPERTIES)}; may be repeated", None, choices=PROPERTIES, metavar="PROPERTY"
     )
-    inductive: bool = option("only those that take any length: --property inductive", False)
     markdown: bool = option("as a table for a Markdown file, with all columns", False)
-    csv: bool = option("as comma-separated values, with all columns", False)
     json: bool = option("as JSON, with all columns", False)
     plot: Path | None = option("draw one scheme, as .png, .pdf or .svg", None, group="pictures", metavar="FILE")
     gallery: Path | None = option("draw each scheme that is listed, as a PNG", None, group="pictures", metavar="DIR")
@@ -81,7 +79,7 @@ def main(options: Options) -> None:
         if options.checkpoint is not None:
             _plot_trained(options.checkpoint, options, options.plot)
             return
-    rows = listing.find(options.name, [*(options.property or ()), *(["inductive"] if options.inductive else [])])
+    rows = listing.find(options.name, options.property or ())
     if options.plot is not None:
         _plot(rows, options, options.plot)
     elif options.gallery is not None:
