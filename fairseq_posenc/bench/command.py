@@ -13,10 +13,6 @@ depends on their number.
 A backend is timed only if z and all gradients agree with the reference, eager in float64 on the CPU, up to three times the error
 of eager in the same precision and four times the precision's epsilon, on at most 1,024 tokens.
 
-TFLOP/s count the matrix products of the family's model, the same for all schemes. MFU is their share of the device's peak, known
-for A100, H100, H200 and L4 in half precision, or given by --peak-tflops. Models whose products differ have neither: peers, and
-roberta_base where the family's feed-forward networks are gated.
-
 With --out, the same command continues a bench that was killed.
 """
 

@@ -31,6 +31,5 @@ class Options:
     attention_backend: tuple[str, ...] = option("how attention is computed", ("auto",), metavar="NAME[,NAME…]")
     device: str | None = option("cpu, cuda or cuda:0 (default: cuda if there is a GPU, else cpu)", None)
     bf16: bool = option("parameters and activations in bfloat16", False)
-    peak_tflops: float | None = option("the device's peak, for the MFU", None, minimum=1e-3, metavar="X")
     out: Path | None = option("keep what is done in DIR, and write results.json and results.md", None, metavar="DIR")
     markdown: bool = option("print the table for a Markdown file", False)

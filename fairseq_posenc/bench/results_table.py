@@ -33,8 +33,6 @@ def table(results: Sequence[Result], baseline: str, memory: str, markdown: bool)
                 f"÷ {baseline}": _ratio(timing),
                 "tokens/s": f"{timing['tokens_per_second']:,.0f}",
                 memory: _number(timing["mebibytes"]),
-                "TFLOP/s": _number(timing["tflops"]),
-                "MFU": "" if timing["mfu"] is None else f"{timing['mfu']:.1%}",
             }
         return cells
 

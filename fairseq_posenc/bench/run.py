@@ -35,10 +35,9 @@ def bench(options: Options) -> None:
     machine = Machine.of(options)
     family = ENCODERS[options.family]
     sizes = family.sizes[SIZES[options.size]]
-    others = {"gated": "gated_ffn", "dropout": "attention_dropout", "embed_dim": "embedding_size"}
+    dropout = family.options.get("attention_dropout", Shape.dropout)
     model = Shape(options.layers, sizes["encoder_embed_dim"], sizes["encoder_ffn_embed_dim"], sizes["encoder_attention_heads"],
-                  options.vocab_size, min(options.tokens), options.batch_size,
-                  **{name: family.options[option] for name, option in others.items() if option in family.options})  # fmt: skip
+                  options.vocab_size, min(options.tokens), options.batch_size, dropout)  # fmt: skip
     lengths = shapes(model, sorted(set(options.tokens)))
     stock = options.baseline in (STOCK, FAIRSEQS)
     baseline = Contender(FAIRSEQS) if stock else _of_scheme(family, "--baseline", options.baseline, "auto")
@@ -130,7 +129,7 @@ def _require_runnable(contender: Contender, shape: Shape, machine: Machine) -> N
 
 def _configuration(options: Options, shape: Shape, baseline: Contender, machine: Machine) -> dict[str, Any]:
     sizes = {name: value for name, value in dataclasses.asdict(shape).items() if name != "tokens"}
-    others = {"peak": machine.peak, "baseline": baseline.model, "repeats": options.repeats}
+    others = {"baseline": baseline.model, "repeats": options.repeats}
     return {**sizes, **machine.describe(), **others}
 
 

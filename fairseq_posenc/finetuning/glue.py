@@ -6,7 +6,6 @@ OUT gets results.json, results.md, and a folder per run with its result and log.
 
     fairseq-posenc glue --data glue_data --checkpoint checkpoints/checkpoint_best.pt --tasks RTE,MRPC --out glue-tisa
     fairseq-posenc glue … --out glue-absolute
-    fairseq-posenc glue … --out glue-tisa --baseline glue-absolute/results.json
 """
 
 from argparse import ArgumentTypeError

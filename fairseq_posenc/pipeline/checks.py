@@ -22,7 +22,7 @@ from ..models.architectures import is_ours, require_architecture
 from ..models.building import complete_new
 from ..optim import batch_warmup, muon, stable_adamw
 from ..optim.settings import pair, require_whole_tensors
-from .refused_settings import check_settings, check_training_settings
+from .refused_settings import check_training_settings
 
 BOUNDS: dict[str, tuple[str, Callable[[float], bool]]] = {  # for fairseq's options
     **dict.fromkeys(
@@ -192,7 +192,6 @@ CHECKS = (
     import_user_dir,
     make_data_paths_absolute,
     check_number_ranges,
-    check_settings,
     complete_model,
     check_save_dir,
 )
@@ -205,5 +204,5 @@ OF_TRAINING = (
     check_restore_file,
     check_finetune_from_model,
 )
-OF_JOBS = (check_number_ranges, check_settings, complete_model, *OF_TRAINING[:-2])
+OF_JOBS = (check_number_ranges, complete_model, *OF_TRAINING[:-2])
 """The checks of all jobs of a multirun before the first starts; they do not depend on the current folder."""
