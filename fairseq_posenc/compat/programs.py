@@ -8,7 +8,6 @@ from typing import Any
 
 from hydra.errors import ConfigCompositionException
 from omegaconf import DictConfig
-from omegaconf.errors import MissingMandatoryValue
 
 from ..errors import InputError
 from .exits import refuse
@@ -63,8 +62,6 @@ def _refusing() -> Iterator[None]:
         refuse(str(error))
     except ConfigCompositionException as error:
         refuse(f"{error}: give it a value")
-    except MissingMandatoryValue as error:
-        refuse(f"{error.key} is missing: name a configuration that has it (--config-dir, --config-name), or a value")
 
 
 def user_dir_imported_first() -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..commands import option
+from ..errors import require_extras
 from . import TOLERANCE
 
 
@@ -42,6 +43,7 @@ class Options:
 
 def main(options: Options) -> None:
     """Run the command."""
+    require_extras("hf", *(["plots"] if options.log is not None else []))
     from .export import export
 
     export(
