@@ -123,7 +123,7 @@ EXTRAS = {"transformers", "tokenizers", "safetensors", "accelerate", "matplotlib
         ("tasks --out out", "matplotlib scipy statsmodels"),
         ("glue --data glue --checkpoint model.pt --out out", "scikit-learn scipy"),
         ("analyze model.pt --text text.txt --out out", "matplotlib scikit-learn scipy"),
-        ("init-tisa roberta --out model.pt", "'transformers<6,>=4.57' safetensors accelerate scikit-learn scipy"),
+        ("init-tisa roberta --kernels 5 --out model.pt", "'transformers<6,>=4.57' safetensors accelerate scikit-learn scipy"),
         ("export-hf model.pt --out out --log log", "'transformers<6,>=4.57' safetensors accelerate matplotlib"),
         ("import-hf roberta --out model.pt", "'transformers<6,>=4.57' safetensors accelerate"),
         ("schemes --plot picture.png", "matplotlib"),
