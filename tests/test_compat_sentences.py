@@ -112,6 +112,14 @@ def test_a_configuration_without_a_model(said):
     assert said(hydra_train, "").startswith("model is missing: name a configuration that has it (--config-dir, --config-name)")
 
 
+@pytest.mark.parametrize(
+    ("flags", "missing"), [("tiny", "task.data"), ("huang2021_large task.data=BIN", "checkpoint.finetune_from_model")]
+)
+def test_a_value_that_a_configuration_asks_for(flags, missing, said):
+    """Also one for which fairseq has a default."""
+    assert said(hydra_train, f"--config-dir {EXAMPLES} --config-name {flags}").startswith(f"{missing} is missing: ")
+
+
 def test_a_missing_configuration_is_named_with_those_that_are_there(said):
     message = said(hydra_train, f"--config-dir {EXAMPLES} --config-name bsae")
     assert message.startswith("--config-name bsae: did you mean base")

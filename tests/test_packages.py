@@ -1,4 +1,4 @@
-"""Which package may import which, and the size of all; a module directly below fairseq_posenc counts as a package."""
+"""Which package may import which, and how large all are together; a module right below fairseq_posenc counts as a package."""
 
 import ast
 import io

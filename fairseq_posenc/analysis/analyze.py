@@ -9,7 +9,7 @@ and R² is followed along all of them. LABEL=MODEL gives a model another name in
 The parameters alone show position vectors, their effect on the first layer's attention, and functions of the offset. With --text,
 the page also has the kinds of heads, correlations of words and positions, and probes of attention and hidden states. Each model
 then takes minutes. All models are checked before the analysis begins. An interrupted analysis continues with the same command.
-Needs matplotlib and, for the probes, scikit-learn: pip install -e '.[plots,glue]'.
+Needs matplotlib and, for the probes, scikit-learn.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import ownership
 from ..commands import existing, option, saved_checkpoints, show
-from ..errors import InputError
+from ..errors import InputError, require_extras
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,14 +52,11 @@ class Options:
 
 def main(options: Options) -> None:
     """Run the command."""
-    from ..plotting import require_matplotlib
+    require_extras("plots", *(["glue"] if options.text is not None else []))
     from ..runs.grid import Cell, Progress, run_grid
     from .examine import examine, require_positions
     from .subjects import read, split_label
 
-    require_matplotlib()
-    if options.text is not None:
-        import sklearn  # noqa: F401 - fails now rather than after minutes of reading
     labels, paths = zip(*((label, Path(name)) for label, name in map(split_label, options.models)), strict=True)
     folders = [re.sub(r"\W+", "-", label) for label in labels]
     if repeated := next((label for label, name in zip(labels, folders, strict=True) if folders.count(name) > 1), None):

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 
 from .. import ownership
 from ..commands import option, show
-from ..errors import InputError, flag_of
+from ..errors import InputError, flag_of, require_extras
 from .properties import PROPERTIES
 
 if TYPE_CHECKING:
@@ -67,7 +67,6 @@ class Options:
 
 def main(options: Options) -> None:
     """Run the command."""
-    from ..plotting import require_matplotlib
     from . import listing
 
     forms = [*(f"--{name}" for name in (*listing.FORMS, "plot", "gallery") if getattr(options, name))]
@@ -76,7 +75,7 @@ def main(options: Options) -> None:
     if idle := [name for name in OF_PICTURES if getattr(options, name) and options.plot is None]:
         raise InputError(f"{flag_of(idle[0])} means nothing without --plot")
     if options.plot or options.gallery:
-        require_matplotlib()
+        require_extras("plots")
     models = [name for name in options.names if _is_model(name)]
     names = [name for name in options.names if name not in models]
     if options.plot is not None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import ownership
 from ..commands import existing, option, show
-from ..errors import InputError
+from ..errors import InputError, require_extras
 
 if TYPE_CHECKING:
     from ..runs.grid import Cell, RunCell
@@ -55,9 +55,9 @@ class Options:
 
 def main(options: Options) -> None:
     """Run the command."""
+    require_extras("compare")
     from pydantic import create_model
 
-    from ..plotting import require_matplotlib
     from ..runs.grid import FAILED
     from ..runs.record import Recorded, digests, read_object, write_json
     from . import order_report
@@ -68,7 +68,6 @@ def main(options: Options) -> None:
     from .report import write
     from .results import choose, finished, summarise
 
-    require_matplotlib()
     claims = read_claims(options.claims) if options.claims else ()
     tasks = order_report.read(options.tasks) if options.tasks else None
     if not (options.data / "train.idx").is_file():

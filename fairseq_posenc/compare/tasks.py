@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..commands import option, show
-from ..errors import InputError, suggestion
+from ..errors import InputError, require_extras, suggestion
 from .order_settings import COUNT, PAPERS, Setting
 
 if TYPE_CHECKING:
@@ -48,12 +48,11 @@ class Options(Setting):
 
 def main(options: Options) -> None:
     """Run the command."""
+    require_extras("compare")
     from ..ownership import output
-    from ..plotting import require_matplotlib
     from ..runs.grid import run_grid
     from .order_report import require_comparable, restore, table, write
 
-    require_matplotlib()
     cells = _cells(options)
     with output(options.out, "tasks"):
         restore(options.out)

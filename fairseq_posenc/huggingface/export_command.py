@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..commands import checkpoint_file, existing, option
+from ..errors import require_extras
 from . import TOLERANCE
 
 
@@ -41,6 +42,7 @@ class Options:
 
 def main(options: Options) -> None:
     """Run the command."""
+    require_extras("hf", *(["plots"] if options.log is not None else []))
     from .export import export
 
     export(

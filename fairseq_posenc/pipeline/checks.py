@@ -7,7 +7,6 @@ import argparse
 import math
 import os
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from typing import Any
 
 from fairseq import utils
@@ -17,7 +16,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from ..compat.configurations import job_number
 from ..compat.distributed import without_gpus
-from ..errors import InputError, flag_of
+from ..errors import InputError, flag_of, lacking
 from ..models.architectures import is_ours, require_architecture
 from ..models.building import complete_new
 from ..optim import batch_warmup, muon, stable_adamw
@@ -169,8 +168,8 @@ def complete_model(cfg: Any) -> None:
     if getattr(model, "position_plots", False):
         if not cfg.common.tensorboard_logdir:
             raise InputError("--position-plots draws into TensorBoard: add --tensorboard-logdir (common.tensorboard_logdir)")
-        if find_spec("matplotlib") is None:
-            raise InputError("--position-plots needs matplotlib, which is not installed: pip install -e '.[plots]'")
+        if problem := lacking("plots"):
+            raise InputError(f"--position-plots {problem}")
 
 
 _job_of_save_dir: dict[str, int] = {}
