@@ -90,9 +90,11 @@ def require_no_user_dir(words: Iterable[str], file: str | os.PathLike) -> None:
             raise Untrusted(
                 f"{file} names {word}, which runs the Python of a folder: give {USER_DIR} on the command line, before the command"
             )
-        with suppress(ValueError):  # not several words
-            if (inner := shlex.split(word)) != [word]:
-                require_no_user_dir(inner, file)
+        inner = [word]
+        with suppress(ValueError):  # a quote is missing
+            inner = shlex.split(word)
+        if inner != [word]:
+            require_no_user_dir(inner, file)
 
 
 def require_stock(cfg: Any, file: str | os.PathLike, given: Collection[str] = (), trains: bool = False) -> None:

@@ -201,7 +201,7 @@ def finished(cell: Cell, out: Path) -> dict[str, Any] | None:
     require_fields(result, Done, folder / RESULT)
     if result["status"] == FINISHED:
         require_fields(result, cell.outcome, folder / RESULT)
-    return result
+    return {**result, **cell.key}
 
 
 def _shares(devices: int, jobs: int) -> list[Mapping[str, str] | None]:

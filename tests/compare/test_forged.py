@@ -38,7 +38,7 @@ RUNS_CODE = {
     "arch": {"schemes": {"none": {"arch": "--user-dir=EVIL"}}},
     "benchmark": {"benchmarks": {"glue": "--data d --train-flags '--bf16 --user-dir EVIL'"}},
     "benchmark, quoted twice": {"benchmarks": {"squad": """--train-flags='"--user"-dir EVIL'"""}},
-    "another class": {"train": "--task audio_pretraining"},
+    "another class": {"train": "--criterion model"},
     "a shell": {"train": "--dataset-impl fasta"},
     "a program": {"train": "--use-plasma-view"},
 }
