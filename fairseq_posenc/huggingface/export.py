@@ -75,7 +75,7 @@ def export(
     if out.is_dir() and any(out.iterdir()) and not overwrite:
         raise FileExistsError(f"--out {out} is not empty: name another folder, or add --overwrite to replace that export")
     curves = None if log is None else read_curves(log)
-    checkpoint = Checkpoint(path, data, head)
+    checkpoint = Checkpoint(path, data, head, with_tokenizer)
     read = None if results is None else read_results(results, checkpoint)
     model, left_out = to_transformers(checkpoint)
     length = min(checkpoint.config.max_positions, SAMPLE_LENGTH)
