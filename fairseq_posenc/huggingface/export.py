@@ -66,7 +66,7 @@ def export(
     Raises:
         InputError, OSError: the checkpoint, the data-bin or the output folder cannot be used, or the two models differ.
     """
-    checkpoint = Checkpoint(path, data, head)
+    checkpoint = Checkpoint(path, data, head, with_tokenizer)
     if data is None and fine_tuned_on(checkpoint):
         raise InputError(f"{path} is fine-tuned, and does not record the data-bin of its pretraining: name it with --data")
     data = data or checkpoint.vocabulary.folder

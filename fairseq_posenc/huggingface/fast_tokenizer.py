@@ -14,7 +14,7 @@ from tokenizers import AddedToken, processors
 from transformers import PreTrainedTokenizerFast
 
 from ..errors import InputError
-from ..vocabulary import MASK, Vocabulary, library_errors
+from ..vocabulary import MASK, Sentencepiece, Vocabulary, library_errors
 
 
 def build(vocabulary: Vocabulary, max_length: int) -> PreTrainedTokenizerFast:
@@ -39,6 +39,7 @@ def build(vocabulary: Vocabulary, max_length: int) -> PreTrainedTokenizerFast:
         pair=f"{bos} $A {eos} {eos} $B {eos}",
         special_tokens=[(bos, dictionary.bos()), (eos, dictionary.eos())],
     )
+    whole = isinstance(vocabulary.tokenizer, Sentencepiece)  # whose normaliser reads a text with the names of these tokens
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         bos_token=bos,
@@ -46,8 +47,8 @@ def build(vocabulary: Vocabulary, max_length: int) -> PreTrainedTokenizerFast:
         eos_token=eos,
         sep_token=eos,
         pad_token=pad,
-        unk_token=unk,
-        mask_token=AddedToken(MASK, lstrip=True, special=True),  # which replaces a word and the space before it
+        unk_token=AddedToken(unk, normalized=whole, special=True),
+        mask_token=AddedToken(MASK, lstrip=True, normalized=whole, special=True),  # which replaces a word and the space before it
         model_input_names=["input_ids", "attention_mask"],
         clean_up_tokenization_spaces=False,
         model_max_length=max_length,

@@ -27,6 +27,7 @@ from ..vocabulary import (
     Sentencepiece,
     library_errors,
     load_dictionary,
+    symbol_of,
     take_over,
 )
 from .model_files import SENTENCEPIECE as DEBERTA_SENTENCEPIECE
@@ -112,11 +113,11 @@ def _from_tokenizer(tokenizer: PreTrainedTokenizerBase, size: int, name: str, mo
     if model is not None:
         symbols, files = _pieces(model, tokenizer, {*special, mask}, tokens), {SENTENCEPIECE: model}
     else:
-        symbols, files = (tokens, {}) if backend is None else take_over(backend)
+        symbols, files = ({i: symbol_of(token) for i, token in tokens.items()}, {}) if backend is None else take_over(backend, {*special, mask})
     dictionary = Dictionary()
     ordinary = [index for index in range(size) if index not in (*special, mask)]
     for index in ordinary:
-        symbol = symbols.get(index, f"madeupword{index:04d}")
+        symbol = symbols.get(index) or f"madeupword{index:04d}"
         if symbol.split() != [symbol] or dictionary.add_symbol(symbol) != len(dictionary) - 1:
             raise InputError(f"{name}: fairseq's dictionary rejects the token {symbol!r}: it has white space or occurs twice")
     dictionary.add_symbol(MASK)

@@ -58,6 +58,7 @@ class Checkpoint:
         data_bin: the folder of its vocabulary; by default the data-bin that it was trained on.
         head: the name of a classification head, or ``lm``; by default the only classification head if there is one (the
             prediction of the order of sentences does not count), else the language model's.
+        with_tokenizer: whether its vocabulary has a tokenizer, which the data-bin may lack.
 
     Attributes:
         configuration: the configuration of the run, with its sections ``model``, ``task``, …
@@ -75,11 +76,11 @@ class Checkpoint:
         OSError: the file cannot be opened.
     """
 
-    def __init__(self, path: Path, data_bin: Path | None = None, head: str | None = None) -> None:
+    def __init__(self, path: Path, data_bin: Path | None = None, head: str | None = None, with_tokenizer: bool = True) -> None:
         if not path.is_file():
             raise FileNotFoundError(f"there is no checkpoint {path}: name a file, as fairseq-train writes them")
         self.path = path
-        self._data_bin, self._head = data_bin, head
+        self._data_bin, self._head, self._with_tokenizer = data_bin, head, with_tokenizer
         self._content = checkpoint_utils.load_checkpoint_to_cpu(str(path))
         self.configuration: DictConfig = self._content.get("cfg")
         for name in ("model", "task"):
@@ -134,7 +135,7 @@ class Checkpoint:
         folder = self._data_bin or Path(str(data).split(os.pathsep)[0])
         advice = "Name the folder of its dictionary and tokenizer with --data-bin."
         try:
-            vocabulary = Vocabulary(folder)
+            vocabulary = Vocabulary(folder, self._with_tokenizer)
         except FileNotFoundError as error:
             raise FileNotFoundError(f"{self.path} was trained on {data}, and {sentence(error)}. {advice}") from error
         if self.config.vocab_size != (size := len(vocabulary.dictionary)):

@@ -4,6 +4,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
+import torch
 from fairseq.data import Dictionary
 from fairseq.models.roberta.hub_interface import RobertaHubInterface
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
@@ -11,7 +13,7 @@ from omegaconf import open_dict
 
 from ..errors import InputError
 from ..transformer import Encoder
-from ..vocabulary import Vocabulary
+from ..vocabulary import MASK, Vocabulary
 from .checkpoint import Checkpoint
 
 
@@ -36,9 +38,39 @@ def load_hub_interface(path: Path, data: Path | None = None) -> RobertaHubInterf
         labels, task.label_dictionary = checkpoint.labels, Dictionary()  # as of the task that trained the head
         for label in labels:
             task.label_dictionary.add_symbol(label)
-    interface = RobertaHubInterface(cfg, task, checkpoint.model)
+    interface = HubInterface(cfg, task, checkpoint.model)
     interface.bpe = Subwords(vocabulary)
+    interface.vocabulary = vocabulary
     return interface.eval()
+
+
+class HubInterface(RobertaHubInterface):
+    """fairseq's, which reads text after ``<mask>`` as the continuation that it is."""
+
+    vocabulary: Vocabulary
+
+    @torch.no_grad()
+    def fill_mask(self, masked_input: str, topk: int = 5) -> list[tuple[str, float, str]]:
+        """Return the likeliest fillings of the one ``<mask>`` in a text: the filled text, the probability and the filling.
+
+        Raises:
+            InputError: the text has none or several.
+        """
+        vocabulary, spans = self.vocabulary, masked_input.split(MASK)
+        if len(spans) != 2:
+            raise InputError(f"{masked_input!r} has {len(spans) - 1} {MASK}, and one is filled")
+        before, after = spans[0].rstrip(), spans[1]
+        mask = vocabulary.dictionary.index(MASK)
+        ids = [*vocabulary.encode(before).ids, mask, *vocabulary.continuation(after)]
+        tokens = torch.from_numpy(vocabulary.join(np.array(ids, np.int64)))
+        logits = self.model(tokens[None].to(self.device), features_only=False)[0][0, ids.index(mask) + 1]
+        found = logits.softmax(dim=0).topk(topk)
+        fillings = []
+        for number, probability in zip(found.indices.tolist(), found.values.tolist(), strict=True):
+            spaced = vocabulary.tokenizer.spelling(vocabulary.dictionary[number]).startswith(" ")
+            filling = " " * spaced + vocabulary.decode([number]).strip()
+            fillings.append((f"{before}{filling}{after}".strip(), probability, filling))
+        return fillings
 
 
 class Subwords:

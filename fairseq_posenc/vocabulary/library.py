@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import InputError, first_line
 from .sentencepiece import spelling
-from .tokenizer import UNK_ID, Encoding, Tokenizer
+from .tokenizer import MASK, UNK_ID, Encoding, Tokenizer, symbol_of
 
 if TYPE_CHECKING:
     import tokenizers
@@ -38,14 +38,12 @@ def library_errors(problem: str) -> Iterator[None]:
 class LibraryTokenizer(Tokenizer):
     """A tokenizer with the numbers and offsets of the library."""
 
-    def _take(self, library: tokenizers.Tokenizer, symbol: Callable[[int, str], str]) -> None:
-        """Cut text by ``library``; ``symbol(number, token)`` is the dictionary's symbol."""
+    def _take(self, library: tokenizers.Tokenizer, symbol: Callable[[str], str | None] = symbol_of) -> None:
+        """Cut text by ``library``; ``symbol(token)`` is the dictionary's symbol."""
         last = max(library.get_vocab().values(), default=-1)
         if last > MAX_NUMBER:
             raise InputError(f"a token has the number {last}; a vocabulary has at most {MAX_NUMBER}")
-        tokens = map(library.id_to_token, range(last + 1))
-        self.symbols = [None if token is None else symbol(number, token) for number, token in enumerate(tokens)]
-        self.pieces = frozenset(self.symbols)
+        self._number(map(library.id_to_token, range(last + 1)), symbol)
         self._library = library
 
     def encode_lines(self, lines: Sequence[str]) -> list[list[int]]:
@@ -59,8 +57,8 @@ class LibraryTokenizer(Tokenizer):
         return Encoding(np.array(encoded.ids, np.int64), begins, ends)
 
     def decode(self, symbols: Sequence[str]) -> str:
-        decoder = self._library.decoder
-        return " ".join(symbols) if decoder is None else decoder.decode(list(symbols))
+        tokens, decoder = self.tokens(symbols), self._library.decoder
+        return " ".join(tokens) if decoder is None else decoder.decode(tokens)
 
 
 class GPT2(LibraryTokenizer):
@@ -82,18 +80,13 @@ class GPT2(LibraryTokenizer):
             raise InputError(f"{self.FILES[0]} has no number for {len(lacking)} of the 256 bytes")
         with library_errors(problem):
             library = _byte_level(self._numbers, self._merges)
-        self._take(library, lambda number, token: str(number))
-
-    def decode(self, symbols: Sequence[str]) -> str:
-        return super().decode([self._library.id_to_token(int(s)) or s if s in self.pieces else s for s in symbols])
+        self._take(library, lambda token: str(self._numbers[token]))
 
     def spelling(self, symbol: str) -> str:
         return _of_bytes(self._library.id_to_token(int(symbol)) or "") if symbol in self.pieces else symbol
 
     def renumbered(self, symbols: Sequence[str]) -> tokenizers.Tokenizer:
-        pieces = {str(number): piece for piece, number in self._numbers.items()}
-        # Symbols that are no numbers keep their names, as <s> and <mask>.
-        known = {pieces.get(symbol, symbol): i for i, symbol in enumerate(symbols)}
+        known = {token: i for i, token in enumerate(self.tokens(symbols))}
         # A piece may also be named <mask>, with a number that the dictionary lacks: the dictionary's names come first.
         vocab = dict.fromkeys(self._numbers, UNK_ID) | known
         return _byte_level(vocab, self._merges, unk_token=symbols[UNK_ID])
@@ -111,7 +104,7 @@ class TokenizerJson(LibraryTokenizer):
             library = Tokenizer.from_buffer(described)
         library.no_truncation()
         library.no_padding()
-        self._take(library, lambda number, token: token)
+        self._take(library)
         contents = json.loads(library.to_str())
         self._continuation = contents["model"].get("continuing_subword_prefix")  # of WordPiece
         self._spelling = _of_bytes if (contents["decoder"] or {}).get("type") == "ByteLevel" else spelling
@@ -125,37 +118,48 @@ class TokenizerJson(LibraryTokenizer):
         from tokenizers import Tokenizer
 
         described = json.loads(self._library.to_str())
-        model = described["model"]
-        if model["type"] == "WordPiece":
-            model["vocab"] = {symbol: i for i, symbol in enumerate(symbols)}
-            model["unk_token"] = symbols[UNK_ID]
-        elif model["type"] == "Unigram":
-            scores = dict(model["vocab"])
-            least = min(scores.values())  # the cost of <unk> derives from the least likely piece
-            model |= {"vocab": [[symbol, scores.get(symbol, least)] for symbol in symbols], "unk_id": UNK_ID}
-        elif model["type"] == "BPE":
-            model["vocab"] = {symbol: i for i, symbol in enumerate(symbols)}
-            model["unk_token"] = model["unk_token"] and symbols[UNK_ID]
-        else:
+        model, tokens = described["model"], self.tokens(symbols)
+        if model["type"] not in ("WordPiece", "Unigram", "BPE"):
             raise InputError(f"{self.FILES[0]} is of type {model['type']}, and only WordPiece, Unigram and BPE can be renumbered")
-        described |= {"added_tokens": [], "post_processor": None}
+        scores = dict(model["vocab"])
+        numbers = {token: number for number, token in enumerate(tokens)}
+        added = [
+            token | {"id": numbers[token["content"]]}
+            for token in described["added_tokens"]
+            if token["content"] in numbers and symbol_of(token["content"])
+        ]
+        # The library gives the next numbers to added tokens that its model lacks, so that they can be left out at the end.
+        outside = {token["content"] for token in added} - scores.keys() | {MASK}
+        while tokens[-1] in outside:
+            tokens.pop()
+        if model["type"] == "Unigram":
+            least = min(scores.values())  # the cost of <unk> derives from the least likely piece
+            model |= {"vocab": [[token, scores.get(token, least)] for token in tokens], "unk_id": UNK_ID}
+        else:
+            model["vocab"] = {token: number for number, token in enumerate(tokens)}
+            model["unk_token"] = model["unk_token"] and symbols[UNK_ID]
+        described |= {"added_tokens": sorted(added, key=lambda token: token["id"]), "post_processor": None}
         with library_errors(f"{self.FILES[0]} cannot be renumbered"):
             return Tokenizer.from_str(json.dumps(described))
 
 
-def take_over(library: tokenizers.Tokenizer) -> tuple[dict[int, str], dict[str, bytes]]:
+def take_over(library: tokenizers.Tokenizer, special: Collection[int]) -> tuple[dict[int, str | None], dict[str, bytes]]:
     """Return the symbol of each number of a tokenizer of the library, and the contents of its files by name.
 
-    The files are those of :class:`GPT2` where it cuts text in the same way, apart from the normalisation NFC.
+    The files are those of :class:`GPT2` where it cuts text in the same way. The names of the tokens with the numbers ``special``
+    are text like any other.
     """
     numbers = dict(sorted(library.get_vocab().items(), key=lambda item: item[1]))
     described = json.loads(library.to_str())
     model, cutting, normal = (described[part] or {} for part in ("model", "pre_tokenizer", "normalizer"))
     options = {name for name, value in model.items() if value} - {"type", "vocab", "merges", "unk_token"}
-    types = (model["type"], cutting.get("type"), normal.get("type", "NFC"))
-    if types != ("BPE", "ByteLevel", "NFC") or options or cutting["add_prefix_space"] or not cutting["use_regex"]:
-        tokens = {number: token for token, number in numbers.items()}
-        return tokens, {TokenizerJson.FILES[0]: library.to_str(pretty=True).encode("utf-8")}
+    added = [token for token in described["added_tokens"] if token["id"] not in special]
+    plain = (model["type"], cutting.get("type"), normal, added, options) == ("BPE", "ByteLevel", {}, [], set())
+    if not plain or cutting["add_prefix_space"] or not cutting["use_regex"]:
+        # Those that the model lacks stay, as the numbers of the tokens after them depend on them.
+        kept = [token for token in described["added_tokens"] if token in added or token["content"] not in dict(model["vocab"])]
+        content = json.dumps(described | {"added_tokens": kept}, ensure_ascii=False, indent=2)
+        return {number: symbol_of(token) for token, number in numbers.items()}, {TokenizerJson.FILES[0]: content.encode("utf-8")}
     merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
     contents = json.dumps(numbers, ensure_ascii=False), "\n".join(["#version: 0.2", *merges, ""])
     files = {name: content.encode("utf-8") for name, content in zip(GPT2.FILES, contents, strict=True)}

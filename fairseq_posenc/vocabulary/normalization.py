@@ -8,8 +8,8 @@ one, and ``NFC`` composes the parts of each key.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
+import unicodedata
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -24,8 +24,8 @@ BETWEEN, WITHIN, JOINT = "\U000e0fff", "\U000e0ffe", "\U000e0ffd"
 """Characters of no text: unassigned, each a grapheme of its own, and no normalisation changes them."""
 FIRST_MARK = 0xE0200
 """The first of further ones, each of which stands for a form."""
-HANGUL = re.compile("[\u1100-\u11ff\uac00-\ud7a3]+")
-OTHERS = r"\x{0}-\x{9}\x{b}-\x{7f}"  # characters that belong to no grapheme of another
+FOLLOWERS = r"\p{M}\n\x{e33}\x{eb3}\x{200c}\x{200d}\x{1160}-\x{11ff}\x{d7b0}-\x{d7ff}\x{ff9e}\x{ff9f}\x{1f3fb}-\x{1f3ff}\x{e0020}-\x{e007f}"
+"""Characters that belong to the grapheme of the one before them."""
 
 
 def keys_of(charsmap: bytes) -> dict[str, str]:
@@ -72,10 +72,14 @@ def longest_of(words: Iterable[str]) -> str:
     for first, rest in tails.items():
         alike.setdefault(tuple(sorted(rest)), []).append(first)
     branches = []
-    for ends, firsts in alike.items():
+    for ends, firsts in sorted(alike.items(), key=lambda item: min(item[1])):  # the usual ones are tried first
         longer = longest_of(filter(None, ends)) if any(ends) else ""
         branches.append(f"[{characters(firsts)}]{longer}{'?' if longer and '' in ends else ''}")
     return f"(?:{'|'.join(branches)})"
+
+
+def _composed(key: str, keys: Mapping[str, str]) -> str:
+    return unicodedata.normalize("NFC", "".join(keys.get(part, part) for part in key))
 
 
 @cache
@@ -90,16 +94,18 @@ def steps(charsmap: bytes) -> list[normalizers.Normalizer]:
     keys = keys_of(charsmap)
     several = sorted((key for key in keys if len(key) > 1), key=len, reverse=True)
     unit = f"(?>{longest_of(several)}|(?m:.))" if several else "(?m:.)"
-    checked = [key for key in keys if not HANGUL.fullmatch(key)]  # hundreds of thousands, which every NFC composes alike
+    after = FOLLOWERS + characters({character for key in several for character in key[1:]})
+    # Hundreds of thousands of keys are Hangul syllables, which every Unicode composes alike.
+    checked = [key for key, form in keys.items() if not ("가" <= form <= "힣") or _composed(key, keys) != form]
 
     def sequence(others: dict[str, list[str]]) -> list[normalizers.Normalizer]:
         marks = {chr(FIRST_MARK + number): form for number, form in enumerate(others)}
         return [
-            # Where no match ended, a key begins with a character of OTHERS; at other places is the inside of a key.
-            normalizers.Replace(Regex(rf"(?:\G|(?=[{OTHERS}])){unit}\K(?=[^{OTHERS}])"), BETWEEN),
+            # A key begins where a match ended, or is the first of its characters that follows no other.
+            normalizers.Replace(Regex(rf"(?:\G|(?=[^{after}]))(?=(?m:.)[{after}]){unit}\K(?=[{after}])"), BETWEEN),
             *(normalizers.Replace(Regex(longest_of(others[form])), mark) for mark, form in marks.items()),
             normalizers.NFC(),
-            normalizers.Replace(Regex(rf"(?<!{BETWEEN})(?!\A)(?=[^{OTHERS}{BETWEEN}])"), WITHIN),
+            normalizers.Replace(Regex(rf"(?<=[^{BETWEEN}])(?=[{after}])"), WITHIN),
             normalizers.Precompiled(charsmap),
             normalizers.Replace(WITHIN, ""),
             normalizers.NFC(),

@@ -12,7 +12,9 @@ import sentencepiece
 from sentencepiece import sentencepiece_pb2
 
 from ..errors import InputError
-from .tokenizer import SPECIALS, UNK_ID, Encoding, Tokenizer
+from . import normalization
+from .normalization import JOINT, characters, longest_of
+from .tokenizer import MASK, SPECIALS, UNK_ID, Encoding, Tokenizer
 
 if TYPE_CHECKING:
     import tokenizers
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 
 SENTENCEPIECE = "sentencepiece.model"
 SPACE = "▁"
+UNKNOWN = SPECIALS[UNK_ID]
+FIRST_NAME = 0xE0E00
+"""The first of characters of no text that stand for pieces which are not normalised."""
 DEFAULT_SYMBOLS = 8192
 """For text of any size: about a hundred tokens per symbol in 3 MB, and enough for the characters of Chinese and Japanese."""
 UNCOUNTED = len(SPECIALS)
@@ -40,64 +45,120 @@ class Sentencepiece(Tokenizer):
             pieces = []
         if not pieces:  # an empty file becomes a processor that fails only when it is used
             raise InputError("not a sentencepiece model, or one that is damaged or cut short: copy it again")
-        self.pieces = {piece for number, piece in enumerate(pieces) if not self._processor.is_unknown(number)}
-        of_text = self.pieces - {piece for number, piece in enumerate(pieces) if self._processor.is_control(number)}
-        self.symbols = [piece if piece in of_text else None for piece in pieces]
+        unknown, control = self._processor.is_unknown, self._processor.is_control
+        self._number(None if unknown(number) or control(number) else piece for number, piece in enumerate(pieces))
+        self._known = {piece for piece in self.symbols if piece and len(piece) == 1}
+        self.pieces |= {piece for number, piece in enumerate(pieces) if not unknown(number)}
+        self._bytes = any(map(self._processor.is_byte, range(len(pieces))))
+        self._runs: dict[str, int] = {}
+
+    def adopt(self, symbols: Iterable[str]) -> list[str]:
+        """Take runs of unknown characters, which ``spm_encode`` writes as they are, so that fairseq-preprocess counts them."""
+        foreign = super().adopt(symbols)
+        runs = [name for name in foreign if self._known.isdisjoint(name)]
+        self._runs = {name: number for number, name in enumerate(runs, start=len(self.symbols))}
+        self.symbols += runs
+        return [name for name in foreign if name not in self._runs]
+
+    def _marked(self, text: str) -> str:
+        """Return the text in which what spells <unk> is unknown, as long as it was."""
+        return text if self._bytes else text.replace(UNKNOWN, JOINT * len(UNKNOWN))
 
     def encode_lines(self, lines: Sequence[str]) -> list[list[int]]:
-        return self._processor.encode(list(lines), out_type=int, num_threads=1)
+        if self._runs:
+            return [self.encode(line).ids.tolist() for line in lines]
+        return self._processor.encode(list(map(self._marked, lines)), out_type=int, num_threads=1)
 
     def encode(self, text: str) -> Encoding:
         # The only form that every release has with offsets in bytes.
+        text = self._marked(text)
         serialized = self._processor.encode(text, out_type="serialized_proto")
         pieces = sentencepiece_pb2.SentencePieceText.FromString(serialized).pieces
-        ids, begins, ends = np.array([(piece.id, piece.begin, piece.end) for piece in pieces], np.int64).reshape(-1, 3).T
+        numbers = [self._runs.get(piece.piece.strip(JOINT), piece.id) for piece in pieces]
+        begins, ends = np.array([(piece.begin, piece.end) for piece in pieces], np.int64).reshape(-1, 2).T
         if not text.isascii():
             starts = np.cumsum([0, *(len(character.encode("utf-8")) for character in text)])  # first byte of each character
             begins = np.searchsorted(starts, begins, side="right") - 1
             ends = np.searchsorted(starts, ends, side="left")
-        return Encoding(ids, begins, ends)
+        return Encoding(np.array(numbers, np.int64), begins, ends)
+
+    def continuation(self, text: str) -> np.ndarray:
+        encoding = self.encode(JOINT + text)  # a word of which no piece is a part
+        return encoding.ids[encoding.ends > 1]
 
     def decode(self, symbols: Sequence[str]) -> str:
-        return self._processor.decode_pieces(list(symbols))
+        return self._processor.decode_pieces(self.tokens(symbols))
 
     def spelling(self, symbol: str) -> str:
         return spelling(symbol)
 
     def renumbered(self, symbols: Sequence[str]) -> tokenizers.Tokenizer:
         from sentencepiece import sentencepiece_model_pb2
-        from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+        from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
         model = sentencepiece_model_pb2.ModelProto.FromString(self._model)
         trainer, rules = model.trainer_spec, model.normalizer_spec
-        if trainer.treat_whitespace_as_suffix or trainer.model_type not in (trainer.UNIGRAM, trainer.BPE):
-            raise InputError(f"{SENTENCEPIECE} is not a unigram or BPE model with spaces before words: it cannot be converted")
+        kinds = (trainer.UNIGRAM, trainer.BPE)
+        if trainer.treat_whitespace_as_suffix or trainer.model_type not in kinds or not rules.escape_whitespaces:
+            raise InputError(f"{self.FILES[0]} is not a unigram or BPE model with spaces before words: it cannot be converted")
+        tokens = self.tokens(symbols)
+        names = [piece.piece for piece in model.pieces if piece.type in (piece.BYTE, piece.CONTROL)]
+        whole = [piece.piece for piece in model.pieces if piece.type == piece.USER_DEFINED and piece.piece in tokens]
+        # Text passes the normaliser as a whole, with the names of these, which are found in what it gives.
+        added = [token for token in [*whole, *self._runs] if len(token) > 1 and trainer.model_type == trainer.BPE]
+        kept = longest_of([MASK, UNKNOWN, *added])
+        cuts = []
         if trainer.model_type == trainer.UNIGRAM:
-            # Symbols that are no pieces get the score of the least likely piece, from which the cost of <unk> derives.
+            normal = [piece.score for piece in model.pieces if piece.type == piece.NORMAL]
             scores = {piece.piece: piece.score for piece in model.pieces if piece.type != piece.UNKNOWN}
-            least = min(piece.score for piece in model.pieces if piece.type == piece.NORMAL)
-            pieces = [(symbol, scores.get(symbol, least)) for symbol in symbols]
+            scores |= {piece: len(piece.encode("utf-8")) * max(normal) - 0.1 for piece in whole}  # as sentencepiece prefers them
+            # Symbols that are no pieces get the score of the least likely piece, from which the cost of <unk> derives.
+            pieces = [(token, scores.get(token, min(normal))) for token in tokens]
             tokenizer = Tokenizer(models.Unigram(pieces, UNK_ID, trainer.byte_fallback))
+            for first in {name[0] for name in names}:  # text that spells <0x41> is no byte
+                rest = longest_of(name[1:] for name in names if name[0] == first)
+                cuts.append(pre_tokenizers.Split(Regex(f"[{characters(first)}](?={rest})"), "merged_with_previous"))
         else:
-            vocab = {symbol: i for i, symbol in enumerate(symbols)}
+            vocab = {token: i for i, token in enumerate(tokens)}
             options = dict(unk_token=symbols[UNK_ID], fuse_unk=True, byte_fallback=trainer.byte_fallback)
             tokenizer = Tokenizer(models.BPE(vocab, _merges(model), **options))
+            if single := [token for token in whole if len(token) == 1]:
+                cuts.append(pre_tokenizers.Split(Regex(f"[{characters(single)}]"), "isolated"))
 
-        steps: list[normalizers.Normalizer] = []
-        if rules.precompiled_charsmap:
-            steps.append(normalizers.Precompiled(rules.precompiled_charsmap))
+        steps = normalization.steps(rules.precompiled_charsmap) if rules.precompiled_charsmap else []
+        changed = [piece for piece in whole if normalizers.Sequence(steps).normalize_str(piece) != piece]
+        marks = {piece: chr(FIRST_NAME + number) for number, piece in enumerate(changed)}
+        steps = [
+            *(normalizers.Replace(piece, mark) for piece, mark in marks.items()),
+            *steps,
+            *(normalizers.Replace(mark, piece) for piece, mark in marks.items()),
+        ]
         if rules.remove_extra_whitespaces:
-            # A space at the left stays: it may follow <mask>, and at the beginning it becomes the dummy prefix.
-            steps += [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Strip(left=False, right=True)]
+            steps += [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Replace(Regex(rf"\A +|[ {SPACE}]+\z"), "")]
+        if self._runs:
+            known = f"[ {characters(self._known)}]"
+            end = rf"(?={kept}|{known}|\z)"
+            skipped = rf"\G(?>{kept}|{known}|{longest_of(self._runs)}{end})*+\K"
+            steps.append(normalizers.Replace(Regex(rf"{skipped}(?:(?!{kept}){known[0]}^{known[1:]})+"), JOINT))
+        if rules.add_dummy_prefix:  # which a name alone does not get, as it would be a part of the name
+            steps += [normalizers.Prepend(" "), normalizers.Replace(Regex(rf"\A (?={kept}\z)"), "")]
         tokenizer.normalizer = normalizers.Sequence(steps)
-        scheme = "first" if rules.add_dummy_prefix else "never"
-        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, prepend_scheme=scheme, split=trainer.split_by_whitespace)
-        metaspace = decoders.Metaspace(SPACE, prepend_scheme=scheme)
+        inside = [token for token in tokens if SPACE in token[1:]]
+        split = SPACE in self.pieces and not inside
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace(SPACE, "never", split), *cuts])
+        metaspace = decoders.Metaspace(SPACE, prepend_scheme="first" if rules.add_dummy_prefix else "never")
         if trainer.byte_fallback:
             tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse(), metaspace])
         else:
             tokenizer.decoder = metaspace
+        tokenizer.add_tokens([AddedToken(token, normalized=True) for token in added])
         return tokenizer
+
+
+class XlmrSentencepiece(Sentencepiece):
+    """The same under the name that fairseq's XLM-R has."""
+
+    FILES = ("sentencepiece.bpe.model",)
 
 
 def spelling(piece: str) -> str:

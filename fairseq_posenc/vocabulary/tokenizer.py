@@ -7,7 +7,7 @@ fairseq's ``Dictionary`` puts ``<s>``, ``<pad>``, ``</s>`` and ``<unk>`` first, 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 SPECIALS = ("<s>", "<pad>", "</s>", "<unk>")
 MASK = "<mask>"
+MADE_UP = "madeupword"
+"""The beginning of the names of symbols that no text has, in fairseq too."""
 EOS_ID, UNK_ID = SPECIALS.index("</s>"), SPECIALS.index("<unk>")
 
 DICTIONARY = "dict.txt"
@@ -42,6 +44,13 @@ class Encoding:
         return len(self.ids)
 
 
+def symbol_of(token: str) -> str | None:
+    """Return the dictionary's symbol of a token: itself, or another name if it has white space; None for fairseq's own names."""
+    if token in (*SPECIALS, MASK):
+        return None
+    return token if token.split() == [token] else MADE_UP + ascii(token)[1:-1].replace(" ", r"\x20")
+
+
 class Tokenizer(ABC):
     """Cuts text into numbered pieces.
 
@@ -50,7 +59,7 @@ class Tokenizer(ABC):
 
     Attributes:
         symbols: for each number, the piece's symbol in a dictionary, or None.
-        pieces: all symbols of pieces.
+        pieces: all symbols of pieces, and the names of others that a dictionary may have.
 
     Raises:
         InputError: the files are damaged, or others.
@@ -58,10 +67,30 @@ class Tokenizer(ABC):
 
     FILES: ClassVar[tuple[str, ...]]
     symbols: list[str | None]
-    pieces: Container[str | None]
+    pieces: set[str | None]
+    _tokens: dict[str, str]
 
     @abstractmethod
     def __init__(self, *contents: bytes) -> None: ...
+
+    def _number(self, tokens: Iterable[str | None], symbol: Callable[[str], str | None] = symbol_of) -> None:
+        """Take tokens in the order of their numbers."""
+        pairs = [(token, None if token is None else symbol(token)) for token in tokens]
+        self.symbols = [name for _, name in pairs]
+        self.pieces = set(self.symbols)
+        self._tokens = {name: token for token, name in pairs if token is not None and name not in (None, token)}
+
+    def tokens(self, symbols: Iterable[str]) -> list[str]:
+        """Return the tokens of these symbols; a symbol that is no piece is its own token."""
+        return [self._tokens.get(symbol, symbol) for symbol in symbols]
+
+    def adopt(self, symbols: Iterable[str]) -> list[str]:
+        """Return those symbols of a dictionary that are none of the pieces, and cannot become pieces here."""
+        return [name for name in symbols if name != MASK and not name.startswith(MADE_UP) and name not in self.pieces]
+
+    def continuation(self, text: str) -> np.ndarray:
+        """Return the numbers of the pieces of a text that follows a word or ``<mask>``."""
+        return self.encode(text).ids
 
     @abstractmethod
     def encode_lines(self, lines: Sequence[str]) -> list[list[int]]:

@@ -15,13 +15,13 @@ import numpy as np
 from ..errors import InputError
 from ..files import read, sha256
 from .library import GPT2, TokenizerJson
-from .sentencepiece import SENTENCEPIECE, Sentencepiece
+from .sentencepiece import SENTENCEPIECE, Sentencepiece, XlmrSentencepiece
 from .tokenizer import DICTIONARY, EOS_ID, GIVEN_DICTIONARY, MASK, SPECIALS, UNK_ID, Encoding, Tokenizer
 
 if TYPE_CHECKING:
     from fairseq.data import Dictionary
 
-KINDS: tuple[type[Tokenizer], ...] = (Sentencepiece, GPT2, TokenizerJson)
+KINDS: tuple[type[Tokenizer], ...] = (Sentencepiece, XlmrSentencepiece, GPT2, TokenizerJson)
 """The first of them is used if a folder has several."""
 
 TOKENIZER_FILES = tuple(name for kind in KINDS for name in kind.FILES)
@@ -55,7 +55,7 @@ def read_files(path: Path) -> dict[str, bytes]:
     files = {name: read(path / name) for name in kind.FILES}
     if (path / DICTIONARY).exists():
         files[GIVEN_DICTIONARY] = read(path / DICTIONARY)
-    elif kind is not Sentencepiece:
+    elif not issubclass(kind, Sentencepiece):
         raise FileNotFoundError(f"{path / DICTIONARY}: no such file; it holds the ids of the pieces of {kind.FILES[0]}")
     return files
 
@@ -89,12 +89,11 @@ def differing(recorded: Any, current: Mapping[str, str]) -> list[str]:
 
 
 def _require_pieces(symbols: Iterable[str], tokenizer: Tokenizer, dictionary: str) -> None:
-    for symbol in symbols:
-        if symbol != MASK and not symbol.startswith("madeupword") and symbol not in tokenizer.pieces:
-            raise InputError(
-                f"the symbol {symbol!r} of {dictionary} is none of the tokenizer's pieces, so the two are not of one vocabulary. "
-                "Use the files that the model was pretrained with."
-            )
+    if foreign := tokenizer.adopt(symbols):
+        raise InputError(
+            f"the symbol {foreign[0]!r} of {dictionary} is none of the tokenizer's pieces, so the two are not of one vocabulary. "
+            "Use the files that the model was pretrained with."
+        )
 
 
 def _given_symbols(dictionary: bytes, tokenizer: Tokenizer) -> list[str]:
@@ -128,16 +127,16 @@ class LineEncoder:
         kind = kind_of(files)
         assert kind is not None, f"no tokenizer among {list(files)}"
         self._tokenizer = kind(*(files[name] for name in kind.FILES))
-        pieces = self._tokenizer.symbols
         if GIVEN_DICTIONARY in files:
             symbols = _given_symbols(files[GIVEN_DICTIONARY], self._tokenizer)
         else:
-            symbols = [*(piece for piece in pieces if piece is not None), MASK]
+            symbols = [*filter(None, self._tokenizer.symbols), MASK]
         self.symbols = [*SPECIALS, *symbols]
-        for symbol in symbols[:-1]:
-            if symbol in (*SPECIALS, MASK) or symbol.split() != [symbol]:
-                raise InputError(f"fairseq's dictionary rejects the piece {symbol!r}: it is a special symbol, or has white space")
-        index: dict[str | None, int] = {symbol: number for number, symbol in enumerate(symbols[:-1], start=len(SPECIALS))}
+        for symbol in symbols:
+            if symbol in SPECIALS or symbol.split() != [symbol]:
+                raise InputError(f"fairseq's dictionary rejects the symbol {symbol!r}: it is a special one, or has white space")
+        pieces = self._tokenizer.symbols
+        index: dict[str | None, int] = {symbol: number for number, symbol in enumerate(symbols, start=len(SPECIALS))}
         # One entry more than there are pieces: the mark of a line's end in encode().
         self._ids = np.array([*(index.get(piece, UNK_ID) for piece in pieces), EOS_ID], dtype=np.int64)
         self.dtype = np.dtype(np.uint16 if len(self.symbols) < 65500 else np.uint32)  # fairseq's own choice
@@ -165,6 +164,7 @@ class Vocabulary:
     Args:
         folder: the data-bin: ``dict.txt``, and ``sentencepiece.model``, or ``encoder.json`` and ``vocab.bpe``, or
             ``tokenizer.json``.
+        with_tokenizer: whether the tokenizer is read; without it, there is no ``tokenizer``.
 
     Attributes:
         dictionary: fairseq's dictionary as ``masked_lm`` reads it, with ``<mask>``.
@@ -174,9 +174,13 @@ class Vocabulary:
         InputError, FileNotFoundError: the folder has no vocabulary, or one whose parts do not belong together.
     """
 
-    def __init__(self, folder: Path) -> None:
+    tokenizer: Tokenizer
+
+    def __init__(self, folder: Path, with_tokenizer: bool = True) -> None:
         self.folder = folder
         self.dictionary = load_dictionary(folder)
+        if not with_tokenizer:
+            return
         kind = _kind_in(folder)
         try:
             self.tokenizer = kind(*(read(folder / name) for name in kind.FILES))
@@ -199,6 +203,10 @@ class Vocabulary:
                 begin += 1
             begins[i] = begin
         return Encoding(self._ids[encoding.ids], begins, encoding.ends)
+
+    def continuation(self, text: str) -> np.ndarray:
+        """Return the ids of the pieces of a text that follows a word or ``<mask>``."""
+        return self._ids[self.tokenizer.continuation(text)]
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of these ids without ``<s>``, ``<pad>`` and ``</s>``."""
