@@ -114,6 +114,22 @@ def test_a_configuration_without_a_model(said):
     assert said(hydra_train, "").startswith("model is missing: name a configuration that has it (--config-dir, --config-name)")
 
 
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("model.tisa_kernel=3", "there is no option model.tisa_kernel: did you mean tisa_kernels?"),
+        ("task.tokens_per_sampl=3", "there is no option task.tokens_per_sampl: did you mean tokens_per_sample?"),
+        ("modle.dropout=0", "there is no option modle: did you mean model?"),
+        ("model=roberta_tissa", "model: there is no roberta_tissa: did you mean roberta_tisa or "),
+        ("optimizer=adamm", "optimizer: the configuration has no choice of it; give its options, such as optimizer._name="),
+        ("common.log_interval=abc", "common.log_interval must be a whole number, got 'abc'"),
+        ("model.rope_base=x", "model.rope_base must be a number, and finite, got 'x'"),
+    ],
+)
+def test_an_override_that_hydra_rejects(said, override, message):
+    assert said(hydra_train, f"--config-dir {EXAMPLES} --config-name tiny task.data=BIN {override}").startswith(message)
+
+
 def test_a_missing_configuration_is_named_with_those_that_are_there(said):
     message = said(hydra_train, f"--config-dir {EXAMPLES} --config-name bsae")
     assert message.startswith("--config-name bsae: did you mean base")

@@ -213,8 +213,11 @@ def faults(error: ValidationError) -> str:
     places: dict[str, str] = {}
     for fault in error.errors():
         *above, last = fault["loc"] or ("",)
-        place = ".".join(map(str, above if last in PLAIN and above else fault["loc"]))  # without the alternatives of a type
+        value_of_option = last in PLAIN and bool(above)  # one error for each type that it may have
+        place = ".".join(map(str, above if value_of_option else fault["loc"]))
         wanted = next((words for kind, words in WANTED.items() if fault["type"].startswith(kind)), None)
+        if value_of_option:
+            wanted = "must be a string, a number, true or false"
         message = fault["msg"].removeprefix("Value error, ") if wanted is None else wanted.format(**fault.get("ctx", {}))
         if fault["type"] == "extra_forbidden":
             known = {field for kind in Strict.__subclasses__() for field in kind.model_fields}

@@ -182,7 +182,7 @@ ROWS = torch.arange(64.0)
 LARGE_BIASES = {
     "a constant with small differences": 8 + 0.5 * torch.randn(1, 2, 64, 64, generator=torch.Generator().manual_seed(0)),
     "a slope below a constant": 300 - 4 * (ROWS - ROWS[:, None]).abs()[None, None],
-    "far more at hidden keys": 0.02 * ROWS.expand(1, 2, 64, -1) + 500 * (ROWS >= 40) + 500 * (ROWS > ROWS[:, None]),
+    "far more at hidden keys": 0.02 * ROWS.expand(1, 2, 64, -1) + 500 * (ROWS >= 40) + 500 * (ROWS[:, None] < ROWS),
     "beyond float16": 70_000 + 0.5 * ROWS.expand(1, 1, 64, -1) * (-1) ** ROWS,
 }
 
@@ -198,7 +198,7 @@ def test_a_constant_of_a_bias_takes_no_precision_from_its_differences(backend: B
     if backend.objection(Terms(biases=(bias,)), call_of(zeros, zeros)):
         pytest.skip("it takes no bias in this precision")
     z, _ = attend(backend, Terms(biases=(bias,)), zeros, zeros, values, Mask(padding, causal=True))
-    hidden = padding[0] | (ROWS > ROWS[:, None])
+    hidden = padding[0] | (ROWS[:, None] < ROWS)
     p = bias.detach().double().expand(1, 2, 64, 64).masked_fill(hidden, -torch.inf).softmax(-1)
     assert (z[:1].double() - p).abs().sum(-1).max() < 0.015
     assert not z[1].any()

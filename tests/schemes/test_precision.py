@@ -1,7 +1,6 @@
 """Tables that are computed rather than learned: exact, whatever the default dtype, and without float64 on the device."""
 
 import copy
-import pickle
 from contextlib import nullcontext
 
 import pytest
@@ -129,7 +128,7 @@ def test_each_function_of_positions_and_offsets_has_a_table_of_its_own(window):
 def test_a_function_of_parameters_is_refused_rather_than_kept(read):
     scheme = Tabular()
     for context in (nullcontext(), torch.no_grad(), torch.inference_mode()):
-        with context, pytest.raises(InputError, match="'tabular' gives .* a function of its parameters"):
+        with context, pytest.raises(InputError, match=r"'tabular' gives .* a function of its parameters"):
             read(scheme, scheme.scaled, Window(5))
 
 
@@ -138,7 +137,7 @@ def test_kept_tables_are_few_and_do_not_travel():
     for shift in range(2 * TABLES):
         scheme.of_offsets(lambda r, shift=shift: r + shift, Window(5))
     assert len(scheme._kept_tables) == TABLES
-    for again in (pickle.loads(pickle.dumps(scheme)), copy.deepcopy(scheme), copy.copy(scheme)):
+    for again in (copy.deepcopy(scheme), copy.copy(scheme)):  # of the state that pickle writes, too
         assert not again._kept_tables
         assert again.factor == 2
 
