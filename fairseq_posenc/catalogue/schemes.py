@@ -129,9 +129,11 @@ def _plot(rows: "Sequence[Row]", models: Sequence[str], options: Options, path: 
         subjects = [read(model, None, with_text=False) for model in models]
     n = min([options.length, *(subject.fitting_length(options.length) for subject in subjects)])
     encoders = {row["positions"]: pictures.untrained(row["positions"], n, options.heads) for row in rows}
-    origins = [*([pictures.UNTRAINED] if rows else []), *(f"in {subject.label}" for subject in subjects)]
+    origins = [*([pictures.UNTRAINED] if rows else []), *(f"in {name}" for name in models)]
     show(pictures.MEANING.format(n=n, origin=", and ".join(origins)))
-    pictures.write(path, encoders | {subject.label: subject.encoder for subject in subjects}, n, options.layers)
+    pictures.write(
+        path, encoders | {name: subject.encoder for name, subject in zip(models, subjects, strict=True)}, n, options.layers
+    )
 
 
 def _draw_all(rows: "Sequence[Row]", options: Options, folder: Path) -> None:
