@@ -16,20 +16,20 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from .commands import Parser, add_flags, only_results, read_flags
-from .errors import InputError, sentence, suggestion
+from .errors import InputError, lacking, sentence, suggestion
 from .version import FAIRSEQ_VERSION, __version__
 
 HELP = {"-h", "--help"}
 
 
-INSTALLED_BY = {  # package -> what pip install is given
-    "fairseq": f"--no-deps fairseq=={FAIRSEQ_VERSION}",
-    **dict.fromkeys(("transformers", "tokenizers", "safetensors", "accelerate"), "-e '.[hf]'"),
-    "datasets": "-e '.[hub]'",
-    "matplotlib": "-e '.[plots]'",
-    **dict.fromkeys(("sklearn", "scipy"), "-e '.[glue]'"),
-    "statsmodels": "-e '.[compare]'",
-    "deepspeed": "-e '.[deepspeed]'",
+EXTRA_OF = {  # package -> the extra that brings it
+    "fairseq": None,
+    **dict.fromkeys(("transformers", "tokenizers", "safetensors", "accelerate"), "hf"),
+    "datasets": "hub",
+    "matplotlib": "plots",
+    **dict.fromkeys(("sklearn", "scipy"), "glue"),
+    "statsmodels": "compare",
+    "deepspeed": "deepspeed",
 }
 
 
@@ -83,13 +83,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
-        if package not in INSTALLED_BY or options.traceback:
+        if package not in EXTRA_OF or options.traceback:
             raise
-        problem = f"needs {package}, which is not installed: pip install {INSTALLED_BY[package]}"
+        command = f"--no-deps fairseq=={FAIRSEQ_VERSION}" if package == "fairseq" else package
+        problem = lacking(EXTRA_OF[package]) or f"needs {package}, which is not installed: pip install {command}"
     except (InputError, OSError) as error:
         if options.traceback:
             raise
         problem = sentence(error)
+    except UnicodeEncodeError as error:  # of a library that takes no such name of a file
+        if options.traceback:
+            raise
+        problem = f"{error.object[:500]!r} is not UTF-8: rename the file or folder"
     except KeyboardInterrupt:
         print(f"\nfairseq-posenc {options.command}: interrupted. The same command does what is not done yet.", file=sys.stderr)
         return 130

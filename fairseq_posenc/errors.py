@@ -6,12 +6,17 @@ import dataclasses
 import difflib
 import math
 import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from importlib import metadata, util
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 _FIELD = re.compile(r"`(\w+)`")
 _FROM_WORKER = re.compile(r"Caught (\w+) in .*^(?:\w+\.)*\1: (.*)", re.DOTALL | re.MULTILINE)
+MODULES = {"scikit-learn": "sklearn"}
+"""The modules of requirements that have another name."""
 KINDS: dict[type, tuple[str, type | tuple[type, ...]]] = {
     int: ("a whole number", int),
     float: ("a number, and finite", (int, float)),
@@ -70,6 +75,27 @@ def refuse_together(flags: Mapping[str, bool], other: str, advice: str) -> None:
     """
     for flag in (flag for flag, given in flags.items() if given):
         raise Refused(f"{flag} and {other} exclude each other: {advice.format(flag)}")
+
+
+def lacking(*extras: str) -> str | None:
+    """Return which requirements of these extras of this package are not installed, and how to install them; None if all are.
+
+    The command names distributions, and so works wherever the package was installed from.
+    """
+    wanted = {}
+    with suppress(metadata.PackageNotFoundError):
+        for line in metadata.requires("fairseq-posenc") or ():
+            match = re.match(r"(([\w-]+)[^;]*);.*extra == .(\w+)", line)
+            if match and match[3] in extras and util.find_spec(MODULES.get(match[2], match[2])) is None:
+                wanted[match[2]] = match[1].strip()
+    are = "are" if len(wanted) > 1 else "is"
+    return f"needs {', '.join(wanted)}, which {are} not installed: pip install {shlex.join(wanted.values())}" if wanted else None
+
+
+def require_extras(*extras: str) -> None:
+    """Raise InputError if requirements of these extras are not installed, before anything imports them or takes long."""
+    if problem := lacking(*extras):
+        raise InputError(problem)
 
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:

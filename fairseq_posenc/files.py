@@ -7,6 +7,7 @@ import hashlib
 import os
 import platform
 import re
+import stat
 import struct
 import sys
 import time
@@ -22,6 +23,8 @@ INDEX_MAGIC, INDEX_VERSION, INDEX_HEADER = b"MMIDIDX\x00\x00", 1, struct.Struct(
 """Of the ``.idx`` file of fairseq's memory-mapped data set: these two, the code of the ids' type (8: uint16, 9: uint32), and
 the number of items. The size of each item in ids (int32) and its offset in the ``.bin`` file in bytes (int64) follow."""
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux, <fcntl.h> and <linux/fs.h>
+MAX_BYTES = 1 << 28
+"""Of a file that is read as a whole: a record, a tokenizer or a file of settings."""
 DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -36,9 +39,28 @@ def partial_of(path: str | os.PathLike) -> Path:
 
 
 def create(path: str | os.PathLike, mode: str = "w") -> IO:
-    """Open a temporary file for writing, after removing a link or the file of a killed attempt."""
+    """Open a temporary file for writing, after removing a link or the file of a killed attempt.
+
+    Names of files that are not UTF-8 are written as backslashes and numbers, which is also how JSON represents them.
+    """
     Path(path).unlink(missing_ok=True)
-    return open(path, mode.replace("w", "x"), encoding=None if "b" in mode else "utf-8")
+    encoding = {} if "b" in mode else {"encoding": "utf-8", "errors": "backslashreplace"}
+    return open(path, mode.replace("w", "x"), **encoding)  # type: ignore[call-overload]
+
+
+def require_regular(path: str | os.PathLike) -> None:
+    """Raise an OSError for a pipe, for which opening would wait without end, and for a device or a socket."""
+    mode = os.stat(path).st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise OSError(errno.EINVAL, "a pipe, a device or a socket, where a file is needed", os.fspath(path))
+
+
+def read(path: str | os.PathLike) -> bytes:
+    """Return the content of a file of at most :data:`MAX_BYTES`, or raise an OSError."""
+    require_regular(path)
+    if (size := os.path.getsize(path)) > MAX_BYTES:
+        raise OSError(errno.EFBIG, f"{size:,} bytes, more than any such file has", os.fspath(path))
+    return Path(path).read_bytes()
 
 
 def _open_without_links(path: str, flags: int) -> int:
@@ -55,15 +77,16 @@ def atomic_write(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
     """Open ``path`` for writing so that the file appears only when the context ends without an error.
 
     The content is written to :func:`partial_of` the path, flushed to the disk and renamed. An exception removes it, and the next
-    attempt replaces what a kill leaves.
+    attempt replaces what a kill leaves. A full disk is reported as such.
     """
     partial = partial_of(path)
     try:
-        with create(partial, mode) as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(partial, path)
+        with report_full_disk(path):
+            with create(partial, mode) as stream:
+                yield stream
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(partial, path)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
@@ -86,6 +109,7 @@ def exchange(first: Path, second: Path) -> None:
 
 def sha256(path: str | os.PathLike) -> str:
     """Return the hexadecimal SHA-256 of a file, which is read in pieces."""
+    require_regular(path)
     digest = hashlib.sha256()
     with open(path, "rb") as stream:
         while block := stream.read(1 << 20):
@@ -103,15 +127,21 @@ def require_writable(folder: Path, name: str = "") -> None:
         raise PermissionError(f"{name} cannot be written: this user has no permission for {existing}. Name another.")
 
 
+class DiskFull(OSError):
+    """The disk is full; the message names the file or folder that was written, and what to do."""
+
+
 @contextmanager
 def report_full_disk(path: str | os.PathLike) -> Iterator[None]:
     """Report a full disk by one OSError, for any error that the library which wrote to ``path`` raises."""
     try:
         yield
+    except DiskFull:  # which names the file
+        raise
     except Exception as error:
         if not (reason := _disk_full_reason(error)):
             raise
-        raise OSError(f"{path}: {reason}. When there is room, give the same command again.") from error
+        raise DiskFull(f"{path}: {reason}. When there is room, give the same command again.") from error
 
 
 def _disk_full_reason(error: BaseException | None) -> str | None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .errors import InputError
-from .files import LOCK, atomic_write, exchange, partial_of, real, report_full_disk, require_writable, sole_writer
+from .files import LOCK, atomic_write, exchange, partial_of, read, real, report_full_disk, require_writable, sole_writer
 
 RECORD = "fairseq_posenc.json"
 FORMAT = 2
@@ -212,7 +212,7 @@ def _write(folder: Path, record: Record) -> None:
 def _read(folder: Path) -> Record | None:
     """Return the record of a folder; None if it has none in this format."""
     try:
-        content = json.loads((folder / RECORD).read_text("utf-8"))
+        content = json.loads(read(folder / RECORD))
     except (OSError, ValueError, RecursionError):
         return None
     match content:

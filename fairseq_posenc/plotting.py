@@ -40,7 +40,9 @@ def line_style(number: int) -> dict[str, Any]:
 
 def new_figure(width: float, height: float) -> Figure:
     """Return an empty figure of this size in inches."""
-    return require_matplotlib()(figsize=(width, height), layout="constrained")
+    from matplotlib.figure import Figure  # pyplot would need a window system
+
+    return Figure(figsize=(width, height), layout="constrained")
 
 
 def grid(
@@ -152,14 +154,3 @@ def _with_palette(png: BytesIO) -> BytesIO:
     reduced = image.quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE)
     reduced.save(small, "PNG", optimize=True, dpi=(DPI, DPI))
     return small
-
-
-def require_matplotlib() -> type[Figure]:
-    """Return matplotlib's ``Figure``; pyplot would need a window system.
-
-    Raises:
-        ModuleNotFoundError: matplotlib is not installed; a command then names the extra that has it.
-    """
-    from matplotlib.figure import Figure
-
-    return Figure

@@ -21,7 +21,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -33,7 +32,7 @@ from .compat.distributed import gather, without_gpus
 from .compat.patching import ModuleProxy
 from .deepspeed import communication, consolidate, sharded_checkpoint, zero_config
 from .deepspeed.zero_config import ZeroConfig
-from .errors import Refused, first_line
+from .errors import Refused, first_line, lacking
 
 if TYPE_CHECKING:
     from .pipeline import ProgramRun
@@ -67,8 +66,8 @@ class DeepSpeedOptions:
         if not 0 < options.distributed_timeout <= MAX_TIMEOUT:
             raise Refused(f"--distributed-timeout {options.distributed_timeout}: a positive number of seconds is needed")
         zero = zero_config.read(options.deepspeed_config)
-        if zero.stage > 0 and find_spec("deepspeed") is None:
-            raise Refused("DeepSpeed is not installed, which sharding needs: pip install -e '.[deepspeed]'")
+        if zero.stage > 0 and (problem := lacking("deepspeed")):
+            raise Refused(f"--deepspeed-config with sharding {problem}")
         return cls(zero, options.distributed_timeout, consolidates=not options.no_consolidate)
 
     def connect(self, run: ProgramRun) -> None:

@@ -46,18 +46,15 @@ if [ -n "$wheels" ]; then
   python=$out/venv/bin/python
   site=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
   echo "import site; site.addsitedir('$parent')" >"$site/parent.pth"
-  pip=("$python" -m pip)
-  older=("$wheels"/pip-*.whl) # a wheel of pip runs as it is; from 24.1 on, pip refuses omegaconf 2.0.6
-  [ ! -e "${older[0]}" ] || pip=("$python" "${older[0]}/pip")
-  "${pip[@]}" install --quiet --no-index --no-deps "$wheels"/*.whl &&
-    "${pip[@]}" install --quiet --no-index --no-deps --no-build-isolation -e "$project" ||
+  "$python" -m pip install --quiet --no-index --no-deps "$wheels"/*.whl &&
+    "$python" -m pip install --quiet --no-index --no-deps --no-build-isolation -e "$project" ||
     refuse "the wheels in $wheels cannot be installed: see above"
 fi
 missing=$("$python" - <<'EOF'
 from importlib.util import find_spec
 
-modules = {"fairseq": "fairseq==0.12.2", "hydra": "hydra-core==1.0.7", "omegaconf": "omegaconf==2.0.6", "sacrebleu": "",
-           "antlr4": "antlr4-python3-runtime==4.8", "bitarray": "", "regex": "", "pydantic": "", "sentencepiece": "",
+modules = {"fairseq": "fairseq==0.12.2", "hydra": "hydra-core==1.3.8", "omegaconf": "omegaconf==2.3.1", "sacrebleu": "",
+           "antlr4": "antlr4-python3-runtime==4.9.3", "bitarray": "", "regex": "", "pydantic": "", "sentencepiece": "",
            "backports.zstd": "", "tensorboard": "", "tabulate": "", "tqdm": "", "pytest": "", "fairseq_posenc": "this package"}
 print(*(pip or name for name, pip in modules.items() if find_spec(name.partition(".")[0]) is None), sep=", ")
 EOF

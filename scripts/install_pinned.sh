@@ -6,7 +6,6 @@ set -euo pipefail
 project=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 python=${PYTHON:-python3}
 pip() { "$python" -m pip install --quiet --no-cache-dir --disable-pip-version-check --root-user-action ignore "$@"; }
-pip 'pip==24.0' # later versions reject omegaconf 2.0.6
 source=$(mktemp -d) # so that building the wheel leaves nothing in the project's folder
 trap 'rm -rf "$source"' EXIT
 (cd "$project" && cp -r fairseq_posenc startup setup.py pyproject.toml README.md LICENSE "$source")

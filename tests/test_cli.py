@@ -1,5 +1,6 @@
 """The dispatcher: a table of commands, lazy imports, errors as a line."""
 
+import shlex
 import subprocess
 import sys
 
@@ -151,9 +152,28 @@ def test_results_that_nobody_reads_any_more_are_no_error():
         assert running.stderr.read() == ""
 
 
-def test_a_missing_extra_is_named(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "transformers", None)
+EXTRAS = {"transformers", "tokenizers", "safetensors", "accelerate", "matplotlib", "sklearn", "scipy", "statsmodels"}
+
+
+@pytest.mark.parametrize(
+    ("command", "packages"),
+    [
+        ("compare plan.yaml --data bin --out out", "matplotlib scipy statsmodels"),
+        ("tasks --out out", "matplotlib scipy statsmodels"),
+        ("glue --data glue --checkpoint model.pt --out out", "scikit-learn scipy"),
+        ("analyze model.pt --text text.txt --out out", "matplotlib scikit-learn scipy"),
+        ("init-tisa roberta --kernels 5 --out model.pt", "'transformers<6,>=4.57' safetensors accelerate scikit-learn scipy"),
+        ("export-hf model.pt --out out --log log", "'transformers<6,>=4.57' safetensors accelerate matplotlib"),
+        ("import-hf roberta --out model.pt", "'transformers<6,>=4.57' safetensors accelerate"),
+        ("schemes --plot picture.png", "matplotlib"),
+    ],
+)
+def test_all_missing_packages_are_named_at_once(command, packages, monkeypatch, capsys):
+    for name in EXTRAS:
+        monkeypatch.setitem(sys.modules, name, None)
     for name in [name for name in sys.modules if name.startswith("fairseq_posenc.huggingface")]:
         monkeypatch.delitem(sys.modules, name)
-    assert cli.main(["import-hf", "roberta", "--out", "model.pt"]) == 2
-    assert "needs transformers, which is not installed: pip install -e '.[hf]'" in capsys.readouterr().err
+    assert cli.main(command.split()) == 2
+    said, _, given = capsys.readouterr().err.strip().rpartition(" not installed: pip install ")
+    assert said.endswith((", which is", ", which are"))
+    assert sorted(shlex.split(given)) == sorted(shlex.split(packages))

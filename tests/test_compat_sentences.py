@@ -58,7 +58,6 @@ def said(data_bin, tmp_path, monkeypatch, capsys):
         ),
         (f"BIN {FLAGS} --batch-size 12 --max-tokens 999", "--batch-size 12: fairseq makes batches of 8"),
         (f"BIN {FLAGS} --reset-lr-scheduler", "--reset-lr-scheduler has no effect without --reset-optimizer"),
-        (f"BIN {FLAGS} --sentence-avg", "--sentence-avg has no effect with --criterion masked_lm"),
         (
             f"BIN {FLAGS} --lr-scheduler polynomial_decay --total-num-update 5 --max-update 5 --lr 1e-3,2e-3",
             "--lr [0.001, 0.002]: polynomial_decay takes one learning rate",
@@ -102,7 +101,6 @@ def test_data_bins_with_different_words(said, data_bin):
         (interactive, "BIN", "--path is missing: name a checkpoint"),
         (eval_lm, "BIN", "--path is missing: name a checkpoint"),
         (validate, "BIN --task masked_lm --batch-size 2", "--path is missing: name a checkpoint"),
-        (generate, "BIN --path x --sacrebleu", "--sacrebleu has no effect: use --scoring sacrebleu"),
         (generate, "BIN --path x --beam 0", "--beam 0: at least 1 is needed"),
     ],
 )
@@ -128,6 +126,14 @@ def test_a_configuration_without_a_model(said):
 )
 def test_an_override_that_hydra_rejects(said, override, message):
     assert said(hydra_train, f"--config-dir {EXAMPLES} --config-name tiny task.data=BIN {override}").startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("flags", "missing"), [("tiny", "task.data"), ("huang2021_large task.data=BIN", "checkpoint.finetune_from_model")]
+)
+def test_a_value_that_a_configuration_asks_for(flags, missing, said):
+    """Also one for which fairseq has a default."""
+    assert said(hydra_train, f"--config-dir {EXAMPLES} --config-name {flags}").startswith(f"{missing} is missing: ")
 
 
 def test_a_missing_configuration_is_named_with_those_that_are_there(said):

@@ -1,4 +1,4 @@
-"""Which package may import which, and the size of all; a module directly below fairseq_posenc counts as a package."""
+"""Which package may import which, and how large all are together; a module right below fairseq_posenc counts as a package."""
 
 import ast
 import io
@@ -46,10 +46,10 @@ MAY_IMPORT = {  # besides itself; only what is listed above it, so that there ar
     "deepspeed": COMMON | {"schemes", "families", "compat", "models"},
     "train": {"errors", "compat", "deepspeed"},
     "finetuning": COMMON | {"runs", "vocabulary", "models"},
-    "huggingface": COMMON | CORE | {"families", "compat", "vocabulary", "data", "models", "runs", "plotting", "finetuning"},
+    "huggingface": COMMON | CORE | {"families", "compat", "vocabulary", "data", "models", "runs", "finetuning"},
     "analysis": COMMON | CORE | {"plotting", "runs", "vocabulary", "models", "huggingface"},
     "catalogue": COMMON | CORE | {"families", "models", "plotting", "analysis"},
-    "bench": COMMON | CORE | {"families", "runs", "vocabulary", "data", "models", "plotting"},
+    "bench": COMMON | CORE | {"families", "runs", "models"},
     "compare": COMMON | CORE | {"families", "runs", "vocabulary", "models", "plotting", "analysis", "bench"},
     "pipeline": {"errors", "files", "compat", "models", "optim", "async_step", "analysis"},
     "cli": COMMON | {"compat"},  # it imports commands by name

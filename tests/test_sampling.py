@@ -219,6 +219,8 @@ def test_real_positions_may_be_negative(name):
         torch.testing.assert_close(moved, first)
     with pytest.raises(FieldError, match="one of them is -1"):
         encoder(tokens, position_ids=torch.arange(9)[None] - 1)
+    with pytest.raises(FieldError, match="below 1,048,576, and one of them is 5,000,000,008"):
+        encoder(tokens, position_ids=torch.arange(9)[None] + 5 * 10**9)
 
 
 @pytest.mark.parametrize(("sampling", "draw"), [("random:40", torch.randperm), ("uniform:40", torch.rand)])

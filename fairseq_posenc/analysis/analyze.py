@@ -5,12 +5,11 @@ Hugging Face model of a type that import-hf takes, or Longformer, by name or fol
 and R² is followed along all of them. LABEL=MODEL gives a model another name in the pictures.
 
     fairseq-posenc analyze checkpoints/tisa bert=bert-base-uncased --text some.txt --out analysis
-    fairseq-posenc analyze checkpoints/tisa --only functions --out functions
 
 The parameters alone show position vectors, their effect on the first layer's attention, and functions of the offset. With --text,
 the page also has the kinds of heads, correlations of words and positions, and probes of attention and hidden states. Each model
 then takes minutes. All models are checked before the analysis begins. An interrupted analysis continues with the same command.
-Needs matplotlib and, for the probes, scikit-learn: pip install -e '.[plots,glue]'.
+Needs matplotlib and, for the probes, scikit-learn.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import ownership
 from ..commands import existing, option, saved_checkpoints, show
-from ..errors import InputError
+from ..errors import InputError, require_extras
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,7 +44,6 @@ class Options:
     text: Path | None = option(
         "UTF-8 text for the models to read (its first two million characters)", None, parse=existing, metavar="FILE"
     )
-    only: str | None = option("show functions of the offset and nothing else", None, choices=("functions",))
     length: int = option("tokens of a window, one more than the largest offset", 128, minimum=8, maximum=2048, metavar="N")
     windows: int = option("windows to read, at most", 64, minimum=2, metavar="N")
     data_bin: list[str] | None = option("the vocabulary of checkpoints, or of the one with this label; repeatable (default: that "
@@ -54,16 +52,11 @@ class Options:
 
 def main(options: Options) -> None:
     """Run the command."""
-    from ..plotting import require_matplotlib
+    require_extras("plots", *(["glue"] if options.text is not None else []))
     from ..runs.grid import Cell, Progress, run_grid
     from .examine import examine, require_positions
     from .subjects import read, split_label
 
-    require_matplotlib()
-    if options.only and options.text:
-        raise InputError(f"--only {options.only} shows nothing else: leave --text out")
-    if options.text is not None:
-        import sklearn  # noqa: F401 - fails now rather than after minutes of reading
     labels, paths = zip(*((label, Path(name)) for label, name in map(split_label, options.models)), strict=True)
     folders = [re.sub(r"\W+", "-", label) for label in labels]
     if repeated := next((label for label, name in zip(labels, folders, strict=True) if folders.count(name) > 1), None):
@@ -83,14 +76,14 @@ def main(options: Options) -> None:
     def run(cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:
         progress("analysis")
         subject, n, windows = load(cells.index(cell))
-        numbers, pictures = examine(subject, n, windows, everything=options.only is None)
+        numbers, pictures = examine(subject, n, windows)
         for picture in pictures:
             _save(picture, folder)
         return {**numbers, "pictures": [(picture.section, picture.caption, picture.name) for picture in pictures]}
 
     inputs = [*(("MODEL", path) for path in paths), ("--text", options.text)]
     with ownership.output(options.out, MAKER, [(flag, path) for flag, path in inputs if path is not None and path.exists()]):
-        settings = {"length": options.length, "windows": options.windows, "only": options.only}
+        settings = {"length": options.length, "windows": options.windows}
         cells = [
             Cell({"model": name}, {**settings, "label": label, "files": _files([path, data_bin, options.text])}, within=MODELS)
             for name, label, path, data_bin in zip(folders, labels, paths, data_bins, strict=True)

@@ -46,13 +46,12 @@ def require_positions(subject: Subject, n: int) -> None:
         )
 
 
-def examine(subject: Subject, n: int, sequences: Tensor | None, everything: bool = True) -> tuple[dict[str, Any], list[Picture]]:
+def examine(subject: Subject, n: int, sequences: Tensor | None) -> tuple[dict[str, Any], list[Picture]]:
     """Return the numbers of a model in JSON's types, and its pictures.
 
     Args:
         n: tokens of a window, which the model takes.
         sequences: (N, n), windows of text; None if no text is read.
-        everything: whether to return more than the functions of the offset.
 
     Raises:
         InputError: a checkpoint of the model's run cannot be read.
@@ -68,11 +67,11 @@ def examine(subject: Subject, n: int, sequences: Tensor | None, everything: bool
         "window": n,
         "vectors": None,
         "text": None,
-        "run": r_squared_of_run(subject.run, n) if everything else {},
+        "run": r_squared_of_run(subject.run, n),
         "r_squared": _r_squared(vectors, functions),
     }
     pictures: list[Picture] = []
-    if everything and vectors is not None:
+    if vectors is not None:
         numbers["vectors"], pictures = _of_vectors(subject, vectors)
     if sequences is not None:
         means, hidden = _read(encoder, sequences, f"{subject.label} reads")

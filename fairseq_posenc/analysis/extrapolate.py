@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import ownership
 from ..commands import checkpoint_file, existing, option, show
-from ..errors import InputError, flag_of, flag_value
+from ..errors import InputError, flag_of, flag_value, require_extras
 
 if TYPE_CHECKING:
     from fairseq.models import BaseFairseqModel
@@ -61,11 +61,10 @@ def main(options: Options) -> None:
 
     from ..models.checkpoint import Checkpoint
     from ..models.option_set import position_options
-    from ..plotting import require_matplotlib
     from ..runs.grid import Cell, run_grid
     from . import losses
 
-    require_matplotlib()  # fails now rather than after the work
+    require_extras("plots")
     lengths, changes = sorted(set(options.lengths)), position_options(options.flags)
     checkpoint = Checkpoint(options.checkpoint, options.data)
     model = _model(checkpoint, changes, lengths[-1])

@@ -13,8 +13,7 @@ every word embedding instead. The baselines have no kernels: a) the model as it 
 'fairseq-posenc glue', and compare them with 'fairseq-posenc report'.
 
 The paper's ALBERT has the same weights in all layers. Where each has its own, F̂_P of a layer is that of its queries and keys,
-were it the first. In case a) the scores begin with both, the vectors' own effect and its fit. Needs scipy
-(pip install -e '.[glue]').
+were it the first. In case a) the scores begin with both, the vectors' own effect and its fit. Needs scipy.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..commands import best_checkpoint, existing, option, show
-from ..errors import InputError
+from ..errors import InputError, require_extras
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,6 +51,7 @@ class Options:
 
 def main(options: Options) -> None:
     """Run the command."""
+    require_extras("hf", "glue")
     from ..huggingface.importing import read_encoder, require_free, write_converted
     from ..huggingface.new_positions import convert
     from ..huggingface.source_models import of_checkpoint

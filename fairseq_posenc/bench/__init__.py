@@ -4,7 +4,6 @@ from ..families import FAMILIES, ROBERTA
 
 MAKER = "bench"  # in the folders' record
 STOCK = "stock"
-INSTALLED = "installed"
 ENCODERS = {family.name: family for family in FAMILIES.values() if not family.causal}
 SIZES = {(suffix.lstrip("_") or "base"): suffix for suffix in ROBERTA.sizes}
-"""The flags' names of fairseq's own model, of all installed peers, of the families, and of the sizes that all families have."""
+"""The flags' names of fairseq's own model, of the families, and of the sizes that all families have."""

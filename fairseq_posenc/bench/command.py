@@ -1,7 +1,7 @@
 """Measure the cost of each scheme relative to a baseline in the same run.
 
     fairseq-posenc bench                                                   a training step of every scheme
-    fairseq-posenc bench --schemes tisa,shaw --tokens 128,512,2048 --out bench --plot
+    fairseq-posenc bench --schemes tisa,shaw --tokens 128,512,2048 --out bench
     fairseq-posenc bench --family modernbert --schemes rope --baseline rope --peers modernbert
 
 For each scheme, backend and length, it times the attention of one layer alone (÷ plain: relative to PyTorch's without positions),
@@ -13,21 +13,14 @@ depends on their number.
 A backend is timed only if z and all gradients agree with the reference, eager in float64 on the CPU, up to three times the error
 of eager in the same precision and four times the precision's epsilon, on at most 1,024 tokens.
 
-TFLOP/s count the matrix products of the family's model, the same for all schemes. MFU is their share of the device's peak, known
-for A100, H100, H200 and L4 in half precision, or given by --peak-tflops. Models whose products differ have neither: peers, and
-roberta_base where the family's feed-forward networks are gated.
-
 With --out, the same command continues a bench that was killed.
 """
 
-from ..errors import InputError
 from .flags import Options
 
 
 def main(options: Options) -> None:
     """Run the command."""
-    if options.plot and options.out is None:
-        raise InputError("--plot draws into --out, which is missing")
     from .run import bench
 
     bench(options)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ..commands import option
 from ..families import ROBERTA
-from . import ENCODERS, INSTALLED, SIZES, STOCK
+from . import ENCODERS, SIZES, STOCK
 
 COUNT = {"minimum": 1, "maximum": 10**9, "metavar": "N"}
 
@@ -19,8 +19,7 @@ class Options:
     )
     family: str = option("what the schemes are part of", ROBERTA.name, choices=tuple(ENCODERS))
     peers: tuple[str, ...] = option(
-        "also models of other packages: bert, deberta, deberta-v2, roformer, modernbert, x-transformers, or "
-        f"'{INSTALLED}': those whose packages are installed", (), metavar="A,B",
+        "also models of transformers: bert, deberta, deberta-v2, roformer, modernbert", (), metavar="A,B",
     )  # fmt: skip
     baseline: str = option("baseline of ratios: a scheme, such as absolute, or fairseq's roberta_base", STOCK, metavar="SCHEME")
     size: str = option("width and heads", "base", choices=tuple(SIZES))
@@ -32,7 +31,5 @@ class Options:
     attention_backend: tuple[str, ...] = option("how attention is computed", ("auto",), metavar="NAME[,NAME…]")
     device: str | None = option("cpu, cuda or cuda:0 (default: cuda if there is a GPU, else cpu)", None)
     bf16: bool = option("parameters and activations in bfloat16", False)
-    peak_tflops: float | None = option("the device's peak, for the MFU", None, minimum=1e-3, metavar="X")
     out: Path | None = option("keep what is done in DIR, and write results.json and results.md", None, metavar="DIR")
-    plot: bool = option("with --out: also results.png, time and memory against n (needs matplotlib)", False)
     markdown: bool = option("print the table for a Markdown file", False)

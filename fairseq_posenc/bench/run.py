@@ -21,7 +21,7 @@ from ..models.option_set import field_errors_as_flags
 from ..runs.grid import BEGUN, Cell, Progress, run_grid
 from ..runs.record import versions, write_json
 from ..schemes import parse
-from . import ENCODERS, INSTALLED, MAKER, SIZES, STOCK, peers, results_table
+from . import ENCODERS, MAKER, SIZES, STOCK, peers, results_table
 from .attention import call_of, positions_of
 from .flags import Options
 from .steps import DISAGREES, FAIRSEQS, Contender, Steps
@@ -35,18 +35,13 @@ def bench(options: Options) -> None:
     machine = Machine.of(options)
     family = ENCODERS[options.family]
     sizes = family.sizes[SIZES[options.size]]
-    others = {"gated": "gated_ffn", "dropout": "attention_dropout", "embed_dim": "embedding_size"}
+    dropout = family.options.get("attention_dropout", Shape.dropout)
     model = Shape(options.layers, sizes["encoder_embed_dim"], sizes["encoder_ffn_embed_dim"], sizes["encoder_attention_heads"],
-                  options.vocab_size, min(options.tokens), options.batch_size,
-                  **{name: family.options[option] for name, option in others.items() if option in family.options})  # fmt: skip
+                  options.vocab_size, min(options.tokens), options.batch_size, dropout)  # fmt: skip
     lengths = shapes(model, sorted(set(options.tokens)))
     stock = options.baseline in (STOCK, FAIRSEQS)
     baseline = Contender(FAIRSEQS) if stock else _of_scheme(family, "--baseline", options.baseline, "auto")
     rows = _rows(options, lengths, baseline, machine)
-    if options.plot:
-        from ..plotting import require_matplotlib
-
-        require_matplotlib()  # fails now rather than after minutes
     memory = "peak MiB" if machine.on_gpu else "kept for backward, MiB"
     with contextlib.ExitStack() as stack:
         out = options.out or Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -72,10 +67,6 @@ def bench(options: Options) -> None:
             write_json(ownership.own(out / "results.json"), facts)
             with atomic_write(ownership.own(out / "results.md")) as stream:
                 stream.write(f"{title}\n\n{content}\n")
-        if options.plot:
-            from ..plotting import save
-
-            save(results_table.figure(results, title, memory), ownership.own(out / "results.png"))
     show(f"{title}\n{content}")
     refused = [result for result in results if result["refused"]]
     for result in refused:
@@ -89,12 +80,12 @@ def _rows(options: Options, lengths: Sequence[Shape], baseline: Contender, machi
     """Return by length: the baseline, peers, and schemes by backends; raises InputError if a named one cannot run."""
     schemes, backends, family = options.schemes or known_schemes(), options.attention_backend, ENCODERS[options.family]
     _require_known("--attention-backend", backends, ["auto", *BACKENDS])
-    others = [name for name, peer in peers.PEERS.items() if peer.installed] if options.peers == (INSTALLED,) else options.peers
-    _require_known("--peers", others, peers.PEERS)
-    peers.require_installed(others)
+    _require_known("--peers", options.peers, peers.PEERS)
+    if options.peers:
+        import transformers  # noqa: F401 - fails now rather than after minutes
     rows, left_out = [], []
     for shape in lengths:  # the baseline is built once per length
-        rows += [(contender, shape) for contender in (baseline, *map(Contender, others))]
+        rows += [(contender, shape) for contender in (baseline, *map(Contender, options.peers))]
         for name, backend in itertools.product(schemes, backends):
             contender = _of_scheme(family, "--schemes", name, backend)
             try:
@@ -138,7 +129,7 @@ def _require_runnable(contender: Contender, shape: Shape, machine: Machine) -> N
 
 def _configuration(options: Options, shape: Shape, baseline: Contender, machine: Machine) -> dict[str, Any]:
     sizes = {name: value for name, value in dataclasses.asdict(shape).items() if name != "tokens"}
-    others = {"peak": machine.peak, "baseline": baseline.model, "repeats": options.repeats}
+    others = {"baseline": baseline.model, "repeats": options.repeats}
     return {**sizes, **machine.describe(), **others}
 
 

@@ -31,11 +31,6 @@ class Contender:
     backend: str = ""  # the requested one, if there is a choice
     arch: str | None = None  # of this package's models: the family's, whose positions are the expression
 
-    def step_flops(self, shape: Shape) -> float | None:
-        """Return the FLOPs of a training step; None for a model whose matrices are not those of the family."""
-        of_family = self.expression is not None or (self.model == FAIRSEQS and not shape.gated)
-        return shape.step_flops if of_family else None
-
 
 class Step(TrainingStep):
     """A step of one model on a batch."""
@@ -97,24 +92,24 @@ class Steps:
                     reason = f"{DISAGREES}: its error is {agreed.error:.2g}, and {agreed.allowed:.2g} is allowed"
                     return {**result, "refused": reason}
                 progress("attention")
-                timed = self._time(attention, self._plain, shape, shape.attention_flops, before)
+                timed = self._time(attention, self._plain, shape, before)
                 result["timings"][results_table.ATTENTION] = timed
                 del attention
             progress("training step")
             before = held(self._machine.device)
             step, ran = self._build(contender, shape)
             result["ran"] = result["ran"] or ran
-            result["timings"][results_table.STEP] = self._time(step, self._step, shape, contender.step_flops(shape), before)
+            result["timings"][results_table.STEP] = self._time(step, self._step, shape, before)
         except RuntimeError as error:
             if not any(sign in str(error) for sign in TOO_LARGE):
                 raise
             result["refused"] = "it does not fit into memory"
         return result
 
-    def _time(self, work: Work, baseline: Callable[[Shape], Work], shape: Shape, flops: float | None, before: int) -> dict:
+    def _time(self, work: Work, baseline: Callable[[Shape], Work], shape: Shape, before: int) -> dict:
         work.run()
         taken = memory(work, before)
-        return timing(pairs(work, baseline(shape), self._repeats), shape.batch, flops, taken, self._machine.peak)
+        return timing(pairs(work, baseline(shape), self._repeats), shape.batch, taken)
 
     def _attention(self, contender: Contender, shape: Shape) -> Attention:
         assert contender.expression is not None

@@ -25,8 +25,6 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 """Tokens (B, n) and where they are predicted (B, n) -> the mean loss there."""
 MASKED = 0.15  # share of the tokens that are predicted (Devlin et al. 2019)
 MIN_SECONDS = 0.02  # seconds; shorter work is repeated within a measurement, so that the clock and kernel launches weigh little
-PEAKS = {r"\bA100\b": 312.0, r"\bH100 PCIe\b": 756.0, r"\b(H100|H200) NVL\b": 835.0, r"\b(H100|H200)\b": 989.0, r"\bL4\b": 121.0}
-"""TFLOP/s of dense bfloat16 matrix products in NVIDIA's data sheets, by CUDA's name of the device; the first match counts."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +38,7 @@ class Shape:
     symbols: int
     tokens: int  # n, per sequence
     sequences: int  # per step
-    gated: bool = False  # whether feed-forward networks are gated, with three matrices rather than two
     dropout: float = EncoderConfig.attention_dropout  # of attention weights
-    embed_dim: int | None = None  # E, of the word embeddings where that is not D
 
     @property
     def batch(self) -> int:
@@ -53,25 +49,6 @@ class Shape:
     def masked(self) -> int:
         """Tokens of a step that are predicted."""
         return max(1, round(MASKED * self.batch))
-
-    @property
-    def attention_flops(self) -> float:
-        """FLOPs of q·k and p·v in one layer, forward and backward: ``12 n D`` per token."""
-        return 12.0 * self.tokens * self.dim * self.batch
-
-    @property
-    def step_flops(self) -> float:
-        """FLOPs of a training step: six per weight and token of the layers, attention, and the head for predicted tokens.
-
-        With embeddings of another width E, every token is projected from E to D, and the head goes through E.
-
-        They are the same for all schemes: the operations that a scheme adds are its cost, and do not count as work.
-        """
-        layer = 4 * self.dim**2 + (3 if self.gated else 2) * self.dim * self.ffn_dim
-        width = self.embed_dim or self.dim
-        head, projection = width * (self.dim + self.symbols), self.dim * (self.embed_dim or 0)
-        beyond = 6.0 * (head * self.masked + projection * self.batch)
-        return self.layers * (6.0 * layer * self.batch + self.attention_flops) + beyond
 
 
 def shapes(shape: Shape, lengths: Sequence[int]) -> list[Shape]:
@@ -91,11 +68,10 @@ def device_name(device: torch.device) -> str:
 
 @dataclass(frozen=True)
 class Machine:
-    """A device and a precision; ``peak`` is the device's TFLOP/s, if it is known."""
+    """A device and a precision."""
 
     device: torch.device
     dtype: torch.dtype
-    peak: float | None
 
     @classmethod
     def of(cls, options: Options) -> Machine:
@@ -108,8 +84,7 @@ class Machine:
         match = re.fullmatch(r"cpu|cuda(:(\d+))?", name)
         if match is None or (name != "cpu" and int(match[2] or 0) >= torch.cuda.device_count()):
             raise InputError(f"--device {name}: name cpu, or one of {torch.cuda.device_count()} GPUs as cuda:0")
-        machine = cls(torch.device(name), torch.bfloat16 if options.bf16 else torch.float32, options.peak_tflops)
-        return machine if machine.peak else replace(machine, peak=known_peak(machine.name, machine.dtype))
+        return cls(torch.device(name), torch.bfloat16 if options.bf16 else torch.float32)
 
     @property
     def on_gpu(self) -> bool:
@@ -124,11 +99,6 @@ class Machine:
         threads = {} if self.on_gpu else {"threads": torch.get_num_threads()}
         dtype = str(self.dtype).removeprefix("torch.")
         return {"device": self.name, "dtype": dtype, "torch": torch.__version__, **threads}
-
-
-def known_peak(device: str, dtype: torch.dtype) -> float | None:
-    """Return the TFLOP/s of a device in half precision by its name; None if they are not known."""
-    return next((peak for pattern, peak in PEAKS.items() if dtype.itemsize == 2 and re.search(pattern, device)), None)
 
 
 class Work(nn.Module, ABC):
@@ -160,28 +130,22 @@ class TrainingStep(Work):
         self.optimizer.step()
 
 
-def timing(
-    pairs: Sequence[tuple[float, float]], tokens: float, flops: float | None, memory: float | None, peak: float | None
-) -> dict:
+def timing(pairs: Sequence[tuple[float, float]], tokens: int, memory: int) -> dict:
     """Return the results of pairs of times, in JSON's types.
 
     Args:
         pairs: seconds of a run, and of one of the baseline.
-        tokens, flops: of a run; FLOPs may be unknown.
+        tokens: of a run.
         memory: bytes.
-        peak: TFLOP/s.
     """
     milliseconds = spread([1e3 * own for own, _ in pairs])
     median = milliseconds["median"]
     assert median is not None  # nothing has diverged
-    tflops = None if flops is None else flops / median / 1e9
     return {
         "milliseconds": milliseconds,
         "ratio": spread([seconds / other for seconds, other in pairs]),  # of its time to the baseline's, pair by pair
         "tokens_per_second": 1e3 * tokens / median,
-        "tflops": tflops,
-        "mfu": None if peak is None or tflops is None else tflops / peak,
-        "mebibytes": None if memory is None else memory / 2**20,
+        "mebibytes": memory / 2**20,
     }
 
 

@@ -1,7 +1,5 @@
 """The architectures as rows made from the live modules, and the forms in which they are shown."""
 
-import csv
-import io
 import itertools
 import json
 import re
@@ -193,19 +191,6 @@ def as_markdown(rows: Sequence[Row], columns: Sequence[str] = COLUMNS) -> str:
     return "\n".join([table, "", "The paper / here:", "", *notes]) if notes else table
 
 
-def as_csv(rows: Sequence[Row]) -> str:
-    """Return a header and one line each; booleans are true and false, backends are separated by spaces."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for row in rows:
-        writer.writerow(
-            str(value).lower() if isinstance(value, bool) else " ".join(value) if isinstance(value, list) else value
-            for value in row.values()
-        )
-    return stream.getvalue().rstrip("\n")
-
-
 def card(row: Row) -> str:
     """Return everything about one row, and the options of its schemes, fitted to the terminal."""
     facts = {name: text for name in COLUMNS[2:] if (text := text_of(row[name]))}
@@ -252,6 +237,5 @@ def text_of(value: Any) -> str:
 
 FORMS: dict[str, Callable[[Sequence[Row]], str]] = {
     "markdown": as_markdown,
-    "csv": as_csv,
     "json": partial(json.dumps, indent=1, ensure_ascii=False),
 }

@@ -7,7 +7,7 @@ or a model of transformers as FOLDER/ or OWNER/NAME.
     fairseq-posenc schemes tisa                    everything about one, with its options
     fairseq-posenc schemes albert_tisa_xlarge      the same at another size
     fairseq-posenc schemes synth                   those with synth in their name
-    fairseq-posenc schemes --inductive --property translation-invariant --csv
+    fairseq-posenc schemes --property inductive --property translation-invariant --json
     fairseq-posenc schemes shaw t5 --plot both.png
                                                    what they add to the scores, by query and key and by the offset
     fairseq-posenc schemes checkpoints/tisa tisa --plot trained.pdf
@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 
 from .. import ownership
 from ..commands import option, show
-from ..errors import InputError, flag_of
+from ..errors import InputError, flag_of, require_extras
 from .properties import PROPERTIES
 
 if TYPE_CHECKING:
@@ -52,9 +52,7 @@ class Options:
     property: list[str] | None = option(
         f"only those with this property: {', '.join(PROPERTIES)}; may be repeated", None, choices=PROPERTIES, metavar="PROPERTY"
     )
-    inductive: bool = option("only those that take any length: --property inductive", False)
     markdown: bool = option("as a table for a Markdown file, with all columns", False)
-    csv: bool = option("as comma-separated values, with all columns", False)
     json: bool = option("as JSON, with all columns", False)
     plot: Path | None = option(
         "draw these schemes, or models, side by side, as .png, .pdf or .svg", None, group="pictures", metavar="FILE"
@@ -69,7 +67,6 @@ class Options:
 
 def main(options: Options) -> None:
     """Run the command."""
-    from ..plotting import require_matplotlib
     from . import listing
 
     forms = [*(f"--{name}" for name in (*listing.FORMS, "plot", "gallery") if getattr(options, name))]
@@ -78,13 +75,12 @@ def main(options: Options) -> None:
     if idle := [name for name in OF_PICTURES if getattr(options, name) and options.plot is None]:
         raise InputError(f"{flag_of(idle[0])} means nothing without --plot")
     if options.plot or options.gallery:
-        require_matplotlib()
+        require_extras("plots")
     models = [name for name in options.names if _is_model(name)]
     names = [name for name in options.names if name not in models]
     if options.plot is not None:
         _check_plot(options.plot, options)
-    properties = [*(options.property or ()), *(["inductive"] if options.inductive else [])]
-    rows = listing.find(names, properties) if names or not models else []
+    rows = listing.find(names, options.property or ()) if names or not models else []
     if options.plot is not None:
         _plot(rows, models, options, options.plot)
         return

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
 from fairseq.data import data_utils
 from fairseq.models import ARCH_MODEL_REGISTRY
 from omegaconf import DictConfig
+from pydantic import Field
 
 from ..analysis import losses
 from ..analysis.embeddings import position_vectors, vector_count
@@ -23,18 +26,19 @@ from ..analysis.examine import r_squared_of_run
 from ..analysis.toeplitz import of_random_vectors
 from ..bench.work import default_device, device_name
 from ..errors import InputError
-from ..files import atomic_write
-from ..models.building import complete_new, parse, user_dir
+from ..files import atomic_write, read
+from ..models.building import complete_new, parse, parse_flags_of, require_no_user_dir, user_dir
 from ..models.checkpoint import Checkpoint
 from ..runs import log
 from ..runs.grid import FINISHED, FORMAT, LOG, RESULT, Cell, Progress
-from ..runs.record import read_object
+from ..runs.record import Recorded, read_object
 from ..vocabulary import load_dictionary
 from .plan import LENGTH, UNKNOWN_UPDATES, Plan
 
 ITEMS = "losses.npz"
 SEQUENCES_PER_ITEM = 8
 """Neighbouring sequences, whose losses depend on one another, count as one item of the test text."""
+Loss = Annotated[float, Field(ge=0, le=1000)]
 LAST = "checkpoint_last.pt"
 RANDOM = "(random weights)"
 POINTS, QUARTERS = 25, 4
@@ -44,6 +48,35 @@ VALID_TOKENS = 1 << 15
 """Tokens of a validation during training."""
 
 
+class Point(Recorded):
+    """A validation during training."""
+
+    updates: int
+    loss: Loss
+
+
+class Measured(Recorded):
+    """The outcome of a run: see :meth:`Runs.measure`."""
+
+    selection: Loss
+    loss: Loss
+    by_position: list[Loss | None] = Field(min_length=losses.PARTS, max_length=losses.PARTS)
+    by_length: dict[Annotated[str, Field(pattern=r"^\d{1,9}$")], Loss]
+    unigram: Loss
+    curve: list[Point] = Field(min_length=1, max_length=10**6)
+    device: str
+    parameters: int
+    r_squared: dict[str, float]
+    r_squared_of_random_vectors: float | None
+    command: str
+
+
+class Scored(Recorded):
+    """The outcome of fine-tuning: see :meth:`Runs.score`."""
+
+    scores: dict[str, float | None]
+
+
 class Runs:
     """The runs of one plan on one data-bin.
 
@@ -51,10 +84,11 @@ class Runs:
         plan: the plan.
         data: the data-bin.
         digests: of its files, by name.
+        file: the plan's, for messages.
     """
 
-    def __init__(self, plan: Plan, data: Path, digests: Mapping[str, str]) -> None:
-        self.plan, self.data, self.digests = plan, data, digests
+    def __init__(self, plan: Plan, data: Path, digests: Mapping[str, str], file: Path = Path("the plan")) -> None:
+        self.plan, self.data, self.digests, self._file = plan, data, digests, file
         self._updates = plan.updates or UNKNOWN_UPDATES
         self._train = data_utils.load_indexed_dataset(str(data / "train"), load_dictionary(data))
 
@@ -92,13 +126,14 @@ class Runs:
         tuned = all(_is_finished(_benchmark(name, scheme, seed).folder(out)) for name in plan.benchmarks)
         needs = (ITEMS,) if tuned else (ITEMS, LAST)
         temporary = [name for name in (LAST, "checkpoint_best.pt", "crash.pt", *self._quarters) if name not in needs]
-        return Cell(key, configuration, command, until, needs, temporary)
+        return Cell(key, configuration, command, until, needs, temporary, outcome=Measured)
 
     def check(self) -> None:
-        """Raise InputError if fairseq-train would reject a scheme; the message names it."""
+        """Raise InputError if fairseq-train would reject a scheme, or run code that the plan names; the message names it."""
+        require_no_user_dir(self.plan.benchmarks.values(), self._file)
         for scheme in self.plan.schemes:
             try:
-                cfg = parse([str(self.data), *self.plan.flags(scheme)])
+                cfg = parse_flags_of(self._file, [str(self.data), *self.plan.flags(scheme)])
                 if (mode := str(getattr(cfg.task, "sample_break_mode", "none"))) != "none":
                     raise InputError(f"--sample-break-mode {mode}: the halves of the validation text are cut for 'none'")
                 others = {name for key, part in cfg.items() if key != "model" and isinstance(part, DictConfig) for name in part}
@@ -155,7 +190,7 @@ class Runs:
 
     def score(self, cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:
         """Return the ``scores`` of a benchmark by task, each the median over its seeds, in per cent."""
-        report = json.loads((folder / str(cell.key["benchmark"]) / "results.json").read_text("utf-8"))
+        report = read_object(folder / str(cell.key["benchmark"]) / "results.json", FORMAT) or {"tasks": {}}
         return {"scores": {task: content["overall"]["median"] for task, content in report["tasks"].items()}}
 
     def shown(self, cell: Cell) -> str:
@@ -213,7 +248,7 @@ class Runs:
         saved = [*filter(Path.exists, (folder / name for name in self._quarters)), folder / LAST]
         encoder = checkpoint.encoder()
         vectors = position_vectors(encoder, vector_count(encoder, n))
-        curves = log.losses(folder / LOG)
+        permuted_losses = log.validation_losses(folder / LOG, "permuted")
         return {
             "selection": losses.predict(model, selection, n).summary()["loss"],
             "loss": float(sums.sum() / counts.sum()),
@@ -226,8 +261,8 @@ class Runs:
             },
             "unigram": float(self._unigram[text.tokens[text.masked].numpy()].mean()),
             "curve": [
-                {"updates": updates, "loss": loss, "permuted": curves["permuted"].get(updates)}
-                for updates, loss in curves["validation"].items()
+                {"updates": updates, "loss": loss, "permuted": permuted_losses.get(updates)}
+                for updates, loss in log.validation_losses(folder / LOG).items()
             ],
             "device": device_name(default_device()),
             "parameters": sum(tensor.numel() for name, tensor in checkpoint.state.items() if ".positions." in name),
@@ -247,7 +282,7 @@ class Runs:
 
 
 def _benchmark(name: str, scheme: str, seed: int) -> Cell:
-    return Cell({"benchmark": name, "scheme": scheme, "seed": seed}, {}, within="benchmarks")
+    return Cell({"benchmark": name, "scheme": scheme, "seed": seed}, {}, within="benchmarks", outcome=Scored)
 
 
 def _is_finished(folder: Path) -> bool:
@@ -266,8 +301,22 @@ def losses_of(runs: Sequence[Mapping[str, Any]], out: Path) -> tuple[np.ndarray,
         InputError: a run was measured with other masks than the first.
     """
     folders = [Cell(_key(run["scheme"], run["lr"], run["seed"]), {}).folder(out) for run in runs]
-    files = [np.load(folder / ITEMS, allow_pickle=False) for folder in folders]
-    for folder, file in zip(folders, files, strict=True):
-        if not np.array_equal(file["counts"], files[0]["counts"]):
+    items = [_items(folder / ITEMS) for folder in folders]
+    counts = items[0][1]
+    for folder, (_, others) in zip(folders, items, strict=True):
+        if not np.array_equal(others, counts):
             raise InputError(f"{folder} was measured with other masks than {folders[0]}: remove it, and run the command again")
-    return np.stack([file["sums"] for file in files]), files[0]["counts"]
+    return np.stack([sums for sums, _ in items]), counts
+
+
+def _items(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Read the sums and the counts that :meth:`Runs.measure` has written."""
+    try:
+        with np.load(BytesIO(read(path)), allow_pickle=False) as file:
+            sums, counts = file["sums"], file["counts"]
+        if {sums.dtype.kind, counts.dtype.kind} <= {*"fiu"} and sums.ndim == 1 and sums.shape == counts.shape:
+            if np.isfinite(sums).all() and (counts > 0).all() and np.isfinite(counts).all():
+                return sums, counts
+    except (ValueError, TypeError, LookupError, EOFError, MemoryError, BadZipFile, zlib.error):
+        pass
+    raise InputError(f"{path} was edited or damaged: remove its folder, and run the command again")

@@ -14,8 +14,7 @@ from scipy import stats
 
 from ..errors import InputError
 from ..runs.grid import DIVERGED, FINISHED
-from ..runs.record import read_yaml
-from .plan import Strict, faults
+from ..runs.record import Strict, faults, read_yaml
 from .results import Run, counted, finished, order_bound
 from .statistics import LEVEL, MIN_SEEDS, Estimate, estimate
 

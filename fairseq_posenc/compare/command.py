@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import ownership
 from ..commands import existing, option, show
-from ..errors import InputError
+from ..errors import InputError, require_extras
 
 if TYPE_CHECKING:
     from ..runs.grid import Cell, RunCell
@@ -55,9 +55,11 @@ class Options:
 
 def main(options: Options) -> None:
     """Run the command."""
-    from ..plotting import require_matplotlib
+    require_extras("compare")
+    from pydantic import create_model
+
     from ..runs.grid import FAILED
-    from ..runs.record import digests, read_object, write_json
+    from ..runs.record import Recorded, digests, read_object, write_json
     from . import order_report
     from .cells import Runs
     from .claims import read_claims
@@ -66,7 +68,6 @@ def main(options: Options) -> None:
     from .report import write
     from .results import choose, finished, summarise
 
-    require_matplotlib()
     claims = read_claims(options.claims) if options.claims else ()
     tasks = order_report.read(options.tasks) if options.tasks else None
     if not (options.data / "train.idx").is_file():
@@ -74,10 +75,10 @@ def main(options: Options) -> None:
     files = ("dict.txt", "train.bin", "train.idx", "valid.bin", "valid.idx")
     read = [("--data", options.data / "dict.txt"), ("PLAN", options.plan)]
     with ownership.output(options.out, COMMAND, read) as lock:
-        before = read_object(options.out / ADDED, FORMAT) or {"schemes": []}
-        added = list(dict.fromkeys([*before["schemes"], *options.add]))
+        before = read_object(options.out / ADDED, FORMAT, create_model("Added", __base__=Recorded, schemes=list[str]))
+        added = list(dict.fromkeys([*(before or {"schemes": []})["schemes"], *options.add]))
         plan = read_plan(options.plan, added)
-        runs = Runs(plan, options.data, digests({name: options.data / name for name in files}))
+        runs = Runs(plan, options.data, digests({name: options.data / name for name in files}), options.plan)
         runs.check()
         if added and not options.dry_run:
             write_json(ownership.own(options.out / ADDED), {"format": FORMAT, "schemes": added})

@@ -9,11 +9,13 @@ from typing import Any
 import torch
 from fairseq import utils
 from fairseq.tasks import setup_task
+from pydantic import Field
 from torch import Tensor
 
 from ..bench.work import TrainingStep, default_device, device_name, pairs
 from ..models.building import parse
 from ..runs.grid import Cell, Progress
+from ..runs.record import Recorded
 from ..runs.statistics import spread
 from .cells import Runs
 
@@ -47,6 +49,19 @@ class Step(TrainingStep):
         return loss / tokens
 
 
+class Ratio(Recorded):
+    """The time of a step relative to the reference's."""
+
+    median: float = Field(gt=0)
+
+
+class Timed(Recorded):
+    """The outcome of :meth:`Costs.measure`."""
+
+    ratio: Ratio
+    device: str
+
+
 class Costs:
     """Measures the schemes of a comparison."""
 
@@ -55,7 +70,7 @@ class Costs:
         flags = {scheme: plan.flags(scheme) for scheme in plan.schemes}
         others = {"reference": flags[plan.reference], "threads": plan.threads, "data": dict(runs.digests)}
         self.cells = [
-            Cell({"cost": scheme, "reference": plan.reference}, {"flags": flags[scheme], **others}, within="costs")
+            Cell({"cost": scheme, "reference": plan.reference}, {"flags": flags[scheme], **others}, within="costs", outcome=Timed)
             for scheme in plan.schemes
             if scheme != plan.reference
         ]

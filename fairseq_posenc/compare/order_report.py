@@ -6,17 +6,19 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from pydantic import Field, model_validator
 from tabulate import tabulate
 
 from .. import plotting
 from ..errors import InputError
 from ..files import atomic_write
+from ..files import read as read_file
 from ..ownership import own
-from ..runs.grid import DIVERGED, FINISHED, FORMAT, RESULT, Cell
-from ..runs.record import read_object, require_same, write_json
+from ..runs.grid import DIVERGED, FINISHED, FORMAT, RESULT, Cell, Done
+from ..runs.record import Recorded, read_object, require_fields, require_same, write_json
 from ..runs.statistics import by
 from .order_settings import PAPERS
 from .order_tasks import TASKS
@@ -30,6 +32,52 @@ SCORES = ("within", "beyond")
 Run = Mapping[str, Any]
 
 
+class Settings(Recorded):
+    """The configuration of a run."""
+
+    positions: str = Field(min_length=1)
+    updates: int = Field(ge=1)
+
+
+class TaskRun(Done):
+    """The result of a run that finished or diverged."""
+
+    task: Literal[tuple(TASKS)]  # type: ignore[valid-type]
+    scheme: str = Field(pattern=f"^{SCHEME.pattern}$")
+    seed: int
+    status: Literal["finished", "diverged"]
+    configuration: Settings
+    learned: bool = False
+    updates: int = Field(1, ge=1)
+    within: float = Field(0.0, ge=0, le=1)
+    beyond: float = Field(0.0, ge=0, le=1)
+    every: int = Field(1, ge=1)
+    curve: list[float] = []
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> TaskRun:
+        if self.status == FINISHED and not {"learned", "updates", *SCORES, "every", "curve"} <= self.model_fields_set:
+            raise ValueError("it has finished, and its results are not complete")
+        return self
+
+
+class Row(Recorded):
+    """What a report shows of one scheme."""
+
+    scheme: str
+    ranked_by: list[str]
+    learned: int
+    runs: int
+    within: float | None
+    beyond: float | None
+
+
+class Results(Recorded):
+    """The file ``results.json``."""
+
+    schemes: list[Row]
+
+
 def recorded(out: Path) -> list[Run]:
     """Return the runs in the file ``runs.jsonl`` of a folder; none if it does not exist.
 
@@ -37,15 +85,12 @@ def recorded(out: Path) -> list[Run]:
         InputError: a line is not a run of this command.
     """
     path, runs = out / RUNS, []
-    for number, line in enumerate(path.read_text("utf-8").splitlines() if path.exists() else (), 1):
+    for number, line in enumerate(read_file(path).decode("utf-8", "replace").splitlines() if path.exists() else (), 1):
         try:
             run = json.loads(line)
-            known = run["task"] in TASKS and SCHEME.fullmatch(run["scheme"]) and isinstance(run["seed"], int)
-            known = known and run["status"] in (FINISHED, DIVERGED) and run["configuration"]["positions"]
-        except (ValueError, TypeError, KeyError, RecursionError):
-            known = False
-        if not known:
-            raise InputError(f"{path}, line {number}, is not a run of 'fairseq-posenc tasks': remove that line")
+        except (ValueError, RecursionError):
+            run = None
+        require_fields(run, TaskRun, f"{path}, line {number},")
         runs.append(run)
     return runs
 
@@ -56,13 +101,19 @@ def restore(out: Path) -> None:
         result = Cell({name: run[name] for name in ("task", "scheme", "seed")}, {}).folder(out) / RESULT
         if not result.exists():
             result.parent.mkdir(parents=True, exist_ok=True)
-            write_json(own(result), run, file_names=True)
+            write_json(own(result), run)
 
 
 def read_runs(out: Path) -> list[Run]:
     """The results of the runs in a folder that have finished or diverged, by task, scheme and seed."""
-    records = (read_object(path, FORMAT) for path in out.glob(f"runs/*/*/*/{RESULT}"))
-    done = [run for run in records if run and run["status"] in (FINISHED, DIVERGED)]
+    done = []
+    for path in out.glob(f"runs/*/*/*/{RESULT}"):
+        run = read_object(path, FORMAT)
+        if run is not None and run.get("status") in (FINISHED, DIVERGED):
+            require_fields(run, TaskRun, path)
+            if Cell({name: run[name] for name in ("task", "scheme", "seed")}, {}).folder(out) != path.parent:
+                raise InputError(f"{path} is of another run than its folder: remove it")
+            done.append(run)
     return sorted(done, key=lambda run: (list(TASKS).index(run["task"]), run["scheme"], run["seed"]))
 
 
@@ -103,7 +154,7 @@ def read(out: Path) -> tuple[list[dict[str, Any]], Path]:
     Raises:
         InputError: there are no results.
     """
-    results = read_object(out / RESULTS, FORMAT)
+    results = read_object(out / RESULTS, FORMAT, Results)
     if results is None or not results["schemes"]:
         raise InputError(f"{out / RESULTS} does not exist: run 'fairseq-posenc tasks --out {out}' first")
     return results["schemes"], out / HEAT_MAP

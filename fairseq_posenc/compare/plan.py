@@ -6,13 +6,13 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
-from ..errors import KINDS, InputError, flag_of, flag_value, suggestion
+from ..errors import MAX_POSITIONS, InputError, flag_of, flag_value
 from ..families import expression_of
-from ..runs.record import read_yaml
+from ..runs.record import Strict, faults, read_yaml
 
 RECIPE = """
     --task masked_lm --criterion masked_lm --sample-break-mode none --dropout 0 --attention-dropout 0
@@ -29,39 +29,17 @@ SCHEME = re.compile(r"\w[\w+@:.()=,| -]*")
 """The name of a scheme; it is also the name of a folder, and so has no slash and begins with a letter."""
 LENGTH = "max_positions"
 """The option of schemes whose tables are to be longer than the samples, as those of positions that are drawn."""
+MAX_RUNS = 10**4
 UNKNOWN_UPDATES = 1000
 """Of a run whose budget is a time, the updates on which the intervals of validation are based."""
-
-
-PLAIN = {"str": str, "bool": bool, "int": int, "float": float}
-WANTED = {
-    "missing": "is missing",
-    "string": "must be a string",
-    **{name: f"must be {KINDS[kind][0]}" for name, kind in PLAIN.items()},
-    **dict.fromkeys(("dict", "model", "mapping"), "must have names with values"),
-    "list": "must be a list",
-    "too_short": "must not be empty",
-    "literal_error": "must be {expected}",
-    "greater_than_equal": "must be at least {ge}",
-    "greater_than": "must be greater than {gt}",
-    "less_than_equal": "must be at most {le}",
-    "less_than": "must be less than {lt}",
-}
-"""The message for each kind of pydantic's errors, by the beginning of its name."""
-
-
-class Strict(BaseModel):
-    """A part of the file, in which unknown names are errors."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Budget(Strict):
     """How long each run trains: one of the three."""
 
-    updates: int | None = Field(None, ge=1)
-    tokens: int | None = Field(None, ge=1)
-    minutes: float | None = Field(None, gt=0)
+    updates: int | None = Field(None, ge=1, le=10**9)
+    tokens: int | None = Field(None, ge=1, le=10**15)
+    minutes: float | None = Field(None, gt=0, le=10**7)
 
     @model_validator(mode="after")
     def _one(self) -> Budget:
@@ -103,14 +81,14 @@ class Plan(Strict):
     arch: str = "roberta_posenc_tiny"
     schemes: dict[str, Scheme]
     budget: Budget
-    learning_rates: list[float] = Field(min_length=1)
+    learning_rates: list[Annotated[float, Field(gt=0, le=1000)]] = Field(min_length=1)
     seeds: int = Field(3, ge=1)
     reference: str
-    tokens_per_sample: int = Field(ge=8)
-    batch_size: int = Field(ge=1)
+    tokens_per_sample: int = Field(ge=8, le=MAX_POSITIONS)
+    batch_size: int = Field(ge=1, le=10**6)
     warmup: float = Field(0.1, ge=0, lt=1)
-    valid_tokens: int = Field(1 << 18, ge=1 << 10)
-    threads: int = Field(1, ge=1)
+    valid_tokens: int = Field(1 << 18, ge=1 << 10, le=1 << 40)
+    threads: int = Field(1, ge=1, le=4096)
     train: str = ""
     benchmarks: dict[Literal["glue", "squad"], str] = {}
 
@@ -119,7 +97,9 @@ class Plan(Strict):
     def _named(cls, content: Any) -> Any:
         """A list of expressions, and names without content, are schemes without options."""
         if isinstance(content, dict) and isinstance(schemes := content.get("schemes"), (dict, list)):
-            pairs = schemes.items() if isinstance(schemes, dict) else ((name, None) for name in schemes)
+            pairs = [*schemes.items()] if isinstance(schemes, dict) else [(name, None) for name in schemes]
+            if not all(isinstance(name, str) for name, _ in pairs):
+                raise ValueError("schemes: names are needed, in quotes where YAML takes them for something else")
             content = {**content, "schemes": {name: scheme or {} for name, scheme in pairs}}
         return content
 
@@ -135,6 +115,10 @@ class Plan(Strict):
             same = FIXED | _flags(RECIPE) | _flags(self.train)
             if fixed := same & {flag_of(option) for option in scheme.options if option != LENGTH}:
                 raise ValueError(f"schemes.{name}.options: {', '.join(sorted(fixed))} would differ between schemes: leave it out")
+        if self.total > MAX_RUNS:
+            raise ValueError(f"the schemes, learning rates and seeds make {self.total:,} runs, more than {MAX_RUNS:,}")
+        for flags in self.benchmarks.values():
+            shlex.split(flags)  # raises ValueError if a quote is missing
         if fixed := FIXED & _flags(self.train):
             raise ValueError(f"train: the plan has other fields for {', '.join(sorted(fixed))}")
         return self
@@ -203,24 +187,8 @@ def read_plan(path: Path, added: list[str]) -> Plan:
         plan = Plan.model_validate(read_yaml(path))
     except ValidationError as error:
         raise InputError(f"{path}: {faults(error)}") from None
-    return plan.model_copy(
-        update={"schemes": {**plan.schemes, **{name: Scheme.model_validate({}) for name in added if name not in plan.schemes}}}
-    )
-
-
-def faults(error: ValidationError) -> str:
-    """Describe what is wrong with each entry of a file, in this package's words."""
-    places: dict[str, str] = {}
-    for fault in error.errors():
-        *above, last = fault["loc"] or ("",)
-        value_of_option = last in PLAIN and bool(above)  # one error for each type that it may have
-        place = ".".join(map(str, above if value_of_option else fault["loc"]))
-        wanted = next((words for kind, words in WANTED.items() if fault["type"].startswith(kind)), None)
-        if value_of_option:
-            wanted = "must be a string, a number, true or false"
-        message = fault["msg"].removeprefix("Value error, ") if wanted is None else wanted.format(**fault.get("ctx", {}))
-        if fault["type"] == "extra_forbidden":
-            known = {field for kind in Strict.__subclasses__() for field in kind.model_fields}
-            message = f"there is no such field: {suggestion(str(last), sorted(known)) or 'leave it out'}".rstrip()
-        places.setdefault(place, message)
-    return "; ".join(f"{place}: {message}" if place else message for place, message in places.items())
+    new = {name: Scheme() for name in added if name not in plan.schemes}
+    try:
+        return Plan.model_validate({**dict(plan), "schemes": {**plan.schemes, **new}})
+    except ValidationError as error:
+        raise InputError(f"--add {','.join(added)}: {faults(error)}") from None

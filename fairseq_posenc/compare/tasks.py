@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..commands import option, show
-from ..errors import InputError, suggestion
+from ..errors import InputError, require_extras, suggestion
 from .order_settings import COUNT, PAPERS, Setting
 
 if TYPE_CHECKING:
@@ -48,12 +48,11 @@ class Options(Setting):
 
 def main(options: Options) -> None:
     """Run the command."""
+    require_extras("compare")
     from ..ownership import output
-    from ..plotting import require_matplotlib
     from ..runs.grid import run_grid
     from .order_report import require_comparable, restore, table, write
 
-    require_matplotlib()
     cells = _cells(options)
     with output(options.out, "tasks"):
         restore(options.out)
@@ -83,6 +82,7 @@ def _cells(options: Options) -> list[Cell]:
     from ..runs.grid import Cell
     from ..schemes import parse
     from ..transformer import PositionSampling
+    from .order_report import TaskRun
     from .order_runs import longest_test
     from .order_tasks import TASKS
 
@@ -110,7 +110,7 @@ def _cells(options: Options) -> list[Cell]:
                     f"--schemes {scheme}: {limit} positions are less than the longest test of {task}, {longest} tokens"
                 )
     return [
-        Cell({"task": task, "scheme": scheme, "seed": seed}, {"positions": expression, **asdict(settings[task])})
+        Cell({"task": task, "scheme": scheme, "seed": seed}, {"positions": expression, **asdict(settings[task])}, outcome=TaskRun)
         for task in settings
         for scheme, expression in positions.items()
         for seed in range(1, options.seeds + 1)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from ..files import atomic_write, report_full_disk, require_writable
+from ..files import atomic_write, require_writable
 from . import loading
 from .patching import ModuleProxy, wrap
 
@@ -64,7 +64,7 @@ def write_atomically() -> None:
     def atomic_save(save, obj, filename, async_write=False):
         if async_write or PathManager.path_requires_pathmanager(filename):
             return save(obj, filename, async_write)
-        with report_full_disk(filename), atomic_write(filename, "wb") as stream:
+        with atomic_write(filename, "wb") as stream:
             torch.save(obj, stream)
 
     def verify(save_dir):

@@ -1,6 +1,7 @@
 """Configurations, which Hydra 1.3 composes."""
 
 import os
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from hydra._internal import config_loader_impl
 from hydra.conf import HydraConf, JobConf
 from hydra.core.config_store import ConfigStore
 from hydra.core.default_element import InputDefault
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import MISSING, DictConfig, OmegaConf
 
 from ..errors import suggestion
 from .exits import refuse
@@ -50,6 +51,38 @@ def call_hydra_1_3() -> None:
         set_header(default, None if header == "_group_" else header)
 
     config_loader_impl.deprecation_warning = lambda *args, **options: None  # of the matched names, the only one there
+
+
+def ask_for_missing_values() -> None:
+    """Report the values that a configuration leaves open, ``???``, by their names.
+
+    Where fairseq has a default, Hydra would use it, and for a missing model fairseq goes on without one. Can be removed when
+    fairseq asks for the values, and Hydra no longer merges dataclasses by the configuration's name.
+    """
+    from fairseq.dataclass import initialize
+
+    @wrap(config_loader_impl.ConfigLoaderImpl, "_load_single_config")
+    def load_single_config(load: Any, loader: Any, default: Any, repo: Any) -> Any:
+        missing = [*_missing(repo.load_config(config_path=default.config_path).config)] if default.primary else []
+        result = load(loader, default, repo)
+        for key in missing:
+            OmegaConf.update(result.config, key, MISSING)
+        return result
+
+    @wrap(initialize, "add_defaults")
+    def require_values(add_defaults: Any, cfg: DictConfig) -> None:
+        if missing := ", ".join(_missing(cfg)):
+            refuse(f"{missing} is missing: name a configuration that has it (--config-dir, --config-name), or a value")
+        add_defaults(cfg)
+
+
+def _missing(cfg: Any, prefix: str = "") -> Iterator[str]:
+    """Iterate over the names of missing values. OmegaConf's ``missing_keys`` would look up references to other values."""
+    for name in cfg if isinstance(cfg, DictConfig) else ():
+        if OmegaConf.is_missing(cfg, name):
+            yield f"{prefix}{name}"
+        elif not OmegaConf.is_interpolation(cfg, name):
+            yield from _missing(cfg[name], f"{prefix}{name}.")
 
 
 def copy_no_store() -> None:
@@ -103,4 +136,4 @@ def start_programs() -> None:
         store(group="hydra", name="config", node=HydraConf(job=JobConf(chdir=True)), provider="hydra")
 
 
-PATCHES = (call_hydra_1_3, copy_no_store, start_programs)
+PATCHES = (call_hydra_1_3, ask_for_missing_values, copy_no_store, start_programs)

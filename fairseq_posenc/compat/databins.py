@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from ..files import INDEX_HEADER, INDEX_MAGIC, INDEX_VERSION
+from ..files import INDEX_HEADER, INDEX_MAGIC, INDEX_VERSION, require_regular
 from .patching import ModuleProxy, replaced, wrap
 
 logger = logging.getLogger(__name__)
@@ -58,6 +58,7 @@ def explain_dictionaries() -> None:
         if not isinstance(f, str):
             return add_from_file(self, f)
         try:
+            require_regular(f)
             return add_from_file(self, f)
         except FileNotFoundError as error:
             raise FileNotFoundError(
@@ -82,6 +83,14 @@ def refuse_damaged_data() -> None:
     removed when fairseq compares them.
     """
     from fairseq.data import indexed_dataset
+
+    for name in ("index_file_path", "data_file_path"):
+
+        @wrap(indexed_dataset, name)
+        def path_of_file(path_of, prefix):
+            if os.path.exists(path := path_of(prefix)):
+                require_regular(path)
+            return path
 
     @wrap(indexed_dataset, "make_dataset")
     def checked(make_dataset, path, impl, fix_lua_indexing=False, dictionary=None):

@@ -18,9 +18,12 @@ import torch
 from torch.serialization import get_safe_globals, safe_globals
 
 from ..errors import InputError
+from ..files import require_regular
 from .opcodes import require_bounded
 from .stand_ins import Array, Config, DType, InvalidContent, Metadata, Value, empty_bytes, plain_dict, scalar, settle
 
+MAX_DIRECTORY_BYTES = 1 << 24
+"""Of an archive's list of its files, in which ``torch.save`` writes some hundred bytes for each tensor."""
 LEGACY_PICKLES = 5  # in the format before PyTorch 1.6: magic number, version, system, content, keys of the tensors
 
 
@@ -43,6 +46,7 @@ def load(file: Any, map_location: Any = "cpu", **options: Any) -> Any:
         OSError: the file cannot be opened.
     """
     if isinstance(file, (str, os.PathLike)):
+        require_regular(file)
         with open(file, "rb") as opened:
             return load(opened, map_location, **options)
     name = getattr(file, "name", "data from another process")
@@ -81,6 +85,7 @@ def peek(path: str | os.PathLike, verify: bool = False) -> Any:
     Raises:
         Exception: any, if the file is damaged or of another kind.
     """
+    require_regular(path)
     with open(path, "rb") as file:
         return _read(file, verify, str(path), map_location="cpu")
 
@@ -110,7 +115,7 @@ def _inspect(file: IO[bytes], verify: bool) -> bool:
     is_zip = file.read(4) == b"PK\3\4"  # as PyTorch decides
     file.seek(start)
     if is_zip:
-        with zipfile.ZipFile(file) as archive:
+        with zipfile.ZipFile(_Listed(file)) as archive:  # type: ignore[arg-type]
             if sum(entry.file_size for entry in archive.infolist()) > file.seek(0, os.SEEK_END):
                 raise InvalidContent("is compressed")
             if verify and (damaged := archive.testzip()):
@@ -123,6 +128,21 @@ def _inspect(file: IO[bytes], verify: bool) -> bool:
             require_bounded(file)
     file.seek(start)
     return is_zip
+
+
+class _Listed:
+    """A file of which :mod:`zipfile` reads the list of an archive's files, in one piece, only if that is not too long."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def read(self, size: int = -1) -> bytes:
+        if size > MAX_DIRECTORY_BYTES:
+            raise InvalidContent(f"is an archive whose list of files has {size:,} bytes")
+        return self._file.read(size)
 
 
 def refused_type(message: str) -> str | None:

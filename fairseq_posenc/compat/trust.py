@@ -6,8 +6,9 @@ commands of this package, in :data:`STOCK` by those of fairseq.
 """
 
 import os
+import shlex
 from argparse import Namespace
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,8 @@ SIDE_EFFECTS = {
 PACKAGE = __name__.partition(".")[0]  # all models, tasks and criterions of this package are listed
 FETCHED = ("http", "https", "s3")  # schemes of addresses that fairseq fetches
 
+USER_DIR = "--user-dir"
+
 
 class Untrusted(InputError):
     """A file names a class that is not built because a file names it."""
@@ -80,12 +83,27 @@ def require_ours(model: Any, file: str | os.PathLike) -> None:
         raise Untrusted(f"{file} {reason}, so nothing was built: that could run code from the file")
 
 
-def require_stock(cfg: Any, file: str | os.PathLike, given: Collection[str] = ()) -> None:
+def require_no_user_dir(words: Iterable[str], file: str | os.PathLike) -> None:
+    """Raise Untrusted if flags that a file names include ``--user-dir``, abbreviated or within the value of another flag."""
+    for word in (part for word in words for part in (word, word.partition("=")[2])):
+        if len(word) > len("--u") and USER_DIR.startswith(word.partition("=")[0]):
+            raise Untrusted(
+                f"{file} names {word}, which runs the Python of a folder: give {USER_DIR} on the command line, before the command"
+            )
+        inner = [word]
+        with suppress(ValueError):  # a quote is missing
+            inner = shlex.split(word)
+        if inner != [word]:
+            require_no_user_dir(inner, file)
+
+
+def require_stock(cfg: Any, file: str | os.PathLike, given: Collection[str] = (), trains: bool = False) -> None:
     """Check everything that fairseq will build from a file.
 
     Args:
         file: where it comes from.
         given: kinds that are not built from the file.
+        trains: whether the file has flags of fairseq-train; classes that the user has imported are then allowed.
 
     Raises:
         Untrusted: something is not listed, or does more than compute; the message explains how to allow it.
@@ -94,15 +112,15 @@ def require_stock(cfg: Any, file: str | os.PathLike, given: Collection[str] = ()
     trusted = [Path(name).resolve() for name in os.environ.get(TRUSTED, "").split(os.pathsep) if name]
     if not {path, *path.parents}.isdisjoint(trusted):
         return
-    for kind in (kind for kind in STOCK if kind not in given):
-        if reason := _refusal(kind, getattr(cfg, kind, None), STOCK[kind]):
+    for kind in (kind for kind in (*STOCK, *(("common", "dataset") if trains else ())) if kind not in given):
+        if reason := _refusal(kind, getattr(cfg, kind, None), STOCK.get(kind, frozenset()), trains):
             raise Untrusted(
                 f"{file} {reason}, so nothing was built: that could run code from the file. If you trust the file, allow it by "
                 f"{TRUSTED}={file} in the environment."
             )
 
 
-def _refusal(kind: str, section: Any, listed: frozenset[str]) -> str | None:
+def _refusal(kind: str, section: Any, listed: frozenset[str], trains: bool = False) -> str | None:
     """Return why a section of a configuration is not built; None if it is."""
     from fairseq.data.encoders.gpt2_bpe import DEFAULT_ENCODER_JSON, DEFAULT_VOCAB_BPE
 
@@ -112,7 +130,7 @@ def _refusal(kind: str, section: Any, listed: frozenset[str]) -> str | None:
     if kind == "model" and not names:
         return "names no model"  # fairseq would look for one in other places
     for name in names:
-        if not _is_listed(kind, name, listed):
+        if not _is_listed(kind, name, listed, trains):
             return f"names the {kind} {name!r}, which is not on the list of what a file may have built"
     for name, value in _values(section):
         if name in SIDE_EFFECTS and value and (name != "dataset_impl" or value == "fasta"):
@@ -124,7 +142,7 @@ def _refusal(kind: str, section: Any, listed: frozenset[str]) -> str | None:
     return None
 
 
-def _is_listed(kind: str, name: str, listed: frozenset[str]) -> bool:
+def _is_listed(kind: str, name: str, listed: frozenset[str], trains: bool) -> bool:
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_REGISTRY
     from fairseq.registry import REGISTRIES
     from fairseq.tasks import TASK_REGISTRY
@@ -133,7 +151,10 @@ def _is_listed(kind: str, name: str, listed: frozenset[str]) -> bool:
         name, classes = ARCH_MODEL_NAME_REGISTRY.get(name, name), MODEL_REGISTRY
     else:
         classes = TASK_REGISTRY if kind == "task" else REGISTRIES[kind]["registry"]
-    return name in classes and (name in listed or classes[name].__module__.startswith(f"{PACKAGE}."))
+    if name not in classes or name in listed:
+        return name in classes
+    package = classes[name].__module__.partition(".")[0]
+    return package == PACKAGE or (trains and package != "fairseq")
 
 
 def _values(section: Any) -> Iterator[tuple[str, Any]]:

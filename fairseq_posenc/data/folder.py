@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .. import ownership
 from ..errors import InputError, flag_of
 from ..files import LOCK, atomic_write, real, sole_writer
+from ..files import read as read_file
 from ..runs.record import differences, read_object, write_json
 from ..vocabulary import DICTIONARY, GIVEN_DICTIONARY, TOKENIZER_FILES
 from .databin import COUNTS, files_of
@@ -105,7 +106,7 @@ class Folder(NamedTuple):
     def tokenizer_files(self) -> dict[str, bytes]:
         """Return the contents of the tokenizer's files by name."""
         paths = (self.out / name for name in TOKENIZERS)
-        return {path.name: path.read_bytes() for path in paths if path.exists()}
+        return {path.name: read_file(path) for path in paths if path.exists()}
 
 
 @dataclass
@@ -139,7 +140,7 @@ class Manifest:
     def save(self) -> None:
         """Write the file."""
         content = {"format": FORMAT, **{name: getattr(self, name) for name in CONTENT}}
-        write_json(self.folder / MANIFEST, content, file_names=True, indent=2)
+        write_json(self.folder / MANIFEST, content, indent=2)
 
 
 def read(folder: Path) -> Manifest:

@@ -4,7 +4,6 @@
 """
 
 import hashlib
-import os
 import re
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
@@ -26,11 +25,10 @@ class HubShard:
     origin: str  # a hash of the files, and of the hub their commit and place
     name: str
     layout: Layout
-    identity: tuple[Hashable, ...]  # data set, configuration, split and number of the file, whatever its name and revision
     size: None = None
 
-    def identities(self) -> tuple[Hashable, ...]:
-        return (self.identity,)
+    def likeness(self) -> Hashable:
+        return self.origin, self.name.rpartition(":")[2]
 
     def fingerprint(self) -> dict[str, Any]:
         return {"dataset": self.name, "origin": self.origin, "sha256": None}
@@ -79,9 +77,4 @@ def shards(name: str, layout: Layout) -> list[HubShard]:
         raise InputError(f"hf:{name}: no field {layout.text_field!r} among {', '.join(fields)}; name another with --text-field")
     number, remote = data.num_shards, "://" in str(builder.base_path)
     origin = f"{builder.base_path} {builder.hash}" if remote else builder.hash
-    place = os.path.realpath(parts["name"]) if os.path.isdir(parts["name"]) else parts["name"]
-    identity = place, builder.config.name, split
-    return [
-        HubShard(data.shard(number, index), origin, f"hf:{name}:{split}#{index}/{number}", layout, (*identity, index))
-        for index in range(number)
-    ]
+    return [HubShard(data.shard(number, index), origin, f"hf:{name}:{split}#{index}/{number}", layout) for index in range(number)]

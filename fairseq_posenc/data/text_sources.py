@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -32,8 +33,8 @@ class Source(Protocol):
     def size(self) -> int | None:
         """Bytes to read, if known in advance."""
 
-    def identities(self) -> tuple[Hashable, ...]:
-        """Return identities of the text; two sources that share one of them are the same, even under other names."""
+    def likeness(self) -> Hashable:
+        """Return what sources of the same text have in common; files are then compared."""
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what a later run compares to detect another text; ``sha256`` is filled in once the text has been read."""
@@ -60,17 +61,30 @@ class TextFile:
     def size(self) -> int:
         return os.path.getsize(self.name)
 
-    def identities(self) -> tuple[Hashable, ...]:
-        status = os.stat(self.name)
-        return text.unpacked(os.path.realpath(self.name)), (status.st_dev, status.st_ino)
+    def likeness(self) -> Hashable:
+        with open(self.name, "rb") as stream:
+            return self._at_first["bytes"], stream.read(1024) or os.path.realpath(self.name)  # empty files are no copies
 
     def fingerprint(self) -> dict[str, Any]:
         status = os.stat(self.name)
         return {"path": os.path.basename(self.name), "bytes": status.st_size, "modified_ns": status.st_mtime_ns, "sha256": None}
 
+    @cached_property
+    def _at_first(self) -> dict[str, Any]:
+        return self.fingerprint()
+
     def is_same(self, earlier: dict[str, Any]) -> bool:
-        """Return the same; the file is read only if its time alone has changed."""
+        """Return the same; the file is read only if its time alone has changed.
+
+        Raises:
+            InputError: the file has another size than when this process saw it first.
+        """
         now = self.fingerprint()
+        if now["bytes"] != self._at_first["bytes"]:
+            raise InputError(
+                f"{self.name} has changed while it was read: wait until it is complete, and give the command again with "
+                "--overwrite"
+            )
         if earlier.get("bytes") != now["bytes"]:
             return False
         return earlier.get("modified_ns") == now["modified_ns"] or earlier.get("sha256") == sha256(self.name)
@@ -86,38 +100,22 @@ def find(named: Mapping[str, Sequence[str]], layout: Layout) -> Sources:
 
     Raises:
         FileNotFoundError: a name refers to nothing.
-        InputError: two names refer to the same text or to copies of it, plain or compressed, or one to a pipe or a device.
+        InputError: two names refer to the same text or to copies of it, or one to a pipe or a device.
     """
     sources: Sources = {role: [] for role in named}
-    known: dict[Hashable, tuple[Source, str, str]] = {}
+    alike: dict[Hashable, list[tuple[Source, str, str]]] = {}
     for role, name in ((role, name) for role, names in named.items() for name in names):
         given = f"--valid {name}" if role == VALID else name
         for source in _in_hub(name, layout) if name.startswith(HUB) else [TextFile(path, layout) for path in _paths(name)]:
             mention = given if source.name == name else f"{source.name} (of {given})"
-            for identity in source.identities():
-                other, other_role, other_mention = known.setdefault(identity, (source, role, mention))
-                if other is not source:
+            others = alike.setdefault(source.likeness(), [])
+            for other, other_role, other_mention in others:
+                if source.size is None or filecmp.cmp(source.name, other.name, shallow=False):
                     consequence = "count twice" if role == other_role else "be trained on, and validate nothing"
                     raise InputError(f"{mention} is the same text as {other_mention}, and would {consequence}. Name it once.")
+            others.append((source, role, mention))
             sources[role].append(source)
-    if copies := [f"{name} is a copy of {other}" for name, other in _copies(sources)]:
-        raise InputError(
-            f"{'; '.join(copies)}: documents would count twice, or be trained on and validated with. Name them once."
-        )
     return sources
-
-
-def _copies(sources: Sources) -> Iterator[tuple[str, str]]:
-    alike: dict[tuple[int, int], list[str]] = {}  # files by their size and beginning
-    for role, of_role in sources.items():
-        for source in of_role:
-            if not source.size:
-                continue
-            with open(source.name, "rb") as stream:
-                others = alike.setdefault((source.size, hash(stream.read(1024))), [])
-            if other := next((other for other in others if filecmp.cmp(source.name, other, shallow=False)), None):
-                yield f"--valid {source.name}" if role == VALID else source.name, other
-            others.append(source.name)
 
 
 def estimated_text(sources: Sequence[Source]) -> int | None:

@@ -6,7 +6,6 @@ OUT gets results.json, results.md, and a folder per run with its result and log.
 
     fairseq-posenc glue --data glue_data --checkpoint checkpoints/checkpoint_best.pt --tasks RTE,MRPC --out glue-tisa
     fairseq-posenc glue … --out glue-absolute
-    fairseq-posenc glue … --out glue-tisa --baseline glue-absolute/results.json
 """
 
 from argparse import ArgumentTypeError
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..commands import existing, option
+from ..errors import require_extras
 from .glue_data import AVERAGES, TASKS, GlueTask, columns_of, find
 from .hyperparameters import SharedOptions, resolve
 
@@ -52,11 +52,11 @@ class Options(SharedOptions):
 
 def main(options: Options) -> None:
     """Run the command."""
+    require_extras("glue")
     from ..models.checkpoint import Checkpoint
-    from .glue_runs import GlueRuns, measures
+    from .glue_runs import GlueRuns
     from .tuning import fine_tune
 
-    measures()  # fails now rather than after training if they are not installed
     files = find(options.tasks, options.data, options.predict)
     columns = columns_of(options.average, files)
     pretrained = Checkpoint(options.checkpoint, options.data_bin)

@@ -7,6 +7,7 @@ from itertools import chain
 from pathlib import Path
 
 from ..errors import InputError
+from ..files import require_regular
 
 SCALE = 5.0
 """STS-B's scores are 0 … 5; a model is trained on score / 5, as in fairseq's recipe, on which its learning rates rest."""
@@ -170,6 +171,7 @@ def read(path: Path, task: GlueTask, labelled: bool = True, skip_bad: bool = Fal
 def _rows(path: Path, task: GlueTask, labelled: bool) -> Iterator[tuple[int, list[str], Sequence[str]]]:
     """Yield (line number, fields, column names); lines end in LF or CR LF, not at Unicode's other line breaks."""
     columns: Sequence[str] | None = task.header if labelled else None
+    require_regular(path)
     with open(path, encoding="utf-8-sig", newline="\n") as stream:
         try:
             blank = 0

@@ -178,28 +178,24 @@ def notes(report: Report) -> list[str]:
     return sentences
 
 
-def table(report: Report, baseline: Report | None = None) -> str:
+def table(report: Report) -> str:
     """Return the report as a Markdown table, whose columns are aligned for the terminal."""
-    header = ["task", "metric", "majority", "best", "lr", "median", "mean", "std", "min", "max", "runs", "Δ", "Δ%"]
+    header = ["task", "metric", "majority", "best", "lr", "median", "mean", "std", "min", "max", "runs"]
     rows = []
     for name, task in report["tasks"].items():
         if not task["scores"]:
-            rows.append([name, "", "–", "diverged", *["–"] * 6, _count(task["runs"]), *_change(None, None)])
+            rows.append([name, "", "–", "diverged", *["–"] * 6, _count(task["runs"])])
         runs = _count([run for run in task["runs"] if run["lr"] == task["lr"]])
         for row in task["scores"]:
             median = "diverged" if row["median"] is None else _number(row["median"])
             scores = [_number(row["majority"]), _number(row["best"]), f"{task['lr']:g}", median]
             scores += [_number(row[figure]) for figure in ("mean", "std", "min", "max")]
-            rows.append([row["set"], row["metric"], *scores, runs, *_change(row["median"], _median(baseline, name, row))])
+            rows.append([row["set"], row["metric"], *scores, runs])
     if len(report["tasks"]) > 1:
         average = report["average"]
-        before = baseline["average"] if baseline and baseline["tasks"].keys() == report["tasks"].keys() else None
         over = f"{len(average['columns'])} columns" if average["columns"] else ""
-        same = before and before["columns"] == average["columns"]
-        change = _change(average["median"], before["median"] if before and same else None)
-        rows.append(["average", over, "", _number(average["best"]), "", _number(average["median"]), *[""] * 5, *change])
-    shown = len(header) if baseline else len(header) - 2
-    return _markdown(header[:shown], [row[:shown] for row in rows])
+        rows.append(["average", over, "", _number(average["best"]), "", _number(average["median"]), *[""] * 5])
+    return _markdown(header, rows)
 
 
 def side_by_side(reports: Mapping[str, Report]) -> str:
@@ -224,8 +220,8 @@ def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return tabulate(rows, header, "github", disable_numparse=True, colalign=align if rows else None)
 
 
-def _median(report: Report | None, task: str, row: Mapping[str, Any]) -> float | None:
-    rows = report["tasks"][task]["scores"] if report and task in report["tasks"] else []
+def _median(report: Report, task: str, row: Mapping[str, Any]) -> float | None:
+    rows = report["tasks"][task]["scores"] if task in report["tasks"] else []
     return next((other["median"] for other in rows if all(other[key] == row[key] for key in ("set", "metric"))), None)
 
 

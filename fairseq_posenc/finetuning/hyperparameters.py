@@ -70,10 +70,6 @@ class SharedOptions:
     out: Path = option("the folder to write", metavar="DIR")
     from_scratch: bool = option("do not load the checkpoint's weights, for a baseline without pretraining", False)
     keep_checkpoints: bool = option("keep the fine-tuned models in OUT/runs", False)
-    baseline: Path | None = option(
-        "results.json of another grid to compare with: adds Δ and Δ%, and what differs apart from the model", None,
-        parse=existing, metavar="RESULTS",
-    )  # fmt: skip
     train_flags: str = option("more flags for fairseq-train, in one string, such as '--bf16'", "", metavar="FLAGS")
     jobs: int = option("runs at a time, each in a process of its own", 1, minimum=1, metavar="N")
     cell: str | None = option(SUPPRESS, None)  # the name of the run that a process of --jobs does

@@ -25,7 +25,7 @@ from ..runs.grid import DIVERGED, Cell, Diverged, Failures, Progress, finished, 
 from ..runs.record import read_object, write_json
 from ..vocabulary import fingerprint
 from .fairseq_run import configure, load, options_set, train
-from .grid_report import damaged_results_as_input_errors, differing, notes, read_report, summarise, table
+from .grid_report import damaged_results_as_input_errors, notes, summarise, table
 from .hyperparameters import Settings, SharedOptions
 
 CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt", "crash.pt")
@@ -216,7 +216,7 @@ def fine_tune(
         columns: those of the average: see :func:`.grid_report.summarise`.
 
     Raises:
-        InputError, OSError: the baseline is not a report, data cannot be read, or as :func:`.runs.grid.run_grid`.
+        InputError, OSError: data cannot be read, or as :func:`.runs.grid.run_grid`.
     """
     if options.cell:
         (task,) = (task for task in tasks if options.cell.startswith(f"{task.name} "))
@@ -231,7 +231,6 @@ def fine_tune(
 
 def _run_all(tasks: Sequence[TaskRuns], options: SharedOptions, lock: int, columns: Mapping[str, str] | None) -> None:
     task_of, out = {cell: task for task in tasks for cell in task.cells}, options.out
-    baseline = read_report(options.baseline) if options.baseline else None
     waiting = {task_of[cell] for cell in task_of if finished(cell, out) is None}
     for task in tasks:
         if task in waiting:
@@ -254,7 +253,7 @@ def _run_all(tasks: Sequence[TaskRuns], options: SharedOptions, lock: int, colum
         failures, results = error, error.results
     if results:
         with damaged_results_as_input_errors(str(out / "runs")):
-            text = write_report(results, out, baseline, options.baseline, columns)
+            text = write_report(results, out, columns)
         show(text)
     if failures:
         raise failures
@@ -262,17 +261,10 @@ def _run_all(tasks: Sequence[TaskRuns], options: SharedOptions, lock: int, colum
         task.finish([result for result in results if result["task"] == task.name])
 
 
-def write_report(
-    results: Sequence[Mapping[str, Any]],
-    out: Path,
-    baseline: dict[str, Any] | None = None,
-    path: Path | None = None,
-    columns: Mapping[str, str] | None = None,
-) -> str:
-    """Write results.json and results.md into ``out``; returns the table, with notes below it. ``path`` is the baseline's."""
+def write_report(results: Sequence[Mapping[str, Any]], out: Path, columns: Mapping[str, str] | None = None) -> str:
+    """Write results.json and results.md into ``out``; returns the table, with notes below it."""
     report = summarise(results, columns)
-    text = differing(baseline, report) if baseline else ""
-    lines = [table(report, baseline), *notes(report), *([f"Δ is against {path}, which differs: {text}."] if text else [])]
+    lines = [table(report), *notes(report)]
     write_json(own(out / "results.json"), report)
     with atomic_write(own(out / "results.md")) as stream:
         stream.write("\n\n".join(lines) + "\n")

@@ -1,7 +1,7 @@
-"""The model card of an export: the model, its use, its training and its validation result.
+"""The model card of an export: the model, its use, its evaluation, and how it was compared with the checkpoint.
 
-Names, paths and options are read from files, and may contain a password, end the YAML block or form a link. So the card has only
-the options that are listed here, and only values and names in plain characters.
+Names and paths are read from files, and may contain a password, end the YAML block or form a link. So the card has only names in
+plain characters.
 """
 
 from __future__ import annotations
@@ -16,38 +16,21 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCardData
 
 from ..data.folder import read
-from ..errors import InputError
 from ..families import architectures
 from ..finetuning.glue_data import SCALE
 from ..models.checkpoint import Checkpoint
-from ..plotting import grid, line_style, require_matplotlib, save
-from ..runs.log import losses
 from ..schemes import parse
-from ..transformer import EncoderConfig
 from ..version import __version__
 from .card_results import Results
-from .conversion import labels
 from .model_types import MODEL_TYPES
 from .parity import Parity
 
-HYPERPARAMETERS = {  # by the groups of fairseq's configuration
-    "common": ("seed", "fp16", "bf16"),
-    "distributed_training": ("distributed_world_size",),
-    "task": ("tokens_per_sample", "sample_break_mode", "mask_prob", "mask_whole_words"),
-    "dataset": ("batch_size", "max_tokens"),
-    "optimization": ("update_freq", "max_update", "max_epoch", "clip_norm"),
-    "optimizer": ("_name", "lr", "adam_betas", "adam_eps", "weight_decay"),
-    "lr_scheduler": ("_name", "warmup_updates", "total_num_update", "power", "end_learning_rate"),
-    "model": ("dropout", "attention_dropout", "activation_dropout"),
-}
 USES = {  # of a head: transformers' name of the task, and an example
     "MaskedLM": ("fill-mask", '"The <mask> is blue."'),
     "SequenceClassification": ("text-classification", '"The sky is blue."'),
     "QuestionAnswering": ("question-answering", 'question="What is blue?", context="The sky is blue."'),
 }
-MANY_POINTS = 30  # lines through more of them have no markers
 NAME = re.compile(r"\w[\w.+ -]{0,79}")
-VALUE = re.compile(r"[\w.,()\[\]+ -]{1,80}")
 TEMPLATE = """---
 {metadata}
 ---
@@ -69,14 +52,6 @@ fairseq_posenc.
 
 {code}
 
-## Positional encoding
-
-{schemes}
-
-## Training
-
-{curve}{hyperparameters}
-
 {results}## Export
 
 fairseq_posenc {version} exported this model from the checkpoint with the SHA-256 `{digest}`.
@@ -94,12 +69,6 @@ WITHOUT_TOKENIZER = """from transformers import AutoModelFor{kind}
 
 model = AutoModelFor{kind}.from_pretrained({name}{trust})"""
 NO_TOKENIZER = "No tokenizer was exported."
-CURVE = "training.png"
-CURVE_TEXT = f"""![Loss against updates]({CURVE})
-
-The loss in bits, in training and on the validation data, against the number of updates.
-
-"""
 REMOTE_CODE = """The model's code is `modeling_posenc.py`, which needs PyTorch, transformers and what schemes of other packages
 import. Where fairseq_posenc is installed, `import fairseq_posenc.huggingface.auto` registers the same classes, and
 `trust_remote_code` is not needed."""
@@ -116,7 +85,6 @@ def card(
     tokenizer: str,
     language: str | None = None,
     license: str | None = None,
-    with_curve: bool = False,
     results: Results | None = None,
 ) -> str:
     """Return the text of README.md.
@@ -130,7 +98,6 @@ def card(
         tokenizer: a sentence about how the tokenizer was checked, or :data:`NO_TOKENIZER`.
         language: ISO 639 codes of the training data's languages, separated by commas.
         license: the model's licence, as the Hugging Face hub names it.
-        with_curve: whether :func:`draw_curve` has drawn the losses of its training.
         results: of fine-tuning.
     """
     config, head = checkpoint.config, checkpoint.head
@@ -154,7 +121,7 @@ def card(
         "Sequence length": f"any; trained on up to {length}" if inductive else f"up to {length}",
         "Training data": f"{tuned}, after pretraining on {corpus}" if tuned else corpus,
         "Score": f"a similarity from 0 to {SCALE:g}, divided by {SCALE:g}" if tuned == "STS-B" else "",
-        "Classes": ", ".join(filter(NAME.fullmatch, labels(checkpoint))),
+        "Classes": ", ".join(filter(NAME.fullmatch, checkpoint.labels)),
         "Updates": "" if checkpoint.updates is None else f"{checkpoint.updates:,}",
         "Validation": validation,
         "Language": ", ".join(languages) or "not stated",
@@ -185,9 +152,6 @@ def card(
             example=example,
         ),
         code=f"This is transformers' own {own_type}." if own_type else REMOTE_CODE,
-        schemes=_schemes(config),
-        curve=CURVE_TEXT if with_curve else "",
-        hyperparameters=_hyperparameters(checkpoint),
         results=results.section if results else "",
         version=__version__,
         digest=checkpoint.digest,
@@ -201,29 +165,6 @@ def usual_length(checkpoint: Checkpoint) -> int:
     """Return the number of tokens that a model takes or, if it takes any number, that it was trained on."""
     inductive = checkpoint.model.encoder.sentence_encoder.positions.inductive
     return checkpoint.length if inductive else checkpoint.config.max_positions
-
-
-def read_curves(log: Path) -> dict[str, dict[int, float]]:
-    """Return the losses in a log of ``fairseq-train``, as :func:`.runs.log.losses`.
-
-    Raises:
-        InputError, OSError: it has none, or cannot be read.
-        ModuleNotFoundError: matplotlib is not installed.
-    """
-    require_matplotlib()
-    if not any((found := losses(log)).values()):
-        raise InputError(f"--log {log} has no losses: name the log of the training, as fairseq-train --log-file writes it")
-    return found
-
-
-def draw_curve(curves: Mapping[str, Mapping[int, float]], path: Path) -> None:
-    """Draw the losses by their number of updates."""
-    figure, (panel,) = grid([""], (4.6, 2.9), x_label="updates", y_label="loss, bits")
-    for number, (kind, points) in enumerate(curves.items()):
-        style = line_style(number) | ({"marker": ""} if len(points) > MANY_POINTS else {})
-        panel.plot(list(points), list(points.values()), **style, label=kind)
-    panel.legend(frameon=False)
-    save(figure, path)
 
 
 def _file_name(path: Any) -> str:
@@ -259,20 +200,3 @@ def _evaluation(checkpoint: Checkpoint) -> tuple[str, float | None]:
     if isinstance(score, (int, float)) and math.isfinite(score) and NAME.fullmatch(metric):
         return metric, float(score)
     return metric, None
-
-
-def _schemes(config: EncoderConfig) -> str:
-    lines = [f"- **{scheme.name}**: `{scheme.equation}` ({scheme.source})" for scheme in parse(config.positions)]
-    options = ", ".join(f"`{name}` = {value}" for name, value in sorted(config.position_options.items()))
-    return "\n".join([*lines, *([f"\nOptions: {options}."] if options else [])])
-
-
-def _hyperparameters(checkpoint: Checkpoint) -> str:
-    """Return a list of the run's options; ``_name`` is that of the group."""
-    lines = []
-    for group, names in HYPERPARAMETERS.items():
-        for name in names:
-            value = str(getattr(checkpoint.section(group), name, None)).strip("[]")
-            if value != "None" and VALUE.fullmatch(value):
-                lines.append(f"- {group if name == '_name' else name}: {value}")
-    return "\n".join(lines)

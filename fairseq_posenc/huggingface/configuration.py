@@ -112,8 +112,8 @@ class PosencConfig(PretrainedConfig):
         else:
             named = {}
         for name in ("rope_parameters", "layer_types"):  # of other positions
-            vars(self).pop(name, None)
-        vars(self).update(named)
+            self.__dict__.pop(name, None)
+        self.__dict__.update(named)
 
     def encoder_config(self) -> EncoderConfig:
         """Return the encoder's configuration."""

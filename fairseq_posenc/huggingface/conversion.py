@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import asdict, fields, replace
-from pathlib import Path
 from typing import Any
 
-from fairseq.data import Dictionary
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 
 from ..errors import InputError
@@ -56,21 +54,6 @@ def to_transformers(checkpoint: Checkpoint) -> tuple[PreTrainedModel, list[str]]
     ]
 
 
-def labels(checkpoint: Checkpoint) -> list[str]:
-    """Return the names of the classes: the checkpoint's, those of fairseq's task if its data exist, or LABEL_0 and so on."""
-    outputs = checkpoint.head.outputs
-    saved = checkpoint.task_state.get("labels")
-    if isinstance(saved, list) and len(saved) == outputs and all(isinstance(label, str) for label in saved):
-        return saved
-    path = Path(str(getattr(checkpoint.task, "data", "")), "label", "dict.txt")
-    if path.exists():
-        dictionary = Dictionary.load(str(path))
-        symbols = dictionary.symbols[dictionary.nspecial :][:outputs]
-        if len(symbols) == outputs:
-            return symbols
-    return [f"LABEL_{i}" for i in range(outputs)]
-
-
 def _config(checkpoint: Checkpoint, encoder: EncoderConfig) -> PretrainedConfig:
     """Return the configuration in transformers: of its own type where that describes the same encoder and has the same head."""
     model, head, dictionary = checkpoint.model, checkpoint.head, checkpoint.vocabulary.dictionary
@@ -79,7 +62,7 @@ def _config(checkpoint: Checkpoint, encoder: EncoderConfig) -> PretrainedConfig:
     tied = getattr(model.encoder.lm_head, "weight", None) is model.encoder.sentence_encoder.embed_tokens.weight
     common: dict[str, Any] = {"tie_word_embeddings": tied or head.kind != "MaskedLM"}
     if head.name is not None:
-        names = dict(enumerate(labels(checkpoint)))
+        names = dict(enumerate(checkpoint.labels))
         problem = checkpoint.task_state.get("problem_type")  # of an import
         common |= {
             "id2label": names,

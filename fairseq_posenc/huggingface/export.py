@@ -23,7 +23,7 @@ from ..vocabulary import DICTIONARY, TOKENIZER_FILES
 from . import TOLERANCE, fast_tokenizer
 from .assemble import FILE_NAME
 from .auto import head_output, model_class
-from .card import CURVE, NO_TOKENIZER, card, draw_curve, fine_tuned_on, read_curves, usual_length
+from .card import NO_TOKENIZER, card, fine_tuned_on, usual_length
 from .card_results import read_results
 from .conversion import to_transformers
 from .parity import Parity, compare, token_batches
@@ -36,7 +36,6 @@ FILES = (
     *("config.json", "generation_config.json", "model.safetensors", FILE_NAME),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
     *(f"{FAIRSEQ_FOLDER}/{name}" for name in (DICTIONARY, *TOKENIZER_FILES)),
-    CURVE,
     "README.md",
 )
 """All files that an export may have; the model card is written last."""
@@ -57,7 +56,6 @@ def export(
     overwrite: bool = False,
     language: str | None = None,
     license: str | None = None,
-    log: Path | None = None,
     results: Path | None = None,
 ) -> dict[str, Parity]:
     """Export a checkpoint: its files are written to a temporary folder, compared with the checkpoint, and moved to ``out``.
@@ -72,9 +70,8 @@ def export(
     if data is None and fine_tuned_on(checkpoint):
         raise InputError(f"{path} is fine-tuned, and does not record the data-bin of its pretraining: name it with --data")
     data = data or checkpoint.vocabulary.folder
-    inputs = [("CHECKPOINT", path), ("--data", data / "dict.txt"), ("--log", log), ("--results", results)]
+    inputs = [("CHECKPOINT", path), ("--data", data / "dict.txt"), ("--results", results)]
     with _replacing(out, [(flag, file) for flag, file in inputs if file is not None], overwrite) as partial:
-        curves = None if log is None else read_curves(log)
         read = None if results is None else read_results(results, checkpoint)
         model, left_out = to_transformers(checkpoint)
         length = min(checkpoint.config.max_positions, SAMPLE_LENGTH)
@@ -95,8 +92,6 @@ def export(
                 f"the exported model is not the checkpoint's: outputs differ by {worst:.3g}, and --tolerance is {tolerance:g}. "
                 f"The files are in {partial}, without a model card; {out} is unchanged."
             )
-        if curves:
-            draw_curve(curves, partial / CURVE)
         text = card(
             out.resolve().name,
             checkpoint,
@@ -107,7 +102,6 @@ def export(
             tokenizer=remark,
             language=language,
             license=license,
-            with_curve=curves is not None,
             results=read,
         )
         (partial / "README.md").write_text(text, "utf-8")

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..commands import checkpoint_file, existing, option
+from ..errors import require_extras
 from . import TOLERANCE
 
 
@@ -33,8 +34,6 @@ class Options:
     tolerance: float = option("greatest allowed difference of an output", TOLERANCE, metavar="D")
     language: str | None = option("the data's languages for the model card, such as en,de", None, metavar="CODES")
     license: str | None = option("the model's licence for the model card, such as mit or cc-by-4.0", None, metavar="NAME")
-    log: Path | None = option("the log of its training (fairseq-train --log-file), for the model card's training curve", None,
-                              parse=existing, metavar="FILE")  # fmt: skip
     results: Path | None = option("for the model card: the --out of glue or squad with this checkpoint, or the folder of the run "
                                   "that made it", None, parse=existing, metavar="DIR")  # fmt: skip
     no_tokenizer: bool = option("export no tokenizer", False)
@@ -43,6 +42,7 @@ class Options:
 
 def main(options: Options) -> None:
     """Run the command."""
+    require_extras("hf", *(["plots"] if options.log is not None else []))
     from .export import export
 
     export(
@@ -55,6 +55,5 @@ def main(options: Options) -> None:
         overwrite=options.overwrite,
         language=options.language,
         license=options.license,
-        log=options.log,
         results=options.results,
     )

@@ -80,13 +80,15 @@ def write_converted(
     length = min(converted.config.max_positions, 128)
     parity = source.compare(source.outputs, lambda tokens: equivalent(tokens, **options)[0], tolerance, length)
     with report_full_disk(out), sole_writer(out.parent, lock := f"{LOCK}-{out.name}"):
-        require_free(name, out, overwrite)
-        source.vocabulary.write(out.parent)
-        cfg.task.data = str(out.parent)
-        content = untrained(cfg, model, fingerprint(load_dictionary(out.parent), out.parent))
-        content["task_state"] |= source.task_state
-        write(out, content)
-        (out.parent / lock).unlink()
+        try:
+            require_free(name, out, overwrite)
+            source.vocabulary.write(out.parent)
+            cfg.task.data = str(out.parent)
+            content = untrained(cfg, model, fingerprint(load_dictionary(out.parent), out.parent))
+            content["task_state"] |= source.task_state
+            write(out, content)
+        finally:
+            (out.parent / lock).unlink()
 
     show(f"{name}: {source.kind}, {source.config.positions} -> {converted.config.positions}")
     for remark in converted.remarks:

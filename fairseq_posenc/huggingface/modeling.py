@@ -29,6 +29,7 @@ from ..schemes import Scheme
 from ..terms import Terms, is_captured, starts_of
 from ..transformer import ACTIVATIONS, Encoder, build_positions
 from ..transformer.layers import new_norm
+from ..transformer.sampling import PLAIN
 from ..transformer.stack import reordered, require_shape, tokens_first
 from .configuration import PosencConfig
 
@@ -203,8 +204,12 @@ class PosencModel(PosencPreTrainedModel):
         if position_ids is not None or pairs is not None:
             if position_ids is not None:
                 require_shape(position_ids, *shape)
-                if self.encoder.sampling is not None and is_captured():  # whether they count tokens cannot be read
-                    raise InputError("a captured program of a model with position_sampling takes no position_ids")
+                sampling = self.encoder.sampling
+                if is_captured() and sampling is not None and (self.training or sampling.evaluation != PLAIN):
+                    raise InputError(  # whether they count tokens cannot be read
+                        "a captured program of a model with position_sampling takes no position_ids: say by an attention_mask of "
+                        "pairs where documents are"
+                    )
             if padding is None and input_ids is not None:
                 padding = input_ids == self.config.padding_idx
             padding = torch.zeros(shape, dtype=torch.bool, device=given.device) if padding is None else padding
@@ -249,12 +254,9 @@ def _visible(attention_mask: Tensor, batch: int, n: int) -> tuple[Tensor, Tensor
             f"{tuple(attention_mask.shape)}"
         )
     pairs = attention_mask[:, 0].expand(batch, n, n)
-    if pairs.is_floating_point():
-        if not is_captured() and not ((pairs == 0) | (pairs == 1) | (pairs < -1000)).all():
-            raise InputError("attention_mask of pairs must be 1 or 0, or 0 and far below 0: other numbers have no meaning here")
-        pairs = pairs == pairs.amax()
-    else:
-        pairs = pairs != 0
+    if not is_captured() and not ((pairs == 0) | (pairs == 1) | (pairs < -1000)).all():
+        raise InputError("attention_mask of pairs must be 1 and 0, or 0 and far below 0: other numbers have no meaning here")
+    pairs = pairs == pairs.amax()
     return pairs.any(1), pairs
 
 
@@ -262,7 +264,8 @@ def _documents(ids: Tensor | None, padding: Tensor, pairs: Tensor | None, first:
     """The positions in their documents, None if they count tokens from 0 or from ``first``, and the mask of the documents."""
     starts, places = None, torch.arange(padding.shape[1], device=padding.device)
     if pairs is not None:
-        starts = starts_of(F.pad(~pairs.diagonal(-1, 1, 2), (1, 0)))
+        before = (places - 1).clamp(min=0)[None, :, None].expand(*padding.shape, 1)
+        starts = starts_of(~pairs.gather(2, before)[..., 0])
         same = (starts[:, :, None] == starts[:, None, :]) & ~padding[:, None, :]
         if not is_captured() and ((pairs != same) & ~padding[:, :, None]).any():
             raise InputError(

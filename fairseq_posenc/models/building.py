@@ -1,6 +1,7 @@
 """Completes and checks a model's options, and builds the model."""
 
 import logging
+import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from ..compat.trust import require_no_user_dir, require_stock
 from ..errors import InputError, Refused, flag_fault, flag_value
 from ..schemes import Positions, option_fields
 from ..transformer import EncoderConfig, PositionSampling, Stack, build_positions
@@ -52,6 +54,18 @@ def user_dir() -> list[str]:
     """Return the flag ``--user-dir`` of this process, if it has imported one, for the processes that it starts."""
     packages = getattr(utils.import_user_module, "memo", set()) - {str(Path(__file__).parents[1])}
     return [part for package in sorted(packages) for part in ("--user-dir", package)]
+
+
+def parse_flags_of(file: str | os.PathLike, arguments: Sequence[str]) -> DictConfig:
+    """As :func:`parse`, of flags that a file names.
+
+    Raises:
+        InputError: in addition, with the flags fairseq would run code that the file names.
+    """
+    require_no_user_dir(arguments, file)
+    cfg = parse(arguments)
+    require_stock(cfg, file, trains=True)
+    return cfg
 
 
 class PosencModel(BaseFairseqModel):

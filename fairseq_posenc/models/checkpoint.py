@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from fairseq import checkpoint_utils
+from fairseq.data import Dictionary
 from fairseq.dataclass.utils import omegaconf_no_object_check
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY, BaseFairseqModel
 from fairseq.models.roberta import RobertaModel
@@ -22,7 +23,7 @@ from ..errors import InputError, sentence
 from ..families import FAMILIES, ROBERTA
 from ..files import sha256
 from ..transformer import Encoder, EncoderConfig
-from ..vocabulary import VOCABULARY, Vocabulary, differing, fingerprint
+from ..vocabulary import DICTIONARY, VOCABULARY, Vocabulary, differing, fingerprint
 from .building import build, complete, dictionary_of, encoder_config, max_length, user_dir
 from .checkpoint_file import config_errors_as_input_errors, no_checkpoint, write
 from .option_set import DEFAULTS
@@ -167,6 +168,18 @@ class Checkpoint:
         if projection not in self.state or self.state[projection].dim() != 2:
             raise InputError(f"{self.path}: its head {name} has no {projection}. It is damaged: use another, or --head")
         return Head("SequenceClassification", name, len(self.state[projection]))
+
+    @property
+    def labels(self) -> list[str]:
+        """The names of the classes of :attr:`head`: the checkpoint's, those of its data if they exist, or LABEL_0 and so on."""
+        outputs, found = self.head.outputs, self.task_state.get("labels")
+        folder = Path(str(getattr(self.task, "data", "")), "label")
+        if not found and (folder / DICTIONARY).exists():
+            dictionary = Dictionary.load(str(folder / DICTIONARY))
+            found = dictionary.symbols[dictionary.nspecial :][:outputs]
+        if isinstance(found, list) and len(found) == outputs and all(isinstance(label, str) for label in found):
+            return found
+        return [f"LABEL_{i}" for i in range(outputs)]
 
     @property
     def length(self) -> int:

@@ -1,12 +1,15 @@
 """Checkpoints from Python: the encoder alone, the vocabulary, and fairseq's hub interface with both."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
+from fairseq.data import Dictionary
 from fairseq.models.roberta.hub_interface import RobertaHubInterface
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from omegaconf import open_dict
 
+from ..errors import InputError
 from ..transformer import Encoder
 from ..vocabulary import Vocabulary
 from .checkpoint import Checkpoint
@@ -29,6 +32,10 @@ def load_hub_interface(path: Path, data: Path | None = None) -> RobertaHubInterf
     with open_dict(cfg):
         cfg.bpe = None  # it would be downloaded
     task = MaskedLMTask(MaskedLMConfig(data=str(vocabulary.folder)), vocabulary.dictionary)
+    with suppress(InputError):  # one of several heads is not chosen
+        labels, task.label_dictionary = checkpoint.labels, Dictionary()  # as of the task that trained the head
+        for label in labels:
+            task.label_dictionary.add_symbol(label)
     interface = RobertaHubInterface(cfg, task, checkpoint.model)
     interface.bpe = Subwords(vocabulary)
     return interface.eval()

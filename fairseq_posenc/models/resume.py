@@ -33,8 +33,14 @@ ZERO = "EngineOptimizer is that of ZeRO, which continues with fairseq_posenc.tra
 
 
 def state_dict(save: Callable, task: FairseqTask) -> dict[str, Any]:
-    """Return a task's part of a checkpoint, with the version of its format and the fingerprint of its vocabulary."""
-    return {**save(task), FORMAT_KEY: FORMAT, VOCABULARY: vocabulary_of(task)}
+    """Return a task's part of a checkpoint, with the version of its format and the fingerprint of its vocabulary.
+
+    ``labels`` are the classes' names in order (none for a regression), if the task has classes.
+    """
+    saved = {**save(task), FORMAT_KEY: FORMAT, VOCABULARY: vocabulary_of(task)}
+    if (labels := getattr(task, "_label_dictionary", None)) is None:
+        return saved
+    return {**saved, "labels": [] if task.cfg.regression_target else labels.symbols[labels.nspecial :][: task.cfg.num_classes]}
 
 
 def load_state_dict(load: Callable, task: FairseqTask, state: dict[str, Any]) -> None:
@@ -186,7 +192,7 @@ def saved_options(content: dict[str, Any]) -> tuple[str, Namespace, Namespace, O
         Exception: any, if the file is not such a checkpoint.
     """
     old = content.get("args")
-    cfg = content["cfg"] if old is None else {"model": old, "task": old}
+    cfg: Any = content["cfg"] if old is None else {"model": old, "task": old}
     cfg = OmegaConf.to_container(cfg) if isinstance(cfg, DictConfig) else cfg
     model, task = (Namespace(**(vars(part) if isinstance(part, Namespace) else part)) for part in (cfg["model"], cfg["task"]))
     arch = getattr(model, "_name", None) or model.arch

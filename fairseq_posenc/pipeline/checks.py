@@ -7,7 +7,6 @@ import argparse
 import math
 import os
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from typing import Any
 
 from fairseq import utils
@@ -17,12 +16,12 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from ..compat.configurations import job_number
 from ..compat.distributed import without_gpus
-from ..errors import InputError, flag_of
+from ..errors import InputError, flag_of, lacking
 from ..models.architectures import is_ours, require_architecture
 from ..models.building import complete_new
 from ..optim import batch_warmup, muon, stable_adamw
 from ..optim.settings import pair, require_whole_tensors
-from .refused_settings import check_settings, check_training_settings
+from .refused_settings import check_training_settings
 
 BOUNDS: dict[str, tuple[str, Callable[[float], bool]]] = {  # for fairseq's options
     **dict.fromkeys(
@@ -72,7 +71,7 @@ def check_number_ranges(cfg: Any) -> None:
 
 def _numbers(cfg: DictConfig) -> Iterator[tuple[str, float]]:
     """Iterate over the numbers of a configuration, those in lists included, with their paths."""
-    for section in cfg:
+    for section in map(str, cfg):
         for name, value in _options(cfg, section).items():
             for number in value if isinstance(value, (list, ListConfig)) else [value]:
                 if type(number) in (int, float):
@@ -169,8 +168,8 @@ def complete_model(cfg: Any) -> None:
     if getattr(model, "position_plots", False):
         if not cfg.common.tensorboard_logdir:
             raise InputError("--position-plots draws into TensorBoard: add --tensorboard-logdir (common.tensorboard_logdir)")
-        if find_spec("matplotlib") is None:
-            raise InputError("--position-plots needs matplotlib, which is not installed: pip install -e '.[plots]'")
+        if problem := lacking("plots"):
+            raise InputError(f"--position-plots {problem}")
 
 
 _job_of_save_dir: dict[str, int] = {}
@@ -192,7 +191,6 @@ CHECKS = (
     import_user_dir,
     make_data_paths_absolute,
     check_number_ranges,
-    check_settings,
     complete_model,
     check_save_dir,
 )
@@ -205,5 +203,5 @@ OF_TRAINING = (
     check_restore_file,
     check_finetune_from_model,
 )
-OF_JOBS = (check_number_ranges, check_settings, complete_model, *OF_TRAINING[:-2])
+OF_JOBS = (check_number_ranges, complete_model, *OF_TRAINING[:-2])
 """The checks of all jobs of a multirun before the first starts; they do not depend on the current folder."""

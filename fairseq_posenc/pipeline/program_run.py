@@ -221,6 +221,7 @@ AROUND_ALL = (end_with_the_processes, forward_stop_signal)
 AROUND_TRAINING = (
     report_errors,
     prepare_engine,
+    session.require_one_data,
     session.lock_save_dir,
     session.forget_last_training,
     consolidate,

@@ -1,15 +1,14 @@
-"""Settings of which fairseq silently does something else than they say: :data:`REFUSED`, a condition and a reason each."""
+"""Settings of training of which fairseq silently does something else than they say: :data:`REFUSED`."""
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import InputError
+from ..files import read
 
 HIGHER_IS_BETTER = {"accuracy", "bleu", "f1", "order_accuracy"}
 LOWER_IS_BETTER = {"loss", "nll_loss", "order_loss", "ppl"}
-AVERAGE_OVER_TOKENS = {"masked_lm", "masked_lm_static", "masked_lm_sentence_order"}
-"""Criterions whose loss is the mean over the masked tokens."""
 
 
 class RefusedSetting(NamedTuple):
@@ -34,27 +33,9 @@ def _optimizer_state_is_kept(cfg: Any) -> bool:
 
 REFUSED = (
     RefusedSetting(
-        lambda cfg: cfg.generation.sacrebleu,
-        "--sacrebleu has no effect: use --scoring sacrebleu",
-    ),
-    RefusedSetting(
-        lambda cfg: cfg.common.memory_efficient_bf16 and not cfg.common.bf16,
-        "common.memory_efficient_bf16 alone trains in float32: add common.bf16=true",
-    ),
-    RefusedSetting(
-        lambda cfg: cfg.common.memory_efficient_fp16 and not cfg.common.fp16,
-        "common.memory_efficient_fp16 alone trains in float32: add common.fp16=true",
-    ),
-)
-OF_TRAINING = (
-    RefusedSetting(
         lambda cfg: cfg.checkpoint.reset_lr_scheduler and _optimizer_state_is_kept(cfg),
         "--reset-lr-scheduler has no effect without --reset-optimizer: the learning rate follows the number of updates, which "
         "is kept with the optimizer",
-    ),
-    RefusedSetting(
-        lambda cfg: cfg.optimization.sentence_avg and getattr(cfg.criterion, "_name", None) in AVERAGE_OVER_TOKENS,
-        "--sentence-avg has no effect with --criterion {criterion._name}, which averages over the masked tokens",
     ),
     RefusedSetting(
         lambda cfg: cfg.dataset.train_subset in _validated(cfg),
@@ -89,14 +70,11 @@ OF_TRAINING = (
 )
 
 
-def check_settings(cfg: Any) -> None:
-    """Refuse the settings of :data:`REFUSED`."""
-    _require_none(cfg, REFUSED)
-
-
 def check_training_settings(cfg: Any) -> None:
-    """Refuse the settings of :data:`OF_TRAINING`, and data-bins, joined by ':', with different words."""
-    _require_none(cfg, OF_TRAINING)
+    """Refuse the settings of :data:`REFUSED`, and data-bins, joined by ':', with different words."""
+    for applies, reason in REFUSED:
+        if applies(cfg):
+            raise InputError(reason.format(**{name: cfg[name] for name in ("checkpoint", "dataset", "optimization")}))
     first, *others = (Path(path) for path in str(getattr(cfg.task, "data", "") or "").split(":"))
     for dictionary in sorted(first.glob("dict*.txt")) if others else ():
         for other in (folder / dictionary.name for folder in others):
@@ -104,13 +82,5 @@ def check_training_settings(cfg: Any) -> None:
                 raise InputError(f"{other} has other words than {dictionary}, the only one that fairseq reads")
 
 
-def _require_none(cfg: Any, refused: tuple[RefusedSetting, ...]) -> None:
-    for applies, reason in refused:
-        if applies(cfg):
-            raise InputError(
-                reason.format(**{name: cfg[name] for name in ("checkpoint", "criterion", "dataset", "optimization")})
-            )
-
-
 def _words(dictionary: Path) -> list[bytes]:
-    return [line.rpartition(b" ")[0] for line in dictionary.read_bytes().splitlines()]
+    return [line.rpartition(b" ")[0] for line in read(dictionary).splitlines()]

@@ -11,9 +11,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..compat.distributed import from_first_process
+from torch import distributed
+
+from ..compat.distributed import from_first_process, gather
 from ..errors import Refused
-from ..files import holder, sole_writer
+from ..files import holder, sha256, sole_writer
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +58,38 @@ def take_lock(held: ExitStack, save_dir: Path) -> str | None:
             log.warning(f"the file system of --save-dir {save_dir} has no locks: make sure that nothing else trains there")
             return None
         time.sleep(0.2)
+
+
+@contextmanager
+def require_one_data(run: Any) -> Iterator[None]:
+    """Train on the same data in all processes: otherwise they would mix vocabularies, or wait for each other without end.
+
+    Raises:
+        Refused: dict.txt, or the number of samples or their lengths, are not the same in all of them.
+    """
+    task, dataset = run.cfg.task, run.cfg.dataset
+    splits = (dataset.train_subset, *str("" if dataset.disable_validation else dataset.valid_subset).split(","))
+    data = getattr(task, "data", None)
+    if data and distributed.is_initialized() and distributed.get_world_size() > 1:
+        first, *others = gather(_digests([Path(folder) for folder in str(data).split(":")], tuple(filter(None, splits))))
+        for rank, found in enumerate(others, start=1):
+            if different := sorted(name for name in first.keys() | found.keys() if first.get(name) != found.get(name)):
+                raise Refused(
+                    f"the processes have different data: {different[0]} in {data} is not the same, or missing, in process "
+                    f"{rank}. Copy the data of the first, process 0, to all hosts."
+                )
+    yield
+
+
+def _digests(folders: list[Path], splits: tuple[str, ...]) -> dict[str, str]:
+    """Return the digests of data-bins' dictionaries and of their indices: the numbers of samples, and the length of each."""
+    return {
+        f"{path.relative_to(folder)} of folder {number}": sha256(path)
+        for number, folder in enumerate(folders, start=1)
+        for pattern in ("dict*.txt", "*/dict*.txt", "*.idx", "*/*.idx")
+        for path in folder.glob(pattern)
+        if path.suffix == ".txt" or path.name.startswith(splits)
+    }
 
 
 @contextmanager

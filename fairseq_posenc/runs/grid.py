@@ -25,13 +25,21 @@ from ..errors import InputError
 from ..ownership import own, remove
 from .log import entries
 from .process import execute
-from .record import read_object, require_same, versions, write_json
+from .record import Recorded, read_object, require_fields, require_same, versions, write_json
 
 FINISHED, DIVERGED, FAILED, BEGUN = "finished", "diverged", "failed", "begun"
 RESULT, LOG = "result.json", "train.log"
 FORMAT = 1
 DIVERGENCE = re.compile(r"gradients are Nan/Inf|Minimum loss scale reached \(.*?\)|rank +\d+ = -?(nan|inf)")
 """fairseq's error messages about gradients that are no longer finite."""
+
+
+class Done(Recorded):
+    """The fields of the result of a run that finished or diverged."""
+
+    versions: dict[str, str]
+    seconds: float
+    reason: str = ""
 
 
 class Diverged(Exception):
@@ -70,6 +78,7 @@ class Cell:
         needs: files that its folder must have, in addition to its result, once it is finished.
         temporary: files, such as checkpoints, that its run leaves in its folder; removed once it has finished or diverged.
         within: the folder, below the grid's, of the cells' folders.
+        outcome: the fields of the result of a run that finished.
     """
 
     key: Mapping[str, str | int | float]
@@ -79,6 +88,7 @@ class Cell:
     needs: Sequence[str] = ()
     temporary: Sequence[str] = ()
     within: str = "runs"
+    outcome: type[Recorded] = Recorded
 
     @property
     def name(self) -> str:
@@ -182,10 +192,16 @@ def finished(cell: Cell, out: Path) -> dict[str, Any] | None:
     if result is None:
         return None
     advice = "Name another --out, or remove that folder to run it again."
+    require_same({name: result.get(name) for name in cell.key}, cell.key, f"{folder} is of another run", advice)
     require_same(result.get("configuration"), cell.configuration, f"{folder} is of another configuration", advice)
     if result.get("status") == FINISHED and (missing := [name for name in cell.needs if not (folder / name).exists()]):
         raise InputError(f"{folder} has finished, and {', '.join(missing)}, which is needed now, is not in it. {advice}")
-    return result if result.get("status") in (FINISHED, DIVERGED) else None
+    if result.get("status") not in (FINISHED, DIVERGED):
+        return None
+    require_fields(result, Done, folder / RESULT)
+    if result["status"] == FINISHED:
+        require_fields(result, cell.outcome, folder / RESULT)
+    return {**result, **cell.key}
 
 
 def _shares(devices: int, jobs: int) -> list[Mapping[str, str] | None]:
@@ -204,7 +220,7 @@ def _run(
     folder.mkdir(parents=True, exist_ok=True)
     own(*(folder / name for name in (RESULT, LOG, *cell.needs, *cell.temporary)))
     result = {**cell.key, "configuration": cell.configuration, "format": FORMAT}
-    write_json(folder / RESULT, {**result, "status": BEGUN}, file_names=True)
+    write_json(folder / RESULT, {**result, "status": BEGUN})
     start = time.monotonic()
     progress("started", 0)
     try:
@@ -221,7 +237,7 @@ def _run(
             traceback.print_exc(file=stream)
         outcome = {"status": FAILED, "reason": f"{type(error).__name__}: {error}; see {folder / LOG}"}
     result |= {**outcome, "seconds": round(time.monotonic() - start, 1), "versions": versions()}
-    write_json(folder / RESULT, result, file_names=True)
+    write_json(folder / RESULT, result)
     progress(outcome["status"], 1)
     return result
 

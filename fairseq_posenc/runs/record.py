@@ -9,42 +9,118 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from ..errors import InputError
-from ..files import atomic_write, sha256
+from ..errors import KINDS, InputError, suggestion
+from ..files import atomic_write, read, sha256
 from ..version import __version__
 
+MAX_NODES = 10**4
+"""Entries of a file of settings."""
+PLAIN = {"str": str, "bool": bool, "int": int, "float": float}
+WANTED = {
+    "missing": "is missing",
+    "string": "must be a string",
+    **{name: f"must be {KINDS[kind][0]}" for name, kind in PLAIN.items()},
+    **dict.fromkeys(("dict", "model", "mapping"), "must have names with values"),
+    "list": "must be a list",
+    "too_short": "must not be empty",
+    "literal_error": "must be {expected}",
+    "greater_than_equal": "must be at least {ge}",
+    "greater_than": "must be greater than {gt}",
+    "less_than_equal": "must be at most {le}",
+    "less_than": "must be less than {lt}",
+}
+"""The message for each kind of pydantic's errors, by the beginning of its name."""
 
-def write_json(path: Path, content: Any, *, file_names: bool = False, indent: int = 1) -> None:
-    """Write JSON atomically, with ASCII alone if strings may be names of files, which need not be UTF-8.
+
+def write_json(path: Path, content: Any, *, indent: int = 1) -> None:
+    """Write JSON atomically.
 
     Raises:
         ValueError: a number is infinite or NaN, for which JSON has no form.
     """
     with atomic_write(path) as stream:
-        json.dump(content, stream, indent=indent, ensure_ascii=file_names, allow_nan=False)
+        json.dump(content, stream, indent=indent, ensure_ascii=False, allow_nan=False)
         stream.write("\n")
 
 
-def read_object(path: Path, version: int) -> dict[str, Any] | None:
+class Strict(BaseModel):
+    """A part of a file of settings, in which unknown names are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, str_max_length=10**4)
+
+
+class Recorded(BaseModel):
+    """Fields of a record, whose types and limits are checked when it is read; other fields are left unchecked."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+
+def require_fields(content: Any, fields: type[BaseModel], name: str | Path) -> None:
+    """Raise InputError, which begins with ``name``, unless a record has these fields."""
+    try:
+        fields.model_validate(content)
+    except ValidationError as error:
+        raise InputError(f"{name} was edited or damaged: {faults(error)}. Remove it to have that part done again.") from None
+
+
+def faults(error: ValidationError) -> str:
+    """Describe what is wrong with the first entries of a file that are wrong, in this package's words."""
+    places: dict[str, str] = {}
+    for fault in error.errors(include_input=False)[:5]:
+        *above, last = fault["loc"] or ("",)
+        alternative = last in PLAIN and bool(above)  # there is an error for each type that a value may have
+        place = ".".join(map(str, above if alternative else fault["loc"]))
+        wanted = next((words for kind, words in WANTED.items() if fault["type"].startswith(kind)), None)
+        wanted = "must be a string, a number, true or false" if alternative else wanted
+        message = fault["msg"].removeprefix("Value error, ") if wanted is None else wanted.format(**fault.get("ctx", {}))
+        if fault["type"] == "extra_forbidden":
+            known = {field for kind in Strict.__subclasses__() for field in kind.model_fields}
+            message = f"there is no such field: {suggestion(str(last), sorted(known)) or 'leave it out'}".rstrip()
+        places.setdefault(place, message)
+    return "; ".join(f"{place}: {message}" if place else message for place, message in places.items())
+
+
+def read_object(path: Path, version: int, fields: type[BaseModel] = Recorded) -> dict[str, Any] | None:
     """Return a record of this package, a JSON object whose ``format`` is ``version``; None if the file does not exist.
 
     Raises:
-        InputError: the file is something else.
+        InputError, OSError: the file is something else, or lacks the ``fields``.
     """
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(read(path))
     except FileNotFoundError:
         return None
     except (ValueError, RecursionError):
         content = None
     if not isinstance(content, dict) or content.get("format") != version:
         raise InputError(f"{path} is damaged, or another release wrote it. Remove it to have that part done again.")
+    require_fields(content, fields, path)
     return content
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads 1e-5 as a number, as YAML 1.2 does, where PyYAML requires a point and a sign: 1.0e-5."""
+    """Reads 1e-5 as a number, as YAML 1.2 does, where PyYAML requires a point and a sign: 1.0e-5.
+
+    Aliases, by which a few lines can describe more than any memory holds, count with what they repeat.
+    """
+
+    _nodes = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        before, is_alias = self._nodes, self.check_event(yaml.AliasEvent)
+        node: Any = super().compose_node(parent, index)
+        if is_alias:
+            self._nodes += getattr(node, "size", MAX_NODES)  # without a size, it contains itself
+        else:
+            self._nodes += 1
+            node.size = self._nodes - before
+        if isinstance(node.value, str):
+            node.value.encode("utf-8")  # raises ValueError for half of a surrogate pair
+        if self._nodes > MAX_NODES:
+            raise yaml.YAMLError(f"it has more than {MAX_NODES:,} entries, counting what aliases repeat")
+        return node
 
 
 _Loader.add_implicit_resolver(
@@ -60,10 +136,10 @@ def read_yaml(path: Path, name: str = "") -> Any:
         name: its name in the message; by default, its path.
 
     Raises:
-        InputError: it is not YAML.
+        InputError, OSError: it is not YAML, or too large.
     """
     try:
-        return yaml.load(path.read_text("utf-8"), _Loader)
+        return yaml.load(read(path).decode("utf-8"), _Loader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise InputError(f"{name or path} is not YAML: {' '.join(str(error).split())}") from None
 

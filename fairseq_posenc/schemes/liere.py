@@ -17,8 +17,8 @@ class LieRE(Scheme):
 
     A sequence has one coordinate, so that ``R_iᵀ R_j = exp((j - i) A)``. Every skew-symmetric A is ``Q B Qᵀ`` with an orthogonal
     Q and blocks of 2×2 on the diagonal of B. The projections of queries and keys, which are learned anyway, contain Q, and what
-    remains are d/2 angles: ``theta`` is (layers, heads, d/2), and turns pairs of adjacent features. It starts at RoPE's angles, and
-    is in float32 in models of half precision, which would round 512 θ by up to 2 radians.
+    remains are d/2 angles: ``theta`` is (layers, heads, d/2), and turns pairs of adjacent features. It starts at RoPE's angles. A
+    model of half precision keeps it in float32, since 512 θ would be rounded by up to 2 radians.
     """
 
     name = "liere"

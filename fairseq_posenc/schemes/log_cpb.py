@@ -15,7 +15,7 @@ from .base import Scheme, Settings, option, register
 
 @register
 class LogCPB(Scheme):
-    """``b_ij = B · (σ(g_θ(sign(r) ln(1 + |r|))) - 1/2)`` with ``r = j - i`` (eq. 3, 4), g_θ a network 1 → hidden → heads with ReLU.
+    """``b_ij = B · (σ(g_θ(sign(r) ln(1 + |r|))) - 1/2)`` with ``r = j - i`` (eq. 3, 4); g_θ: a network 1 → hidden → heads, ReLU.
 
     B is 16, as in the authors' code, which does not subtract B/2: softmax ignores it, and half precision keeps the differences
     of numbers about 0 better. With ``--log-cpb-bound 0`` there is no bound, as in the paper: ``b_ij = g_θ(…)``. Each

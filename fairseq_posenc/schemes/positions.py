@@ -142,7 +142,9 @@ class Positions(nn.Module):
             chosen = {**values, **self._sum.options}
             own_values = {f.name: chosen[full] for full, f in scheme_options(scheme).items() if full in chosen}
             made = scheme(self.settings, scheme.Options(**own_values))
-            self.add_module(scheme.name, made.to(torch.get_default_dtype()))  # but for what keeps float32
+            if made.keeps_float32 and torch.get_default_dtype().itemsize == 2:
+                made.float()
+            self.add_module(scheme.name, made)
         probe = self._join()
         self._has_content = probe.content
         rotates = any(isinstance(change, Rotation) for change in probe.transforms)

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 from ..errors import InputError
 from ..models.state_dict import SENTENCE_ORDER
-from .masked_lm import ComparableMaskedLMTask, changed_options, require_encoder
+from .masked_lm import FEW, ComparableMaskedLMTask, changed_options, report_found, require_encoder
 
 IN_ORDER, SWAPPED, WHOLE = 0, 1, -1
 
@@ -67,7 +67,7 @@ class MaskedLMSentenceOrder(ComparableMaskedLMTask):
         """Load one split.
 
         Raises:
-            InputError: the samples are not of one document each.
+            InputError: the samples are not of one document each, or none of training has two sentences.
         """
         if str(self.cfg.sample_break_mode) != "complete_doc":
             raise InputError(
@@ -75,6 +75,12 @@ class MaskedLMSentenceOrder(ComparableMaskedLMTask):
                 "must be whole sentences of one document, so give --sample-break-mode complete_doc"
             )
         super().load_dataset(split, epoch, combine, **kwargs)
+        index = self._halves.dataset.dataset.block_to_dataset_index  # of each block, the first line, a place there, the last line
+        pairs, advice = int((index[:, 2] > index[:, 0]).sum()), "Prepare the text with a line for each sentence."
+        found = f"--task masked_lm_sentence_order: {pairs:,} of {len(index):,} samples of {split} have two sentences"
+        if not pairs and "data_selector" in kwargs:  # which the trainer gives for its training split alone
+            raise InputError(f"{found}: there is no order to learn. {advice}")
+        report_found(found, pairs < FEW * len(index), advice)
         # The batch reads it after the tokens, which draw the order.
         self.datasets[split].dataset.defn["order"] = RawLabelDataset(self._halves.orders)
 
@@ -129,8 +135,8 @@ class MaskedLMSentenceOrderCriterion(FairseqCriterion):
     def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
         MaskedLmLoss.reduce_metrics(logging_outputs)
         names = ("order_loss", "ncorrect", "npairs")
-        order_loss, correct, pairs = (sum(log.get(name, 0) for log in logging_outputs) for name in names)
-        pairs = max(pairs, 1)
+        order_loss, correct, pairs = (torch.as_tensor(sum(log.get(name, 0) for log in logging_outputs)) for name in names)
+        # Without pairs, these are not a number, and weigh nothing in an average.
         metrics.log_scalar("order_loss", order_loss / pairs / math.log(2), pairs, round=3)
         metrics.log_scalar("order_accuracy", 100.0 * correct / pairs, pairs, round=1)
 

@@ -6,10 +6,10 @@ positions, so that the head and the criterion of the same name compute there alo
 rows are of whole documents (:mod:`.row_packing`).
 """
 
-import logging
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from fairseq.criterions import register_criterion
 from fairseq.criterions.masked_lm import MaskedLmConfig, MaskedLmLoss
@@ -24,11 +24,10 @@ from torch.nn import functional as F
 from ..errors import Refused
 from ..models.building import ONE_SHAPE
 from ..terms import starts_of
-from .masked_lm import ComparableMaskedLMTask, require_encoder
+from .masked_lm import FEW, ComparableMaskedLMTask, report_found, require_encoder
 from .row_packing import DocumentsDataset, PackedDocumentsDataset
 
 WIDTH = 8  # positions; the size of tensor cores' tiles
-logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -125,18 +124,26 @@ class StaticMaskedLMTask(ComparableMaskedLMTask):
     """
 
     def _load_dataset_split(self, split: str, epoch: int, combine: bool) -> FairseqDataset:
-        if not self.cfg.pack_documents:
-            return super()._load_dataset_split(split, epoch, combine)
-        if (mode := str(self.cfg.sample_break_mode)) != "none":
+        packed, symbols, tokens = self.cfg.pack_documents, self.dictionary, self.cfg.tokens_per_sample
+        if packed and (mode := str(self.cfg.sample_break_mode)) != "none":
             raise Refused(f"--sample-break-mode {mode} and --pack-documents exclude each other: leave one of them out")
-        lines, symbols = super()._load_dataset_split(split, epoch, combine).dataset.dataset, self.dictionary
-        tokens = self.cfg.tokens_per_sample
-        documents = DocumentsDataset(lines, lines.sizes, tokens - 1, pad=symbols.pad(), eos=symbols.eos())
-        if not len(documents):
-            raise Refused(f"--pack-documents: {split} has no documents, only empty lines")
-        rows = PackedDocumentsDataset(PrependTokenDataset(documents, symbols.bos()), tokens)
-        share = rows.sizes.sum() / (len(rows) * tokens)
-        logger.info(f"--pack-documents: {len(documents):,} documents fill {share:.2%} of {len(rows):,} rows of {split}")
+        rows = super()._load_dataset_split(split, epoch, combine)
+        if not (packed or self.cfg.document_mask):
+            return rows
+        lines, pieces = rows.dataset.dataset, ""
+        if packed:
+            documents = DocumentsDataset(lines, lines.sizes, tokens - 1, pad=symbols.pad(), eos=symbols.eos())
+            if not len(documents):
+                raise Refused(f"--pack-documents: {split} has no documents, only empty lines")
+            rows = PackedDocumentsDataset(PrependTokenDataset(documents, symbols.bos()), tokens)
+            pieces = f", whose {len(documents):,} pieces fill {rows.sizes.sum() / (len(rows) * tokens):.2%} of the rows"
+        count = len(np.flatnonzero(np.diff(np.asarray(lines.sizes) > 1, prepend=False, append=False))) // 2
+        flag = "--pack-documents" if packed else "--document-mask"
+        report_found(
+            f"{flag}: {len(rows):,} samples of {split} hold {count:,} documents{pieces}",
+            count < max(2, FEW * len(rows)),
+            "Documents end at empty lines, which the text has to have when it is prepared.",
+        )
         return rows
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> BaseFairseqModel:

@@ -25,11 +25,6 @@ class SentencePredictionByLength(PackingTask, SentencePredictionTask):
     task has no limit.
     """
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return a checkpoint's ``task_state``; ``labels`` are the classes' names in order (none for a regression)."""
-        symbols = [] if self.cfg.regression_target else self.label_dictionary.symbols[self.label_dictionary.nspecial :]
-        return {**super().state_dict(), "labels": symbols[: self.cfg.num_classes]}
-
     def load_dataset(self, split: str, combine: bool = False, **kwargs: Any) -> FairseqDataset:
         dataset = super().load_dataset(split, combine, **kwargs)
         self.datasets[split] = self.prepared(dataset, dataset.sizes[0], split, shuffle=not self.cfg.no_shuffle)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..attention import Attend, Backend, Call, Mask, choose
-from ..errors import FieldError
+from ..errors import MAX_POSITIONS, FieldError
 from ..terms import Terms, Window, is_captured
 from .config import EncoderConfig, build_positions
 from .layers import Layer, init_weights, new_norm
@@ -185,6 +185,8 @@ def span_of(position_ids: Tensor, batch: int, n: int) -> int | None:
     least, largest = position_ids.aminmax()
     if least < 0:
         raise FieldError(f"whole `position_ids` begin at 0, and one of them is {least.item()}")
+    if largest >= MAX_POSITIONS:
+        raise FieldError(f"whole `position_ids` are below {MAX_POSITIONS:,}, and one of them is {largest.item():,}")
     return int(largest) + 1
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import InputError
-from ..files import sha256
+from ..files import read, sha256
 from .library import GPT2, TokenizerJson
 from .sentencepiece import SENTENCEPIECE, Sentencepiece
 from .tokenizer import DICTIONARY, EOS_ID, GIVEN_DICTIONARY, MASK, SPECIALS, UNK_ID, Encoding, Tokenizer
@@ -50,11 +50,11 @@ def read_files(path: Path) -> dict[str, bytes]:
         FileNotFoundError: a file is missing.
     """
     if not path.is_dir():
-        return {SENTENCEPIECE: path.read_bytes()}
+        return {SENTENCEPIECE: read(path)}
     kind = _kind_in(path)
-    files = {name: (path / name).read_bytes() for name in kind.FILES}
+    files = {name: read(path / name) for name in kind.FILES}
     if (path / DICTIONARY).exists():
-        files[GIVEN_DICTIONARY] = (path / DICTIONARY).read_bytes()
+        files[GIVEN_DICTIONARY] = read(path / DICTIONARY)
     elif kind is not Sentencepiece:
         raise FileNotFoundError(f"{path / DICTIONARY}: no such file; it holds the ids of the pieces of {kind.FILES[0]}")
     return files
@@ -179,7 +179,7 @@ class Vocabulary:
         self.dictionary = load_dictionary(folder)
         kind = _kind_in(folder)
         try:
-            self.tokenizer = kind(*((folder / name).read_bytes() for name in kind.FILES))
+            self.tokenizer = kind(*(read(folder / name) for name in kind.FILES))
         except InputError as error:
             raise InputError(f"{folder / kind.FILES[0]}: {error}") from None
         _require_pieces(self.dictionary.symbols[self.dictionary.nspecial :], self.tokenizer, str(folder / DICTIONARY))

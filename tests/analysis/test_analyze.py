@@ -153,7 +153,7 @@ def test_names_on_the_hub_are_told_apart(save, tmp_path, monkeypatch, capsys):
     """Two models under one label, neither of which is a file."""
     path, load = save("hub", "roberta_tisa_tiny"), subjects.read
     monkeypatch.setattr(subjects, "read", lambda model, *rest: load(f"m={path}", *rest))
-    command = ["--only", "functions", "--length", "8", "--out", str(tmp_path)]
+    command = ["--length", "8", "--out", str(tmp_path)]
     assert main(["analyze", "m=bert-base", *command]) == 0
     assert main(["analyze", "m=roberta-base", *command]) == 2
     assert "roberta-base" in capsys.readouterr().err
@@ -165,13 +165,6 @@ def test_without_a_text_it_says_so(save, tmp_path):
     assert main(["analyze", str(save("m4m", "roberta_m4m_tiny")), "--out", str(out)]) == 0
     assert "No text was read" in (out / "index.html").read_text("utf-8")
     assert pictures_in(out) == {"models/m4m/query", "models/m4m/key"}
-
-
-def test_only_functions_of_the_offset(save, tmp_path):
-    command = ["analyze", str(save("only", "roberta_absolute_tisa_tiny")), "--only", "functions", "--out", str(tmp_path)]
-    assert main(command) == 0
-    assert pictures_in(tmp_path) == {"models/only/bias", "models/only/content"}
-    assert "only: b, added to the scores, as a function of the offset." in (tmp_path / "index.html").read_text("utf-8")
 
 
 @pytest.mark.thorough
@@ -204,7 +197,6 @@ def test_input_that_cannot_be_used(save, text, tmp_path, capsys):
         ([tisa, "--text", text, "--data-bin", other], "another vocabulary"),
         ([tmp_path / "broken.pt"], "broken: its positions.tisa.offset is not finite (NaN or infinity)"),
         ([tisa, tisa], "two models are called tisa"),
-        ([tisa, "--only", "functions", "--text", text], "--only functions"),
         ([tisa, "--length", 3], "--length must be at least 8, got 3"),
         ([tisa, "--length", 10**9], "--length must be at most 2048"),
         ([tisa, tmp_path / "folder"], "cannot be read as a model of transformers"),

@@ -127,7 +127,7 @@ def test_a_gallery_of_what_is_listed(schemes, tmp_path):
         ("--plot a.png", "NAME"),
         ("./model.pt --plot a.png", "model.pt"),
         ("tisa --layers 2 --plot a.png", "--layers 2"),
-        ("tisa --csv --plot a.png", "--csv and --plot"),
+        ("tisa --json --plot a.png", "--json and --plot"),
     ],
 )
 def test_what_cannot_be_drawn(schemes, tmp_path, words, named):

@@ -165,7 +165,7 @@ class TestHub:
 
         rows = [{"text": "the cat"}, {"text": "\ud83d"}, {"text": None}, {"text": "a dog"}]
         told = []
-        shard = HubShard(rows, "", "hf:odd", Layout(on_bad=told.append), ())
+        shard = HubShard(rows, "", "hf:odd", Layout(on_bad=told.append))
         assert [passage.lines() for passage in shard.passages()] == [["the cat"], ["a dog"]]
         assert [str(error).split(": ")[0] for error in told] == ["hf:odd, row 2", "hf:odd, row 3"]
 

@@ -241,5 +241,5 @@ sys.exit(main(["data", "--deepspeed-config", "zero2"]))
 """)
     done = run("python", tmp_path / "program.py", check=False)
     assert done.returncode == 2
-    assert "pip install -e '.[deepspeed]'" in done.stdout
+    assert "needs deepspeed, which is not installed: pip install 'deepspeed<0.20,>=0.19.8'" in done.stdout
     assert "Traceback" not in done.stdout

@@ -7,12 +7,14 @@ import sys
 import pytest
 import readme
 import torch
-from fairseq.data import indexed_dataset
+from fairseq.data import Dictionary, indexed_dataset
+from fairseq.tasks.sentence_prediction import SentencePredictionConfig, SentencePredictionTask
 
 import fairseq_posenc
 from fairseq_posenc import PosencRobertaModel, load_encoder, load_vocabulary
 from fairseq_posenc.cli import main
 from fairseq_posenc.compat.loading import load as load_checkpoint
+from fairseq_posenc.models.checkpoint import Checkpoint
 
 TEXT = "The red ball is round."
 
@@ -126,3 +128,34 @@ def test_what_is_not_there_is_named(checkpoint, data_bin, tmp_path):
     (tmp_path / "other.pt").write_bytes(b"no checkpoint")
     with pytest.raises(ValueError, match="cannot be read as a checkpoint"):
         load_encoder(tmp_path / "other.pt")
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_classes_have_their_names(recorded, checkpoint, data_bin, tmp_path):
+    """As in fairseq's recipe for classes of one's own, those of fairseq's own task included; or those of the data."""
+    content = load_checkpoint(checkpoint)
+    model = Checkpoint(checkpoint).model
+    model.register_classification_head("topic", num_classes=2)
+    names = Dictionary()
+    for name in ("wet", "royal", "unused"):
+        names.add_symbol(name)
+    (tmp_path / "label").mkdir()
+    names.save(str(tmp_path / "label" / "dict.txt"))
+    cfg = SentencePredictionConfig(data=str(tmp_path), num_classes=2, regression_target=False)
+    task = SentencePredictionTask(cfg, model.encoder.dictionary, names)
+    state = task.state_dict()
+    assert state["labels"] == ["wet", "royal"]
+    cfg.regression_target = True
+    assert task.state_dict()["labels"] == []
+    content |= {"model": model.state_dict(), "task_state": {"labels": state["labels"]} if recorded else {}}
+    content["cfg"]["task"]["data"] = str(data_bin if recorded else tmp_path)
+    torch.save(content, tmp_path / "topic.pt")
+    interface = PosencRobertaModel.from_pretrained(str(tmp_path), "topic.pt", str(data_bin))
+    label = interface.predict("topic", interface.encode(TEXT)).argmax().item()
+    dictionary = interface.task.label_dictionary
+    assert dictionary.string([label + dictionary.nspecial]) == ["wet", "royal"][label]
+
+
+def test_a_checkpoint_without_classes_has_no_names(checkpoint, data_bin):
+    interface = PosencRobertaModel.from_pretrained(str(checkpoint.parent), checkpoint.name, str(data_bin))
+    assert len(interface.task.label_dictionary) == interface.task.label_dictionary.nspecial

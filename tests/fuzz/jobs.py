@@ -114,8 +114,6 @@ JOBS = (
     _command("export-hf tisa/checkpoint_last.pt --data bin --out tisa-hf", "tisa-hf", 120),
     EXPORT_ABSOLUTE,
     _command("import-hf roberta --positions absolute+tisa --tisa-kernels 2 --out imported/model.pt", "imported", 120),
-    _command("analyze tisa/checkpoint_last.pt --only functions --length 16 --out functions", "functions", 120,
-             "analyze-functions"),
     _command("analyze tisa/checkpoint_last.pt roberta --text text.txt --length 16 --windows 4 --out analysis",
              "analysis", 240),
     _command("extrapolate tisa/checkpoint_last.pt --data bin --lengths 16,40 --tokens 200 --out longer", "longer", 120),

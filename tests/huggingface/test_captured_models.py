@@ -15,10 +15,10 @@ PAD, LENGTH = 1, 24
 DYNAMIC = {0: Dim("batch", min=1, max=64), 1: Dim("length", min=2, max=LENGTH)}
 
 
-def make(name, model_class=PosencForMaskedLM):
+def make(name, model_class=PosencForMaskedLM, **options):
     torch.manual_seed(0)
     sizes = dict(vocab_size=20, layers=2, dim=16, ffn_dim=16, heads=2, max_positions=LENGTH)
-    model = model_class(PosencConfig(**sizes, positions=expressions()[name])).eval()
+    model = model_class(PosencConfig(**sizes, positions=expressions()[name], **options)).eval()
     with torch.no_grad():
         for parameter in model.model.encoder.positions.parameters():
             parameter += 0.3 * torch.randn_like(parameter)
@@ -79,3 +79,44 @@ def test_torch_export_takes_flattened_batches(name):
     length = {1: DYNAMIC[1]}
     program = torch.export.export(Flattened(model), first, dynamic_shapes=(length, length)).module()
     torch.testing.assert_close(program(*second), model(*second[:1], position_ids=second[1]).logits, rtol=1e-4, atol=1e-5)
+
+
+class Given(nn.Module):
+    """A module with one more argument, which a head passes on by its name."""
+
+    def __init__(self, model, name):
+        super().__init__()
+        self.model, self.name = model, name
+
+    def forward(self, input_ids, given):
+        return self.model(input_ids, **{self.name: given}).logits
+
+
+def capture(model, name, inputs, dims):
+    length = Dim("length", min=2, max=LENGTH)
+    shapes = ({1: length}, dict.fromkeys(dims, length))
+    return torch.export.export(Given(model, name), inputs, dynamic_shapes=shapes).module()
+
+
+def pairs_of(*lengths):
+    numbers = torch.cat([torch.full((length,), number) for number, length in enumerate(lengths)])
+    return (numbers[:, None] == numbers)[None, None]
+
+
+def test_torch_export_takes_masks_of_documents():
+    """Each document is as it is alone, also where the model samples positions, which then cannot be given."""
+    model = make("absolute_tisa", position_sampling=f"random:{LENGTH}")
+    first, second = batch(1, 9)["input_ids"].clamp(min=2), batch(1, 14)["input_ids"].clamp(min=2)
+    program = capture(model, "attention_mask", (first, pairs_of(4, 5)), (2, 3))
+    alone = torch.cat([model(part).logits for part in second.split([3, 6, 5], 1)], 1)
+    torch.testing.assert_close(program(second, pairs_of(3, 6, 5)), alone, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="takes no position_ids: say by an attention_mask of pairs"):
+        capture(model, "position_ids", (first, torch.arange(9)[None]), (1,))
+
+
+def test_torch_export_takes_token_types_of_zeros():
+    model, tokens = make("tisa"), batch(1, 14)["input_ids"]
+    program = capture(model, "token_type_ids", (tokens[:, :9], torch.zeros_like(tokens[:, :9])), (1,))
+    torch.testing.assert_close(program(tokens, torch.zeros_like(tokens)), model(tokens).logits, rtol=1e-4, atol=1e-5)
+    with pytest.raises(RuntimeError, match="token_type_ids must be 0"):
+        program(tokens, torch.ones_like(tokens))

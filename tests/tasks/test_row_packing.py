@@ -11,6 +11,8 @@ from fairseq import tasks
 from fairseq.data import ListDataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lines import write_databin
+from omegaconf import OmegaConf
 
 from fairseq_posenc.errors import Refused
 from fairseq_posenc.tasks import row_packing
@@ -116,3 +118,16 @@ def test_a_document_that_is_cut_before_the_end_of_a_line_stays_one():
 def test_another_way_to_make_rows_is_refused(batches):  # noqa: F811
     with pytest.raises(Refused, match="--sample-break-mode eos"):
         batches("fast", {"task.pack_documents": True, "task.sample_break_mode": "eos"})
+
+
+@pytest.mark.parametrize("option", ["document_mask", "pack_documents"])
+@pytest.mark.parametrize(("sizes", "count"), [([9, 1] * 20, 20), ([9] * 400, 1), ([9] * 399 + [1, 9], 2), ([9] * 6, 1)])
+def test_the_documents_are_counted(option, sizes, count, tmp_path, caplog):
+    """Text without empty lines is one document, which is warned of."""
+    write_databin(tmp_path, train=sizes)
+    options = {"_name": "masked_lm_static", "data": str(tmp_path), "seed": 1, "tokens_per_sample": 32, option: True}
+    caplog.set_level("INFO")
+    tasks.setup_task(OmegaConf.create(options)).load_dataset("train")
+    [record] = [record for record in caplog.records if " documents" in record.getMessage()]
+    assert f"hold {count} documents" in record.getMessage()
+    assert record.levelname == ("INFO" if count == 20 else "WARNING")

@@ -160,6 +160,67 @@ def test_a_batch_without_pairs_has_the_words_loss(data):
     torch.testing.assert_close(loss / size, words)
 
 
+def test_batches_without_pairs_weigh_nothing_in_averages(data):
+    """The order's loss is that of the pairs, however few they are, and not a number where there are none."""
+    task = setup(data)
+    batch = batch_of(task)
+    model = task.build_model(OmegaConf.create({"_name": "albert_tisa_tiny", "max_positions": 9, **SIZES})).eval()
+    criterion = MaskedLMSentenceOrderCriterion(task)
+    logged = criterion(model, batch)[2]
+    batch["order"].fill_(WHOLE)
+    without = criterion(model, batch)[2]
+
+    def average(*updates):
+        with metrics.aggregate() as found:
+            for update in updates:
+                criterion.reduce_metrics(update)
+        return {name: value for name, value in found.get_smoothed_values().items() if "order" in name}
+
+    expected = average([logged])
+    assert expected["order_loss"] > 0
+    assert average([without], [logged], [without, without], [logged, without]) == pytest.approx(expected)
+    assert all(map(math.isnan, average([without]).values()))
+
+
+def lines_of(folder, sizes):
+    """A data-bin whose documents have so many lines each."""
+    dictionary = Dictionary()
+    for i in range(30):
+        dictionary.add_symbol(f"w{i}")
+    dictionary.save(str(folder / "dict.txt"))
+    for split in ("train", "valid"):
+        with DatabinWriter(folder / split, np.dtype(np.uint16), len(dictionary)) as writer:
+            for size in sizes:
+                for line in ([5, 6, 7, 2],) * size + ([2],):
+                    writer.add(np.array(line), np.array([len(line)]))
+            writer.finish()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("documents", "level", "found"),
+    [
+        ([2] * 30, "INFO", "30 of 30"),
+        ([1] * 28 + [2] * 2, "WARNING", "2 of 30"),
+        ([1] * 30, None, "0 of 30"),
+        ([5] * 4, "INFO", "8 of 12"),
+    ],
+)
+def test_the_samples_with_two_sentences_are_counted(documents, level, found, tmp_path, caplog):
+    """None is refused in training; a validation text of such is warned of."""
+    task = setup(lines_of(tmp_path, documents), tokens_per_sample=10)
+    caplog.set_level("INFO")
+    if level is None:
+        with pytest.raises(ValueError, match=f"{found} samples of train have two sentences.*a line for each sentence"):
+            task.load_dataset("train", data_selector=None)
+        task.load_dataset("valid")
+    else:
+        task.load_dataset("train", data_selector=None)
+    [record] = [record for record in caplog.records if "have two sentences" in record.getMessage()]
+    assert found in record.getMessage()
+    assert record.levelname == (level or "WARNING")
+
+
 def test_what_has_no_order_is_refused(data):
     with pytest.raises(ValueError, match=r"--sample-break-mode complete: .*--sample-break-mode complete_doc"):
         setup(data, sample_break_mode="complete").load_dataset("train")

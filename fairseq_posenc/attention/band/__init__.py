@@ -52,7 +52,7 @@ class Band(Backend):
 
     @property
     def missing(self) -> str | None:
-        return None if importlib.util.find_spec("triton") else "it needs Triton: pip install -e '.[triton]'"
+        return None if importlib.util.find_spec("triton") else "it needs Triton: pip install 'triton>=3.3'"
 
     def objection(self, terms: Terms, call: Call | None = None) -> str | None:
         if terms.widens:

@@ -40,7 +40,8 @@ def liere(p: Parameters, layer: Layer) -> Reading:
     """Ostmeier et al. 2024, section 3: rotations exp(p A), with A of blocks of 2×2, by the matrix exponential."""
     theta = layer.of(p["liere.theta"])  # (H, d/2)
     generators = torch.stack([torch.block_diag(*(t * torch.tensor([[0, -1], [1, 0]]).to(t) for t in head)) for head in theta])
-    rotations = torch.stack([torch.linalg.matrix_exp(position * generators) for position in range(layer.n)])  # (n, H, d, d)
+    rotations = torch.stack([torch.linalg.matrix_exp(position * generators) for position in range(layer.n)])
+    rotations = rotations.to(layer.q)  # (n, H, d, d)
     q = torch.einsum("phde,bhpe->bhpd", rotations, layer.q)
     k = torch.einsum("phde,bhpe->bhpd", rotations, layer.k)
     return Reading(torch.einsum("bhid,bhjd->bhij", q, k) * layer.scale())
