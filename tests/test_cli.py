@@ -38,7 +38,8 @@ def test_version(capsys):
 def test_unknown_command_names_the_known_ones(capsys):
     assert cli.main(["prepair"]) == 2
     assert (
-        capsys.readouterr().err == "fairseq-posenc prepair: there is no command prepair: did you mean prepare? --help lists all\n"
+        capsys.readouterr().err
+        == "fairseq-posenc prepair: there is no command prepair: did you mean prepare or report? --help lists all\n"
     )
 
 
@@ -46,7 +47,7 @@ def test_unknown_command_names_the_known_ones(capsys):
     ("words", "said"),
     [
         ("plan t5 --gpu 3", "there is no flag --gpu: did you mean --gpus or --gpu-memory? --help lists all"),
-        ("bench --shemes tisa", "there is no flag --shemes: did you mean --schemes? --help lists all"),
+        ("bench --shemes tisa", "there is no flag --shemes: did you mean --schemes or --peers? --help lists all"),
         (
             "grow run --max-positons 9 --out a.pt",
             "there is no flag --max-positons: did you mean --max-positions? --help lists all",
@@ -54,7 +55,7 @@ def test_unknown_command_names_the_known_ones(capsys):
         ("grow run --max-positions", "--max-positions: expected one argument"),
         ("grow run --max-positions 9", "the following arguments are required: --out"),
         ("extrapolate nowhere.pt --out a", "CHECKPOINT: there is no file or folder nowhere.pt"),
-        ("glue --checkpoint . --data nowhere --out a", "--data: there is no file or folder nowhere"),
+        ("glue --checkpoint run --data nowhere --out a", "--data: there is no file or folder nowhere"),
         ("squad --checkpoint nowhere --data . --version 1.1 --out a", "--checkpoint: there is no file or folder nowhere"),
         (
             "export-hf . --out a",
@@ -66,7 +67,10 @@ def test_unknown_command_names_the_known_ones(capsys):
 def test_what_is_wrong_with_flags_is_one_line_before_anything_slow(words, said, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "checkpoint_best.pt").touch()
-    code = f"import sys; from fairseq_posenc import cli; status = cli.main({words.split()}); assert not {HEAVY} & {{*sys.modules}}; sys.exit(status)"
+    code = (
+        f"import sys; from fairseq_posenc import cli; status = cli.main({words.split()})\n"
+        f"assert not {HEAVY} & {{*sys.modules}}; sys.exit(status)"
+    )
     ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert (ran.returncode, ran.stdout, ran.stderr) == (2, "", f"fairseq-posenc {words.split()[0]}: {said}\n")
 

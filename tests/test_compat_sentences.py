@@ -113,6 +113,22 @@ def test_a_configuration_without_a_model(said):
 
 
 @pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("model.tisa_kernel=3", "there is no option model.tisa_kernel: did you mean tisa_kernels?"),
+        ("task.tokens_per_sampl=3", "there is no option task.tokens_per_sampl: did you mean tokens_per_sample?"),
+        ("modle.dropout=0", "there is no option modle: did you mean model?"),
+        ("model=roberta_tissa", "model: there is no roberta_tissa: did you mean roberta_tisa or "),
+        ("optimizer=adamm", "optimizer: the configuration has no choice of it; give its options, such as optimizer._name="),
+        ("common.log_interval=abc", "common.log_interval must be a whole number, got 'abc'"),
+        ("model.rope_base=x", "model.rope_base must be a number, and finite, got 'x'"),
+    ],
+)
+def test_an_override_that_hydra_rejects(said, override, message):
+    assert said(hydra_train, f"--config-dir {EXAMPLES} --config-name tiny task.data=BIN {override}").startswith(message)
+
+
+@pytest.mark.parametrize(
     ("flags", "missing"), [("tiny", "task.data"), ("huang2021_large task.data=BIN", "checkpoint.finetune_from_model")]
 )
 def test_a_value_that_a_configuration_asks_for(flags, missing, said):

@@ -34,7 +34,7 @@ PUBLISHED: dict[frozenset[str], tuple[str | None, str, str]] = {
     ),
     frozenset({"untied", "t5"}): (None, "Ke et al. 2021, §3.1 (TUPE-R, tied [CLS])", "TUPE-R with [CLS] as the other tokens"),
 }
-"""The sums that papers have, by the names of their schemes: the equation, where the parts do not make it, its source and advice."""
+"""The sums of papers, by the names of their schemes: the equation, where the parts do not make it, its source, and advice."""
 
 
 def family_of(positions: Positions) -> str:

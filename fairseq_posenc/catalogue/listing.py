@@ -111,7 +111,8 @@ def _rows_of(name: str) -> list[Row]:
 
 def is_scheme(name: str) -> bool:
     """Return whether a name is an architecture, a scheme or a sum."""
-    return name in {*architectures(), *expressions(), *PATTERNS} or {*re.findall(NAMES, name)} <= REGISTRY.keys()
+    parts = {*re.findall(NAMES, name)}
+    return name in {*architectures(), *expressions(), *PATTERNS} or (bool(parts) and parts <= REGISTRY.keys())
 
 
 def _matching(name: str) -> Sequence[tuple[str, str]]:

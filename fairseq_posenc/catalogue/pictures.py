@@ -35,8 +35,8 @@ MANY_OFFSETS = 16  # lines through more of them have no markers
 UNTRAINED = "before training, with one random projection for queries and keys"
 MEANING = (
     "The scores of {n} equal words {origin}. They differ by their positions only; products of queries and keys are shown less "
-    "their mean, which the softmax ignores. Maps are by query i (downwards) and key j, grey outside of the window; lines are the mean "
-    "over all pairs of an offset. R² is the share of the variance that the offset alone explains."
+    "their mean, which the softmax ignores. Maps are by query i (downwards) and key j, grey outside of the window; lines are the "
+    "mean over all pairs of an offset. R² is the share of the variance that the offset alone explains."
 )
 
 

@@ -1,7 +1,7 @@
 """List the schemes by families: the expression to type, its parameters and equation, and a line of advice.
 
-A NAME is a scheme, a sum such as absolute+tisa, an architecture, a part of such names, or a model: a checkpoint, a run's folder, or a
-model of transformers as FOLDER/ or OWNER/NAME.
+A NAME is a scheme, a sum such as absolute+tisa, an architecture, a part of such names, or a model: a checkpoint, a run's folder,
+or a model of transformers as FOLDER/ or OWNER/NAME.
 
     fairseq-posenc schemes                         all
     fairseq-posenc schemes tisa                    everything about one, with its options
@@ -13,9 +13,9 @@ model of transformers as FOLDER/ or OWNER/NAME.
     fairseq-posenc schemes checkpoints/tisa tisa --plot trained.pdf
     fairseq-posenc schemes --gallery pictures      a picture of each
 
-An expression is trained by --arch roberta_posenc --positions EXPRESSION, and where it is a scheme's name, also by --arch roberta_NAME;
-other architectures follow the advice. Each also exists with _large and _tiny, and in two other families: as modernbert_ with _large
-and _tiny, and as albert_ with _large, _xlarge, _xxlarge and _tiny.
+An expression is trained by --arch roberta_posenc --positions EXPRESSION, and where it is a scheme's name, also by --arch
+roberta_NAME; other architectures follow the advice. Each also exists with _large and _tiny, and in two other families: as
+modernbert_ with _large and _tiny, and as albert_ with _large, _xlarge, _xxlarge and _tiny.
 
 The properties are those of Wennberg & Henter 2021, Table 1, taken from the live modules at base size (12 layers, 12 heads,
 D = 768, n = 512) unless another is named. Parameter-efficient means fewer parameters than learned absolute positions have. Where
@@ -125,9 +125,11 @@ def _plot(rows: "Sequence[Row]", models: Sequence[str], options: Options, path: 
         subjects = [read(model, None, with_text=False) for model in models]
     n = min([options.length, *(subject.fitting_length(options.length) for subject in subjects)])
     encoders = {row["positions"]: pictures.untrained(row["positions"], n, options.heads) for row in rows}
-    origins = [*([pictures.UNTRAINED] if rows else []), *(f"in {subject.label}" for subject in subjects)]
+    origins = [*([pictures.UNTRAINED] if rows else []), *(f"in {name}" for name in models)]
     show(pictures.MEANING.format(n=n, origin=", and ".join(origins)))
-    pictures.write(path, encoders | {subject.label: subject.encoder for subject in subjects}, n, options.layers)
+    pictures.write(
+        path, encoders | {name: subject.encoder for name, subject in zip(models, subjects, strict=True)}, n, options.layers
+    )
 
 
 def _draw_all(rows: "Sequence[Row]", options: Options, folder: Path) -> None:

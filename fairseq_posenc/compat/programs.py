@@ -51,7 +51,7 @@ def faults_of_flags_in_one_line() -> None:
 
 
 def report_what_is_missing() -> None:
-    """Report a missing ``--user-dir``, option or value in one sentence, where fairseq raises errors of Python, Hydra or OmegaConf.
+    """Report a missing ``--user-dir`` or a wrong option in one sentence, where fairseq raises errors of Hydra or OmegaConf.
 
     Can be removed when fairseq reports them.
     """

@@ -48,7 +48,8 @@ OF_TRAINING = ("vocab_size", "model_type", "character_coverage", "sample_mb")
 """The options of training a vocabulary."""
 TRAINING = shlex.split(
     "--task masked_lm --criterion masked_lm --sample-break-mode complete --save-dir checkpoints --no-epoch-checkpoints "
-    "--optimizer adam --adam-betas '(0.9,0.98)' --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 1.0 --lr-scheduler polynomial_decay"
+    "--optimizer adam --adam-betas '(0.9,0.98)' --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 1.0 "
+    "--lr-scheduler polynomial_decay"
 )
 """Flags of the command that is printed at the end, and below those for a GPU, and for minutes on a CPU."""
 ON_GPU = shlex.split(

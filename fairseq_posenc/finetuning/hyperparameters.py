@@ -113,7 +113,6 @@ def _read(path: Path, tasks: Iterable[str]) -> tuple[dict[str, Any], dict[str, d
     if not isinstance(sections, dict) or not all(isinstance(section, dict) for section in sections.values()):
         raise InputError(f"--config {path} must map names of settings, and of tasks under 'tasks', to values")
     if unknown := [name for name in sections if name not in tasks]:
-        raise InputError(
-            f"--config {path} names {unknown[0]!r}, which is not a task: {suggestion(unknown[0], tasks)}Known are {', '.join(tasks)}."
-        )
+        known = f"{suggestion(unknown[0], tasks)}Known are {', '.join(tasks)}"
+        raise InputError(f"--config {path} names {unknown[0]!r}, which is not a task: {known}.")
     return content, sections

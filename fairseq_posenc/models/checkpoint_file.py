@@ -101,7 +101,7 @@ def fault_of(content: Any) -> str | None:
 
 @contextmanager
 def config_errors_as_input_errors(path: str | os.PathLike, cause: str = "") -> Iterator[None]:
-    """Turn any error that is caused by a file's configuration into an InputError that names the file, and begins with a cause."""
+    """Turn any error of a file's configuration into an InputError that names the file, and begins with ``cause``."""
     try:
         yield
     except OSError:

@@ -70,8 +70,10 @@ def faults(error: ValidationError) -> str:
     places: dict[str, str] = {}
     for fault in error.errors(include_input=False)[:5]:
         *above, last = fault["loc"] or ("",)
-        place = ".".join(map(str, above if last in PLAIN and above else fault["loc"]))  # without the alternatives of a type
+        alternative = last in PLAIN and bool(above)  # there is an error for each type that a value may have
+        place = ".".join(map(str, above if alternative else fault["loc"]))
         wanted = next((words for kind, words in WANTED.items() if fault["type"].startswith(kind)), None)
+        wanted = "must be a string, a number, true or false" if alternative else wanted
         message = fault["msg"].removeprefix("Value error, ") if wanted is None else wanted.format(**fault.get("ctx", {}))
         if fault["type"] == "extra_forbidden":
             known = {field for kind in Strict.__subclasses__() for field in kind.model_fields}

@@ -67,7 +67,8 @@ def test_several_and_models(schemes, tmp_path):
 
 def test_fairseq_and_the_compiler_are_not_imported():
     """They take most of the time that PyTorch takes."""
-    code = "import sys; from fairseq_posenc import cli; cli.main(['schemes']); assert not {'fairseq', 'torch._dynamo'} & {*sys.modules}"
+    code = "import sys; from fairseq_posenc import cli; cli.main(['schemes'])\n"
+    code += "assert not {'fairseq', 'torch._dynamo'} & {*sys.modules}"
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
 
 

@@ -98,7 +98,7 @@ def test_layers_of_a_checkpoint(schemes, tmp_path):
     write_untrained(tmp_path / "model.pt", write_chance(tmp_path), "roberta_tisa_tiny")
     text = schemes("./model.pt --layers 2,1 --plot trained.svg --length 9")
     svg = (tmp_path / "trained.svg").read_text()
-    assert "in model. They differ" in text
+    assert "in ./model.pt. They differ" in text
     assert svg.index("layer 2, head 1") < svg.index("layer 1, head 2")
     assert "--layers 3" in schemes("./model.pt --layers 3 --plot another.svg", 2)
 

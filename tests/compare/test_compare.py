@@ -19,6 +19,7 @@ pytest.importorskip("statsmodels", reason="needs pip install -e '.[compare]'")
 from fairseq_posenc.compare.cells import RANDOM, Runs
 from fairseq_posenc.compare.plan import read_plan
 from fairseq_posenc.compare.results import choose
+from fairseq_posenc.errors import InputError
 from fairseq_posenc.runs import grid
 
 SIZES = "--encoder-layers 1 --encoder-embed-dim 32 --encoder-ffn-embed-dim 32 --encoder-attention-heads 2 --num-workers 0"
@@ -236,3 +237,30 @@ def test_a_bad_plan_is_named_before_anything_runs(changes, named, world, tmp_pat
 )
 def test_the_examples_are_plans_that_fairseq_train_takes(name, world):
     Runs(read_plan(readme.ROOT / "examples" / "compare" / f"{name}.yaml", []), world.prepared, {}).check()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"seed": 3}, "seed: there is no such field: did you mean seeds?"),
+        ({"batch_size": 0}, "batch_size: must be at least 1"),
+        ({"seeds": 2.5}, "seeds: must be a whole number"),
+        ({"budget": {"update": 3}}, "budget.update: there is no such field: did you mean updates?"),
+        ({"schemes": {"none": {"positons": "tisa"}}}, "schemes.none.positons: there is no such field: did you mean positions"),
+        ({"schemes": {"none": {"options": {"a": [1]}}}}, "schemes.none.options.a: must be a string, a number, true or false"),
+        ({"learning_rates": []}, "learning_rates: must not be empty"),
+        ({"learning_rates": ["a"]}, "learning_rates.0: must be a number, and finite"),
+        ({"reference": None}, "reference: must be a string"),
+    ],
+)
+def test_fields_of_a_plan_in_words_of_this_package(tmp_path, changes, message):
+    with pytest.raises(InputError) as refused:
+        read_plan(write(tmp_path, **changes), [])
+    assert str(refused.value).startswith(f"{tmp_path / 'plan.yaml'}: {message}")
+    assert str(refused.value).count(";") == 0
+
+
+def test_a_scheme_is_named_as_in_every_command(tmp_path):
+    plan = read_plan(write(tmp_path), ["roberta_tupe_r", "bert_r", "t5+alibi"])
+    expressions = [plan.flags(name)[3] for name in plan.schemes]
+    assert expressions == ["none", "tisa", "untied+t5+reset", "absolute+t5", "t5+alibi"]

@@ -5,6 +5,7 @@ import json
 import lzma
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,8 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sentencepiece
+import torch
 from corpora import SMALL, copy, documents, files, load, make_text, prepare
 
+from fairseq_posenc.cli import main as cli_main
 from fairseq_posenc.data import prepare as prepare_module
 from fairseq_posenc.data.folder import Folder
 from fairseq_posenc.data.text import MeteredFile
@@ -151,6 +154,22 @@ def test_rerun_does_nothing_and_changed_options_or_text_are_refused(tmp_path, te
     assert prepare(text, "--out", out, *SMALL) == 2
     assert "text.txt is not what" in capsys.readouterr().err
     assert prepare(text, "--out", out, *SMALL, "--overwrite") == 0
+
+
+def test_it_ends_with_a_command_that_trains_here(tmp_path, text, capsys, run):
+    assert cli_main(["prepare", str(text), "--out", str(tmp_path / "data bin"), "--workers", "1"]) == 0
+    *_, before, command = capsys.readouterr().err.splitlines()
+    assert before.endswith("Train on it here with")
+    program, *arguments = shlex.split(command)
+    assert program == "fairseq-train"
+    said = run(program, *arguments, "--max-update", "1", "--bf16", "--log-interval", "20", cwd=tmp_path).stdout
+    assert (tmp_path / "checkpoints" / "checkpoint_last.pt").exists()
+    if not torch.cuda.is_available():
+        assert (
+            said.count("training on the CPU, as PyTorch finds no GPU (processes: 1, threads of each: 1); leave --bf16 out, ") == 1
+        )
+        assert "; the loss is logged after every 20 updates (--log-interval 10 shows more)\n" in said
+    assert "GPUs/TPUs" not in said
 
 
 def test_damaged_output_is_made_again(tmp_path, text):
