@@ -68,9 +68,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Equations have √ and Δ, which not every terminal can show.
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="backslashreplace")
-    argv = sys.argv[1:] if argv is None else argv
+    is_program, argv = argv is None, sys.argv[1:] if argv is None else argv
     options = parser().parse_args(argv or ["--help"])
-    name = f"fairseq-posenc {options.command}"
+    name, args = f"fairseq-posenc {options.command}", argparse.Namespace()
+    if is_program:
+        from .compat.interrupts import end_with
+
+        end_with(name, lambda: _kept(args))
     try:
         module, args = _prepare(options)
         with only_results():
@@ -82,21 +86,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         if package not in INSTALLED_BY or options.traceback:
             raise
         problem = f"needs {package}, which is not installed: pip install {INSTALLED_BY[package]}"
-    except (InputError, OSError) as error:
+    except (InputError, OSError, UnicodeEncodeError) as error:
         if options.traceback:
             raise
         problem = sentence(error)
-    except UnicodeEncodeError as error:  # of a library that takes no such name of a file
-        if options.traceback:
-            raise
-        problem = f"{error.object[:500]!r} is not UTF-8: rename the file or folder"
     except KeyboardInterrupt:
-        print(f"\n{name}: interrupted. The same command does what is not done yet.", file=sys.stderr)
+        print(f"\n{name}: interrupted. {_kept(args)}", file=sys.stderr)
         return 130
     else:
         return 0
     print(f"{name}: {problem}", file=sys.stderr)
     return 2
+
+
+def _kept(args: argparse.Namespace) -> str:
+    """Return what an interrupted command has left, and how to go on."""
+    out = getattr(args, "out", None)
+    if out is None or not out.is_dir():
+        return "Nothing was written; give the same command again."
+    return f"What is complete is in {out}; the same command does the rest."
 
 
 def parser_of(command: str) -> tuple[Any, argparse.ArgumentParser]:

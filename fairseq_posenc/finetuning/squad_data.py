@@ -22,7 +22,7 @@ from typing_extensions import NotRequired, TypedDict
 
 from ..commands import option
 from ..errors import InputError
-from ..files import read
+from ..files import read as read_file
 
 VERSIONS = ("1.1", "2.0")
 LENGTH = 384
@@ -135,7 +135,7 @@ def find(data: Path, version: str) -> dict[str, Path]:
 
 def _content(path: Path) -> _File:
     try:
-        return SHAPE.validate_json(read(path).removeprefix(codecs.BOM_UTF8), strict=True)
+        return SHAPE.validate_json(read_file(path).removeprefix(codecs.BOM_UTF8), strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
     problem = f"is not JSON ({first['ctx']['error']})" if first["type"] == "json_invalid" else "has another shape than it must"
