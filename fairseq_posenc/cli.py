@@ -67,13 +67,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Equations have √ and Δ, which not every terminal can show.
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="backslashreplace")
-    argv = sys.argv[1:] if argv is None else argv
-    options = argparse.Namespace(command="", traceback=False)
+    is_program, argv = argv is None, sys.argv[1:] if argv is None else argv
+    options, args = argparse.Namespace(command="", traceback=False), argparse.Namespace()
     try:
         early = Parser(add_help=False)
         _add_user_dir(early)
         given, rest = early.parse_known_args(argv)
         parser().parse_args(rest or ["--help"], options)
+        if is_program:
+            from .compat.interrupts import end_with
+
+            end_with(f"fairseq-posenc {options.command}", lambda: _kept(args))
         if options.command not in COMMANDS:
             raise InputError(f"there is no command {options.command}: {suggestion(options.command, COMMANDS)}--help lists all")
         module, args = _prepare(options.command, options.arguments, given.user_dir)
@@ -87,21 +91,25 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         command = f"--no-deps fairseq=={FAIRSEQ_VERSION}" if package == "fairseq" else package
         problem = lacking(EXTRA_OF[package]) or f"needs {package}, which is not installed: pip install {command}"
-    except (InputError, OSError) as error:
+    except (InputError, OSError, UnicodeEncodeError) as error:
         if options.traceback:
             raise
         problem = sentence(error)
-    except UnicodeEncodeError as error:  # of a library that takes no such name of a file
-        if options.traceback:
-            raise
-        problem = f"{error.object[:500]!r} is not UTF-8: rename the file or folder"
     except KeyboardInterrupt:
-        print(f"\nfairseq-posenc {options.command}: interrupted. The same command does what is not done yet.", file=sys.stderr)
+        print(f"\nfairseq-posenc {options.command}: interrupted. {_kept(args)}", file=sys.stderr)
         return 130
     else:
         return 0
     print(f"{f'fairseq-posenc {options.command}'.strip()}: {problem}", file=sys.stderr)
     return 2
+
+
+def _kept(args: argparse.Namespace) -> str:
+    """Return what an interrupted command has left, and how to go on."""
+    out = getattr(args, "out", None)
+    if out is None or not out.is_dir():
+        return "Nothing was written; give the same command again."
+    return f"What is complete is in {out}; the same command does the rest."
 
 
 def parser_of(command: str) -> tuple[Any, Parser]:

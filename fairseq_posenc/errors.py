@@ -58,6 +58,8 @@ def sentence(error: Exception) -> str:
     """
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    if isinstance(error, UnicodeEncodeError):  # of a library that takes no such name of a file
+        return f"{error.object[:500]!r} is not UTF-8: rename the file or folder"
     from_worker = _FROM_WORKER.match(str(error))
     return from_worker[2].strip() if from_worker else str(error)
 

@@ -2,7 +2,8 @@
 
 ``fairseq_posenc_hook.pth`` imports this module whenever Python starts, so it only puts a finder in front of ``sys.meta_path``.
 The finder handles one name, and only the release that the patches are for: other packages may have the same name.
-``FAIRSEQ_POSENC_DISABLE=1`` disables it.
+In programs of fairseq and of this package, it also has Ctrl-C, SIGTERM and SIGHUP end them with one line, from their first import
+on. ``FAIRSEQ_POSENC_DISABLE=1`` disables all of it.
 """
 
 import os
@@ -10,6 +11,11 @@ import sys
 
 STARTED = (os.getpid(), os.getppid())
 """This process and its parent when Python started, so that training notices if its launcher ended during imports."""
+
+PROGRAMS = ("fairseq_cli", "fairseq_posenc")
+PARENT = "FAIRSEQ_POSENC_PARENT"
+"""The variable of the environment with the process that reports signals for those that it spawns."""
+GRACE_SECONDS = 5
 
 VERSION_LINES = {"version.py": '__version__ = "0.12.2"', "version.txt": "0.12.2\n"}
 """The beginning of a line, in the first of these files that exists next to ``__init__.py``."""
@@ -19,6 +25,9 @@ class Finder:
     """Finds fairseq with the other finders, and wraps the execution of its ``__init__``."""
 
     def find_spec(self, name, path=None, target=None):
+        program = os.path.basename(sys.argv[0]) if getattr(sys, "argv", None) else ""
+        if name in PROGRAMS and (program == "-m" or program.startswith("fairseq-")):
+            end_with("fairseq" if program == "-m" else program, lambda: "It had not begun.")
         if name != "fairseq":
             return None
         spec = self._find_elsewhere(name, path, target)
@@ -66,5 +75,82 @@ def is_known_release(spec):
     return False
 
 
+class Interruption:
+    """What a program says when a signal ends it, and whether it has said so."""
+
+    program, kept = "", None
+    process = None  # that which handles the signals; those that it forks leave them to it
+    said = False
+
+
+def end_with(program, kept):
+    """From now on, end this process by the line ``PROGRAM: interrupted.`` and what ``kept()`` returns.
+
+    Signals that are ignored, as by nohup, or handled by others, stay so. A process that was spawned leaves them to its parent.
+    """
+    import signal
+    import threading
+
+    if "--multiprocessing-fork" in sys.orig_argv:
+        return
+    Interruption.program, Interruption.kept = program, kept
+    if Interruption.process == os.getpid() or threading.current_thread() is not threading.main_thread():
+        return
+    Interruption.process = os.getpid()
+    os.environ[PARENT] = str(os.getpid())
+    numbers = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    handled = {number for number in numbers if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler)}
+    receiver, sender = os.pipe()
+    os.set_blocking(sender, False)
+    signal.set_wakeup_fd(sender, warn_on_full_buffer=False)
+    os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
+    threading.Thread(target=_enforce, args=(receiver, handled), name="signals", daemon=True).start()
+    for number in handled:
+        signal.signal(number, _end)
+
+
+def _end(number, _):
+    if os.getpid() != Interruption.process:
+        os._exit(128 + number)
+    _say(number)
+    raise SystemExit(128 + number)
+
+
+def _enforce(receiver, handled):
+    """End the process after a while if it does not end by itself, since it waits in a library or for threads."""
+    import time
+
+    while (number := os.read(receiver, 1)[0]) not in handled:
+        pass
+    time.sleep(GRACE_SECONDS)
+    _say(number)
+    os._exit(128 + number)
+
+
+def _say(number):
+    """Print the line, once, and nothing after it: libraries report that they were interrupted. End the child processes."""
+    import signal
+
+    if Interruption.said:
+        return
+    Interruption.said = True
+    if os.environ.get("LOCAL_RANK", "0") == "0":  # of several processes, which a launcher ends together
+        cause = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
+        line = f"{Interruption.program}: {cause}. {Interruption.kept()}".rstrip()
+        os.write(2, ("\n" * os.isatty(2) + line + "\n").encode("utf-8", "backslashreplace"))
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    for thread in os.listdir("/proc/self/task"):
+        try:
+            with open(f"/proc/self/task/{thread}/children", encoding="ascii") as children:
+                for child in children.read().split():
+                    os.kill(int(child), signal.SIGTERM)
+        except OSError:  # the thread or the child has ended
+            pass
+
+
 if os.environ.get("FAIRSEQ_POSENC_DISABLE", "0") in ("", "0"):
     sys.meta_path.insert(0, Finder())
+    if os.environ.get(PARENT) == str(os.getppid()) and "--multiprocessing-fork" in sys.orig_argv:
+        import signal
+
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # the parent reports it

@@ -314,9 +314,9 @@ def _items(path: Path) -> tuple[np.ndarray, np.ndarray]:
     try:
         with np.load(BytesIO(read(path)), allow_pickle=False) as file:
             sums, counts = file["sums"], file["counts"]
-        if {sums.dtype.kind, counts.dtype.kind} <= {*"fiu"} and sums.ndim == 1 and sums.shape == counts.shape:
-            if np.isfinite(sums).all() and (counts > 0).all() and np.isfinite(counts).all():
-                return sums, counts
+        numbers = {sums.dtype.kind, counts.dtype.kind} <= {*"fiu"} and np.isfinite(sums).all() and np.isfinite(counts).all()
+        if numbers and sums.ndim == 1 and sums.shape == counts.shape and (counts > 0).all():
+            return sums, counts
     except (ValueError, TypeError, LookupError, EOFError, MemoryError, BadZipFile, zlib.error):
         pass
     raise InputError(f"{path} was edited or damaged: remove its folder, and run the command again")

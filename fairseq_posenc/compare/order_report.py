@@ -52,7 +52,7 @@ class TaskRun(Done):
     within: float = Field(0.0, ge=0, le=1)
     beyond: float = Field(0.0, ge=0, le=1)
     every: int = Field(1, ge=1)
-    curve: list[float] = []
+    curve: list[float] = Field([])
 
     @model_validator(mode="after")
     def _is_whole(self) -> TaskRun:

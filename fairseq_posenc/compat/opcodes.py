@@ -72,10 +72,7 @@ def require_bounded(pickled: IO[bytes]) -> None:
                 and (items[1].content or [])[1:] != ["latin1"]  # pickle writes bytes by it; others may take quadratic time
             ):
                 raise InvalidContent("uses a codec other than latin1")
-            hashed = items[1::2] if name.startswith("SETITEM") else []
-            if name in ("REDUCE", "NEWOBJ") and items[0].content in HASHING:
-                hashed = items[1:]
-            other_keys += sum(key.size for key in hashed if not _hashes_well(key.content))
+            other_keys += sum(key.size for key in _keys(name, items) if not _hashes_well(key.content))
             if other_keys > MAX_OTHER_KEYS:
                 raise InvalidContent("has many keys that are neither texts nor small integers, which may all have the same hash")
             size = sum(item.size for item in items)
@@ -85,6 +82,13 @@ def require_bounded(pickled: IO[bytes]) -> None:
             elif operation.stack_after:
                 content = [item.content for item in items] if name.startswith("TUPLE") else argument
                 stack.append(_Item(1 + size + (len(argument) if isinstance(argument, (str, bytes)) else 0), content))
+
+
+def _keys(operation: str, items: list[_Item]) -> list[_Item]:
+    """Return what an operation puts into dictionaries and sets."""
+    if operation in ("REDUCE", "NEWOBJ") and items[0].content in HASHING:
+        return items[1:]
+    return items[1::2] if operation.startswith("SETITEM") else []
 
 
 def _hashes_well(key: Any) -> bool:

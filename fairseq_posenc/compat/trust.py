@@ -85,7 +85,7 @@ def require_ours(model: Any, file: str | os.PathLike) -> None:
 
 def require_no_user_dir(words: Iterable[str], file: str | os.PathLike) -> None:
     """Raise Untrusted if flags that a file names include ``--user-dir``, abbreviated or within the value of another flag."""
-    for word in (part for word in words for part in (word, word.partition("=")[2])):
+    for word in (part for given in words for part in (given, given.partition("=")[2])):
         if len(word) > len("--u") and USER_DIR.startswith(word.partition("=")[0]):
             raise Untrusted(
                 f"{file} names {word}, which runs the Python of a folder: give {USER_DIR} on the command line, before the command"

@@ -20,7 +20,7 @@ from fairseq.distributed import utils as distributed_utils
 
 from ..async_step import NAME as FUSED_ADAM
 from ..async_step import NonBlockingTrainer
-from ..compat import configurations, graceful_stop, launchers
+from ..compat import configurations, graceful_stop, interrupts, launchers
 from ..compat.databins import end_readers
 from ..compat.distributed import start_processes, without_gpus
 from ..compat.exits import INTERRUPTED, REFUSED, exit_together, leave_process_group, reason_for_user, refuse
@@ -102,6 +102,8 @@ def _name_of_program() -> str | None:
 @contextmanager
 def end_with_the_processes(run: ProgramRun) -> Iterator[None]:
     """Exit with the status of the processes that were started; on Ctrl-C, print one line."""
+    if run.program is not None:
+        interrupts.end_with(run.program, functools.partial(_kept, run))
     try:
         yield
     except torch.multiprocessing.ProcessExitedException as error:
@@ -113,12 +115,18 @@ def end_with_the_processes(run: ProgramRun) -> Iterator[None]:
     except KeyboardInterrupt:
         if run.program is None:
             raise
-        checkpoint = run.cfg.checkpoint
-        last = Path(checkpoint.save_dir, "checkpoint_last.pt")
-        same = checkpoint.restore_file == last.name
-        how = f"The same command resumes from {last}." if same else f"Without --restore-file, it resumes from {last}."
-        resumes = f" {how}" if run.trains and last.exists() else ""
-        refuse(f"interrupted.{resumes}", run.program, INTERRUPTED)
+        refuse(f"interrupted. {_kept(run)}", run.program, INTERRUPTED)
+
+
+def _kept(run: ProgramRun) -> str:
+    """Return what an interrupted run has left, and how to go on."""
+    last = Path(run.cfg.checkpoint.save_dir, "checkpoint_last.pt")
+    if not run.trains:
+        return "The same command begins again."
+    if not last.exists():
+        return "No checkpoint was saved; the same command begins again."
+    same = run.cfg.checkpoint.restore_file == last.name
+    return f"The same command resumes from {last}." if same else f"Without --restore-file, it resumes from {last}."
 
 
 def forward_stop_signal(run: ProgramRun) -> AbstractContextManager:

@@ -175,7 +175,15 @@ def test_forged_losses_are_refused(tmp_path):
 
 
 TASK_RUN = {
-    **{"task": "copy", "scheme": "rope", "seed": 1, "status": "finished", "format": 1, "seconds": 1.0, "versions": {"torch": "2"}},
+    **{
+        "task": "copy",
+        "scheme": "rope",
+        "seed": 1,
+        "status": "finished",
+        "format": 1,
+        "seconds": 1.0,
+        "versions": {"torch": "2"},
+    },
     **{"configuration": {"positions": "rope", "updates": 9}, "learned": True, "updates": 7, "within": 1.0, "beyond": 0.5},
     **{"every": 1, "curve": [0.5, 1.0]},
 }
