@@ -71,7 +71,7 @@ def ask_for_missing_values() -> None:
 
     @wrap(initialize, "add_defaults")
     def require_values(add_defaults: Any, cfg: DictConfig) -> None:
-        if missing := ", ".join(_missing(cfg)):
+        if missing := ", ".join(name for name in _missing(cfg) if not name.startswith("hydra.")):  # those Hydra fills in itself
             refuse(f"{missing} is missing: name a configuration that has it (--config-dir, --config-name), or a value")
         add_defaults(cfg)
 

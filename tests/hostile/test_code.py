@@ -78,7 +78,7 @@ def test_options_of_listed_models_are_literals(option, contents, trace, tmp_path
     options = {"decoder_layers": 1, "decoder_embed_dim": 8, "decoder_ffn_embed_dim": 8, "decoder_attention_heads": 2}
     content["cfg"]["model"] = {"_name": "transformer_lm", "adaptive_input": option == "adaptive_input_cutoff", **options,
                                option: evaluated(trace)}  # fmt: skip
-    content["cfg"]["task"] = {"_name": "language_modeling", "data": content["cfg"]["task"]["data"], "tokens_per_sample": 16}
+    content["cfg"]["task"] = {"_name": "language_modeling", "data": content["cfg"]["task"]["data"], "max_target_positions": 16}
     with pytest.raises(ValueError, match="malformed node"):
         checkpoint_utils.load_model_ensemble_and_task([str(save(content, tmp_path / "named.pt"))])
 

@@ -10,8 +10,8 @@ from fairseq.data import Dictionary
 from fairseq.dataclass import initialize
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import build_model
+from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
-from hydra.experimental import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from omegaconf.errors import ConfigKeyError
 
@@ -50,7 +50,7 @@ def test_hydra_on_the_command_line(my_schemes, monkeypatch):
     monkeypatch.setattr("sys.argv", ["fairseq-hydra-train", *overrides])
     initialize.hydra_init("config")
     GlobalHydra.instance().clear()
-    with initialize_config_dir(str(Path(fairseq.__file__).parent / "config")):
+    with initialize_config_dir(str(Path(fairseq.__file__).parent / "config"), version_base="1.3"):
         config = compose("config", overrides=overrides)
     assert power(config.model) == 0.5
 
