@@ -51,7 +51,7 @@ MAY_IMPORT = {  # besides itself; only what is listed above it, so that there ar
     "catalogue": COMMON | CORE | {"families", "models", "plotting", "analysis"},
     "bench": COMMON | CORE | {"families", "runs", "models"},
     "compare": COMMON | CORE | {"families", "runs", "vocabulary", "models", "plotting", "analysis", "bench"},
-    "pipeline": {"errors", "files", "compat", "models", "optim", "async_step", "analysis"},
+    "pipeline": {"errors", "files", "compat", "models", "optim", "async_step"},
     "cli": COMMON | {"compat"},  # it imports commands by name
     "__init__": {"version", "compat", "models", "tasks", "pipeline"},
 }

@@ -1,21 +1,16 @@
-"""The pictures of one model, for ``analyze`` and for TensorBoard."""
+"""The pictures of one model, for ``analyze``."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..models.state_dict import ENCODER
 from ..plotting import grid, heat_maps, legend, line_style
-from ..transformer import Encoder
-from .embeddings import position_vectors, vector_count
-from .offsets import TERMS, OffsetFunction, functions_of_average_word
+from .offsets import TERMS, OffsetFunction
 from .toeplitz import r_squared
 
 if TYPE_CHECKING:
@@ -25,7 +20,6 @@ ROWS = 5  # of F̂_P, along the sequence
 MAX_OFFSET = 32  # of those rows
 MIN_SHARE = 0.02  # of a function's largest size; offsets beyond which all sizes are smaller are not drawn
 SQUARE = (2.6, 2.5)  # inches, of a matrix
-PLOTTED, PLOTTED_LENGTH = "positions", 128  # of --position-plots: the folder in --tensorboard-logdir, and tokens of sequences
 OFFSET = "offset r from query to key, in tokens"
 
 
@@ -36,32 +30,6 @@ class Picture(NamedTuple):
     section: str
     caption: str
     figure: Figure
-
-
-def plot_positions(trainer: Any) -> None:
-    """Write P and the functions of the offset of a model in training for TensorBoard, as ``--position-plots`` requests.
-
-    All processes call this: at ZeRO-3, each has a part of the weights.
-    """
-    from torch.utils.tensorboard import SummaryWriter
-
-    model = trainer.get_model()
-    weights = getattr(trainer, "whole_weights", model.state_dict)()
-    if not trainer.is_data_parallel_master:
-        return
-    encoder = Encoder(model.encoder.sentence_encoder.config)
-    encoder.load_state_dict({name.removeprefix(ENCODER): value for name, value in weights.items() if name.startswith(ENCODER)})
-    n = min(PLOTTED_LENGTH, encoder.eval().max_length or PLOTTED_LENGTH)
-    vectors = position_vectors(encoder, vector_count(encoder, n))
-    figures = {} if vectors is None else {"products": products_figure(vectors)}
-    figures |= {term: function_figure(term, function) for term, function in functions_of_average_word(encoder, n).items()}
-    if not figures:
-        message = f"--position-plots has nothing to show of --positions {encoder.positions.expression}"
-        logging.getLogger(__name__).warning(message)
-        return
-    with SummaryWriter(str(Path(trainer.cfg.common.tensorboard_logdir, PLOTTED))) as writer:
-        for name, figure in figures.items():
-            writer.add_figure(name, figure, trainer.get_num_updates())
 
 
 def products_figure(vectors: Tensor) -> Figure:

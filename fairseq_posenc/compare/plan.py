@@ -53,7 +53,7 @@ class Scheme(Strict):
 
     positions: str | None = None
     arch: str | None = None
-    options: dict[str, str | bool | int | float] = {}
+    options: dict[str, str | bool | int | float] = Field({})
     seeds: int | None = Field(None, ge=1)
 
 
@@ -90,7 +90,7 @@ class Plan(Strict):
     valid_tokens: int = Field(1 << 18, ge=1 << 10, le=1 << 40)
     threads: int = Field(1, ge=1, le=4096)
     train: str = ""
-    benchmarks: dict[Literal["glue", "squad"], str] = {}
+    benchmarks: dict[Literal["glue", "squad"], str] = Field({})
 
     @model_validator(mode="before")
     @classmethod

@@ -107,17 +107,11 @@ class DeepSpeedTrainer(Trainer):
         if self._in_step:
             return
         if self._engine.zero_optimization_partition_weights():
-            self._gathered_weights = self.whole_weights()
+            self._gathered_weights = self._engine._zero3_consolidated_16bit_state_dict()  # by all processes, for the first
         if not self.cfg.checkpoint.no_save_optimizer_state:
             save_dir = Path(self.cfg.checkpoint.save_dir)
             shards = sharded_checkpoint.save(self._engine, self.cfg.optimizer._name, save_dir, self.get_num_updates())
             self._gathered_optim_state = shards.as_optimizer_state()
-
-    def whole_weights(self) -> dict[str, Tensor] | None:
-        """Return every parameter by its name; at stage 3, all processes gather them for the first one, and others return None."""
-        if self._engine.zero_optimization_partition_weights():
-            return self._engine._zero3_consolidated_16bit_state_dict()
-        return self._model.state_dict()
 
     def save_checkpoint(self, filename: str, extra_state: dict[str, Any]) -> None:
         """Write the plain file, except within a step, where only this process would write it."""

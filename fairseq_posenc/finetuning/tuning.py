@@ -136,7 +136,7 @@ class TaskRuns(ABC):
         """The options of the model; those of pretraining alone have their defaults."""
         dropout = {"dropout": self.settings.dropout, "attention_dropout": self.settings.attention_dropout}
         dropout |= dict.fromkeys(("pooler_dropout", "activation_dropout", "encoder_layerdrop"), 0.0)
-        return self.pretrained.model_options(**dropout, compile=False, position_plots=False, attention_backend="auto")
+        return self.pretrained.model_options(**dropout, compile=False, attention_backend="auto")
 
     def _arguments(self, save_dir: Path, lr: float, seed: int, examples: int, processes: int) -> list[str]:
         """Return fairseq-train's flags that decide a result."""

@@ -149,7 +149,6 @@ ENCODER_OPTIONS = OptionSet(
         compile=_flag(
             "compile the layers for training; needs batches of one shape: --task masked_lm_static", affects_output=False
         ),
-        position_plots=_flag("draw what is learned about positions into TensorBoard at each validation", affects_output=False),
         load_checkpoint_heads=_flag("(re-)register and load classification heads when loading checkpoints", affects_output=False),
     ),
     {"pooler_activation_fn": "tanh", "pooler_dropout": 0.0, "compile": False},

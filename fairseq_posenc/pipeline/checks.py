@@ -16,7 +16,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from ..compat.configurations import job_number
 from ..compat.distributed import without_gpus
-from ..errors import InputError, flag_of, lacking
+from ..errors import InputError, flag_of
 from ..models.architectures import is_ours, require_architecture
 from ..models.building import complete_new
 from ..optim import batch_warmup, muon, stable_adamw
@@ -165,11 +165,6 @@ def complete_model(cfg: Any) -> None:
     if cfg.task._name == "translation" != task:
         raise InputError(f"--task is translation (fairseq's default), which --arch {arch} cannot learn: add --task {task}")
     complete_new(model, arch, cfg.task)
-    if getattr(model, "position_plots", False):
-        if not cfg.common.tensorboard_logdir:
-            raise InputError("--position-plots draws into TensorBoard: add --tensorboard-logdir (common.tensorboard_logdir)")
-        if problem := lacking("plots"):
-            raise InputError(f"--position-plots {problem}")
 
 
 _job_of_save_dir: dict[str, int] = {}

@@ -62,16 +62,6 @@ def check_jobs(validate: Callable, sweeper: Any, batch: Sequence[Sequence[str]])
             refuse(f"{' '.join(filter_overrides(overrides))}: {error}")
 
 
-@wrap(Trainer, "begin_valid_epoch")
-def plot_positions(begin_valid_epoch: Callable, trainer: Trainer, epoch: int) -> Any:
-    """Draw ``--position-plots`` before each validation."""
-    if getattr(trainer.cfg.model, "position_plots", False):
-        from ..analysis.pictures import plot_positions
-
-        plot_positions(trainer)
-    return begin_valid_epoch(trainer, epoch)
-
-
 @wrap(FairseqTask, "valid_step")
 def valid_step(step: Callable, task: FairseqTask, sample: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any, dict[str, Any]]:
     """Skip the empty batches that fairseq-validate gives to processes among which the batches do not divide evenly."""

@@ -313,7 +313,7 @@ class Stop(KeyboardInterrupt):
 def test_what_a_checkpoint_keeps_of_its_pretraining(data, pretrain, tmp_path, monkeypatch):
     """The sampling of positions, which is recorded, and no option that needs the data or the logs of pretraining."""
     saved = torch.load(pretrain("roberta_tisa_tiny", "--position-sampling", "random:48"), weights_only=False)
-    saved["cfg"]["model"].update(compile=True, position_plots=True, attention_backend="band")
+    saved["cfg"]["model"].update(compile=True, attention_backend="band")
     torch.save(saved, tmp_path / "compiled.pt")
     configurations = []
 
@@ -324,7 +324,7 @@ def test_what_a_checkpoint_keeps_of_its_pretraining(data, pretrain, tmp_path, mo
     monkeypatch.setattr(tuning, "train", train)
     assert glue(data, tmp_path / "compiled.pt", tmp_path / "out", "--tasks", "SST-2", "--lrs", "1e-3", *FAST) == 130
     (model,) = (cfg.model for cfg in configurations)
-    assert (model.compile, model.position_plots, str(model.attention_backend)) == (False, False, "auto")
+    assert (model.compile, str(model.attention_backend)) == (False, "auto")
     assert model.position_sampling == "random:48"
     assert result(tmp_path / "out", "SST-2")["configuration"]["model"]["position_sampling"] == "random:48"
 
