@@ -1,6 +1,9 @@
-"""Long matrices of which the default selection has a few cases; the others are marked ``thorough``."""
+"""Matrices of which the default selection has a few cases, with the others marked ``thorough``; arguments drawn at random."""
 
-from collections.abc import Container, Iterable, Sequence
+import functools
+import inspect
+import random
+from collections.abc import Callable, Container, Iterable, Sequence
 
 import pytest
 
@@ -25,3 +28,22 @@ def in_turn(rows: Iterable[object], columns: Sequence[object]) -> list[object]:
         for number, row in enumerate(rows)
         for place, column in enumerate(columns)
     ]
+
+
+def drawn(**choices: Sequence[object]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Run a test with the first of these arguments' values, and four times with values at random, the same in every run."""
+
+    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(test)
+        def run(**arguments: object) -> None:
+            test(**arguments, **{name: values[0] for name, values in choices.items()})
+            source = random.Random(1)
+            for _ in range(4):
+                test(**arguments, **{name: source.choice(values) for name, values in choices.items()})
+
+        signature = inspect.signature(test)
+        of_pytest = [parameter for name, parameter in signature.parameters.items() if name not in choices]
+        run.__signature__ = signature.replace(parameters=of_pytest)  # type: ignore[attr-defined]
+        return run
+
+    return decorate

@@ -86,6 +86,7 @@ def my_schemes(request, tmp_path, monkeypatch) -> Iterator[Path]:
 
     code = readme.blocks("# Add a scheme", "python", file="docs/add_a_scheme.md")[0]
     code = code.replace("from ..terms", "from fairseq_posenc.terms").replace("from .base", "from fairseq_posenc.schemes")
+    monkeypatch.delitem(REGISTRY, "decay", raising=False)  # in this package as well, where the document was followed
     folder = tmp_path / "my_schemes"
     folder.mkdir()
     (folder / "__init__.py").write_text(request.param + code, encoding="utf-8")

@@ -13,8 +13,8 @@ import readme
 from fairseq import options
 from fairseq.dataclass.initialize import add_defaults
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
-from hydra.experimental import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from fairseq_posenc import cli, train
@@ -72,7 +72,7 @@ def fairseq_hydra_train(words: list[str]) -> None:
     assert given.many or all(len(each) == 1 for each in choices)
     for overrides in itertools.product(*choices):
         GlobalHydra.instance().clear()
-        with initialize_config_dir(str(readme.ROOT / given.config_dir)):
+        with initialize_config_dir(str(readme.ROOT / given.config_dir), version_base="1.3"):
             cfg = compose(given.config_name, overrides=list(overrides))
         OmegaConf.set_struct(cfg, False)
         add_defaults(cfg)
@@ -163,6 +163,14 @@ def test_links_lead_somewhere(file):
     text = (readme.ROOT / file).read_text("utf-8")
     links = re.findall(r"\]\(([^)#\s]+)\)", text)
     assert [link for link in links if "://" not in link and not (folder / link).exists()] == []
+
+
+@pytest.mark.parametrize("file", readme.DOCUMENTS)
+def test_files_of_this_repository_that_a_document_names_are_there(file):
+    """Names in the text, between backticks; those of other folders begin otherwise, and a * stands for several files."""
+    text = re.sub(r"^```.*?^```", "", (readme.ROOT / file).read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    named = re.findall(rf"`((?:{'|'.join(OURS)})[\w./*-]*)(?:::\w+)?`", text)
+    assert [name for name in named if not [*readme.ROOT.glob(name.rstrip("/"))]] == []
 
 
 def test_every_promise_names_its_test():

@@ -7,7 +7,6 @@ from importlib.util import find_spec
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from fairseq_posenc.attention.transform import transform
 from fairseq_posenc.schemes import Positions, Settings
@@ -18,6 +17,8 @@ from fairseq_posenc.transformer import Encoder, EncoderConfig
 
 from .make_golden import CLIP, DIM, GOLDEN, LAYERS, MAX_POSITIONS, PADDING, PEERS, SYMBOLS, library, values
 from .peers import HEAD_DIM, HEADS, Attention, Tensors, assert_close, below, bias, make, terms
+
+load_file = pytest.importorskip("safetensors.torch", reason="safetensors is not installed").load_file
 
 Peer = Callable[[str], Tensors]
 

@@ -7,8 +7,7 @@ import dataclasses
 import pytest
 import torch
 from attending import attend, call_of
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from cases import drawn
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -28,8 +27,7 @@ def rows(*chosen: Row) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("row", chosen or ROWS, ids=lambda row: row.id)
 
 
-few = settings(max_examples=5, deadline=None, derandomize=True, database=None)
-short = st.integers(1, 6)
+SHORT, SEEDS = range(1, 7), range(10)
 
 
 @rows()
@@ -88,8 +86,7 @@ def moved(row: Row, n: int, shift: int, seed: int = 0) -> tuple[Results, Results
 
 
 @rows(*[row for row in ROWS if row.translation_invariant])
-@few
-@given(n=short, shift=short, seed=st.integers(0, 9))
+@drawn(n=SHORT, shift=SHORT, seed=SEEDS)
 def test_moving_a_window_changes_nothing(row: Row, n: int, shift: int, seed: int) -> None:
     at_start, further = moved(row, n, shift, seed)
     assert_same(further, at_start, 1e-9)
@@ -106,8 +103,7 @@ def test_moving_a_window_changes_what_is_not_translation_invariant(expression: s
 
 
 @rows()
-@few
-@given(n=short, further=short, seed=st.integers(0, 9))
+@drawn(n=SHORT, further=SHORT, seed=SEEDS)
 def test_length_changes_nothing_in_the_common_part(row: Row, n: int, further: int, seed: int) -> None:
     total = n + further
     positions = make_positions(row, max_positions=n if row.inductive else total, seed=seed)
@@ -125,8 +121,7 @@ def test_length_beyond_what_was_learned_is_refused(row: Row) -> None:
 
 
 @rows(*[row for row in ROWS if row.clips])
-@few
-@given(clip=st.integers(1, 4), seed=st.integers(0, 9))
+@drawn(clip=range(1, 5), seed=SEEDS)
 def test_offsets_beyond_the_clip_are_one(row: Row, clip: int, seed: int) -> None:
     """Where all keys are equal, a query's weights are equal at and beyond the clip, on each side."""
     n = 12
@@ -191,8 +186,7 @@ def test_shared_parameters_are_one(row: Row, kind: str) -> None:
 
 
 @rows(*[row for row in ROWS if row.decoder])
-@few
-@given(keys=st.integers(1, 9), queries=st.integers(1, 9), seed=st.integers(0, 9))
+@drawn(keys=range(1, 10), queries=range(1, 10), seed=SEEDS)
 def test_a_cache_of_keys_agrees_with_the_whole(row: Row, keys: int, queries: int, seed: int) -> None:
     """The last queries over all keys, as a decoder with a cache sees them, are the last rows of the causal whole."""
     queries = min(queries, keys)
