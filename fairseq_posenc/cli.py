@@ -70,17 +70,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     is_program, argv = argv is None, sys.argv[1:] if argv is None else argv
     options, args = argparse.Namespace(command="", traceback=False), argparse.Namespace()
     try:
-        early = Parser(add_help=False)
-        _add_user_dir(early)
-        given, rest = early.parse_known_args(argv)
-        parser().parse_args(rest or ["--help"], options)
+        module, args = _prepare(argv, options)
         if is_program:
             from .compat.interrupts import end_with
 
             end_with(f"fairseq-posenc {options.command}", lambda: _kept(args))
-        if options.command not in COMMANDS:
-            raise InputError(f"there is no command {options.command}: {suggestion(options.command, COMMANDS)}--help lists all")
-        module, args = _prepare(options.command, options.arguments, given.user_dir)
         with only_results():
             module.main(read_flags(module.Options, argparse.Namespace(**vars(args), command=argv, flags=args)))
     except BrokenPipeError:  # the reader of the results has stopped, as head does
@@ -126,20 +120,28 @@ def _add_user_dir(parser: Parser) -> None:
     parser.add_argument("--user-dir", metavar="DIR", help="import this package of schemes first, as fairseq-train does")
 
 
-def _prepare(command: str, arguments: Sequence[str], user_dir: str | None) -> tuple[Any, argparse.Namespace]:
-    module, parser = parser_of(command)
+def _prepare(argv: Sequence[str], options: argparse.Namespace) -> tuple[Any, argparse.Namespace]:
+    """Parse a command line; ``options`` gets what is before the command's name, and ``--user-dir`` may also be after it."""
+    early = Parser(add_help=False)
+    _add_user_dir(early)
+    given, rest = early.parse_known_args(argv)
+    parser().parse_args(rest or ["--help"], options)
+    command, arguments = options.command, options.arguments
+    if command not in COMMANDS:
+        raise InputError(f"there is no command {command}: {suggestion(command, COMMANDS)}--help lists all")
+    module, flags = parser_of(command)
     if not HELP & {*arguments}:
-        of_schemes = getattr(module, "add_scheme_arguments", None) if parser.unknown(arguments) else None
+        of_schemes = getattr(module, "add_scheme_arguments", None) if flags.unknown(arguments) else None
         if not of_schemes:  # before slow imports
-            parser.parse_args(arguments)
+            flags.parse_args(arguments)
         with only_results():
-            if user_dir is not None:
+            if given.user_dir is not None:
                 from fairseq_posenc.compat.programs import import_user_dir
 
-                import_user_dir(user_dir)
+                import_user_dir(given.user_dir)
             if of_schemes:
-                of_schemes(parser)
-    return module, parser.parse_args(arguments)
+                of_schemes(flags)
+    return module, flags.parse_args(arguments)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -117,7 +117,7 @@ def test_a_configuration_without_a_model(said):
     [
         ("model.tisa_kernel=3", "there is no option model.tisa_kernel: did you mean tisa_kernels?"),
         ("task.tokens_per_sampl=3", "there is no option task.tokens_per_sampl: did you mean tokens_per_sample?"),
-        ("modle.dropout=0", "there is no option modle: did you mean model?"),
+        ("mode.dropout=0", "there is no option mode: did you mean model?"),
         ("model=roberta_tissa", "model: there is no roberta_tissa: did you mean roberta_tisa or "),
         ("optimizer=adamm", "optimizer: the configuration has no choice of it; give its options, such as optimizer._name="),
         ("common.log_interval=abc", "common.log_interval must be a whole number, got 'abc'"),

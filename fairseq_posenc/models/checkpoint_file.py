@@ -113,6 +113,6 @@ def config_errors_as_input_errors(path: str | os.PathLike, cause: str = "") -> I
     except Exception as error:
         reason = first_line(error)
         raise InputError(
-            f"{cause}{path}: its configuration describes no model that can be built ({type(error).__name__}: {reason}). It is damaged "
-            "or of another release: use another."
+            f"{cause}{path}: its configuration describes no model that can be built ({type(error).__name__}: {reason}). It is "
+            "damaged or of another release: use another."
         ) from error

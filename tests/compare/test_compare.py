@@ -246,7 +246,7 @@ def test_the_examples_are_plans_that_fairseq_train_takes(name, world):
         ({"batch_size": 0}, "batch_size: must be at least 1"),
         ({"seeds": 2.5}, "seeds: must be a whole number"),
         ({"budget": {"update": 3}}, "budget.update: there is no such field: did you mean updates?"),
-        ({"schemes": {"none": {"positons": "tisa"}}}, "schemes.none.positons: there is no such field: did you mean positions"),
+        ({"schemes": {"none": {"position": "tisa"}}}, "schemes.none.position: there is no such field: did you mean positions"),
         ({"schemes": {"none": {"options": {"a": [1]}}}}, "schemes.none.options.a: must be a string, a number, true or false"),
         ({"learning_rates": []}, "learning_rates: must not be empty"),
         ({"learning_rates": ["a"]}, "learning_rates.0: must be a number, and finite"),
