@@ -12,9 +12,11 @@ from unittest import mock
 import pytest
 import readme
 from fairseq import options
+from fairseq.dataclass.configs import FairseqConfig
 from fairseq.dataclass.initialize import add_defaults
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
@@ -74,6 +76,7 @@ def fairseq_hydra_train(words: list[str]) -> None:
     assert given.many or all(len(each) == 1 for each in choices)
     for overrides in itertools.product(*choices):
         GlobalHydra.instance().clear()
+        ConfigStore.instance().store(given.config_name, FairseqConfig)  # as fairseq-hydra-train
         with initialize_config_dir(str(readme.ROOT / given.config_dir), version_base="1.3"):
             cfg = compose(given.config_name, overrides=list(overrides))
         OmegaConf.set_struct(cfg, False)

@@ -72,7 +72,10 @@ def followed(request, tmp_path) -> tuple[str, Path]:
 
 
 def python(folder: Path, *arguments: str) -> str:
-    variables = environment(PYTHONPATH=os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]))
+    variables = environment(
+        PYTHONPATH=os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]),
+        PYTEST_DISABLE_PLUGIN_AUTOLOAD="1",
+    )
     command = [sys.executable, *arguments]
     ran = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]

@@ -1,9 +1,10 @@
 """Makes fairseq 0.12.2, unmodified, run on current Python, PyTorch and NumPy.
 
-fairseq is no longer released, so it is patched from outside: :func:`importable` around its import, :func:`apply` after it. Every
-patch is one function whose docstring explains what it fixes and when it can be removed. Patches change names inside fairseq; in
-Hydra, how a configuration is read (:mod:`.configurations`); and in PyTorch, how an iterator that a forked process has inherited ends
-(:func:`.databins.workers_leave_inherited_iterators`). While fairseq is imported, ``dataclasses.dataclass`` is another function.
+fairseq is no longer released, so it is patched from outside: :func:`importable` around its import, :func:`apply` after it.
+Every patch is one function whose docstring explains what it fixes and when it can be removed. Patches change names inside
+fairseq; in Hydra, how a configuration is read (:mod:`.configurations`); and in PyTorch, how an iterator that a forked process
+has inherited ends (:func:`.databins.workers_leave_inherited_iterators`). While fairseq is imported, ``dataclasses.dataclass``
+is another function.
 """
 
 from functools import cache

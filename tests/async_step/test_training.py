@@ -9,8 +9,10 @@ import pytest
 import readme
 import torch
 from cases import thorough_but
+from fairseq.dataclass.configs import FairseqConfig
 from fairseq.dataclass.initialize import add_defaults
 from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 from torch._dynamo.testing import CompileCounter
@@ -204,6 +206,7 @@ def test_two_processes_do_as_fairseqs(flags, lines, run, tmp_path):
 
 def test_the_recipe_is_all_of_it():
     GlobalHydra.instance().clear()
+    ConfigStore.instance().store("fast", FairseqConfig)  # as fairseq-hydra-train
     with initialize_config_dir(str(readme.ROOT / "examples" / "pretraining"), version_base="1.3"):
         cfg = compose("fast", overrides=["task.data=here", "model._name=roberta_t5"])
     OmegaConf.set_struct(cfg, False)
