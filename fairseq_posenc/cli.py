@@ -23,7 +23,7 @@ HELP = {"-h", "--help"}
 
 
 EXTRA_OF = {  # package -> the extra that brings it
-    "fairseq": None,
+    "fairseq": "",
     **dict.fromkeys(("transformers", "tokenizers", "safetensors", "accelerate"), "hf"),
     "datasets": "hub",
     "matplotlib": "plots",

@@ -73,14 +73,14 @@ class Parser(ArgumentParser):
     """Reports what it does not take in one line, as an InputError; flags cannot be abbreviated."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs, allow_abbrev=False)
+        super().__init__(*args, **{**kwargs, "allow_abbrev": False})
 
     def unknown(self, words: Sequence[str]) -> list[str]:
         """Return the flags among these words that are not declared."""
         flags = [word.partition("=")[0] for word in takewhile("--".__ne__, words) if word.startswith("--") and " " not in word]
         return [flag for flag in flags if flag not in self._option_string_actions]
 
-    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """Parse as argparse does; of flags that are missing and flags that are misspelt, report the latter."""
         try:
             return super().parse_known_args(args, namespace)

@@ -161,11 +161,13 @@ def _draw(figure: SubFigure, drawn: Sequence[LayerScores], stacked: bool) -> Non
             maps = [names.get((layer.number, head), ".") for head in range(first, first + columns)]
             mosaic.append(maps if stacked else [*maps, lines])
         mosaic += [[lines] * columns] if stacked else []
-    ratios = {"height_ratios": [*[MAP] * rows, LOW] * len(drawn)} if stacked else {"width_ratios": [MAP] * columns + [LINES]}
-    panels = figure.subplot_mosaic(mosaic, **ratios)
-    maps = [panels[name] for name in names.values()]
-    heat_maps(maps, [matrix for layer in drawn for matrix in layer.matrices], "score e$_{ij}$")
-    for panel, (number, head) in zip(maps, names, strict=True):
+    height_ratios = [*[MAP] * rows, LOW] * len(drawn) if stacked else None
+    panels = figure.subplot_mosaic(
+        mosaic, height_ratios=height_ratios, width_ratios=None if stacked else [*[MAP] * columns, LINES]
+    )
+    drawn_maps = [panels[name] for name in names.values()]
+    heat_maps(drawn_maps, [matrix for layer in drawn for matrix in layer.matrices], "score e$_{ij}$")
+    for panel, (number, head) in zip(drawn_maps, names, strict=True):
         title = f"layer {number}, " if len(drawn) > 1 else ""
         panel.set_title(title + (f"head {head + 1}" if heads > 1 else "all heads"), fontsize="small")
         panel.tick_params(labelsize="x-small", length=2)

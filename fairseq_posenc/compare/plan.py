@@ -187,7 +187,7 @@ def read_plan(path: Path, added: list[str]) -> Plan:
         plan = Plan.model_validate(read_yaml(path))
     except ValidationError as error:
         raise InputError(f"{path}: {faults(error)}") from None
-    new = {name: Scheme() for name in added if name not in plan.schemes}
+    new = {name: Scheme.model_validate({}) for name in added if name not in plan.schemes}
     try:
         return Plan.model_validate({**dict(plan), "schemes": {**plan.schemes, **new}})
     except ValidationError as error:

@@ -78,7 +78,7 @@ def ask_for_missing_values() -> None:
 
 def _missing(cfg: Any, prefix: str = "") -> Iterator[str]:
     """Iterate over the names of missing values. OmegaConf's ``missing_keys`` would look up references to other values."""
-    for name in cfg if isinstance(cfg, DictConfig) else ():
+    for name in map(str, cfg if isinstance(cfg, DictConfig) else ()):
         if OmegaConf.is_missing(cfg, name):
             yield f"{prefix}{name}"
         elif not OmegaConf.is_interpolation(cfg, name):

@@ -115,7 +115,7 @@ def _inspect(file: IO[bytes], verify: bool) -> bool:
     is_zip = file.read(4) == b"PK\3\4"  # as PyTorch decides
     file.seek(start)
     if is_zip:
-        with zipfile.ZipFile(_Listed(file)) as archive:  # type: ignore[arg-type]
+        with zipfile.ZipFile(_Listed(file)) as archive:
             if sum(entry.file_size for entry in archive.infolist()) > file.seek(0, os.SEEK_END):
                 raise InvalidContent("is compressed")
             if verify and (damaged := archive.testzip()):

@@ -42,7 +42,7 @@ class DeepSpeedTrainer(Trainer):
         if utils.has_parameters(criterion):
             raise Refused(f"--criterion {cfg.criterion._name} has parameters, which need --deepspeed-config zero0")
         super().__init__(cfg, task, model, criterion, quantizer)
-        kept = sorted({part.name for part in model.modules() if getattr(part, "keeps_float32", False)})
+        kept = sorted({str(part.name) for part in model.modules() if getattr(part, "keeps_float32", False)})
         if kept and (cfg.common.bf16 or cfg.common.fp16) and self.is_data_parallel_master:
             logger.warning(
                 f"DeepSpeed rounds the parameters of {' and '.join(kept)} to half precision, in which distant positions are "

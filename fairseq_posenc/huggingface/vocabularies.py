@@ -9,6 +9,7 @@ text take their places.
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -110,6 +111,7 @@ def _from_tokenizer(tokenizer: PreTrainedTokenizerBase, size: int, name: str, mo
     if max(tokens) >= size:
         raise InputError(f"{name}: the tokenizer has ids up to {max(tokens)} and the model {size} embeddings")
     backend = getattr(tokenizer, "backend_tokenizer", None)
+    symbols: Mapping[int, str | None]
     if model is not None:
         symbols, files = _pieces(model, tokenizer, {*special, mask}, tokens), {SENTENCEPIECE: model}
     else:

@@ -248,7 +248,7 @@ class Checkpoint:
             cfg.model = self._changed(**options)
         write(path, {**self._content, "args": None, "cfg": cfg, "model": state, "last_optimizer_state": None})
 
-    def _changed(self, **changes: Any) -> DictConfig:
+    def _changed(self, **changes: Any) -> Any:
         options = copy.deepcopy(self._options)
         declared = MODEL_DATACLASS_REGISTRY.get(ARCH_MODEL_NAME_REGISTRY[self.arch])
         with open_dict(options):
