@@ -13,8 +13,8 @@ STARTED = (os.getpid(), os.getppid())
 """This process and its parent when Python started, so that training notices if its launcher ended during imports."""
 
 PROGRAMS = ("fairseq_cli", "fairseq_posenc")
-PARENT = "FAIRSEQ_POSENC_PARENT"
-"""The variable of the environment with the process that reports signals for those that it spawns."""
+REPORTS = "FAIRSEQ_POSENC_REPORTS"
+"""The variable of the environment with the process that reports signals, also for those that it spawns."""
 GRACE_SECONDS = 5
 
 VERSION_LINES = {"version.py": '__version__ = "0.12.2"', "version.txt": "0.12.2\n"}
@@ -97,7 +97,9 @@ def end_with(program, kept):
     if Interruption.process == os.getpid() or threading.current_thread() is not threading.main_thread():
         return
     Interruption.process = os.getpid()
-    os.environ[PARENT] = str(os.getpid())
+    os.environ[REPORTS] = str(os.getpid())
+    quiet = "ignore:resource_tracker:UserWarning"  # of the process that removes what killed ones have left
+    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (os.environ.get("PYTHONWARNINGS"), quiet)))
     numbers = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
     handled = {number for number in numbers if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler)}
     receiver, sender = os.pipe()
@@ -139,18 +141,28 @@ def _say(number):
         line = f"{Interruption.program}: {cause}. {Interruption.kept()}".rstrip()
         os.write(2, ("\n" * os.isatty(2) + line + "\n").encode("utf-8", "backslashreplace"))
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    for thread in os.listdir("/proc/self/task"):
+    for child in _below(os.getpid()):
         try:
-            with open(f"/proc/self/task/{thread}/children", encoding="ascii") as children:
-                for child in children.read().split():
-                    os.kill(int(child), signal.SIGTERM)
-        except OSError:  # the thread or the child has ended
+            os.kill(child, signal.SIGTERM)
+        except OSError:  # it has ended
             pass
+
+
+def _below(process):
+    """The processes that this one has started, and those that they have."""
+    found = []
+    try:
+        for thread in os.listdir(f"/proc/{process}/task"):
+            with open(f"/proc/{process}/task/{thread}/children", encoding="ascii") as children:
+                found += map(int, children.read().split())
+    except OSError:  # the process or the thread has ended
+        pass
+    return found + [other for child in found for other in _below(child)]
 
 
 if os.environ.get("FAIRSEQ_POSENC_DISABLE", "0") in ("", "0"):
     sys.meta_path.insert(0, Finder())
-    if os.environ.get(PARENT) == str(os.getppid()) and "--multiprocessing-fork" in sys.orig_argv:
+    if REPORTS in os.environ and "--multiprocessing-fork" in sys.orig_argv:
         import signal
 
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # the parent reports it
+        signal.signal(signal.SIGINT, signal.SIG_DFL)

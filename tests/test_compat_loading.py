@@ -238,9 +238,7 @@ def test_small_files_that_take_long_are_refused_at_once(case, format, tmp_path):
         empty = pickle.dumps({}, protocol=2)
         (tmp_path / "small.pt").write_bytes(path.read_bytes().replace(empty, ENDLESS[case]))
     for read in (load_checkpoint, loading.peek):
-        with pytest.raises(
-            InputError, match=r"holds a small structure|builds a bytearray|uses a codec|has many keys|old protocol"
-        ):
+        with pytest.raises(InputError, match=r"a small structure|builds a bytearray|uses a codec|has many keys|old protocol"):
             read(tmp_path / "small.pt")
 
 

@@ -1,4 +1,4 @@
-"""What is said when Ctrl-C, SIGTERM or SIGHUP ends a program. The start-up hook does so from the first import on."""
+"""What a program says when Ctrl-C, SIGTERM or SIGHUP ends it; the start-up hook handles these signals from the first import."""
 
 import sys
 from collections.abc import Callable

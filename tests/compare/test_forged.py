@@ -44,8 +44,7 @@ RUNS_CODE = {
 }
 
 
-@pytest.mark.parametrize("case", RUNS_CODE)
-@pytest.mark.parametrize("dry", [[], ["--dry-run"]])
+@pytest.mark.parametrize(("case", "dry"), [*((case, []) for case in RUNS_CODE), ("train", ["--dry-run"])])
 def test_a_plan_runs_no_code(case, dry, data_bin, tmp_path, capsys):
     evil = tmp_path / "evil"
     evil.mkdir()
