@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import readme
 from commands import environment
 
 ROOT = Path(__file__).parent.parent
@@ -73,6 +74,12 @@ def test_importing_fairseq_registers_and_leaves_all_else_as_it_was():
     """Also after fairseq has been looked for, which does not use up the hook, and with --user-dir in addition."""
     found = json.loads(output(ROUND_FAIRSEQ))
     assert [name for name, as_it_should in found.items() if not as_it_should] == []
+
+
+def test_fairseqs_modules_for_speech_are_imported():
+    """By the program that docs/installation.md shows."""
+    code = readme.blocks("## The start-up hook", "", file="docs/installation.md")[-1]
+    assert output(code.split("<<'EOF'\n")[1].removesuffix("EOF\n")) == "18"
 
 
 RELEASE = {"version.py": '__version__ = "0.12.2"\n'}

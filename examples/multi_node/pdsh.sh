@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Train on every host of a hostfile by ssh, started on one of them:
-#   bash examples/multi_node/pdsh.sh hosts --config-dir examples/pretraining --config-name huang2021_large task.data=/data/bin
+#   bash examples/multi_node/pdsh.sh hosts --config-dir examples/pretraining --config-name huang2021_large task.data=/data/bin \
+#       checkpoint.finetune_from_model=/shared/roberta-large-m4m/model.pt
 # Needs pdsh here, and ssh from here to every host (this one included) without a password. Every host has this folder, the
 # environment and the data at the same paths. DEEPSPEED_CONFIG is the preset or file (default zero2).
 set -euo pipefail

@@ -3,6 +3,7 @@
 import dataclasses
 import logging
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -49,10 +50,11 @@ def dataclasses_as_defaults() -> Iterator[None]:
 
 @contextmanager
 def quiet_loggers() -> Iterator[None]:
-    """Disable :data:`UNHELPFUL_LOGGERS` while fairseq is imported.
+    """Disable :data:`UNHELPFUL_LOGGERS` while fairseq is imported, and warnings of Python 3.12 about fairseq's escape sequences.
 
-    Can be removed when fairseq imports its text-to-speech task and DeepSpeed only where they are used.
+    Can be removed when fairseq imports its text-to-speech task and DeepSpeed only where they are used, and writes raw strings.
     """
+    warnings.filterwarnings("ignore", category=SyntaxWarning, module=r".*/fairseq/")
     loggers = [logging.getLogger(name) for name in UNHELPFUL_LOGGERS]
     before = [logger.disabled for logger in loggers]
     for logger in loggers:
