@@ -82,7 +82,7 @@ def write_converted(name: str, source: Source, converted: Converted, out: Path, 
     cfg.task.data = str(out.parent)
 
     show(f"{name}: {source.kind}, {source.config.positions} -> {converted.config.positions}")
-    for remark in converted.remarks:
+    for remark in filter(None, [*converted.remarks, source.vocabulary.remark]):
         show(remark)
     if model.state_dict().keys() - converted.state.keys():
         show(f"new, at random (seed {seed}): the language model's head, which the source does not have")
