@@ -116,7 +116,13 @@ def _export_tokenizer(checkpoint: Checkpoint, batches: list[Tensor], folder: Pat
     vocabulary = checkpoint.vocabulary
     fast = fast_tokenizer.build(vocabulary, usual_length(checkpoint))
     texts = [fast.decode(row, skip_special_tokens=True) for batch in batches for row in batch.tolist()]
-    if difference := fast_tokenizer.disagreement(fast, vocabulary, texts):
+    symbols = vocabulary.dictionary.symbols
+    texts += fast_tokenizer.raw_texts(fast.get_added_vocab(), vocabulary.tokenizer.tokens(symbols[vocabulary.dictionary.nspecial :: 7]))
+
+    def encode(text: str) -> list[int]:
+        return vocabulary.encode(text).ids.tolist()
+
+    if difference := fast_tokenizer.disagreement(fast, encode, lambda ids: [symbols[i] for i in ids], texts):
         raise InputError(
             f"the exported tokenizer does not cut text as {vocabulary.folder} does: {difference}. Export with --no-tokenizer, "
             "and use the data-bin's own."

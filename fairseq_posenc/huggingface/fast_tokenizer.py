@@ -7,14 +7,47 @@ its treatment of spaces, and of GPT-2's byte-level BPE. :func:`disagreement` com
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import unicodedata
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tokenizers import AddedToken, processors
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from ..errors import InputError
 from ..vocabulary import MASK, Sentencepiece, Vocabulary, library_errors
+
+RAW = tuple(
+    unicodedata.normalize("NFD", text)
+    for text in (
+        *(
+            "tiếng Việt ngữ",
+            "garçon été Ångström",
+            "한국어 값 각",
+            "שָׁלוֹם עֲלֵיכֶם",
+            "اَلسَّلَامُ عَلَيْكُمْ",
+            "हिन्दी क़लम ज़्यादा",
+            "กำลังน้ำ",
+            "ガギパ",
+        ),
+        *(
+            "ё Й İSTANBUL ẞ ǅ",
+            "ά ᾳ ᾯ",
+            "e\u0301\u0323 e\u0323\u0301 \u0301x",
+            "ｆｕｌｌ ｶﾞ ﬁ ½ ™ ㌔",
+            "👩\u200d👩\u200d👧 🇩🇪 ✍🏽 ©\u200d ½\ufe0f",
+        ),
+        *(
+            "a  b\tc\u00a0d\u3000e",
+            "a\u200bb\u200cc\ufeff \u00ad",
+            "\ue000 \U000f0000 \x01x \x7f",
+            "▁ a▁b ▁▁",
+            "<0x41> ##s Ġa @@",
+            "A, b. (C) 'd' \"e\" 1,234.5%",
+        ),
+    )
+)
+"""Decomposed letters, marks in several orders, compatibility characters, emoji, white space and control characters."""
 
 
 def build(vocabulary: Vocabulary, max_length: int) -> PreTrainedTokenizerFast:
@@ -64,18 +97,31 @@ def save(tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
     path.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", "utf-8")
 
 
-def disagreement(tokenizer: PreTrainedTokenizerFast, vocabulary: Vocabulary, texts: Iterable[str]) -> str | None:
-    """Return the first text that the tokenizer and the data-bin's own cut differently, with both results; None if they agree.
+def raw_texts(added: Iterable[str], pieces: Iterable[str]) -> list[str]:
+    """Return texts that tokenizers tend to cut differently, with these added tokens and pieces of a vocabulary among them."""
+    texts = [*RAW, *(unicodedata.normalize("NFC", text) for text in RAW)]
+    texts += [text for token in added for text in (f"a {token} b", f"x{token}y", f"a{token}{token},", f" {token.swapcase()} .")]
+    words = list(pieces)
+    texts += [joint.join(words[i : i + 20]) for i in range(0, len(words), 20) for joint in ("", " ")]
+    return [*texts, *(f"  {text}\t" for text in RAW)]
+
+
+def disagreement(
+    tokenizer: PreTrainedTokenizerBase,
+    encode: Callable[[str], list[int]],
+    names: Callable[[list[int]], list[str]],
+    texts: Iterable[str],
+) -> str | None:
+    """Return the first text of which a tokenizer of transformers gives other ids than ``encode``, with both; None if they agree.
 
     Texts that contain the name of a special token are left out: transformers reads the token, and fairseq the text.
     """
     for text in texts:
-        if any(token in text for token in tokenizer.all_special_tokens):
+        if any(token in unicodedata.normalize("NFKC", text) for token in tokenizer.all_special_tokens):
             continue
-        expected = vocabulary.encode(text).ids.tolist()
-        with library_errors(f"the exported tokenizer cannot cut {text[:80]!r}"):
+        expected = encode(text)
+        with library_errors(f"the tokenizer cannot cut {text[:80]!r}"):
             fast = tokenizer(text, add_special_tokens=False)["input_ids"]
         if expected != fast:
-            symbols = (" ".join(vocabulary.dictionary[i] for i in ids) for ids in (expected, fast))
-            return "{!r} is {} and becomes {}".format(text, *symbols)
+            return "{!r} is {} and becomes {}".format(text, *(" ".join(map(str, names(ids))) for ids in (expected, fast)))
     return None

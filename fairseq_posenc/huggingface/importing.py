@@ -91,7 +91,7 @@ def write_converted(
             (out.parent / lock).unlink()
 
     show(f"{name}: {source.kind}, {source.config.positions} -> {converted.config.positions}")
-    for remark in converted.remarks:
+    for remark in filter(None, [*converted.remarks, source.vocabulary.remark]):
         show(remark)
     if model.state_dict().keys() - converted.state.keys():
         show(f"new, at random (seed {seed}): the language model's head, which the source does not have")

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import torch
 from fairseq.data import Dictionary
 from torch import Tensor
@@ -22,15 +23,18 @@ from ..errors import InputError
 from ..files import atomic_write
 from ..vocabulary import (
     DICTIONARY,
+    GIVEN_DICTIONARY,
     MASK,
     SENTENCEPIECE,
     TOKENIZER_FILES,
+    LineEncoder,
     Sentencepiece,
     library_errors,
     load_dictionary,
     symbol_of,
     take_over,
 )
+from .fast_tokenizer import disagreement, raw_texts
 from .model_files import SENTENCEPIECE as DEBERTA_SENTENCEPIECE
 from .model_files import find, read_tokenizer
 
@@ -47,11 +51,13 @@ class SourceVocabulary:
         dictionary: with ``<mask>``.
         order: (symbols,) the source's number of each symbol.
         files: the tokenizer's files: name -> content.
+        remark: what is to be said about them.
     """
 
     dictionary: Dictionary
     order: Tensor
     files: dict[str, bytes] = field(default_factory=dict)
+    remark: str = ""
 
     @classmethod
     def of_folder(cls, folder: Path) -> SourceVocabulary:
@@ -127,7 +133,24 @@ def _from_tokenizer(tokenizer: PreTrainedTokenizerBase, size: int, name: str, mo
         if symbol.split() != [symbol] or dictionary.add_symbol(symbol) != len(dictionary) - 1:
             raise InputError(f"{name}: fairseq's dictionary rejects the token {symbol!r}: it has white space or occurs twice")
     dictionary.add_symbol(MASK)
-    return SourceVocabulary(dictionary, torch.tensor([*special, *ordinary, mask]), files)
+    order = torch.tensor([*special, *ordinary, mask])
+    difference = _difference(tokenizer, dictionary, order, files) if files else None
+    if difference and model is None:
+        raise InputError(f"{name}: the tokenizer cannot be taken over: {difference}")
+    remark = f"{DEBERTA_SENTENCEPIECE} is followed, and not the source's tokenizer.json: {difference}" if difference else ""
+    return SourceVocabulary(dictionary, order, files, remark)
+
+
+def _difference(tokenizer: PreTrainedTokenizerBase, dictionary: Dictionary, order: Tensor, files: dict[str, bytes]) -> str | None:
+    """Return the first raw text that the files cut differently from a source's tokenizer, with both results."""
+    given = "".join(f"{symbol} 1\n" for symbol in dictionary.symbols[dictionary.nspecial :])
+    encoder = LineEncoder({**files, GIVEN_DICTIONARY: given.encode("utf-8")})
+
+    def encode(text: str) -> list[int]:
+        return order[torch.from_numpy(encoder.encode([text])[0][:-1].astype(np.int64))].tolist()
+
+    texts = raw_texts(tokenizer.get_added_vocab(), tokenizer.convert_ids_to_tokens(order[dictionary.nspecial : -1 : 7].tolist()))
+    return disagreement(tokenizer, encode, tokenizer.convert_ids_to_tokens, texts)
 
 
 def _pieces(model: bytes, tokenizer: PreTrainedTokenizerBase, special: set[int], tokens: dict[int, str]) -> dict[int, str]:
