@@ -42,7 +42,7 @@ class Options:
 
 def main(options: Options) -> None:
     """Run the command."""
-    require_extras("hf", *(["plots"] if options.log is not None else []))
+    require_extras("hf")
     from .export import export
 
     export(
