@@ -163,12 +163,15 @@ EXTRAS = {"transformers", "tokenizers", "safetensors", "accelerate", "matplotlib
         ("glue --data glue --checkpoint model.pt --out out", "scikit-learn scipy"),
         ("analyze model.pt --text text.txt --out out", "matplotlib scikit-learn scipy"),
         ("init-tisa roberta --kernels 5 --out model.pt", "'transformers<6,>=4.57' safetensors accelerate scikit-learn scipy"),
-        ("export-hf model.pt --out out --log log", "'transformers<6,>=4.57' safetensors accelerate matplotlib"),
+        ("export-hf model.pt --out out", "'transformers<6,>=4.57' safetensors accelerate"),
         ("import-hf roberta --out model.pt", "'transformers<6,>=4.57' safetensors accelerate"),
-        ("schemes --plot picture.png", "matplotlib"),
+        ("schemes tisa --plot picture.png", "matplotlib"),
     ],
 )
-def test_all_missing_packages_are_named_at_once(command, packages, monkeypatch, capsys):
+def test_all_missing_packages_are_named_at_once(command, packages, monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for name in ("plan.yaml", "bin", "glue", "model.pt", "text.txt"):
+        (tmp_path / name).touch()
     for name in EXTRAS:
         monkeypatch.setitem(sys.modules, name, None)
     for name in [name for name in sys.modules if name.startswith("fairseq_posenc.huggingface")]:
