@@ -142,7 +142,7 @@ def _say(number):
         os.write(2, ("\n" * os.isatty(2) + line + "\n").encode("utf-8", "backslashreplace"))
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     for child in _below(os.getpid()):
-        try:
+        try:  # noqa: SIM105 - nothing is imported at this moment
             os.kill(child, signal.SIGTERM)
         except OSError:  # it has ended
             pass
