@@ -102,7 +102,7 @@ def raw_texts(added: Iterable[str], pieces: Iterable[str]) -> list[str]:
     texts = [*RAW, *(unicodedata.normalize("NFC", text) for text in RAW)]
     texts += [text for token in added for text in (f"a {token} b", f"x{token}y", f"a{token}{token},", f" {token.swapcase()} .")]
     words = list(pieces)
-    texts += [joint.join(words[i : i + 20]) for i in range(0, len(words), 20) for joint in ("", " ")]
+    texts += [f"a {joint.join(words[i : i + 20])}" for i in range(0, len(words), 20) for joint in ("", " ")]
     return [*texts, *(f"  {text}\t" for text in RAW)]
 
 
