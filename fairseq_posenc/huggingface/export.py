@@ -126,7 +126,8 @@ def _export_tokenizer(checkpoint: Checkpoint, batches: list[Tensor], folder: Pat
     fast = fast_tokenizer.build(vocabulary, usual_length(checkpoint))
     texts = [fast.decode(row, skip_special_tokens=True) for batch in batches for row in batch.tolist()]
     symbols = vocabulary.dictionary.symbols
-    texts += fast_tokenizer.raw_texts(fast.get_added_vocab(), vocabulary.tokenizer.tokens(symbols[vocabulary.dictionary.nspecial :: 7]))
+    pieces = vocabulary.tokenizer.tokens(symbols[vocabulary.dictionary.nspecial :: 7])
+    texts += fast_tokenizer.raw_texts(fast.get_added_vocab(), pieces)
 
     def encode(text: str) -> list[int]:
         return vocabulary.encode(text).ids.tolist()

@@ -150,7 +150,10 @@ class Sentencepiece(Tokenizer):
             else:  # also before text of which nothing is left
                 steps = [normalizers.Prepend(PREFIX), *steps, normalizers.Replace(PREFIX, " ")]
             steps.append(normalizers.Replace(Regex(rf"\A (?={alone}\z)"), ""))
-        steps += [normalizers.Replace(token.replace(SPACE, " "), token) for token in added if SPACE in token]
+        for token in added:
+            if SPACE in token:  # as which the model reads a space
+                pattern = "".join(f"[{characters({c, ' '} if c == SPACE else c)}]" for c in token)
+                steps.append(normalizers.Replace(Regex(pattern), token))
         tokenizer.normalizer = normalizers.Sequence(steps)
         inside = [token for token in tokens if SPACE in token[1:]]
         split = SPACE in self.pieces and not inside
