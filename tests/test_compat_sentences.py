@@ -74,7 +74,7 @@ def said(data_bin, tmp_path, monkeypatch, capsys):
             "--save-interval-updates 4: no checkpoint is saved before --validate-after-updates 9",
         ),
         (f"BIN {FLAGS} --best-checkpoint-metric order_accuracy", "--best-checkpoint-metric order_accuracy would keep the worst"),
-        (f"BIN {FLAGS} --lr-scheduler polynomial_decay", "Error merging override lr_scheduler.total_num_update=null"),
+        (f"BIN {FLAGS} --lr-scheduler polynomial_decay", "lr_scheduler.total_num_update: field"),
         (f"BIN {FLAGS} --train-subset none", "Dataset not found: none"),
         (f"BIN {FLAGS} --restore-file none.pt", "--restore-file none.pt does not exist"),
         (f"BIN {FLAGS} --restore-file file", "file cannot be read as a checkpoint: it is truncated, damaged or another kind"),

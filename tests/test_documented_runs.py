@@ -58,7 +58,7 @@ def test_from_text_to_a_model(folder):
 def test_functions_of_the_offset(folder, monkeypatch):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install -e '.[plots]'")
     monkeypatch.chdir(folder)
-    assert main(["analyze", "checkpoints", "--only", "functions", "--out", "functions"]) == 0
+    assert main(["analyze", "checkpoints", "--out", "functions"]) == 0
     assert (folder / "functions" / "index.html").stat().st_size > 1000
 
 

@@ -58,7 +58,7 @@ def main() -> None:
         arch = ("--arch", f"roberta_{positions}_tiny")
         run("fairseq-train", out / "data", *arch, *TRAINING.split(), *schedule.split(), *folders)
     last, functions = out / "tisa" / "checkpoint_last.pt", out / "functions"
-    run("fairseq-posenc", "analyze", f"tisa={last}", "--only", "functions", "--length", "32", "--out", functions)
+    run("fairseq-posenc", "analyze", f"tisa={last}", "--length", "32", "--out", functions)
     with atomic_write(out / "results.md") as stream:
         stream.write(table(out))
     print(f"\n{table(out)}{CAVEAT}\n\nThis table: {out}/results.md. Curves: tensorboard --logdir {out}/tensorboard.")

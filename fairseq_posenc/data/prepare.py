@@ -34,7 +34,7 @@ from ..commands import option
 from ..errors import InputError, flag_of
 from ..files import atomic_write, report_full_disk
 from ..runs.record import differences
-from ..vocabulary import DEFAULT_SYMBOLS, SENTENCEPIECE, LineEncoder, read_files, train
+from ..vocabulary import DEFAULT_SYMBOLS, SENTENCEPIECE, UNKNOWN, LineEncoder, read_files, train
 from .folder import MANIFEST, SHARDS, Folder, Manifest, content_digests, resume
 from .shards import write_shards
 from .split import Split, default_fraction, sample_lines, training_lines
@@ -262,11 +262,12 @@ def _encode(
 
 def _report(options: Options, manifest: Manifest) -> None:
     for split, totals in manifest.totals().items():
-        unknown = totals["unknown"] / totals["tokens"]
+        unknown, spelled = totals["unknown"] / totals["tokens"], min(totals["spelled"], totals["unknown"])
         _say(
             f"{split}: {totals['documents']:,} documents, {totals['items']:,} lines, {totals['tokens']:,} tokens, "
-            f"{unknown:.3%} of them <unk>"
+            f"{unknown:.3%} of them <unk>" + f" ({spelled:,} where the text itself has {UNKNOWN})" * bool(spelled)
         )
+        unknown -= spelled / totals["tokens"]
         if unknown > MANY_UNKNOWN:
             _say(
                 f"WARNING: {unknown:.0%} of the tokens of {split} are <unk>: the vocabulary is not one for this text. Raise "

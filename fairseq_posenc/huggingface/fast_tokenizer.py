@@ -17,36 +17,13 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from ..errors import InputError
 from ..vocabulary import MASK, Sentencepiece, Vocabulary, library_errors
 
-RAW = tuple(
-    unicodedata.normalize("NFD", text)
-    for text in (
-        *(
-            "tiếng Việt ngữ",
-            "garçon été Ångström",
-            "한국어 값 각",
-            "שָׁלוֹם עֲלֵיכֶם",
-            "اَلسَّلَامُ عَلَيْكُمْ",
-            "हिन्दी क़लम ज़्यादा",
-            "กำลังน้ำ",
-            "ガギパ",
-        ),
-        *(
-            "ё Й İSTANBUL ẞ ǅ",
-            "ά ᾳ ᾯ",
-            "e\u0301\u0323 e\u0323\u0301 \u0301x",
-            "ｆｕｌｌ ｶﾞ ﬁ ½ ™ ㌔",
-            "👩\u200d👩\u200d👧 🇩🇪 ✍🏽 ©\u200d ½\ufe0f",
-        ),
-        *(
-            "a  b\tc\u00a0d\u3000e",
-            "a\u200bb\u200cc\ufeff \u00ad",
-            "\ue000 \U000f0000 \x01x \x7f",
-            "▁ a▁b ▁▁",
-            "<0x41> ##s Ġa @@",
-            "A, b. (C) 'd' \"e\" 1,234.5%",
-        ),
-    )
-)
+RAW = unicodedata.normalize(
+    "NFD",
+    "tiếng Việt ngữ|garçon été Ångström|한국어 값 각|שָׁלוֹם עֲלֵיכֶם|اَلسَّلَامُ عَلَيْكُمْ|हिन्दी क़लम ज़्यादा|กำลังน้ำ|ガギパ|ё Й İSTANBUL ẞ ǅ|"
+    "ά ᾳ ᾯ|e\u0301\u0323 e\u0323\u0301 \u0301x|ｆｕｌｌ ｶﾞ ﬁ ½ ™ ㌔|👩\u200d👩\u200d👧 🇩🇪 ✍🏽 ©\u200d ½\ufe0f|"
+    "a  b\tc\u00a0d\u3000e|a\u200bb\u200cc\ufeff \u00ad|\ue000 \U000f0000 \x01x \x7f|▁ a▁b ▁▁|<0x41> ##s Ġa @@|"
+    "A, b. (C) 'd' \"e\" 1,234.5%",
+).split("|")
 """Decomposed letters, marks in several orders, compatibility characters, emoji, white space and control characters."""
 
 
@@ -102,7 +79,7 @@ def raw_texts(added: Iterable[str], pieces: Iterable[str]) -> list[str]:
     texts = [*RAW, *(unicodedata.normalize("NFC", text) for text in RAW)]
     texts += [text for token in added for text in (f"a {token} b", f"x{token}y", f"a{token}{token},", f" {token.swapcase()} .")]
     words = list(pieces)
-    texts += [joint.join(words[i : i + 20]) for i in range(0, len(words), 20) for joint in ("", " ")]
+    texts += [f"a {joint.join(words[i : i + 20])}" for i in range(0, len(words), 20) for joint in ("", " ")]
     return [*texts, *(f"  {text}\t" for text in RAW)]
 
 

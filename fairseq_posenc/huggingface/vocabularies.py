@@ -121,11 +121,8 @@ def _from_tokenizer(tokenizer: PreTrainedTokenizerBase, size: int, name: str, mo
     if model is not None:
         symbols, files = _pieces(model, tokenizer, {*special, mask}, tokens), {SENTENCEPIECE: model}
     else:
-        symbols, files = (
-            ({i: symbol_of(token) for i, token in tokens.items()}, {})
-            if backend is None
-            else take_over(backend, {*special, mask})
-        )
+        named = {index: symbol_of(token) for index, token in tokens.items()}
+        symbols, files = take_over(backend, {*special, mask}) if backend else (named, {})
     dictionary = Dictionary()
     ordinary = [index for index in range(size) if index not in (*special, mask)]
     for index in ordinary:

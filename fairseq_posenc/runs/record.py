@@ -70,7 +70,7 @@ def faults(error: ValidationError) -> str:
     places: dict[str, str] = {}
     for fault in error.errors(include_input=False)[:5]:
         *above, last = fault["loc"] or ("",)
-        alternative = last in PLAIN and bool(above)  # there is an error for each type that a value may have
+        alternative = str(last).removeprefix("constrained-") in PLAIN and bool(above)  # one for each type of a value
         place = ".".join(map(str, above if alternative else fault["loc"]))
         wanted = next((words for kind, words in WANTED.items() if fault["type"].startswith(kind)), None)
         wanted = "must be a string, a number, true or false" if alternative else wanted

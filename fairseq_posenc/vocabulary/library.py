@@ -40,10 +40,11 @@ class LibraryTokenizer(Tokenizer):
 
     def _take(self, library: tokenizers.Tokenizer, symbol: Callable[[str], str | None] = symbol_of) -> None:
         """Cut text by ``library``; ``symbol(token)`` is the dictionary's symbol."""
-        last = max(library.get_vocab().values(), default=-1)
+        tokens = {number: token for token, number in library.get_vocab().items()}  # id_to_token() would normalise some
+        last = max(tokens, default=-1)
         if last > MAX_NUMBER:
             raise InputError(f"a token has the number {last}; a vocabulary has at most {MAX_NUMBER}")
-        self._number(map(library.id_to_token, range(last + 1)), symbol)
+        self._number(map(tokens.get, range(last + 1)), symbol)
         self._library = library
 
     def encode_lines(self, lines: Sequence[str]) -> list[list[int]]:

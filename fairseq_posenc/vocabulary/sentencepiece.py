@@ -14,7 +14,7 @@ from sentencepiece import sentencepiece_pb2
 from ..errors import InputError
 from . import normalization
 from .normalization import JOINT, characters, longest_of
-from .tokenizer import MASK, SPECIALS, UNK_ID, Encoding, Tokenizer
+from .tokenizer import MASK, SPECIALS, UNK_ID, UNKNOWN, Encoding, Tokenizer
 
 if TYPE_CHECKING:
     import tokenizers
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 SENTENCEPIECE = "sentencepiece.model"
 SPACE = "▁"
-UNKNOWN = SPECIALS[UNK_ID]
+PREFIX = "\U000e0dff"
 FIRST_NAME = 0xE0E00
-"""The first of characters of no text that stand for pieces which are not normalised."""
+"""The first of characters of no text that stand for pieces which are not normalised; ``PREFIX`` stands for the dummy prefix."""
 DEFAULT_SYMBOLS = 8192
 """For text of any size: about a hundred tokens per symbol in 3 MB, and enough for the characters of Chinese and Japanese."""
 UNCOUNTED = len(SPECIALS)
@@ -104,14 +104,18 @@ class Sentencepiece(Tokenizer):
         tokens = self.tokens(symbols)
         names = [piece.piece for piece in model.pieces if piece.type in (piece.BYTE, piece.CONTROL, piece.UNUSED)]
         whole = [piece.piece for piece in model.pieces if piece.type == piece.USER_DEFINED and piece.piece in tokens]
-        # Text passes the normaliser as a whole, with the names of these, which are found in what it gives.
+        # Text passes the normaliser as a whole, with the names of these, which are found in what it gives. So text that is one of
+        # these names and nothing else has no dummy prefix, unlike in sentencepiece.
         added = [token for token in [*whole, *self._runs] if len(token) > 1 and trainer.model_type == trainer.BPE]
-        kept = longest_of([MASK, UNKNOWN, *added])
+        added.sort(key=len, reverse=True)
+        alone, kept = longest_of([MASK, UNKNOWN, *added]), longest_of([MASK, UNKNOWN, *whole])
         cuts = []
         if trainer.model_type == trainer.UNIGRAM:
             normal = [piece.score for piece in model.pieces if piece.type == piece.NORMAL]
             scores = {piece.piece: piece.score for piece in model.pieces if piece.type != piece.UNKNOWN}
-            scores |= {piece: len(piece.encode("utf-8")) * max(normal) - 0.1 for piece in whole}  # as sentencepiece prefers them
+            scores |= {
+                piece: len(piece.encode("utf-8")) * max(0.0, *normal) - 0.1 for piece in whole
+            }  # as sentencepiece prefers them
             # Symbols that are no pieces get the score of the least likely piece, from which the cost of <unk> derives.
             pieces = [(token, scores.get(token, min(normal))) for token in tokens]
             tokenizer = Tokenizer(models.Unigram(pieces, UNK_ID, trainer.byte_fallback))
@@ -136,12 +140,20 @@ class Sentencepiece(Tokenizer):
         if rules.remove_extra_whitespaces:
             steps += [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Replace(Regex(rf"\A +|[ {SPACE}]+\z"), "")]
         if self._runs:
-            known = f"[ {characters(self._known)}]"
+            known = f"[ {PREFIX}{characters(self._known)}]"
             end = rf"(?={kept}|{known}|\z)"
             skipped = rf"\G(?>{kept}|{known}|{longest_of(self._runs)}{end})*+\K"
             steps.append(normalizers.Replace(Regex(rf"{skipped}(?:(?!{kept}){known[0]}^{known[1:]})+"), JOINT))
-        if rules.add_dummy_prefix:  # which a name alone does not get, as it would be a part of the name
-            steps += [normalizers.Prepend(" "), normalizers.Replace(Regex(rf"\A (?={kept}\z)"), "")]
+        if rules.add_dummy_prefix:
+            if rules.remove_extra_whitespaces:
+                steps.append(normalizers.Prepend(" "))
+            else:  # also before text of which nothing is left
+                steps = [normalizers.Prepend(PREFIX), *steps, normalizers.Replace(PREFIX, " ")]
+            steps.append(normalizers.Replace(Regex(rf"\A (?={alone}\z)"), ""))
+        for token in added:
+            if SPACE in token:  # as which the model reads a space
+                pattern = "".join(f"[{characters({c, ' '} if c == SPACE else c)}]" for c in token)
+                steps.append(normalizers.Replace(Regex(pattern), token))
         tokenizer.normalizer = normalizers.Sequence(steps)
         inside = [token for token in tokens if SPACE in token[1:]]
         split = SPACE in self.pieces and not inside

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 SPECIALS = ("<s>", "<pad>", "</s>", "<unk>")
 MASK = "<mask>"
+UNKNOWN = "<unk>"
 MADE_UP = "madeupword"
 """The beginning of the names of symbols that no text has, in fairseq too."""
 EOS_ID, UNK_ID = SPECIALS.index("</s>"), SPECIALS.index("<unk>")

@@ -19,7 +19,8 @@ SQUADS = ("SQuAD-1.1", "SQuAD-2.0")
 def resolved(tmp_path, yaml, *flags, task="RTE"):
     parser = argparse.ArgumentParser()
     add_flags(parser, Options)
-    arguments = ["--data", "d", "--checkpoint", "c.pt", "--out", "out", *flags]
+    arguments = ["--data", str(tmp_path), "--checkpoint", str(tmp_path), "--out", "out", *flags]
+    (tmp_path / "checkpoint_last.pt").touch()
     if yaml is not None:
         (tmp_path / "h.yaml").write_text(yaml)
         arguments += ["--config", str(tmp_path / "h.yaml")]
