@@ -102,7 +102,7 @@ def require_extras(*extras: str) -> None:
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:
     """Return up to three known names that begin with this one, or else are most similar to it."""
-    known = list(known)
+    name, known = str(name), list(map(str, known))
     return [other for other in known if other.startswith(name)][:3] or difflib.get_close_matches(name, known, n=3, cutoff=0.6)
 
 
