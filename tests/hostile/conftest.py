@@ -73,7 +73,7 @@ def commands(data_bin, rte, tmp_path) -> dict[str, Callable[[Path], list[str]]]:
         "glue": lambda path: ["--data", str(rte), "--tasks", "RTE", *finetuning, str(path)],
         "squad": lambda path: [*squad, *finetuning, str(path)],
         "export-hf": lambda path: [str(path), "--data", str(data_bin), "--out", out],
-        "analyze": lambda path: [str(path), "--only", "functions", "--out", out],
+        "analyze": lambda path: [str(path), "--out", out],
         "consolidate": lambda path: [str(path), "--out", f"{out}.pt"],
         "import-hf": released,
     }

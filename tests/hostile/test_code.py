@@ -144,7 +144,7 @@ def test_a_task_that_is_given_is_not_the_file_s(contents, tmp_path):
 def test_what_is_listed_is_there():
     """Names that fairseq does not have would be typing errors."""
     for kind, names in {**trust.STOCK, "model": trust.STOCK["model"] | trust.OURS}.items():
-        assert [name for name in names if not trust._is_listed(kind, name, names)] == []
+        assert [name for name in names if not trust._is_listed(kind, name, names, False)] == []
 
 
 def test_a_user_dir_that_a_file_names_is_not_imported(contents, trace, tmp_path):
