@@ -130,6 +130,10 @@ class TokenizerJson(LibraryTokenizer):
         if model["type"] == "Unigram":
             least = min(scores.values())  # the cost of <unk> derives from the least likely piece
             model |= {"vocab": [[token, scores.get(token, least)] for token in tokens], "unk_id": UNK_ID}
+            # Text that becomes <s> when it is normalised is not this symbol.
+            split = {"type": "Split", "pattern": {"Regex": "<(?=/?s>|pad>|unk>)"}, "behavior": "MergedWithPrevious", "invert": False}
+            cutting = [cut for cut in (described["pre_tokenizer"], split) if cut]
+            described["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": cutting}
         else:
             model["vocab"] = {token: number for number, token in enumerate(tokens)}
             model["unk_token"] = model["unk_token"] and symbols[UNK_ID]
