@@ -20,7 +20,7 @@ from ..commands import show
 from ..errors import InputError
 from ..files import report_full_disk, sole_writer
 from ..models.checkpoint import Checkpoint
-from ..vocabulary import DICTIONARY, MADE_UP, TOKENIZER_FILES
+from ..vocabulary import DICTIONARY, TOKENIZER_FILES
 from . import TOLERANCE, fast_tokenizer
 from .assemble import FILE_NAME
 from .auto import head_output, model_class
@@ -126,8 +126,7 @@ def _export_tokenizer(checkpoint: Checkpoint, batches: list[Tensor], folder: Pat
     fast = fast_tokenizer.build(vocabulary, usual_length(checkpoint))
     texts = [fast.decode(row, skip_special_tokens=True) for batch in batches for row in batch.tolist()]
     symbols = vocabulary.dictionary.symbols
-    named = [symbol for symbol in symbols[vocabulary.dictionary.nspecial :: 7] if not symbol.startswith(MADE_UP)]
-    pieces = vocabulary.tokenizer.tokens(named)
+    pieces = vocabulary.tokenizer.tokens(symbols[vocabulary.dictionary.nspecial :: 7])
     texts += fast_tokenizer.raw_texts(fast.get_added_vocab(), pieces)
 
     def encode(text: str) -> list[int]:

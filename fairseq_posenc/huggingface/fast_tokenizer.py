@@ -15,7 +15,7 @@ from tokenizers import AddedToken, processors
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from ..errors import InputError
-from ..vocabulary import MASK, Sentencepiece, Vocabulary, library_errors
+from ..vocabulary import MADE_UP, MASK, Sentencepiece, Vocabulary, library_errors
 
 RAW = unicodedata.normalize(
     "NFD",
@@ -78,7 +78,7 @@ def raw_texts(added: Iterable[str], pieces: Iterable[str]) -> list[str]:
     """Return texts that tokenizers tend to cut differently, with these added tokens and pieces of a vocabulary among them."""
     texts = [*RAW, *(unicodedata.normalize("NFC", text) for text in RAW)]
     texts += [text for token in added for text in (f"a {token} b", f"x{token}y", f"a{token}{token},", f" {token.swapcase()} .")]
-    words = list(pieces)
+    words = [piece for piece in pieces if not piece.startswith(MADE_UP)]
     texts += [f"a {joint.join(words[i : i + 20])}" for i in range(0, len(words), 20) for joint in ("", " ")]
     return [*texts, *(f"  {text}\t" for text in RAW)]
 

@@ -131,7 +131,12 @@ class TokenizerJson(LibraryTokenizer):
             least = min(scores.values())  # the cost of <unk> derives from the least likely piece
             model |= {"vocab": [[token, scores.get(token, least)] for token in tokens], "unk_id": UNK_ID}
             # Text that becomes <s> when it is normalised is not this symbol.
-            split = {"type": "Split", "pattern": {"Regex": "<(?=/?s>|pad>|unk>)"}, "behavior": "MergedWithPrevious", "invert": False}
+            split = {
+                "type": "Split",
+                "pattern": {"Regex": "<(?=/?s>|pad>|unk>)"},
+                "behavior": "MergedWithPrevious",
+                "invert": False,
+            }
             cutting = [cut for cut in (described["pre_tokenizer"], split) if cut]
             described["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": cutting}
         else:
