@@ -23,8 +23,8 @@ from fairseq_posenc.huggingface.vocabularies import read_vocabulary
 from fairseq_posenc.vocabulary import LineEncoder, Vocabulary, read_files
 from fairseq_posenc.vocabulary.normalization import keys_of
 
-TEXT = "the of and city house tiếng Việt ngôn ngữ été garçon 한국어 값 שָׁלוֹם اَلسَّلَامُ हिन्दी क़लम ไทย น้ำ 漢字 東京 12 can't <ent> New-York ё й ガ"
-WORDS = TEXT.split()
+TEXT = "the of and city house tiếng Việt ngôn ngữ été garçon 한국어 값 שָׁלוֹם اَلسَّلَامُ हिन्दी क़लम ไทย น้ำ 漢字 東京 12"
+WORDS = [*TEXT.split(), "can't", "<ent>", "New-York", "ё", "й", "ガ"]
 PARTS = [*"abdehinot  .,'-<>12A", *"\u0301\u0323\u0302\u05b8\u05c1\u064e\u0651\u093c\u0e49\u0345\u3099", *"éếữ한שاकน漢字☃ｆﬁ½ΩI"]
 PARTS += [
     *"\u1112\u1161\u11ab\u200b\u200c\u200d\ufeff\u00a0\u3000\t\r\n\ue000\x01▁\U0001f469\U0001f3fd",
