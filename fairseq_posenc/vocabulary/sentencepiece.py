@@ -123,7 +123,8 @@ class Sentencepiece(Tokenizer):
                 rest = longest_of(name[1:] for name in names if name[0] == first and len(name) > 1)
                 cuts.append(pre_tokenizers.Split(Regex(f"[{characters(first)}](?={rest})"), "merged_with_previous"))
         else:
-            vocab = {token: i for i, token in enumerate(tokens)}
+            # A piece that the dictionary lacks is <unk>.
+            vocab = dict.fromkeys(self.tokens(filter(None, self.symbols)), UNK_ID) | {token: i for i, token in enumerate(tokens)}
             options = dict(unk_token=symbols[UNK_ID], fuse_unk=True, byte_fallback=trainer.byte_fallback)
             tokenizer = Tokenizer(models.BPE(vocab, _merges(model), **options))
             if single := [token for token in whole if len(token) == 1]:
