@@ -14,7 +14,7 @@ from sentencepiece import sentencepiece_pb2
 from ..errors import InputError
 from . import normalization
 from .normalization import JOINT, characters, longest_of
-from .tokenizer import MASK, SPECIALS, UNK_ID, UNKNOWN, Encoding, Tokenizer
+from .tokenizer import MASK, SPECIALS, UNK_ID, UNKNOWN, Encoding, Tokenizer, known_merges
 
 if TYPE_CHECKING:
     import tokenizers
@@ -123,10 +123,9 @@ class Sentencepiece(Tokenizer):
                 rest = longest_of(name[1:] for name in names if name[0] == first and len(name) > 1)
                 cuts.append(pre_tokenizers.Split(Regex(f"[{characters(first)}](?={rest})"), "merged_with_previous"))
         else:
-            # A piece that the dictionary lacks is <unk>.
-            vocab = dict.fromkeys(self.tokens(filter(None, self.symbols)), UNK_ID) | {token: i for i, token in enumerate(tokens)}
+            vocab = {token: i for i, token in enumerate(tokens)}
             options = dict(unk_token=symbols[UNK_ID], fuse_unk=True, byte_fallback=trainer.byte_fallback)
-            tokenizer = Tokenizer(models.BPE(vocab, _merges(model), **options))
+            tokenizer = Tokenizer(models.BPE(vocab, known_merges(_merges(model), vocab), **options))
             if single := [token for token in whole if len(token) == 1]:
                 cuts.append(pre_tokenizers.Split(Regex(f"[{characters(single)}]"), "isolated"))
 

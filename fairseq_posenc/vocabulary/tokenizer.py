@@ -7,7 +7,7 @@ fairseq's ``Dictionary`` puts ``<s>``, ``<pad>``, ``</s>`` and ``<unk>`` first, 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -50,6 +50,11 @@ def symbol_of(token: str) -> str | None:
     if token in (*SPECIALS, MASK):
         return None
     return token if token.split() == [token] else MADE_UP + ascii(token)[1:-1].replace(" ", r"\x20")
+
+
+def known_merges(merges: Iterable[tuple[str, str]], vocab: Container[str]) -> list[tuple[str, str]]:
+    """Return the merges of pieces that a vocabulary has, which may lack some: a file of the tokenizers library has no other."""
+    return [(a, b) for a, b in merges if a in vocab and b in vocab and a + b in vocab]
 
 
 class Tokenizer(ABC):

@@ -134,6 +134,24 @@ def test_symbols_of_unknown_characters(kind, tmp_path):
         write_bin(tmp_path / "other", train(kind, "nmt_nfkc"), ["elsewhere"])
 
 
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+def test_pieces_that_the_dictionary_lacks(kind, prepared, tmp_path, capsys):
+    """They are <unk>, for which the tokenizers library has no form, as each token has a number: the export says so."""
+    folder = shutil.copytree(prepared, tmp_path / "bin")
+    tokens, model = len(Vocabulary(folder).dictionary), train(kind, "nmt_nfkc")
+    vocabulary = write_bin(tmp_path / "whole", model)
+    (folder / "sentencepiece.model").write_bytes(model)
+    symbols = [symbol for symbol in vocabulary.dictionary.symbols[4:-1] if symbol not in ("o", "▁the", "e")]
+    more = [f"madeupword{i:04d}" for i in range(tokens)]
+    names = [*[*symbols, *more][: tokens - 5], "<mask>"]
+    (folder / "dict.txt").write_text("".join(f"{name} 1\n" for name in names), "utf-8")
+    cut = Vocabulary(folder)
+    assert cut.encode("the").ids.tolist() == [cut.dictionary.unk()]
+    path = save(make_model("roberta_tisa_tiny", folder), tmp_path / "checkpoint.pt", folder)
+    assert main(["export-hf", str(path), "--data", str(folder), "--head", "lm", "--out", str(tmp_path / "out")]) == 0
+    assert "Text with a piece that dict.txt lacks is an exception" in capsys.readouterr().out
+
+
 def test_pieces_named_as_fairseqs_symbols_and_of_white_space(tmp_path):
     model = train("unigram", "identity", user_defined_symbols=["<mask>", "<pad>", "\n", "\t", "\u00a0x"])
     vocabulary = write_bin(tmp_path / "bin", model)
