@@ -136,7 +136,10 @@ def test_symbols_of_unknown_characters(kind, tmp_path):
 
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
 def test_pieces_that_the_dictionary_lacks(kind, prepared, tmp_path, capsys):
-    """They are <unk>, for which the tokenizers library has no form, as each token has a number: the export says so."""
+    """They are <unk>, for which the tokenizers library has no form, as each token has a number: the export says so.
+
+    Where others are merged from them, it is refused.
+    """
     folder = shutil.copytree(prepared, tmp_path / "bin")
     tokens, model = len(Vocabulary(folder).dictionary), train(kind, "nmt_nfkc")
     vocabulary = write_bin(tmp_path / "whole", model)
@@ -148,8 +151,14 @@ def test_pieces_that_the_dictionary_lacks(kind, prepared, tmp_path, capsys):
     cut = Vocabulary(folder)
     assert cut.encode("the").ids.tolist() == [cut.dictionary.unk()]
     path = save(make_model("roberta_tisa_tiny", folder), tmp_path / "checkpoint.pt", folder)
-    assert main(["export-hf", str(path), "--data", str(folder), "--head", "lm", "--out", str(tmp_path / "out")]) == 0
-    assert "Text with a piece that dict.txt lacks is an exception" in capsys.readouterr().out
+    arguments = ["export-hf", str(path), "--data", str(folder), "--head", "lm", "--out", str(tmp_path / "out")]
+    assert main(arguments) == (0 if kind == "unigram" else 2)
+    said = capsys.readouterr()
+    if kind == "unigram":
+        assert "Text with a piece that dict.txt lacks is an exception" in said.out
+    else:
+        assert "does not cut text as" in said.err
+        assert main([*arguments, "--no-tokenizer"]) == 0
 
 
 def test_pieces_named_as_fairseqs_symbols_and_of_white_space(tmp_path):
