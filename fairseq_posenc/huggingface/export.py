@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -132,17 +132,17 @@ def _export_tokenizer(checkpoint: Checkpoint, batches: list[Tensor], folder: Pat
     def encode(text: str) -> list[int]:
         return vocabulary.encode(text).ids.tolist()
 
-    def difference_on(texts: Iterable[str]) -> str | None:
+    def difference_on(texts: list[str]) -> str | None:
         return fast_tokenizer.disagreement(fast, encode, lambda ids: [vocabulary.dictionary[i] for i in ids], texts)
 
-    if difference := difference_on(text for text in texts if not vocabulary.lacks_piece_of(text)):
+    if difference := difference_on([text for text in texts if not vocabulary.lacks_piece_of(text)]):
         raise InputError(
             f"the exported tokenizer does not cut text as {vocabulary.folder} does: {difference}. Export with --no-tokenizer, "
             "and use the data-bin's own."
         )
     fast_tokenizer.save(fast, folder)
     remark = f"The tokenizer gives the ids of the training data's own on {sum(map(len, texts)):,} characters of text."
-    if difference_on(filter(vocabulary.lacks_piece_of, texts)):
+    if difference_on([*filter(vocabulary.lacks_piece_of, texts)]):
         remark += " Text with a piece that dict.txt lacks is an exception: fairseq reads <unk>, and the tokenizer other pieces."
     return remark
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import InputError, first_line
 from .sentencepiece import SPACE
-from .tokenizer import MASK, UNK_ID, Encoding, Tokenizer, known_merges, symbol_of
+from .tokenizer import MASK, UNK_ID, Encoding, Tokenizer, symbol_of
 
 if TYPE_CHECKING:
     import tokenizers
@@ -84,7 +84,7 @@ class GPT2(LibraryTokenizer):
 
     def renumbered(self, symbols: Sequence[str]) -> tokenizers.Tokenizer:
         known = {token: i for i, token in enumerate(self.tokens(symbols))}
-        return _byte_level(known, known_merges(self._merges, known), unk_token=symbols[UNK_ID])
+        return _byte_level(known, self.known_merges(self._merges, known), unk_token=symbols[UNK_ID])
 
 
 class TokenizerJson(LibraryTokenizer):

@@ -14,7 +14,7 @@ from sentencepiece import sentencepiece_pb2
 from ..errors import InputError
 from . import normalization
 from .normalization import JOINT, characters, longest_of
-from .tokenizer import MASK, SPECIALS, UNK_ID, UNKNOWN, Encoding, Tokenizer, known_merges
+from .tokenizer import MASK, SPECIALS, UNK_ID, UNKNOWN, Encoding, Tokenizer
 
 if TYPE_CHECKING:
     import tokenizers
@@ -125,7 +125,7 @@ class Sentencepiece(Tokenizer):
         else:
             vocab = {token: i for i, token in enumerate(tokens)}
             options = dict(unk_token=symbols[UNK_ID], fuse_unk=True, byte_fallback=trainer.byte_fallback)
-            tokenizer = Tokenizer(models.BPE(vocab, known_merges(_merges(model), vocab), **options))
+            tokenizer = Tokenizer(models.BPE(vocab, self.known_merges(_merges(model), vocab), **options))
             if single := [token for token in whole if len(token) == 1]:
                 cuts.append(pre_tokenizers.Split(Regex(f"[{characters(single)}]"), "isolated"))
 

@@ -52,11 +52,6 @@ def symbol_of(token: str) -> str | None:
     return token if token.split() == [token] else MADE_UP + ascii(token)[1:-1].replace(" ", r"\x20")
 
 
-def known_merges(merges: Iterable[tuple[str, str]], vocab: Container[str]) -> list[tuple[str, str]]:
-    """Return the merges of pieces that a vocabulary has, which may lack some: a file of the tokenizers library has no other."""
-    return [(a, b) for a, b in merges if a in vocab and b in vocab and a + b in vocab]
-
-
 class Tokenizer(ABC):
     """Cuts text into numbered pieces.
 
@@ -97,6 +92,11 @@ class Tokenizer(ABC):
     def continuation(self, text: str) -> np.ndarray:
         """Return the numbers of the pieces of a text that follows a word or ``<mask>``."""
         return self.encode(text).ids
+
+    @staticmethod
+    def known_merges(merges: Iterable[tuple[str, str]], vocab: Container[str]) -> list[tuple[str, str]]:
+        """Return the merges of pieces that a vocabulary has, which may lack some: a file of the tokenizers library has no other."""
+        return [(a, b) for a, b in merges if a in vocab and b in vocab and a + b in vocab]
 
     @abstractmethod
     def encode_lines(self, lines: Sequence[str]) -> list[list[int]]:
