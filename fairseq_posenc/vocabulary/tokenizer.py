@@ -95,7 +95,7 @@ class Tokenizer(ABC):
 
     @staticmethod
     def known_merges(merges: Iterable[tuple[str, str]], vocab: Container[str]) -> list[tuple[str, str]]:
-        """Return the merges of pieces that a vocabulary has, which may lack some: a file of the tokenizers library has no other."""
+        """Return the merges of pieces that a vocabulary has; a file of the tokenizers library has no others."""
         return [(a, b) for a, b in merges if a in vocab and b in vocab and a + b in vocab]
 
     @abstractmethod
