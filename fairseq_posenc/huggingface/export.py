@@ -122,13 +122,19 @@ def _export_tokenizer(checkpoint: Checkpoint, batches: list[Tensor], folder: Pat
     def encode(text: str) -> list[int]:
         return vocabulary.encode(text).ids.tolist()
 
-    if difference := fast_tokenizer.disagreement(fast, encode, lambda ids: [symbols[i] for i in ids], texts):
+    def difference_on(texts: list[str]) -> str | None:
+        return fast_tokenizer.disagreement(fast, encode, lambda ids: [vocabulary.dictionary[i] for i in ids], texts)
+
+    if difference := difference_on([text for text in texts if not vocabulary.lacks_piece_of(text)]):
         raise InputError(
             f"the exported tokenizer does not cut text as {vocabulary.folder} does: {difference}. Export with --no-tokenizer, "
             "and use the data-bin's own."
         )
     fast_tokenizer.save(fast, folder)
-    return f"The tokenizer gives the ids of the training data's own on {sum(map(len, texts)):,} characters of its text."
+    remark = f"The tokenizer gives the ids of the training data's own on {sum(map(len, texts)):,} characters of text."
+    if difference_on([*filter(vocabulary.lacks_piece_of, texts)]):
+        remark += " Text with a piece that dict.txt lacks is an exception: fairseq reads <unk>, and the tokenizer other pieces."
+    return remark
 
 
 def _check(checkpoint: Checkpoint, folder: Path, model_type: str, batches: list[Tensor]) -> dict[str, Parity]:

@@ -15,7 +15,7 @@ from tokenizers import AddedToken, processors
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from ..errors import InputError
-from ..vocabulary import MASK, Sentencepiece, Vocabulary, library_errors
+from ..vocabulary import MADE_UP, MASK, Sentencepiece, Vocabulary, library_errors
 
 RAW = unicodedata.normalize(
     "NFD",
@@ -93,8 +93,11 @@ def disagreement(
 
     Texts that contain the name of a special token are left out: transformers reads the token, and fairseq the text.
     """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    normalizer = backend.normalizer if backend else None
     for text in texts:
-        if any(token in unicodedata.normalize("NFKC", text) for token in tokenizer.all_special_tokens):
+        forms = [text, unicodedata.normalize("NFKC", text), normalizer.normalize_str(text) if normalizer else ""]
+        if any(token in form for token in (*tokenizer.all_special_tokens, MADE_UP) for form in forms):
             continue
         expected = encode(text)
         with library_errors(f"the tokenizer cannot cut {text[:80]!r}"):

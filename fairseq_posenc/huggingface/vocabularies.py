@@ -146,7 +146,9 @@ def _difference(tokenizer: PreTrainedTokenizerBase, dictionary: Dictionary, orde
     def encode(text: str) -> list[int]:
         return order[torch.from_numpy(encoder.encode([text])[0][:-1].astype(np.int64))].tolist()
 
-    texts = raw_texts(tokenizer.get_added_vocab(), tokenizer.convert_ids_to_tokens(order[dictionary.nspecial : -1 : 7].tolist()))
+    ordinary = order[dictionary.nspecial : -1].tolist()
+    added = [token for token, number in tokenizer.get_added_vocab().items() if number in ordinary]
+    texts = raw_texts(added, tokenizer.convert_ids_to_tokens(ordinary[::7]))
     return disagreement(tokenizer, encode, tokenizer.convert_ids_to_tokens, texts)
 
 

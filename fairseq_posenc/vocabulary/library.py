@@ -88,9 +88,7 @@ class GPT2(LibraryTokenizer):
 
     def renumbered(self, symbols: Sequence[str]) -> tokenizers.Tokenizer:
         known = {token: i for i, token in enumerate(self.tokens(symbols))}
-        # A piece may also be named <mask>, with a number that the dictionary lacks: the dictionary's names come first.
-        vocab = dict.fromkeys(self._numbers, UNK_ID) | known
-        return _byte_level(vocab, self._merges, unk_token=symbols[UNK_ID])
+        return _byte_level(known, self.known_merges(self._merges, known), unk_token=symbols[UNK_ID])
 
 
 class TokenizerJson(LibraryTokenizer):
@@ -136,6 +134,15 @@ class TokenizerJson(LibraryTokenizer):
         if model["type"] == "Unigram":
             least = min(scores.values())  # the cost of <unk> derives from the least likely piece
             model |= {"vocab": [[token, scores.get(token, least)] for token in tokens], "unk_id": UNK_ID}
+            # Text that becomes <s> when it is normalised is not this symbol.
+            split = {
+                "type": "Split",
+                "pattern": {"Regex": "<(?=/?s>|pad>|unk>)"},
+                "behavior": "MergedWithPrevious",
+                "invert": False,
+            }
+            cutting = [cut for cut in (described["pre_tokenizer"], split) if cut]
+            described["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": cutting}
         else:
             model["vocab"] = {token: number for number, token in enumerate(tokens)}
             model["unk_token"] = model["unk_token"] and symbols[UNK_ID]

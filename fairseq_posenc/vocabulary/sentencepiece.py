@@ -102,7 +102,7 @@ class Sentencepiece(Tokenizer):
         if trainer.treat_whitespace_as_suffix or trainer.model_type not in kinds or not rules.escape_whitespaces:
             raise InputError(f"{self.FILES[0]} is not a unigram or BPE model with spaces before words: it cannot be converted")
         tokens = self.tokens(symbols)
-        names = [piece.piece for piece in model.pieces if piece.type in (piece.BYTE, piece.CONTROL, piece.UNUSED)]
+        names = [*SPECIALS, *(piece.piece for piece in model.pieces if piece.type in (piece.BYTE, piece.CONTROL, piece.UNUSED))]
         whole = [piece.piece for piece in model.pieces if piece.type == piece.USER_DEFINED and piece.piece in tokens]
         # Text passes the normaliser as a whole, with the names of these, which are found in what it gives. So text that is one of
         # these names and nothing else has no dummy prefix, unlike in sentencepiece.
@@ -119,13 +119,13 @@ class Sentencepiece(Tokenizer):
             # Symbols that are no pieces get the score of the least likely piece, from which the cost of <unk> derives.
             pieces = [(token, scores.get(token, min(normal))) for token in tokens]
             tokenizer = Tokenizer(models.Unigram(pieces, UNK_ID, trainer.byte_fallback))
-            for first in {name[0] for name in names if len(name) > 1}:  # text that spells <0x41> is no byte
+            for first in {name[0] for name in names if len(name) > 1}:  # text that becomes <0x41> or <s> is no byte and no <s>
                 rest = longest_of(name[1:] for name in names if name[0] == first and len(name) > 1)
                 cuts.append(pre_tokenizers.Split(Regex(f"[{characters(first)}](?={rest})"), "merged_with_previous"))
         else:
             vocab = {token: i for i, token in enumerate(tokens)}
             options = dict(unk_token=symbols[UNK_ID], fuse_unk=True, byte_fallback=trainer.byte_fallback)
-            tokenizer = Tokenizer(models.BPE(vocab, _merges(model), **options))
+            tokenizer = Tokenizer(models.BPE(vocab, self.known_merges(_merges(model), vocab), **options))
             if single := [token for token in whole if len(token) == 1]:
                 cuts.append(pre_tokenizers.Split(Regex(f"[{characters(single)}]"), "isolated"))
 

@@ -7,7 +7,7 @@ fairseq's ``Dictionary`` puts ``<s>``, ``<pad>``, ``</s>`` and ``<unk>`` first, 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -92,6 +92,11 @@ class Tokenizer(ABC):
     def continuation(self, text: str) -> np.ndarray:
         """Return the numbers of the pieces of a text that follows a word or ``<mask>``."""
         return self.encode(text).ids
+
+    @staticmethod
+    def known_merges(merges: Iterable[tuple[str, str]], vocab: Container[str]) -> list[tuple[str, str]]:
+        """Return the merges of pieces that a vocabulary has; a file of the tokenizers library has no others."""
+        return [(a, b) for a, b in merges if a in vocab and b in vocab and a + b in vocab]
 
     @abstractmethod
     def encode_lines(self, lines: Sequence[str]) -> list[list[int]]:

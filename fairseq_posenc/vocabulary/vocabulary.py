@@ -208,6 +208,11 @@ class Vocabulary:
         """Return the ids of the pieces of a text that follows a word or ``<mask>``."""
         return self._ids[self.tokenizer.continuation(text)]
 
+    def lacks_piece_of(self, text: str) -> bool:
+        """Return whether the tokenizer cuts from a text a piece that the dictionary lacks, so that its id is that of <unk>."""
+        symbols, numbers = self.tokenizer.symbols, self.tokenizer.encode(text).ids
+        return any(symbols[number] is not None for number in numbers[self._ids[numbers] == UNK_ID].tolist())
+
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of these ids without ``<s>``, ``<pad>`` and ``</s>``."""
         dictionary = self.dictionary

@@ -429,7 +429,7 @@ def test_only_plain_byte_level_bpe_becomes_that_of_gpt_2(cutting, normalizer, op
     plain = request.node.callspec.id == "plain"
     assert [*files] == (["encoder.json", "vocab.bpe"] if plain else ["tokenizer.json"])
     tokenizer = (GPT2 if plain else TokenizerJson)(*files.values())
-    for text in ("ab a", "Ab ab ﬁ"):
+    for text in ("ab a", "Ab ab ﬁ", "a\u0301b"):
         assert tokenizer.encode(text).ids.tolist() == library.encode(text).ids
 
 
