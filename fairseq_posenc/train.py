@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import distributed
 
-from .compat import configurations, exits
+from .compat import exits
 from .compat.distributed import gather, without_gpus
 from .compat.patching import ModuleProxy
 from .deepspeed import communication, consolidate, sharded_checkpoint, zero_config
@@ -199,6 +199,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _timestamped_folder(cfg: Any) -> str | None:
     """Return why a ``save_dir`` in a folder that Hydra has made for this start only is refused; None if it is elsewhere."""
     save_dir = Path(cfg.checkpoint.save_dir)
+    from .compat import configurations  # which imports Hydra
+
     instead = configurations.override_of_timestamped_folder()
     if instead is None or save_dir.is_absolute() or cfg.checkpoint.no_save:
         return None

@@ -108,7 +108,7 @@ def test_a_module_imports_what_its_package_may(module):
         assert not found & PACKAGES - MAY_KNOW.get(package_of(module), set())
 
 
-MAX_CODE_LINES = 20_637
+MAX_CODE_LINES = 20_636
 """Lines of code of the package, without docstrings, comments and blank lines; what a change adds is taken from elsewhere."""
 MAX_EDGES = 149
 """Pairs of packages or modules of which one imports the other."""

@@ -278,7 +278,7 @@ def _documents(ids: Tensor | None, padding: Tensor, pairs: Tensor | None, first:
         again = starts_of(ids == least) if starts is None else starts
         counted = ((ids - least == places - again) | padding).all() & ((least == 0) | (least == first))
         if starts is None:
-            starts = starts_of(F.pad(ids[:, 1:] < ids[:, :-1], (1, 0)) & (ids == 0) & (ids[:, :1] == 0) & ~padding)
+            starts = starts_of((ids < F.pad(ids, (1, 0))[:, :-1]) & (ids == 0) & (ids[:, :1] == 0) & ~padding)
             starts = torch.where(counted, again, starts)
         ids = torch.where(counted, ids - least, ids) if is_captured() else None if counted else ids
     if is_captured():

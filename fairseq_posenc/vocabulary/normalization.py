@@ -24,10 +24,8 @@ BETWEEN, WITHIN, JOINT = "\U000e0fff", "\U000e0ffe", "\U000e0ffd"
 """Characters of no text: unassigned, each a grapheme of its own, and no normalisation changes them."""
 FIRST_MARK = 0xE0200
 """The first of further ones, each of which stands for a form."""
-FOLLOWERS = (
-    r"\p{M}\n\x{e33}\x{eb3}\x{200c}\x{200d}\x{1160}-\x{11ff}\x{d7b0}-\x{d7ff}\x{ff9e}\x{ff9f}"
-    r"\x{1f3fb}-\x{1f3ff}\x{e0020}-\x{e007f}"
-)
+FOLLOWERS = r"\p{M}\n\x{e33}\x{eb3}\x{200c}\x{200d}\x{1160}-\x{11ff}\x{d7b0}-\x{d7ff}\x{ff9e}\x{ff9f}"
+FOLLOWERS += r"\x{1f3fb}-\x{1f3ff}\x{e0020}-\x{e007f}"
 """Characters that belong to the grapheme of the one before them."""
 
 

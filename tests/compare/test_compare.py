@@ -173,7 +173,7 @@ def test_models_are_fine_tuned(world, tmp_path, forked, monkeypatch, table_of):
         folder = Path(values["--out"])
         folder.mkdir()
         score = {"overall": {"median": 50.0 + 10 * len(fine_tuned)}}
-        (folder / "results.json").write_text(json.dumps({"tasks": {"RTE": score}}))
+        (folder / "results.json").write_text(json.dumps({"format": 1, "tasks": {"RTE": score}}))
         return 0, ""
 
     monkeypatch.setattr(grid, "execute", fake)
