@@ -34,7 +34,9 @@ def said(data_bin, tmp_path, monkeypatch, capsys):
         with pytest.raises(SystemExit) as left:
             module.cli_main()
         assert left.value.code == 2
-        return capsys.readouterr().err.splitlines()[-1].partition(": ")[2]
+        said, _, after = capsys.readouterr().err.rstrip("\n").rpartition(f"{module.__name__}: ")[2].partition("\n")
+        assert not after
+        return said
 
     return said
 

@@ -59,6 +59,7 @@ def report_what_is_missing() -> None:
     from fairseq.dataclass import initialize, utils
     from hydra._internal.config_loader_impl import ConfigLoaderImpl
 
+    utils.logger.disabled = True  # it prints all overrides after the sentence, and nothing else
     places = ((options, "get_parser"), (utils, "convert_namespace_to_omegaconf"), (initialize, "add_defaults"))
     for module, name in (*places, (initialize, "hydra_init"), (ConfigLoaderImpl, "load_configuration")):
 

@@ -76,11 +76,10 @@ def save(tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
 
 def raw_texts(added: Iterable[str], pieces: Iterable[str | None]) -> list[str]:
     """Return texts that tokenizers tend to cut differently, with these added tokens and pieces of a vocabulary among them."""
-    texts = [*RAW, *(unicodedata.normalize("NFC", text) for text in RAW)]
+    texts = [*RAW, *(unicodedata.normalize("NFC", text) for text in RAW), *(f"  {text}\t" for text in RAW)]
     texts += [text for token in added for text in (f"a {token} b", f"x{token}y", f"a{token}{token},", f" {token.swapcase()} .")]
     words = [piece for piece in pieces if piece is not None]  # a model may have more embeddings than tokens
-    texts += [f"a {joint.join(words[i : i + 20])}" for i in range(0, len(words), 20) for joint in ("", " ")]
-    return [*texts, *(f"  {text}\t" for text in RAW)]
+    return texts + [f"a {joint.join(words[i : i + 20])}" for i in range(0, len(words), 20) for joint in ("", " ")]
 
 
 def disagreement(
