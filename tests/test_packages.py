@@ -15,8 +15,8 @@ import pytest
 import readme
 
 import fairseq_posenc
-from fairseq_posenc.attention import BACKENDS
-from fairseq_posenc.schemes import REGISTRY
+from fairseq_posenc.core.attention import BACKENDS
+from fairseq_posenc.core.schemes import REGISTRY
 
 PACKAGE = Path(fairseq_posenc.__file__).parent
 DESIGN = (readme.ROOT / "docs" / "design.md").read_text("utf-8")

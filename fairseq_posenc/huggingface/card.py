@@ -15,12 +15,12 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
 
-from ..data.folder import read
-from ..families import architectures
-from ..finetuning.glue_data import SCALE
-from ..models.checkpoint import Checkpoint
-from ..schemes import parse
-from ..version import __version__
+from ..base.version import __version__
+from ..core.schemes import parse
+from ..plugin.models.checkpoint import Checkpoint
+from ..plugin.options.families import architectures
+from ..study.finetune.glue_data import SCALE
+from ..text.data.folder import read
 from .card_results import Results
 from .model_types import MODEL_TYPES
 from .parity import Parity

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from huggingface_hub import EvalResult
 
-from ..errors import InputError
-from ..finetuning.grid_report import FORMAT as REPORT_FORMAT
-from ..finetuning.grid_report import Report, damaged_results_as_input_errors, summarise, table
-from ..models.checkpoint import Checkpoint
-from ..runs.grid import FINISHED, FORMAT, RESULT
-from ..runs.record import read_object
+from ..base.errors import InputError
+from ..base.record import read_object
+from ..plugin.models.checkpoint import Checkpoint
+from ..study.engine.grid import FINISHED, FORMAT, RESULT
+from ..study.finetune.grid_report import FORMAT as REPORT_FORMAT
+from ..study.finetune.grid_report import Report, damaged_results_as_input_errors, summarise, table
 
 SQUAD = {"SQuAD-1.1": "rajpurkar/squad", "SQuAD-2.0": "rajpurkar/squad_v2"}
 SPLITS = {"MNLI-m": "validation_matched", "MNLI-mm": "validation_mismatched"}

@@ -7,10 +7,10 @@ from typing import Any
 
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 
-from ..errors import InputError
-from ..models.checkpoint import Checkpoint
-from ..models.state_dict import CLASSIFICATION, HEADS, LANGUAGE_MODEL, MASK_POSITIONS
-from ..transformer import EncoderConfig
+from ..base.errors import InputError
+from ..core.transformer import EncoderConfig
+from ..plugin.checkpoint.state_dict import CLASSIFICATION, HEADS, LANGUAGE_MODEL, MASK_POSITIONS
+from ..plugin.models.checkpoint import Checkpoint
 from . import model_types
 from .auto import model_class
 from .configuration import PosencConfig

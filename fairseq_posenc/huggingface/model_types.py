@@ -17,9 +17,9 @@ import torch
 from fairseq.data import Dictionary
 from transformers import PretrainedConfig
 
-from ..models.state_dict import ABSOLUTE, CLASSIFICATION, ENCODER, LANGUAGE_MODEL, POSITIONS, SPANS, WORDS, StateDict
-from ..transformer import EncoderConfig
-from ..transformer.config import TRANSFORMERS
+from ..core.transformer import EncoderConfig
+from ..core.transformer.config import TRANSFORMERS
+from ..plugin.checkpoint.state_dict import ABSOLUTE, CLASSIFICATION, ENCODER, LANGUAGE_MODEL, POSITIONS, SPANS, WORDS, StateDict
 from .configuration import PosencConfig
 from .relative_keys import SCHEMES, TABLE, to_scheme
 from .rotary_types import GATED, MODERNBERT_NAMES, QKV, Joined, join, modernbert_options, split, values_of

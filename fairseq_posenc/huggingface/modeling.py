@@ -21,16 +21,16 @@ from transformers.modeling_outputs import (
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import can_return_tuple
 
-from ..attention import BACKENDS, Attend, Backend, Call, Mask
-from ..attention.bias import additive_bias, rounded
-from ..attention.transform import transform
-from ..errors import InputError
-from ..schemes import Scheme
-from ..terms import Terms, is_captured, starts_of
-from ..transformer import ACTIVATIONS, Encoder, build_positions
-from ..transformer.layers import new_norm
-from ..transformer.sampling import PLAIN
-from ..transformer.stack import reordered, require_shape, tokens_first
+from ..base.errors import InputError
+from ..core.attention import BACKENDS, Attend, Backend, Call, Mask
+from ..core.attention.bias import additive_bias, rounded
+from ..core.attention.transform import transform
+from ..core.schemes import Scheme
+from ..core.terms import Terms, is_captured, starts_of
+from ..core.transformer import ACTIVATIONS, Encoder, build_positions
+from ..core.transformer.layers import new_norm
+from ..core.transformer.sampling import PLAIN
+from ..core.transformer.stack import reordered, require_shape, tokens_first
 from .configuration import PosencConfig
 
 

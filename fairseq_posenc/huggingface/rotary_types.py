@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from transformers import PretrainedConfig
 
-from ..errors import InputError
-from ..models.state_dict import StateDict
-from ..schemes import same
-from ..schemes.positions import read_sum, sums_of
-from ..transformer import EncoderConfig
-from ..transformer.config import TRANSFORMERS
+from ..base.errors import InputError
+from ..core.schemes import same
+from ..core.schemes.positions import read_sum, sums_of
+from ..core.transformer import EncoderConfig
+from ..core.transformer.config import TRANSFORMERS
+from ..plugin.checkpoint.state_dict import StateDict
 from .configuration import LAYER_TYPES
 
 Joined = tuple[str, tuple[str, ...]]

@@ -12,12 +12,12 @@ import yaml
 from small_models import make_model, save
 from transformers import AutoTokenizer
 
-from fairseq_posenc.compat.loading import load as load_checkpoint
-from fairseq_posenc.errors import InputError
-from fairseq_posenc.files import sha256
-from fairseq_posenc.finetuning.grid_report import summarise
+from fairseq_posenc.base.errors import InputError
+from fairseq_posenc.base.files import sha256
+from fairseq_posenc.base.record import write_json
 from fairseq_posenc.huggingface.export import export
-from fairseq_posenc.runs.record import write_json
+from fairseq_posenc.plugin.checkpoint.loading import load as load_checkpoint
+from fairseq_posenc.study.finetune.grid_report import summarise
 
 SECRET = "hunter2"
 

@@ -1,0 +1,1 @@
+"""The options of models: flags, Hydra's configuration, families and architectures."""
