@@ -13,7 +13,7 @@ from typing import Any
 from tabulate import tabulate
 
 from fairseq_posenc.base.plotting import save
-from fairseq_posenc.base.record import read_object
+from fairseq_posenc.base.record import DIVERGED, FINISHED, FORMAT, RESULT, read_object
 from fairseq_posenc.study.analyze import subjects
 from fairseq_posenc.study.catalogue import pictures
 from fairseq_posenc.study.catalogue.listing import COLUMNS, as_markdown, find
@@ -22,7 +22,7 @@ from fairseq_posenc.study.compare.cells import LAST
 from fairseq_posenc.study.compare.claims import judge, read_claims
 from fairseq_posenc.study.compare.plan import Plan, read_plan
 from fairseq_posenc.study.compare.results import finished, summarise
-from fairseq_posenc.study.engine.grid import DIVERGED, FINISHED, FORMAT, RESULT, Cell
+from fairseq_posenc.study.engine.grid import Cell
 from fairseq_posenc.study.word_order import report as order_report
 from fairseq_posenc.study.word_order.report import updates_needed
 from fairseq_posenc.study.word_order.settings import PAPERS

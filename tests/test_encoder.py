@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from fairseq_posenc.base.errors import FieldError
 from fairseq_posenc.core.attention import BACKENDS, Call, Mask
+from fairseq_posenc.core.families import expressions
 from fairseq_posenc.core.terms import Terms, Window
 from fairseq_posenc.core.transformer import Encoder, EncoderConfig
-from fairseq_posenc.plugin.options.families import expressions
 
 PAD = 1
 CONFIG = EncoderConfig(vocab_size=20, layers=3, dim=16, ffn_dim=32, heads=2, max_positions=16)

@@ -3,8 +3,8 @@
 import pytest
 
 from fairseq_posenc.base.errors import InputError
+from fairseq_posenc.core.families import NAMED, ROBERTA, Architecture, Family, architectures, expressions
 from fairseq_posenc.core.schemes import REGISTRY
-from fairseq_posenc.plugin.options.families import NAMED, ROBERTA, Architecture, Family, architectures, expressions
 from fairseq_posenc.study.catalogue.listing import positions_of
 
 

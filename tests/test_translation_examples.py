@@ -25,7 +25,7 @@ from fairseq.tasks.translation import TranslationTask
 
 from fairseq_posenc.base.errors import InputError
 from fairseq_posenc.base.files import LOCK, partial_of, sha256
-from fairseq_posenc.study.engine.grid import RESULT
+from fairseq_posenc.base.record import RESULT
 from fairseq_posenc.text.vocabulary import train
 
 FOLDER = Path(__file__).parents[1] / "examples" / "translation"

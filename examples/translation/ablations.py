@@ -23,8 +23,8 @@ from sacrebleu.metrics import BLEU
 from fairseq_posenc.base.errors import InputError
 from fairseq_posenc.base.files import sole_writer
 from fairseq_posenc.base.ownership import claim
-from fairseq_posenc.base.record import digests
-from fairseq_posenc.study.engine.grid import DIVERGENCE, FINISHED, Cell, Diverged, Progress, finished, run_grid
+from fairseq_posenc.base.record import FINISHED, digests
+from fairseq_posenc.study.engine.grid import DIVERGENCE, Cell, Diverged, Progress, finished, run_grid
 from fairseq_posenc.study.engine.statistics import spread
 
 

@@ -17,6 +17,12 @@ from .version import __version__
 
 MAX_NODES = 10**4
 """Entries of a file of settings."""
+FINISHED, DIVERGED, FAILED = "finished", "diverged", "failed"
+"""How a run ended."""
+RESULT = "result.json"
+"""The record of a run."""
+FORMAT = 1
+"""Of the records of runs, and of reports of them."""
 PLAIN = {"str": str, "bool": bool, "int": int, "float": float}
 WANTED = {
     "missing": "is missing",

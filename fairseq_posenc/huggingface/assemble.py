@@ -17,7 +17,6 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from .. import EXPORTS
 from ..base.errors import InputError
 from ..base.files import atomic_write
 from ..base.version import __version__
@@ -122,7 +121,7 @@ def _imported(statement: ast.Import | ast.ImportFrom, module: str, is_package: b
     if not statement.level and (statement.module or "").partition(".")[0] not in packages:
         return []
     if statement.module == PACKAGE and not statement.level:
-        return [f"{PACKAGE}.{EXPORTS.get(alias.name, '')}".rstrip(".") for alias in statement.names]
+        return [getattr(getattr(sys.modules[PACKAGE], alias.name), "__module__", PACKAGE) for alias in statement.names]
     if statement.module:
         return [".".join([*base, statement.module])]
     return [".".join([*base, alias.name]) for alias in statement.names]

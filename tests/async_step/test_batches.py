@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairseq_posenc.base.errors import Refused
+from fairseq_posenc.core.families import expressions
 from fairseq_posenc.core.transformer import Encoder, EncoderConfig, Mask
 from fairseq_posenc.plugin.batches.masked_lm_static import document_starts
-from fairseq_posenc.plugin.options.families import expressions
 
 PAD, BOS, EOS = 1, 0, 2
 MODES = ["none", "complete", "complete_doc", "eos"]

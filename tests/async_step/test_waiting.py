@@ -15,8 +15,8 @@ from torch.ops import aten
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fairseq_posenc.core.families import expressions
 from fairseq_posenc.core.transformer import Encoder, EncoderConfig, Mask
-from fairseq_posenc.plugin.options.families import expressions
 from fairseq_posenc.plugin.processes.graceful_stop import request
 
 WAITING = {

@@ -31,10 +31,10 @@ from triton.backends.compiler import GPUTarget
 
 from fairseq_posenc.core.attention import BACKENDS, Call, Mask
 from fairseq_posenc.core.attention.band import function
+from fairseq_posenc.core.families import expressions
 from fairseq_posenc.core.schemes import Positions, Settings
 from fairseq_posenc.core.terms import Terms, Window
 from fairseq_posenc.core.transformer import layers
-from fairseq_posenc.plugin.options.families import expressions
 
 SHARED = {80: 163, 86: 99, 89: 99, 90: 227}  # KiB that a program may take
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}

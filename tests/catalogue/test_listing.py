@@ -9,7 +9,7 @@ import pytest
 from untrained import write_chance, write_untrained
 
 from fairseq_posenc.cli import main
-from fairseq_posenc.plugin.options.families import expressions
+from fairseq_posenc.core.families import expressions
 from fairseq_posenc.study.catalogue.properties import PROPERTIES
 
 

@@ -13,9 +13,9 @@ from untrained import write_chance, write_untrained
 
 from fairseq_posenc.base.record import write_json
 from fairseq_posenc.cli import main
+from fairseq_posenc.core.families import expressions
 from fairseq_posenc.core.schemes import REGISTRY, Positions, Settings, parse
 from fairseq_posenc.core.transformer import Encoder, EncoderConfig
-from fairseq_posenc.plugin.options.families import expressions
 from fairseq_posenc.study.catalogue import listing, properties
 from fairseq_posenc.study.catalogue.listing import count, positions_of
 

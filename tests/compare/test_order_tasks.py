@@ -11,7 +11,7 @@ pytest.importorskip("matplotlib", reason="needs pip install -e '.[plots]'")
 
 from dataclasses import replace
 
-from fairseq_posenc.plugin.options.families import expressions
+from fairseq_posenc.core.families import expressions
 from fairseq_posenc.study.word_order import runs as order_runs
 from fairseq_posenc.study.word_order.report import read, read_runs, recorded, summarise, updates_needed
 from fairseq_posenc.study.word_order.runs import FACTOR, build, learn

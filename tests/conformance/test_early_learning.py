@@ -15,8 +15,8 @@ pytest.importorskip("scipy", reason="needs pip install -e '.[compare]'")
 
 from dataclasses import replace
 
+from fairseq_posenc.core.families import expressions
 from fairseq_posenc.core.schemes import parse
-from fairseq_posenc.plugin.options.families import expressions
 from fairseq_posenc.study.word_order.report import recorded, updates_needed
 from fairseq_posenc.study.word_order.runs import learn
 from fairseq_posenc.study.word_order.settings import PAPERS

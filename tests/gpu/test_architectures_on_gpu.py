@@ -10,7 +10,7 @@ from on_device import DEVICE, needs_device
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fairseq_posenc.plugin.options.families import ROBERTA, expressions
+from fairseq_posenc.core.families import ROBERTA, expressions
 
 pytestmark = needs_device
 SYMBOLS, SHAPE, PADDING = 60, (3, 33), 1

@@ -13,6 +13,7 @@ from small_models import make_model, save
 from test_deberta import change, made_up, outputs
 from test_import import SMALL, assert_same_ids, import_hf, perturbed, prepare, refusal, write_bert
 
+from fairseq_posenc.core.families import expressions
 from fairseq_posenc.core.transformer import Encoder
 from fairseq_posenc.huggingface import model_types, source_models
 from fairseq_posenc.huggingface.configuration import PosencConfig
@@ -21,7 +22,6 @@ from fairseq_posenc.huggingface.export import export
 from fairseq_posenc.huggingface.modeling import PosencForMaskedLM
 from fairseq_posenc.plugin.checkpoint.state_dict import ENCODER
 from fairseq_posenc.plugin.models.checkpoint import Checkpoint
-from fairseq_posenc.plugin.options.families import expressions
 from fairseq_posenc.text.vocabulary import Vocabulary
 from fairseq_posenc.text.vocabulary.library import TokenizerJson
 

@@ -8,9 +8,9 @@ import pytest
 from cases import SOME, thorough_but
 
 from fairseq_posenc.base.errors import InputError
+from fairseq_posenc.core.families import expressions
 from fairseq_posenc.core.schemes import base
 from fairseq_posenc.huggingface import assemble
-from fairseq_posenc.plugin.options.families import expressions
 
 
 def imported(source):

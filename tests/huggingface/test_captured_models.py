@@ -7,9 +7,9 @@ from torch import nn
 from torch.export import Dim
 from transformers import DataCollatorWithFlattening
 
+from fairseq_posenc.core.families import expressions
 from fairseq_posenc.huggingface.configuration import PosencConfig
 from fairseq_posenc.huggingface.modeling import PosencForMaskedLM, PosencForSequenceClassification
-from fairseq_posenc.plugin.options.families import expressions
 
 PAD, LENGTH = 1, 24
 DYNAMIC = {0: Dim("batch", min=1, max=64), 1: Dim("length", min=2, max=LENGTH)}

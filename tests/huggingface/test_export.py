@@ -20,6 +20,7 @@ from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
 from fairseq_posenc.base import ownership
 from fairseq_posenc.cli import main
+from fairseq_posenc.core.families import expressions
 from fairseq_posenc.huggingface import assemble
 from fairseq_posenc.huggingface import export as export_module
 from fairseq_posenc.huggingface.configuration import PosencConfig
@@ -27,7 +28,6 @@ from fairseq_posenc.huggingface.conversion import to_transformers
 from fairseq_posenc.huggingface.export import export
 from fairseq_posenc.huggingface.modeling import PosencForMaskedLM, PosencPreTrainedModel
 from fairseq_posenc.plugin.models.checkpoint import Checkpoint
-from fairseq_posenc.plugin.options.families import expressions
 
 CHECK = Path(__file__).with_name("isolated_check.py")
 TOLERANCE = 2e-5

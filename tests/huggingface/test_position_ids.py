@@ -7,9 +7,9 @@ import torch
 from torch.nn import functional as F
 from transformers import DataCollatorWithFlattening
 
+from fairseq_posenc.core.families import expressions
 from fairseq_posenc.huggingface.configuration import PosencConfig
 from fairseq_posenc.huggingface.modeling import PosencForMaskedLM
-from fairseq_posenc.plugin.options.families import expressions
 
 PAD = 1
 DOCUMENTS = [[0, 5, 6, 7, 2], [0, 9, 2], [0, 8, 9, 10, 11, 12, 2], [0]]

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 from fairseq_posenc.base.errors import InputError
 from fairseq_posenc.cli import main
 from fairseq_posenc.plugin.models.checkpoint import Checkpoint
-from fairseq_posenc.study.analyze.extrapolate import _model
 from fairseq_posenc.study.measure import losses
+from fairseq_posenc.study.measure.extrapolate import _model
 
 FLAGS = ["--lengths", "16,40", "--tokens", "300"]
 

@@ -9,10 +9,10 @@ from test_roberta import Task, build, encoder_of
 from torch import nn
 
 from fairseq_posenc.base.errors import FieldError, InputError
+from fairseq_posenc.core.families import MODERNBERT, expressions
 from fairseq_posenc.core.terms import Window
 from fairseq_posenc.core.transformer import Decoder, DecoderConfig, Encoder, EncoderConfig
 from fairseq_posenc.plugin.models.building import complete_new
-from fairseq_posenc.plugin.options.families import MODERNBERT, expressions
 from fairseq_posenc.study.catalogue.listing import count
 
 TOKENS = torch.randint(4, 60, (2, 12), generator=torch.Generator().manual_seed(0))

@@ -8,10 +8,10 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY
 from test_roberta import Task
 
+from fairseq_posenc.core.families import ROBERTA
 from fairseq_posenc.core.schemes import option_fields
 from fairseq_posenc.plugin.models.roberta import PosencRobertaModel
 from fairseq_posenc.plugin.options import option_set
-from fairseq_posenc.plugin.options.families import ROBERTA
 from fairseq_posenc.plugin.processes import exits
 
 pytestmark = pytest.mark.usefixtures("as_program")

@@ -12,12 +12,12 @@ from omegaconf import OmegaConf, open_dict
 from torch import nn
 
 from fairseq_posenc.base.errors import InputError, Refused
+from fairseq_posenc.core.families import expressions
 from fairseq_posenc.core.transformer import Encoder, EncoderConfig
 from fairseq_posenc.plugin.models.building import parse
 from fairseq_posenc.plugin.optim.muon import MATRIX, mark_matrices
 from fairseq_posenc.plugin.optim.settings import require_whole_tensors
 from fairseq_posenc.plugin.optim.stable_adamw import StableAdamW
-from fairseq_posenc.plugin.options.families import expressions
 from fairseq_posenc.plugin.run.checks import check_optimizer
 
 from .conftest import optimizer, schedule

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from fairseq_posenc.base.errors import Refused
+from fairseq_posenc.core.families import expressions
 from fairseq_posenc.plugin.batches.example_packing import arrange, pack
 from fairseq_posenc.plugin.batches.squad import SquadConfig, SquadCriterion, SquadTask
-from fairseq_posenc.plugin.options.families import expressions
 from fairseq_posenc.text.data.databin import DatabinWriter
 
 PAD, BOS, EOS = 1, 0, 2

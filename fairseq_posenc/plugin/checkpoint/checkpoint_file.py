@@ -12,8 +12,8 @@ from types import NoneType
 from typing import Any
 
 import torch
-from fairseq.models import BaseFairseqModel
 from omegaconf import DictConfig, OmegaConf
+from torch import nn
 
 from ...base.errors import InputError, first_line
 from ...base.files import atomic_write
@@ -51,7 +51,7 @@ def write(path: Path, content: dict[str, Any]) -> None:
         torch.save(content, stream)
 
 
-def untrained(cfg: DictConfig, model: BaseFairseqModel, vocabulary: Mapping[str, str] | None = None) -> dict[str, Any]:
+def untrained(cfg: DictConfig, model: nn.Module, vocabulary: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Make the content that fairseq's trainer would write before its first update.
 
     Args:

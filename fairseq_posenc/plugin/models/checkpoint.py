@@ -20,6 +20,7 @@ from torch import Tensor
 
 from ...base.errors import InputError, sentence
 from ...base.files import sha256
+from ...core.families import FAMILIES, ROBERTA
 from ...core.transformer import Encoder, EncoderConfig
 from ...text.vocabulary import DICTIONARY, VOCABULARY, Vocabulary, differing, fingerprint
 from ..checkpoint import trust
@@ -35,7 +36,6 @@ from ..checkpoint.state_dict import (
     head_names,
     load_into,
 )
-from ..options.families import FAMILIES, ROBERTA
 from ..options.option_set import DEFAULTS
 from .building import build, complete, dictionary_of, encoder_config, max_length, user_dir
 from .span_head import SpanHead

@@ -14,10 +14,10 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ...core.families import ALBERT, MODERNBERT, ROBERTA
 from ...core.transformer import ACTIVATIONS, Encoder, Mask
 from ...core.transformer.layers import init_weights, new_norm
 from ..options.architectures import register_family
-from ..options.families import ALBERT, MODERNBERT, ROBERTA
 from ..options.option_set import ENCODER_OPTIONS, field_errors_as_flags
 from .building import AnyLength, PosencModel, encoder_config
 from .stock import from_stock

@@ -13,8 +13,8 @@ import torch
 from fairseq.models.roberta import RobertaModel
 
 from ...base.errors import InputError
+from ...core.families import ROBERTA
 from ..checkpoint.state_dict import ABSOLUTE, StateDict
-from ..options.families import ROBERTA
 from ..patches.patching import wrap
 
 DEAD_COPIES = re.compile(r"\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$")

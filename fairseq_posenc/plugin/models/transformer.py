@@ -12,9 +12,9 @@ from omegaconf import DictConfig
 from torch import Tensor
 
 from ...base.errors import InputError, Refused, flag_of
+from ...core.families import TRANSFORMER
 from ...core.transformer import DecoderConfig, EncoderConfig
 from ..options.architectures import register_family
-from ..options.families import TRANSFORMER
 from ..options.option_set import TRANSLATION_OPTIONS, field_errors_as_flags
 from .building import encoder_config
 from .decoding import PosencGenerator, TokenDecoder

@@ -10,9 +10,9 @@ from fairseq.tasks import FairseqTask
 from omegaconf import DictConfig
 
 from ...base.errors import Refused
+from ...core.families import TRANSFORMER_LM
 from ...core.transformer import DecoderConfig
 from ..options.architectures import register_family
-from ..options.families import TRANSFORMER_LM
 from ..options.option_set import LANGUAGE_MODEL_OPTIONS
 from .decoding import PosencGenerator, TokenDecoder
 

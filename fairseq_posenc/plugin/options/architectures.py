@@ -20,8 +20,8 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig
 
 from ...base.errors import InputError, suggestion
+from ...core.families import FAMILIES, NEUTRAL, Architecture, Family, architectures, lacks_causal_form
 from ...core.schemes import same
-from .families import FAMILIES, NEUTRAL, Architecture, Family, architectures, lacks_causal_form
 
 
 def register_family(family: Family) -> Callable[[type[BaseFairseqModel]], type[BaseFairseqModel]]:

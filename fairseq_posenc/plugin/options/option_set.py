@@ -18,10 +18,10 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 
 from ...base.errors import FieldError, InputError, flag_of, value_types
 from ...core.attention import BACKENDS
+from ...core.families import FAMILIES
 from ...core.schemes import REGISTRY, option_fields
 from ...core.transformer import ACTIVATIONS, EncoderConfig
 from ...core.transformer.config import FAIRSEQ
-from .families import FAMILIES
 
 ACTIVATION = ChoiceEnum(sorted(ACTIVATIONS))
 CHOICES = {"activation": ACTIVATION, "attention_backend": ChoiceEnum(["auto", *BACKENDS])}

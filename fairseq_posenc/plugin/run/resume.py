@@ -17,9 +17,9 @@ from omegaconf import DictConfig, OmegaConf
 from ...base.errors import InputError, Refused, first_line, flag_of
 from ...text.vocabulary import VOCABULARY, differing, fingerprint
 from ..checkpoint.checkpoint_file import no_checkpoint
-from ..checkpoint.reading import read_once
 from ..checkpoint.state_dict import FORMAT, FORMAT_KEY, misfit
 from ..models.building import PosencModel, complete, differences
+from ..models.reading import read_once
 from ..models.stock import our_options
 from ..options.option_set import ENCODER_OPTIONS, OptionSet
 from ..patches.distributed import from_first_process

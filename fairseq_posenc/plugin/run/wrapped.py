@@ -13,7 +13,7 @@ from hydra.core.utils import filter_overrides
 from hydra.plugins.sweeper import Sweeper
 
 from ...base.errors import InputError
-from ..checkpoint.reading import load_models, load_to_cpu
+from ..models.reading import load_models, load_to_cpu
 from ..optim import muon
 from ..options.architectures import update_configs
 from ..patches.patching import wrap

@@ -23,7 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from ...base.commands import option, show
 from ...base.errors import InputError, suggestion
-from ..options.families import FAMILIES, ROBERTA, expression_of
+from ...core.families import FAMILIES, ROBERTA, expression_of
 from . import zero_config
 from .zero_config import ZeroConfig
 

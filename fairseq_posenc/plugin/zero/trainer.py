@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from ...base.errors import Refused, first_line
-from ..checkpoint.reading import read_once
+from ..models.reading import read_once
 from ..patches.distributed import from_first_process, gather
 from . import sharded_checkpoint
 from .optimizer import EngineOptimizer

@@ -1,6 +1,6 @@
 """The cost of each scheme: attention alone and a training step, relative to a baseline."""
 
-from ...plugin.options.families import FAMILIES, ROBERTA
+from ...core.families import FAMILIES, ROBERTA
 
 MAKER = "bench"  # in the folders' record
 STOCK = "stock"

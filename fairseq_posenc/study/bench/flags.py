@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...base.commands import option
-from ...plugin.options.families import ROBERTA
+from ...core.families import ROBERTA
 from . import ENCODERS, SIZES, STOCK
 
 COUNT = {"minimum": 1, "maximum": 10**9, "metavar": "N"}

@@ -17,8 +17,8 @@ from ...base.errors import InputError, suggestion
 from ...base.files import atomic_write
 from ...base.record import versions, write_json
 from ...core.attention import BACKENDS, choose
+from ...core.families import Family, expressions, known_schemes, scheme_of
 from ...core.schemes import parse
-from ...plugin.options.families import Family, expressions, known_schemes, scheme_of
 from ...plugin.options.option_set import field_errors_as_flags
 from ..engine.grid import BEGUN, Cell, Progress, run_grid
 from ..measure.work import Machine, Shape, shapes
@@ -32,7 +32,7 @@ BUILT = 16  # tokens with which a scheme is built as a check; more could take gi
 
 def bench(options: Options) -> None:
     """Time what is not timed yet, and write and print all results."""
-    machine = Machine.of(options)
+    machine = Machine.of(options.device, options.bf16)
     family = ENCODERS[options.family]
     sizes = family.sizes[SIZES[options.size]]
     dropout = family.options.get("attention_dropout", Shape.dropout)

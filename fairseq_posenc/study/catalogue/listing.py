@@ -16,9 +16,9 @@ from torch.overrides import TorchFunctionMode
 
 from ...base.errors import InputError, flag_of, flag_value, nearest
 from ...core.attention import BACKENDS
+from ...core.families import ROBERTA, architectures, expressions, known_schemes
 from ...core.schemes import REGISTRY, Positions, Settings, build, option_fields, scheme_options
 from ...core.schemes.positions import PATTERNS
-from ...plugin.options.families import ROBERTA, architectures, expressions, known_schemes
 from .equations import advice_of, equation_of, family_of, source_of
 from .properties import PROPERTIES, differing
 

@@ -23,14 +23,14 @@ from pydantic import Field
 from ...base import log
 from ...base.errors import InputError
 from ...base.files import atomic_write, read
-from ...base.record import Recorded, read_object
+from ...base.record import FINISHED, FORMAT, RESULT, Recorded, read_object
 from ...plugin.models.building import complete_new, parse, parse_flags_of, require_no_user_dir, user_dir
 from ...plugin.models.checkpoint import Checkpoint
 from ...text.vocabulary import load_dictionary
 from ..analyze.embeddings import position_vectors, vector_count
 from ..analyze.examine import r_squared_of_run
 from ..analyze.toeplitz import of_random_vectors
-from ..engine.grid import FINISHED, FORMAT, LOG, RESULT, Cell, Progress
+from ..engine.grid import LOG, Cell, Progress
 from ..measure import losses
 from ..measure.work import default_device, device_name
 from .plan import LENGTH, UNKNOWN_UPDATES, Plan

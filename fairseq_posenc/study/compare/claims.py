@@ -13,8 +13,7 @@ from pydantic import Field, ValidationError, model_validator
 from scipy import stats
 
 from ...base.errors import InputError
-from ...base.record import Strict, faults, read_yaml
-from ..engine.grid import DIVERGED, FINISHED
+from ...base.record import DIVERGED, FINISHED, Strict, faults, read_yaml
 from .results import Run, counted, finished, order_bound
 from .statistics import LEVEL, MIN_SEEDS, Estimate, estimate
 

@@ -58,8 +58,7 @@ def main(options: Options) -> None:
     require_extras("compare")
     from pydantic import create_model
 
-    from ...base.record import Recorded, digests, read_object, write_json
-    from ..engine.grid import FAILED
+    from ...base.record import FAILED, Recorded, digests, read_object, write_json
     from ..word_order import report as order_report
     from .cells import Runs
     from .claims import read_claims

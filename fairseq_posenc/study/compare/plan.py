@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,8 @@ from pydantic import Field, ValidationError, model_validator
 
 from ...base.errors import MAX_POSITIONS, InputError, flag_of, flag_value
 from ...base.record import Strict, faults, read_yaml
-from ...plugin.options.families import expression_of
+from ...core.families import expression_of
+from ..engine.grid import SCHEME
 
 RECIPE = """
     --task masked_lm --criterion masked_lm --sample-break-mode none --dropout 0 --attention-dropout 0
@@ -25,8 +25,6 @@ FIXED = frozenset(
     """)
 )
 """Flags of which the plan has the values."""
-SCHEME = re.compile(r"\w[\w+@:.()=,| -]*")
-"""The name of a scheme; it is also the name of a folder, and so has no slash and begins with a letter."""
 LENGTH = "max_positions"
 """The option of schemes whose tables are to be longer than the samples, as those of positions that are drawn."""
 MAX_RUNS = 10**4

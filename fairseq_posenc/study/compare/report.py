@@ -15,9 +15,8 @@ from tabulate import tabulate
 from ...base.files import atomic_write
 from ...base.ownership import own
 from ...base.plotting import save
-from ...base.record import write_json
+from ...base.record import DIVERGED, FINISHED, FORMAT, write_json
 from ..engine import page
-from ..engine.grid import DIVERGED, FINISHED, FORMAT
 from ..engine.statistics import by
 from . import charts
 from .claims import NOT_RUN, Claim, judge

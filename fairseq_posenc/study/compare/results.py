@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.grid import DIVERGED, FAILED, FINISHED
+from ...base.record import DIVERGED, FAILED, FINISHED
 from ..engine.statistics import by
 from .cells import losses_of
 from .plan import Plan

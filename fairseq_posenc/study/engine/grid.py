@@ -24,12 +24,25 @@ from tqdm import tqdm
 from ...base.errors import InputError
 from ...base.log import entries
 from ...base.ownership import own, remove
-from ...base.record import Recorded, read_object, require_fields, require_same, versions, write_json
+from ...base.record import (
+    DIVERGED,
+    FAILED,
+    FINISHED,
+    FORMAT,
+    RESULT,
+    Recorded,
+    read_object,
+    require_fields,
+    require_same,
+    versions,
+    write_json,
+)
 from .process import execute
 
-FINISHED, DIVERGED, FAILED, BEGUN = "finished", "diverged", "failed", "begun"
-RESULT, LOG = "result.json", "train.log"
-FORMAT = 1
+BEGUN = "begun"
+LOG = "train.log"
+SCHEME = re.compile(r"\w[\w+@:.()=,| -]*")
+"""The name of a scheme; it is also the name of a folder, and so has no slash and begins with a letter."""
 DIVERGENCE = re.compile(r"gradients are Nan/Inf|Minimum loss scale reached \(.*?\)|rank +\d+ = -?(nan|inf)")
 """fairseq's error messages about gradients that are no longer finite."""
 

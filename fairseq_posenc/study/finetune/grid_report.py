@@ -26,13 +26,11 @@ from tabulate import tabulate
 
 from ...base.commands import option, show
 from ...base.errors import InputError
-from ...base.record import differences, read_object
-from ..engine.grid import DIVERGED, FINISHED
+from ...base.record import DIVERGED, FINISHED, FORMAT, differences, read_object
 from ..engine.statistics import by, spread
 
 Report = dict[str, Any]
 """``results.json``: see :func:`summarise`."""
-FORMAT = 1
 PARTIAL = ("HasAns_", "NoAns_")
 """How the metrics begin that are of a part of an evaluation set, SQuAD 2.0's; they are shown, and choose no run."""
 

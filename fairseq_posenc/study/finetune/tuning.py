@@ -20,10 +20,10 @@ from ...base.commands import show
 from ...base.errors import InputError, flag_of
 from ...base.files import atomic_write
 from ...base.ownership import own
-from ...base.record import read_object, write_json
+from ...base.record import DIVERGED, read_object, write_json
 from ...plugin.models.checkpoint import Checkpoint
 from ...text.vocabulary import fingerprint
-from ..engine.grid import DIVERGED, Cell, Diverged, Failures, Progress, finished, run_grid
+from ..engine.grid import Cell, Diverged, Failures, Progress, finished, run_grid
 from .fairseq_run import configure, load, options_set, train
 from .grid_report import damaged_results_as_input_errors, notes, summarise, table
 from .hyperparameters import Settings, SharedOptions

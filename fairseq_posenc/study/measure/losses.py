@@ -25,10 +25,10 @@ from ...base.errors import InputError, flag_of
 from ...base.files import atomic_write
 from ...base.ownership import own
 from ...base.plotting import grid, line_style, save
-from ...base.record import write_json
+from ...base.record import FINISHED, write_json
 from ...plugin.checkpoint.checkpoint_file import config_errors_as_input_errors
 from ...plugin.models.checkpoint import Checkpoint
-from ..engine.grid import FINISHED, Diverged, Progress
+from ..engine.grid import Diverged, Progress
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -18,7 +18,6 @@ from ...base.errors import InputError
 from ...base.record import processor
 from ...core.saved_tensors import saved_bytes
 from ...core.transformer import EncoderConfig
-from ..bench.flags import Options
 from ..engine.statistics import spread
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -74,17 +73,17 @@ class Machine:
     dtype: torch.dtype
 
     @classmethod
-    def of(cls, options: Options) -> Machine:
-        """Return the device and the precision of the flags.
+    def of(cls, device: str | None, bf16: bool) -> Machine:
+        """Return the device and the precision of the flags ``--device`` and ``--bf16``.
 
         Raises:
             InputError: there is no such device.
         """
-        name = options.device or str(default_device())
+        name = device or str(default_device())
         match = re.fullmatch(r"cpu|cuda(:(\d+))?", name)
         if match is None or (name != "cpu" and int(match[2] or 0) >= torch.cuda.device_count()):
             raise InputError(f"--device {name}: name cpu, or one of {torch.cuda.device_count()} GPUs as cuda:0")
-        return cls(torch.device(name), torch.bfloat16 if options.bf16 else torch.float32)
+        return cls(torch.device(name), torch.bfloat16 if bf16 else torch.float32)
 
     @property
     def on_gpu(self) -> bool:

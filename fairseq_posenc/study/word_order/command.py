@@ -78,9 +78,9 @@ def _cells(options: Options) -> list[Cell]:
     Raises:
         InputError: a task or a scheme is not known, or the sampled positions are fewer than the tokens of the longest test.
     """
+    from ...core.families import expression_of, known_schemes
     from ...core.schemes import parse
     from ...core.transformer import PositionSampling
-    from ...plugin.options.families import expression_of, known_schemes
     from ..engine.grid import Cell
     from .report import TaskRun
     from .runs import longest_test

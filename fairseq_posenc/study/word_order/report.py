@@ -17,9 +17,8 @@ from ...base.errors import InputError
 from ...base.files import atomic_write
 from ...base.files import read as read_file
 from ...base.ownership import own
-from ...base.record import Recorded, read_object, require_fields, require_same, write_json
-from ..compare.plan import SCHEME
-from ..engine.grid import DIVERGED, FINISHED, FORMAT, RESULT, Cell, Done
+from ...base.record import DIVERGED, FINISHED, FORMAT, RESULT, Recorded, read_object, require_fields, require_same, write_json
+from ..engine.grid import SCHEME, Cell, Done
 from ..engine.statistics import by
 from .settings import PAPERS
 from .tasks import TASKS

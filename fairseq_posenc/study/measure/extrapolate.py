@@ -62,7 +62,7 @@ def main(options: Options) -> None:
     from ...plugin.models.checkpoint import Checkpoint
     from ...plugin.options.option_set import position_options
     from ..engine.grid import Cell, run_grid
-    from ..measure import losses
+    from . import losses
 
     require_extras("plots")
     lengths, changes = sorted(set(options.lengths)), position_options(options.flags)

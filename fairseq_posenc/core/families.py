@@ -171,7 +171,7 @@ class Architecture(NamedTuple):
     @property
     def has_causal_form(self) -> bool:
         """Whether the scheme can be a decoder's."""
-        from ...core.schemes import parse  # here, as it imports PyTorch
+        from .schemes import parse  # here, as it imports PyTorch
 
         return self.scheme == NEUTRAL or all(part.has_causal_form for part in parse(expressions()[self.scheme]))
 
@@ -190,7 +190,7 @@ def expression_of(name: str) -> str:
 
 def known_schemes() -> list[str]:
     """Return the schemes in architectures' names, and those that others have registered and that can be used alone."""
-    from ...core.schemes import REGISTRY
+    from .schemes import REGISTRY
 
     named = {*expressions().values()}
     return [*expressions(), *(name for name, scheme in REGISTRY.items() if scheme.alone and name not in named)]
@@ -202,7 +202,7 @@ def expressions() -> Mapping[str, str]:
 
     Every scheme of this package that can be used alone is included, by its own name or by that in :data:`NAMED`.
     """
-    from ...core.schemes import REGISTRY  # here, as it imports PyTorch
+    from .schemes import REGISTRY  # here, as it imports PyTorch
 
     derived = {
         name: name
