@@ -82,7 +82,8 @@ def read_results(folder: Path, checkpoint: Checkpoint) -> Results:
         scores = [(name, row.set, row.metric, row.median) for name, row in rows if row.median is not None]
     if not agree:
         raise InputError(f"--results {folder} has no finished results of {checkpoint.path}")
-    table = tabulate([(name, metric, f"{score:.2f}") for _, name, metric, score in scores], ["task", "metric", "score"], "github")
+    cells = [(name, metric, f"{score:.2f}") for _, name, metric, score in scores]
+    table = tabulate(cells, ["task", "metric", "score"], "github", disable_numparse=True)
     return Results(SECTION.format(table), [*_entries(scores)])
 
 
