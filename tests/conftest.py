@@ -85,9 +85,7 @@ def my_schemes(request, tmp_path, monkeypatch) -> Iterator[Path]:
     from fairseq_posenc.plugin.options.architectures import update_configs
 
     code = readme.blocks("# Add a scheme", "python", file="docs/add_a_scheme.md")[0]
-    code = code.replace("from ..terms", "from fairseq_posenc.core.terms").replace(
-        "from .base", "from fairseq_posenc.core.schemes"
-    )
+    code = code.replace("from ..terms", "from fairseq_posenc").replace("from .base", "from fairseq_posenc")
     monkeypatch.delitem(REGISTRY, "decay", raising=False)  # in this package as well, where the document was followed
     folder = tmp_path / "my_schemes"
     folder.mkdir()
