@@ -5,16 +5,19 @@ import fcntl
 import functools
 import logging
 import math
+import platform
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import distributed
 
 from ...base.errors import Refused
 from ...base.files import holder, sha256, sole_writer
+from ...base.version import __version__
 from ..patches.distributed import from_first_process, gather
 
 log = logging.getLogger(__name__)
@@ -62,21 +65,23 @@ def take_lock(held: ExitStack, save_dir: Path) -> str | None:
 
 @contextmanager
 def require_one_data(run: Any) -> Iterator[None]:
-    """Train on the same data in all processes: otherwise they would mix vocabularies, or wait for each other without end.
+    """Train with the same software on the same data in all processes, which would mix vocabularies or wait without end otherwise.
 
     Raises:
-        Refused: dict.txt, or the number of samples or their lengths, are not the same in all of them.
+        Refused: a version, dict.txt, or the number of samples or their lengths, is not the same in all of them.
     """
     task, dataset = run.cfg.task, run.cfg.dataset
     splits = (dataset.train_subset, *str("" if dataset.disable_validation else dataset.valid_subset).split(","))
     data = getattr(task, "data", None)
     if data and distributed.is_initialized() and distributed.get_world_size() > 1:
-        first, *others = gather(_digests([Path(folder) for folder in str(data).split(":")], tuple(filter(None, splits))))
+        versions = {"Python": platform.python_version(), "PyTorch": torch.__version__, "fairseq_posenc": __version__}
+        digests = _digests([Path(folder) for folder in str(data).split(":")], tuple(filter(None, splits)))
+        first, *others = gather({**versions, **digests})
         for rank, found in enumerate(others, start=1):
             if different := sorted(name for name in first.keys() | found.keys() if first.get(name) != found.get(name)):
                 raise Refused(
-                    f"the processes have different data: {different[0]} in {data} is not the same, or missing, in process "
-                    f"{rank}. Copy the data of the first, process 0, to all hosts."
+                    f"the processes have different software or data: {different[0]} is not the same, or missing, in "
+                    f"process {rank}. Copy the environment and the data of the first, process 0, to all hosts."
                 )
     yield
 
