@@ -22,7 +22,7 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.logging import progress_bar
 from omegaconf import OmegaConf
 
-from fairseq_posenc.base.errors import Refused
+from fairseq_posenc.base.errors import InputError
 from fairseq_posenc.base.files import sole_writer
 from fairseq_posenc.plugin.checkpoint.loading import load as load_checkpoint
 from fairseq_posenc.plugin.processes import graceful_stop
@@ -147,7 +147,7 @@ def in_use(save_dir):
 
 def test_a_second_training_in_one_folder_is_refused(train, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(session, "LOCK_WAIT_SECONDS", 0)
-    with in_use(tmp_path) as other, pytest.raises(Refused, match=f"process {other.pid} on .*--save-dir {tmp_path}"):
+    with in_use(tmp_path) as other, pytest.raises(InputError, match=f"process {other.pid} on .*--save-dir {tmp_path}"):
         train(tmp_path)
     assert not list(tmp_path.glob("*.pt"))
 

@@ -10,7 +10,6 @@ from fairseq.data.iterators import CountingIterator, GroupedIterator
 from fairseq.dataclass.configs import FairseqConfig, OptimizationConfig
 from hydra.core.config_store import ConfigStore
 
-from ...base.errors import InputError
 from ..patches.patching import ModuleProxy, replaced
 
 OPTION = "batch_warmup_updates"
@@ -64,23 +63,6 @@ def with_growing_batches(module: dict[str, Any], train: Callable) -> Callable:
             return train(cfg, trainer, task, epoch_itr)
 
     return train_with_growing_batches
-
-
-def require_update_freq(cfg: Any) -> None:
-    """Check that batches can grow.
-
-    Raises:
-        InputError: the number of updates is below 0, or batches have one micro-batch at the end, too.
-    """
-    warmup = getattr(cfg.optimization, OPTION, 0)
-    if warmup < 0:
-        raise InputError(f"--batch-warmup-updates {warmup}: at least 0 is needed")
-    if warmup and max(cfg.optimization.update_freq) == 1:
-        raise InputError("--batch-warmup-updates needs an --update-freq above 1, to which the micro-batches per update grow")
-    if warmup and (cfg.common.fp16 or cfg.common.amp):
-        raise InputError(
-            "--batch-warmup-updates counts updates, and --fp16 and --amp skip those that overflow: train with --bf16"
-        )
 
 
 def add_option() -> None:

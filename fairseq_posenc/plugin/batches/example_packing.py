@@ -16,10 +16,9 @@ from fairseq.models import BaseFairseqModel
 from fairseq.tasks import FairseqTask
 from torch import Tensor
 
-from ...base.errors import Refused
+from ...base.errors import InputError
 from ..models.building import UNLIMITED, max_length
 from ..models.roberta import PosencRobertaModel
-from .masked_lm import require_encoder
 
 WIDTH = 8  # tokens; lengths in an interval of this width count as similar, so that batches remain random
 FLAG = "--pack-examples"
@@ -128,7 +127,7 @@ class PackingTask(FairseqTask):
     schemes would be trained on different data.
 
     Raises:
-        Refused: a model of other architectures, or too few positions.
+        InputError: the model has too few positions.
     """
 
     cfg: Any
@@ -138,10 +137,8 @@ class PackingTask(FairseqTask):
         model = super().build_model(cfg, from_checkpoint)
         if isinstance(model, PosencRobertaModel):
             self._max_length = max_length(model.encoder.sentence_encoder)
-        if tokens := self.cfg.pack_examples:
-            require_encoder(model, FLAG)
-            if tokens > self._max_length:
-                raise Refused(f"{FLAG} {tokens}: the model has {self._max_length} positions, and a row cannot have more tokens")
+        if (tokens := self.cfg.pack_examples) > self._max_length:
+            raise InputError(f"{FLAG} {tokens}: the model has {self._max_length} positions, and a row cannot have more tokens")
         return model
 
     def max_positions(self) -> None:
@@ -151,11 +148,11 @@ class PackingTask(FairseqTask):
         """Return the examples of a split in batches of similar lengths, several per row with ``pack_examples``.
 
         Raises:
-            Refused: an example is longer than the model takes.
+            InputError: an example is longer than the model takes.
         """
         longest = sizes.max(initial=0)
         if longest > self._max_length:
-            raise Refused(
+            raise InputError(
                 f"a row of {split} has {longest} tokens, and the model has {self._max_length} positions: prepare the data with "
                 "shorter rows, or take a model with higher --max-positions, or one of an inductive scheme"
             )

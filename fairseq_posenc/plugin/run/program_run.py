@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from fairseq.distributed import utils as distributed_utils
 
-from ...base.errors import InputError, Refused
+from ...base.errors import InputError
 from ..batches import batch_warmup
 from ..optim.fused_adam import NAME as FUSED_ADAM
 from ..optim.non_blocking_trainer import NonBlockingTrainer
@@ -28,7 +28,7 @@ from ..patches.distributed import start_processes, without_gpus
 from ..patches.patching import replaced, wrap
 from ..processes import graceful_stop, interrupts, launchers
 from ..processes.exits import INTERRUPTED, REFUSED, exit_together, leave_process_group, reason_for_user, refuse
-from . import checks, session
+from . import checks, refusals, session
 
 NEED_A_MODEL = {f"fairseq_cli.{name}" for name in ("generate", "interactive", "eval_lm", "validate")}
 
@@ -72,6 +72,8 @@ def call_main(start: Callable, cfg: Any, main: Callable, engine: Any = None, **k
     try:
         for check in (*checks.CHECKS, *(checks.OF_TRAINING if run.trains else ())):
             check(cfg)
+        if run.trains:
+            refusals.check(cfg, 0 if engine is None else engine.zero.stage)
         if engine is not None:
             engine.connect(run)
     except InputError as error:
@@ -149,15 +151,10 @@ def report_errors(run: ProgramRun) -> Iterator[None]:
     except Exception as error:
         if run.program is None:
             raise
-        distributed_training = run.cfg.distributed_training
-        if isinstance(error, Refused):  # all processes raise it
-            if distributed_training.distributed_rank == 0:
-                print(f"{run.program}: {error}", file=sys.stderr, flush=True)
-            exit_together(REFUSED)
         reason = reason_for_user(error)
         if reason is None:
             raise
-        refuse(reason, run.program, local_rank=distributed_training.device_id)
+        refuse(reason, run.program, local_rank=run.cfg.distributed_training.device_id)
 
 
 def prepare_engine(run: ProgramRun) -> AbstractContextManager:

@@ -14,7 +14,7 @@ from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 from omegaconf import DictConfig, OmegaConf
 
-from ...base.errors import InputError, Refused, first_line, flag_of
+from ...base.errors import InputError, first_line, flag_of
 from ...text.vocabulary import VOCABULARY, differing, fingerprint
 from ..checkpoint.checkpoint_file import no_checkpoint
 from ..checkpoint.state_dict import FORMAT, FORMAT_KEY, misfit
@@ -89,7 +89,7 @@ def refuse_resuming_another_model(
     """Call fairseq's ``Trainer.load_checkpoint``, which compares only names and shapes of parameters, if the models are the same.
 
     Raises:
-        Refused: the checkpoint has another model or vocabulary than the training; for ``--finetune-from-model``, another kind
+        InputError: the checkpoint has another model or vocabulary than the training; for ``--finetune-from-model``, another kind
             of model, other sizes or another vocabulary. Or fairseq would silently lose the number of updates or the best model.
     """
     arguments = (filename, reset_optimizer, reset_lr_scheduler, optimizer_overrides, reset_meters)
@@ -109,7 +109,7 @@ def refuse_resuming_another_model(
                     refusal = lost_state(filename, content, metric, reset_optimizer)
             refusal, different = from_first_process((refusal, different))
             if refusal is not None:
-                raise Refused(refusal)
+                raise InputError(refusal)
             state = load(trainer, *arguments)
         if different:  # which --finetune-from-model allows
             logger.warning(f"the weights of {filename} are of another model: {'; '.join(different)}")
@@ -117,14 +117,14 @@ def refuse_resuming_another_model(
     except (InputError, OSError):
         raise
     except AssertionError as error:  # fairseq's, about another criterion or optimizer
-        raise Refused(f"{filename}: {error}. {ZERO if 'EngineOptimizer' in str(error) else ''}") from error
+        raise InputError(f"{filename}: {error}. {ZERO if 'EngineOptimizer' in str(error) else ''}") from error
     except (LookupError, TypeError, AttributeError, ValueError) as error:
         raise no_checkpoint(Path(filename), f"its trainer's state: {type(error).__name__}: {error}") from error
     except Exception as error:
         if type(error) is not Exception:  # fairseq raises Exception itself if the parameters do not fit
             raise
         reason = f"it has {'; '.join(different)}" if different else misfit(error.__context__)
-        raise Refused(f"{filename} does not fit the model to be trained: {reason}. Give the same sizes") from error
+        raise InputError(f"{filename} does not fit the model to be trained: {reason}. Give the same sizes") from error
 
 
 def compare(

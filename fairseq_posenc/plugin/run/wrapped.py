@@ -1,16 +1,13 @@
-"""Functions of fairseq and Hydra that do more once they are wrapped here, besides ``call_main`` of :mod:`.program_run`."""
+"""Functions of fairseq that do more once they are wrapped here, besides ``call_main`` of :mod:`.program_run`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from fairseq import checkpoint_utils, utils
-from fairseq.dataclass.initialize import add_defaults
 from fairseq.file_io import PathManager
 from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
-from hydra.core.utils import filter_overrides
-from hydra.plugins.sweeper import Sweeper
 
 from ...base.errors import InputError
 from ..models.reading import load_models, load_to_cpu
@@ -18,8 +15,7 @@ from ..optim import muon
 from ..options.architectures import update_configs
 from ..patches.patching import wrap
 from ..processes import graceful_stop
-from ..processes.exits import refuse
-from . import checks, resume
+from . import resume
 
 
 @wrap(Trainer, "load_checkpoint")
@@ -45,20 +41,6 @@ def build_optimizer(build: Callable, trainer: Trainer) -> None:
     if trainer.cfg.optimizer._name == muon.NAME:
         muon.mark_matrices(trainer.model)
     build(trainer)
-
-
-@wrap(Sweeper, "validate_batch_is_legal")
-def check_jobs(validate: Callable, sweeper: Any, batch: Sequence[Sequence[str]]) -> None:
-    """Check all jobs of a multirun before the first starts."""
-    validate(sweeper, batch)
-    for overrides in batch:
-        cfg = sweeper.hydra_context.config_loader.load_sweep_config(sweeper.config, list(overrides))
-        add_defaults(cfg)
-        try:
-            for check in checks.OF_JOBS:
-                check(cfg)
-        except InputError as error:
-            refuse(f"{' '.join(filter_overrides(overrides))}: {error}")
 
 
 @wrap(FairseqTask, "valid_step")
