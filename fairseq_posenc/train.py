@@ -28,9 +28,9 @@ import torch
 from torch import distributed
 
 from .base.errors import InputError, first_line, lacking
-from .plugin.patches.distributed import gather, without_gpus
-from .plugin.patches.patching import ModuleProxy
+from .plugin.patching import ModuleProxy
 from .plugin.processes import exits
+from .plugin.processes.group import gather, without_gpus
 from .plugin.zero import communication, consolidate, sharded_checkpoint, zero_config
 from .plugin.zero.zero_config import ZeroConfig
 
@@ -199,9 +199,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _timestamped_folder(cfg: Any) -> str | None:
     """Return why a ``save_dir`` in a folder that Hydra has made for this start only is refused; None if it is elsewhere."""
     save_dir = Path(cfg.checkpoint.save_dir)
-    from .plugin.patches import configurations  # which imports Hydra
+    from .plugin.run import hydra_job  # which imports fairseq
 
-    instead = configurations.override_of_timestamped_folder()
+    instead = hydra_job.override_of_timestamped_folder()
     if instead is None or save_dir.is_absolute() or cfg.checkpoint.no_save:
         return None
     return (

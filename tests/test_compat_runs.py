@@ -316,7 +316,7 @@ def test_two_processes_continue_what_one_began_and_leave_off_together(train, dat
     finally:
         parent.kill()
     said = output.read_text()
-    assert "processes: 2, threads" in said
+    assert "training on 2 devices" in said
     assert re.findall(r"train_inner.*?num_updates=(\d+)", said)[0] == "3"
     assert said.count("asked by SIGUSR1 to stop, after") == 2
     assert f"after {updates(checkpoint(tmp_path))} updates" in said
@@ -333,7 +333,7 @@ def wait_until(condition, process, seconds=300):
 
 WATCHED = """
 import os, time
-from fairseq_posenc.plugin.patches import launchers
+from fairseq_posenc.plugin.processes import launchers
 launchers.watch()
 print(os.getpid(), flush=True)
 time.sleep(600)

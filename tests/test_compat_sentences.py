@@ -74,7 +74,7 @@ def said(data_bin, tmp_path, monkeypatch, capsys):
         (f"BIN {FLAGS} --train-subset none", "Dataset not found: none"),
         (f"BIN {FLAGS} --restore-file none.pt", "--restore-file none.pt does not exist"),
         (f"BIN {FLAGS} --restore-file file", "file cannot be read as a checkpoint: it is truncated, damaged or another kind"),
-        (f"BIN {FLAGS} --finetune-from-model none.pt", "--finetune-from-model none.pt: there is no such file"),
+        (f"BIN {FLAGS} --finetune-from-model none.pt", "--finetune-from-model none.pt does not exist"),
         (f"BIN {FLAGS} --tensorboard-logdir file", "file/"),
         (f"BIN {FLAGS} --user-dir none", "--user-dir "),
         (f"BIN {FLAGS.partition('--tokens-per-sample 16')[2]}", "--task translation is for models of another kind"),

@@ -20,9 +20,9 @@ from torch._dynamo.testing import CompileCounter
 from fairseq_posenc.core.transformer import encoder
 from fairseq_posenc.plugin.batches.masked_lm_static import StaticMaskedLmLoss
 from fairseq_posenc.plugin.checkpoint.loading import load as load_checkpoint
-from fairseq_posenc.plugin.optim.non_blocking_trainer import NonBlockingTrainer
 from fairseq_posenc.plugin.processes.graceful_stop import STOPPED, request
 from fairseq_posenc.plugin.run.checks import complete_model
+from fairseq_posenc.plugin.run.non_blocking_trainer import NonBlockingTrainer
 
 from .conftest import FAST, OPTIONS, PLAIN
 

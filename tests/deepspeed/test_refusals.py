@@ -15,7 +15,7 @@ ONLY_THE_SECOND = """
 import os, sys
 from pathlib import Path
 from fairseq_posenc import train
-from fairseq_posenc.plugin.patches import exits
+from fairseq_posenc.plugin.processes import exits
 from fairseq_posenc.base.errors import InputError
 from fairseq_posenc.plugin.zero import sharded_checkpoint, zero_config
 if os.environ["RANK"] == "1":

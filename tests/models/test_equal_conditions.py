@@ -18,9 +18,9 @@ from omegaconf import open_dict
 
 from fairseq_posenc.base.errors import InputError
 from fairseq_posenc.core.families import expressions
+from fairseq_posenc.plugin.batches.blocks import CutLinesBlockDataset, CutLinesDataset
 from fairseq_posenc.plugin.batches.example_packing import PackingTask
 from fairseq_posenc.plugin.models.building import max_length
-from fairseq_posenc.plugin.patches.blocks import CutLinesBlockDataset, CutLinesDataset
 
 LENGTHS = [5, 3, 40, 7, 16, 15, 1, 31, 46, 2, 9, 200, 14, 3, 30, 1, 16, 8]  # of lines; blocks have 15 tokens after <s>
 

@@ -1,16 +1,14 @@
 """``--batch-warmup-updates``: batches that grow at the beginning of a training."""
 
-import dataclasses
 import functools
 from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
-from fairseq.data.iterators import CountingIterator, GroupedIterator
-from fairseq.dataclass.configs import FairseqConfig, OptimizationConfig
-from hydra.core.config_store import ConfigStore
+from fairseq.data.iterators import CountingIterator
 
-from ..patches.patching import ModuleProxy, replaced
+from ..patching import ModuleProxy, replaced
+from .epochs import TimedIterator
 
 OPTION = "batch_warmup_updates"
 HELP = "updates over which the micro-batches per update grow from 1 to --update-freq, each number for equally many updates"
@@ -21,7 +19,7 @@ def micro_batches(update_freq: int, warmup: int, update: int) -> int:
     return min(update_freq, 1 + update_freq * update // warmup)
 
 
-class GrowingGroups(GroupedIterator):
+class GrowingGroups(TimedIterator):
     """fairseq's ``GroupedIterator`` with groups that grow with the number of updates, so that training resumes where it was.
 
     Args:
@@ -63,15 +61,3 @@ def with_growing_batches(module: dict[str, Any], train: Callable) -> Callable:
             return train(cfg, trainer, task, epoch_itr)
 
     return train_with_growing_batches
-
-
-def add_option() -> None:
-    """Add the option to fairseq's group ``optimization``, of which ``--update-freq`` is a part."""
-    made = dataclasses.make_dataclass("Made", [(OPTION, int, dataclasses.field(default=0, metadata={"help": HELP}))])
-    OptimizationConfig.__dataclass_fields__[OPTION] = made.__dataclass_fields__[OPTION]  # type: ignore[attr-defined]
-    OptimizationConfig.__annotations__[OPTION] = int
-    setattr(OptimizationConfig, OPTION, 0)
-    ConfigStore.instance().store(name="config", node=FairseqConfig)
-
-
-add_option()

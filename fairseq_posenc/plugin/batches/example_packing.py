@@ -4,14 +4,12 @@ A packed example is a document of its row: its tokens attend to each other alone
 heads read its features as those of a whole row, so that losses, gradients and scores are those of the padded batch, to rounding.
 """
 
-import logging
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from fairseq.data import BaseWrapperDataset, FairseqDataset, SortDataset, data_utils
-from fairseq.data.iterators import EpochBatchIterator
 from fairseq.models import BaseFairseqModel
 from fairseq.tasks import FairseqTask
 from torch import Tensor
@@ -26,7 +24,6 @@ HELP = (
     "put several examples into each row of so many tokens (or of as many as the longest has); they do not see each other, and "
     "losses are the same. 0: one example per row"
 )
-logger = logging.getLogger(__name__)
 
 
 class Rows(NamedTuple):
@@ -92,12 +89,7 @@ class PackedExamplesDataset(BaseWrapperDataset):
     Args:
         dataset: examples, whose batches have ``net_input`` with ``src_tokens`` and ``src_lengths``.
         tokens: tokens per row.
-
-    Attributes:
-        reported: whether the log has how full the rows are.
     """
-
-    reported = False
 
     def __init__(self, dataset: FairseqDataset, tokens: int, pad: int) -> None:
         super().__init__(dataset)
@@ -160,18 +152,3 @@ class PackingTask(FairseqTask):
             dataset = SortDataset(dataset, sort_order=order_by_length(sizes, self.cfg.seed))
         tokens = self.cfg.pack_examples
         return PackedExamplesDataset(dataset, tokens, self.source_dictionary.pad()) if tokens else dataset
-
-    def get_batch_iterator(self, dataset: FairseqDataset, **options: Any) -> EpochBatchIterator:
-        batches = super().get_batch_iterator(dataset, **options)
-        if isinstance(dataset, PackedExamplesDataset) and not dataset.reported:
-            dataset.reported = True
-            split = next(name for name, candidate in self.datasets.items() if candidate is dataset)
-            sizes = np.asarray(dataset.sizes[0])
-            lengths = [sizes[batch].tolist() for batch in batches.frozen_batches]
-            held = sum(map(sum, lengths))
-            packed = held / max(sum(arrange(batch, self.cfg.pack_examples).area for batch in lengths), 1)
-            padded = held / max(sum(len(batch) * max(batch) for batch in lengths), 1)
-            logger.info(
-                f"{FLAG} {self.cfg.pack_examples}: tokens fill {packed:.1%} of the rows of {split}, {padded:.1%} without it"
-            )
-        return batches

@@ -2,7 +2,6 @@
 
 import ast
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,8 +10,6 @@ from fairseq.optim import FairseqOptimizer
 from omegaconf import II
 
 from ...base.errors import InputError, flag_of
-from ..patches.checkpoint_files import LEARNING_RATES
-from ..patches.patching import wrap
 
 
 @dataclass
@@ -42,21 +39,6 @@ class AdamOptimizer(FairseqOptimizer):
             "eps": self.cfg.adam_eps,
             "weight_decay": self.cfg.weight_decay,
         }
-
-
-@wrap(FairseqOptimizer, "load_state_dict")
-def load_state_dict(
-    load: Callable, optimizer: FairseqOptimizer, state: dict[str, Any], optimizer_overrides: dict[str, Any] | None = None
-) -> None:
-    """Load the state of the parameters; of a group's options, only :data:`LEARNING_RATES` are the checkpoint's.
-
-    fairseq's own docstring prefers the options of the training that continues, and its code takes those of the checkpoint.
-    """
-    state_of_group = ("params", *LEARNING_RATES)
-    given = [{name: value for name, value in group.items() if name not in state_of_group} for group in optimizer.param_groups]
-    load(optimizer, state)
-    for group, options in zip(optimizer.param_groups, given, strict=True):
-        group.update({**options, **(optimizer_overrides or {})})
 
 
 def pair(name: str, value: Any) -> tuple[float, float]:

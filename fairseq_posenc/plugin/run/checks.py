@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq import utils
+from fairseq.file_io import PathManager
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from ...base.errors import InputError, flag_of
@@ -18,7 +19,7 @@ from ...base.files import read
 from ..models.building import complete_new
 from ..optim.settings import pair
 from ..options.architectures import is_ours, require_architecture
-from ..patches.configurations import job_number
+from .hydra_job import job_number
 
 BOUNDS: dict[str, tuple[str, Callable[[float], bool]]] = {  # for fairseq's options
     **dict.fromkeys(
@@ -91,6 +92,13 @@ def check_pairs(cfg: Any) -> None:
             pair(option, value)
 
 
+def check_finetune_from_model(cfg: Any) -> None:
+    """Refuse a ``--finetune-from-model`` that is missing."""
+    path = cfg.checkpoint.finetune_from_model
+    if path is not None and not PathManager.exists(path):
+        raise InputError(f"--finetune-from-model {path} does not exist")
+
+
 def check_dictionaries(cfg: Any) -> None:
     """Refuse data-bins, joined by ':', with different words, of which fairseq reads the first only."""
     first, *others = (Path(path) for path in str(getattr(cfg.task, "data", "") or "").split(":"))
@@ -137,4 +145,4 @@ CHECKS = (
     complete_model,
     check_save_dir,
 )
-OF_TRAINING = (check_pairs, check_dictionaries)
+OF_TRAINING = (check_pairs, check_dictionaries, check_finetune_from_model)

@@ -10,14 +10,13 @@ from types import SimpleNamespace
 from typing import Any
 
 from fairseq.criterions import CRITERION_REGISTRY
-from fairseq.file_io import PathManager
 from fairseq.models import ARCH_MODEL_REGISTRY
 
 from ...base.errors import InputError
 from ..batches.batch_warmup import OPTION
 from ..models.building import ONE_SHAPE
 from ..options.option_set import ENCODER_OPTIONS
-from ..patches.distributed import without_gpus
+from ..processes.group import without_gpus
 
 METRICS = {True: {"accuracy", "bleu", "f1", "order_accuracy"}, False: {"loss", "nll_loss", "order_loss", "ppl"}}
 """Those of which more is better, and those of which less is."""
@@ -106,10 +105,6 @@ REFUSALS: dict[str, tuple[Condition, str]] = {
     "--best-checkpoint-metric {checkpoint.best_checkpoint_metric}": (
         lambda s: s.checkpoint.best_checkpoint_metric in METRICS[not s.checkpoint.maximize_best_checkpoint_metric],
         "the worst checkpoint would be kept; give --maximize-best-checkpoint-metric where more is better, and nowhere else",
-    ),
-    "--finetune-from-model {checkpoint.finetune_from_model}": (
-        lambda s: s.checkpoint.finetune_from_model and not PathManager.exists(s.checkpoint.finetune_from_model),
-        "there is no such file",
     ),
     "--restore-file {checkpoint.restore_file}": (
         lambda s: _replaces_later_checkpoints(s.checkpoint),

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from fairseq.file_io import PathManager
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, BaseFairseqModel
 from fairseq.models.roberta import RobertaModel
 from fairseq.tasks import FairseqTask
@@ -22,7 +23,7 @@ from ..models.building import PosencModel, complete, differences
 from ..models.reading import read_once
 from ..models.stock import our_options
 from ..options.option_set import ENCODER_OPTIONS, OptionSet
-from ..patches.distributed import from_first_process
+from ..processes.group import from_first_process
 
 logger = logging.getLogger(__name__)
 NEW_MODEL = (
@@ -75,6 +76,22 @@ def other_vocabulary(task_state: Any, task: FairseqTask) -> str | None:
 
 def _data_bin(task: FairseqTask) -> Path:
     return Path(str(getattr(task.cfg, "data", "")).split(os.pathsep)[0])
+
+
+def load_checkpoint(load: Callable, trainer: Trainer, filename: str, *args: Any, **kwargs: Any) -> Any:
+    """Call fairseq's ``Trainer.load_checkpoint`` if the file exists and has the same model.
+
+    If ``--restore-file`` is missing, fairseq would train from scratch. Only its default, checkpoint_last.pt in ``--save-dir``,
+    may be missing.
+    """
+    default = str(Path(trainer.cfg.checkpoint.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt"))
+    # Only one process per node may see the file; the others receive its contents.
+    if Path(filename) != Path(default) and trainer.data_parallel_rank == 0 and not PathManager.isfile(filename):
+        raise FileNotFoundError(
+            f"--restore-file {filename} does not exist. Correct the path, or leave the flag out: then training continues "
+            f"from {default} if that exists, and starts from scratch otherwise."
+        )
+    return refuse_resuming_another_model(load, trainer, filename, *args, **kwargs)
 
 
 def refuse_resuming_another_model(

@@ -18,7 +18,7 @@ from torch import distributed
 from ...base.errors import InputError
 from ...base.files import holder, sha256, sole_writer
 from ...base.version import __version__
-from ..patches.distributed import from_first_process, gather
+from ..processes.group import from_first_process, gather
 
 log = logging.getLogger(__name__)
 

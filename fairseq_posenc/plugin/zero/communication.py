@@ -7,7 +7,7 @@ import torch
 from torch.distributed import distributed_c10d
 
 from ...base.errors import InputError
-from ..patches.distributed import free_port
+from ..processes.group import free_port
 
 SLURM = {"RANK": "SLURM_PROCID", "WORLD_SIZE": "SLURM_STEP_NUM_TASKS", "LOCAL_RANK": "SLURM_LOCALID"}
 

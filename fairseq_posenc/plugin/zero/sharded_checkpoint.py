@@ -34,7 +34,7 @@ from ...base import ownership
 from ...base.errors import InputError, first_line
 from ...base.files import atomic_write
 from ..checkpoint import loading
-from ..patches.distributed import from_first_process, gather
+from ..processes.group import from_first_process, gather
 from . import partition
 
 logger = logging.getLogger(__name__)

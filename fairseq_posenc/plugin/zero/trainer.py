@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ...base.errors import InputError, first_line
 from ..models.reading import read_once
-from ..patches.distributed import from_first_process, gather
+from ..processes.group import from_first_process, gather
 from . import sharded_checkpoint
 from .optimizer import EngineOptimizer
 from .sharded_checkpoint import Shards
