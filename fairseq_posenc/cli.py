@@ -54,7 +54,6 @@ COMMANDS = {
     "init-tisa": Command("study.analyze.init_tisa", "fit TISA to a pretrained model's positions"),
     "consolidate": Command("plugin.zero.consolidate", "merge a sharded checkpoint into a plain one"),
     "plan": Command("plugin.zero.plan", "estimate the memory per GPU of a run"),
-    "preflight": Command("plugin.zero.preflight", "check every host before a run on several"),
     "analyze": Command("study.analyze.analyze", "show what models learned about position, on one page"),
     "extrapolate": Command("study.measure.extrapolate", "measure the loss on sequences longer than those of training"),
     "grow": Command("study.analyze.grow", "make a checkpoint's table of learned positions longer"),

@@ -27,7 +27,7 @@ from fairseq_posenc.core import attention
 from fairseq_posenc.core.families import expressions
 from fairseq_posenc.core.schemes import REGISTRY
 from fairseq_posenc.plugin import patches
-from fairseq_posenc.plugin.patches.help import add_groups
+from fairseq_posenc.plugin.options.help import add_groups
 from fairseq_posenc.study.catalogue import listing, pictures
 from fairseq_posenc.study.catalogue.properties import PROPERTIES
 

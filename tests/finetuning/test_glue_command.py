@@ -127,7 +127,7 @@ def test_two_processes_train_one_run(data, checkpoint, tmp_path):
     flags = ["--tasks", "SST-2", "--lrs", "1e-3", *FAST, "--train-flags=--cpu --distributed-world-size 2"]
     assert glue(data, checkpoint, tmp_path / "out", *flags) == 0
     log = (tmp_path / "out/runs/SST-2/lr-0.001_seed-1/train.log").read_text()
-    assert "processes: 2, threads" in log
+    assert "training on 2 devices" in log
     assert re.findall(r'"train_num_updates": "(\d+)"', log) == ["3", "6"]  # 24 rows in batches of 8
 
 

@@ -20,16 +20,13 @@ from typing import Any
 import numpy as np
 import torch
 from fairseq import utils
-from fairseq.criterions import CRITERION_REGISTRY, FairseqCriterion
 from fairseq.data import BaseWrapperDataset, Dictionary, FairseqDataset, MaskTokensDataset
-from fairseq.models import BaseFairseqModel
-from fairseq.tasks import TASK_REGISTRY, FairseqTask, masked_lm
+from fairseq.tasks import FairseqTask
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from torch import Tensor
 
-from ...base.errors import InputError, Refused
+from ...base.errors import InputError
 from ...text.vocabulary import Vocabulary, words
-from ..models.roberta import PosencRobertaModel
 
 VALIDATION_SEED = 1
 VALID, PERMUTED = "valid", "permuted"
@@ -37,8 +34,6 @@ GLOBAL_GENERATOR = threading.RLock()
 """Held while fairseq seeds, reads and restores NumPy's global generator, since threads load and read data at the same time."""
 
 
-COUNTED = 200
-"""Samples in which words are counted, from all of a split."""
 MAX_BYTES = 4  # of a character
 FEW = 0.1
 """A smaller share of samples with what an option needs is warned of; so is a larger one without it."""
@@ -63,16 +58,6 @@ def changed_options(task: FairseqTask, **values: Any) -> Iterator[None]:
         yield
     finally:
         task.cfg = cfg
-
-
-def require_encoder(model: BaseFairseqModel, flag_name: str) -> None:
-    """Check that a model is one of this package's encoders.
-
-    Raises:
-        Refused: it is not; the message names the flag.
-    """
-    if not isinstance(model, PosencRobertaModel):
-        raise Refused(f"{flag_name} is for the architectures of fairseq_posenc, such as --arch roberta_tisa")
 
 
 class FirstTokenDataset(BaseWrapperDataset):
@@ -188,27 +173,17 @@ class RowOfPairDataset(BaseWrapperDataset):
 
 
 class ComparableMaskedLMTask(MaskedLMTask):
-    """fairseq's ``masked_lm``, which it replaces, with fixed masks for all splits except that of training.
-
-    Raises:
-        Refused: the criterion is not the one of the task's name. fairseq's default, ``cross_entropy``, takes the mean over all
-            tokens and trains a model that repeats its input. Or probabilities add up to more than 1.
-    """
+    """fairseq's ``masked_lm``, which it replaces, with fixed masks for all splits except that of training."""
 
     args = property(lambda self: self.cfg)  # fairseq's --mask-whole-words reads the options there
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
-        replaced, kept = self.cfg.random_token_prob, self.cfg.leave_unmasked_prob
-        if replaced + kept > 1:
-            raise Refused(f"--random-token-prob {replaced:g} and --leave-unmasked-prob {kept:g} are more than 1 together")
         if "data_selector" in kwargs:  # which the trainer gives for its training split alone
             with GLOBAL_GENERATOR:
                 super().load_dataset(split, epoch, combine, **kwargs)
-            self._report_words(split)
             return
         with GLOBAL_GENERATOR, changed_options(self, seed=VALIDATION_SEED):
             super().load_dataset(split, epoch, combine, **kwargs)
-        self._report_words(split)
         columns = self.datasets[split].dataset.defn
         for name, token in (("net_input.src_tokens", self.dictionary.bos()), ("target", self.dictionary.pad())):
             columns[name].dataset = FirstTokenDataset(columns[name].dataset, token)
@@ -218,31 +193,6 @@ class ComparableMaskedLMTask(MaskedLMTask):
 
     def _load_dataset_split(self, split: str, epoch: int, combine: bool) -> FairseqDataset:
         return super()._load_dataset_split(VALID if split == PERMUTED else split, epoch, combine)
-
-    def _report_words(self, split: str) -> None:
-        """Log how many words ``--mask-whole-words`` finds in a sample, and in how many samples it masks none."""
-        rows = self.datasets[split].dataset.defn["target"].dataset
-        while not isinstance(rows, MaskTokensDataset):
-            rows = rows.dataset
-        if (beginnings := rows.mask_whole_words) is None:
-            return
-        rows = rows.dataset
-        some = np.unique(np.linspace(0, len(rows) - 1, COUNTED).astype(int))
-        if rows.supports_prefetch:
-            rows.prefetch(some)
-        counts = np.array([int(beginnings.gather(0, rows[i]).sum()) for i in some])
-        without = (1 - self.cfg.mask_prob * counts).clip(0).mean()  # the number of masks is rounded by chance
-        report_found(
-            f"--mask-whole-words: samples of {split} have {counts.mean():.1f} words on average, and {without:.0%} have no mask",
-            without > FEW,
-            "Words are parted by spaces, but for scripts without them. Leave it out, or raise --tokens-per-sample.",
-        )
-
-    def build_criterion(self, cfg: Any, *args: Any, **kwargs: Any) -> FairseqCriterion:
-        task, given = self.cfg._name, getattr(cfg, "_name", None)
-        if task in CRITERION_REGISTRY and given != task:
-            raise Refused(f"--criterion {given} does not measure the predictions of --task {task}: use --criterion {task}")
-        return super().build_criterion(cfg, *args, **kwargs)
 
 
 class WordBeginnings:
@@ -265,8 +215,3 @@ class WordBeginnings:
             ends[1:] |= rest[1:] & ends[:-1]
         begins[1:] |= ends[:-1] & (1 - continued[1:])
         return begins
-
-
-masked_lm.get_whole_word_mask = WordBeginnings
-masked_lm.MaskTokensDataset = FastMaskTokensDataset
-masked_lm.MaskedLMTask = TASK_REGISTRY["masked_lm"] = ComparableMaskedLMTask
