@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import operator
 import os
+import re
 import shutil
 import signal
 from concurrent.futures import ProcessPoolExecutor
@@ -173,26 +174,30 @@ class TestSources:
         (folder / "below" / "a.txt").touch()
         (folder / "loop").symlink_to(folder)
         assert [source.name for source in sources(folder)] == [str(folder / "below" / "a.txt")]
+        assert f"{folder / 'loop'}: a link to a folder is not followed" in capsys.readouterr().err
         (folder / "broken.txt").symlink_to("nowhere")
         assert prepare(folder, "--out", tmp_path / "out") == 2
         assert "broken.txt: No such file" in capsys.readouterr().err
 
     @pytest.mark.parametrize("name", ["./text.txt", "sub/../text.txt", "link.txt", "hard.txt", ".", "*.txt"])
     def test_text_that_is_named_twice(self, tmp_path, monkeypatch, capsys, text, name):
-        """To be trained on and validated with, or only to count twice."""
+        """Whether it would be trained on and validated with, or only count twice; and both mentions are told."""
         monkeypatch.chdir(tmp_path)
         (tmp_path / "sub").mkdir()
         if name in ("link.txt", "hard.txt"):
             (os.symlink if name == "link.txt" else os.link)(text, name)
-        for flags in ((name, "--valid", "text.txt"), ("text.txt", name)):
+        for flags, consequence in (((name, "--valid", "text.txt"), "be trained on"), (("text.txt", name), "count twice")):
             assert prepare(*flags, "--out", "out") == 2
-            assert "is the same text as" in capsys.readouterr().err
+            told = capsys.readouterr().err
+            assert re.search(rf"is the same text as .*, and would {consequence}", told)
+            assert name in told
+            assert "text.txt" in told
         assert not (tmp_path / "out").exists()
 
     @pytest.mark.parametrize("flag", ["--valid ", ""])
     def test_a_copy_of_the_training_text_is_refused(self, tmp_path, capsys, text, flag):
         assert prepare(text, *flag.split(), copy(text), "--out", tmp_path / "out", "--vocab-size", 40) == 2
-        assert f"{tmp_path}/copy.txt ({'valid' if flag else 'train'}) is the same text as {text}" in capsys.readouterr().err
+        assert f"{flag}{tmp_path}/copy.txt is the same text as {text}, and would " in capsys.readouterr().err
         assert not (tmp_path / "out").exists()
 
     def test_a_folder_that_cannot_be_read(self, tmp_path, monkeypatch, capsys):

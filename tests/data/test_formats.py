@@ -70,7 +70,7 @@ def test_folders_and_patterns(tmp_path, capsys):
     assert names(folder) == ["b.txt", "below/a.jsonl.zst", "c.json.gz"]
     assert "3 files of text; 3 others are left out" in capsys.readouterr().err
     assert names(folder / "*.txt", folder / "**" / "*.zst") == ["b.txt", "below/a.jsonl.zst"]
-    with pytest.raises(ValueError, match=r"/b\.txt .* same text as .*/b\.txt"):
+    with pytest.raises(ValueError, match=r"/b\.txt .* as .*/b\.txt \(of .*corpus\)"):
         names(folder, folder / "b.txt")
     with pytest.raises(FileNotFoundError, match=r"\*\.xz: no file matches"):
         names(folder / "*.xz")
@@ -126,6 +126,7 @@ def test_bad_lines_and_rows_can_be_skipped(tmp_path, text, expected, capsys):
     told = capsys.readouterr().err
     assert told.count("skipped: ") == 3 + 20
     assert f"skipped: {dirty}, line 2, byte 6: not UTF-8" in told
+    assert told.count("without a message") == 1
     assert re.findall(r"--skip-bad: (\d+) ", told) == ["3", "30"]
 
 

@@ -15,9 +15,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sentencepiece
+import torch
 from corpora import SMALL, copy, documents, files, load, make_text, prepare
 
 from fairseq_posenc.base.files import partial_of
+from fairseq_posenc.cli import main as cli_main
 from fairseq_posenc.text.data import prepare as prepare_module
 from fairseq_posenc.text.data.folder import Folder
 from fairseq_posenc.text.data.text import MeteredFile
@@ -154,10 +156,20 @@ def test_rerun_does_nothing_and_changed_options_or_text_are_refused(tmp_path, te
     assert prepare(text, "--out", out, *SMALL, "--overwrite") == 0
 
 
-def test_it_ends_with_the_command_that_trains(tmp_path, text, capsys):
-    assert prepare(text, "--out", tmp_path / "data bin", "--workers", 1) == 0
-    *_, command = capsys.readouterr().err.splitlines()
-    assert shlex.split(command)[:2] == ["fairseq-train", str(tmp_path / "data bin")]
+def test_it_ends_with_a_command_that_trains_here(tmp_path, text, capsys, run):
+    assert cli_main(["prepare", str(text), "--out", str(tmp_path / "data bin"), "--workers", "1"]) == 0
+    *_, before, command = capsys.readouterr().err.splitlines()
+    assert before.endswith("Train on it here with")
+    program, *arguments = shlex.split(command)
+    assert program == "fairseq-train"
+    said = run(program, *arguments, "--max-update", "1", "--bf16", "--log-interval", "20", cwd=tmp_path).stdout
+    assert (tmp_path / "checkpoints" / "checkpoint_last.pt").exists()
+    if not torch.cuda.is_available():
+        assert (
+            said.count("training on the CPU, as PyTorch finds no GPU (processes: 1, threads of each: 1); leave --bf16 out, ") == 1
+        )
+        assert "; the loss is logged after every 20 updates (--log-interval 10 shows more)\n" in said
+    assert "GPUs/TPUs" not in said
 
 
 def test_damaged_output_is_made_again(tmp_path, text):
@@ -207,7 +219,7 @@ def test_kill_leaves_nothing_that_looks_finished(tmp_path):
         (b"fine\nalso fine\n\nnot f\xe9ne\n", (), "text.txt, line 4, byte 6: not UTF-8"),
         (b"fine\nnot\x00fine\n", (), "text.txt, line 2: a NUL character"),
         (b"\n \n\r\n", (), "nothing but blank lines"),
-        (b"the cat sat\n" * 9, (), "has 1, too few for --valid-fraction 0.1"),
+        (b"the cat sat\n" * 9, (), "has 1, and --valid-fraction 0.1 holds out one of every 10"),
         (b"the cat sat\n\n" * 99, ("--vocab-size", 5000), "supports 1[0-9] symbols at most"),
         (b"the cat sat\n\n" * 99, ("--vocab-size", 8), "--vocab-size 8: too small for the characters"),
         (b"the cat sat\n\n" * 99, ("--vocab-size", -1), "--vocab-size must be at least 7"),
@@ -296,19 +308,22 @@ class TestVocabularySize:
         flags = ("--valid-fraction", 0.1, "--workers", 1, "--model-type", kind)
         assert prepare(text, "--out", tmp_path / "open", *flags) == 0
         size = len(LineEncoder(read_files(tmp_path / "open")).symbols)
-        assert "learning up to 8,192 symbols from" in capsys.readouterr().err
+        told = capsys.readouterr().err
+        assert "learning up to 8,192 symbols from" in told
+        assert f"vocabulary: {size:,} symbols, all that the text supports" in told
         assert prepare(text, "--out", tmp_path / "named", *flags, "--vocab-size", size) == 0
         assert LineEncoder(read_files(tmp_path / "named")).symbols == LineEncoder(read_files(tmp_path / "open")).symbols
+        assert "all that the text supports" not in capsys.readouterr().err
         assert prepare(text, "--out", tmp_path / "more", *flags, "--vocab-size", size + 1) == 2
         assert f"--vocab-size {size + 1}: the training text supports {size} symbols at most" in capsys.readouterr().err
 
-    def test_it_does_not_grow_with_the_text(self, tmp_path, monkeypatch):
+    def test_it_does_not_grow_with_the_text(self, tmp_path, capsys, monkeypatch):
         for module in ("data.prepare", "vocabulary.sentencepiece"):
             monkeypatch.setattr(f"fairseq_posenc.text.{module}.DEFAULT_SYMBOLS", 40)
         for size in (60, 240):
             (tmp_path / "text.txt").write_text(make_text(size), "utf-8")
             assert prepare(tmp_path / "text.txt", "--out", tmp_path / f"{size}", *SMALL[2:]) == 0
-            assert len(LineEncoder(read_files(tmp_path / f"{size}")).symbols) == 40
+            assert "vocabulary: 40 symbols, the default of --vocab-size" in capsys.readouterr().err
 
     def test_a_folder_of_another_size_is_refused(self, tmp_path, text, capsys):
         assert prepare(text, "--out", tmp_path / "open", *SMALL[2:]) == 0

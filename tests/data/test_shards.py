@@ -211,7 +211,7 @@ def test_every_shard_is_seen_to_have_enough_before_any_begins(tmp_path, capsys, 
     paths = [tmp_path / f"{name}.txt" for name in "ab"]
     paths[0].write_text(make_text(60), "utf-8")
     for content, message in (
-        ("the cat sat\n", f"no document for shard-0000[13]: {paths[1]} has 1, too few for --shards 4"),
+        ("the cat sat\n", f"no document for shard-0000[13]: {paths[1]} has 1, dealt to 2 shards"),
         ("\n \n", f"no text for train in {paths[1]}: nothing but blank lines"),
     ):
         paths[1].write_text(content, "utf-8")

@@ -18,8 +18,8 @@ from ..vocabulary import UNK_ID
 
 _TYPE_CODES = {np.dtype(np.uint16): 8, np.dtype(np.uint32): 9}
 _BLOCK = 1 << 16
-COUNTS = ("items", "tokens", "documents", "text_bytes", "unknown")
-"""The totals that a writer counts."""
+COUNTS = ("items", "tokens", "documents", "text_bytes", "unknown", "spelled")
+"""The totals that a writer counts; ``spelled`` are the places where the text itself has the name of <unk>."""
 
 
 def files_of(prefix: Path) -> list[Path]:
@@ -53,12 +53,12 @@ class DatabinWriter:
         self.counts += counts
         self.totals.update(items=len(sizes), tokens=len(ids), unknown=int(counts[UNK_ID]))
 
-    def add_documents(self, ids: np.ndarray, sizes: np.ndarray, documents: int, text_bytes: int) -> None:
+    def add_documents(self, ids: np.ndarray, sizes: np.ndarray, documents: int, text_bytes: int, spelled: int) -> None:
         """Append items in which every document starts with a single ``</s>``; the very first one is dropped."""
         if documents and not self.totals["documents"]:
             ids, sizes = ids[1:], sizes[1:]
         self.add(ids, sizes)
-        self.totals.update(documents=documents, text_bytes=text_bytes)
+        self.totals.update(documents=documents, text_bytes=text_bytes, spelled=spelled)
 
     def finish(self) -> dict[str, int]:
         """Put both files in place; returns the totals."""

@@ -34,7 +34,7 @@ from ...base.commands import option
 from ...base.errors import InputError, flag_of
 from ...base.files import atomic_write, report_full_disk
 from ...base.record import differences
-from ..vocabulary import DEFAULT_SYMBOLS, SENTENCEPIECE, LineEncoder, read_files, train
+from ..vocabulary import DEFAULT_SYMBOLS, SENTENCEPIECE, UNKNOWN, LineEncoder, read_files, train
 from .folder import MANIFEST, SHARDS, Folder, Manifest, content_digests, resume
 from .shards import write_shards
 from .split import Split, default_fraction, sample_lines, training_lines
@@ -46,6 +46,20 @@ READ_PER_SAMPLED = 16
 MANY_UNKNOWN = 0.01
 OF_TRAINING = ("vocab_size", "model_type", "character_coverage", "sample_mb")
 """The options of training a vocabulary."""
+TRAINING = shlex.split(
+    "--task masked_lm --criterion masked_lm --sample-break-mode complete --save-dir checkpoints --no-epoch-checkpoints "
+    "--optimizer adam --adam-betas '(0.9,0.98)' --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 1.0 "
+    "--lr-scheduler polynomial_decay"
+)
+"""Flags of the command that is printed at the end, and below those for a GPU, and for minutes on a CPU."""
+ON_GPU = shlex.split(
+    "--arch roberta_tisa --bf16 --tokens-per-sample 512 --batch-size 12 --required-batch-size-multiple 1 --update-freq 8 "
+    "--lr 1e-4 --warmup-updates 10000 --total-num-update 500000 --max-update 500000"
+)
+ON_CPU = shlex.split(
+    "--arch roberta_tisa_tiny --tokens-per-sample 128 --batch-size 16 --log-interval 10 "
+    "--lr 2e-3 --warmup-updates 50 --total-num-update 500 --max-update 500"
+)
 MIN_SYMBOLS, MIN_COVERAGE = 7, 0.98
 """Limits of sentencepiece: ``<unk>``, the space and a letter, with four of fairseq's and ``<mask>``; and its own."""
 
@@ -132,8 +146,8 @@ class Options:
 
 def main(options: Options) -> None:
     """Run the command."""
-    skipped = Skipped()
-    layout = Layout(options.text_field, options.document_per_line, skipped if options.skip_bad else refuse)
+    skipped = Skipped() if options.skip_bad else None
+    layout = Layout(options.text_field, options.document_per_line, skipped or refuse)
     sources = find({"train": options.text, VALID: options.valid}, layout)
     if options.valid_fraction is None and not options.valid:
         options = replace(options, valid_fraction=default_fraction(estimated_text(sources["train"])))
@@ -151,7 +165,7 @@ def main(options: Options) -> None:
             names = [split.shards[number] for number in options.only or range(options.shards)]
             unfinished = [name for name in names if not manifest.is_whole(name)]
         if unfinished:
-            _encode(options, sources, folder, split, encoder, unfinished)
+            _encode(options, sources, folder, split, encoder, unfinished, skipped)
         else:
             _say(f"{options.out}: done before")
         with _record(options, sources, folder) as manifest:
@@ -159,8 +173,6 @@ def main(options: Options) -> None:
             if not others:
                 folder.list_shards()
                 ownership.finish(options.out)
-    if skipped:
-        _say(f"--skip-bad: {len(skipped):,} lines or rows were skipped")
     if others:
         _say(f"{options.out}: {len(others)} shards are still to be written, from {others[0]}")
     else:
@@ -201,6 +213,9 @@ def _encoder(options: Options, sources: Sources, folder: Folder, split: Split, m
         with atomic_write(options.out / name, "wb") as stream:
             stream.write(content)
     manifest.tokenizer = {"symbols": len(encoder.symbols), "sha256": content_digests(files)}
+    if not (options.vocabulary_files or options.vocab_size):
+        why = "all that the text supports" if len(encoder.symbols) < DEFAULT_SYMBOLS else "the default of --vocab-size"
+        _say(f"vocabulary: {len(encoder.symbols):,} symbols, {why}")
     return encoder
 
 
@@ -221,27 +236,38 @@ def _learn(options: Options, sources: Sources, split: Split) -> bytes:
     return train(sample, options.vocab_size, options.model_type, options.character_coverage)
 
 
-def _encode(options: Options, sources: Sources, folder: Folder, split: Split, encoder: LineEncoder, names: Sequence[str]) -> None:
-    start, megabytes = time.perf_counter(), 0.0
+def _encode(
+    options: Options, sources: Sources, folder: Folder, split: Split, encoder: LineEncoder, names: Sequence[str],
+    skipped: Skipped | None,
+) -> None:  # fmt: skip
+    start, megabytes, bad, read = time.perf_counter(), 0.0, 0, set[tuple[str, int]]()
+    if skipped:
+        skipped.count = 0  # of the vocabulary's pass
     for shards, hashes in write_shards(folder, names, sources, split, encoder, options.workers):
         with _record(options, sources, folder) as manifest:
             manifest.shards.update(shards)
             for (role, index), digest in hashes.items():
                 manifest.inputs[role][index]["sha256"] = digest
+        if skipped:  # the second and later passes read the text of the first again
+            bad, skipped.count = bad + (0 if hashes.keys() <= read else skipped.count), 0
+            read |= hashes.keys()
         for shard in shards.values():
             megabytes += sum(totals["text_bytes"] for totals in shard["totals"].values()) / 1e6
     seconds = time.perf_counter() - start
     speed = megabytes / seconds
     _say(f"{megabytes:,.1f} MB of text encoded in {seconds:,.1f} s, {speed:.1f} MB/s, {speed / options.workers:.1f} per process")
+    if skipped:
+        _say(f"--skip-bad: {bad:,} lines or rows were skipped")
 
 
 def _report(options: Options, manifest: Manifest) -> None:
     for split, totals in manifest.totals().items():
-        unknown = totals["unknown"] / totals["tokens"]
+        unknown, spelled = totals["unknown"] / totals["tokens"], min(totals["spelled"], totals["unknown"])
         _say(
             f"{split}: {totals['documents']:,} documents, {totals['items']:,} lines, {totals['tokens']:,} tokens, "
-            f"{unknown:.3%} of them <unk>"
+            f"{unknown:.3%} of them <unk>" + f" ({spelled:,} where the text itself has {UNKNOWN})" * bool(spelled)
         )
+        unknown -= spelled / totals["tokens"]
         if unknown > MANY_UNKNOWN:
             _say(
                 f"WARNING: {unknown:.0%} of the tokens of {split} are <unk>: the vocabulary is not one for this text. Raise "
@@ -251,8 +277,10 @@ def _report(options: Options, manifest: Manifest) -> None:
         _say(f"held out one of every {1 / options.valid_fraction:,.3g} documents, at random (--valid-fraction)")
     data = shlex.quote(str(options.out)) if options.shards == 1 else f'"$(cat {shlex.quote(str(options.out / SHARDS))})"'
     symbols = f"{manifest.tokenizer['symbols']:,} symbols"
-    _say(f"{options.out}: {symbols}, shards: {options.shards}. Train on it with")
-    _say(f"  fairseq-train {data} --task masked_lm --criterion masked_lm --arch roberta_tisa …")
+    _say(f"{options.out}: {symbols}, shards: {options.shards}. Train on it here with")
+    import torch
+
+    _say(f"  fairseq-train {data} {shlex.join([*TRAINING, *(ON_GPU if torch.cuda.is_available() else ON_CPU)])}")
 
 
 def _say(text: str) -> None:

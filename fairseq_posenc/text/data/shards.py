@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from ...base.errors import InputError
 from ...base.files import atomic_write
-from ..vocabulary import DICTIONARY, LineEncoder
+from ..vocabulary import DICTIONARY, UNKNOWN, LineEncoder
 from .databin import DatabinWriter
 from .folder import Folder
 from .split import Routed, Split
@@ -124,6 +124,7 @@ class Items(NamedTuple):
     sizes: np.ndarray
     documents: int
     text_bytes: int
+    spelled: int
 
 
 Encode = Callable[[Iterable[Routed]], Iterator[dict[str, Items]]]
@@ -186,7 +187,8 @@ def _encode(chunk: list[Routed]) -> dict[str, Items]:
         lost = (sizes == 1) & np.array(lines, bool)
         ids, sizes = np.delete(ids, sizes.cumsum()[lost] - 1), sizes[~lost]
         size = sum(len(passage.text) for passage in at_destination)
-        items[destination] = Items(ids, sizes, documents, size)
+        spelled = sum(passage.text.count(UNKNOWN.encode()) for passage in at_destination)
+        items[destination] = Items(ids, sizes, documents, size, spelled)
     return items
 
 

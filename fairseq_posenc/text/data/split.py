@@ -19,6 +19,8 @@ Routed = tuple[str, Passage]
 
 MIN_FILES = 16
 """Of a group: fewer files may all be of one kind of text, and each shard should have every kind."""
+MAX_DOCUMENT_BYTES = 1 << 30
+"""A longer text is not one document, but text whose documents are not separated."""
 ENOUGH_VALID_BYTES = 100_000
 """Bytes of text that make about 25,000 tokens: several thousand at least, however much the documents' lengths differ."""
 SAMPLED_PIECE = re.compile(r".{1,4096}(?!\S)|.{1,4096}", re.DOTALL)
@@ -99,7 +101,7 @@ def training_lines(sources: Sequence[Source], split: Split, enough: int, on_read
     """
     lacking = {*split.shards, *([VALID] if split.fraction else [])}
     documents = [0] * len(sources)
-    size = 0
+    size = held_size = 0
     for index in random.Random(f"vocabulary {split.seed}").sample(range(len(sources)), len(sources)):
         here = split.destinations(index)
         if size > enough and lacking.isdisjoint(here):
@@ -107,12 +109,16 @@ def training_lines(sources: Sequence[Source], split: Split, enough: int, on_read
         for destination, passage in split.route(sources[index].passages(on_read), index):
             lacking.discard(destination)
             documents[index] += passage.opens_document
-            if destination != VALID:
+            if destination == VALID:
+                held_size += len(passage.text)
+            else:
                 if size <= enough:
                     yield from (piece for line in passage.lines() for piece in SAMPLED_PIECE.findall(line))
                 size += len(passage.text)
             if size > enough and lacking.isdisjoint(here):
                 break
+            if lacking and sum(documents) == 1 and size + held_size > MAX_DOCUMENT_BYTES:
+                raise _lack(lacking, documents, sources, split)
     if lacking:
         raise _lack(lacking, documents, sources, split)
 
@@ -124,9 +130,12 @@ def _lack(lacking: set[str], documents: Sequence[int], sources: Sequence[Source]
     named = ", ".join(sources[index].name for index in files[:3]) + (", …" if len(files) > 3 else "")
     if not number:
         return InputError(f"no text for train in {named}: nothing but blank lines.")
-    flag = f"--valid-fraction {split.fraction:.3g}" if name == VALID else f"--shards {len(split.shards)}"
-    advice = "Change it, give --valid FILES, separate the documents by blank lines, or give --document-per-line."
-    return InputError(f"no document for {name}: {named} has {number:,}, too few for {flag}. {advice}")
+    reason = f"dealt to {len(split.shards) // split.groups} shards. Ask for fewer --shards"
+    if name == VALID:
+        share = f"--valid-fraction {split.fraction} holds out one of every {1 / split.fraction:,.3g}"
+        reason = f"and {share}. Change it, give --valid FILES"
+    advice = "separate the documents by blank lines, or give --document-per-line."
+    return InputError(f"no document for {name}: {named} has {number:,}, {reason}, {advice}")
 
 
 def sample_lines(lines: Iterable[str], max_characters: int, seed: int) -> list[str]:

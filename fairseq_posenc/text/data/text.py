@@ -85,22 +85,21 @@ def refuse(error: InputError) -> None:
 
 
 class Skipped:
-    """Continues after bad lines and rows: prints the errors of the first, and counts all, each once however often it is read."""
+    """Reports the first bad lines, each once although text is read more than once, counts all of them, and continues."""
 
-    PRINTED = 20
+    LIMIT = 20
 
     def __init__(self) -> None:
-        self._seen: set[int] = set()  # hashes of the messages
-
-    def __len__(self) -> int:
-        return len(self._seen)
+        self._named: set[str] = set()
+        self.count = 0  # a line counts each time that it is read
 
     def __call__(self, error: InputError) -> None:
-        """Take note of a line or row that cannot be read."""
-        before = len(self._seen)
-        self._seen.add(hash(str(error)))
-        if before < len(self._seen) <= self.PRINTED:
-            print(f"skipped: {error}", file=sys.stderr)
+        """Report and count a line."""
+        self.count += 1
+        if len(self._named) < self.LIMIT and str(error) not in self._named:
+            self._named.add(str(error))
+            last = "; further lines are skipped without a message" if len(self._named) == self.LIMIT else ""
+            print(f"skipped: {error}{last}", file=sys.stderr)
 
 
 class Layout(NamedTuple):

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -62,15 +63,28 @@ class TextFile:
 
     def likeness(self) -> Hashable:
         with open(self.name, "rb") as stream:
-            return self.size, stream.read(1024) or os.path.realpath(self.name)  # empty files are no copies
+            return self._at_first["bytes"], stream.read(1024) or os.path.realpath(self.name)  # empty files are no copies
 
     def fingerprint(self) -> dict[str, Any]:
         status = os.stat(self.name)
         return {"path": os.path.basename(self.name), "bytes": status.st_size, "modified_ns": status.st_mtime_ns, "sha256": None}
 
+    @cached_property
+    def _at_first(self) -> dict[str, Any]:
+        return self.fingerprint()
+
     def is_same(self, earlier: dict[str, Any]) -> bool:
-        """Return the same; the file is read only if its time alone has changed."""
+        """Return the same; the file is read only if its time alone has changed.
+
+        Raises:
+            InputError: the file has another size than when this process saw it first.
+        """
         now = self.fingerprint()
+        if now["bytes"] != self._at_first["bytes"]:
+            raise InputError(
+                f"{self.name} has changed while it was read: wait until it is complete, and give the command again with "
+                "--overwrite"
+            )
         if earlier.get("bytes") != now["bytes"]:
             return False
         return earlier.get("modified_ns") == now["modified_ns"] or earlier.get("sha256") == sha256(self.name)
@@ -89,13 +103,17 @@ def find(named: Mapping[str, Sequence[str]], layout: Layout) -> Sources:
         InputError: two names refer to the same text or to copies of it, or one to a pipe or a device.
     """
     sources: Sources = {role: [] for role in named}
-    alike: dict[Hashable, list[Source]] = {}
+    alike: dict[Hashable, list[tuple[Source, str, str]]] = {}
     for role, name in ((role, name) for role, names in named.items() for name in names):
+        given = f"--valid {name}" if role == VALID else name
         for source in _in_hub(name, layout) if name.startswith(HUB) else [TextFile(path, layout) for path in _paths(name)]:
-            for other in alike.setdefault(source.likeness(), []):
+            mention = given if source.name == name else f"{source.name} (of {given})"
+            others = alike.setdefault(source.likeness(), [])
+            for other, other_role, other_mention in others:
                 if source.size is None or filecmp.cmp(source.name, other.name, shallow=False):
-                    raise InputError(f"{source.name} ({role}) is the same text as {other.name}: name it once")
-            alike[source.likeness()].append(source)
+                    consequence = "count twice" if role == other_role else "be trained on, and validate nothing"
+                    raise InputError(f"{mention} is the same text as {other_mention}, and would {consequence}. Name it once.")
+            others.append((source, role, mention))
             sources[role].append(source)
     return sources
 
@@ -146,7 +164,12 @@ def _in_folder(folder: Path) -> list[str]:
     def refuse(error: OSError) -> None:
         raise error
 
-    files = sorted(Path(base, name) for base, _, names in os.walk(folder, onerror=refuse) for name in names)
+    files = []
+    for base, folders, names in os.walk(folder, onerror=refuse):
+        files += [Path(base, name) for name in names]
+        for link in filter(os.path.islink, (os.path.join(base, name) for name in folders)):
+            print(f"{link}: a link to a folder is not followed; name it too if you want it", file=sys.stderr)
+    files.sort()
     shown = [path for path in files if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
     texts = [str(path) for path in shown if text.suffix(path.name) in text.TEXT_SUFFIXES]
     if not texts:
