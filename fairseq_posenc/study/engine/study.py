@@ -64,9 +64,9 @@ class Study:
         Raises:
             InputError, OSError: as :func:`.grid.run_grid`.
         """
-        options = {"jobs": jobs, "keep_temporary": keep_temporary, "bar": bar, "lock": self._lock}
+        devices, lock = torch.cuda.device_count(), self._lock
         try:
-            return run_grid(cells, self.out, run, devices=torch.cuda.device_count(), **options)
+            return run_grid(cells, self.out, run, keep_temporary=keep_temporary, jobs=jobs, devices=devices, lock=lock, bar=bar)
         except Failures as error:
             self._failures.append(error)
             return error.results

@@ -10,9 +10,9 @@ tests beyond its lengths exclude memorising. Runs with the same seed have the sa
 same initial weights, whatever the scheme. A scheme with a table of positions gets one for the longest test, so that its last rows
 are untrained. SCHEME@SAMPLING, such as absolute@random:200, draws the positions of each update (docs/length.md).
 
-OUT gets report.html, results.md, results.csv, results.json, tasks.png, and runs.jsonl, a line per run. The same command again does
-only the runs that have not finished; other tasks, schemes and seeds are added to the results. A folder with runs.jsonl alone is
-continued, too.
+OUT gets report.html, results.md, results.csv, results.json, tasks.png, and runs.jsonl, a line per run. The same command again
+does only the runs that have not finished; other tasks, schemes and seeds are added to the results. A folder with runs.jsonl alone
+is continued, too.
 """
 
 from __future__ import annotations
