@@ -325,15 +325,19 @@ def test_what_a_checkpoint_keeps_of_its_pretraining(data, pretrain, tmp_path, mo
 
 
 @pytest.mark.parametrize(
-    ("arch", "flags"),
+    ("arch", "flags", "names"),
     [
-        ("roberta_shaw_tiny", ("--max-relative-position", "5", "--position-share-heads", "false", "--no-layernorm-embedding")),
-        ("modernbert_rope_tiny", ("--rope-base", "100", "--layernorm-embedding", "--norm", "rms")),
-        ("albert_absolute_tiny", ("--embedding-size", "16")),
-        ("roberta_base", ("--encoder-layers", "2", "--untie-weights-roberta")),
+        (
+            "roberta_shaw_tiny",
+            ("--max-relative-position", "5", "--position-share-heads", "false", "--no-layernorm-embedding"),
+            ("max_relative_position", "position_share_heads", "no_layernorm_embedding"),
+        ),
+        ("modernbert_rope_tiny", ("--rope-base", "100", "--norm-bias"), ("rope_base", "no_norm_bias", "gated_ffn")),
+        ("albert_absolute_tiny", ("--embedding-size", "16"), ("embedding_size", "encoder_layer_groups")),
+        ("roberta_base", ("--encoder-layers", "2", "--untie-weights-roberta"), ("encoder_layers", "untie_weights_roberta")),
     ],
 )
-def test_the_flags_of_a_run_make_the_checkpoints_model(arch, flags, data, pretrain, tmp_path, monkeypatch):
+def test_the_flags_of_a_run_make_the_checkpoints_model(arch, flags, names, data, pretrain, tmp_path, monkeypatch):
     models = []
 
     def execute(command, *_):
@@ -343,10 +347,8 @@ def test_the_flags_of_a_run_make_the_checkpoints_model(arch, flags, data, pretra
     monkeypatch.setattr(grid, "execute", execute)
     path = pretrain(arch, *flags)
     assert glue(data, path, tmp_path / "out", "--tasks", "SST-2", "--lrs", "1e-3", *FAST) == 130
-    (model,) = models
-    given = [name.removeprefix("--").replace("-", "_") for name in flags if name.startswith("--no-") or "-" in name[2:]]
-    options = Checkpoint(path).model_options()
-    for name in ("encoder_layers", "encoder_embed_dim", "max_positions", *given):
+    (model,), options = models, Checkpoint(path).model_options()
+    for name in ("encoder_layers", "encoder_embed_dim", "max_positions", *names):
         assert getattr(model, name) == getattr(options, name), name
 
 
