@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from torch import Tensor
@@ -21,15 +21,6 @@ MAX_OFFSET = 32  # of those rows
 MIN_SHARE = 0.02  # of a function's largest size; offsets beyond which all sizes are smaller are not drawn
 SQUARE = (2.6, 2.5)  # inches, of a matrix
 OFFSET = "offset r from query to key, in tokens"
-
-
-class Picture(NamedTuple):
-    """A picture of the page; ``name`` is that of its files, ``section`` one of :data:`.overview.SECTIONS`."""
-
-    name: str
-    section: str
-    caption: str
-    figure: Figure
 
 
 def products_figure(vectors: Tensor) -> Figure:

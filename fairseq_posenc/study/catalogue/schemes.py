@@ -85,7 +85,7 @@ def main(options: Options) -> None:
         _plot(rows, models, options, options.plot)
         return
     if models:
-        from ..analyze.subjects import read
+        from ..analyze.models import read
 
         rows += [listing.describe("", read(model, None, with_text=False).encoder.positions) for model in models]
     if options.gallery is not None:
@@ -120,7 +120,7 @@ def _plot(rows: "Sequence[Row]", models: Sequence[str], options: Options, path: 
         raise InputError(f"--plot draws {SIDE_BY_SIDE} at most, and these are {len(rows) + len(models)}: use --gallery")
     subjects = []
     if models:
-        from ..analyze.subjects import read
+        from ..analyze.models import read
 
         subjects = [read(model, None, with_text=False) for model in models]
     n = min([options.length, *(subject.fitting_length(options.length) for subject in subjects)])
