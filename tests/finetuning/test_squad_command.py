@@ -27,7 +27,7 @@ def outputs(out, version, lr="0.001"):
 def test_end_to_end(version, checkpoint, tmp_path, capsys):
     """The model was pretrained on 32 tokens and reads windows of 40; its answers are of the text, and scored as filed."""
     data = write_squad(tmp_path / "squad", version, paragraphs=3)
-    flags = [*WINDOWS, "--lrs", "1e-3", "--epochs", "1", "--batch-size", "8", "--n-best", "3"]
+    flags = [*WINDOWS, "--lrs", "1e-3", "--epochs", "1", "--batch-size", "8"]
     assert squad(data, version, checkpoint, tmp_path / "out", *flags) == 0
     printed = capsys.readouterr()
     assert f"SQuAD-{version}" in printed.out
@@ -46,15 +46,10 @@ def test_end_to_end(version, checkpoint, tmp_path, capsys):
         assert all(official[name] == value for name, value in scored.items())
         assert set(files["null_odds.json"]) == set(predictions)
         threshold = files["metrics.json"]["threshold"]
-        assert files["metrics.json"]["f1"] == pytest.approx(files["metrics.json"]["best_f1"])
         assert files["result.json"]["constant"] == ([] if any(predictions.values()) else ["SQuAD-2.0"])
         none = files["result.json"]["majority"]["SQuAD-2.0"]
         assert (none["HasAns_f1"], none["NoAns_exact"], none["f1"]) == (0.0, 100.0, 20.0)  # one question in five has no answer
         assert all((odds > threshold) == (predictions[id_] == "") for id_, odds in files["null_odds.json"].items())
-    for id_, best in files["nbest.json"].items():
-        assert len(best) == 3 + (version == "2.0")
-        assert sum(answer["probability"] for answer in best) == pytest.approx(1)
-        assert predictions[id_] in {answer["text"] for answer in best}
 
 
 def test_windows_beyond_a_table_are_refused_or_cut(pretrain, tmp_path, capsys):
@@ -94,7 +89,7 @@ def test_flags_that_make_no_sense(checkpoint, tmp_path, capsys):
     (tmp_path / "squad.yaml").write_text("tasks: {SQuAD2.0: {epochs: 3}}")
     for flags, message in [
         (["--null-threshold", "1"], "--null-threshold is for --version 2.0"),
-        (["--n-best", "0"], "--n-best must be at least 1"),
+        (["--doc-stride", "0"], "--doc-stride must be at least 1"),
         (["--max-length", "70"], "--max-length 70"),
         (["--config", str(tmp_path / "squad.yaml")], "names 'SQuAD2.0', which is not a task"),
         ([], "--max-length 32 leaves no room"),
