@@ -60,6 +60,15 @@ def test_layers_that_alternate_are_those_of_the_whole_model(positions, layers):
     assert found.activations(3) == pytest.approx(plan.saved_bytes(whole, 3, 200, 32), rel=1e-3)
 
 
+def test_more_symbols_follow_from_few():
+    """Counted by hand: a row of the embeddings and a bias each, and nothing is built for them."""
+    few, many = (footprint("roberta_t5", SMALL, vocabulary, tokens=64, precision="bf16") for vocabulary in (1000, 1 << 24))
+    symbols = (1 << 24) - 1000
+    assert many.parameters == few.parameters + symbols * (128 + 1)
+    predicted = 12  # of 64 tokens, the first 3 of every 20, each with a float32 for every symbol
+    assert many.activations_per_sample == few.activations_per_sample + symbols * predicted * 4
+
+
 def test_layers_that_share_weights_are_counted_once():
     """ALBERT by hand: a layer's weights, its projection and embeddings once."""
     found = footprint("albert_tisa", [*SMALL, "embedding_size=32"], vocabulary=1000, tokens=64, precision="fp32")
@@ -75,7 +84,7 @@ def test_layers_that_share_weights_are_counted_once():
 @pytest.mark.parametrize(
     ("options", "vocabulary", "tokens", "message"),
     [
-        ([], 1 << 25, 64, "vocab_size must be at most 16777216"),
+        ([], 10**12, 64, "vocab_size must be at most 16777216, got 1000000000000"),
         (["encoder_layers=-1"], 1000, 64, "--encoder-layers must be at least 1, got -1"),
         (["encoder_layers=1000000000"], 1000, 64, "--encoder-layers must be at most"),
         (["encoder_layer_groups=5"], 1000, 64, "--encoder-layers 12 do not divide into --encoder-layer-groups 5"),

@@ -253,6 +253,19 @@ def test_words_begin_at_every_piece_where_no_spaces_are(learn, tmp_path):
     assert found == {True, False}
 
 
+@pytest.mark.parametrize(("line", "warned"), [("supercalifragilistic" * 30, True), ("of cats and mice in a house " * 20, False)])
+def test_samples_without_a_mask_are_warned_of(line, warned, tmp_path, caplog):
+    from commands import status_of
+
+    text = tmp_path / "text.txt"
+    text.write_text("\n\n".join([line] * 40 + ["a line of its own"]))
+    assert status_of("prepare", text, "--out", tmp_path / "bin", "--workers", 1) == 0
+    caplog.set_level("INFO")
+    load(tmp_path / "bin", "masked_lm", "train", 1, mask_whole_words=True, data_selector=None)
+    found = [record for record in caplog.records if "--mask-whole-words" in record.getMessage()]
+    assert [record.levelname for record in found] == ["WARNING" if warned else "INFO"]
+
+
 def test_whole_words_need_a_tokenizer(data):
     with pytest.raises(FileNotFoundError, match=r"sentencepiece\.model"):
         load(data, "masked_lm", "valid", 1, mask_whole_words=True)

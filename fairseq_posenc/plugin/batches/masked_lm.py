@@ -34,6 +34,8 @@ GLOBAL_GENERATOR = threading.RLock()
 """Held while fairseq seeds, reads and restores NumPy's global generator, since threads load and read data at the same time."""
 
 
+COUNTED = 200
+"""Samples in which words are counted, from all of a split."""
 MAX_BYTES = 4  # of a character
 FEW = 0.1
 """A smaller share of samples with what an option needs is warned of; so is a larger one without it."""
@@ -181,9 +183,11 @@ class ComparableMaskedLMTask(MaskedLMTask):
         if "data_selector" in kwargs:  # which the trainer gives for its training split alone
             with GLOBAL_GENERATOR:
                 super().load_dataset(split, epoch, combine, **kwargs)
+            self._report_words(split)
             return
         with GLOBAL_GENERATOR, changed_options(self, seed=VALIDATION_SEED):
             super().load_dataset(split, epoch, combine, **kwargs)
+        self._report_words(split)
         columns = self.datasets[split].dataset.defn
         for name, token in (("net_input.src_tokens", self.dictionary.bos()), ("target", self.dictionary.pad())):
             columns[name].dataset = FirstTokenDataset(columns[name].dataset, token)
@@ -193,6 +197,25 @@ class ComparableMaskedLMTask(MaskedLMTask):
 
     def _load_dataset_split(self, split: str, epoch: int, combine: bool) -> FairseqDataset:
         return super()._load_dataset_split(VALID if split == PERMUTED else split, epoch, combine)
+
+    def _report_words(self, split: str) -> None:
+        """Log how many words ``--mask-whole-words`` finds in a sample, and in how many samples it masks none."""
+        rows = self.datasets[split].dataset.defn["target"].dataset
+        while not isinstance(rows, MaskTokensDataset):
+            rows = rows.dataset
+        if (beginnings := rows.mask_whole_words) is None:
+            return
+        rows = rows.dataset
+        some = np.unique(np.linspace(0, len(rows) - 1, COUNTED).astype(int))
+        if rows.supports_prefetch:
+            rows.prefetch(some)
+        counts = np.array([int(beginnings.gather(0, rows[i]).sum()) for i in some])
+        without = (1 - self.cfg.mask_prob * counts).clip(0).mean()  # the number of masks is rounded by chance
+        report_found(
+            f"--mask-whole-words: samples of {split} have {counts.mean():.1f} words on average, and {without:.0%} have no mask",
+            without > FEW,
+            "Words are parted by spaces, but for scripts without them. Leave it out, or raise --tokens-per-sample.",
+        )
 
 
 class WordBeginnings:

@@ -23,7 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from ...base.commands import option, show
 from ...base.errors import InputError, suggestion
-from ...core.families import FAMILIES
+from ...core.families import FAMILIES, ROBERTA, expression_of
 from . import zero_config
 from .zero_config import ZeroConfig
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 GB = 1e9
 BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
 DTYPES = {"bf16": "bfloat16", "fp16": "bfloat16", "fp32": "float32"}  # fp16 is equally wide, and CPUs lack some of its operations
+SMALL_VOCABULARY = 64  # symbols; measurements are extrapolated from it
 MASKED_TOKENS, PER_TOKENS = 3, 20  # masked language modelling predicts 15%
 POSITIVE = {"minimum": 1, "maximum": 10**12}
 
@@ -41,7 +42,7 @@ POSITIVE = {"minimum": 1, "maximum": 10**12}
 class Options:
     """The command's flags."""
 
-    arch: str = option("an architecture", names=("arch",), metavar="NAME")
+    arch: str = option("an architecture, or an expression for RoBERTa of base size", names=("arch",), metavar="NAME")
     model: list[str] = option("options of the model, such as encoder_layers=6", (), nargs="*", metavar="NAME=VALUE")
     gpus: int = option("GPUs of all hosts together", 8, **POSITIVE)
     deepspeed_config: str = option("preset or file, as for training", "zero0", metavar="NAME|FILE")
@@ -76,10 +77,11 @@ class Footprint:
 def footprint(arch: str, overrides: Sequence[str], vocabulary: int, tokens: int, precision: str) -> Footprint:
     """Measure an architecture with one and two layers on one and two samples; further layers and samples are copies.
 
-    Where layers alternate, as in ``rope | rope(window=64)``, one and two rounds of them are measured, and what remains.
+    Where layers alternate, as in ``rope | rope(window=64)``, one and two rounds of them are measured, and what remains. The cost
+    per symbol likewise follows from two small vocabularies.
 
     Args:
-        arch: name of one of this package's architectures.
+        arch: name of one of this package's architectures, or an expression, for RoBERTa of base size.
         overrides: options of the model, ``name=value``.
         vocabulary: number of symbols.
         tokens: length of a sample.
@@ -96,16 +98,18 @@ def footprint(arch: str, overrides: Sequence[str], vocabulary: int, tokens: int,
     args.positions = " | ".join(alternatives)
     periods, rest = divmod(layers, period := len(alternatives))
 
-    def measure(depth: int) -> tuple[int, int, int, int]:
+    def measure(depth: int, symbols: int) -> tuple[int, int, int, int]:
         """Return the parameters, those of a layer without its positional ones, and bytes kept for one sample and for two."""
-        model = _build(OmegaConf.merge(args, {"encoder_layers": depth, "encoder_layer_groups": 0}), vocabulary, precision)
+        model = _build(OmegaConf.merge(args, {"encoder_layers": depth, "encoder_layer_groups": 0}), symbols, precision)
         encoder = model.encoder.sentence_encoder
-        replace(encoder.config, layers=layers, layer_groups=groups)  # checks both
+        replace(encoder.config, layers=layers, layer_groups=groups, vocab_size=vocabulary)  # checks all three
         counts = (sum(parameter.numel() for parameter in module.parameters()) for module in (model, encoder.layers[0]))
-        return *counts, *(saved_bytes(model, number, vocabulary, tokens) for number in (1, 2))
+        return *counts, *(saved_bytes(model, number, symbols, tokens) for number in (1, 2))
 
     try:
-        least, deeper, longer = (measure(depth) for depth in (period, 2 * period, period + rest))
+        least, wider = (measure(period, symbols) for symbols in (SMALL_VOCABULARY, 2 * SMALL_VOCABULARY))
+        deeper = measure(2 * period, SMALL_VOCABULARY)
+        longer = measure(period + rest, SMALL_VOCABULARY) if rest else least
     except RuntimeError as error:
         if not any(sign in str(error) for sign in ("allocate", "overflow")):  # more than memory, or than a size can be
             raise
@@ -114,7 +118,8 @@ def footprint(arch: str, overrides: Sequence[str], vocabulary: int, tokens: int,
             "where they are tried. Plan a smaller one."
         ) from error
     parameters, layer, for_one_sample, for_two_samples = (
-        last + (periods - 1) * (second - first) for first, second, last in zip(least, deeper, longer, strict=True)
+        last + (periods - 1) * (second - first) + (vocabulary - SMALL_VOCABULARY) * (more - first) // SMALL_VOCABULARY
+        for first, second, last, more in zip(least, deeper, longer, wider, strict=True)
     )
     return Footprint(
         parameters=parameters - (layers - groups) * layer if groups else parameters,
@@ -158,13 +163,21 @@ def _fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, *_: Any, **o
 def _options(arch: str, overrides: Sequence[str], tokens: int) -> DictConfig:
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 
+    from ...core.schemes import parse
     from ..models.building import complete_new
     from ..options.option_set import ENCODER_OPTIONS
 
     encoders = {model for model, family in FAMILIES.items() if not family.causal}
     known = sorted(name for name, model in ARCH_MODEL_NAME_REGISTRY.items() if model in encoders)
     if arch not in known:
-        raise InputError(f"{arch} is no encoder of this package: {suggestion(arch, known)}fairseq-posenc schemes lists them")
+        overrides = [f"positions={expression_of(arch)}", *overrides]
+        try:
+            parse(expression_of(arch))
+        except InputError as error:
+            raise InputError(
+                f"{arch} is no encoder of this package: {suggestion(arch, known)}As an expression: {error}"
+            ) from None
+        arch = ROBERTA.model
     args = OmegaConf.create({**vars(ENCODER_OPTIONS.config()()), "_name": arch})
     for override in overrides:
         name, equals, value = override.partition("=")
