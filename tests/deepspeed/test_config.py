@@ -71,13 +71,12 @@ def test_fp16_takes_over_fairseqs_loss_scale():
     }
 
 
-def test_a_file_may_repeat_the_options_and_leave_them_open(complete):
+def test_a_file_leaves_the_options_open(complete):
     completed = complete(
         {
             "zero_optimization": {"stage": 2, "reduce_bucket_size": 1000},
             "train_batch_size": "auto",
-            "gradient_clipping": 0.5,
-            "optimizer": {"type": "AdamW", "params": {"lr": 5e-4, "betas": [0.9, 0.98], "eps": 1e-6, "weight_decay": "auto"}},
+            "optimizer": {"type": "auto", "params": {"lr": "auto"}},
         }
     )
     assert completed["zero_optimization"]["reduce_bucket_size"] == 1000
@@ -86,26 +85,20 @@ def test_a_file_may_repeat_the_options_and_leave_them_open(complete):
 
 
 @pytest.mark.parametrize(
-    ("contradiction", "both"),
+    ("decided", "name"),
     [
-        ({"train_micro_batch_size_per_gpu": 16}, ("16", "--batch-size 8")),
-        ({"gradient_accumulation_steps": 2}, ("= 2", "--update-freq 4")),
-        ({"train_batch_size": 1024}, ("1024", "512")),
-        ({"gradient_clipping": 1.0}, ("1.0", "--clip-norm 0.5")),
-        ({"bf16": {"enabled": False}}, ("false", "--bf16")),
-        ({"fp16": {"enabled": True}}, ("true", "no --fp16")),
-        ({"optimizer": {"type": "Lamb"}}, ("Lamb", "--optimizer adam")),
-        ({"optimizer": {"params": {"lr": 1e-3}}}, ("0.001", "--lr 0.0005")),
-        ({"optimizer": {"params": {"betas": [0.9, 0.999]}}}, ("0.999", "--adam-betas (0.9,0.98)")),
-        ({"optimizer": {"params": {"eps": 1e-8}}}, ("1e-08", "--adam-eps 1e-06")),
-        ({"optimizer": {"params": {"weight_decay": 0}}}, ("= 0,", "--weight-decay 0.01")),
+        ({"train_micro_batch_size_per_gpu": 16}, "train_micro_batch_size_per_gpu"),
+        ({"gradient_clipping": 0.5}, "gradient_clipping"),
+        ({"bf16": {"enabled": False}}, "bf16.enabled"),
+        ({"bf16": True}, "bf16"),
+        ({"optimizer": {"type": "Lamb"}}, "optimizer.type"),
+        ({"optimizer": {"params": {"betas": [0.9, 0.999]}}}, "optimizer.params.betas"),
     ],
 )
-def test_a_contradiction_is_refused_and_both_values_are_named(complete, contradiction, both):
-    with pytest.raises(ValueError, match=r"ds\.json") as refused:
-        complete({"zero_optimization": {"stage": 1}, **contradiction})
-    for value in both:
-        assert value in str(refused.value)
+@pytest.mark.parametrize("stage", [0, 1])
+def test_what_fairseqs_options_decide_is_refused(complete, decided, name, stage):
+    with pytest.raises(ValueError, match=rf"ds\.json has {name} = .*fairseq's options"):
+        complete({"zero_optimization": {"stage": stage}, **decided})
 
 
 @pytest.mark.parametrize(
@@ -116,32 +109,28 @@ def test_a_contradiction_is_refused_and_both_values_are_named(complete, contradi
         ({}, "found None"),
         ({"zero_optimization": {"stage": "2"}}, "found 2"),
         ({"zero_optimization": {"stage": 4}}, "found 4"),
-        ({"zero_optimization": {"stage": 2}, "scheduler": {"type": "WarmupLR"}}, '"scheduler", which training does not use'),
-        (
-            {"zero_optimization": {"stage": 2}, "gradient_cliping": 1.0},
-            '"gradient_cliping", which training does not use. Did you',
-        ),
-        ({"zero_optimization": {"stage": 1}, "data_types": {"grad_accum_dtype": "fp32"}}, '"data_types"'),
+        ({"zero_optimization": {"stage": 2}, "scheduler": {"type": "WarmupLR"}}, "scheduler, which training does not use"),
+        ({"zero_optimization": {"stage": 2}, "gradient_cliping": 1.0}, "did you mean gradient_clipping"),
+        ({"zero_optimization": {"stage": 1}, "data_types": {"grad_accum_dtype": "fp32"}}, "data_types"),
         ({"zero_optimization": {"stage": 1, "overlap_comm": True}}, "use stage 2"),
         ({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme"}}}, "offload_optimizer.device"),
         ({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "ratio": 0.5}}}, "offload_optimizer.ratio"),
         ({"zero_optimization": {"stage": 2, "zero_quantized_gradients": True}}, "zero_optimization.zero_quantized_gradients"),
         ({"zero_optimization": {"stage": 1, "round_robin_gradients": True}}, "zero_optimization.round_robin_gradients"),
-        ({"zero_optimization": {"stage": 3}, "gradient_predivide_factor": 2.0}, '"gradient_predivide_factor"'),
-        ({"zero_optimization": {"stage": 2}, "communication_data_type": "fp16"}, 'communication_data_type = "fp16"'),
+        ({"zero_optimization": {"stage": 3}, "gradient_predivide_factor": 2.0}, "gradient_predivide_factor"),
+        ({"zero_optimization": {"stage": 2}, "communication_data_type": "fp16"}, "communication_data_type"),
         ({"zero_optimization": {"stage": 2, "zenflow": {"topk_ratio": 0.1}}}, "zero_optimization.zenflow"),
-        ({"zero_optimization": {"stage": 2}, "bf16": {"bf16_master_weights_and_grads": True}}, "bf16.bf16_master_weights"),
-        ({"zero_optimization": {"stage": 0, "overlap_comm": True}}, "sets overlap_comm"),
-        ({"zero_optimization": {"stage": 0}, "wall_clock_breakdown": True}, "wall_clock_breakdown"),
+        (
+            {"zero_optimization": {"stage": 2}, "bf16": {"bf16_master_weights_and_grads": True}},
+            "bf16.bf16_master_weights_and_grads",
+        ),
         ('{"a": ' * 100_000, "is not JSON"),
-        ({"zero_optimization": {"stage": 2}, "bf16": True}, "bf16 = true; expected a JSON object"),
-        ({"zero_optimization": {"stage": 2}, "fp16": "auto"}, 'fp16 = "auto"; expected a JSON object'),
         ({"zero_optimization": {"stage": 2, "reduce_bucket_size": None}}, "reduce_bucket_size"),
         ({"zero_optimization": {"stage": 2, "reduce_bucket_size": "auto"}}, "reduce_bucket_size"),
         ({"zero_optimization": {"stage": 2}, "optimizer": {"params": {"adam_w_mode": True}}}, "optimizer.params.adam_w_mode"),
         ({"zero_optimization": {"stage": 2}, "optimizer": {"legacy_fusion": True}}, "optimizer.legacy_fusion"),
         ({"zero_optimization": {"stage": 2}, "zero_force_ds_cpu_optimizer": True}, "zero_force_ds_cpu_optimizer"),
-        ('{"zero_optimization": {"stage": 2}, "gradient_clipping": -Infinity}', "--clip-norm 0.5"),
+        ('{"zero_optimization": {"stage": 2}, "gradient_clipping": -Infinity}', "gradient_clipping"),
     ],
 )
 def test_files_that_cannot_be_meant_are_refused(complete, contents, message):
@@ -158,7 +147,7 @@ def test_what_a_file_says_is_read_once(tmp_path):
         return zero_config.read(str(path))
 
     offload = {"offload_optimizer": {"device": "cpu", "pin_memory": True}, "offload_param": {"device": "none"}}
-    zero = {"reduce_bucket_size": 1e7, "stage3_max_live_parameters": 0, "cpu_offload": False, **offload}
+    zero = {"reduce_bucket_size": 1e7, "stage3_max_live_parameters": 0, **offload}
     found = read(stage=3, **zero)
     assert (found.stage, found.offload_optimizer, found.offload_parameters) == (3, True, False)
     assert (found.bucket, found.live) == (2e7, 0)  # stage 3 overlaps communication unless told otherwise
@@ -166,22 +155,18 @@ def test_what_a_file_says_is_read_once(tmp_path):
 
 
 @needs_deepspeed
-def test_fixed_keys_are_deepspeeds(tmp_path):
-    from deepspeed.runtime import constants
-    from deepspeed.runtime import precision_config as precision
+def test_keys_are_deepspeeds():
     from deepspeed.runtime.zero import config as zero
     from deepspeed.runtime.zero import offload_config
 
     models = {
-        "fp16": precision.DeepSpeedFP16Config,
-        "bf16": precision.DeepSpeedBF16Config,
         "zero_optimization": zero.DeepSpeedZeroConfig,
         "zero_optimization.offload_optimizer": offload_config.DeepSpeedZeroOffloadOptimizerConfig,
         "zero_optimization.offload_param": offload_config.DeepSpeedZeroOffloadParamConfig,
     }
-    for path in zero_config.FIXED.keys() - {constants.COMMUNICATION_DATA_TYPE}:
-        section, _, key = path.rpartition(".")
-        assert key in models[section].model_fields, path
+    for section, model in models.items():
+        names = {name for key, field in model.model_fields.items() for name in (key, field.alias)}
+        assert names.issuperset(zero_config.KEYS[section]), section
 
 
 @pytest.mark.parametrize(("source", "message"), [("zero4", "presets are .*zero3-offload"), ("missing.json", "missing.json")])
