@@ -426,7 +426,7 @@ def test_nothing_is_removed_beside_a_checkpoint_that_cannot_be_read(tmp_path):
     assert (tmp_path / sharded_checkpoint.FOLDER / UNNAMED).is_dir()
 
 
-def test_folders_that_training_has_not_made_are_not_removed(tmp_path, caplog):
+def test_folders_that_training_has_not_made_are_not_removed(tmp_path):
     """Data that the run reads from ``shards``, shards without a record, folders of others, and more in ours."""
     root = tmp_path / sharded_checkpoint.FOLDER
     (root / "shard-00000").mkdir(parents=True)
@@ -442,13 +442,11 @@ def test_folders_that_training_has_not_made_are_not_removed(tmp_path, caplog):
         sharded_checkpoint.remove_unnamed(tmp_path)
     left = {path: path.read_bytes() for path in root.rglob("*") if path.is_file() and path.name != ownership.RECORD}
     assert left == before
-    assert caplog.text.count(f"{root / UNNAMED}, which no checkpoint needs, has no record of what made it") == 1
 
 
-def test_shards_that_are_elsewhere_may_be_another_runs(tmp_path, caplog):
+def test_shards_that_are_elsewhere_may_be_another_runs(tmp_path):
     shards_in(tmp_path / "other", UNNAMED)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / sharded_checkpoint.FOLDER).symlink_to(tmp_path / "other" / sharded_checkpoint.FOLDER)
     sharded_checkpoint.remove_unnamed(tmp_path / "run")
     assert (tmp_path / "other" / sharded_checkpoint.FOLDER / UNNAMED / "process00000.pt").exists()
-    assert "no old shards are removed" in caplog.text
