@@ -156,7 +156,7 @@ class TestPlaces:
         out = tmp_path / "out"
         assert prepare(text, "--out", out, *PAIR) == 0
         before = files(out)
-        with folder.Folder(out, 2).held("shard-00001"):
+        with folder.Folder(out, 2).lock_shard("shard-00001"):
             assert prepare(text, "--out", out, *SMALL, "--overwrite") == 2
         assert "another process is writing to" in capsys.readouterr().err
         assert files(out) == before

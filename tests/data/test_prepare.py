@@ -294,7 +294,7 @@ def test_bad_paths_are_named(tmp_path, capsys, text):
 def test_two_at_once_are_refused(tmp_path, capsys, text):
     folder = Folder(tmp_path / "out", 1)
     folder.claim()
-    with folder.held("train"):
+    with folder.lock_shard("train"):
         assert prepare(text, "--out", tmp_path / "out") == 2
     assert "another process is writing to" in capsys.readouterr().err
     assert (tmp_path / "out" / ".lock-train").exists()  # of a removed file, two could hold the lock

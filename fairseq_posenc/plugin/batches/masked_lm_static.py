@@ -31,7 +31,7 @@ WIDTH = 8  # positions; the size of tensor cores' tiles
 
 @dataclass
 class StaticMaskedLMConfig(MaskedLMConfig):
-    """Options of the task."""
+    """Options of the task ``masked_lm_static``: those of ``masked_lm``, and what documents mean to attention and to rows."""
 
     document_mask: bool = field(
         default=False,

@@ -42,7 +42,7 @@ from .example_packing import HELP, PackingTask
 
 @dataclass
 class SquadConfig(FairseqDataclass):
-    """Options of the task."""
+    """Options of the task ``squad``: the folder of the prepared questions, and the size of tables of positions."""
 
     data: str = field(default=MISSING, metadata={"help": "folder of the prepared questions"})
     max_positions: int = field(default=512, metadata={"help": "size of the model's tables of positions, as in pretraining"})

@@ -20,7 +20,7 @@ from torch.serialization import get_safe_globals, safe_globals
 from ...base.errors import InputError
 from ...base.files import require_regular
 from .opcodes import require_bounded
-from .stand_ins import Array, Config, DType, InvalidContent, Metadata, Value, empty_bytes, plain_dict, scalar, settle
+from .stand_ins import Array, Config, DType, InvalidContent, Metadata, Value, empty_bytes, plain_dict, resolve, scalar
 
 MAX_DIRECTORY_BYTES = 1 << 24
 """Of an archive's list of its files, in which ``torch.save`` writes some hundred bytes for each tensor."""
@@ -100,7 +100,7 @@ def _read(file: Any, verify: bool, path: str | None = None, **options: Any) -> A
     hidden.__exit__(None, None, None)  # of two types that are allowed under one name, PyTorch takes either
     try:
         with safe_globals(ours):
-            return settle(torch.load(path or file, **options))
+            return resolve(torch.load(path or file, **options))
     finally:
         hidden.__enter__()
 

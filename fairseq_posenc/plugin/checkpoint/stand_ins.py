@@ -1,7 +1,7 @@
 """Stand-ins for NumPy's and OmegaConf's types while a file is read.
 
 Both accept any state from a file: NumPy may then read invalid memory, and OmegaConf looks up environment variables that a value
-names. A stand-in keeps the state unchanged; :func:`settle` checks it afterwards and makes the real object from it.
+names. A stand-in keeps the state unchanged; :func:`resolve` checks it afterwards and makes the real object from it.
 """
 
 import math
@@ -43,7 +43,7 @@ class StandIn:
 
 
 class DType(StandIn):
-    """``numpy.dtype``, of numbers."""
+    """Stands for ``numpy.dtype``; only types of numbers become one."""
 
     def real(self) -> np.dtype:
         match self.args, self.state:
@@ -53,7 +53,7 @@ class DType(StandIn):
 
 
 class Array(StandIn):
-    """``numpy.ndarray``, of numbers."""
+    """Stands for ``numpy.ndarray``; only arrays of numbers whose shape fits their bytes become one."""
 
     def real(self) -> np.ndarray:
         match self.state:
@@ -65,7 +65,7 @@ class Array(StandIn):
 
 
 def scalar(dtype: Any, data: Any) -> np.generic:
-    """``numpy.core.multiarray.scalar``, of numbers."""
+    """Return what ``numpy.core.multiarray.scalar`` makes of a number's bytes, or raise InvalidContent if they do not fit it."""
     kind = dtype.real() if isinstance(dtype, DType) else None
     if kind is None or not isinstance(data, bytes) or len(data) != kind.itemsize:
         raise InvalidContent("holds a NumPy number that does not fit its own description")
@@ -79,7 +79,7 @@ class Config(StandIn):
 
     @cached_property
     def plain(self) -> Any:
-        """Dictionaries, lists and values."""
+        """The content as dictionaries, lists and values; raises InvalidContent if the state has none."""
         if not isinstance(self.state, dict) or self.content not in self.state:
             raise InvalidContent("holds a configuration that is damaged")
         return _change(self.state[self.content], lambda value: value.plain if isinstance(value, Config) else _real(value))
@@ -116,7 +116,7 @@ def plain_dict(*_factory: Any) -> dict:
     return {}
 
 
-def settle(value: Any) -> Any:
+def resolve(value: Any) -> Any:
     """Replace the stand-ins in a file's content by real objects, in place, and return it; its configuration becomes text.
 
     Raises:

@@ -120,7 +120,7 @@ class Checkpoint:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the file."""
+        """The hexadecimal SHA-256 of the file, which is read once."""
         return sha256(self.path)
 
     @property

@@ -134,7 +134,7 @@ class PosencRobertaModel(PosencModel, RobertaModel):
 
     @staticmethod
     def build_core(args: Any, dictionary: Dictionary) -> Encoder:
-        """Build the encoder."""
+        """Build the encoder, freshly initialised; raises FieldError if the options make none."""
         return Encoder(encoder_config(args, dictionary))
 
     @classmethod

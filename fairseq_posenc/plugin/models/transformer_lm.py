@@ -25,7 +25,7 @@ class PosencLanguageModel(PosencGenerator, FairseqLanguageModel):
 
     @staticmethod
     def build_core(args: Any, dictionary: Dictionary) -> TokenDecoder:
-        """Build the decoder."""
+        """Build the decoder, freshly initialised; raises FieldError if the options make none."""
         values = LANGUAGE_MODEL_OPTIONS.core_values(args, dictionary)
         config = DecoderConfig(**values, cross_attention=False, share_output=args.share_decoder_input_output_embed)
         return TokenDecoder(config, dictionary)

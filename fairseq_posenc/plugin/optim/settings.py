@@ -1,4 +1,4 @@
-"""Options that optimizers share."""
+"""The options of Adam, which this package's optimizers share, and the reading of pairs such as ``--adam-betas``."""
 
 import ast
 import math
@@ -14,7 +14,7 @@ from ...base.errors import InputError, flag_of
 
 @dataclass
 class AdamConfig(FairseqDataclass):
-    """Options of Adam."""
+    """Options of Adam with decoupled weight decay; the learning rate is that of the group ``optimization``."""
 
     adam_betas: Any = field(default=(0.9, 0.999), metadata={"help": "β1 and β2"})
     adam_eps: float = field(default=1e-8, metadata={"help": "ε, added to the root of the second moment"})

@@ -66,7 +66,7 @@ def _corrected(beta: float, step: int) -> float:
 
 @register_optimizer(NAME, dataclass=AdamConfig)
 class FairseqStableAdamW(AdamOptimizer):
-    """:class:`StableAdamW` for fairseq."""
+    """fairseq's interface to :class:`StableAdamW`, for parameters that are whole tensors; raises InputError for other betas."""
 
     def __init__(self, cfg: AdamConfig, params: Iterable[nn.Parameter]) -> None:
         super().__init__(cfg)

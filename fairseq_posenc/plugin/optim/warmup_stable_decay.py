@@ -15,7 +15,7 @@ SHAPES = ChoiceEnum(["sqrt", "linear"])
 
 @dataclass
 class WarmupStableDecayConfig(FairseqDataclass):
-    """Options of the schedule."""
+    """Options of the schedule: how many updates the warm-up and the decay take, and the shape of the decay."""
 
     warmup_updates: int = field(default=0, metadata={"help": "updates over which the learning rate rises linearly"})
     decay_updates: int = field(default=0, metadata={"help": "updates until --max-update over which the learning rate falls to 0"})

@@ -1,4 +1,4 @@
-"""Data-bins."""
+"""Data-bins: names that NumPy has removed, and files that are missing, damaged or of another vocabulary."""
 
 import os
 import struct

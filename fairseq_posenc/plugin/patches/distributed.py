@@ -1,4 +1,4 @@
-"""Several processes without GPUs."""
+"""Several processes on a host without GPUs, which communicate by gloo."""
 
 from typing import Any
 

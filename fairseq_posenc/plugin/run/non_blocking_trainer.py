@@ -24,7 +24,7 @@ class NonBlockingTrainer(Trainer):
 
     fairseq's trainer waits for the device at several points of each update: ``sample_size or 1.0``, ``isfinite`` of the
     gradients' norm, the comparison of norms between processes, the peak of memory, and every meter. Here an update leaves its
-    losses, counts and norms on the device, and :meth:`settle` reads those of all updates at once: at ``--log-interval``, at the
+    losses, counts and norms on the device, and :meth:`flush` reads those of all updates at once: at ``--log-interval``, at the
     end of an epoch and before a checkpoint is written. Then gradients that were not finite end the training with the weights
     before them (the optimizer has skipped all later updates), and a request to stop reaches all processes.
 
@@ -37,7 +37,7 @@ class NonBlockingTrainer(Trainer):
     def __init__(self, cfg: Any, task: Any, model: nn.Module, criterion: nn.Module, quantizer: Any = None) -> None:
         super().__init__(cfg, task, model, criterion, quantizer)
         self._waiting: list[tuple[dict[str, Any], Tensor]] = []  # logging outputs and norm of the gradients, per update
-        self._settled = False
+        self._flushed = False
         self._batches: Any = None
 
     def _build_optimizer(self) -> None:
@@ -52,7 +52,7 @@ class NonBlockingTrainer(Trainer):
 
     @metrics.aggregate("train")
     def train_step(self, samples: list[Any], raise_oom: bool = False) -> dict[str, Any]:
-        """Run one update; return nothing to log, since :meth:`settle` logs."""
+        """Run one update; return nothing to log, since :meth:`flush` logs."""
         self._set_seed()
         self.model.train()
         self.criterion.train()
@@ -71,7 +71,7 @@ class NonBlockingTrainer(Trainer):
         self._waiting.append((outputs, norm))
         self.set_num_updates(self.get_num_updates() + 1)
         if self._is_logged():
-            self.settle()
+            self.flush()
         metrics.log_stop_time("train_wall")
         return {}
 
@@ -94,20 +94,20 @@ class NonBlockingTrainer(Trainer):
         """Return whether fairseq logs after this update; after the first it does, since its meters start when they are made."""
         updates, max_update = self.get_num_updates(), self.cfg.optimization.max_update
         ends = self._batches is None or self._batches.end_of_epoch() or (max_update and updates >= max_update)
-        return ends or not self._settled or updates % self.cfg.common.log_interval == 0
+        return ends or not self._flushed or updates % self.cfg.common.log_interval == 0
 
     def consolidate_optimizer(self) -> None:
-        """Settle, in all processes, before one of them writes a checkpoint."""
-        self.settle()
+        """Log all updates, in all processes, before one of them writes a checkpoint."""
+        self.flush()
         super().consolidate_optimizer()
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Read what the updates since the last call have left on the device, and log each as fairseq would.
 
         Raises:
             FloatingPointError: gradients were not finite, or differed between processes. crash.pt has the weights.
         """
-        waiting, self._waiting, self._settled = self._waiting, [], True
+        waiting, self._waiting, self._flushed = self._waiting, [], True
         if not waiting:
             return
         outputs = torch.stack([self._on_device(value) for output, _ in waiting for value in output.values()])

@@ -35,22 +35,22 @@ def lock_save_dir(run: Any) -> Iterator[None]:
         InputError: another training writes there, or the folder cannot be written; in all processes alike.
     """
     checkpoint = run.cfg.checkpoint
-    with ExitStack() as held:
+    with ExitStack() as stack:
         refusal = None
         if run.cfg.distributed_training.distributed_rank == 0 and not checkpoint.no_save:
-            refusal = take_lock(held, Path(checkpoint.save_dir))
+            refusal = take_lock(stack, Path(checkpoint.save_dir))
         if (refusal := from_first_process(refusal)) is not None:
             raise InputError(refusal)
         yield
 
 
-def take_lock(held: ExitStack, save_dir: Path) -> str | None:
-    """Take the lock, until ``held`` is closed; returns the reason if this fails."""
+def take_lock(stack: ExitStack, save_dir: Path) -> str | None:
+    """Take the lock, until ``stack`` is closed; returns the reason if this fails."""
     give_up = time.monotonic() + LOCK_WAIT_SECONDS
     while True:
         try:
             # Not flock: workers that load data would hold it a moment longer than a training that was killed.
-            held.enter_context(sole_writer(save_dir, LOCK, lock=fcntl.lockf))
+            stack.enter_context(sole_writer(save_dir, LOCK, lock=fcntl.lockf))
             return None
         except BlockingIOError:
             if time.monotonic() > give_up:

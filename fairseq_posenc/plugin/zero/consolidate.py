@@ -19,7 +19,7 @@ MADE_BY = "made_by"
 
 @dataclass
 class Options:
-    """The command's flags."""
+    """The command's flags: the sharded checkpoint, and the file to write."""
 
     source: Path = option(
         "a --save-dir (then its checkpoint_last.pt), or a .pt file in it", names=("source",), parse=existing, metavar="DIR"
@@ -29,7 +29,7 @@ class Options:
 
 
 def main(options: Options) -> None:
-    """Run the command."""
+    """Merge the shards and print the number of parameters; raises InputError or OSError if a file cannot be used."""
     source, out = options.source, options.out
     source = source / "checkpoint_last.pt" if source.is_dir() else source
     if not source.is_file():

@@ -72,7 +72,7 @@ class EngineOptimizer(FairseqOptimizer):
         return torch.where(norm < 0, torch.inf, norm)  # ZeRO reports -1 for a norm that is NaN
 
     def step(self, closure: Any = None, scale: float = 1.0, groups: Any = None) -> None:
-        """Do nothing: :meth:`clip_grad_norm` steps."""
+        """Do nothing: :meth:`clip_grad_norm` has already made the engine step."""
 
     def zero_grad(self) -> None:
         """Do nothing: the engine clears gradients when it has stepped."""

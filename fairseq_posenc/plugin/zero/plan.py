@@ -40,7 +40,7 @@ POSITIVE = {"minimum": 1, "maximum": 10**12}
 
 @dataclass(frozen=True)
 class Options:
-    """The command's flags."""
+    """The command's flags: the model, the GPUs, DeepSpeed's configuration and the batch."""
 
     arch: str = option("an architecture, or an expression for RoBERTa of base size", names=("arch",), metavar="NAME")
     model: list[str] = option("options of the model, such as encoder_layers=6", (), nargs="*", metavar="NAME=VALUE")
@@ -54,7 +54,7 @@ class Options:
 
 
 def main(options: Options) -> None:
-    """Run the command."""
+    """Print the memory per GPU; raises InputError if the model or an option is unknown or too large to be measured."""
     zero = zero_config.read(options.deepspeed_config)
     os.environ.setdefault("DS_ACCELERATOR", "cpu")  # fairseq imports DeepSpeed, which otherwise warns where there is no GPU
     sizes = (options.vocab_size, options.tokens_per_sample, options.precision)

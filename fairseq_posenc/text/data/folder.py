@@ -54,16 +54,16 @@ class Folder(NamedTuple):
         prefixes = {shard: place / "train"}
         return prefixes | {VALID: place / VALID} if shard == next(iter(self.shards)) else prefixes
 
-    def turn(self) -> AbstractContextManager:
+    def lock(self) -> AbstractContextManager:
         """Hold the lock of the tokenizer and the manifest, after waiting for another process that holds it."""
         return sole_writer(self.out, wait=True)
 
-    def held(self, shard: str) -> AbstractContextManager:
+    def lock_shard(self, shard: str) -> AbstractContextManager:
         """Hold the lock of a shard while it is written, or raise BlockingIOError if another process does."""
-        return sole_writer(self.out, self._lock(shard))
+        return sole_writer(self.out, self._lock_name(shard))
 
     @staticmethod
-    def _lock(shard: str) -> str:
+    def _lock_name(shard: str) -> str:
         return f"{LOCK}-{shard}"
 
     def require_free(self, options: Options, sources: Sequence[Source]) -> None:
@@ -82,7 +82,7 @@ class Folder(NamedTuple):
     def claim(self) -> None:
         """List every file of all shards in the folder's record before it is written, or raise InputError; needs the lock."""
         ownership.claim(self.out, MAKER)
-        paths = [self.out / name for name in (MANIFEST, SHARDS, *TOKENIZERS, *map(self._lock, self.shards))]
+        paths = [self.out / name for name in (MANIFEST, SHARDS, *TOKENIZERS, *map(self._lock_name, self.shards))]
         for name, place in self.shards.items():
             paths += [place / file for file in (DICTIONARY, *TOKENIZERS)]
             paths += chain.from_iterable(map(files_of, self.prefixes(name).values()))
@@ -90,7 +90,7 @@ class Folder(NamedTuple):
 
     def empty(self, keep: Collection[Path] = ()) -> None:
         """Remove what was prepared here but ``keep``; needs the lock. Raises BlockingIOError while a shard is written."""
-        for lock in (self.out / self._lock("train"), *self.out.glob(self._lock("shard-?????"))):
+        for lock in (self.out / self._lock_name("train"), *self.out.glob(self._lock_name("shard-?????"))):
             if lock.exists():
                 with sole_writer(self.out, lock.name):
                     pass
@@ -138,7 +138,7 @@ class Manifest:
         return bool(files) and [path.stat().st_size for path in paths] == list(files.values())
 
     def save(self) -> None:
-        """Write the file."""
+        """Write ``manifest.json`` in the folder, atomically."""
         content = {"format": FORMAT, **{name: getattr(self, name) for name in CONTENT}}
         write_json(self.folder / MANIFEST, content, indent=2)
 

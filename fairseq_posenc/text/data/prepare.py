@@ -145,7 +145,7 @@ class Options:
 
 
 def main(options: Options) -> None:
-    """Run the command."""
+    """Prepare what is not prepared yet; raises InputError or OSError if text, flags or the folder cannot be used."""
     skipped = Skipped() if options.skip_bad else None
     layout = Layout(options.text_field, options.document_per_line, skipped or refuse)
     sources = find({"train": options.text, VALID: options.valid}, layout)
@@ -158,7 +158,7 @@ def main(options: Options) -> None:
         if options.overwrite:
             if options.vocabulary_files:
                 _line_encoder(options, options.vocabulary_files)  # raises now what would be raised when all is removed
-            with folder.turn():
+            with folder.lock():
                 folder.empty()
         with _record(options, sources, folder) as manifest:
             encoder = _encoder(options, sources, folder, split, manifest)
@@ -182,7 +182,7 @@ def main(options: Options) -> None:
 @contextmanager
 def _record(options: Options, sources: Sources, folder: Folder) -> Iterator[Manifest]:
     """The folder's manifest, while no other process uses it; saved at the end."""
-    with folder.turn():
+    with folder.lock():
         manifest = resume(options.out, options.deciding, sources)
         folder.claim()
         manifest.save()

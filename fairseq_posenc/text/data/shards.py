@@ -27,7 +27,7 @@ from ...base.files import atomic_write
 from ..vocabulary import DICTIONARY, UNKNOWN, LineEncoder
 from .databin import DatabinWriter
 from .folder import Folder
-from .split import Routed, Split
+from .split import AssignedPassage, Split
 from .text import Passage
 from .text_sources import VALID, Source, Sources, progress_bar
 
@@ -69,7 +69,7 @@ def _one_pass(
     with ExitStack() as stack:
         writers = {}
         for name in names:
-            stack.enter_context(folder.held(name))
+            stack.enter_context(folder.lock_shard(name))
             for destination, prefix in folder.prefixes(name).items():
                 prefix.parent.mkdir(exist_ok=True)
                 writers[destination] = stack.enter_context(DatabinWriter(prefix, encoder.dtype, len(encoder.symbols)))
@@ -88,7 +88,7 @@ def _one_pass(
 
 def _passages(
     jobs: Sequence[Job], split: Split, destinations: Collection[str], hashes: dict[tuple[str, int], str], bar: tqdm
-) -> Iterator[Routed]:
+) -> Iterator[AssignedPassage]:
     for role, index, source in jobs:
         passages = source.passages(bar.update, partial(hashes.__setitem__, (role, index)))
         routed = split.route(passages, index) if role == "train" else ((VALID, passage) for passage in passages)
@@ -127,7 +127,7 @@ class Items(NamedTuple):
     spelled: int
 
 
-Encode = Callable[[Iterable[Routed]], Iterator[dict[str, Items]]]
+Encode = Callable[[Iterable[AssignedPassage]], Iterator[dict[str, Items]]]
 """From passages to the items of each destination, in the same order and a chunk at a time."""
 
 
@@ -147,7 +147,7 @@ def encoding(encoder: LineEncoder, workers: int) -> Iterator[Encode]:
         executor.shutdown(cancel_futures=True)
 
 
-def _in_order(executor: Executor, chunks: Iterable[list[Routed]], max_pending: int) -> Iterator[dict[str, Items]]:
+def _in_order(executor: Executor, chunks: Iterable[list[AssignedPassage]], max_pending: int) -> Iterator[dict[str, Items]]:
     """Yield results in order; chunks are read a few at a time, where ``Executor.map`` would read all of them first."""
     pending: deque = deque()
     for chunk in chunks:
@@ -158,9 +158,9 @@ def _in_order(executor: Executor, chunks: Iterable[list[Routed]], max_pending: i
         yield pending.popleft().result()
 
 
-def in_chunks(passages: Iterable[Routed]) -> Iterator[list[Routed]]:
+def in_chunks(passages: Iterable[AssignedPassage]) -> Iterator[list[AssignedPassage]]:
     """Yield lists of neighbouring passages, about ``CHUNK_BYTES`` each."""
-    chunk: list[Routed] = []
+    chunk: list[AssignedPassage] = []
     size = 0
     for routed in passages:
         chunk.append(routed)
@@ -174,7 +174,7 @@ def in_chunks(passages: Iterable[Routed]) -> Iterator[list[Routed]]:
 _encoder: LineEncoder  # of a worker, or of this process if it encodes
 
 
-def _encode(chunk: list[Routed]) -> dict[str, Items]:
+def _encode(chunk: list[AssignedPassage]) -> dict[str, Items]:
     passages: dict[str, list[Passage]] = {}
     for destination, passage in chunk:
         passages.setdefault(destination, []).append(passage)

@@ -14,7 +14,7 @@ from ...base.errors import InputError
 from .text import OnRead, Passage, ignore
 from .text_sources import VALID, Source
 
-Routed = tuple[str, Passage]
+AssignedPassage = tuple[str, Passage]
 """A passage with the name of where it goes: a shard's, or ``VALID``."""
 
 MIN_FILES = 16
@@ -72,7 +72,7 @@ class Split:
         group = file % self.groups
         return [*self.shards[group :: self.groups], *([VALID] if self.fraction and group == 0 else [])]
 
-    def route(self, passages: Iterable[Passage], file: int) -> Iterator[Routed]:
+    def route(self, passages: Iterable[Passage], file: int) -> Iterator[AssignedPassage]:
         """Yield each passage of a file with its destination; documents stay whole.
 
         The i-th file of a group begins i documents later in the sequence of ``held_out``, so that of files with a single

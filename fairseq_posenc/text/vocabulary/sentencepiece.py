@@ -32,7 +32,7 @@ UNCOUNTED = len(SPECIALS)
 
 
 class Sentencepiece(Tokenizer):
-    """A sentencepiece model."""
+    """A sentencepiece model, unigram or BPE, whose pieces are numbered as in the model."""
 
     FILES = (SENTENCEPIECE,)
 
@@ -108,7 +108,7 @@ class Sentencepiece(Tokenizer):
         # these names and nothing else has no dummy prefix, unlike in sentencepiece.
         added = [token for token in [*whole, *self._runs] if len(token) > 1 and trainer.model_type == trainer.BPE]
         added.sort(key=len, reverse=True)
-        alone, kept = longest_of([MASK, UNKNOWN, *added]), longest_of([MASK, UNKNOWN, *whole])
+        whole_texts, kept = longest_of([MASK, UNKNOWN, *added]), longest_of([MASK, UNKNOWN, *whole])
         cuts = []
         if trainer.model_type == trainer.UNIGRAM:
             normal = [piece.score for piece in model.pieces if piece.type == piece.NORMAL]
@@ -149,7 +149,7 @@ class Sentencepiece(Tokenizer):
                 steps.append(normalizers.Prepend(" "))
             else:  # also before text of which nothing is left
                 steps = [normalizers.Prepend(PREFIX), *steps, normalizers.Replace(PREFIX, " ")]
-            steps.append(normalizers.Replace(Regex(rf"\A (?={alone}\z)"), ""))
+            steps.append(normalizers.Replace(Regex(rf"\A (?={whole_texts}\z)"), ""))
         for token in added:
             if SPACE in token:  # as which the model reads a space
                 pattern = "".join(f"[{characters({c, ' '} if c == SPACE else c)}]" for c in token)
