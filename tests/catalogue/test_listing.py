@@ -159,10 +159,6 @@ def test_what_there_is_not(schemes):
     assert "inductive of those with synth" in schemes("synth", "--property", "inductive", status=2)
 
 
-def test_one_form(schemes):
-    assert "--markdown and --json" in schemes("--json", "--markdown", status=2)
-
-
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [

@@ -34,7 +34,7 @@ MODELS = "models"
 
 @dataclass(kw_only=True)
 class Options:
-    """The command's flags."""
+    """The flags of ``fairseq-posenc analyze``, with their defaults."""
 
     models: list[str] = option("a checkpoint, a run's folder, or a Hugging Face model", names=("models",), nargs="+")
     out: Path = option("the folder to write", metavar="DIR")
@@ -48,7 +48,11 @@ class Options:
 
 
 def main(options: Options) -> None:
-    """Run the command."""
+    """Analyze the models that the flags name, and write and print the report.
+
+    Raises:
+        InputError, OSError: a flag, or a file that it names, cannot be used.
+    """
     require_extras("plots", *(["glue"] if options.text is not None else []))
     from ..engine.grid import Cell, Progress
     from ..engine.report import PAGE

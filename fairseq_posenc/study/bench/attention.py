@@ -133,14 +133,14 @@ def call_of(shape: Shape, device: torch.device, dtype: torch.dtype, dropout: flo
 def agreement(expression: str, backend: str, shape: Shape, device: torch.device, dtype: torch.dtype) -> Agreement:
     """Compare two sequences, one of them padded, of at most ``COMPARED`` tokens, without dropout."""
     small = Shape(**{**vars(shape), "tokens": min(shape.tokens, COMPARED), "sequences": 2})
-    tried = Attention(expression, backend, small, device, dtype, dropout=0.0, padded=True)
+    attention = Attention(expression, backend, small, device, dtype, dropout=0.0, padded=True)
     generator = torch.Generator().manual_seed(2)
     with torch.no_grad():
-        for parameter in tried.positions.parameters():
+        for parameter in attention.positions.parameters():
             parameter.add_(SPREAD * torch.randn(parameter.shape, generator=generator).to(parameter))
-    exact = tried.again("eager", torch.device("cpu"), torch.float64).results()
-    usual = _error(tried.again("eager", device, dtype).results(), exact)
-    return Agreement(_error(tried.results(), exact), ALLOWED * usual + ROUNDINGS * torch.finfo(dtype).eps)
+    exact = attention.again("eager", torch.device("cpu"), torch.float64).results()
+    eager = _error(attention.again("eager", device, dtype).results(), exact)
+    return Agreement(_error(attention.results(), exact), ALLOWED * eager + ROUNDINGS * torch.finfo(dtype).eps)
 
 
 def _error(results: list[Tensor], exact: list[Tensor]) -> float:

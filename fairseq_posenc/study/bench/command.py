@@ -32,7 +32,7 @@ COUNT = {"minimum": 1, "maximum": 10**9, "metavar": "N"}
 
 @dataclass(frozen=True)
 class Options:
-    """The command's flags."""
+    """The flags of ``fairseq-posenc bench``, with their defaults."""
 
     schemes: tuple[str, ...] | None = option(
         "expressions, or architectures, in --family (default: all that run here)", None, metavar="A,B"
@@ -57,7 +57,11 @@ class Options:
 
 
 def main(options: Options) -> None:
-    """Run the command."""
+    """Time what is not timed yet, and print the table.
+
+    Raises:
+        InputError, OSError: a flag, or a file that it names, cannot be used.
+    """
     from .run import bench
 
     bench(options)

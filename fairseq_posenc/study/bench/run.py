@@ -35,9 +35,9 @@ def bench(options: Options) -> None:
     family = ENCODERS[options.family]
     sizes = family.sizes[SIZES[options.size]]
     dropout = family.options.get("attention_dropout", Shape.dropout)
-    sized = Shape(options.layers, sizes["encoder_embed_dim"], sizes["encoder_ffn_embed_dim"], sizes["encoder_attention_heads"],
+    shortest = Shape(options.layers, sizes["encoder_embed_dim"], sizes["encoder_ffn_embed_dim"], sizes["encoder_attention_heads"],
                   options.vocab_size, min(options.tokens), options.batch_size, dropout)  # fmt: skip
-    lengths = shapes(sized, sorted(set(options.tokens)))
+    lengths = shapes(shortest, sorted(set(options.tokens)))
     stock = options.baseline in (STOCK, FAIRSEQS)
     baseline = Model(FAIRSEQS) if stock else _of_scheme(family, "--baseline", options.baseline, "auto")
     rows = _rows(options, lengths, baseline, machine)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..engine.grid import Progress
-from ..measure.work import Loss, Machine, Shape, TrainingStep, Work, held, memory, pairs, timing
+from ..measure.work import Loss, Machine, Shape, TrainingStep, Work, bytes_in_use, memory, pairs, timing
 from . import peers
 from .attention import Attention, agreement
 
@@ -97,7 +97,7 @@ class Steps:
         result: dict[str, Any] = {"ran": "", "refused": None, "timings": {}}
         try:
             if model.expression is not None:
-                before = held(self._machine.device)
+                before = bytes_in_use(self._machine.device)
                 attention = self._attention(model, shape)
                 result["ran"] = attention.backend.name
                 progress("compared with the reference")
@@ -110,7 +110,7 @@ class Steps:
                 result["timings"][ATTENTION] = timed
                 del attention
             progress("training step")
-            before = held(self._machine.device)
+            before = bytes_in_use(self._machine.device)
             step, ran = self._build(model, shape)
             result["ran"] = result["ran"] or ran
             result["timings"][STEP] = self._time(step, self._step, shape, before)

@@ -29,7 +29,7 @@ def _tasks(text: str) -> tuple[GlueTask, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Options(SharedOptions):
-    """The command's flags."""
+    """The flags of ``fairseq-posenc glue``, with their defaults."""
 
     data: Path = option("the folder that holds the tasks' folders", parse=existing, metavar="DIR")
     tasks: tuple[GlueTask, ...] = option(
@@ -46,7 +46,11 @@ class Options(SharedOptions):
 
 
 def main(options: Options) -> None:
-    """Run the command."""
+    """Fine-tune and score the runs that are not done, and print the table.
+
+    Raises:
+        InputError, OSError: a flag, or a file that it names, cannot be used.
+    """
     require_extras("glue")
     from ...plugin.models.checkpoint import Checkpoint
     from .glue_runs import GlueRuns

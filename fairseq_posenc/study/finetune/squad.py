@@ -22,7 +22,7 @@ TASKS = tuple(f"SQuAD-{version}" for version in VERSIONS)
 
 @dataclass(frozen=True, kw_only=True)
 class Options(SharedOptions):
-    """The command's flags."""
+    """The flags of ``fairseq-posenc squad``, with their defaults."""
 
     data: Path = option("the folder of SQuAD's JSON files", parse=existing, metavar="DIR")
     version: str = option("2.0 has questions without an answer", choices=VERSIONS)
@@ -35,7 +35,11 @@ class Options(SharedOptions):
 
 
 def main(options: Options) -> None:
-    """Run the command."""
+    """Fine-tune and score the runs that are not done, and print the table.
+
+    Raises:
+        InputError, OSError: a flag, or a file that it names, cannot be used.
+    """
     from ...plugin.models.checkpoint import Checkpoint
     from .squad_runs import SquadRuns
     from .tuning import fine_tune
