@@ -74,7 +74,8 @@ def test_what_does_not_agree_is_not_timed(capsys, monkeypatch, tmp_path):
 def test_what_is_right_agrees(positions, dtype):
     for name in ("eager", "sdpa"):
         if BACKENDS[name].objection(positions_of(positions, SMALL).probes()[0]) is None:
-            assert agreement(positions, name, SMALL, CPU, dtype).holds
+            error, allowed = agreement(positions, name, SMALL, CPU, dtype)
+            assert error <= allowed
 
 
 def test_a_killed_bench_goes_on(capsys, monkeypatch, tmp_path):

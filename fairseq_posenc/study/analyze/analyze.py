@@ -57,7 +57,7 @@ def main(options: Options) -> None:
     from ..engine.grid import Cell, Progress
     from ..engine.report import PAGE
     from ..engine.study import Study
-    from .examine import examine, require_positions
+    from .examine import Examined, examine, require_positions
     from .models import read, split_label
     from .report import report
 
@@ -89,7 +89,12 @@ def main(options: Options) -> None:
     inputs = [*(("MODEL", path) for path in paths), ("--text", options.text)]
     settings = {"length": options.length, "windows": options.windows}
     cells = [
-        Cell({"model": name}, {**settings, "label": label, "files": _files([path, data_bin, options.text])}, within=MODELS)
+        Cell(
+            {"model": name},
+            {**settings, "label": label, "files": _files([path, data_bin, options.text])},
+            within=MODELS,
+            outcome=Examined,
+        )
         for name, label, path, data_bin in zip(folders, labels, paths, data_bins, strict=True)
     ]
     with Study.open(

@@ -101,10 +101,10 @@ class Steps:
                 attention = self._attention(model, shape)
                 result["ran"] = attention.backend.name
                 progress("compared with the reference")
-                agreed = agreement(model.expression, result["ran"], shape, self._machine.device, self._machine.dtype)
-                if not agreed.holds:
-                    reason = f"{DISAGREES}: its error is {agreed.error:.2g}, and {agreed.allowed:.2g} is allowed"
-                    return {**result, "refused": reason}
+                compared = (model.expression, result["ran"], shape, self._machine.device, self._machine.dtype)
+                error, allowed = agreement(*compared)
+                if not error <= allowed:  # NaN is no agreement
+                    return {**result, "refused": f"{DISAGREES}: its error is {error:.2g}, and {allowed:.2g} is allowed"}
                 progress("attention")
                 timed = self._time(attention, self._plain, shape, before)
                 result["timings"][ATTENTION] = timed
@@ -114,8 +114,8 @@ class Steps:
             step, ran = self._build(model, shape)
             result["ran"] = result["ran"] or ran
             result["timings"][STEP] = self._time(step, self._step, shape, before)
-        except RuntimeError as error:
-            if not any(sign in str(error) for sign in TOO_LARGE):
+        except RuntimeError as failure:
+            if not any(sign in str(failure) for sign in TOO_LARGE):
                 raise
             result["refused"] = "it does not fit into memory"
         return result

@@ -17,8 +17,8 @@ from ...core.attention import BACKENDS
 from ...core.families import ROBERTA, architectures, expressions, known_schemes
 from ...core.schemes import REGISTRY, Positions, Settings, build, option_fields, scheme_options
 from ...core.schemes.positions import PATTERNS
+from . import PROPERTIES
 from .equations import advice_of, equation_of, family_of, source_of
-from .schemes import PROPERTIES
 
 COLUMNS = ("positions", "architecture", "family", "advice", "equation", "source", *PROPERTIES, "backends", "parameters")
 FAMILIES = (

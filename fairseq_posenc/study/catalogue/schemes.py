@@ -32,12 +32,12 @@ from typing import TYPE_CHECKING
 from ...base import ownership
 from ...base.commands import option, show
 from ...base.errors import InputError, require_extras
+from . import PROPERTIES
 
 if TYPE_CHECKING:
     from ...core.transformer import Encoder
     from .listing import Row
 
-PROPERTIES = ("inductive", "data-driven", "parameter-efficient", "translation-invariant", "parallelisable", "interpretable")
 FORMATS = (".png", ".pdf", ".svg")
 AT_MOST = 6
 

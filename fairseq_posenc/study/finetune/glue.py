@@ -2,7 +2,7 @@
 
 DATA has one folder per task (CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI) with the benchmark's tsv files. Each task is
 fine-tuned by fairseq's trainer once per learning rate and seed; the same command again does only what is not done yet.
-OUT gets results.json, results.md, and a folder per run with its result and log.
+OUT gets report.html, results.md, results.csv, results.json, and a folder per run with its result and log.
 
     fairseq-posenc glue --data glue_data --checkpoint checkpoints/checkpoint_best.pt --tasks RTE,MRPC --out glue-tisa
     fairseq-posenc glue … --out glue-absolute
