@@ -108,7 +108,8 @@ def test_help_imports_nothing_heavy(arguments):
 
 COMMAND = """
 import dataclasses, logging, os, subprocess, sys, types
-from fairseq_posenc import cli, commands
+from fairseq_posenc import cli
+from fairseq_posenc.base import commands
 
 def main(options):
 {body}

@@ -192,7 +192,7 @@ TASK_RUN = {
 
 
 def test_forged_results_of_tasks_are_refused_or_reported(tmp_path, monkeypatch):
-    monkeypatch.setattr(engine_report, "save", lambda *_: None)
+    monkeypatch.setattr(engine_report.Figure, "save", lambda *_: None)
     claim(tmp_path, "tasks")
 
     def write(folder):

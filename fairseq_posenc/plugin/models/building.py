@@ -52,7 +52,7 @@ def parse(arguments: Sequence[str]) -> DictConfig:
 
 def user_dir() -> list[str]:
     """Return the flag ``--user-dir`` of this process, if it has imported one, for the processes that it starts."""
-    packages: set[str] = getattr(utils.import_user_module, "memo", set()) - {str(Path(__file__).parents[1])}
+    packages: set[str] = getattr(utils.import_user_module, "memo", set()) - {str(Path(__file__).parents[2])}
     return [part for package in sorted(packages) for part in ("--user-dir", package)]
 
 

@@ -20,13 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...base.commands import option
-from ...core.families import FAMILIES, ROBERTA
+from ...core.families import ROBERTA
+from . import ENCODERS, SIZES, STOCK
 
-STOCK = "stock"
-"""The name of fairseq's own model as the baseline."""
-ENCODERS = {family.name: family for family in FAMILIES.values() if not family.causal}
-SIZES = {(suffix.lstrip("_") or "base"): suffix for suffix in ROBERTA.sizes}
-"""The names of the sizes that all families have, and the endings of their architectures."""
 COUNT = {"minimum": 1, "maximum": 10**9, "metavar": "N"}
 
 

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ...base.errors import InputError
+from ...plugin.options.option_set import field_errors_as_flags
 from ..engine.grid import Progress
 from ..measure.work import Loss, Machine, Shape, TrainingStep, Work, bytes_in_use, memory, pairs, timing
 from . import peers
@@ -21,7 +23,8 @@ FAIRSEQS = "roberta_base"  # fairseq's own
 WORDS = 4  # the first symbol after fairseq's own: <s>, padding, </s>, unknown
 PLAIN = "none"  # positions of the attention that others are compared with
 DISAGREES = "it does not agree with the reference"  # begins the reason why a row was not timed
-TOO_LARGE = ("out of memory", "allocate", "overflow")  # in PyTorch's messages
+TOO_LARGE = "it does not fit into memory"
+MEMORY_ERRORS = ("out of memory", "allocate", "overflow")  # in PyTorch's messages
 
 
 @dataclass(frozen=True)
@@ -114,10 +117,12 @@ class Steps:
             step, ran = self._build(model, shape)
             result["ran"] = result["ran"] or ran
             result["timings"][STEP] = self._time(step, self._step, shape, before)
+        except InputError as problem:  # of the backend, or of what a user's own scheme needs
+            result["refused"] = str(problem)
         except RuntimeError as failure:
-            if not any(sign in str(failure) for sign in TOO_LARGE):
+            if not any(sign in str(failure) for sign in MEMORY_ERRORS):
                 raise
-            result["refused"] = "it does not fit into memory"
+            result["refused"] = TOO_LARGE
         return result
 
     def _time(self, work: Work, baseline: Callable[[Shape], Work], shape: Shape, before: int) -> dict:
@@ -127,7 +132,8 @@ class Steps:
 
     def _attention(self, model: Model, shape: Shape) -> Attention:
         assert model.expression is not None
-        return Attention(model.expression, model.backend, shape, self._machine.device, self._machine.dtype)
+        with field_errors_as_flags():
+            return Attention(model.expression, model.backend, shape, self._machine.device, self._machine.dtype)
 
     def _build(self, model: Model, shape: Shape) -> tuple[Step, str]:
         if model.name in peers.PEERS:
