@@ -28,8 +28,7 @@ from fairseq_posenc.core.families import expressions
 from fairseq_posenc.core.schemes import REGISTRY
 from fairseq_posenc.plugin import patches
 from fairseq_posenc.plugin.options.help import add_groups
-from fairseq_posenc.study.catalogue import listing, pictures
-from fairseq_posenc.study.catalogue.schemes import PROPERTIES
+from fairseq_posenc.study.catalogue import PROPERTIES, listing, pictures
 
 ROOT = Path(__file__).parents[1]
 LINK = re.compile(r"(?<=\]\()([^)#\s:]+)(?=[)#])")

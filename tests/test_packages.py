@@ -27,10 +27,10 @@ FLOORS = {  # each imports only those above it; then the most lines of code that
     "text": 1_580,
     "plugin": 5_130,
     "huggingface": 2_270,
-    "study": 5_700,
+    "study": 5_415,
     "entry points": 350,  # cli, train, and the package itself, which import what they start
 }
-MAX_CODE_LINES = 20_230
+MAX_CODE_LINES = 20_410
 """Lines of code of the package, without docstrings, comments and blank lines; what a change adds is taken from elsewhere."""
 MAX_EDGES = {"between floors": 21, "within floors": 45}
 """Pairs of floors, or of units of one floor, of which one imports the other."""

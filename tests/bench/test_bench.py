@@ -50,8 +50,7 @@ def test_bench_leaves_out_what_a_backend_cannot_run(capsys, monkeypatch):
     assert main(sdpa) == 0
     out, err = capsys.readouterr()
     assert [line.split()[1] for line in out.splitlines()[-2:]] == ["roberta_base", "roberta_tisa"]
-    assert err.count("left out: ") == 1
-    assert "--attention-backend sdpa cannot run" in err
+    assert err.count("roberta_shaw at n = 9 was not timed: --attention-backend sdpa cannot run") == 1
     assert main([*sdpa, "--schemes", "shaw"]) == 2
 
 
@@ -74,7 +73,8 @@ def test_what_does_not_agree_is_not_timed(capsys, monkeypatch, tmp_path):
 def test_what_is_right_agrees(positions, dtype):
     for name in ("eager", "sdpa"):
         if BACKENDS[name].objection(positions_of(positions, SMALL).probes()[0]) is None:
-            assert agreement(positions, name, SMALL, CPU, dtype).holds
+            error, allowed = agreement(positions, name, SMALL, CPU, dtype)
+            assert error <= allowed
 
 
 def test_a_killed_bench_goes_on(capsys, monkeypatch, tmp_path):

@@ -10,7 +10,7 @@ from untrained import write_chance, write_untrained
 
 from fairseq_posenc.cli import main
 from fairseq_posenc.core.families import expressions
-from fairseq_posenc.study.catalogue.schemes import PROPERTIES
+from fairseq_posenc.study.catalogue import PROPERTIES
 
 
 @pytest.fixture
@@ -157,10 +157,6 @@ def test_filters(schemes):
 def test_what_there_is_not(schemes):
     assert "there is no tysa. Similar are tisa" in schemes("tysa", status=2)
     assert "inductive of those with synth" in schemes("synth", "--property", "inductive", status=2)
-
-
-def test_one_form(schemes):
-    assert "--markdown and --json" in schemes("--json", "--markdown", status=2)
 
 
 @pytest.mark.parametrize(

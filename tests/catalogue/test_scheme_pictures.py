@@ -1,4 +1,4 @@
-"""``fairseq-posenc schemes --plot`` and ``--gallery``: the scores that they draw, and the files."""
+"""``fairseq-posenc schemes --plot``: the scores that they draw, and the files."""
 
 import re
 
@@ -12,7 +12,6 @@ from fairseq_posenc.cli import main
 from fairseq_posenc.study.catalogue.pictures import scores, untrained
 
 N, HEADS = 6, 2
-MAX_BYTES = 40_000  # of a picture of the gallery
 
 
 def matrices_of(positions, layers=(1,)):
@@ -103,31 +102,15 @@ def test_layers_of_a_checkpoint(schemes, tmp_path):
     assert "--layers 3" in schemes("./model.pt --layers 3 --plot another.svg", 2)
 
 
-def test_a_gallery_of_what_is_listed(schemes, tmp_path):
-    text = schemes("factorized --gallery pictures")
-    drawn = sorted((tmp_path / "pictures").glob("*.png"))
-    assert [path.stem for path in drawn] == [f"synthesizer_factorized_{kind}" for kind in ("dense", "random")]
-    for path in drawn:
-        assert path.stat().st_size < MAX_BYTES
-        picture = Image.open(path).convert("RGB")
-        assert picture.width > 500
-        assert picture.getpixel((0, 0)) == (255, 255, 255)
-        assert f"{path.relative_to(tmp_path)}: {path.stem}. R² is" in text
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "mine.png").touch()
-    assert "other is not empty" in schemes("factorized --gallery other", 2)
-
-
 @pytest.mark.parametrize(
     ("words", "named"),
     [
         ("tisa --plot picture", "--plot picture"),
         ("tisa --plot there.png", "--plot there.png exists"),
-        ("m2 m1 m4 t5 synth --plot a.png", "6 at most, and these are 8: use --gallery"),
+        ("m2 m1 m4 t5 synth --plot a.png", "6 at most, and these are 8"),
         ("--plot a.png", "NAME"),
         ("./model.pt --plot a.png", "model.pt"),
         ("tisa --layers 2 --plot a.png", "--layers 2"),
-        ("tisa --json --plot a.png", "--json and --plot"),
     ],
 )
 def test_what_cannot_be_drawn(schemes, tmp_path, words, named):

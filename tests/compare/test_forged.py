@@ -20,6 +20,7 @@ from fairseq_posenc.study.compare.cells import ITEMS, Measured, losses_of
 from fairseq_posenc.study.compare.claims import read_claims
 from fairseq_posenc.study.compare.plan import read_plan
 from fairseq_posenc.study.compare.results import summarise
+from fairseq_posenc.study.engine import report as engine_report
 from fairseq_posenc.study.engine.grid import Cell, finished
 from fairseq_posenc.study.word_order import report as order_report
 
@@ -191,15 +192,19 @@ TASK_RUN = {
 
 
 def test_forged_results_of_tasks_are_refused_or_reported(tmp_path, monkeypatch):
-    monkeypatch.setattr(order_report.plotting, "save", lambda *_: None)
+    monkeypatch.setattr(engine_report.Figure, "save", lambda *_: None)
     claim(tmp_path, "tasks")
+
+    def write(folder):
+        order_report.report(order_report.write_runs(folder)).write(folder)
+
     path = Cell({name: TASK_RUN[name] for name in ("task", "scheme", "seed")}, {}).folder(tmp_path) / RESULT
     path.parent.mkdir(parents=True)
     refused = 0
     for forged in forgeries(TASK_RUN):
         path.write_text(json.dumps(forged))
         (tmp_path / order_report.RUNS).write_text(json.dumps(forged))
-        for read in (order_report.write, order_report.recorded):
+        for read in (write, order_report.recorded):
             try:
                 read(tmp_path)
             except InputError as error:
@@ -211,9 +216,9 @@ def test_forged_results_of_tasks_are_refused_or_reported(tmp_path, monkeypatch):
 def test_forged_tables_of_tasks_are_refused_or_reported(tmp_path):
     row = {"scheme": "rope", "ranked_by": ["copy"], "learned": 1, "runs": 1, "within": 1.0, "beyond": None}
     for forged in forgeries({"format": 1, "schemes": [row]}):
-        (tmp_path / order_report.RESULTS).write_text(json.dumps(forged))
+        (tmp_path / "results.json").write_text(json.dumps(forged))
         try:
             rows, _ = order_report.read(tmp_path)
             report._tasks(rows), ", ".join(rows[0]["ranked_by"])
         except InputError as error:
-            assert order_report.RESULTS in str(error)  # noqa: PT017
+            assert "results.json" in str(error)  # noqa: PT017

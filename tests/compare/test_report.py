@@ -53,8 +53,8 @@ def written(tmp_path_factory):
     rows = summarise(plan, runs, out, make_costs())
     tasks = tmp_path_factory.mktemp("tasks")
     schemes = [{"scheme": "tisa", "learned": 3, "runs": 4, "within": 0.9, "beyond": None, "ranked_by": ["copy"]}]
-    (tasks / order_report.RESULTS).write_text(json.dumps({"format": 1, "schemes": schemes}))
-    (tasks / order_report.HEAT_MAP).write_bytes(b"a picture")
+    (tasks / "results.json").write_text(json.dumps({"format": 1, "schemes": schemes}))
+    (tasks / "tasks.png").write_bytes(b"a picture")
     (tasks / "claims.yaml").write_text(CLAIM)
     shown = report.write(out, plan, rows, runs, read_claims(tasks / "claims.yaml"), order_report.read(tasks))
     return out, rows, shown

@@ -59,7 +59,7 @@ def test_bad_files_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="none"):
         list(read(tmp_path / "none.tsv", TASKS["RTE"]))
     (tmp_path / "empty.tsv").touch()
-    with pytest.raises(ValueError, match=r"empty\.tsv has no rows"):
+    with pytest.raises(ValueError, match=r"empty\.tsv has no column"):
         list(read(tmp_path / "empty.tsv", TASKS["RTE"]))
     with pytest.raises(ValueError, match="has no rows"):
         list(read(rte(tmp_path), TASKS["RTE"]))

@@ -34,7 +34,7 @@ MODELS = "models"
 
 @dataclass(kw_only=True)
 class Options:
-    """The command's flags."""
+    """The flags of ``fairseq-posenc analyze``, with their defaults."""
 
     models: list[str] = option("a checkpoint, a run's folder, or a Hugging Face model", names=("models",), nargs="+")
     out: Path = option("the folder to write", metavar="DIR")
@@ -48,12 +48,16 @@ class Options:
 
 
 def main(options: Options) -> None:
-    """Run the command."""
+    """Analyze the models that the flags name, and write and print the report.
+
+    Raises:
+        InputError, OSError: a flag, or a file that it names, cannot be used.
+    """
     require_extras("plots", *(["glue"] if options.text is not None else []))
     from ..engine.grid import Cell, Progress
     from ..engine.report import PAGE
     from ..engine.study import Study
-    from .examine import examine, require_positions
+    from .examine import Examined, examine, require_positions
     from .models import read, split_label
     from .report import report
 
@@ -85,7 +89,12 @@ def main(options: Options) -> None:
     inputs = [*(("MODEL", path) for path in paths), ("--text", options.text)]
     settings = {"length": options.length, "windows": options.windows}
     cells = [
-        Cell({"model": name}, {**settings, "label": label, "files": _files([path, data_bin, options.text])}, within=MODELS)
+        Cell(
+            {"model": name},
+            {**settings, "label": label, "files": _files([path, data_bin, options.text])},
+            within=MODELS,
+            outcome=Examined,
+        )
         for name, label, path, data_bin in zip(folders, labels, paths, data_bins, strict=True)
     ]
     with Study.open(

@@ -10,6 +10,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from ...base.errors import InputError
+from ...base.record import Recorded
 from ...core.transformer import Encoder
 from ...plugin.models.checkpoint import Checkpoint
 from ..engine.report import Figure
@@ -28,6 +29,12 @@ WORDS = 32  # of the text, that are repeated in sentences of their own
 EXACT = 1e-6  # a term whose R² is nearer to 1 than this is a function of the offset
 VECTORS, SCORES, WORDS_AND_POSITIONS = "Position vectors", "What position vectors do to attention", "Words and positions"
 FUNCTIONS, HEADS, PROBES = "Functions of the offset", "Kinds of heads", "Probes"
+
+
+class Examined(Recorded):
+    """What the report reads of a model's result, besides its numbers: names and captions of the figures by section."""
+
+    figures: dict[str, list[list[str]]]
 
 
 def require_positions(model: AnalyzedModel, n: int) -> None:

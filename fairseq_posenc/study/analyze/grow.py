@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class Options:
-    """The command's flags."""
+    """The flags of ``fairseq-posenc grow``, with their defaults."""
 
     checkpoint: Path = option(
         "a fairseq checkpoint (.pt), or a run's folder", names=("checkpoint",), parse=checkpoint_file, metavar="CHECKPOINT"
@@ -41,7 +41,11 @@ class Options:
 
 
 def main(options: Options) -> None:
-    """Run the command."""
+    """Write the longer checkpoint, and print how training continues from it.
+
+    Raises:
+        InputError, OSError: a flag, or a file that it names, cannot be used.
+    """
     from ...base.files import report_full_disk
     from ...plugin.models.building import user_dir
     from ...plugin.models.checkpoint import Checkpoint
@@ -54,8 +58,8 @@ def main(options: Options) -> None:
     with report_full_disk(out):
         checkpoint.write(out, state, max_positions=n, **kept)
     show(f"{out}: {n} positions. Continue from it with")
-    given = {"positions": checkpoint.positions, "max_positions": n, "tokens_per_sample": n, **kept}
-    flags = [part for name, value in given.items() for part in (flag_of(name), flag_value(value))]
+    options_of_run = {"positions": checkpoint.positions, "max_positions": n, "tokens_per_sample": n, **kept}
+    flags = [part for name, value in options_of_run.items() for part in (flag_of(name), flag_value(value))]
     flags = [*user_dir(), "--arch", checkpoint.arch, "--finetune-from-model", str(out), *flags]
     show(f"  fairseq-train … {shlex.join(flags)}")
 

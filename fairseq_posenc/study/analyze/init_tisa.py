@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class Options:
-    """The command's flags."""
+    """The flags of ``fairseq-posenc init-tisa``, with their defaults."""
 
     model: str = option(
         "a checkpoint (.pt), a run's folder, or a transformers model, by folder or name", names=("model",), metavar="MODEL"
@@ -50,7 +50,11 @@ class Options:
 
 
 def main(options: Options) -> None:
-    """Run the command."""
+    """Fit TISA to the model, write the new checkpoint, and print how well each head is fitted.
+
+    Raises:
+        InputError, OSError: a flag, or a file that it names, cannot be used.
+    """
     require_extras("hf", "glue")
     from ...huggingface.importing import read_encoder, require_free, write_converted
     from ...huggingface.new_positions import convert

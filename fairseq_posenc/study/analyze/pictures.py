@@ -73,11 +73,11 @@ def function_figure(term: str, function: OffsetFunction) -> Figure:
         values, layers = values[:1], ["all layers" if present.all() else "all layers with it"]
     farthest = largest_visible_offset(values)
     middle = values.shape[-1] // 2
-    shown = values[..., middle - farthest : middle + farthest + 1]
-    sizes = shown.abs().nan_to_num().amax((-2, -1))
+    visible = values[..., middle - farthest : middle + farthest + 1]
+    sizes = visible.abs().nan_to_num().amax((-2, -1))
     same_y = bool(sizes.max() <= 10 * sizes.min())
     figure, panels = grid(layers, same_x=True, same_y=same_y, x_label=OFFSET, y_label=TERMS[term].partition(",")[0])
-    for panel, of_heads in zip(panels, shown, strict=True):
+    for panel, of_heads in zip(panels, visible, strict=True):
         offset_lines(panel, of_heads)
     legend(figure, panels)
     return figure

@@ -24,7 +24,7 @@ class Layer:
 
     @property
     def scale(self) -> float:
-        """s = 1/sqrt(f·d)."""
+        """The scale s = 1/√(f·d), by which the layer multiplies products of queries and keys."""
         return float((self.terms.factor * self.queries.shape[-1]) ** -0.5)
 
     @property
@@ -59,7 +59,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Trace:
-    """A forward pass."""
+    """What one forward pass of an encoder of L layers on (B, n) tokens computes."""
 
     layers: list[Layer]
     hidden: tuple[Tensor, ...]  # (B, n, D): the input of the first layer and the output of each

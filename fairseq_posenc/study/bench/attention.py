@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,22 +20,6 @@ COMPARED = 1024  # tokens: the reference's scores take n² numbers in float64
 SPREAD = 0.1  # standard deviation of the noise that is added to every parameter before the comparison, so that no term is zero
 ALLOWED, ROUNDINGS = 3.0, 4.0
 SMALLEST = 0.1  # share of the largest norm below which errors are relative to that norm: some gradients are zero up to rounding
-
-
-class Agreement(NamedTuple):
-    """Agreement of a backend with the reference: ``eager`` in float64 on the CPU, on the same rounded inputs.
-
-    Errors are ‖x - reference‖ / ‖reference‖, the largest over z and its gradients in q, k, v, the layer's input and the
-    scheme's parameters. The allowed error is ``ALLOWED`` times that of ``eager`` in the same precision, and ``ROUNDINGS`` times
-    the precision's epsilon.
-    """
-
-    error: float
-    allowed: float
-
-    @property
-    def holds(self) -> bool:
-        return self.error <= self.allowed  # false for NaN
 
 
 class Attention(Work):
@@ -130,17 +113,23 @@ def call_of(shape: Shape, device: torch.device, dtype: torch.dtype, dropout: flo
     return Call(device, dtype, shape.dim // shape.heads, shape.tokens, shape.tokens, p)
 
 
-def agreement(expression: str, backend: str, shape: Shape, device: torch.device, dtype: torch.dtype) -> Agreement:
-    """Compare two sequences, one of them padded, of at most ``COMPARED`` tokens, without dropout."""
+def agreement(expression: str, backend: str, shape: Shape, device: torch.device, dtype: torch.dtype) -> tuple[float, float]:
+    """Return the error of a backend and the error that is allowed, on two sequences, one of them padded, without dropout.
+
+    The reference is ``eager`` in float64 on the CPU, on the same rounded inputs of at most ``COMPARED`` tokens. Errors are
+    ‖x - reference‖ / ‖reference‖, the largest over z and its gradients in q, k, v, the layer's input and the scheme's parameters;
+    NaN where one is. The allowed error is ``ALLOWED`` times that of ``eager`` in the same precision, and ``ROUNDINGS`` times the
+    precision's epsilon.
+    """
     small = Shape(**{**vars(shape), "tokens": min(shape.tokens, COMPARED), "sequences": 2})
-    tried = Attention(expression, backend, small, device, dtype, dropout=0.0, padded=True)
+    attention = Attention(expression, backend, small, device, dtype, dropout=0.0, padded=True)
     generator = torch.Generator().manual_seed(2)
     with torch.no_grad():
-        for parameter in tried.positions.parameters():
+        for parameter in attention.positions.parameters():
             parameter.add_(SPREAD * torch.randn(parameter.shape, generator=generator).to(parameter))
-    exact = tried.again("eager", torch.device("cpu"), torch.float64).results()
-    usual = _error(tried.again("eager", device, dtype).results(), exact)
-    return Agreement(_error(tried.results(), exact), ALLOWED * usual + ROUNDINGS * torch.finfo(dtype).eps)
+    exact = attention.again("eager", torch.device("cpu"), torch.float64).results()
+    eager = _error(attention.again("eager", device, dtype).results(), exact)
+    return _error(attention.results(), exact), ALLOWED * eager + ROUNDINGS * torch.finfo(dtype).eps
 
 
 def _error(results: list[Tensor], exact: list[Tensor]) -> float:

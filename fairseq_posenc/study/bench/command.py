@@ -20,19 +20,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...base.commands import option
-from ...core.families import FAMILIES, ROBERTA
+from ...core.families import ROBERTA
+from . import ENCODERS, SIZES, STOCK
 
-STOCK = "stock"
-"""The name of fairseq's own model as the baseline."""
-ENCODERS = {family.name: family for family in FAMILIES.values() if not family.causal}
-SIZES = {(suffix.lstrip("_") or "base"): suffix for suffix in ROBERTA.sizes}
-"""The names of the sizes that all families have, and the endings of their architectures."""
 COUNT = {"minimum": 1, "maximum": 10**9, "metavar": "N"}
 
 
 @dataclass(frozen=True)
 class Options:
-    """The command's flags."""
+    """The flags of ``fairseq-posenc bench``, with their defaults."""
 
     schemes: tuple[str, ...] | None = option(
         "expressions, or architectures, in --family (default: all that run here)", None, metavar="A,B"
@@ -57,7 +53,11 @@ class Options:
 
 
 def main(options: Options) -> None:
-    """Run the command."""
+    """Time what is not timed yet, and print the table.
+
+    Raises:
+        InputError, OSError: a flag, or a file that it names, cannot be used.
+    """
     from .run import bench
 
     bench(options)

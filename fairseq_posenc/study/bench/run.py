@@ -1,32 +1,30 @@
 """Chooses the models and lengths to time from the flags, times them, and writes the results."""
 
+from __future__ import annotations
+
 import dataclasses
 import itertools
 import sys
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from ...base.commands import show
 from ...base.errors import InputError, suggestion
 from ...base.record import FORMAT, versions
-from ...core.attention import BACKENDS, choose
+from ...core.attention import BACKENDS
 from ...core.families import Family, expressions, known_schemes, scheme_of
 from ...core.schemes import parse
-from ...plugin.options.option_set import field_errors_as_flags
 from ..engine.grid import BEGUN, Cell, Progress
 from ..engine.report import Report, Table
 from ..engine.study import Study
 from ..measure.work import Machine, Shape, shapes
-from . import peers
-from .attention import call_of, positions_of
-from .command import ENCODERS, SIZES, STOCK, Options
-from .steps import ATTENTION, DISAGREES, FAIRSEQS, STEP, Model, Steps
+from . import ENCODERS, SIZES, STOCK, peers
+from .steps import ATTENTION, DISAGREES, FAIRSEQS, STEP, TOO_LARGE, Model, Steps
 
-BUILT = 16  # tokens with which a scheme is built as a check; more could take gigabytes
+if TYPE_CHECKING:
+    from .command import Options
 
 
 def bench(options: Options) -> None:
@@ -35,12 +33,12 @@ def bench(options: Options) -> None:
     family = ENCODERS[options.family]
     sizes = family.sizes[SIZES[options.size]]
     dropout = family.options.get("attention_dropout", Shape.dropout)
-    sized = Shape(options.layers, sizes["encoder_embed_dim"], sizes["encoder_ffn_embed_dim"], sizes["encoder_attention_heads"],
+    shortest = Shape(options.layers, sizes["encoder_embed_dim"], sizes["encoder_ffn_embed_dim"], sizes["encoder_attention_heads"],
                   options.vocab_size, min(options.tokens), options.batch_size, dropout)  # fmt: skip
-    lengths = shapes(sized, sorted(set(options.tokens)))
+    lengths = shapes(shortest, sorted(set(options.tokens)))
     stock = options.baseline in (STOCK, FAIRSEQS)
     baseline = Model(FAIRSEQS) if stock else _of_scheme(family, "--baseline", options.baseline, "auto")
-    rows = _rows(options, lengths, baseline, machine)
+    rows = _rows(options, lengths, baseline)
     by_key = {(model.name, model.backend or "own", shape.tokens): (model, shape) for model, shape in rows}
     cells = [
         Cell({"model": name, "backend": backend, "tokens": tokens}, _configuration(options, shape, baseline, machine))
@@ -62,33 +60,21 @@ def bench(options: Options) -> None:
     for result in refused:
         ran = f" ({result['ran']})" if result["ran"] else ""
         print(f"{result['model']}{ran} at n = {result['tokens']} was not timed: {result['refused']}", file=sys.stderr)
-    if any(result["refused"].startswith(DISAGREES) for result in refused):
-        raise InputError("not all backends agree with the reference: see above. Those rows were not timed.")
+    wrong = any(result["refused"].startswith(DISAGREES) for result in refused)
+    if wrong or (options.schemes is not None and any(result["refused"] != TOO_LARGE for result in refused)):
+        raise InputError("not all rows could be timed: see above")
 
 
-def _rows(options: Options, lengths: Sequence[Shape], baseline: Model, machine: Machine) -> list[tuple[Model, Shape]]:
-    """Return by length: the baseline, peers, and schemes by backends; raises InputError if a named one cannot run."""
+def _rows(options: Options, lengths: Sequence[Shape], baseline: Model) -> list[tuple[Model, Shape]]:
+    """Return by length: the baseline, peers, and schemes by backends; raises InputError if one has no meaning."""
     schemes, backends, family = options.schemes or known_schemes(), options.attention_backend, ENCODERS[options.family]
     _require_known("--attention-backend", backends, ["auto", *BACKENDS])
     _require_known("--peers", options.peers, peers.PEERS)
     if options.peers:
         import transformers  # noqa: F401 - fails now rather than after minutes
-    rows, left_out = [], []
-    for shape in lengths:  # the baseline is built once per length
-        rows += [(model, shape) for model in (baseline, *map(Model, options.peers))]
-        for name, backend in itertools.product(schemes, backends):
-            model = _of_scheme(family, "--schemes", name, backend)
-            try:
-                _require_runnable(model, shape, machine)
-            except InputError as error:
-                if options.schemes is not None and len(backends) == 1:
-                    raise
-                left_out.append(f"left out: {error}")  # because of the backend, or of what a user's own scheme needs
-                continue
-            rows.append((model, shape))
-    for reason in dict.fromkeys(left_out):
-        print(reason, file=sys.stderr)
-    return rows
+    models = [_of_scheme(family, "--schemes", name, backend) for name, backend in itertools.product(schemes, backends)]
+    # The baseline is built once per length.
+    return [(model, shape) for shape in lengths for model in (baseline, *map(Model, options.peers), *models)]
 
 
 def _require_known(flag: str, names: Sequence[str], known: Collection[str]) -> None:
@@ -105,16 +91,6 @@ def _of_scheme(family: Family, flag: str, name: str, backend: str) -> Model:
     except InputError as error:
         raise InputError(f"{flag} {name}: {error}") from None
     return Model(family.architecture(scheme) if scheme in expressions() else scheme, expression, backend, family.model)
-
-
-def _require_runnable(model: Model, shape: Shape, machine: Machine) -> None:
-    """Raise InputError if the scheme cannot be built here, or the backend cannot run it."""
-    assert model.expression is not None
-    with field_errors_as_flags():
-        positions_of(model.expression, dataclasses.replace(shape, tokens=min(shape.tokens, BUILT)))
-        with torch.device("meta"):
-            probe = positions_of(model.expression, shape).probes()[0]
-            choose(model.backend, probe, call_of(shape, machine.device, machine.dtype))
 
 
 def _configuration(options: Options, shape: Shape, baseline: Model, machine: Machine) -> dict[str, Any]:

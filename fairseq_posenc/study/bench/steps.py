@@ -10,8 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ...base.errors import InputError
+from ...plugin.options.option_set import field_errors_as_flags
 from ..engine.grid import Progress
-from ..measure.work import Loss, Machine, Shape, TrainingStep, Work, held, memory, pairs, timing
+from ..measure.work import Loss, Machine, Shape, TrainingStep, Work, bytes_in_use, memory, pairs, timing
 from . import peers
 from .attention import Attention, agreement
 
@@ -21,7 +23,8 @@ FAIRSEQS = "roberta_base"  # fairseq's own
 WORDS = 4  # the first symbol after fairseq's own: <s>, padding, </s>, unknown
 PLAIN = "none"  # positions of the attention that others are compared with
 DISAGREES = "it does not agree with the reference"  # begins the reason why a row was not timed
-TOO_LARGE = ("out of memory", "allocate", "overflow")  # in PyTorch's messages
+TOO_LARGE = "it does not fit into memory"
+MEMORY_ERRORS = ("out of memory", "allocate", "overflow")  # in PyTorch's messages
 
 
 @dataclass(frozen=True)
@@ -97,27 +100,29 @@ class Steps:
         result: dict[str, Any] = {"ran": "", "refused": None, "timings": {}}
         try:
             if model.expression is not None:
-                before = held(self._machine.device)
+                before = bytes_in_use(self._machine.device)
                 attention = self._attention(model, shape)
                 result["ran"] = attention.backend.name
                 progress("compared with the reference")
-                agreed = agreement(model.expression, result["ran"], shape, self._machine.device, self._machine.dtype)
-                if not agreed.holds:
-                    reason = f"{DISAGREES}: its error is {agreed.error:.2g}, and {agreed.allowed:.2g} is allowed"
-                    return {**result, "refused": reason}
+                compared = (model.expression, result["ran"], shape, self._machine.device, self._machine.dtype)
+                error, allowed = agreement(*compared)
+                if not error <= allowed:  # NaN is no agreement
+                    return {**result, "refused": f"{DISAGREES}: its error is {error:.2g}, and {allowed:.2g} is allowed"}
                 progress("attention")
                 timed = self._time(attention, self._plain, shape, before)
                 result["timings"][ATTENTION] = timed
                 del attention
             progress("training step")
-            before = held(self._machine.device)
+            before = bytes_in_use(self._machine.device)
             step, ran = self._build(model, shape)
             result["ran"] = result["ran"] or ran
             result["timings"][STEP] = self._time(step, self._step, shape, before)
-        except RuntimeError as error:
-            if not any(sign in str(error) for sign in TOO_LARGE):
+        except InputError as problem:  # of the backend, or of what a user's own scheme needs
+            result["refused"] = str(problem)
+        except RuntimeError as failure:
+            if not any(sign in str(failure) for sign in MEMORY_ERRORS):
                 raise
-            result["refused"] = "it does not fit into memory"
+            result["refused"] = TOO_LARGE
         return result
 
     def _time(self, work: Work, baseline: Callable[[Shape], Work], shape: Shape, before: int) -> dict:
@@ -127,7 +132,8 @@ class Steps:
 
     def _attention(self, model: Model, shape: Shape) -> Attention:
         assert model.expression is not None
-        return Attention(model.expression, model.backend, shape, self._machine.device, self._machine.dtype)
+        with field_errors_as_flags():
+            return Attention(model.expression, model.backend, shape, self._machine.device, self._machine.dtype)
 
     def _build(self, model: Model, shape: Shape) -> tuple[Step, str]:
         if model.name in peers.PEERS:

@@ -1,12 +1,10 @@
 """The architectures as rows made from the live modules, and the forms in which they are shown."""
 
 import itertools
-import json
 import re
 import shutil
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,8 +17,8 @@ from ...core.attention import BACKENDS
 from ...core.families import ROBERTA, architectures, expressions, known_schemes
 from ...core.schemes import REGISTRY, Positions, Settings, build, option_fields, scheme_options
 from ...core.schemes.positions import PATTERNS
+from . import PROPERTIES
 from .equations import advice_of, equation_of, family_of, source_of
-from .schemes import PROPERTIES
 
 COLUMNS = ("positions", "architecture", "family", "advice", "equation", "source", *PROPERTIES, "backends", "parameters")
 FAMILIES = (
@@ -85,11 +83,11 @@ def find(names: Sequence[str] = (), properties: Sequence[str] = ()) -> list[Row]
         InputError: there is none; the message names the nearest.
     """
     rows = {row["architecture"] or row["positions"]: row for name in names or [""] for row in _rows_of(name)}
-    found = [row for row in rows.values() if all(row[property_] for property_ in properties)]
-    if not found:
-        given = f" of those with {' or '.join(names)} in their name" if names else ""
-        raise InputError(f"no scheme is {' and '.join(properties)}{given}")
-    return found if names else by_families(found)
+    matching = [row for row in rows.values() if all(row[property_] for property_ in properties)]
+    if not matching:
+        named = f" of those with {' or '.join(names)} in their name" if names else ""
+        raise InputError(f"no scheme is {' and '.join(properties)}{named}")
+    return matching if names else by_families(matching)
 
 
 def by_families(rows: Sequence[Row]) -> list[Row]:
@@ -117,16 +115,16 @@ def is_scheme(name: str) -> bool:
 
 def _matching(name: str) -> Sequence[tuple[str, str]]:
     """Return the names of architectures, or "", and their expressions."""
-    known = {scheme: expressions().get(scheme, scheme) for scheme in known_schemes()}
-    pairs = [(ROBERTA.architecture(scheme) if scheme in expressions() else "", known[scheme]) for scheme in known]
-    if name in known:
-        return [pairs[[*known].index(name)]]
+    expression_of = {scheme: expressions().get(scheme, scheme) for scheme in known_schemes()}
+    pairs = [(ROBERTA.architecture(scheme) if scheme in expressions() else "", expression_of[scheme]) for scheme in expression_of]
+    if name in expression_of:
+        return [pairs[[*expression_of].index(name)]]
     if name and is_scheme(name):
         return [(next((architecture for architecture, expression in pairs if expression == name), ""), name)]
     matching = [pair for pair in pairs if name in " ".join(pair)]
     if not matching:
-        near = nearest(name, [*known, *REGISTRY])
-        raise InputError(f"there is no {name}. Similar are {', '.join(dict.fromkeys(near)) or ', '.join(known)}")
+        near = nearest(name, [*expression_of, *REGISTRY])
+        raise InputError(f"there is no {name}. Similar are {', '.join(dict.fromkeys(near)) or ', '.join(expression_of)}")
     return matching
 
 
@@ -195,8 +193,8 @@ def options_of(expression: str) -> dict[str, str]:
     own = {name: getattr(scheme.options, declared.name) for scheme in positions.schemes
            for name, declared in scheme_options(type(scheme)).items()}  # fmt: skip
     effective = positions.effective_options  # without those that the expression gives, and some of those that are None
-    shown = {name: value for name, value in own.items() if value is None or name in effective}
-    for name, default in {**shown, **effective}.items():
+    applicable = {name: value for name, value in own.items() if value is None or name in effective}
+    for name, default in {**applicable, **effective}.items():
         metadata = option_fields()[name].metadata
         choices = f" ({'|'.join(metadata['choices'])})" if "choices" in metadata else ""
         options[flag_of(name)] = f"{metadata['help']}{choices} (default: {_default(default)})"
@@ -222,9 +220,3 @@ def text_of(value: Any) -> str:
     if isinstance(value, list):
         return " ".join(value)
     return f"{value:,}" if isinstance(value, int) else value
-
-
-FORMS: dict[str, Callable[[Sequence[Row]], str]] = {
-    "markdown": as_markdown,
-    "json": partial(json.dumps, indent=1, ensure_ascii=False),
-}

@@ -105,7 +105,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """``RTE lr=1e-05 seed=1``."""
+        """Its name in messages, such as ``RTE lr=1e-05 seed=1``."""
         words, numbers = self._parts("=")
         return " ".join([*words, *numbers])
 
@@ -163,16 +163,16 @@ def run_grid(
     free = SimpleQueue[Mapping[str, str] | None]()  # the variables of the environment of each job
     for visible in _shares(devices, jobs):
         free.put(visible)
-    with nullcontext(bar) if bar else Bar(len(cells)) as shown:
-        shown.skip(len(results))
+    with nullcontext(bar) if bar else Bar(len(cells)) as progress_bar:
+        progress_bar.skip(len(results))
 
         def complete(cell: Cell) -> None:
             variables = free.get()
             try:
-                results[cell] = _run(cell, cell.folder(out), run, shown.progress_of(cell), lock, variables)
+                results[cell] = _run(cell, cell.folder(out), run, progress_bar.progress_of(cell), lock, variables)
             finally:
                 free.put(variables)
-            shown.ended(cell, results[cell])
+            progress_bar.ended(cell, results[cell])
             status = results[cell]["status"]
             for name in cell.temporary if status == DIVERGED or (status == FINISHED and not keep_temporary) else ():
                 remove(cell.folder(out) / name)

@@ -13,7 +13,6 @@ from tabulate import tabulate
 
 from ...base.files import atomic_write
 from ...base.ownership import own
-from ...base.plotting import save
 from ...base.record import write_json
 from . import page
 
@@ -84,6 +83,8 @@ class Figure:
 
     def save(self, folder: Path) -> None:
         """Draw the picture, as PNG and PDF, into a folder that has a record of its files."""
+        from ...base.plotting import save  # imports PyTorch
+
         if self.drawing is not None:
             for suffix in PICTURES:
                 save(self.drawing, own(self.path(folder, suffix)))

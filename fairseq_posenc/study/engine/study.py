@@ -19,7 +19,6 @@ class Study:
 
     Attributes:
         out: the folder.
-        failed: the results of the runs that have failed.
     """
 
     def __init__(self, out: Path, lock: int) -> None:
@@ -47,6 +46,7 @@ class Study:
 
     @property
     def failed(self) -> list[dict[str, Any]]:
+        """The results of the runs that have failed, of all calls of :meth:`run`."""
         return [result for failures in self._failures for result in failures.failed]
 
     def run(

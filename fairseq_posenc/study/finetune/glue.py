@@ -2,7 +2,7 @@
 
 DATA has one folder per task (CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI) with the benchmark's tsv files. Each task is
 fine-tuned by fairseq's trainer once per learning rate and seed; the same command again does only what is not done yet.
-OUT gets results.json, results.md, and a folder per run with its result and log.
+OUT gets report.html, results.md, results.csv, results.json, and a folder per run with its result and log.
 
     fairseq-posenc glue --data glue_data --checkpoint checkpoints/checkpoint_best.pt --tasks RTE,MRPC --out glue-tisa
     fairseq-posenc glue … --out glue-absolute
@@ -29,7 +29,7 @@ def _tasks(text: str) -> tuple[GlueTask, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Options(SharedOptions):
-    """The command's flags."""
+    """The flags of ``fairseq-posenc glue``, with their defaults."""
 
     data: Path = option("the folder that holds the tasks' folders", parse=existing, metavar="DIR")
     tasks: tuple[GlueTask, ...] = option(
@@ -46,7 +46,11 @@ class Options(SharedOptions):
 
 
 def main(options: Options) -> None:
-    """Run the command."""
+    """Fine-tune and score the runs that are not done, and print the table.
+
+    Raises:
+        InputError, OSError: a flag, or a file that it names, cannot be used.
+    """
     require_extras("glue")
     from ...plugin.models.checkpoint import Checkpoint
     from .glue_runs import GlueRuns

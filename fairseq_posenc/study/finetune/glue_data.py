@@ -164,7 +164,7 @@ def read(path: Path, task: GlueTask, labelled: bool = True, skip_bad: bool = Fal
 
 
 def _lines(path: Path) -> list[str]:
-    """Return the lines, which end in LF or CR LF, not at Unicode's other line breaks; without blank ones at the end of the file."""
+    """Return the lines without blank ones at the end; a line ends in LF or CR LF, not at Unicode's other line breaks."""
     try:
         text = read_file(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -175,23 +174,17 @@ def measures() -> dict[str, Measure]:
     from scipy import stats
     from sklearn import metrics
 
-    def correlation(measure: Callable[[np.ndarray, np.ndarray], tuple[float, float]]) -> Measure:
-        def correlate(targets: np.ndarray, predictions: np.ndarray) -> float:
-            if len(targets) < 2:
-                return 0.0
-            with warnings.catch_warnings():  # of constant predictions
-                warnings.simplefilter("ignore", stats.ConstantInputWarning)
-                return float(np.nan_to_num(measure(targets, predictions)[0]))
-
-        return correlate
-
     return {
         "accuracy": metrics.accuracy_score,
-        "f1": lambda targets, predictions: metrics.f1_score(targets, predictions, zero_division=0.0),
+        "f1": partial(metrics.f1_score, zero_division=0.0),
         "matthews": metrics.matthews_corrcoef,
-        "pearson": correlation(stats.pearsonr),
-        "spearman": correlation(stats.spearmanr),
+        "pearson": partial(_correlation, stats.pearsonr),
+        "spearman": partial(_correlation, stats.spearmanr),
     }
+
+
+def _correlation(measure: Callable[..., Any], targets: np.ndarray, predictions: np.ndarray) -> float:
+    return float(measure(targets, predictions)[0]) if min(np.ptp(targets), np.ptp(predictions)) > 0 else 0.0
 
 
 def score(task: GlueTask, targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:

@@ -64,7 +64,7 @@ def _labelled(text: str) -> tuple[str, Path]:
 
 @dataclass
 class Options:
-    """The command's flags."""
+    """The flags of ``fairseq-posenc report``, with their defaults."""
 
     results: list[tuple[str, Path]] = option(
         "the --out of a grid, or its results.json; the default label is the folder's name", names=("results",), nargs="+",
@@ -73,7 +73,11 @@ class Options:
 
 
 def main(options: Options) -> None:
-    """Run the command."""
+    """Print the medians of grids side by side, and the settings that differ.
+
+    Raises:
+        InputError, OSError: a flag, or a file that it names, cannot be used.
+    """
     labels = Counter(label for label, _ in options.results)
     if repeated := [label for label, count in labels.items() if count > 1]:
         raise InputError(f"two grids have the label {repeated[0]!r}: give each a label of its own, as in S=1=OUT")

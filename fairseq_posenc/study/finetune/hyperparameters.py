@@ -86,13 +86,13 @@ def resolve(options: SharedOptions, task: str, tasks: Iterable[str]) -> Settings
     """
     common, sections = _read(options.config, tasks) if options.config else ({}, {})
     where = f" (--config {options.config})" if options.config else ""
-    given = vars(options.settings)
+    flags = vars(options.settings)
     values = {**common, **sections.get(task, {})}
-    if unknown := [name for name in values if name not in given]:
+    if unknown := [name for name in values if name not in flags]:
         raise InputError(
-            f"settings of {task}{where}: {unknown[0]!r} is not one: {suggestion(unknown[0], given)}They are {', '.join(given)}."
+            f"settings of {task}{where}: {unknown[0]!r} is not one: {suggestion(unknown[0], flags)}They are {', '.join(flags)}."
         )
-    values |= {name: value for name, value in given.items() if value is not None}
+    values |= {name: value for name, value in flags.items() if value is not None}
     settings = replace(type(options).settings, **values)
     try:
         check_options(settings)

@@ -1,8 +1,8 @@
 """Fine-tune a pretrained checkpoint on SQuAD 1.1 or 2.0, predict its development set, and score it as the official scripts do.
 
 DATA holds train-v1.1.json and dev-v1.1.json, or train-v2.0.json and dev-v2.0.json. Each learning rate and seed is one run of
-fairseq's trainer (--task squad --criterion squad); the same command again does only what is not done yet. OUT gets results.json,
-results.md, and a folder per run with predictions.json, metrics.json and, for 2.0, null_odds.json.
+fairseq-train (--task squad --criterion squad); the same command again does only what is not done yet. OUT gets report.html,
+results.md, results.csv, results.json, and a folder per run with predictions.json, metrics.json and, for 2.0, null_odds.json.
 
     fairseq-posenc squad --data squad --version 2.0 --checkpoint checkpoints/checkpoint_best.pt --out squad-tisa
 """
@@ -22,7 +22,7 @@ TASKS = tuple(f"SQuAD-{version}" for version in VERSIONS)
 
 @dataclass(frozen=True, kw_only=True)
 class Options(SharedOptions):
-    """The command's flags."""
+    """The flags of ``fairseq-posenc squad``, with their defaults."""
 
     data: Path = option("the folder of SQuAD's JSON files", parse=existing, metavar="DIR")
     version: str = option("2.0 has questions without an answer", choices=VERSIONS)
@@ -35,7 +35,11 @@ class Options(SharedOptions):
 
 
 def main(options: Options) -> None:
-    """Run the command."""
+    """Fine-tune and score the runs that are not done, and print the table.
+
+    Raises:
+        InputError, OSError: a flag, or a file that it names, cannot be used.
+    """
     from ...plugin.models.checkpoint import Checkpoint
     from .squad_runs import SquadRuns
     from .tuning import fine_tune

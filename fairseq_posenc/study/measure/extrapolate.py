@@ -59,7 +59,11 @@ def add_scheme_arguments(parser: ArgumentParser) -> None:
 
 
 def main(options: Options) -> None:
-    """Run the command."""
+    """Measure the lengths that are not done, and print the tables.
+
+    Raises:
+        InputError, OSError: a flag, or a file that it names, cannot be used.
+    """
     import torch
 
     from ...plugin.models.checkpoint import Checkpoint

@@ -49,7 +49,7 @@ class MaskedText:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the tokens."""
+        """The hexadecimal SHA-256 of the tokens, which identifies the text."""
         return hashlib.sha256(self.tokens.numpy().tobytes()).hexdigest()
 
     def sizes(self, n: int) -> list[int]:

@@ -41,7 +41,7 @@ class Shape:
 
     @property
     def batch(self) -> int:
-        """Tokens of a step."""
+        """The number of tokens of a step, n times the sequences."""
         return self.tokens * self.sequences
 
     @property
@@ -107,11 +107,11 @@ class Work(nn.Module, ABC):
 
     @abstractmethod
     def compute(self) -> Tensor:
-        """Run the forward pass."""
+        """Run the forward pass, and return its result, from which the backward pass begins."""
 
     @abstractmethod
     def run(self) -> None:
-        """Run all of it."""
+        """Run what is timed: the forward and the backward pass, and the update of a step."""
 
 
 class TrainingStep(Work):
@@ -157,19 +157,19 @@ def pairs(work: Work, baseline: Work, repeats: int) -> list[tuple[float, float]]
     return [(_seconds(work, calls[0]), _seconds(baseline, calls[1])) for _ in range(repeats)]
 
 
-def memory(work: Work, held: int) -> int:
-    """Return in bytes a run's peak beyond ``held`` on a GPU, and elsewhere what is saved for the backward pass."""
+def memory(work: Work, in_use: int) -> int:
+    """Return in bytes a run's peak beyond ``in_use`` on a GPU, and elsewhere what is saved for the backward pass."""
     if work.device.type != "cuda":
         return saved_bytes(work, work.compute)
     torch.cuda.reset_peak_memory_stats(work.device)
     work.run()
     torch.cuda.synchronize(work.device)
-    return torch.cuda.max_memory_allocated(work.device) - held
+    return torch.cuda.max_memory_allocated(work.device) - in_use
 
 
-def held(device: torch.device) -> int:
+def bytes_in_use(device: torch.device) -> int:
     """Return the bytes of a GPU that are in use now; 0 elsewhere."""
-    gc.collect()  # what was timed before
+    gc.collect()  # frees what was timed before
     return torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
 
 

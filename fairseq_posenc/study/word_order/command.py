@@ -34,7 +34,7 @@ DEFAULT = ("offset_2", "flip_flop", "indirect_indexing", "offset_5", "copy", "re
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Setting):
-    """The flags."""
+    """The flags of ``fairseq-posenc tasks``, with their defaults."""
 
     out: Path = option("the folder to write", metavar="DIR")
     tasks: tuple[str, ...] = option("which tasks", DEFAULT, metavar="A,B")
@@ -48,7 +48,11 @@ class Options(Setting):
 
 
 def main(options: Options) -> None:
-    """Run the command."""
+    """Train and test the models that are not done, and print the table.
+
+    Raises:
+        InputError, OSError: a flag, or a file that it names, cannot be used.
+    """
     require_extras("compare")
     from ..engine.study import Study
     from .report import report, require_comparable, restore, write_runs

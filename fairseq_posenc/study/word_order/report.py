@@ -72,7 +72,7 @@ class Row(Recorded):
 
 
 class Results(Recorded):
-    """The file ``results.json``."""
+    """What a comparison reads of the file ``results.json``."""
 
     schemes: list[Row]
 

@@ -84,9 +84,11 @@ def learn(name: str, positions: str, setting: Setting, seed: int, progress: Prog
     model, trained = build(name, positions, setting, seed), _lengths(TASKS[name], setting)
     task = TASKS[name].trained_on(trained[-1])
     longer = next(length for length in itertools.count(trained[-1]) if _tokens(task, length) > _tokens(task, trained[-1]))
-    unseen, generator, drawn = (Generator().manual_seed(number) for number in (10**6 + seed, seed, 2 * 10**6 + seed))
+    test_generator, generator, positions_generator = (
+        Generator().manual_seed(number) for number in (10**6 + seed, seed, 2 * 10**6 + seed)
+    )
     within, beyond = (
-        [task.batch(unseen, TEST_ROWS, length) for length in lengths]
+        [task.batch(test_generator, TEST_ROWS, length) for length in lengths]
         for lengths in (_spread(trained), _spread(range(longer, FACTOR * trained[-1] + 1)))
     )
     optimizer = torch.optim.Adam(model.parameters(), lr=setting.learning_rate, betas=(0.9, 0.98), fused=True)
@@ -96,8 +98,8 @@ def learn(name: str, positions: str, setting: Setting, seed: int, progress: Prog
         tokens, targets = task.batch(generator, setting.batch_size, length)
         for group in optimizer.param_groups:
             group["lr"] = setting.learning_rate * min(1.0, update / max(1, setting.warmup))
-        asked = targets != IGNORED
-        loss = F.cross_entropy(model.train()(tokens, drawn)[asked], targets[asked])
+        predicted = targets != IGNORED
+        loss = F.cross_entropy(model.train()(tokens, positions_generator)[predicted], targets[predicted])
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -125,8 +127,8 @@ def accuracy(model: Learner, batches: Iterable[tuple[Tensor, Tensor]]) -> float:
     shares = []
     model.eval()
     for tokens, targets in batches:
-        asked = targets != IGNORED
-        shares.append((model(tokens).argmax(-1) == targets)[asked].float().mean())
+        predicted = targets != IGNORED
+        shares.append((model(tokens).argmax(-1) == targets)[predicted].float().mean())
     return round(torch.stack(shares).mean().item(), 4)
 
 

@@ -74,13 +74,13 @@ def offset(generator: Generator, rows: int, length: int, k: int) -> tuple[Tensor
 
 
 def copy(generator: Generator, rows: int, length: int) -> tuple[Tensor, Tensor]:
-    """y = x."""
+    """Repeat the sequence: y = x, (B, n) each."""
     x = _draw(generator, rows, length)
     return x, x
 
 
 def reverse(generator: Generator, rows: int, length: int) -> tuple[Tensor, Tensor]:
-    """y = x backwards."""
+    """Repeat the sequence backwards: y_i = x_{n-1-i}, (B, n) each."""
     x = _draw(generator, rows, length)
     return x, x.flip(1)
 
