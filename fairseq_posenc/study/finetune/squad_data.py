@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BeforeValidator, TypeAdapter, ValidationError
 from pydantic_core import from_json
 from typing_extensions import NotRequired, TypedDict
 
@@ -54,15 +54,43 @@ class Limits:
             )
 
 
+def _digits(value: Any) -> Any:
+    """Return a whole number, which annotation tools also write as 7.0, as text, and other values as they are."""
+    whole = type(value) is int or (isinstance(value, float) and value.is_integer())
+    return str(int(value)) if whole else value
+
+
+def _whole(value: Any) -> Any:
+    digits = _digits(value)
+    return int(digits) if isinstance(digits, str) and re.fullmatch(r"-?\d{1,18}", digits, re.ASCII) else value
+
+
+def _listed(answers: Any) -> Any:
+    """Return answers as a list: that of the ``datasets`` library is a list of texts and one of starts; some have a single one."""
+    if not isinstance(answers, dict) or not isinstance(answers.get("text"), list):
+        return [answers] if isinstance(answers, dict) else [] if answers is None else answers
+    starts = answers.get("answer_start")
+    starts = starts if isinstance(starts, list) else []
+    return [{"text": text, "answer_start": start} for text, start in itertools.zip_longest(answers["text"], starts)]
+
+
+def _articles(content: Any) -> Any:
+    """Return the articles of a file, or of one that is their list; rows of one question each become an article each."""
+    rows = content.get("data", [content]) if isinstance(content, dict) else content
+    if not isinstance(rows, list):
+        return rows
+    return [{"paragraphs": [{**row, "qas": [row]}]} if isinstance(row, dict) and "question" in row else row for row in rows]
+
+
 class _Answer(TypedDict):
     text: str
-    answer_start: int
+    answer_start: Annotated[int, BeforeValidator(_whole)]
 
 
 class _Entry(TypedDict):
-    id: str
+    id: Annotated[str, BeforeValidator(_digits)]
     question: str
-    answers: NotRequired[list[_Answer]]
+    answers: NotRequired[Annotated[list[_Answer], BeforeValidator(_listed)]]
 
 
 class _Paragraph(TypedDict):
@@ -75,11 +103,7 @@ class _Article(TypedDict):
     paragraphs: list[_Paragraph]
 
 
-class _File(TypedDict):
-    data: list[_Article]
-
-
-SHAPE = TypeAdapter(_File)
+SHAPE = TypeAdapter(Annotated[list[_Article], BeforeValidator(_articles)])
 
 
 @dataclass(frozen=True)
@@ -104,6 +128,7 @@ class Question:
 def read(path: Path, version: str) -> Iterator[Question]:
     """Yield the questions of one file, in order. In version 1.1, every question has an answer.
 
+    Whole numbers are ids, too, and rows of the ``datasets`` library are read, also as JSON lines.
     In version 2.0, a question without ``answers`` has none, whatever its ``is_impossible``, as for evaluate-v2.0.py.
 
     Raises:
@@ -112,7 +137,7 @@ def read(path: Path, version: str) -> Iterator[Question]:
     seen: set[str] = set()
     for place, paragraph in _paragraphs(path):
         for entry in paragraph["qas"]:
-            answers = entry.get("answers", [])
+            answers = [answer for answer in entry.get("answers", []) if answer["text"].strip()]  # some tools write "" for none
             where = f"{place}, question {entry['id']!r}"
             if not answers and version == "1.1":
                 raise InputError(f"{where} has no answer, which SQuAD 1.1 does not have: is this a file for --version 2.0?")
@@ -134,13 +159,16 @@ def find(data: Path, version: str) -> dict[str, Path]:
 
 
 def _content(path: Path) -> list[_Article]:
+    content = files.read(path).removeprefix(codecs.BOM_UTF8)
+    if re.search(rb"}\s*\n\s*{", content):  # JSON lines; in JSON, a comma is between them
+        content = b"[" + re.sub(rb"}\s*\n\s*{", b"},{", content) + b"]"
     try:
-        return SHAPE.validate_python(from_json(files.read(path).removeprefix(codecs.BOM_UTF8)), strict=True)["data"]
+        return SHAPE.validate_python(from_json(content), strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
         raise InputError(
-            f"{path} has another shape than it must: {place}: {first['msg']}. It must be a SQuAD file: data[].paragraphs[] "
+            f"{path} has another shape than it must: .data{place}: {first['msg']}. It must be a SQuAD file: data[].paragraphs[] "
             "with context and qas[], each of these with id, question and answers[] of text and answer_start"
         ) from None
     except ValueError as error:
