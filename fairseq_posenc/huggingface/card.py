@@ -22,8 +22,8 @@ from ..models.checkpoint import Checkpoint
 from ..schemes import parse
 from ..version import __version__
 from .card_results import Results
-from .model_types import MODEL_TYPES
 from .parity import Parity
+from .types import MODEL_TYPES
 
 USES = {  # of a head: transformers' name of the task, and an example
     "MaskedLM": ("fill-mask", '"The <mask> is blue."'),

@@ -22,11 +22,11 @@ from ..models.checkpoint import Checkpoint
 from ..vocabulary import DICTIONARY, TOKENIZER_FILES
 from . import TOLERANCE, fast_tokenizer
 from .assemble import FILE_NAME
-from .auto import head_output, model_class
 from .card import NO_TOKENIZER, card, fine_tuned_on, usual_length
 from .card_results import read_results
 from .conversion import to_transformers
-from .parity import Parity, compare, token_batches
+from .parity import Parity, compare, head_output, token_batches
+from .types import MODEL_TYPES
 from .vocabularies import FAIRSEQ_FOLDER
 
 SAMPLE_LENGTH = 512  # tokens of the samples on which the models are compared
@@ -155,7 +155,7 @@ def _check(checkpoint: Checkpoint, folder: Path, model_type: str, batches: list[
 
 def _load(folder: Path, model_type: str, kind: str) -> PreTrainedModel:
     """Return the exported model, by the exported code where there is any."""
-    exported_class = model_class(model_type, kind)
+    exported_class = MODEL_TYPES[model_type].model_class(kind)
     if (folder / FILE_NAME).exists():
         spec = importlib.util.spec_from_file_location("fairseq_posenc_exported", folder / FILE_NAME)
         assert spec is not None

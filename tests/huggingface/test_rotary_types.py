@@ -14,11 +14,12 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from torch.nn import functional as F
 
 from fairseq_posenc.attention import Mask
-from fairseq_posenc.huggingface import model_types, source_models
+from fairseq_posenc.huggingface import source_models
 from fairseq_posenc.huggingface.configuration import PosencConfig
 from fairseq_posenc.huggingface.export import export
 from fairseq_posenc.huggingface.modeling import PosencForMaskedLM
 from fairseq_posenc.huggingface.new_positions import IN_LAYERS, convert
+from fairseq_posenc.huggingface.types import MODEL_TYPES
 from fairseq_posenc.models.state_dict import ABSOLUTE, ENCODER, WORDS
 from fairseq_posenc.transformer import Encoder, EncoderConfig
 
@@ -50,7 +51,7 @@ def write(folder, name, kind="ForMaskedLM", **options):
 def of_source(source, tied=True):
     """Our model with a source's parameters."""
     ours = PosencForMaskedLM(PosencConfig(**dataclasses.asdict(source.config), tie_word_embeddings=tied))
-    renamed, others = model_types.to_transformers(source.state, "fairseq_posenc", PAD)
+    renamed, others = MODEL_TYPES["fairseq_posenc"].to_transformers(source.state, ours.config)
     ours.eval().load_state_dict(renamed, strict=True)
     assert (others, source.left_out) == ([], [])
     return ours
@@ -75,8 +76,8 @@ def gradients(loss, model):
 
 def assert_same_gradients(ours, theirs, model_type, order):
     """Of parameters by their names in both models; rows of symbols in ``order``."""
-    found, _ = model_types.to_fairseq(ours, "fairseq_posenc", PAD)
-    expected, _ = model_types.to_fairseq(theirs, model_type, PAD)
+    found, _ = MODEL_TYPES["fairseq_posenc"].to_fairseq(ours, None)
+    expected, _ = MODEL_TYPES[model_type].to_fairseq(theirs, None)
     assert {*found} == {*expected}
     for name, value in expected.items():
         value = value[order] if name in source_models.BY_SYMBOL else value
@@ -138,11 +139,8 @@ def test_modernbert_rope_becomes_transformers_own_class(prepared, tmp_path, caps
     assert type(exported) is transformers.ModernBertForMaskedLM
     tokens, labels = batch(47)
     ours = gradients(cross_entropy(model.train()(tokens)[0], labels), model)
-    theirs, _ = model_types.to_fairseq(
-        gradients(cross_entropy(exported(tokens, attention_mask=tokens.ne(PAD).long()).logits, labels), exported),
-        "modernbert",
-        PAD,
-    )
+    theirs = gradients(cross_entropy(exported(tokens, attention_mask=tokens.ne(PAD).long()).logits, labels), exported)
+    theirs, _ = MODEL_TYPES["modernbert"].to_fairseq(theirs, exported.config)
     for name, value in theirs.items():
         torch.testing.assert_close(ours[name], value, atol=1e-4, rtol=1e-4, msg=name)
     state, printed = import_hf(capsys, tmp_path / "out", tmp_path / "back" / "model.pt")
@@ -201,7 +199,7 @@ def test_tables_of_absolute_positions_where_layers_differ():
     [
         (dict(attention_bias=True), "attention_bias True and mlp_bias False"),
         thorough(dict(classifier_activation="relu"), "hidden_activation gelu and classifier_activation relu"),
-        thorough(dict(layer_types=["sliding_attention", *["full_attention"] * 4]), "layer_types"),
+        thorough(dict(layer_types=["chunked_attention", *["full_attention"] * 4]), "layer_types"),
         (dict(rope_parameters={"full_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}}), "rope_type linear"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

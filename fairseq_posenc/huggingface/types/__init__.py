@@ -1,0 +1,11 @@
+"""The types of transformers' models, one file each. Every module here is imported, so a new type needs no more than a file."""
+
+import importlib
+import pkgutil
+
+from .base import KINDS, MODEL_TYPES, TOKEN_TYPES, Head, ModelType
+
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")
+
+__all__ = ["KINDS", "MODEL_TYPES", "TOKEN_TYPES", "Head", "ModelType"]
