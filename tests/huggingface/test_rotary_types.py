@@ -199,7 +199,6 @@ def test_tables_of_absolute_positions_where_layers_differ():
     [
         (dict(attention_bias=True), "attention_bias True and mlp_bias False"),
         thorough(dict(classifier_activation="relu"), "hidden_activation gelu and classifier_activation relu"),
-        thorough(dict(layer_types=["chunked_attention", *["full_attention"] * 4]), "layer_types"),
         (dict(rope_parameters={"full_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}}), "rope_type linear"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

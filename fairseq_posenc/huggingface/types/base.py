@@ -181,7 +181,7 @@ class ModelType:
     def new_config(self, encoder: EncoderConfig, options: Options) -> PretrainedConfig:
         """Return a configuration with the options that follow from an encoder by :attr:`names`, and others."""
         named = {theirs: getattr(encoder, ours) for ours, theirs in self.names.items()}
-        named[self.names["activation"]] = their_activation(encoder)
+        named[self.names["activation"]] = their_activation(encoder.activation)
         config = AutoConfig.for_model(self.name, **{**named, **options})
         config.update(options)  # also by names that only transformers 4 reads
         return config
@@ -225,9 +225,9 @@ def register(kind: type[ModelType]) -> type[ModelType]:
     return kind
 
 
-def their_activation(encoder: EncoderConfig) -> str:
-    """Return transformers' name of an encoder's activation."""
-    return "gelu_new" if encoder.activation == "gelu_accurate" else encoder.activation
+def their_activation(name: str) -> str:
+    """Return transformers' name of an activation of this project."""
+    return "gelu_new" if name == "gelu_accurate" else name
 
 
 def require_equal(config: PretrainedConfig, one: str, other: str) -> None:

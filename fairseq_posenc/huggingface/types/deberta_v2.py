@@ -7,7 +7,7 @@ from transformers import PretrainedConfig
 
 from ...models.state_dict import LANGUAGE_MODEL, POSITIONS, WORDS, StateDict
 from ...transformer import EncoderConfig, build_positions
-from .base import Head, ModelType, Options, language_model, pooled, register
+from .base import Head, ModelType, Options, language_model, pooled, register, their_activation
 from .bert import BERT_HEAD, bert_encoder
 
 TABLE = f"{POSITIONS}deberta.weight"
@@ -64,4 +64,4 @@ class DebertaV2(ModelType):
             scheme: Any = build_positions(encoder).deberta
         sizes = {"max_relative_positions": scheme.clip, "position_buckets": scheme.options.buckets or -1}
         dropout = {"pooler_dropout": head.dropout, "cls_dropout": head.dropout}
-        return {**FIXED, **sizes, **dropout, "pooler_hidden_act": head.activation}
+        return {**FIXED, **sizes, **dropout, "pooler_hidden_act": their_activation(head.activation)}

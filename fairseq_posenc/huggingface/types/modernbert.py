@@ -65,5 +65,5 @@ class ModernBert(ModelType):
         usual = encoder.position_options.get("rope_base", BASE)
         first, last = (float(each.options.get("rope_base", usual)) for each in (sums[0], sums[-1]))
         options: Options = {"global_rope_theta": first, "local_rope_theta": last, "local_attention": 2 * (sums[-1].window or 0)}
-        options |= {"global_attn_every_n_layers": len(sums), "classifier_activation": their_activation(encoder)}
+        options |= {"global_attn_every_n_layers": len(sums), "classifier_activation": their_activation(encoder.activation)}
         return options | {"mlp_bias": encoder.linear_bias, "cls_token_id": 0, "sep_token_id": encoder.separator_idx}

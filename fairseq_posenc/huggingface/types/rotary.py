@@ -43,12 +43,7 @@ def alternating(kinds: Sequence[str], bases: Mapping[str, float], window: int) -
         kinds: each layer's type, of :data:`LAYER_TYPES`.
         bases: of each type.
         window: how many places to either side layers of the second type see.
-
-    Raises:
-        InputError: a layer has another type.
     """
-    if others := {*kinds} - {*LAYER_TYPES}:
-        raise InputError(f"layer_types {', '.join(sorted(others))} cannot be imported, only {' and '.join(LAYER_TYPES)}")
     period = next(p for p in range(1, len(kinds) + 1) if all(kind == kinds[i % p] for i, kind in enumerate(kinds)))
     ends = {LAYER_TYPES[0]: "", LAYER_TYPES[1]: f", window={window}"}
     starts = {kind: "" if base == BASE else f"base={base}, " for kind, base in bases.items()}
