@@ -46,7 +46,7 @@ class build_with_startup(build):
 
 EXTRAS = {
     "triton": ["triton>=3.3; sys_platform == 'linux'"],  # which PyTorch for CUDA brings along
-    "deepspeed": ["deepspeed>=0.19.8,<0.20"],  # its engine's internals are relied on; see fairseq_posenc/deepspeed
+    "deepspeed": ["deepspeed>=0.19.8,<0.20"],  # its engine's internals are relied on; see fairseq_posenc/plugin/zero
     "hf": ["transformers>=4.57,<6", "safetensors", "accelerate"],  # the last for its Trainer
     "hub": ["datasets>=4"],  # which no longer runs a data set's own code
     "plots": ["matplotlib"],
@@ -96,7 +96,7 @@ setup(
     # So that an editable install is a plain path entry, which a folder that happens to be called fairseq_posenc cannot hide.
     package_dir={"": "."},
     packages=find_packages(include=["fairseq_posenc", "fairseq_posenc.*"]),
-    package_data={"fairseq_posenc": ["py.typed"], "fairseq_posenc.deepspeed": ["presets/*.json"]},
+    package_data={"fairseq_posenc": ["py.typed"], "fairseq_posenc.plugin.zero": ["presets/*.json"]},
     cmdclass={"build": build_with_startup, "build_startup": build_startup},
     install_requires=[
         "torch>=2.6,<2.14",  # before, weights_only could be made to run code: CVE-2025-32434

@@ -11,41 +11,46 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .version import FAIRSEQ_VERSION, __version__
+from .base.version import FAIRSEQ_VERSION, __version__
 
 EXPORTS = {  # name -> module, which is imported when the name is used
-    "Cache": "transformer",
-    "Decoder": "transformer",
-    "DecoderConfig": "transformer",
-    "Encoder": "transformer",
-    "EncoderConfig": "transformer",
-    "EncoderOutput": "transformer",
-    "build_positions": "transformer",
-    "PositionBias": "modules",
-    "PositionalAttention": "modules",
-    "position_bias": "modules",
-    "Positions": "schemes",
-    "load_encoder": "models.hub_interface",
-    "load_vocabulary": "models.hub_interface",
-    "PosencRobertaModel": "models.roberta",
+    **dict.fromkeys(("Positions", "Scheme", "option", "register"), "core.schemes"),
+    **dict.fromkeys(("LowRank", "Relative", "RelativeIndex", "Rotation", "Shift", "Terms", "Window", "precise"), "core.terms"),
+    **dict.fromkeys(("PositionBias", "PositionalAttention", "position_bias"), "core.modules"),
+    **dict.fromkeys(
+        ("Cache", "Decoder", "DecoderConfig", "Encoder", "EncoderConfig", "EncoderOutput", "build_positions"), "core.transformer"
+    ),
+    **dict.fromkeys(("load_encoder", "load_vocabulary"), "plugin.models.hub_interface"),
+    "PosencRobertaModel": "plugin.models.roberta",
 }
-__all__ = ["__version__", "importing", "register", *EXPORTS]
+__all__ = ["__version__", "importing", "register_plugin", *EXPORTS]
 
 if TYPE_CHECKING:  # the same names for type checkers, which do not call __getattr__
-    from .models.hub_interface import load_encoder as load_encoder
-    from .models.hub_interface import load_vocabulary as load_vocabulary
-    from .models.roberta import PosencRobertaModel as PosencRobertaModel
-    from .modules import PositionalAttention as PositionalAttention
-    from .modules import PositionBias as PositionBias
-    from .modules import position_bias as position_bias
-    from .schemes import Positions as Positions
-    from .transformer import Cache as Cache
-    from .transformer import Decoder as Decoder
-    from .transformer import DecoderConfig as DecoderConfig
-    from .transformer import Encoder as Encoder
-    from .transformer import EncoderConfig as EncoderConfig
-    from .transformer import EncoderOutput as EncoderOutput
-    from .transformer import build_positions as build_positions
+    from .core.modules import PositionalAttention as PositionalAttention
+    from .core.modules import PositionBias as PositionBias
+    from .core.modules import position_bias as position_bias
+    from .core.schemes import Positions as Positions
+    from .core.schemes import Scheme as Scheme
+    from .core.schemes import option as option
+    from .core.schemes import register as register
+    from .core.terms import LowRank as LowRank
+    from .core.terms import Relative as Relative
+    from .core.terms import RelativeIndex as RelativeIndex
+    from .core.terms import Rotation as Rotation
+    from .core.terms import Shift as Shift
+    from .core.terms import Terms as Terms
+    from .core.terms import Window as Window
+    from .core.terms import precise as precise
+    from .core.transformer import Cache as Cache
+    from .core.transformer import Decoder as Decoder
+    from .core.transformer import DecoderConfig as DecoderConfig
+    from .core.transformer import Encoder as Encoder
+    from .core.transformer import EncoderConfig as EncoderConfig
+    from .core.transformer import EncoderOutput as EncoderOutput
+    from .core.transformer import build_positions as build_positions
+    from .plugin.models.hub_interface import load_encoder as load_encoder
+    from .plugin.models.hub_interface import load_vocabulary as load_vocabulary
+    from .plugin.models.roberta import PosencRobertaModel as PosencRobertaModel
 else:
 
     def __getattr__(name: str) -> Any:
@@ -57,21 +62,21 @@ else:
 @contextmanager
 def importing() -> Iterator[None]:
     """Make fairseq importable in this context, and register with it afterwards, for the start-up hook."""
-    from . import compat
+    from .plugin import patches
 
-    with compat.importable():
+    with patches.importable():
         yield
-    register()
+    register_plugin()
 
 
-def register() -> None:
+def register_plugin() -> None:
     """Patch fairseq for current libraries and register the models and tasks with it. Later calls do nothing."""
     from fairseq import utils
 
-    from . import compat
+    from .plugin import patches
 
-    compat.apply()
-    from . import models, pipeline, tasks  # noqa: F401 - importing registers
+    patches.apply()
+    from .plugin import batches, models, run  # noqa: F401 - importing registers
 
     # fairseq does not import a --user-dir whose package is imported already, unless it is in this set.
     utils.import_user_module.memo = getattr(utils.import_user_module, "memo", set()) | set(__path__)
@@ -79,6 +84,6 @@ def register() -> None:
 
 _found = getattr(sys.modules.get("fairseq"), "__version__", None)
 if _found == FAIRSEQ_VERSION:
-    register()
+    register_plugin()
 elif _found is not None:
     warnings.warn(f"fairseq_posenc registers with fairseq {FAIRSEQ_VERSION}, and {_found} is imported", stacklevel=2)

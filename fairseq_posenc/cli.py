@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from .commands import Parser, add_flags, only_results, read_flags
-from .errors import InputError, lacking, sentence, suggestion
-from .version import FAIRSEQ_VERSION, __version__
+from .base.commands import Parser, add_flags, only_results, read_flags
+from .base.errors import InputError, lacking, sentence, suggestion
+from .base.version import FAIRSEQ_VERSION, __version__
 
 HELP = {"-h", "--help"}
 
@@ -34,30 +34,30 @@ EXTRA_OF = {  # package -> the extra that brings it
 
 
 class Command(NamedTuple):
-    """A command: the name of its module, and one line of help."""
+    """A command: the name of its module in this package, and one line of help."""
 
     module: str
     help: str
 
 
 COMMANDS = {
-    "prepare": Command("fairseq_posenc.data.prepare", "turn raw text into a data-bin for fairseq-train"),
-    "schemes": Command("fairseq_posenc.catalogue.schemes", "list every architecture: equation, source, properties, parameters"),
-    "bench": Command("fairseq_posenc.bench.command", "time attention and training of each scheme against stock RoBERTa"),
-    "tasks": Command("fairseq_posenc.compare.tasks", "train small models on tasks that need word order, with every scheme"),
-    "glue": Command("fairseq_posenc.finetuning.glue", "fine-tune a checkpoint on GLUE and score it"),
-    "squad": Command("fairseq_posenc.finetuning.squad", "fine-tune a checkpoint on SQuAD 1.1 or 2.0 and score it"),
-    "compare": Command("fairseq_posenc.compare.command", "train schemes under equal conditions, and report which is better"),
-    "report": Command("fairseq_posenc.finetuning.grid_report", "results of several grids of fine-tuning side by side"),
-    "export-hf": Command("fairseq_posenc.huggingface.export_command", "turn a checkpoint into a Hugging Face model"),
-    "import-hf": Command("fairseq_posenc.huggingface.import_command", "turn a transformers or fairseq model into a checkpoint"),
-    "init-tisa": Command("fairseq_posenc.analysis.init_tisa", "fit TISA to a pretrained model's positions"),
-    "consolidate": Command("fairseq_posenc.deepspeed.consolidate", "merge a sharded checkpoint into a plain one"),
-    "plan": Command("fairseq_posenc.deepspeed.plan", "estimate the memory per GPU of a run"),
-    "preflight": Command("fairseq_posenc.deepspeed.preflight", "check every host before a run on several"),
-    "analyze": Command("fairseq_posenc.analysis.analyze", "show what models learned about position, on one page"),
-    "extrapolate": Command("fairseq_posenc.analysis.extrapolate", "measure the loss on sequences longer than those of training"),
-    "grow": Command("fairseq_posenc.analysis.grow", "make a checkpoint's table of learned positions longer"),
+    "prepare": Command("text.data.prepare", "turn raw text into a data-bin for fairseq-train"),
+    "schemes": Command("study.catalogue.schemes", "list every architecture: equation, source, properties, parameters"),
+    "bench": Command("study.bench.command", "time attention and training of each scheme against stock RoBERTa"),
+    "tasks": Command("study.word_order.command", "train small models on tasks that need word order, with every scheme"),
+    "glue": Command("study.finetune.glue", "fine-tune a checkpoint on GLUE and score it"),
+    "squad": Command("study.finetune.squad", "fine-tune a checkpoint on SQuAD 1.1 or 2.0 and score it"),
+    "compare": Command("study.compare.command", "train schemes under equal conditions, and report which is better"),
+    "report": Command("study.finetune.grid_report", "results of several grids of fine-tuning side by side"),
+    "export-hf": Command("huggingface.export_command", "turn a checkpoint into a Hugging Face model"),
+    "import-hf": Command("huggingface.import_command", "turn a transformers or fairseq model into a checkpoint"),
+    "init-tisa": Command("study.analyze.init_tisa", "fit TISA to a pretrained model's positions"),
+    "consolidate": Command("plugin.zero.consolidate", "merge a sharded checkpoint into a plain one"),
+    "plan": Command("plugin.zero.plan", "estimate the memory per GPU of a run"),
+    "preflight": Command("plugin.zero.preflight", "check every host before a run on several"),
+    "analyze": Command("study.analyze.analyze", "show what models learned about position, on one page"),
+    "extrapolate": Command("study.measure.extrapolate", "measure the loss on sequences longer than those of training"),
+    "grow": Command("study.analyze.grow", "make a checkpoint's table of learned positions longer"),
 }
 
 
@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         module, args = _prepare(argv, options)
         if is_program:
-            from .compat.interrupts import end_with
+            from .plugin.processes.interrupts import end_with
 
             end_with(f"fairseq-posenc {options.command}", lambda: _kept(args))
         with only_results():
@@ -108,7 +108,7 @@ def _kept(args: argparse.Namespace) -> str:
 
 def parser_of(command: str) -> tuple[Any, Parser]:
     """Return the module of a command, and the parser of its flags."""
-    module = import_module(COMMANDS[command].module)
+    module = import_module(f"{__package__}.{COMMANDS[command].module}")
     parser = Parser(
         prog=f"fairseq-posenc {command}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -136,7 +136,7 @@ def _prepare(argv: Sequence[str], options: argparse.Namespace) -> tuple[Any, arg
             flags.parse_args(arguments)
         with only_results():
             if given.user_dir is not None:
-                from fairseq_posenc.compat.programs import import_user_dir
+                from fairseq_posenc.plugin.patches.programs import import_user_dir
 
                 import_user_dir(given.user_dir)
             if of_schemes:

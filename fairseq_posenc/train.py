@@ -27,15 +27,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import distributed
 
-from .compat import exits
-from .compat.distributed import gather, without_gpus
-from .compat.patching import ModuleProxy
-from .deepspeed import communication, consolidate, sharded_checkpoint, zero_config
-from .deepspeed.zero_config import ZeroConfig
-from .errors import Refused, first_line, lacking
+from .base.errors import Refused, first_line, lacking
+from .plugin.patches.distributed import gather, without_gpus
+from .plugin.patches.patching import ModuleProxy
+from .plugin.processes import exits
+from .plugin.zero import communication, consolidate, sharded_checkpoint, zero_config
+from .plugin.zero.zero_config import ZeroConfig
 
 if TYPE_CHECKING:
-    from .pipeline import ProgramRun
+    from .plugin.run import ProgramRun
 
 # What imports fairseq or DeepSpeed is imported within functions: they look at the environment, which main completes first.
 
@@ -48,7 +48,7 @@ MAX_TIMEOUT = 1e9  # seconds
 
 @dataclass(frozen=True)
 class DeepSpeedOptions:
-    """DeepSpeed as a part of :mod:`.pipeline`, and the options that this command has in addition to fairseq's."""
+    """DeepSpeed as a part of :mod:`.run`, and the options that this command has in addition to fairseq's."""
 
     zero: ZeroConfig
     timeout: float  # seconds to wait for another process
@@ -97,7 +97,7 @@ class DeepSpeedOptions:
             if without_gpus(run.cfg):
                 communication.without_inference_kernels()
             os.environ.setdefault("LOCAL_RANK", str(run.cfg.distributed_training.device_id))
-            from .deepspeed.trainer import DeepSpeedTrainer
+            from .plugin.zero.trainer import DeepSpeedTrainer
 
             run.trainer = functools.partial(DeepSpeedTrainer, deepspeed_config=completed)
         with self._lost_peers_named(run.cfg):
@@ -199,7 +199,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _timestamped_folder(cfg: Any) -> str | None:
     """Return why a ``save_dir`` in a folder that Hydra has made for this start only is refused; None if it is elsewhere."""
     save_dir = Path(cfg.checkpoint.save_dir)
-    from .compat import configurations  # which imports Hydra
+    from .plugin.patches import configurations  # which imports Hydra
 
     instead = configurations.override_of_timestamped_folder()
     if instead is None or save_dir.is_absolute() or cfg.checkpoint.no_save:

@@ -9,7 +9,7 @@ bash "$project/scripts/setup_venv.sh"
 data=${1:-quickstart/data}
 [ -e "$data/dict.txt" ] || { echo "$data is not a data-bin: run scripts/quickstart.sh first, or name one" >&2; exit 1; }
 failed=0
-names='from fairseq_posenc.families import architectures
+names='from fairseq_posenc.core.families import architectures
 print(*(name for name, each in architectures().items() if each.expression and each.size == "_tiny"))'
 for arch in $(python -c "$names"); do
   log=$(fairseq-train "$data" --task masked_lm --criterion masked_lm --arch "$arch" --cpu --seed 1 \

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from fairseq_posenc.data.text import READERS
+from fairseq_posenc.text.data.text import READERS
 
 CORPUS_GB = 800  # C4, English
 ENCODE = """

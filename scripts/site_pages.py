@@ -22,12 +22,14 @@ from mkdocs.structure.pages import Page
 from tabulate import tabulate
 
 import fairseq_posenc
-from fairseq_posenc import attention, cli, compat, train
-from fairseq_posenc.catalogue import listing, pictures
-from fairseq_posenc.catalogue.properties import PROPERTIES
-from fairseq_posenc.families import expressions
-from fairseq_posenc.models.help import add_groups
-from fairseq_posenc.schemes import REGISTRY
+from fairseq_posenc import cli, train
+from fairseq_posenc.core import attention
+from fairseq_posenc.core.families import expressions
+from fairseq_posenc.core.schemes import REGISTRY
+from fairseq_posenc.plugin import patches
+from fairseq_posenc.plugin.patches.help import add_groups
+from fairseq_posenc.study.catalogue import listing, pictures
+from fairseq_posenc.study.catalogue.properties import PROPERTIES
 
 ROOT = Path(__file__).parents[1]
 LINK = re.compile(r"(?<=\]\()([^)#\s:]+)(?=[)#])")
@@ -38,7 +40,7 @@ LISTED = re.compile(r"^(\| roberta_\w+ +\| )(\w+)(?= +\|)", re.MULTILINE)
 ASSETS = {".png", ".svg", ".css"}
 CODE = {".py": "python", ".yaml": "yaml", ".sh": "bash", ".sbatch": "bash", ".json": "json"}
 UNSEARCHED = "---\nsearch: {exclude: true}\n---\n\n"
-FIDELITY = "fairseq_posenc/schemes/FIDELITY.md"
+FIDELITY = "fairseq_posenc/core/schemes/FIDELITY.md"
 HEADS = 4
 """In the picture of a scheme."""
 GENERATED: dict[str, Any] = {}
@@ -145,7 +147,7 @@ def generated() -> Iterator[tuple[str, str]]:
     yield "docs/api.md", api_page()
     yield "docs/configuration.md", configuration_page()
     yield "docs/backends.md", _modules("Attention backends", attention)
-    yield "docs/compat.md", _modules("Patches of fairseq", compat)
+    yield "docs/patches.md", _modules("Patches of fairseq", patches)
 
 
 def picture(expression: str) -> bytes:
@@ -232,7 +234,10 @@ def api_page() -> str:
     for name, module in fairseq_posenc.EXPORTS.items():
         exported = getattr(fairseq_posenc, name)
         groups["With fairseq" if module.startswith("models") else "In PyTorch"].append(f"{exported.__module__}.{name}")
-    groups["For new schemes"] = ["fairseq_posenc.terms", "fairseq_posenc.schemes.base"]  # the backends have a page of their own
+    groups["For new schemes"] = [
+        "fairseq_posenc.core.terms",
+        "fairseq_posenc.core.schemes.base",
+    ]  # the backends have a page of their own
     parts = ["# Python"]
     for title, names in groups.items():
         parts += [f"## {title}", *(f"::: {name}\n    options: {{heading_level: 3}}" for name in names)]

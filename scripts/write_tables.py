@@ -12,19 +12,20 @@ from typing import Any
 
 from tabulate import tabulate
 
-from fairseq_posenc.analysis import subjects
-from fairseq_posenc.catalogue import pictures
-from fairseq_posenc.catalogue.listing import COLUMNS, as_markdown, find
-from fairseq_posenc.compare import charts, order_report, report
-from fairseq_posenc.compare.cells import LAST
-from fairseq_posenc.compare.claims import judge, read_claims
-from fairseq_posenc.compare.order_report import updates_needed
-from fairseq_posenc.compare.order_settings import PAPERS
-from fairseq_posenc.compare.plan import Plan, read_plan
-from fairseq_posenc.compare.results import finished, summarise
-from fairseq_posenc.plotting import save
-from fairseq_posenc.runs.grid import DIVERGED, FINISHED, FORMAT, RESULT, Cell
-from fairseq_posenc.runs.record import read_object
+from fairseq_posenc.base.plotting import save
+from fairseq_posenc.base.record import DIVERGED, FINISHED, FORMAT, RESULT, read_object
+from fairseq_posenc.study.analyze import subjects
+from fairseq_posenc.study.catalogue import pictures
+from fairseq_posenc.study.catalogue.listing import COLUMNS, as_markdown, find
+from fairseq_posenc.study.compare import charts, report
+from fairseq_posenc.study.compare.cells import LAST
+from fairseq_posenc.study.compare.claims import judge, read_claims
+from fairseq_posenc.study.compare.plan import Plan, read_plan
+from fairseq_posenc.study.compare.results import finished, summarise
+from fairseq_posenc.study.engine.grid import Cell
+from fairseq_posenc.study.word_order import report as order_report
+from fairseq_posenc.study.word_order.report import updates_needed
+from fairseq_posenc.study.word_order.settings import PAPERS
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "examples/compare/results"
@@ -155,7 +156,7 @@ TABLES = {
     "docs/compare.md": {"claims": claims, "fine-tuning": fine_tuning},
     "docs/length.md": {"lengths": by_length},
     "docs/schemes.md": {"schemes": lambda: as_markdown(find(), COLUMNS)},
-    "fairseq_posenc/schemes/FIDELITY.md": {"order task": order_task},
+    "fairseq_posenc/core/schemes/FIDELITY.md": {"order task": order_task},
 }
 
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fairseq_posenc.attention import BACKENDS, Backend, Call, Mask
-from fairseq_posenc.terms import Terms
+from fairseq_posenc.core.attention import BACKENDS, Backend, Call, Mask
+from fairseq_posenc.core.terms import Terms
 
 SEES_ALL = Mask()
 

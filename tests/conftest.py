@@ -70,7 +70,7 @@ def data_bin(world) -> Path:
 @pytest.fixture
 def as_program(monkeypatch, tmp_path) -> None:
     """``call_main`` reports errors as in a program of fairseq's, in a folder of its own, in which ``--save-dir`` is."""
-    from fairseq_posenc.pipeline import program_run
+    from fairseq_posenc.plugin.run import program_run
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(program_run, "_name_of_program", lambda: "fairseq-program")
@@ -81,11 +81,11 @@ def my_schemes(request, tmp_path, monkeypatch) -> Iterator[Path]:
     """The scheme of docs/add_a_scheme.md as a package for ``--user-dir``; what a test imports of it is forgotten afterwards."""
     from fairseq.utils import import_user_module
 
-    from fairseq_posenc.models.architectures import update_configs
-    from fairseq_posenc.schemes.base import REGISTRY
+    from fairseq_posenc.core.schemes.base import REGISTRY
+    from fairseq_posenc.plugin.options.architectures import update_configs
 
     code = readme.blocks("# Add a scheme", "python", file="docs/add_a_scheme.md")[0]
-    code = code.replace("from ..terms", "from fairseq_posenc.terms").replace("from .base", "from fairseq_posenc.schemes")
+    code = code.replace("from ..terms", "from fairseq_posenc").replace("from .base", "from fairseq_posenc")
     monkeypatch.delitem(REGISTRY, "decay", raising=False)  # in this package as well, where the document was followed
     folder = tmp_path / "my_schemes"
     folder.mkdir()

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import IO
 
 RANKS = Path(__file__).with_name("ranks.py")  # which forks the processes of a run
-IMPORTED = ["fairseq.trainer", "fairseq_posenc.models", "fairseq_posenc.pipeline", "torch._dynamo"]
+IMPORTED = ["fairseq.trainer", "fairseq_posenc.plugin.models", "fairseq_posenc.plugin.run", "torch._dynamo"]
 if find_spec("deepspeed"):
-    IMPORTED.append("fairseq_posenc.deepspeed.trainer")
+    IMPORTED.append("fairseq_posenc.plugin.zero.trainer")
 
 
 def run(

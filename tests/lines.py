@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from fairseq.data import Dictionary
 
-from fairseq_posenc.data.databin import DatabinWriter
+from fairseq_posenc.text.data.databin import DatabinWriter
 
 SYMBOLS = 40
 

@@ -9,8 +9,8 @@ from cases import SOME, thorough_but
 from torch import Tensor, nn
 from torch.export import Dim
 
-from fairseq_posenc.families import expressions
-from fairseq_posenc.transformer import Encoder, EncoderConfig
+from fairseq_posenc.core.families import expressions
+from fairseq_posenc.core.transformer import Encoder, EncoderConfig
 
 PAD, LENGTH = 1, 24
 DYNAMIC = ({0: Dim("batch", min=1, max=64), 1: Dim("length", min=2, max=LENGTH)},)

@@ -108,11 +108,13 @@ def test_help_imports_nothing_heavy(arguments):
 
 COMMAND = """
 import dataclasses, logging, os, subprocess, sys, types
-from fairseq_posenc import cli, commands
+from fairseq_posenc import cli
+from fairseq_posenc.base import commands
 
 def main(options):
 {body}
-sys.modules["made_up"] = types.SimpleNamespace(Options=dataclasses.make_dataclass("Options", ()), main=main, __doc__="")
+made_up = types.SimpleNamespace(Options=dataclasses.make_dataclass("Options", ()), main=main, __doc__="")
+sys.modules["fairseq_posenc.made_up"] = made_up
 cli.COMMANDS["bench"] = cli.Command("made_up", "")
 status = cli.main(["bench"])
 {afterwards}

@@ -10,7 +10,7 @@ import pytest
 import torch
 from commands import environment
 
-from fairseq_posenc.compat.loading import load as load_checkpoint
+from fairseq_posenc.plugin.checkpoint.loading import load as load_checkpoint
 
 TRAINING = ["--cpu", "--optimizer", "adam", "--lr", "1e-3", "--batch-size", "16", "--num-workers", "0", "--no-progress-bar"]
 MASKED_LM = [*TRAINING, "--task", "masked_lm", "--criterion", "masked_lm", "--tokens-per-sample", "32"]

@@ -13,10 +13,10 @@ import torch
 from fairseq.data import Dictionary, FairseqDataset, ListDataset, data_utils, indexed_dataset, iterators
 from fairseq.data.iterators import EpochBatchIterator
 
-from fairseq_posenc.compat import databins
-from fairseq_posenc.errors import InputError
-from fairseq_posenc.files import INDEX_HEADER, INDEX_MAGIC, INDEX_VERSION
-from fairseq_posenc.optim.batch_warmup import GrowingGroups
+from fairseq_posenc.base.errors import InputError
+from fairseq_posenc.base.files import INDEX_HEADER, INDEX_MAGIC, INDEX_VERSION
+from fairseq_posenc.plugin.batches.batch_warmup import GrowingGroups
+from fairseq_posenc.plugin.patches import databins
 
 
 @pytest.fixture(params=["mmap", "cached"])

@@ -21,8 +21,8 @@ import contextlib, os, sys
 from pathlib import Path
 from types import SimpleNamespace
 import torch
-from fairseq_posenc.errors import Refused
-from fairseq_posenc.pipeline.session import require_one_data
+from fairseq_posenc.base.errors import Refused
+from fairseq_posenc.plugin.run.session import require_one_data
 
 torch.distributed.init_process_group("gloo")
 rank = os.environ["RANK"]

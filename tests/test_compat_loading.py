@@ -23,9 +23,9 @@ from fairseq.logging import meters
 from omegaconf import DictConfig, OmegaConf, base, nodes
 from untrained import flip_a_bit
 
-from fairseq_posenc.compat import loading
-from fairseq_posenc.compat.loading import load as load_checkpoint
-from fairseq_posenc.errors import InputError
+from fairseq_posenc.base.errors import InputError
+from fairseq_posenc.plugin.checkpoint import loading
+from fairseq_posenc.plugin.checkpoint.loading import load as load_checkpoint
 
 ZIP, LEGACY = True, False
 

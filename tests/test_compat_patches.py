@@ -22,13 +22,13 @@ from fairseq.tasks.masked_lm import MaskedLMConfig
 from fairseq.trainer import NanDetector, Trainer
 from omegaconf import OmegaConf
 
-from fairseq_posenc.compat.exits import REFUSED
-from fairseq_posenc.pipeline import checks
+from fairseq_posenc.plugin.processes.exits import REFUSED
+from fairseq_posenc.plugin.run import checks
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 accepts unhashable defaults")
 def test_other_packages_dataclasses_stay_unhashable():
-    from fairseq_posenc.compat.imports import dataclasses_as_defaults
+    from fairseq_posenc.plugin.patches.imports import dataclasses_as_defaults
 
     with dataclasses_as_defaults():
 

@@ -22,11 +22,11 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.logging import progress_bar
 from omegaconf import OmegaConf
 
-from fairseq_posenc.compat import graceful_stop
-from fairseq_posenc.compat.loading import load as load_checkpoint
-from fairseq_posenc.errors import Refused
-from fairseq_posenc.files import sole_writer
-from fairseq_posenc.pipeline import ProgramRun, program_run, session
+from fairseq_posenc.base.errors import Refused
+from fairseq_posenc.base.files import sole_writer
+from fairseq_posenc.plugin.checkpoint.loading import load as load_checkpoint
+from fairseq_posenc.plugin.processes import graceful_stop
+from fairseq_posenc.plugin.run import ProgramRun, program_run, session
 
 SCRIPTS = Path(sys.executable).parent
 FLAGS = """
@@ -127,7 +127,7 @@ def test_a_finished_training_started_again_stays_as_it_is(train, tmp_path):
 HOLD = """
 import fcntl, sys, time
 from pathlib import Path
-from fairseq_posenc.files import sole_writer
+from fairseq_posenc.base.files import sole_writer
 with sole_writer(Path(sys.argv[1]), sys.argv[2], lock=fcntl.lockf):
     print("held", flush=True)
     time.sleep(600)
@@ -333,7 +333,7 @@ def wait_until(condition, process, seconds=300):
 
 WATCHED = """
 import os, time
-from fairseq_posenc.compat import launchers
+from fairseq_posenc.plugin.patches import launchers
 launchers.watch()
 print(os.getpid(), flush=True)
 time.sleep(600)

@@ -13,9 +13,9 @@ from fairseq.trainer import Trainer
 from fairseq_cli import eval_lm, generate, hydra_train, interactive, train, validate
 from omegaconf import OmegaConf
 
-from fairseq_posenc.compat import exits
-from fairseq_posenc.errors import InputError
-from fairseq_posenc.pipeline.program_run import ProgramRun, report_errors
+from fairseq_posenc.base.errors import InputError
+from fairseq_posenc.plugin.processes import exits
+from fairseq_posenc.plugin.run.program_run import ProgramRun, report_errors
 
 EXAMPLES = Path(__file__).parent.parent / "examples/pretraining"
 FLAGS = """--task masked_lm --criterion masked_lm --tokens-per-sample 16 --arch roberta_tisa_tiny --encoder-layers 1

@@ -11,12 +11,12 @@ import torch
 from attending import parameters
 from torch import Tensor
 
-from fairseq_posenc.attention import BACKENDS, Backend, Mask
-from fairseq_posenc.errors import FieldError
-from fairseq_posenc.families import expressions
-from fairseq_posenc.schemes import parse
-from fairseq_posenc.terms import Window
-from fairseq_posenc.transformer import Cache, Decoder, DecoderConfig, Encoder
+from fairseq_posenc.base.errors import FieldError
+from fairseq_posenc.core.attention import BACKENDS, Backend, Mask
+from fairseq_posenc.core.families import expressions
+from fairseq_posenc.core.schemes import parse
+from fairseq_posenc.core.terms import Window
+from fairseq_posenc.core.transformer import Cache, Decoder, DecoderConfig, Encoder
 
 PAD = 1
 CONFIG = DecoderConfig(vocab_size=20, layers=2, dim=16, ffn_dim=32, heads=2, max_positions=80, dropout=0, attention_dropout=0)

@@ -21,8 +21,8 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
 from fairseq_posenc import cli, train
-from fairseq_posenc.deepspeed import zero_config
-from fairseq_posenc.pipeline.checks import check_batch_size, check_learning_rate_schedule, complete_model
+from fairseq_posenc.plugin.run.checks import check_batch_size, check_learning_rate_schedule, complete_model
+from fairseq_posenc.plugin.zero import zero_config
 
 COMMANDS = [(file, command) for file in readme.DOCUMENTS for command in readme.commands_of(file)]
 OURS = ("README.md", "docs/", "examples/", "fairseq_posenc/", "scripts/", "startup/", "tests/")

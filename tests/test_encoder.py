@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.attention import BACKENDS, Call, Mask
-from fairseq_posenc.errors import FieldError
-from fairseq_posenc.families import expressions
-from fairseq_posenc.terms import Terms, Window
-from fairseq_posenc.transformer import Encoder, EncoderConfig
+from fairseq_posenc.base.errors import FieldError
+from fairseq_posenc.core.attention import BACKENDS, Call, Mask
+from fairseq_posenc.core.families import expressions
+from fairseq_posenc.core.terms import Terms, Window
+from fairseq_posenc.core.transformer import Encoder, EncoderConfig
 
 PAD = 1
 CONFIG = EncoderConfig(vocab_size=20, layers=3, dim=16, ffn_dim=32, heads=2, max_positions=16)

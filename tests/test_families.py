@@ -2,10 +2,10 @@
 
 import pytest
 
-from fairseq_posenc.catalogue.listing import positions_of
-from fairseq_posenc.errors import InputError
-from fairseq_posenc.families import NAMED, ROBERTA, Architecture, Family, architectures, expressions
-from fairseq_posenc.schemes import REGISTRY
+from fairseq_posenc.base.errors import InputError
+from fairseq_posenc.core.families import NAMED, ROBERTA, Architecture, Family, architectures, expressions
+from fairseq_posenc.core.schemes import REGISTRY
+from fairseq_posenc.study.catalogue.listing import positions_of
 
 
 def test_a_name_says_family_scheme_and_size():

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_posenc.commands import add_flags, option, read_flags
-from fairseq_posenc.errors import InputError
+from fairseq_posenc.base.commands import add_flags, option, read_flags
+from fairseq_posenc.base.errors import InputError
 
 
 @dataclass(frozen=True)

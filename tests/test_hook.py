@@ -158,7 +158,7 @@ def test_what_else_has_the_name_is_left_alone(tmp_path, files, packed):
     assert (completed.stdout, completed.stderr) == ("fairseq\n", "")
 
 
-@pytest.mark.parametrize(("version", "module"), [(None, "fairseq_posenc.transformer"), ("0.10.2", "fairseq_posenc")])
+@pytest.mark.parametrize(("version", "module"), [(None, "fairseq_posenc.core.transformer"), ("0.10.2", "fairseq_posenc")])
 def test_importing_the_package_beside_another_fairseq(version, module):
     code = (
         "import sys, types; fairseq = sys.modules['fairseq'] = types.ModuleType('fairseq')\n"
@@ -172,10 +172,10 @@ def test_importing_the_package_beside_another_fairseq(version, module):
 
 @pytest.mark.thorough
 def test_failing_registration_is_an_error():
-    code = "import sys; sys.modules['fairseq_posenc.models'] = None\nimport fairseq"
+    code = "import sys; sys.modules['fairseq_posenc.plugin.models'] = None\nimport fairseq"
     completed = python(code)
     assert completed.returncode != 0
-    assert "fairseq_posenc.models" in completed.stderr
+    assert "fairseq_posenc.plugin.models" in completed.stderr
 
 
 def test_without_fairseq(tmp_path):

@@ -5,7 +5,7 @@ import warnings
 
 import torch
 
-from fairseq_posenc.transformer import Encoder, EncoderConfig
+from fairseq_posenc.core.transformer import Encoder, EncoderConfig
 
 
 def living_tensors() -> int:

@@ -9,9 +9,9 @@ from torch.export import Dim, export
 from torch.nn import functional as F
 
 from fairseq_posenc import Encoder, PositionalAttention, PositionBias, position_bias
-from fairseq_posenc.errors import FieldError
-from fairseq_posenc.families import expressions
-from fairseq_posenc.schemes import parse
+from fairseq_posenc.base.errors import FieldError
+from fairseq_posenc.core.families import expressions
+from fairseq_posenc.core.schemes import parse
 
 LAYERS, HEADS, HEAD_DIM, N, BATCH = 2, 2, 8, 7, 3
 BIASES = {"alibi", "fire", "kerple", "log_cpb", "none", "raffel", "t5", "tisa"}

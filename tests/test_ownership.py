@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_posenc import files
-from fairseq_posenc.compat import checkpoint_files
-from fairseq_posenc.ownership import (
+from fairseq_posenc.base import files
+from fairseq_posenc.base.ownership import (
     RECORD,
     claim,
     discard,
@@ -26,6 +25,7 @@ from fairseq_posenc.ownership import (
     require_apart,
     require_free,
 )
+from fairseq_posenc.plugin.patches import checkpoint_files
 
 
 def tree(folder: Path) -> dict[str, bytes]:

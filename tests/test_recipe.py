@@ -13,7 +13,7 @@ import pytest
 import readme
 from commands import environment
 
-from fairseq_posenc.errors import MODULES
+from fairseq_posenc.base.errors import MODULES
 
 RECIPE = "docs/add_a_scheme.md"
 OTHERS = ("test_sampling.py", "analysis/test_examine.py", "schemes", "catalogue", "models", "huggingface/test_assemble.py")
@@ -27,7 +27,7 @@ import pytest
 def test_decay_is_trained(flags, tmp_path):
     from fairseq import options
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-    from fairseq_posenc.finetuning.fairseq_run import train
+    from fairseq_posenc.study.finetune.fairseq_run import train
 
     given = [DATA, "--task", "masked_lm", "--criterion", "masked_lm", "--tokens-per-sample", "32", "--cpu", "--optimizer", "adam",
              "--lr", "1e-3", "--max-update", "2", "--batch-size", "4", "--num-workers", "0", "--save-dir", str(tmp_path), *flags]

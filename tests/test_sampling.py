@@ -8,11 +8,11 @@ import pytest
 import readme
 import torch
 
-from fairseq_posenc.attention import Mask
-from fairseq_posenc.errors import FieldError
-from fairseq_posenc.families import expressions
-from fairseq_posenc.schemes import REGISTRY, parse
-from fairseq_posenc.transformer import Decoder, DecoderConfig, Encoder, EncoderConfig, PositionSampling
+from fairseq_posenc.base.errors import FieldError
+from fairseq_posenc.core.attention import Mask
+from fairseq_posenc.core.families import expressions
+from fairseq_posenc.core.schemes import REGISTRY, parse
+from fairseq_posenc.core.transformer import Decoder, DecoderConfig, Encoder, EncoderConfig, PositionSampling
 
 CONFIG = EncoderConfig(vocab_size=20, layers=2, dim=16, ffn_dim=16, heads=2, max_positions=40, dropout=0.0, attention_dropout=0.0)
 TABLES = {

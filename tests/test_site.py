@@ -9,7 +9,7 @@ import pytest
 import readme
 
 from fairseq_posenc import cli
-from fairseq_posenc.schemes import REGISTRY
+from fairseq_posenc.core.schemes import REGISTRY
 
 
 @pytest.fixture(scope="module")

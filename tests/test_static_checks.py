@@ -28,5 +28,5 @@ def test_type_checkers_see_what_the_package_exports(tmp_path: Path) -> None:
     revealed = [line for line in ran.stdout.splitlines() if "Revealed type" in line]
     assert len(revealed) == len(shown), ran.stdout + ran.stderr
     assert not [line for line in revealed if '"Any"' in line]
-    assert "fairseq_posenc.transformer.config.EncoderConfig" in revealed[-1]
+    assert "fairseq_posenc.core.transformer.config.EncoderConfig" in revealed[-1]
     assert 'has no attribute "Encodre"' in ran.stdout

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fairseq_posenc.attention.bias import additive_bias
-from fairseq_posenc.attention.relative import dense, skew, times_keys, times_queries, toeplitz, unskew, weighted_sum
-from fairseq_posenc.terms import Relative, RelativeIndex, Terms, Window
+from fairseq_posenc.core.attention.bias import additive_bias
+from fairseq_posenc.core.attention.relative import dense, skew, times_keys, times_queries, toeplitz, unskew, weighted_sum
+from fairseq_posenc.core.terms import Relative, RelativeIndex, Terms, Window
 
 quick = settings(max_examples=40, deadline=None, derandomize=True, database=None)
 BATCH, HEADS, DIM, ROWS = 2, 3, 4, 5

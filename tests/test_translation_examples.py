@@ -23,10 +23,10 @@ from fairseq.data import data_utils
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from fairseq.tasks.translation import TranslationTask
 
-from fairseq_posenc.errors import InputError
-from fairseq_posenc.files import LOCK, partial_of, sha256
-from fairseq_posenc.runs.grid import RESULT
-from fairseq_posenc.vocabulary import train
+from fairseq_posenc.base.errors import InputError
+from fairseq_posenc.base.files import LOCK, partial_of, sha256
+from fairseq_posenc.base.record import RESULT
+from fairseq_posenc.text.vocabulary import train
 
 FOLDER = Path(__file__).parents[1] / "examples" / "translation"
 WORDS = ["one", "two", "three", "four", "five", "six"]

@@ -72,7 +72,7 @@ def test_pytorch_is_all_that_is_needed(tmp_path):
 
 
 OPENING = """
-from fairseq_posenc.terms import Window
+from fairseq_posenc.core.terms import Window
 
 slopes = Encoder("slope", vocab_size=1000, layers=2)
 (term,) = slopes.positions.terms(Window(4)).of(1, states).biases

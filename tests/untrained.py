@@ -9,10 +9,10 @@ from fairseq.data import Dictionary
 from fairseq.data.encoders.gpt2_bpe_utils import bytes_to_unicode
 from omegaconf import OmegaConf
 
-from fairseq_posenc.data.databin import DatabinWriter
-from fairseq_posenc.models.building import build
-from fairseq_posenc.models.checkpoint_file import untrained, write
-from fairseq_posenc.vocabulary import MASK, fingerprint
+from fairseq_posenc.plugin.checkpoint.checkpoint_file import untrained, write
+from fairseq_posenc.plugin.models.building import build
+from fairseq_posenc.text.data.databin import DatabinWriter
+from fairseq_posenc.text.vocabulary import MASK, fingerprint
 
 SIZES = dict(encoder_layers=2, encoder_embed_dim=16, encoder_ffn_embed_dim=16, encoder_attention_heads=2)
 SYMBOLS, LENGTH = 30, 16

@@ -76,7 +76,7 @@ class World:
         from fairseq import options
         from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
-        from fairseq_posenc.finetuning import fairseq_run
+        from fairseq_posenc.study.finetune import fairseq_run
 
         def make(folder: Path) -> None:
             arguments = [str(self.english), *TRAINING, "--arch", arch, *SIZES, "--save-dir", str(folder), *flags]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from pydoc_data.topics import topics
 
-from fairseq_posenc.files import atomic_write
+from fairseq_posenc.base.files import atomic_write
 
 SKIPPED = {"site-packages", "dist-packages", "test", "tests", "idlelib", "lib2to3"}
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)

@@ -18,8 +18,8 @@ import numpy as np
 from documentation import write_documentation
 from fairseq.data import Dictionary, data_utils
 
-from fairseq_posenc.files import atomic_write
-from fairseq_posenc.models.checkpoint_file import load
+from fairseq_posenc.base.files import atomic_write
+from fairseq_posenc.plugin.checkpoint.checkpoint_file import load
 
 POSITIONS = ("absolute", "tisa")
 TRAINING = """--task masked_lm --criterion masked_lm --dropout 0 --attention-dropout 0 --cpu

@@ -20,12 +20,12 @@ from typing import Any
 from fairseq.data.data_utils import infer_language_pair, load_indexed_dataset
 from sacrebleu.metrics import BLEU
 
-from fairseq_posenc.errors import InputError
-from fairseq_posenc.files import sole_writer
-from fairseq_posenc.ownership import claim
-from fairseq_posenc.runs.grid import DIVERGENCE, FINISHED, Cell, Diverged, Progress, finished, run_grid
-from fairseq_posenc.runs.record import digests
-from fairseq_posenc.runs.statistics import spread
+from fairseq_posenc.base.errors import InputError
+from fairseq_posenc.base.files import sole_writer
+from fairseq_posenc.base.ownership import claim
+from fairseq_posenc.base.record import FINISHED, digests
+from fairseq_posenc.study.engine.grid import DIVERGENCE, Cell, Diverged, Progress, finished, run_grid
+from fairseq_posenc.study.engine.statistics import spread
 
 
 def shaw(clip: int, terms: str = "both") -> list[str]:

@@ -14,8 +14,8 @@ import torch
 import fairseq_posenc
 
 fairseq_posenc.register()
-from fairseq_posenc.errors import InputError  # noqa: E402 - what follows needs fairseq registered
-from fairseq_posenc.models.checkpoint_file import load, write  # noqa: E402
+from fairseq_posenc.base.errors import InputError  # noqa: E402 - what follows needs fairseq registered
+from fairseq_posenc.plugin.checkpoint.checkpoint_file import load, write  # noqa: E402
 
 
 def average(paths: list[Path], out: Path) -> None:

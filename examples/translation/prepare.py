@@ -22,10 +22,10 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from fairseq_posenc.data.databin import DatabinWriter
-from fairseq_posenc.errors import InputError
-from fairseq_posenc.files import partial_of
-from fairseq_posenc.vocabulary import SENTENCEPIECE, LineEncoder, read_files
+from fairseq_posenc.base.errors import InputError
+from fairseq_posenc.base.files import partial_of
+from fairseq_posenc.text.data.databin import DatabinWriter
+from fairseq_posenc.text.vocabulary import SENTENCEPIECE, LineEncoder, read_files
 
 SPLITS = ("train", "valid", "test")
 LINES = 10_000  # at once

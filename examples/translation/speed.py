@@ -20,8 +20,8 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks.translation import TranslationConfig
 
-from fairseq_posenc.models.building import dictionary_of
-from fairseq_posenc.models.saved_tensors import saved_bytes
+from fairseq_posenc.core.saved_tensors import saved_bytes
+from fairseq_posenc.plugin.models.building import dictionary_of
 
 STOCK = {"": "transformer", "_big": "transformer_wmt_en_de_big", "_iwslt": "transformer_iwslt_de_en", "_tiny": "transformer_tiny"}
 FLAGS = {"shaw": {"max_relative_position": 16}}

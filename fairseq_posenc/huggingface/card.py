@@ -15,12 +15,11 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
 
-from ..data.folder import read
-from ..families import architectures
-from ..finetuning.glue_data import SCALE
-from ..models.checkpoint import Checkpoint
-from ..schemes import parse
-from ..version import __version__
+from ..base.version import __version__
+from ..core.families import architectures
+from ..core.schemes import parse
+from ..plugin.models.checkpoint import Checkpoint
+from ..text.data.folder import read
 from .card_results import Results
 from .parity import Parity
 from .types import MODEL_TYPES
@@ -120,7 +119,7 @@ def card(
         f"{sum(parameter.numel() for parameter in checkpoint.model.parameters()):,} parameters",
         "Sequence length": f"any; trained on up to {length}" if inductive else f"up to {length}",
         "Training data": f"{tuned}, after pretraining on {corpus}" if tuned else corpus,
-        "Score": f"a similarity from 0 to {SCALE:g}, divided by {SCALE:g}" if tuned == "STS-B" else "",
+        "Score": "a similarity from 0 to 5, divided by 5" if tuned == "STS-B" else "",
         "Classes": ", ".join(filter(NAME.fullmatch, checkpoint.labels)),
         "Updates": "" if checkpoint.updates is None else f"{checkpoint.updates:,}",
         "Validation": validation,

@@ -1,18 +1,16 @@
 """Results of fine-tuning in a model card: a table, and the entries of the Hub's model-index."""
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from huggingface_hub import EvalResult
+from pydantic import Field
+from tabulate import tabulate
 
-from ..errors import InputError
-from ..finetuning.grid_report import FORMAT as REPORT_FORMAT
-from ..finetuning.grid_report import Report, damaged_results_as_input_errors, summarise, table
-from ..models.checkpoint import Checkpoint
-from ..runs.grid import FINISHED, FORMAT, RESULT
-from ..runs.record import read_object
+from ..base.errors import InputError
+from ..base.record import FINISHED, FORMAT, RESULT, Recorded, read_object
+from ..plugin.models.checkpoint import Checkpoint
 
 SQUAD = {"SQuAD-1.1": "rajpurkar/squad", "SQuAD-2.0": "rajpurkar/squad_v2"}
 SPLITS = {"MNLI-m": "validation_matched", "MNLI-mm": "validation_mismatched"}
@@ -20,12 +18,15 @@ METRICS = {"matthews": "matthews_correlation", "pearson": "pearsonr", "spearman"
 """The Hub's names of data sets, splits and metrics that have other names here."""
 SECTION = """## Results of fine-tuning
 
-Scores on the development sets in per cent: *best* is that of the best run, *median* that of the seeds of the learning rate with
-the highest median, and *majority* that of always giving the most frequent answer.
+Scores on the development sets in per cent; of several runs, the median over the seeds of the learning rate with the highest one.
 
 {}
 
 """
+Name = Annotated[str, Field(pattern=r"^[\w.-]+$")]
+"""What cannot be a link in the card."""
+Score = tuple[str, str, str, float]
+"""The task, the evaluation set, the metric, and the score in per cent."""
 
 
 class Results(NamedTuple):
@@ -33,6 +34,31 @@ class Results(NamedTuple):
 
     section: str
     entries: list[EvalResult]
+
+
+class _Run(Recorded):
+    task: Name
+    status: str
+    scores: dict[Name, dict[Name, float]] = Field({})
+
+
+class _Row(Recorded):
+    set: Name
+    metric: Name
+    median: float | None
+
+
+class _Model(Recorded):
+    checkpoint: str | None
+
+
+class _Task(Recorded):
+    model: _Model
+    scores: list[_Row]
+
+
+class _Report(Recorded):
+    tasks: dict[Name, _Task]
 
 
 def read_results(folder: Path, checkpoint: Checkpoint) -> Results:
@@ -45,27 +71,28 @@ def read_results(folder: Path, checkpoint: Checkpoint) -> Results:
     Raises:
         InputError: it has no results, or damaged ones, or those of another checkpoint.
     """
-    with damaged_results_as_input_errors(f"--results {folder}"):
-        if (run := read_object(folder / RESULT, FORMAT)) is None:
-            report = read_object(folder / "results.json", REPORT_FORMAT) or {"tasks": {}}
-            agree = {task["model"]["checkpoint"] for task in report["tasks"].values()} == {checkpoint.digest}
-        elif agree := run["status"] == FINISHED and folder.resolve() == checkpoint.path.resolve().parent:
-            report = summarise([run])
-        if not agree:
-            raise InputError(f"--results {folder} has no finished results of {checkpoint.path}")
-        return Results(SECTION.format(table(report)), [*_entries(report)])
+    if content := read_object(folder / RESULT, FORMAT, _Run):
+        run = _Run.model_validate(content)
+        agree = run.status == FINISHED and folder.resolve() == checkpoint.path.resolve().parent
+        scores = [(run.task, name, metric, score) for name, metrics in run.scores.items() for metric, score in metrics.items()]
+    else:
+        report = _Report.model_validate(read_object(folder / "results.json", FORMAT, _Report) or {"tasks": {}})
+        agree = {task.model.checkpoint for task in report.tasks.values()} == {checkpoint.digest}
+        rows = ((name, row) for name, task in report.tasks.items() for row in task.scores)
+        scores = [(name, row.set, row.metric, row.median) for name, row in rows if row.median is not None]
+    if not agree:
+        raise InputError(f"--results {folder} has no finished results of {checkpoint.path}")
+    cells = [(name, metric, f"{score:.2f}") for _, name, metric, score in scores]
+    table = tabulate(cells, ["task", "metric", "score"], "github", disable_numparse=True)
+    return Results(SECTION.format(table), [*_entries(scores)])
 
 
-def _entries(report: Report) -> Iterator[EvalResult]:
-    """Yield an entry of the model-index for each evaluation set and metric: the median, in per cent."""
-    for task, content in report["tasks"].items():
+def _entries(scores: Iterable[Score]) -> Iterator[EvalResult]:
+    """Yield an entry of the model-index for each evaluation set and metric."""
+    for task, name, metric, score in scores:
         squad = SQUAD.get(task)
         kind, config = ("question-answering", None) if squad else ("text-classification", task.lower().replace("-", ""))
-        for name, metric, median in ((row["set"], row["metric"], row["median"]) for row in content["scores"]):
-            if re.search(r"[^\w.-]", f"{task}{name}{metric}"):  # which could be a link in the card
-                raise ValueError(name)
-            if median is not None:
-                of_set = kind, squad or "nyu-mll/glue", name
-                split = SPLITS.get(name, "validation")
-                hub_metric = METRICS.get(metric, metric)
-                yield EvalResult(*of_set, hub_metric, float(median), dataset_config=config, dataset_split=split)
+        of_set = kind, squad or "nyu-mll/glue", name
+        yield EvalResult(
+            *of_set, METRICS.get(metric, metric), score, dataset_config=config, dataset_split=SPLITS.get(name, "validation")
+        )

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import torch
 from transformers import PretrainedConfig
 
-from ..errors import InputError
-from ..transformer import EncoderConfig, build_positions
-from ..transformer.config import TRANSFORMERS
+from ..base.errors import InputError
+from ..core.transformer import EncoderConfig, build_positions
+from ..core.transformer.config import TRANSFORMERS
 
 FORMAT = 1
 """The version of the options in config.json."""

@@ -7,10 +7,10 @@ from typing import Any
 
 from transformers import PretrainedConfig, PreTrainedModel
 
-from ..errors import InputError
-from ..models.checkpoint import Checkpoint
-from ..models.state_dict import CLASSIFICATION, HEADS, LANGUAGE_MODEL, MASK_POSITIONS
-from ..transformer import EncoderConfig
+from ..base.errors import InputError
+from ..core.transformer import EncoderConfig
+from ..plugin.checkpoint.state_dict import CLASSIFICATION, HEADS, LANGUAGE_MODEL, MASK_POSITIONS
+from ..plugin.models.checkpoint import Checkpoint
 from .configuration import PosencConfig
 from .new_positions import same_function
 from .types import MODEL_TYPES, TOKEN_TYPES, Head

@@ -14,12 +14,12 @@ from pathlib import Path
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from .. import ownership
-from ..commands import show
-from ..errors import InputError
-from ..files import LOCK
-from ..models.checkpoint import Checkpoint
-from ..vocabulary import DICTIONARY, TOKENIZER_FILES
+from ..base import ownership
+from ..base.commands import show
+from ..base.errors import InputError
+from ..base.files import LOCK
+from ..plugin.models.checkpoint import Checkpoint
+from ..text.vocabulary import DICTIONARY, TOKENIZER_FILES
 from . import TOLERANCE, fast_tokenizer
 from .assemble import FILE_NAME
 from .card import NO_TOKENIZER, card, fine_tuned_on, usual_length

@@ -14,8 +14,8 @@ If their outputs differ by more than --tolerance, nothing is exported.
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..commands import checkpoint_file, existing, option
-from ..errors import require_extras
+from ..base.commands import checkpoint_file, existing, option
+from ..base.errors import require_extras
 from . import TOLERANCE
 
 

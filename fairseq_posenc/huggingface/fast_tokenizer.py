@@ -14,8 +14,8 @@ from pathlib import Path
 from tokenizers import AddedToken, processors
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from ..errors import InputError
-from ..vocabulary import MADE_UP, MASK, Sentencepiece, Vocabulary, library_errors
+from ..base.errors import InputError
+from ..text.vocabulary import MADE_UP, MASK, Sentencepiece, Vocabulary, library_errors
 
 RAW = unicodedata.normalize(
     "NFD",

@@ -15,7 +15,7 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..commands import option
+from ..base.commands import option
 from . import TOLERANCE
 
 
@@ -40,14 +40,14 @@ class Options:
 
 def add_scheme_arguments(parser: ArgumentParser) -> None:
     """Declare the options of all schemes."""
-    from ..models.option_set import add_position_flags
+    from ..plugin.options.option_set import add_position_flags
 
     add_position_flags(parser)
 
 
 def main(options: Options) -> None:
     """Run the command."""
-    from ..models.option_set import field_errors_as_flags, position_options
+    from ..plugin.options.option_set import field_errors_as_flags, position_options
     from .importing import read_encoder, require_free, write_converted
     from .new_positions import convert
 

@@ -12,17 +12,17 @@ from fairseq import tasks
 from fairseq.models import BaseFairseqModel
 from omegaconf import DictConfig
 
-from .. import ownership
-from ..commands import show
-from ..errors import InputError, flag_of, flag_value
-from ..families import ALBERT, MODERNBERT, ROBERTA, architectures
-from ..files import LOCK, report_full_disk, sole_writer
-from ..models.building import parse, user_dir
-from ..models.checkpoint_file import untrained, write
-from ..models.option_set import DEFAULTS, opposite, to_options
-from ..models.state_dict import LANGUAGE_MODEL, WORDS, StateDict, head_names, load_into
-from ..transformer import EncoderConfig
-from ..vocabulary import DICTIONARY, fingerprint, load_dictionary
+from ..base import ownership
+from ..base.commands import show
+from ..base.errors import InputError, flag_of, flag_value
+from ..base.files import LOCK, report_full_disk, sole_writer
+from ..core.families import ALBERT, MODERNBERT, ROBERTA, architectures
+from ..core.transformer import EncoderConfig
+from ..plugin.checkpoint.checkpoint_file import untrained, write
+from ..plugin.checkpoint.state_dict import LANGUAGE_MODEL, WORDS, StateDict, head_names, load_into
+from ..plugin.models.building import parse, user_dir
+from ..plugin.options.option_set import DEFAULTS, opposite, to_options
+from ..text.vocabulary import DICTIONARY, fingerprint, load_dictionary
 from . import TOLERANCE
 from .new_positions import Converted
 from .source_models import Source, read

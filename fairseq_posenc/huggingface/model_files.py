@@ -16,11 +16,11 @@ from safetensors.torch import load_file
 from transformers import AutoConfig, AutoTokenizer, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import cached_file
 
-from ..compat import loading
-from ..errors import InputError, first_line
-from ..models.checkpoint_file import config_errors_as_input_errors
-from ..models.state_dict import StateDict, count_layers, is_ordinary
-from ..vocabulary import library_errors
+from ..base.errors import InputError, first_line
+from ..plugin.checkpoint import loading
+from ..plugin.checkpoint.checkpoint_file import config_errors_as_input_errors
+from ..plugin.checkpoint.state_dict import StateDict, count_layers, is_ordinary
+from ..text.vocabulary import library_errors
 from .types import MODEL_TYPES
 
 SENTENCEPIECE = "spm.model"  # DeBERTa's

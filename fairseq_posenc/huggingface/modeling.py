@@ -13,15 +13,15 @@ from transformers.integrations.flex_attention import flex_attention_forward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import ModelOutput, can_return_tuple
 
-from ..attention import BACKENDS, Attend, Backend, Call, Mask
-from ..attention.bias import additive_bias, rounded
-from ..attention.transform import transform
-from ..errors import InputError
-from ..schemes import Scheme
-from ..terms import Terms, is_captured, starts_of
-from ..transformer import ACTIVATIONS, Encoder, EncoderConfig, LanguageModelHead, build_positions
-from ..transformer.sampling import PLAIN
-from ..transformer.stack import reordered, require_shape, tokens_first
+from ..base.errors import InputError
+from ..core.attention import BACKENDS, Attend, Backend, Call, Mask
+from ..core.attention.bias import additive_bias, rounded
+from ..core.attention.transform import transform
+from ..core.schemes import Scheme
+from ..core.terms import Terms, is_captured, starts_of
+from ..core.transformer import ACTIVATIONS, Encoder, EncoderConfig, LanguageModelHead, build_positions
+from ..core.transformer.sampling import PLAIN
+from ..core.transformer.stack import reordered, require_shape, tokens_first
 from .configuration import PosencConfig
 
 Given = Tensor | None

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import InputError
-from ..models.state_dict import ABSOLUTE, LANGUAGE_MODEL, MASK_POSITIONS, POSITIONS, WORDS, StateDict
-from ..schemes import parse, same, scheme_options
-from ..schemes.absolute import Absolute
-from ..schemes.positions import read_sum, sums_of
-from ..transformer import EncoderConfig, build_positions
+from ..base.errors import InputError
+from ..core.schemes import parse, same, scheme_options
+from ..core.schemes.absolute import Absolute
+from ..core.schemes.positions import read_sum, sums_of
+from ..core.transformer import EncoderConfig, build_positions
+from ..plugin.checkpoint.state_dict import ABSOLUTE, LANGUAGE_MODEL, MASK_POSITIONS, POSITIONS, WORDS, StateDict
 
 IN_LAYERS = f"{POSITIONS}sums.0.absolute.weight"
 """The table of absolute positions where layers differ."""

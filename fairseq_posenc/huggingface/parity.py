@@ -12,7 +12,7 @@ import torch
 from fairseq.data import Dictionary, data_utils
 from torch import Tensor
 
-from ..errors import InputError
+from ..base.errors import InputError
 
 BATCHES = 2
 SAMPLES = 4  # per batch

@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 from transformers import PretrainedConfig
 
-from ..errors import InputError
-from ..models.checkpoint import Checkpoint
-from ..models.checkpoint_file import config_errors_as_input_errors
-from ..models.state_dict import CLASSIFICATION, ENCODER, LANGUAGE_MODEL, WORDS, StateDict, load_into
-from ..models.stock import from_stock
-from ..transformer import ACTIVATIONS, Encoder, EncoderConfig
-from ..vocabulary import DICTIONARY
+from ..base.errors import InputError
+from ..core.transformer import ACTIVATIONS, Encoder, EncoderConfig
+from ..plugin.checkpoint.checkpoint_file import config_errors_as_input_errors
+from ..plugin.checkpoint.state_dict import CLASSIFICATION, ENCODER, LANGUAGE_MODEL, WORDS, StateDict, load_into
+from ..plugin.models.checkpoint import Checkpoint
+from ..plugin.models.stock import from_stock
+from ..text.vocabulary import DICTIONARY
 from . import TOLERANCE
 from .model_files import load_model, read_config, read_weights
 from .parity import Parity, compare, head_output, random_batches

@@ -19,9 +19,9 @@ from fairseq.data import Dictionary
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from ..errors import InputError
-from ..files import atomic_write
-from ..vocabulary import (
+from ..base.errors import InputError
+from ..base.files import atomic_write
+from ..text.vocabulary import (
     DICTIONARY,
     GIVEN_DICTIONARY,
     MASK,

@@ -2,7 +2,7 @@
 
 import torch
 
-from fairseq_posenc.transformer import Encoder, EncoderConfig
+from fairseq_posenc.core.transformer import Encoder, EncoderConfig
 
 N = 7
 

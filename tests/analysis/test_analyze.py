@@ -11,13 +11,13 @@ import torch
 from omegaconf import OmegaConf
 from world import make_english, sentences
 
-from fairseq_posenc.analysis import examine, subjects
-from fairseq_posenc.analysis.subjects import read
-from fairseq_posenc.analysis.toeplitz import r_squared
 from fairseq_posenc.cli import main
-from fairseq_posenc.models.building import build
-from fairseq_posenc.models.checkpoint_file import untrained, write
-from fairseq_posenc.models.hub_interface import load_vocabulary
+from fairseq_posenc.plugin.checkpoint.checkpoint_file import untrained, write
+from fairseq_posenc.plugin.models.building import build
+from fairseq_posenc.plugin.models.hub_interface import load_vocabulary
+from fairseq_posenc.study.analyze import examine, subjects
+from fairseq_posenc.study.analyze.subjects import read
+from fairseq_posenc.study.analyze.toeplitz import r_squared
 
 SIZES = dict(encoder_layers=2, encoder_embed_dim=8, encoder_ffn_embed_dim=8, encoder_attention_heads=2, max_positions=20)
 

@@ -7,7 +7,8 @@ import torch
 from encoders import N, encoder_of
 from torch.nn import functional as F
 
-from fairseq_posenc.analysis.embeddings import (
+from fairseq_posenc.core.terms import Window
+from fairseq_posenc.study.analyze.embeddings import (
     average_word,
     correlations,
     inseparable,
@@ -16,8 +17,7 @@ from fairseq_posenc.analysis.embeddings import (
     rank,
     vector_count,
 )
-from fairseq_posenc.analysis.trace import trace
-from fairseq_posenc.terms import Window
+from fairseq_posenc.study.analyze.trace import trace
 
 SEPARABLE = ["absolute", "sinusoidal", "sentence_absolute", "absolute+tisa", "untied+t5+reset", "m4+reset", "shaw", "deberta"]
 SEPARABLE += ["absolute_untied_projection", "transformer_xl", "none", "floater"]

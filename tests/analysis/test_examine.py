@@ -7,11 +7,11 @@ import pytest
 import torch
 from encoders import N, encoder_of
 
-from fairseq_posenc.analysis.examine import examine, require_positions
-from fairseq_posenc.analysis.overview import SECTIONS
-from fairseq_posenc.analysis.subjects import Subject
-from fairseq_posenc.errors import InputError
-from fairseq_posenc.schemes import REGISTRY
+from fairseq_posenc.base.errors import InputError
+from fairseq_posenc.core.schemes import REGISTRY
+from fairseq_posenc.study.analyze.examine import examine, require_positions
+from fairseq_posenc.study.analyze.overview import SECTIONS
+from fairseq_posenc.study.analyze.subjects import Subject
 
 VECTORS = {"absolute", "sinusoidal", "sentence_absolute"}
 FUNCTIONS = {

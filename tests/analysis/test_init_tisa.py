@@ -5,12 +5,12 @@ import torch
 from commands import status_of
 from untrained import write_chance, write_untrained
 
-from fairseq_posenc.analysis.embeddings import positional_scores
-from fairseq_posenc.analysis.init_tisa import fitted
-from fairseq_posenc.analysis.regression import fit
 from fairseq_posenc.cli import main
-from fairseq_posenc.models.checkpoint import Checkpoint
-from fairseq_posenc.transformer import Encoder, EncoderConfig
+from fairseq_posenc.core.transformer import Encoder, EncoderConfig
+from fairseq_posenc.plugin.models.checkpoint import Checkpoint
+from fairseq_posenc.study.analyze.embeddings import positional_scores
+from fairseq_posenc.study.analyze.init_tisa import fitted
+from fairseq_posenc.study.analyze.regression import fit
 
 pytest.importorskip("transformers")
 pytest.importorskip("scipy")

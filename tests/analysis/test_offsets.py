@@ -7,8 +7,9 @@ import pytest
 import torch
 from encoders import N, encoder_of
 
-from fairseq_posenc.analysis.embeddings import average_word, rank
-from fairseq_posenc.analysis.offsets import (
+from fairseq_posenc.core.attention.eager import scores
+from fairseq_posenc.study.analyze.embeddings import average_word, rank
+from fairseq_posenc.study.analyze.offsets import (
     OffsetFunction,
     functions_of_average_word,
     has_own_cls,
@@ -16,9 +17,8 @@ from fairseq_posenc.analysis.offsets import (
     offset_functions,
     term_matrices,
 )
-from fairseq_posenc.analysis.pictures import function_figure, largest_visible_offset
-from fairseq_posenc.analysis.trace import trace
-from fairseq_posenc.attention.eager import scores
+from fairseq_posenc.study.analyze.pictures import function_figure, largest_visible_offset
+from fairseq_posenc.study.analyze.trace import trace
 
 
 def functions_of(positions, **options):

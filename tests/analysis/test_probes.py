@@ -4,7 +4,7 @@ import pytest
 import torch
 from encoders import encoder_of
 
-from fairseq_posenc.analysis.probes import batch_size, identical_words, linear_probes, locality, swap_sensitivity, symmetry
+from fairseq_posenc.study.analyze.probes import batch_size, identical_words, linear_probes, locality, swap_sensitivity, symmetry
 
 N = 24
 

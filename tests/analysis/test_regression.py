@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from fairseq_posenc.analysis.regression import fit
-from fairseq_posenc.analysis.toeplitz import r_squared
-from fairseq_posenc.schemes.tisa import scoring_function
+from fairseq_posenc.core.schemes.tisa import scoring_function
+from fairseq_posenc.study.analyze.regression import fit
+from fairseq_posenc.study.analyze.toeplitz import r_squared
 
 pytest.importorskip("scipy")
 N = 48

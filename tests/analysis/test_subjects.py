@@ -5,9 +5,9 @@ import torch
 import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from fairseq_posenc.analysis.subjects import read
-from fairseq_posenc.analysis.trace import trace
 from fairseq_posenc.cli import main
+from fairseq_posenc.study.analyze.subjects import read
+from fairseq_posenc.study.analyze.trace import trace
 
 SMALL = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16, max_position_embeddings=40)
 TOKENS = ["<s>", "<pad>", "</s>", "<unk>", *(f"w{i}" for i in range(20)), "<mask>"]

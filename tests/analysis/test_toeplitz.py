@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_posenc.analysis.toeplitz import block_r_squared, diagonal_means, of_noise, of_random_vectors, r_squared
+from fairseq_posenc.study.analyze.toeplitz import block_r_squared, diagonal_means, of_noise, of_random_vectors, r_squared
 
 
 def r_squared_in_loops(matrix):

@@ -18,7 +18,7 @@ from fairseq_cli import train as cli
 from lines import write_databin
 from omegaconf import OmegaConf
 
-from fairseq_posenc.compat.loading import load as load_checkpoint
+from fairseq_posenc.plugin.checkpoint.loading import load as load_checkpoint
 
 LENGTHS = [7, 3, 1, 9, 5, 1, 1, 14, 6, 40, 1, 4, 8]  # of lines; one of 1 is empty and ends a document
 OPTIONS = shlex.split("""

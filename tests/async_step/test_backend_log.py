@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from fairseq_posenc.attention import BACKENDS
+from fairseq_posenc.core.attention import BACKENDS
 
 LINE = re.compile(r"attention backend (\w+) \(SentenceEncoder, cpu, (\w+), attention dropout (\S+)\)$")
 CASES = [  # positions, --attention-backend, more of the configuration, and what is logged

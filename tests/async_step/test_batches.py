@@ -10,10 +10,10 @@ from fairseq.trainer import Trainer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairseq_posenc.errors import Refused
-from fairseq_posenc.families import expressions
-from fairseq_posenc.tasks.masked_lm_static import document_starts
-from fairseq_posenc.transformer import Encoder, EncoderConfig, Mask
+from fairseq_posenc.base.errors import Refused
+from fairseq_posenc.core.families import expressions
+from fairseq_posenc.core.transformer import Encoder, EncoderConfig, Mask
+from fairseq_posenc.plugin.batches.masked_lm_static import document_starts
 
 PAD, BOS, EOS = 1, 0, 2
 MODES = ["none", "complete", "complete_doc", "eos"]

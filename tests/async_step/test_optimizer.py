@@ -7,9 +7,9 @@ import torch
 from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
 from torch import nn
 
-from fairseq_posenc.async_step.fused_adam import FusedAdam
-from fairseq_posenc.errors import Refused
-from fairseq_posenc.optim.settings import AdamConfig
+from fairseq_posenc.base.errors import Refused
+from fairseq_posenc.plugin.optim.fused_adam import FusedAdam
+from fairseq_posenc.plugin.optim.settings import AdamConfig
 
 SETTINGS = {"adam_betas": "(0.9,0.98)", "adam_eps": 1e-3, "weight_decay": 0.1, "lr": [0.01]}
 

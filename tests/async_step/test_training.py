@@ -17,13 +17,13 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 from torch._dynamo.testing import CompileCounter
 
-from fairseq_posenc.async_step.non_blocking_trainer import NonBlockingTrainer
-from fairseq_posenc.compat.graceful_stop import STOPPED, request
-from fairseq_posenc.compat.loading import load as load_checkpoint
-from fairseq_posenc.errors import InputError, Refused
-from fairseq_posenc.pipeline.checks import complete_model
-from fairseq_posenc.tasks.masked_lm_static import StaticMaskedLmLoss
-from fairseq_posenc.transformer import encoder
+from fairseq_posenc.base.errors import InputError, Refused
+from fairseq_posenc.core.transformer import encoder
+from fairseq_posenc.plugin.batches.masked_lm_static import StaticMaskedLmLoss
+from fairseq_posenc.plugin.checkpoint.loading import load as load_checkpoint
+from fairseq_posenc.plugin.optim.non_blocking_trainer import NonBlockingTrainer
+from fairseq_posenc.plugin.processes.graceful_stop import STOPPED, request
+from fairseq_posenc.plugin.run.checks import complete_model
 
 from .conftest import FAST, OPTIONS, PLAIN
 

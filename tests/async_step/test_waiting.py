@@ -15,9 +15,9 @@ from torch.ops import aten
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fairseq_posenc.compat.graceful_stop import request
-from fairseq_posenc.families import expressions
-from fairseq_posenc.transformer import Encoder, EncoderConfig, Mask
+from fairseq_posenc.core.families import expressions
+from fairseq_posenc.core.transformer import Encoder, EncoderConfig, Mask
+from fairseq_posenc.plugin.processes.graceful_stop import request
 
 WAITING = {
     aten._local_scalar_dense.default, aten.nonzero.default, aten.masked_select.default, aten.equal.default, aten._unique2.default,

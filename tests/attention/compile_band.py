@@ -29,12 +29,12 @@ import triton
 from triton import knobs
 from triton.backends.compiler import GPUTarget
 
-from fairseq_posenc.attention import BACKENDS, Call, Mask
-from fairseq_posenc.attention.band import function
-from fairseq_posenc.families import expressions
-from fairseq_posenc.schemes import Positions, Settings
-from fairseq_posenc.terms import Terms, Window
-from fairseq_posenc.transformer import layers
+from fairseq_posenc.core.attention import BACKENDS, Call, Mask
+from fairseq_posenc.core.attention.band import function
+from fairseq_posenc.core.families import expressions
+from fairseq_posenc.core.schemes import Positions, Settings
+from fairseq_posenc.core.terms import Terms, Window
+from fairseq_posenc.core.transformer import layers
 
 SHARED = {80: 163, 86: 99, 89: 99, 90: 227}  # KiB that a program may take
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}

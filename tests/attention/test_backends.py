@@ -11,11 +11,11 @@ import torch
 from attending import attend, call_of, on_the_cpu, parameters
 from torch import Tensor
 
-from fairseq_posenc.attention import BACKENDS, Backend, Call, Mask, choose
-from fairseq_posenc.attention.bias import additive_bias, low_rank_bias
-from fairseq_posenc.attention.transform import transform
-from fairseq_posenc.terms import LowRank, Relative, RelativeIndex, Rotation, Shift, Terms, Window
-from fairseq_posenc.transformer.layers import Attention
+from fairseq_posenc.core.attention import BACKENDS, Backend, Call, Mask, choose
+from fairseq_posenc.core.attention.bias import additive_bias, low_rank_bias
+from fairseq_posenc.core.attention.transform import transform
+from fairseq_posenc.core.terms import LowRank, Relative, RelativeIndex, Rotation, Shift, Terms, Window
+from fairseq_posenc.core.transformer.layers import Attention
 
 N, DIM = 7, 4
 every_backend = pytest.mark.parametrize("backend", parameters())

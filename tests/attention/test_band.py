@@ -19,8 +19,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
-from fairseq_posenc.attention import BACKENDS, Call, Mask, band, choose
-from fairseq_posenc.terms import LowRank, Relative, RelativeIndex, Rotation, Terms, Window
+from fairseq_posenc.core.attention import BACKENDS, Call, Mask, band, choose
+from fairseq_posenc.core.terms import LowRank, Relative, RelativeIndex, Rotation, Terms, Window
 
 BAND, EAGER = BACKENDS["band"], BACKENDS["eager"]
 interpreted = pytest.mark.skipif(on_the_cpu(BAND) is not None, reason=str(on_the_cpu(BAND)))

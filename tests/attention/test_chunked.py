@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
-from fairseq_posenc.attention import BACKENDS, Call, Mask, call, choose, chunked, shifted
-from fairseq_posenc.terms import LowRank, Relative, RelativeIndex, Terms, Window
+from fairseq_posenc.core.attention import BACKENDS, Call, Mask, call, choose, chunked, shifted
+from fairseq_posenc.core.terms import LowRank, Relative, RelativeIndex, Terms, Window
 
 CHUNKED, EAGER = BACKENDS["chunked"], BACKENDS["eager"]
 B, H, N, DIM = 3, 4, 9, 4

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fairseq_posenc.attention.dropout import draw, kept_scale
+from fairseq_posenc.core.attention.dropout import draw, kept_scale
 
 
 def drawn(*shape: int, rate: float) -> Tensor:

@@ -11,8 +11,8 @@ from attending import attend
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from fairseq_posenc.attention import BACKENDS, eager, products
-from fairseq_posenc.terms import Relative, RelativeIndex, Terms, Window
+from fairseq_posenc.core.attention import BACKENDS, eager, products
+from fairseq_posenc.core.terms import Relative, RelativeIndex, Terms, Window
 
 B, H, N, DIM = 2, 3, 7, 4
 

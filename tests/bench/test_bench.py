@@ -7,13 +7,13 @@ import sys
 import pytest
 import torch
 
-from fairseq_posenc.attention import BACKENDS
-from fairseq_posenc.attention.eager import Eager
-from fairseq_posenc.bench import peers
-from fairseq_posenc.bench.attention import agreement, positions_of
-from fairseq_posenc.bench.steps import FAIRSEQS, Step, Steps
-from fairseq_posenc.bench.work import Shape, shapes
 from fairseq_posenc.cli import main
+from fairseq_posenc.core.attention import BACKENDS
+from fairseq_posenc.core.attention.eager import Eager
+from fairseq_posenc.study.bench import peers
+from fairseq_posenc.study.bench.attention import agreement, positions_of
+from fairseq_posenc.study.bench.steps import FAIRSEQS, Step, Steps
+from fairseq_posenc.study.measure.work import Shape, shapes
 
 TINY = ["bench", "--size", "tiny", "--layers", "1", "--tokens", "9", "--repeats", "1", "--device", "cpu"]
 SMALL = Shape(layers=2, dim=16, ffn_dim=40, heads=2, symbols=50, tokens=12, sequences=2)
@@ -45,7 +45,7 @@ def test_bench_of_another_family(capsys):
 
 
 def test_bench_leaves_out_what_a_backend_cannot_run(capsys, monkeypatch):
-    monkeypatch.setattr("fairseq_posenc.bench.run.known_schemes", lambda: ["shaw", "tisa"])
+    monkeypatch.setattr("fairseq_posenc.study.bench.run.known_schemes", lambda: ["shaw", "tisa"])
     sdpa = [*TINY, "--attention-backend", "sdpa"]
     assert main(sdpa) == 0
     out, err = capsys.readouterr()

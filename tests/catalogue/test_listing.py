@@ -8,9 +8,9 @@ import sys
 import pytest
 from untrained import write_chance, write_untrained
 
-from fairseq_posenc.catalogue.properties import PROPERTIES
 from fairseq_posenc.cli import main
-from fairseq_posenc.families import expressions
+from fairseq_posenc.core.families import expressions
+from fairseq_posenc.study.catalogue.properties import PROPERTIES
 
 
 @pytest.fixture

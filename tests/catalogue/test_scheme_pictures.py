@@ -7,9 +7,9 @@ import torch
 from PIL import Image
 from untrained import write_chance, write_untrained
 
-from fairseq_posenc.catalogue.pictures import scores, untrained
+from fairseq_posenc.base.plotting import grid, heat_maps
 from fairseq_posenc.cli import main
-from fairseq_posenc.plotting import grid, heat_maps
+from fairseq_posenc.study.catalogue.pictures import scores, untrained
 
 N, HEADS = 6, 2
 MAX_BYTES = 40_000  # of a picture of the gallery

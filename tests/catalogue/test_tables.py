@@ -11,13 +11,13 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 from untrained import write_chance, write_untrained
 
-from fairseq_posenc.catalogue import listing, properties
-from fairseq_posenc.catalogue.listing import count, positions_of
+from fairseq_posenc.base.record import write_json
 from fairseq_posenc.cli import main
-from fairseq_posenc.families import expressions
-from fairseq_posenc.runs.record import write_json
-from fairseq_posenc.schemes import REGISTRY, Positions, Settings, parse
-from fairseq_posenc.transformer import Encoder, EncoderConfig
+from fairseq_posenc.core.families import expressions
+from fairseq_posenc.core.schemes import REGISTRY, Positions, Settings, parse
+from fairseq_posenc.core.transformer import Encoder, EncoderConfig
+from fairseq_posenc.study.catalogue import listing, properties
+from fairseq_posenc.study.catalogue.listing import count, positions_of
 
 ROOT = Path(__file__).parents[2]
 WRITTEN = runpy.run_path(str(ROOT / "scripts" / "write_tables.py"))

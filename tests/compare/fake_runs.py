@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from fairseq_posenc import ownership
-from fairseq_posenc.compare import cells
-from fairseq_posenc.compare.plan import Plan
-from fairseq_posenc.runs.grid import Cell
+from fairseq_posenc.base import ownership
+from fairseq_posenc.study.compare import cells
+from fairseq_posenc.study.compare.plan import Plan
+from fairseq_posenc.study.engine.grid import Cell
 
 UPDATES, UNIGRAM, ITEMS = 4000, 8.108, 40
 FINAL = {"tisa": 4.9, "rope": 4.905, "m4m": 5.0, "absolute": 5.4, "none": 7.9}

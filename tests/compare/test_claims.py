@@ -9,9 +9,9 @@ pytest.importorskip("statsmodels", reason="needs pip install -e '.[compare]'")
 
 from fake_runs import make_run, make_runs
 
-from fairseq_posenc.compare.claims import CONTRADICTED, NOT_RUN, REPRODUCED, TESTS, UNDECIDED, Claim, judge, read_claims
-from fairseq_posenc.compare.plan import read_plan
-from fairseq_posenc.errors import InputError
+from fairseq_posenc.base.errors import InputError
+from fairseq_posenc.study.compare.claims import CONTRADICTED, NOT_RUN, REPRODUCED, TESTS, UNDECIDED, Claim, judge, read_claims
+from fairseq_posenc.study.compare.plan import read_plan
 
 EXAMPLES = readme.ROOT / "examples" / "compare"
 LOSSES = {"good": (5.0, 5.01, 4.99), "same": (5.01, 5.0, 4.99), "bad": (5.2, 5.21, 5.18), "single": (5.0,)}

@@ -16,11 +16,11 @@ from fairseq.data import data_utils
 
 pytest.importorskip("statsmodels", reason="needs pip install -e '.[compare]'")
 
-from fairseq_posenc.compare.cells import RANDOM, Runs
-from fairseq_posenc.compare.plan import read_plan
-from fairseq_posenc.compare.results import choose
-from fairseq_posenc.errors import InputError
-from fairseq_posenc.runs import grid
+from fairseq_posenc.base.errors import InputError
+from fairseq_posenc.study.compare.cells import RANDOM, Runs
+from fairseq_posenc.study.compare.plan import read_plan
+from fairseq_posenc.study.compare.results import choose
+from fairseq_posenc.study.engine import grid
 
 SIZES = "--encoder-layers 1 --encoder-embed-dim 32 --encoder-ffn-embed-dim 32 --encoder-attention-heads 2 --num-workers 0"
 PLAN = {

@@ -6,10 +6,10 @@ pytest.importorskip("statsmodels", reason="needs pip install -e '.[compare]'")
 
 from test_compare import write
 
-from fairseq_posenc.bench import work
-from fairseq_posenc.compare import costs
-from fairseq_posenc.compare.cells import Runs
-from fairseq_posenc.compare.plan import read_plan
+from fairseq_posenc.study.compare import costs
+from fairseq_posenc.study.compare.cells import Runs
+from fairseq_posenc.study.compare.plan import read_plan
+from fairseq_posenc.study.measure import work
 
 
 @pytest.fixture

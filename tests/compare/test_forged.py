@@ -12,14 +12,16 @@ pytest.importorskip("matplotlib", reason="needs pip install -e '.[compare]'")
 
 from fake_runs import make_folder, make_plan, make_run
 
-from fairseq_posenc.compare import order_report, report
-from fairseq_posenc.compare.cells import ITEMS, Measured, losses_of
-from fairseq_posenc.compare.claims import read_claims
-from fairseq_posenc.compare.plan import read_plan
-from fairseq_posenc.compare.results import summarise
-from fairseq_posenc.errors import InputError
-from fairseq_posenc.ownership import claim
-from fairseq_posenc.runs.grid import RESULT, Cell, finished
+from fairseq_posenc.base.errors import InputError
+from fairseq_posenc.base.ownership import claim
+from fairseq_posenc.base.record import RESULT
+from fairseq_posenc.study.compare import report
+from fairseq_posenc.study.compare.cells import ITEMS, Measured, losses_of
+from fairseq_posenc.study.compare.claims import read_claims
+from fairseq_posenc.study.compare.plan import read_plan
+from fairseq_posenc.study.compare.results import summarise
+from fairseq_posenc.study.engine.grid import Cell, finished
+from fairseq_posenc.study.word_order import report as order_report
 
 PLAN = {
     "schemes": {"none": None, "rope": None},

@@ -11,12 +11,12 @@ pytest.importorskip("matplotlib", reason="needs pip install -e '.[plots]'")
 
 from dataclasses import replace
 
-from fairseq_posenc.compare import order_runs
-from fairseq_posenc.compare.order_report import read, read_runs, recorded, summarise, updates_needed
-from fairseq_posenc.compare.order_runs import FACTOR, build, learn
-from fairseq_posenc.compare.order_settings import PAPERS, Setting
-from fairseq_posenc.compare.order_tasks import BLANK, FIRST, IGNORED, START, TASKS
-from fairseq_posenc.families import expressions
+from fairseq_posenc.core.families import expressions
+from fairseq_posenc.study.word_order import runs as order_runs
+from fairseq_posenc.study.word_order.report import read, read_runs, recorded, summarise, updates_needed
+from fairseq_posenc.study.word_order.runs import FACTOR, build, learn
+from fairseq_posenc.study.word_order.settings import PAPERS, Setting
+from fairseq_posenc.study.word_order.tasks import BLANK, FIRST, IGNORED, START, TASKS
 
 TINY = ("--updates", 4, "--lengths", 3, "--batch-size", 2)
 

@@ -12,9 +12,10 @@ pytest.importorskip("matplotlib", reason="needs pip install -e '.[compare]'")
 import fake_runs
 from fake_runs import make_costs, make_folder, make_plan, make_run, make_runs
 
-from fairseq_posenc.compare import order_report, report
-from fairseq_posenc.compare.claims import read_claims
-from fairseq_posenc.compare.results import summarise
+from fairseq_posenc.study.compare import report
+from fairseq_posenc.study.compare.claims import read_claims
+from fairseq_posenc.study.compare.results import summarise
+from fairseq_posenc.study.word_order import report as order_report
 
 SCHEMES = [*fake_runs.FINAL, "raffel", "sentence_absolute"]
 CLAIM = "- {id: tisa, text: TISA <helps>., source: a paper, published: 1 & 2, order: [tisa, none]}"

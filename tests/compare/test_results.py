@@ -10,9 +10,9 @@ pytest.importorskip("statsmodels", reason="needs pip install -e '.[compare]'")
 import fake_runs
 from fake_runs import make_folder, make_plan, make_run, make_runs
 
-from fairseq_posenc.compare import cells
-from fairseq_posenc.compare.results import choose, order_bound, summarise
-from fairseq_posenc.errors import InputError
+from fairseq_posenc.base.errors import InputError
+from fairseq_posenc.study.compare import cells
+from fairseq_posenc.study.compare.results import choose, order_bound, summarise
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("statsmodels", reason="needs pip install -e '.[compare]'")
 
-from fairseq_posenc.compare.statistics import confidence_set, estimate, holm, multi_bootstrap
+from fairseq_posenc.study.compare.statistics import confidence_set, estimate, holm, multi_bootstrap
 
 
 def test_an_estimate_is_that_of_the_textbook():

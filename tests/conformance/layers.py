@@ -11,9 +11,9 @@ from attending import attend as attend_by
 from torch import Tensor
 from torch.nn import functional as F
 
-from fairseq_posenc.attention import BACKENDS, Backend, Mask
-from fairseq_posenc.schemes import Positions, Settings
-from fairseq_posenc.terms import Terms, Window
+from fairseq_posenc.core.attention import BACKENDS, Backend, Mask
+from fairseq_posenc.core.schemes import Positions, Settings
+from fairseq_posenc.core.terms import Terms, Window
 
 from .references.reading import Layer, attend
 from .table import Row

@@ -11,11 +11,11 @@ import torch
 from attending import matrix_call
 from torch import Tensor, nn
 
-from fairseq_posenc.attention import BACKENDS, Call, Mask
-from fairseq_posenc.attention.bias import additive_bias
-from fairseq_posenc.schemes import Positions, Settings
-from fairseq_posenc.terms import Terms, Window
-from fairseq_posenc.transformer import layers
+from fairseq_posenc.core.attention import BACKENDS, Call, Mask
+from fairseq_posenc.core.attention.bias import additive_bias
+from fairseq_posenc.core.schemes import Positions, Settings
+from fairseq_posenc.core.terms import Terms, Window
+from fairseq_posenc.core.transformer import layers
 
 GOLDEN = Path(__file__).parents[3] / "shared" / "golden"
 HEADS, HEAD_DIM, MAX_POSITIONS = 4, 8, 48  # of the golden files, unless they say otherwise

@@ -15,11 +15,11 @@ pytest.importorskip("scipy", reason="needs pip install -e '.[compare]'")
 
 from dataclasses import replace
 
-from fairseq_posenc.compare.order_report import recorded, updates_needed
-from fairseq_posenc.compare.order_runs import learn
-from fairseq_posenc.compare.order_settings import PAPERS
-from fairseq_posenc.families import expressions
-from fairseq_posenc.schemes import parse
+from fairseq_posenc.core.families import expressions
+from fairseq_posenc.core.schemes import parse
+from fairseq_posenc.study.word_order.report import recorded, updates_needed
+from fairseq_posenc.study.word_order.runs import learn
+from fairseq_posenc.study.word_order.settings import PAPERS
 
 RESULTS = "examples/compare/results/tasks"
 RUNS = [run for run in recorded(readme.ROOT / RESULTS) if run["task"] == "order" and run["seed"] == 1]
@@ -40,7 +40,7 @@ def test_learned_positions_that_come_later_say_why(name):
 
 
 def test_the_schemes_that_stay_below_have_the_accuracies_of_fidelity():
-    text = (readme.ROOT / "fairseq_posenc/schemes/FIDELITY.md").read_text("utf-8")
+    text = (readme.ROOT / "fairseq_posenc/core/schemes/FIDELITY.md").read_text("utf-8")
     (line,) = re.findall(r"^- (`.*) come to (\S+) or (\S+) after 500 updates and stay below (\S+);$", text, re.M)
     curves = {run["scheme"]: run["curve"] for run in RUNS if run["scheme"] in re.findall(r"`(\w+)`", line[0])}
     assert {name for name, curve in curves.items() if max(curve) > 0.8} == curves.keys() == {"m2", "m4", "m4_reset"}

@@ -11,9 +11,9 @@ import torch
 from attending import parameters
 from torch import Tensor
 
-from fairseq_posenc.attention import BACKENDS, Backend, choose, chunked, shifted
-from fairseq_posenc.families import expressions
-from fairseq_posenc.schemes import REGISTRY
+from fairseq_posenc.core.attention import BACKENDS, Backend, choose, chunked, shifted
+from fairseq_posenc.core.families import expressions
+from fairseq_posenc.core.schemes import REGISTRY
 
 from .layers import assert_same, by_package, by_reference, make_layer, make_positions, terms_of, to, with_gradients
 from .table import ROWS, Row, thoroughly

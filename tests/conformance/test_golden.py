@@ -9,14 +9,14 @@ import torch
 from attending import attend
 from torch.nn import functional as F
 
-from fairseq_posenc.attention import BACKENDS, Mask
-from fairseq_posenc.attention.transform import transform
-from fairseq_posenc.schemes import Positions, Settings
-from fairseq_posenc.schemes.alibi import slopes
-from fairseq_posenc.schemes.t5 import bucket
-from fairseq_posenc.schemes.tisa import scoring_function
-from fairseq_posenc.terms import Window
-from fairseq_posenc.transformer import Encoder, EncoderConfig
+from fairseq_posenc.core.attention import BACKENDS, Mask
+from fairseq_posenc.core.attention.transform import transform
+from fairseq_posenc.core.schemes import Positions, Settings
+from fairseq_posenc.core.schemes.alibi import slopes
+from fairseq_posenc.core.schemes.t5 import bucket
+from fairseq_posenc.core.schemes.tisa import scoring_function
+from fairseq_posenc.core.terms import Window
+from fairseq_posenc.core.transformer import Encoder, EncoderConfig
 
 from .peers import (
     HEAD_DIM,

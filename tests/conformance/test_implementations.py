@@ -8,12 +8,12 @@ from importlib.util import find_spec
 import pytest
 import torch
 
-from fairseq_posenc.attention.transform import transform
-from fairseq_posenc.schemes import Positions, Settings
-from fairseq_posenc.schemes.alibi import slopes
-from fairseq_posenc.schemes.deberta import log_bucket
-from fairseq_posenc.terms import Window
-from fairseq_posenc.transformer import Encoder, EncoderConfig
+from fairseq_posenc.core.attention.transform import transform
+from fairseq_posenc.core.schemes import Positions, Settings
+from fairseq_posenc.core.schemes.alibi import slopes
+from fairseq_posenc.core.schemes.deberta import log_bucket
+from fairseq_posenc.core.terms import Window
+from fairseq_posenc.core.transformer import Encoder, EncoderConfig
 
 from .make_golden import CLIP, DIM, GOLDEN, LAYERS, MAX_POSITIONS, PADDING, PEERS, SYMBOLS, library, values
 from .peers import HEAD_DIM, HEADS, Attention, Tensors, assert_close, below, bias, make, terms

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fairseq_posenc.transformer import Encoder, EncoderConfig
+from fairseq_posenc.core.transformer import Encoder, EncoderConfig
 
 from .make_golden import DIM, HEADS, MAX_POSITIONS, PADDING, SYMBOLS, config, float64, randomise, tokens
 from .peers import assert_close

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from fairseq_posenc.attention import BACKENDS
-from fairseq_posenc.errors import FieldError
-from fairseq_posenc.terms import Window
+from fairseq_posenc.base.errors import FieldError
+from fairseq_posenc.core.attention import BACKENDS
+from fairseq_posenc.core.terms import Window
 
 from .layers import Results, assert_same, by_package, by_reference, make_layer, make_positions, terms_of, with_gradients
 from .references.reading import Layer

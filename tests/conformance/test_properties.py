@@ -12,10 +12,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from fairseq_posenc.attention import BACKENDS, Mask
-from fairseq_posenc.attention.bias import additive_bias
-from fairseq_posenc.schemes import Positions
-from fairseq_posenc.terms import Window
+from fairseq_posenc.core.attention import BACKENDS, Mask
+from fairseq_posenc.core.attention.bias import additive_bias
+from fairseq_posenc.core.schemes import Positions
+from fairseq_posenc.core.terms import Window
 
 from .layers import HEAD_DIM, Results, assert_same, by_package, make_layer, make_positions, project, terms_of, with_gradients
 from .references.reading import Layer

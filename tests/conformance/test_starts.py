@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from fairseq_posenc.schemes import Positions, Settings
-from fairseq_posenc.terms import Window
+from fairseq_posenc.core.schemes import Positions, Settings
+from fairseq_posenc.core.terms import Window
 
 SETTINGS = Settings(layers=12, heads=12, dim=768, max_positions=64)
 

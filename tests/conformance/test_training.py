@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fairseq_posenc.transformer import Encoder, EncoderConfig
+from fairseq_posenc.core.transformer import Encoder, EncoderConfig
 
 from .table import ROWS, Row, thoroughly
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from fairseq_posenc import cli
-from fairseq_posenc.data.text import Layout
-from fairseq_posenc.data.text_sources import Source, find
+from fairseq_posenc.text.data.text import Layout
+from fairseq_posenc.text.data.text_sources import Source, find
 
 WORDS = [
     "the", "cat", "sat", "on", "a", "mat", "while", "dogs", "ran", "far", "over",

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from corpora import SMALL, copy, documents, files, make_text, prepare, sources
 
-from fairseq_posenc.data import folder, shards
-from fairseq_posenc.data.databin import DatabinWriter
-from fairseq_posenc.errors import InputError
-from fairseq_posenc.vocabulary import GIVEN_DICTIONARY, SENTENCEPIECE, LineEncoder, TokenizerJson
+from fairseq_posenc.base.errors import InputError
+from fairseq_posenc.text.data import folder, shards
+from fairseq_posenc.text.data.databin import DatabinWriter
+from fairseq_posenc.text.vocabulary import GIVEN_DICTIONARY, SENTENCEPIECE, LineEncoder, TokenizerJson
 
 PAIR = (*SMALL, "--shards", 2)
 

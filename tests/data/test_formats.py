@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from corpora import SMALL, documents, files, make_text, prepare, sources
 
-from fairseq_posenc.data.text import Layout, zstd
+from fairseq_posenc.text.data.text import Layout, zstd
 
 PACK = {".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstd.compress}
 
@@ -161,7 +161,7 @@ class TestHub:
 
     def test_rows_that_are_no_text(self):
         """Named by their number, and left out where asked."""
-        from fairseq_posenc.data.hub_datasets import HubShard
+        from fairseq_posenc.text.data.hub_datasets import HubShard
 
         rows = [{"text": "the cat"}, {"text": "\ud83d"}, {"text": None}, {"text": "a dog"}]
         told = []

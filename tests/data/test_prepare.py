@@ -18,12 +18,12 @@ import sentencepiece
 import torch
 from corpora import SMALL, copy, documents, files, load, make_text, prepare
 
+from fairseq_posenc.base.files import partial_of
 from fairseq_posenc.cli import main as cli_main
-from fairseq_posenc.data import prepare as prepare_module
-from fairseq_posenc.data.folder import Folder
-from fairseq_posenc.data.text import MeteredFile
-from fairseq_posenc.files import partial_of
-from fairseq_posenc.vocabulary import LineEncoder, read_files
+from fairseq_posenc.text.data import prepare as prepare_module
+from fairseq_posenc.text.data.folder import Folder
+from fairseq_posenc.text.data.text import MeteredFile
+from fairseq_posenc.text.vocabulary import LineEncoder, read_files
 
 
 def test_equals_fairseq_preprocess(tmp_path, text):
@@ -95,8 +95,8 @@ def test_packed_text_is_the_same_text(tmp_path, text, suffix, opener):
 
 
 def test_workers_and_chunks_do_not_change_the_result(tmp_path, monkeypatch):
-    monkeypatch.setattr("fairseq_posenc.data.shards.CHUNK_BYTES", 500)
-    monkeypatch.setattr("fairseq_posenc.data.text.PASSAGE_BYTES", 60)  # documents longer than a passage
+    monkeypatch.setattr("fairseq_posenc.text.data.shards.CHUNK_BYTES", 500)
+    monkeypatch.setattr("fairseq_posenc.text.data.text.PASSAGE_BYTES", 60)  # documents longer than a passage
     text = tmp_path / "text.txt"
     text.write_text(make_text(300), "utf-8")
     assert prepare(text, "--out", tmp_path / "two", *SMALL, "--workers", 2) == 0

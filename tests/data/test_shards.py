@@ -16,13 +16,13 @@ import pytest
 from commands import environment
 from corpora import SMALL, documents, files, load, make_text, prepare
 
-from fairseq_posenc import files as files_module
-from fairseq_posenc.data import shards
-from fairseq_posenc.data import split as split_module
-from fairseq_posenc.data.split import Split
-from fairseq_posenc.data.text import Layout, MeteredFile, Passage, read_passages
-from fairseq_posenc.data.text_sources import VALID
-from fairseq_posenc.files import partial_of
+from fairseq_posenc.base import files as files_module
+from fairseq_posenc.base.files import partial_of
+from fairseq_posenc.text.data import shards
+from fairseq_posenc.text.data import split as split_module
+from fairseq_posenc.text.data.split import Split
+from fairseq_posenc.text.data.text import Layout, MeteredFile, Passage, read_passages
+from fairseq_posenc.text.data.text_sources import VALID
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ import random
 import numpy as np
 import pytest
 
-from fairseq_posenc.data import text
-from fairseq_posenc.data.split import default_fraction, held_out, sample_lines
-from fairseq_posenc.vocabulary import SENTENCEPIECE, LineEncoder, train
+from fairseq_posenc.text.data import text
+from fairseq_posenc.text.data.split import default_fraction, held_out, sample_lines
+from fairseq_posenc.text.vocabulary import SENTENCEPIECE, LineEncoder, train
 
 
 def read(path) -> list[text.Passage]:

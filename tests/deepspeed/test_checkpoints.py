@@ -21,11 +21,11 @@ from training_runs import (
     workers,
 )
 
-from fairseq_posenc import ownership
-from fairseq_posenc.compat.loading import load as load_checkpoint
-from fairseq_posenc.deepspeed import consolidate, sharded_checkpoint
-from fairseq_posenc.deepspeed.sharded_checkpoint import Shards
-from fairseq_posenc.deepspeed.zero_config import ZeroConfig
+from fairseq_posenc.base import ownership
+from fairseq_posenc.plugin.checkpoint.loading import load as load_checkpoint
+from fairseq_posenc.plugin.zero import consolidate, sharded_checkpoint
+from fairseq_posenc.plugin.zero.sharded_checkpoint import Shards
+from fairseq_posenc.plugin.zero.zero_config import ZeroConfig
 
 pytestmark = needs_deepspeed
 
@@ -276,7 +276,7 @@ def truncate(path):
 @pytest.mark.parametrize("state", [{"state": {}}, None], ids=["unsharded", "none"])
 def test_no_optimizer_starts_from_scratch_silently(monkeypatch, state):
     """A plain checkpoint, of fairseq's own training or a consolidated one."""
-    from fairseq_posenc.deepspeed import trainer
+    from fairseq_posenc.plugin.zero import trainer
 
     monkeypatch.setattr(trainer, "from_first_process", lambda value: value)
     with pytest.raises(ValueError, match="--deepspeed-config zero0") as refused:
@@ -288,7 +288,7 @@ def test_a_resume_reads_the_plain_file_once(monkeypatch, tmp_path):
     from fairseq import checkpoint_utils
     from fairseq.trainer import Trainer
 
-    from fairseq_posenc.deepspeed.trainer import DeepSpeedTrainer
+    from fairseq_posenc.plugin.zero.trainer import DeepSpeedTrainer
 
     def loads(trainer, filename, *_):
         return checkpoint_utils.load_checkpoint_to_cpu(filename)
@@ -314,7 +314,7 @@ def test_a_resume_reads_the_plain_file_once(monkeypatch, tmp_path):
 
 
 def test_another_optimizer_does_not_take_over_silently():
-    from fairseq_posenc.deepspeed.trainer import DeepSpeedTrainer
+    from fairseq_posenc.plugin.zero.trainer import DeepSpeedTrainer
 
     run = SimpleNamespace(cfg=SimpleNamespace(optimizer=SimpleNamespace(_name="sgd")))
     state = Shards(NAME, processes=2, optimizer="adam").as_optimizer_state()

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from training_runs import environment, needs_deepspeed
 
-from fairseq_posenc.deepspeed import communication
+from fairseq_posenc.plugin.zero import communication
 
 SLURM = {"SLURM_PROCID": "11", "SLURM_STEP_NUM_TASKS": "16", "SLURM_LOCALID": "3"}
 
@@ -55,7 +55,7 @@ def test_nothing_is_compiled_for_training_on_a_cpu(tmp_path):
     """Without a compiler on the path, as on many hosts; the world of one process has DeepSpeed's communication at work."""
     program = """
 import os, torch
-from fairseq_posenc.deepspeed import communication
+from fairseq_posenc.plugin.zero import communication
 communication.world_of_one(os.environ)
 communication.without_inference_kernels()
 import deepspeed

@@ -7,8 +7,8 @@ import pytest
 from torch import nn
 from training_runs import needs_deepspeed
 
-from fairseq_posenc.deepspeed import zero_config
-from fairseq_posenc.errors import Refused
+from fairseq_posenc.base.errors import Refused
+from fairseq_posenc.plugin.zero import zero_config
 
 ARGUMENTS = """
     data --task masked_lm --criterion masked_lm --arch roberta_tisa_tiny --lr-scheduler polynomial_decay
@@ -218,7 +218,7 @@ def test_muon_is_refused():
 @needs_deepspeed
 @pytest.mark.parametrize("name", ["adafactor", "adagrad", "stable_adamw"])
 def test_optimizers_of_whole_parameters_are_refused(name):
-    from fairseq_posenc.deepspeed.trainer import DeepSpeedTrainer
+    from fairseq_posenc.plugin.zero.trainer import DeepSpeedTrainer
 
     run = SimpleNamespace(cfg=fairseq_config(optimizer=("--optimizer", name)), _model=nn.Linear(2, 2))
     with pytest.raises(Refused, match=f"--optimizer {name} .*zero0"):

@@ -7,7 +7,7 @@ import torch
 from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule, ReduceLROnPlateauLRScheduleConfig
 from training_runs import needs_deepspeed
 
-from fairseq_posenc.deepspeed.optimizer import EngineOptimizer
+from fairseq_posenc.plugin.zero.optimizer import EngineOptimizer
 
 
 def engine_optimizer(scaler):

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from fairseq_posenc.deepspeed import partition
+from fairseq_posenc.plugin.zero import partition
 
 NUMELS = {"wide": 11, "narrow": 1, "square": 9}
 

@@ -7,9 +7,9 @@ import pytest
 from commands import status_of
 from training_runs import RANKS, call, needs_deepspeed
 
-from fairseq_posenc.deepspeed import plan, zero_config
-from fairseq_posenc.deepspeed.plan import footprint
-from fairseq_posenc.deepspeed.zero_config import ZeroConfig
+from fairseq_posenc.plugin.zero import plan, zero_config
+from fairseq_posenc.plugin.zero.plan import footprint
+from fairseq_posenc.plugin.zero.zero_config import ZeroConfig
 
 SMALL = ["encoder_layers=3", "encoder_embed_dim=128", "encoder_ffn_embed_dim=512", "encoder_attention_heads=4"]
 
@@ -103,7 +103,7 @@ def test_what_is_never_built_is_refused(options, vocabulary, tokens, message):
 BUCKET = 300000
 MEASURED = """
 import gc, json, os, sys, torch
-from fairseq_posenc.deepspeed import communication, zero_config
+from fairseq_posenc.plugin.zero import communication, zero_config
 os.environ["DS_ACCELERATOR"] = "cpu"
 communication.without_inference_kernels()
 torch.distributed.init_process_group("gloo")
@@ -154,7 +154,7 @@ def test_memory_of_the_states_is_that_of_a_measured_run(tmp_path, stage, precisi
 
 UNSHARDED = """
 import json, sys, time, torch
-from fairseq_posenc.deepspeed import plan
+from fairseq_posenc.plugin.zero import plan
 from torch.nn import functional as F
 torch.distributed.init_process_group("gloo")
 tokens = torch.full((2, 64), 10)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_posenc.data.folder import Folder
-from fairseq_posenc.deepspeed import preflight
-from fairseq_posenc.deepspeed.preflight import Host
+from fairseq_posenc.plugin.zero import preflight
+from fairseq_posenc.plugin.zero.preflight import Host
+from fairseq_posenc.text.data.folder import Folder
 
 GOOD = {
     "python": "3.11.7", "torch": "2.13.0", "deepspeed": "0.19.8", "fairseq": "0.12.2", "package": "0.1",

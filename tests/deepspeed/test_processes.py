@@ -7,7 +7,7 @@ import psutil
 import pytest
 from training_runs import deepspeed_launcher, launcher, needs_deepspeed, running, torchrun, workers
 
-from fairseq_posenc.compat.loading import load as load_checkpoint
+from fairseq_posenc.plugin.checkpoint.loading import load as load_checkpoint
 
 pytestmark = [needs_deepspeed, pytest.mark.slow]
 

@@ -8,16 +8,16 @@ import pytest
 from training_runs import OPTIONS, RANKS, call, needs_deepspeed
 
 from fairseq_posenc import train
-from fairseq_posenc.compat import exits
-from fairseq_posenc.errors import Refused
+from fairseq_posenc.base.errors import Refused
+from fairseq_posenc.plugin.processes import exits
 
 ONLY_THE_SECOND = """
 import os, sys
 from pathlib import Path
 from fairseq_posenc import train
-from fairseq_posenc.compat import exits
-from fairseq_posenc.errors import Refused
-from fairseq_posenc.deepspeed import sharded_checkpoint, zero_config
+from fairseq_posenc.plugin.patches import exits
+from fairseq_posenc.base.errors import Refused
+from fairseq_posenc.plugin.zero import sharded_checkpoint, zero_config
 if os.environ["RANK"] == "1":
     {change}
 sys.exit(train.main())
@@ -95,7 +95,7 @@ def test_what_deepspeed_itself_does_not_take_is_one_line(english_data_bin, tmp_p
 @needs_deepspeed
 @pytest.mark.parametrize("zero", [{"mics_shard_size": 1}, {"leaf_module": 1}, {"reduce_bucket_size": []}], ids=str)
 def test_however_deepspeed_says_it_it_is_a_refusal(zero):
-    from fairseq_posenc.deepspeed import trainer
+    from fairseq_posenc.plugin.zero import trainer
 
     config = {"train_batch_size": 1, "zero_optimization": {"stage": 2, **zero}}
     with pytest.raises(Refused, match=f"--deepspeed-config .*{next(iter(zero))}"):
@@ -121,7 +121,7 @@ def test_deepspeed_and_fairseq_train_on_one_device(monkeypatch):
 
     import deepspeed.accelerator
 
-    from fairseq_posenc.deepspeed import communication
+    from fairseq_posenc.plugin.zero import communication
 
     monkeypatch.setattr(deepspeed.accelerator, "get_accelerator", lambda: SimpleNamespace(device_name=lambda: "cuda"))
     communication.require_one_device(on_cpu=False)

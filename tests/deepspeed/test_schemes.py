@@ -10,19 +10,19 @@ import json
 import pytest
 from training_runs import RANKS, call, needs_deepspeed
 
-from fairseq_posenc.schemes import REGISTRY
+from fairseq_posenc.core.schemes import REGISTRY
 
 pytestmark = needs_deepspeed
 
 PROGRAM = """
 import json, os, sys, torch
-from fairseq_posenc.deepspeed import communication, zero_config
+from fairseq_posenc.plugin.zero import communication, zero_config
 os.environ["DS_ACCELERATOR"] = "cpu"
 communication.without_inference_kernels()
 torch.distributed.init_process_group("gloo")
 world = torch.distributed.group.WORLD
 import deepspeed
-from fairseq_posenc.transformer import Decoder, DecoderConfig, Encoder, EncoderConfig
+from fairseq_posenc.core.transformer import Decoder, DecoderConfig, Encoder, EncoderConfig
 
 class TensorEncoder(Encoder):  # DeepSpeed looks for tensors in plain containers, which is what the faces return
     def forward(self, tokens):

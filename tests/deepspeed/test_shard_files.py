@@ -8,9 +8,9 @@ from training_runs import needs_deepspeed
 from untrained import flip_a_bit
 
 from fairseq_posenc import cli
-from fairseq_posenc.deepspeed import consolidate
-from fairseq_posenc.deepspeed.sharded_checkpoint import Shards
-from fairseq_posenc.errors import InputError
+from fairseq_posenc.base.errors import InputError
+from fairseq_posenc.plugin.zero import consolidate
+from fairseq_posenc.plugin.zero.sharded_checkpoint import Shards
 
 pytestmark = needs_deepspeed
 MINE = Shards("update00000002-0123abcd", processes=2, optimizer="adam")
@@ -132,7 +132,7 @@ def test_one_process_that_cannot_read_its_shards_ends_all_alike(tmp_path, monkey
     """The file may be damaged on one host only, and the others would wait for the process that finds it."""
     from types import SimpleNamespace
 
-    from fairseq_posenc.deepspeed import trainer
+    from fairseq_posenc.plugin.zero import trainer
 
     run = SimpleNamespace(cfg=SimpleNamespace(optimizer=SimpleNamespace(_name="adam")), _engine=None, _restored_from=tmp_path)
     monkeypatch.setattr(trainer.sharded_checkpoint, "load", lambda *args: None)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from training_runs import OPTIONS, Training, environment, needs_deepspeed
 
-from fairseq_posenc.compat.loading import load as load_checkpoint
+from fairseq_posenc.plugin.checkpoint.loading import load as load_checkpoint
 
 ROOT = Path(__file__).parents[2]
 HOSTS = {"posenc-a": "10.77.0.1", "posenc-b": "10.77.0.2"}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from world import sentences
 
-from fairseq_posenc.finetuning.glue_data import TASKS, GlueTask
+from fairseq_posenc.study.finetune.glue_data import TASKS, GlueTask
 
 HEADERS = {
     "SST-2": "sentence\tlabel",

@@ -10,8 +10,8 @@ from fairseq.distributed import utils as distributed_utils
 from torch import nn
 from torch.multiprocessing import ProcessRaisedException
 
-from fairseq_posenc.finetuning.fairseq_run import infer, train
-from fairseq_posenc.runs.grid import Diverged
+from fairseq_posenc.study.engine.grid import Diverged
+from fairseq_posenc.study.finetune.fairseq_run import infer, train
 
 INCONSISTENT = "Fatal error: gradients are inconsistent between workers.\nrank   0 = {}\nrank   1 = {}\n"
 in_another_process = functools.partial(ProcessRaisedException, error_index=0, error_pid=1)

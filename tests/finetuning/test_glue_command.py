@@ -10,10 +10,10 @@ from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from fairseq_cli import train as fairseq_train
 
 from fairseq_posenc import cli
-from fairseq_posenc.compat.loading import load as load_checkpoint
-from fairseq_posenc.finetuning import tuning
-from fairseq_posenc.finetuning.glue_data import TASKS
-from fairseq_posenc.ownership import own
+from fairseq_posenc.base.ownership import own
+from fairseq_posenc.plugin.checkpoint.loading import load as load_checkpoint
+from fairseq_posenc.study.finetune import tuning
+from fairseq_posenc.study.finetune.glue_data import TASKS
 
 from .glue_files import write_task
 

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from fairseq_posenc.finetuning.fairseq_run import configure
-from fairseq_posenc.finetuning.glue_data import TASKS, read
-from fairseq_posenc.finetuning.glue_runs import encode, score, shortened, write_predictions, write_split
-from fairseq_posenc.ownership import claim
-from fairseq_posenc.vocabulary import Vocabulary
+from fairseq_posenc.base.ownership import claim
+from fairseq_posenc.study.finetune.fairseq_run import configure
+from fairseq_posenc.study.finetune.glue_data import TASKS, read
+from fairseq_posenc.study.finetune.glue_runs import encode, score, shortened, write_predictions, write_split
+from fairseq_posenc.text.vocabulary import Vocabulary
 
 from .glue_files import write_task
 

@@ -8,10 +8,10 @@ from fairseq import tasks
 from torch import nn
 from world import make_english
 
-from fairseq_posenc.finetuning.fairseq_run import configure
-from fairseq_posenc.finetuning.tuning import max_length
-from fairseq_posenc.models.checkpoint import Checkpoint
-from fairseq_posenc.models.span_head import SpanHead
+from fairseq_posenc.plugin.models.checkpoint import Checkpoint
+from fairseq_posenc.plugin.models.span_head import SpanHead
+from fairseq_posenc.study.finetune.fairseq_run import configure
+from fairseq_posenc.study.finetune.tuning import max_length
 
 
 def question_answering_model(pretrained):

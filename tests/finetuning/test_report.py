@@ -6,10 +6,10 @@ import math
 import numpy as np
 import pytest
 
-from fairseq_posenc import ownership
-from fairseq_posenc.finetuning import tuning
-from fairseq_posenc.finetuning.glue_data import AVERAGES, TASKS, columns_of
-from fairseq_posenc.finetuning.grid_report import best_run, compare, median_runs, read_report, side_by_side, summarise, table
+from fairseq_posenc.base import ownership
+from fairseq_posenc.study.finetune import tuning
+from fairseq_posenc.study.finetune.glue_data import AVERAGES, TASKS, columns_of
+from fairseq_posenc.study.finetune.grid_report import best_run, compare, median_runs, read_report, side_by_side, summarise, table
 
 CONFIGURATION = {"model": {"arch": "roberta_tisa"}, "epochs": 3}
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_posenc.commands import add_flags, read_flags
-from fairseq_posenc.finetuning.glue import Options
-from fairseq_posenc.finetuning.glue_data import TASKS
-from fairseq_posenc.finetuning.hyperparameters import Settings, resolve
+from fairseq_posenc.base.commands import add_flags, read_flags
+from fairseq_posenc.study.finetune.glue import Options
+from fairseq_posenc.study.finetune.glue_data import TASKS
+from fairseq_posenc.study.finetune.hyperparameters import Settings, resolve
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 DEFAULTS = Settings()

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from fairseq_posenc import cli
-from fairseq_posenc.finetuning import tuning
-from fairseq_posenc.finetuning.squad_data import read, score_v1, score_v2
+from fairseq_posenc.study.finetune import tuning
+from fairseq_posenc.study.finetune.squad_data import read, score_v1, score_v2
 
 from .squad_files import write_squad
 

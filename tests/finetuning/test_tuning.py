@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from fairseq_posenc.finetuning.hyperparameters import SharedOptions
-from fairseq_posenc.finetuning.tuning import fine_tune
-from fairseq_posenc.runs.grid import Cell, Failures
+from fairseq_posenc.study.engine.grid import Cell, Failures
+from fairseq_posenc.study.finetune.hyperparameters import SharedOptions
+from fairseq_posenc.study.finetune.tuning import fine_tune
 
 MODEL = {"checkpoint": "a1", "arch": "roberta_tisa", "positions": "tisa"}
 SETTINGS = {"max_length": 128, "epochs": 3, "data": {"train": "f00", "dev": "ba2"}}

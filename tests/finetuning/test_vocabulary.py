@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from world import make_english
 
 from fairseq_posenc.cli import main
-from fairseq_posenc.vocabulary import Vocabulary
+from fairseq_posenc.text.vocabulary import Vocabulary
 
 TRICKY = "  Über  the “café”,\tｆｕｌｌ ﬁne 1,250 €\u00a0now 𝔘 x² \x85end e\u0301 "
 

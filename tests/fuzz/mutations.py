@@ -15,7 +15,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from tries import SENTINEL
 
-from fairseq_posenc.compat.loading import load as load_checkpoint
+from fairseq_posenc.plugin.checkpoint.loading import load as load_checkpoint
 
 NUMBERS = ("0", "-1", "1", "nan", "inf", "-inf", "1e30", "1e-30", "1000000000000", "-5", "0.5", "1.5", "3", "0x10", "1_000")
 TEXTS = ("", " ", "x", "true", "nothing/here", "..", ".", "/", "/dev/null", "a:b", "${env:HOME}", "é√", "none", "--", "[1", "{}")

@@ -10,7 +10,7 @@ from on_device import DEVICE, needs_device
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fairseq_posenc.families import ROBERTA, expressions
+from fairseq_posenc.core.families import ROBERTA, expressions
 
 pytestmark = needs_device
 SYMBOLS, SHAPE, PADDING = 60, (3, 33), 1
@@ -20,7 +20,7 @@ def make(scheme: str) -> nn.Module:
     """The tiny size, every parameter moved away from its initial value."""
     from omegaconf import OmegaConf
 
-    from fairseq_posenc.models.building import build, dictionary_of
+    from fairseq_posenc.plugin.models.building import build, dictionary_of
 
     torch.manual_seed(0)
     options = OmegaConf.create({"dropout": 0.0, "attention_dropout": 0.0, "max_positions": SHAPE[1]})

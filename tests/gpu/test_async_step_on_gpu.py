@@ -5,8 +5,8 @@ import torch
 from async_step.conftest import configure, lines, train, watched  # noqa: F401 - fixtures
 from async_step.test_waiting import CASES
 
-from fairseq_posenc.families import expressions
-from fairseq_posenc.transformer import Encoder, EncoderConfig, Mask
+from fairseq_posenc.core.families import expressions
+from fairseq_posenc.core.transformer import Encoder, EncoderConfig, Mask
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 ON_GPU = {"common.cpu": False, "distributed_training.distributed_world_size": 1}

@@ -9,9 +9,9 @@ import torch
 from attending import attend
 from torch import Tensor
 
-from fairseq_posenc.attention import BACKENDS, Mask
-from fairseq_posenc.attention.band import interpreted
-from fairseq_posenc.terms import Relative, RelativeIndex, Terms, Window
+from fairseq_posenc.core.attention import BACKENDS, Mask
+from fairseq_posenc.core.attention.band import interpreted
+from fairseq_posenc.core.terms import Relative, RelativeIndex, Terms, Window
 
 BAND, EAGER = BACKENDS["band"], BACKENDS["eager"]
 pytestmark = [

@@ -7,7 +7,7 @@ import torch
 from on_device import DEVICE, needs_device
 
 from fairseq_posenc import cli
-from fairseq_posenc.models.hub_interface import load_hub_interface
+from fairseq_posenc.plugin.models.hub_interface import load_hub_interface
 
 pytestmark = needs_device
 

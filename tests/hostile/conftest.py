@@ -13,7 +13,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from finetuning.glue_files import write_task
 
 from fairseq_posenc.cli import main
-from fairseq_posenc.models.checkpoint_file import untrained, write
+from fairseq_posenc.plugin.checkpoint.checkpoint_file import untrained, write
 
 SIZES = {"encoder-layers": 2, "encoder-embed-dim": 8, "encoder-ffn-embed-dim": 8, "encoder-attention-heads": 2}
 

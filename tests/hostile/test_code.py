@@ -15,8 +15,8 @@ from fairseq.data import encoders
 from omegaconf import DictConfig, OmegaConf
 
 from fairseq_posenc.cli import main
-from fairseq_posenc.compat import trust
-from fairseq_posenc.compat.loading import load as load_checkpoint
+from fairseq_posenc.plugin.checkpoint import trust
+from fairseq_posenc.plugin.checkpoint.loading import load as load_checkpoint
 
 BUILDING = ("glue", "squad", "export-hf", "import-hf")
 """Commands that build the model that a checkpoint names."""
@@ -254,7 +254,7 @@ CRASHING = {
 
 READER = """
 import sys
-from fairseq_posenc.compat.loading import load as load_checkpoint
+from fairseq_posenc.plugin.checkpoint.loading import load as load_checkpoint
 for path in sys.argv[1:]:
     try:
         print("read:", repr(load_checkpoint(path)), flush=True)

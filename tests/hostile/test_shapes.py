@@ -8,9 +8,9 @@ import pytest
 import torch
 from cases import in_turn
 
-from fairseq_posenc.compat.loading import load as load_checkpoint
-from fairseq_posenc.errors import InputError
-from fairseq_posenc.models.checkpoint_file import config_errors_as_input_errors
+from fairseq_posenc.base.errors import InputError
+from fairseq_posenc.plugin.checkpoint.checkpoint_file import config_errors_as_input_errors
+from fairseq_posenc.plugin.checkpoint.loading import load as load_checkpoint
 
 COMMANDS = ("glue", "squad", "export-hf", "analyze", "consolidate", "import-hf")
 WORDS = "encoder.sentence_encoder.embed_tokens.weight"

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fairseq_posenc.cli import main
-from fairseq_posenc.vocabulary import Sentencepiece
+from fairseq_posenc.text.vocabulary import Sentencepiece
 
 READING = ("glue", "squad", "export-hf")
 

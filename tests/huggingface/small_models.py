@@ -7,10 +7,10 @@ from fairseq.data import Dictionary
 from omegaconf import OmegaConf
 from torch.nn import functional as F
 
-from fairseq_posenc.models.building import build
-from fairseq_posenc.models.checkpoint_file import untrained, write
-from fairseq_posenc.models.span_head import SpanHead
-from fairseq_posenc.vocabulary import MASK
+from fairseq_posenc.plugin.checkpoint.checkpoint_file import untrained, write
+from fairseq_posenc.plugin.models.building import build
+from fairseq_posenc.plugin.models.span_head import SpanHead
+from fairseq_posenc.text.vocabulary import MASK
 
 SIZES = dict(encoder_layers=2, encoder_embed_dim=32, encoder_ffn_embed_dim=64, encoder_attention_heads=4, max_positions=48)
 CLASSES = 3

@@ -13,18 +13,18 @@ from small_models import make_model, save
 from test_deberta import change, made_up, outputs
 from test_import import SMALL, assert_same_ids, import_hf, perturbed, prepare, refusal, write_bert
 
-from fairseq_posenc.families import expressions
+from fairseq_posenc.core.families import expressions
+from fairseq_posenc.core.transformer import Encoder
 from fairseq_posenc.huggingface import source_models
 from fairseq_posenc.huggingface.configuration import PosencConfig
 from fairseq_posenc.huggingface.conversion import to_transformers
 from fairseq_posenc.huggingface.export import export
 from fairseq_posenc.huggingface.modeling import PosencForMaskedLM
 from fairseq_posenc.huggingface.types import MODEL_TYPES, TOKEN_TYPES
-from fairseq_posenc.models.checkpoint import Checkpoint
-from fairseq_posenc.models.state_dict import ENCODER
-from fairseq_posenc.transformer import Encoder
-from fairseq_posenc.vocabulary import Vocabulary
-from fairseq_posenc.vocabulary.library import TokenizerJson
+from fairseq_posenc.plugin.checkpoint.state_dict import ENCODER
+from fairseq_posenc.plugin.models.checkpoint import Checkpoint
+from fairseq_posenc.text.vocabulary import Vocabulary
+from fairseq_posenc.text.vocabulary.library import TokenizerJson
 
 NARROW = {**SMALL, "num_hidden_layers": 4, "embedding_size": 20, "type_vocab_size": 2}
 FILLED = 3  # rows of embeddings that no token has

@@ -7,10 +7,10 @@ import sys
 import pytest
 from cases import SOME, thorough_but
 
-from fairseq_posenc.errors import InputError
-from fairseq_posenc.families import expressions
+from fairseq_posenc.base.errors import InputError
+from fairseq_posenc.core.families import expressions
+from fairseq_posenc.core.schemes import base
 from fairseq_posenc.huggingface import assemble
-from fairseq_posenc.schemes import base
 
 
 def imported(source):
@@ -46,7 +46,7 @@ def two_files(tmp_path, monkeypatch):
         (package / "__init__.py").write_text("from .mine import Mine\n")
         (package / "helpers.py").write_text('"""Helps."""\n\nimport math\n\nTWO = math.sqrt(4)\n')
         (package / "mine.py").write_text(
-            f"from fairseq_posenc.schemes import Scheme, register\n{statement}\n\n"
+            f"from fairseq_posenc.core.schemes import Scheme, register\n{statement}\n\n"
             f"@register\nclass Mine(Scheme):\n    name = 'mine'\n    factor = {factor}\n"
         )
         importlib.import_module("two_files")
@@ -65,7 +65,7 @@ def two_files(tmp_path, monkeypatch):
         ("from two_files import helpers", "helpers.TWO"),
         ("from . import helpers", "helpers.TWO"),
         ("from .helpers import TWO as T", "T"),
-        ("import fairseq_posenc.errors; from .helpers import TWO", "TWO"),
+        ("import fairseq_posenc.base.errors; from .helpers import TWO", "TWO"),
         ("if True:\n    from .helpers import TWO", "TWO"),
     ],
 )

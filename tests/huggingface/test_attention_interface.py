@@ -5,7 +5,7 @@ import torch
 from cases import thorough_but
 from transformers import AttentionInterface
 
-from fairseq_posenc.attention import BACKENDS
+from fairseq_posenc.core.attention import BACKENDS
 from fairseq_posenc.huggingface.configuration import PosencConfig
 from fairseq_posenc.huggingface.modeling import PosencForMaskedLM
 

@@ -7,7 +7,7 @@ from torch import nn
 from torch.export import Dim
 from transformers import DataCollatorWithFlattening
 
-from fairseq_posenc.families import expressions
+from fairseq_posenc.core.families import expressions
 from fairseq_posenc.huggingface.configuration import PosencConfig
 from fairseq_posenc.huggingface.modeling import PosencForMaskedLM, PosencForSequenceClassification
 

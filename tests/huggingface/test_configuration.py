@@ -8,10 +8,10 @@ import pytest
 import torch
 from transformers import PreTrainedModel, modeling_utils
 
-from fairseq_posenc.errors import InputError
+from fairseq_posenc.base.errors import InputError
+from fairseq_posenc.core.transformer import Encoder
 from fairseq_posenc.huggingface.auto import PosencConfig
 from fairseq_posenc.huggingface.modeling import PosencForSequenceClassification, PosencModel
-from fairseq_posenc.transformer import Encoder
 
 SIZES = dict(vocab_size=20, layers=1, dim=16, ffn_dim=16, heads=2, max_positions=8)
 

@@ -12,11 +12,11 @@ from fairseq.data import Dictionary
 from small_models import make_model, save, train
 from test_import import SMALL, assert_same_ids, import_hf, perturbed, prepare, refusal
 
-from fairseq_posenc.compat.loading import load as load_checkpoint
 from fairseq_posenc.huggingface import source_models
 from fairseq_posenc.huggingface.export import export
-from fairseq_posenc.models.checkpoint import Checkpoint
-from fairseq_posenc.vocabulary import Vocabulary
+from fairseq_posenc.plugin.checkpoint.loading import load as load_checkpoint
+from fairseq_posenc.plugin.models.checkpoint import Checkpoint
+from fairseq_posenc.text.vocabulary import Vocabulary
 
 V3 = dict(
     relative_attention=True, position_buckets=8, max_relative_positions=-1, norm_rel_ebd="layer_norm", share_att_key=True,

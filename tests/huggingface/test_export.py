@@ -18,16 +18,16 @@ from safetensors.torch import save_file
 from small_models import make_model, save, train, with_spans
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
-from fairseq_posenc import ownership
+from fairseq_posenc.base import ownership
 from fairseq_posenc.cli import main
-from fairseq_posenc.families import expressions
+from fairseq_posenc.core.families import expressions
 from fairseq_posenc.huggingface import assemble
 from fairseq_posenc.huggingface import export as export_module
 from fairseq_posenc.huggingface.configuration import PosencConfig
 from fairseq_posenc.huggingface.conversion import to_transformers
 from fairseq_posenc.huggingface.export import export
 from fairseq_posenc.huggingface.modeling import PosencForMaskedLM, PosencPreTrainedModel
-from fairseq_posenc.models.checkpoint import Checkpoint
+from fairseq_posenc.plugin.models.checkpoint import Checkpoint
 
 CHECK = Path(__file__).with_name("isolated_check.py")
 TOLERANCE = 2e-5

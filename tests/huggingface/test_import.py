@@ -17,20 +17,20 @@ from safetensors.torch import load_file
 from small_models import SIZES, make_model, save, train
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
+from fairseq_posenc.base.errors import InputError
+from fairseq_posenc.base.files import sole_writer
 from fairseq_posenc.cli import main
-from fairseq_posenc.compat.loading import load as load_checkpoint
-from fairseq_posenc.errors import InputError
-from fairseq_posenc.files import sole_writer
+from fairseq_posenc.core.transformer import Encoder, EncoderConfig, build_positions
 from fairseq_posenc.huggingface import new_positions, source_models
 from fairseq_posenc.huggingface.conversion import to_transformers
 from fairseq_posenc.huggingface.export import export
 from fairseq_posenc.huggingface.new_positions import convert
 from fairseq_posenc.huggingface.parity import compare
-from fairseq_posenc.models.checkpoint import Checkpoint
-from fairseq_posenc.models.state_dict import ENCODER, POSITIONS
-from fairseq_posenc.transformer import Encoder, EncoderConfig, build_positions
-from fairseq_posenc.vocabulary import take_over
-from fairseq_posenc.vocabulary.library import GPT2, TokenizerJson
+from fairseq_posenc.plugin.checkpoint.loading import load as load_checkpoint
+from fairseq_posenc.plugin.checkpoint.state_dict import ENCODER, POSITIONS
+from fairseq_posenc.plugin.models.checkpoint import Checkpoint
+from fairseq_posenc.text.vocabulary import take_over
+from fairseq_posenc.text.vocabulary.library import GPT2, TokenizerJson
 
 WORDS = "encoder.sentence_encoder.embed_tokens.weight"
 TABLE = "encoder.sentence_encoder.positions.absolute.weight"

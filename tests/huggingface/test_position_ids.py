@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 from transformers import DataCollatorWithFlattening
 
-from fairseq_posenc.families import expressions
+from fairseq_posenc.core.families import expressions
 from fairseq_posenc.huggingface.configuration import PosencConfig
 from fairseq_posenc.huggingface.modeling import PosencForMaskedLM
 

@@ -13,15 +13,15 @@ from test_import import import_hf, perturbed, refusal
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch.nn import functional as F
 
-from fairseq_posenc.attention import Mask
+from fairseq_posenc.core.attention import Mask
+from fairseq_posenc.core.transformer import Encoder, EncoderConfig
 from fairseq_posenc.huggingface import source_models
 from fairseq_posenc.huggingface.configuration import PosencConfig
 from fairseq_posenc.huggingface.export import export
 from fairseq_posenc.huggingface.modeling import PosencForMaskedLM
 from fairseq_posenc.huggingface.new_positions import IN_LAYERS, convert
 from fairseq_posenc.huggingface.types import MODEL_TYPES
-from fairseq_posenc.models.state_dict import ABSOLUTE, ENCODER, WORDS
-from fairseq_posenc.transformer import Encoder, EncoderConfig
+from fairseq_posenc.plugin.checkpoint.state_dict import ABSOLUTE, ENCODER, WORDS
 
 SMALL = dict(hidden_size=32, num_attention_heads=4, intermediate_size=24, max_position_embeddings=50)
 MODERN = SMALL | dict(num_hidden_layers=5, local_attention=8, cls_token_id=23, sep_token_id=24)

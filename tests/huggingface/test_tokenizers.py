@@ -16,12 +16,12 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from fairseq_posenc import PosencRobertaModel
+from fairseq_posenc.base.errors import InputError
 from fairseq_posenc.cli import main
-from fairseq_posenc.errors import InputError
 from fairseq_posenc.huggingface import fast_tokenizer
 from fairseq_posenc.huggingface.vocabularies import read_vocabulary
-from fairseq_posenc.vocabulary import LineEncoder, Vocabulary, read_files
-from fairseq_posenc.vocabulary.normalization import keys_of
+from fairseq_posenc.text.vocabulary import LineEncoder, Vocabulary, read_files
+from fairseq_posenc.text.vocabulary.normalization import keys_of
 
 TEXT = "the of and city house tiếng Việt ngôn ngữ été garçon 한국어 값 שָׁלוֹם اَلسَّلَامُ हिन्दी क़लम ไทย น้ำ 漢字 東京 12"
 WORDS = [*TEXT.split(), "can't", "<ent>", "New-York", "ё", "й", "ガ"]

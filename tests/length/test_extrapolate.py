@@ -10,11 +10,11 @@ import torch
 from commands import status_of
 from torch.nn import functional as F
 
-from fairseq_posenc.analysis import losses
-from fairseq_posenc.analysis.extrapolate import _model
+from fairseq_posenc.base.errors import InputError
 from fairseq_posenc.cli import main
-from fairseq_posenc.errors import InputError
-from fairseq_posenc.models.checkpoint import Checkpoint
+from fairseq_posenc.plugin.models.checkpoint import Checkpoint
+from fairseq_posenc.study.measure import losses
+from fairseq_posenc.study.measure.extrapolate import _model
 
 FLAGS = ["--lengths", "16,40", "--tokens", "300"]
 

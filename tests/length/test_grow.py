@@ -4,8 +4,8 @@ import pytest
 import torch
 from commands import status_of
 
-from fairseq_posenc.models.checkpoint import Checkpoint
-from fairseq_posenc.schemes import REGISTRY, Positions, Settings
+from fairseq_posenc.core.schemes import REGISTRY, Positions, Settings
+from fairseq_posenc.plugin.models.checkpoint import Checkpoint
 
 PREFIX = "encoder.sentence_encoder.positions."
 

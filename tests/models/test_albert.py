@@ -6,12 +6,12 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from omegaconf import OmegaConf
 from test_roberta import Task, build, encoder_of
 
-from fairseq_posenc.catalogue.listing import count
-from fairseq_posenc.families import ALBERT, expressions
-from fairseq_posenc.models.building import complete_new
-from fairseq_posenc.models.checkpoint import Checkpoint
-from fairseq_posenc.models.checkpoint_file import untrained, write
-from fairseq_posenc.models.roberta import PosencRobertaModel
+from fairseq_posenc.core.families import ALBERT, expressions
+from fairseq_posenc.plugin.checkpoint.checkpoint_file import untrained, write
+from fairseq_posenc.plugin.models.building import complete_new
+from fairseq_posenc.plugin.models.checkpoint import Checkpoint
+from fairseq_posenc.plugin.models.roberta import PosencRobertaModel
+from fairseq_posenc.study.catalogue.listing import count
 
 TINY = dict(max_positions=24, encoder_layers=3, encoder_embed_dim=32, encoder_ffn_embed_dim=48, encoder_attention_heads=4)
 

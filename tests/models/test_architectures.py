@@ -4,7 +4,7 @@ import hydra
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 from hydra.core.config_store import ConfigStore
 
-from fairseq_posenc.families import NEUTRAL, architectures
+from fairseq_posenc.core.families import NEUTRAL, architectures
 
 
 def options(name):

@@ -8,12 +8,12 @@ from cases import SOME, thorough_but
 from test_roberta import Task, build, encoder_of
 from torch import nn
 
-from fairseq_posenc.catalogue.listing import count
-from fairseq_posenc.errors import FieldError, InputError
-from fairseq_posenc.families import MODERNBERT, expressions
-from fairseq_posenc.models.building import complete_new
-from fairseq_posenc.terms import Window
-from fairseq_posenc.transformer import Decoder, DecoderConfig, Encoder, EncoderConfig
+from fairseq_posenc.base.errors import FieldError, InputError
+from fairseq_posenc.core.families import MODERNBERT, expressions
+from fairseq_posenc.core.terms import Window
+from fairseq_posenc.core.transformer import Decoder, DecoderConfig, Encoder, EncoderConfig
+from fairseq_posenc.plugin.models.building import complete_new
+from fairseq_posenc.study.catalogue.listing import count
 
 TOKENS = torch.randint(4, 60, (2, 12), generator=torch.Generator().manual_seed(0))
 SIZES = dict(encoder_layers=4, encoder_embed_dim=16, encoder_ffn_embed_dim=24, encoder_attention_heads=2)

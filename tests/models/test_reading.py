@@ -22,8 +22,8 @@ from fairseq.tasks.masked_lm import MaskedLMConfig
 from fairseq.tasks.translation import TranslationConfig
 from omegaconf import OmegaConf
 
-from fairseq_posenc.models.building import dictionary_of
-from fairseq_posenc.models.checkpoint_file import untrained, write
+from fairseq_posenc.plugin.checkpoint.checkpoint_file import untrained, write
+from fairseq_posenc.plugin.models.building import dictionary_of
 
 SIZES = {"layers": 1, "embed_dim": 8, "ffn_embed_dim": 8, "attention_heads": 2}
 MAX_LENGTH = 6

@@ -14,12 +14,12 @@ from fairseq.data import Dictionary
 from fairseq.trainer import Trainer
 from lines import write_databin
 
-from fairseq_posenc.errors import InputError, Refused
-from fairseq_posenc.families import expressions
-from fairseq_posenc.models.building import complete, differences, encoder_config, record
-from fairseq_posenc.models.option_set import ENCODER_OPTIONS
-from fairseq_posenc.schemes import option_fields
-from fairseq_posenc.transformer import build_positions
+from fairseq_posenc.base.errors import InputError, Refused
+from fairseq_posenc.core.families import expressions
+from fairseq_posenc.core.schemes import option_fields
+from fairseq_posenc.core.transformer import build_positions
+from fairseq_posenc.plugin.models.building import complete, differences, encoder_config, record
+from fairseq_posenc.plugin.options.option_set import ENCODER_OPTIONS
 
 
 @pytest.fixture(scope="module")

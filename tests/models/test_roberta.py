@@ -12,11 +12,11 @@ from fairseq.models.roberta import RobertaModel
 from omegaconf import OmegaConf
 from safetensors.torch import load_file
 
-from fairseq_posenc.families import architectures, expressions
-from fairseq_posenc.models.building import complete, encoder_config
-from fairseq_posenc.models.roberta import PosencRobertaModel
-from fairseq_posenc.models.stock import DEAD_COPIES, to_stock
-from fairseq_posenc.transformer import Encoder
+from fairseq_posenc.core.families import architectures, expressions
+from fairseq_posenc.core.transformer import Encoder
+from fairseq_posenc.plugin.models.building import complete, encoder_config
+from fairseq_posenc.plugin.models.roberta import PosencRobertaModel
+from fairseq_posenc.plugin.models.stock import DEAD_COPIES, to_stock
 
 GOLDEN = Path(__file__).parents[3] / "shared" / "golden" / "fairseq_roberta.safetensors"
 SIZE = dict(

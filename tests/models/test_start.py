@@ -8,11 +8,11 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY
 from test_roberta import Task
 
-from fairseq_posenc.compat import exits
-from fairseq_posenc.families import ROBERTA
-from fairseq_posenc.models import option_set
-from fairseq_posenc.models.roberta import PosencRobertaModel
-from fairseq_posenc.schemes import option_fields
+from fairseq_posenc.core.families import ROBERTA
+from fairseq_posenc.core.schemes import option_fields
+from fairseq_posenc.plugin.models.roberta import PosencRobertaModel
+from fairseq_posenc.plugin.options import option_set
+from fairseq_posenc.plugin.processes import exits
 
 pytestmark = pytest.mark.usefixtures("as_program")
 
@@ -175,7 +175,7 @@ def test_one_line_says_what_is_built(scheme, options, length, configure, caplog)
         model = PosencRobertaModel.build_model(
             configure("data", f"roberta_{scheme}_tiny", "--position-scale-factor", 2).model, Task()
         )
-    (line,) = [record.getMessage() for record in caplog.records if record.name.startswith("fairseq_posenc.models")]
+    (line,) = [record.getMessage() for record in caplog.records if record.name.startswith("fairseq_posenc.plugin.models")]
     positional, total = (sum(p.numel() for p in part.parameters()) for part in (model.encoder.sentence_encoder.positions, model))
     assert line.startswith(f"positions {scheme} ({options}position_scale_factor=2.0")
     assert f"); 24 tokens per sample, {length}; {positional:,} positional of {total:,}" in line

@@ -12,12 +12,12 @@ from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import OmegaConf
 
-from fairseq_posenc.errors import InputError
-from fairseq_posenc.models.building import dictionary_of
-from fairseq_posenc.models.checkpoint import Checkpoint
-from fairseq_posenc.models.checkpoint_file import untrained, write
-from fairseq_posenc.models.resume import compare
-from fairseq_posenc.pipeline.checks import complete_model
+from fairseq_posenc.base.errors import InputError
+from fairseq_posenc.plugin.checkpoint.checkpoint_file import untrained, write
+from fairseq_posenc.plugin.models.building import dictionary_of
+from fairseq_posenc.plugin.models.checkpoint import Checkpoint
+from fairseq_posenc.plugin.run.checks import complete_model
+from fairseq_posenc.plugin.run.resume import compare
 
 SYMBOLS, PAD, EOS = 30, 1, 2
 SIZES = dict(

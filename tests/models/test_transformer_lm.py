@@ -12,8 +12,8 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks.language_modeling import LanguageModelingConfig
 
-from fairseq_posenc.errors import InputError
-from fairseq_posenc.models.building import dictionary_of
+from fairseq_posenc.base.errors import InputError
+from fairseq_posenc.plugin.models.building import dictionary_of
 
 SYMBOLS, EOS = 30, 2
 SIZES = dict(decoder_layers=2, decoder_embed_dim=16, decoder_ffn_embed_dim=32, decoder_attention_heads=2, dropout=0.0)

@@ -14,7 +14,7 @@ import pytest
 import torch
 from commands import environment
 
-from fairseq_posenc.compat.loading import load as load_checkpoint
+from fairseq_posenc.plugin.checkpoint.loading import load as load_checkpoint
 
 pytestmark = pytest.mark.slow
 PROGRAMS = environment(PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}")

@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import ConfigKeyError
 
 from fairseq_posenc.cli import main
-from fairseq_posenc.schemes import REGISTRY
+from fairseq_posenc.core.schemes import REGISTRY
 
 
 class Task:

@@ -11,14 +11,14 @@ from fairseq.optim import FP16Optimizer, MemoryEfficientFP16Optimizer, build_opt
 from omegaconf import OmegaConf, open_dict
 from torch import nn
 
-from fairseq_posenc.errors import InputError, Refused
-from fairseq_posenc.families import expressions
-from fairseq_posenc.models.building import parse
-from fairseq_posenc.optim.muon import MATRIX, mark_matrices
-from fairseq_posenc.optim.settings import require_whole_tensors
-from fairseq_posenc.optim.stable_adamw import StableAdamW
-from fairseq_posenc.pipeline.checks import check_optimizer
-from fairseq_posenc.transformer import Encoder, EncoderConfig
+from fairseq_posenc.base.errors import InputError, Refused
+from fairseq_posenc.core.families import expressions
+from fairseq_posenc.core.transformer import Encoder, EncoderConfig
+from fairseq_posenc.plugin.models.building import parse
+from fairseq_posenc.plugin.optim.muon import MATRIX, mark_matrices
+from fairseq_posenc.plugin.optim.settings import require_whole_tensors
+from fairseq_posenc.plugin.optim.stable_adamw import StableAdamW
+from fairseq_posenc.plugin.run.checks import check_optimizer
 
 from .conftest import optimizer, schedule
 

@@ -4,7 +4,7 @@ import pytest
 import readme
 import yaml
 
-from fairseq_posenc.optim.batch_warmup import micro_batches
+from fairseq_posenc.plugin.batches.batch_warmup import micro_batches
 
 FOLDER = readme.ROOT / "examples" / "pretraining"
 SMALL = """

@@ -12,8 +12,8 @@ from fairseq.optim.lr_scheduler import build_lr_scheduler
 from omegaconf import OmegaConf
 from torch import nn
 
-from fairseq_posenc.errors import InputError, Refused
-from fairseq_posenc.optim.batch_warmup import GrowingGroups, micro_batches
+from fairseq_posenc.base.errors import InputError, Refused
+from fairseq_posenc.plugin.batches.batch_warmup import GrowingGroups, micro_batches
 
 from .conftest import optimizer, schedule
 

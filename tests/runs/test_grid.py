@@ -6,11 +6,11 @@ import threading
 
 import pytest
 
-from fairseq_posenc.errors import InputError
-from fairseq_posenc.ownership import claim, own
-from fairseq_posenc.runs import grid
-from fairseq_posenc.runs.grid import Cell, Diverged, Failures, finished
-from fairseq_posenc.runs.statistics import by, spread
+from fairseq_posenc.base.errors import InputError
+from fairseq_posenc.base.ownership import claim, own
+from fairseq_posenc.study.engine import grid
+from fairseq_posenc.study.engine.grid import Cell, Diverged, Failures, finished
+from fairseq_posenc.study.engine.statistics import by, spread
 
 
 def cells(lrs=(1.0, 2.0), needs=(), **configuration):

@@ -4,7 +4,7 @@ import logging
 
 from fairseq.logging.progress_bar import progress_bar
 
-from fairseq_posenc.runs.log import validation_losses
+from fairseq_posenc.base.log import validation_losses
 
 FORMAT = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"  # of fairseq_cli
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairseq_posenc.runs.record import differences, require_same, write_json
+from fairseq_posenc.base.record import differences, require_same, write_json
 
 
 def test_json_has_no_form_of_infinity(tmp_path):

@@ -12,10 +12,10 @@ import torch
 from attending import attend, call_of
 from torch import Tensor
 
-from fairseq_posenc.attention import BACKENDS, choose
-from fairseq_posenc.errors import FieldError
-from fairseq_posenc.schemes import REGISTRY, Positions, Scheme, Settings, option_fields, parse, register
-from fairseq_posenc.terms import Window
+from fairseq_posenc.base.errors import FieldError
+from fairseq_posenc.core.attention import BACKENDS, choose
+from fairseq_posenc.core.schemes import REGISTRY, Positions, Scheme, Settings, option_fields, parse, register
+from fairseq_posenc.core.terms import Window
 
 SETTINGS = Settings(layers=2, heads=2, dim=8, max_positions=6, separator=2)
 

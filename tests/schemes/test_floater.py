@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fairseq_posenc.schemes import Settings
-from fairseq_posenc.schemes.floater import TOKEN, Floater
-from fairseq_posenc.terms import Window
+from fairseq_posenc.core.schemes import Settings
+from fairseq_posenc.core.schemes.floater import TOKEN, Floater
+from fairseq_posenc.core.terms import Window
 
 torchdiffeq = pytest.importorskip("torchdiffeq")
 

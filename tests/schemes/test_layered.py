@@ -8,11 +8,11 @@ import pytest
 import torch
 from attending import attend
 
-from fairseq_posenc.attention import BACKENDS, Mask
-from fairseq_posenc.errors import FieldError
-from fairseq_posenc.schemes import Positions, Settings, build, parse, same
-from fairseq_posenc.terms import Terms, Window
-from fairseq_posenc.transformer import Cache, Decoder, DecoderConfig, Encoder, EncoderConfig
+from fairseq_posenc.base.errors import FieldError
+from fairseq_posenc.core.attention import BACKENDS, Mask
+from fairseq_posenc.core.schemes import Positions, Settings, build, parse, same
+from fairseq_posenc.core.terms import Terms, Window
+from fairseq_posenc.core.transformer import Cache, Decoder, DecoderConfig, Encoder, EncoderConfig
 
 SETTINGS = Settings(layers=5, heads=2, dim=8, max_positions=16, separator=2)
 CONFIG = EncoderConfig(vocab_size=20, layers=5, dim=16, ffn_dim=16, heads=2, max_positions=16, dropout=0.0, attention_dropout=0.0)

@@ -9,13 +9,13 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from fairseq_posenc.errors import InputError
-from fairseq_posenc.families import expressions
-from fairseq_posenc.schemes import Scheme, Settings
-from fairseq_posenc.schemes.base import TABLES
-from fairseq_posenc.schemes.t5 import bucket
-from fairseq_posenc.terms import Window
-from fairseq_posenc.transformer import Encoder, EncoderConfig, Mask
+from fairseq_posenc.base.errors import InputError
+from fairseq_posenc.core.families import expressions
+from fairseq_posenc.core.schemes import Scheme, Settings
+from fairseq_posenc.core.schemes.base import TABLES
+from fairseq_posenc.core.schemes.t5 import bucket
+from fairseq_posenc.core.terms import Window
+from fairseq_posenc.core.transformer import Encoder, EncoderConfig, Mask
 
 SIZES = dict(vocab_size=20, layers=2, dim=16, ffn_dim=16, heads=2, max_positions=32)
 VARIANTS = {

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from fairseq_posenc.schemes import Positions, Settings
-from fairseq_posenc.schemes.rope import Rope
+from fairseq_posenc.core.schemes import Positions, Settings
+from fairseq_posenc.core.schemes.rope import Rope
 
 HEAD_DIM = 64
 YARN = {"rope_type": "yarn", "rope_factor": 4.0, "rope_original_positions": 512}

@@ -17,10 +17,10 @@ from lines import write_databin
 from omegaconf import OmegaConf
 from untrained import write_chance
 
-from fairseq_posenc.data.databin import DatabinWriter
-from fairseq_posenc.errors import Refused
-from fairseq_posenc.tasks.masked_lm import FastMaskTokensDataset, WordBeginnings
-from fairseq_posenc.vocabulary import Vocabulary
+from fairseq_posenc.base.errors import Refused
+from fairseq_posenc.plugin.batches.masked_lm import FastMaskTokensDataset, WordBeginnings
+from fairseq_posenc.text.data.databin import DatabinWriter
+from fairseq_posenc.text.vocabulary import Vocabulary
 
 BOS, PAD = 0, 1
 

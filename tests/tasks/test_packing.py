@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from fairseq_posenc.data.databin import DatabinWriter
-from fairseq_posenc.errors import Refused
-from fairseq_posenc.families import expressions
-from fairseq_posenc.tasks.example_packing import arrange, pack
-from fairseq_posenc.tasks.squad import SquadConfig, SquadCriterion, SquadTask
+from fairseq_posenc.base.errors import Refused
+from fairseq_posenc.core.families import expressions
+from fairseq_posenc.plugin.batches.example_packing import arrange, pack
+from fairseq_posenc.plugin.batches.squad import SquadConfig, SquadCriterion, SquadTask
+from fairseq_posenc.text.data.databin import DatabinWriter
 
 PAD, BOS, EOS = 1, 0, 2
 LENGTHS = [5, 9, 3, 6, 12, 4]

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from lines import write_databin
 from omegaconf import OmegaConf
 
-from fairseq_posenc.errors import Refused
-from fairseq_posenc.tasks import row_packing
-from fairseq_posenc.tasks.row_packing import DocumentsDataset, PackedDocumentsDataset, best_fit
-from fairseq_posenc.terms import starts_of
+from fairseq_posenc.base.errors import Refused
+from fairseq_posenc.core.terms import starts_of
+from fairseq_posenc.plugin.batches import row_packing
+from fairseq_posenc.plugin.batches.row_packing import DocumentsDataset, PackedDocumentsDataset, best_fit
 
 
 def one_by_one(lengths, capacity):

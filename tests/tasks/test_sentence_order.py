@@ -12,10 +12,7 @@ from fairseq.logging import metrics
 from omegaconf import OmegaConf
 from torch.nn import functional as F
 
-from fairseq_posenc.data.databin import DatabinWriter
-from fairseq_posenc.models.building import build
-from fairseq_posenc.models.state_dict import SENTENCE_ORDER
-from fairseq_posenc.tasks.masked_lm_sentence_order import (
+from fairseq_posenc.plugin.batches.masked_lm_sentence_order import (
     IN_ORDER,
     SWAPPED,
     WHOLE,
@@ -23,6 +20,9 @@ from fairseq_posenc.tasks.masked_lm_sentence_order import (
     MaskedLMSentenceOrderCriterion,
     SentenceOrderDataset,
 )
+from fairseq_posenc.plugin.checkpoint.state_dict import SENTENCE_ORDER
+from fairseq_posenc.plugin.models.building import build
+from fairseq_posenc.text.data.databin import DatabinWriter
 
 SENTENCES = [[5, 6, 2], [7, 2], [8, 9, 10, 2]]
 BLOCK = [0, *SENTENCES[0], *SENTENCES[1], *SENTENCES[2]]

@@ -9,9 +9,9 @@ from fairseq import metrics
 from fairseq.data import Dictionary
 from torch.nn import functional as F
 
-from fairseq_posenc.data.databin import DatabinWriter
-from fairseq_posenc.errors import InputError
-from fairseq_posenc.tasks.squad import SquadConfig, SquadCriterion, SquadTask, mask_scores
+from fairseq_posenc.base.errors import InputError
+from fairseq_posenc.plugin.batches.squad import SquadConfig, SquadCriterion, SquadTask, mask_scores
+from fairseq_posenc.text.data.databin import DatabinWriter
 
 WINDOWS = [[0, 5, 2, 2, 6, 7, 8, 2], [0, 5, 2, 2, 6, 2]]
 SPANS = np.array([[4, 5, 6], [4, 0, 0]], dtype=np.int32)

@@ -2,7 +2,7 @@
 
 from transformers import PretrainedConfig
 
-from ...transformer import EncoderConfig
+from ...core.transformer import EncoderConfig
 from .base import OFFSETS, PROJECTION, Head, Names, Options, embeddings, language_model, layers, pooled, register
 from .bert import BertLike
 

@@ -15,10 +15,10 @@ from fairseq.data import Dictionary
 from torch import Tensor
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 
-from ...errors import InputError
-from ...models.state_dict import ABSOLUTE, CLASSIFICATION, ENCODER, LANGUAGE_MODEL, SPANS, WORDS, StateDict
-from ...transformer import EncoderConfig
-from ...transformer.config import TRANSFORMERS
+from ...base.errors import InputError
+from ...core.transformer import EncoderConfig
+from ...core.transformer.config import TRANSFORMERS
+from ...plugin.checkpoint.state_dict import ABSOLUTE, CLASSIFICATION, ENCODER, LANGUAGE_MODEL, SPANS, WORDS, StateDict
 
 Options = dict[str, Any]
 Names = str | tuple[str, ...]

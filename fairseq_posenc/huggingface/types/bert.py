@@ -3,7 +3,7 @@
 import torch
 from transformers import PretrainedConfig, PreTrainedModel
 
-from ...models.state_dict import ABSOLUTE, StateDict
+from ...plugin.checkpoint.state_dict import ABSOLUTE, StateDict
 from . import relative_keys
 from .base import OFFSETS, Keys, ModelType, Names, Options, embeddings, language_model, layers, pooled, register
 

@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from transformers import PretrainedConfig
 
-from ...models.state_dict import LANGUAGE_MODEL, POSITIONS, WORDS, StateDict
-from ...transformer import EncoderConfig, build_positions
+from ...core.transformer import EncoderConfig, build_positions
+from ...plugin.checkpoint.state_dict import LANGUAGE_MODEL, POSITIONS, WORDS, StateDict
 from .base import Head, ModelType, Options, language_model, pooled, register, their_activation
 from .bert import BERT_HEAD, bert_encoder
 

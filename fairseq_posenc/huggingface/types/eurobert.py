@@ -2,8 +2,8 @@
 
 from transformers import PretrainedConfig
 
-from ...models.state_dict import LANGUAGE_MODEL, WORDS
-from ...transformer.config import TRANSFORMERS
+from ...core.transformer.config import TRANSFORMERS
+from ...plugin.checkpoint.state_dict import LANGUAGE_MODEL, WORDS
 from .base import ATTENTION, FINAL_NORM, GATED, Keys, ModelType, Options, layers, register, require_equal
 from .rotary import rotations
 

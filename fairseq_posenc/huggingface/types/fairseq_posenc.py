@@ -2,8 +2,8 @@
 
 from fairseq.data import Dictionary
 
-from ...models.state_dict import ENCODER
-from ...transformer import EncoderConfig
+from ...core.transformer import EncoderConfig
+from ...plugin.checkpoint.state_dict import ENCODER
 from ..auto import PosencConfig, modeling
 from .base import CLASSIFIER, ModelType, language_model, register
 

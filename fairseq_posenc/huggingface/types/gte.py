@@ -2,7 +2,7 @@
 
 from transformers import PretrainedConfig
 
-from ...models.state_dict import StateDict
+from ...plugin.checkpoint.state_dict import StateDict
 from .base import ATTENTION, GATED, NORMS_AFTER, ModelType, Options, embeddings, language_model, layers, pooled, register
 from .rotary import rotations
 

@@ -2,11 +2,11 @@
 
 from transformers import PretrainedConfig
 
-from ...models.state_dict import ENCODER, WORDS
-from ...schemes import same
-from ...schemes.positions import read_sum, sums_of
-from ...transformer import EncoderConfig
-from ...transformer.config import TRANSFORMERS
+from ...core.schemes import same
+from ...core.schemes.positions import read_sum, sums_of
+from ...core.transformer import EncoderConfig
+from ...core.transformer.config import TRANSFORMERS
+from ...plugin.checkpoint.state_dict import ENCODER, WORDS
 from ..configuration import LAYER_TYPES
 from .base import FINAL_NORM, Head, ModelType, Names, Options, language_model, layers, register, require_equal, their_activation
 from .rotary import BASE, alternating, base

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PretrainedConfig, PreTrainedModel
 from transformers.masking_utils import eager_mask
 
-from ...errors import InputError
-from ...models.state_dict import ABSOLUTE, POSITIONS, WORDS, StateDict
+from ...base.errors import InputError
+from ...plugin.checkpoint.state_dict import ABSOLUTE, POSITIONS, WORDS, StateDict
 from .base import OFFSETS, Options
 
 SCHEMES = {"relative_key": ("shaw", "keys"), "relative_key_query": ("m4", "weight")}

@@ -2,8 +2,8 @@
 
 from transformers import PretrainedConfig, RobertaConfig
 
-from ...models.state_dict import StateDict
-from ...transformer import EncoderConfig
+from ...core.transformer import EncoderConfig
+from ...plugin.checkpoint.state_dict import StateDict
 from .base import CLASSIFIER, Head, Options, language_model, register
 from .bert import BertLike, bert_encoder
 

@@ -2,8 +2,8 @@
 
 from transformers import PretrainedConfig
 
-from ...errors import InputError
-from ...transformer import EncoderConfig
+from ...base.errors import InputError
+from ...core.transformer import EncoderConfig
 from .base import CLASSIFIER, PROJECTION, Head, ModelType, Options, register
 from .bert import BERT_HEAD, bert_encoder
 

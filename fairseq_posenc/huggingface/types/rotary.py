@@ -5,7 +5,7 @@ from typing import Any
 
 from transformers import PretrainedConfig
 
-from ...errors import InputError
+from ...base.errors import InputError
 from ..configuration import LAYER_TYPES
 from .base import Options
 

@@ -1,0 +1,1 @@
+"""What every floor above uses: errors, files, output folders, flags of commands, records, figures."""

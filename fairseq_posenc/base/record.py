@@ -1,0 +1,191 @@
+"""Records of what a folder was made from: JSON, written atomically and compared. Files of settings, in YAML."""
+
+import json
+import platform
+import re
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from .errors import KINDS, InputError, suggestion
+from .files import atomic_write, read, sha256
+from .version import __version__
+
+MAX_NODES = 10**4
+"""Entries of a file of settings."""
+FINISHED, DIVERGED, FAILED = "finished", "diverged", "failed"
+"""How a run ended."""
+RESULT = "result.json"
+"""The record of a run."""
+FORMAT = 1
+"""Of the records of runs, and of reports of them."""
+PLAIN = {"str": str, "bool": bool, "int": int, "float": float}
+WANTED = {
+    "missing": "is missing",
+    "string": "must be a string",
+    **{name: f"must be {KINDS[kind][0]}" for name, kind in PLAIN.items()},
+    **dict.fromkeys(("dict", "model", "mapping"), "must have names with values"),
+    "list": "must be a list",
+    "too_short": "must not be empty",
+    "literal_error": "must be {expected}",
+    "greater_than_equal": "must be at least {ge}",
+    "greater_than": "must be greater than {gt}",
+    "less_than_equal": "must be at most {le}",
+    "less_than": "must be less than {lt}",
+}
+"""The message for each kind of pydantic's errors, by the beginning of its name."""
+
+
+def write_json(path: Path, content: Any, *, indent: int = 1) -> None:
+    """Write JSON atomically.
+
+    Raises:
+        ValueError: a number is infinite or NaN, for which JSON has no form.
+    """
+    with atomic_write(path) as stream:
+        json.dump(content, stream, indent=indent, ensure_ascii=False, allow_nan=False)
+        stream.write("\n")
+
+
+class Strict(BaseModel):
+    """A part of a file of settings, in which unknown names are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, str_max_length=10**4)
+
+
+class Recorded(BaseModel):
+    """Fields of a record, whose types and limits are checked when it is read; other fields are left unchecked."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+
+def require_fields(content: Any, fields: type[BaseModel], name: str | Path) -> None:
+    """Raise InputError, which begins with ``name``, unless a record has these fields."""
+    try:
+        fields.model_validate(content)
+    except ValidationError as error:
+        raise InputError(f"{name} was edited or damaged: {faults(error)}. Remove it to have that part done again.") from None
+
+
+def faults(error: ValidationError) -> str:
+    """Describe what is wrong with the first entries of a file that are wrong, in this package's words."""
+    places: dict[str, str] = {}
+    for fault in error.errors(include_input=False)[:5]:
+        *above, last = fault["loc"] or ("",)
+        alternative = str(last).removeprefix("constrained-") in PLAIN and bool(above)  # one for each type of a value
+        place = ".".join(map(str, above if alternative else fault["loc"]))
+        wanted = next((words for kind, words in WANTED.items() if fault["type"].startswith(kind)), None)
+        wanted = "must be a string, a number, true or false" if alternative else wanted
+        message = fault["msg"].removeprefix("Value error, ") if wanted is None else wanted.format(**fault.get("ctx", {}))
+        if fault["type"] == "extra_forbidden":
+            known = {field for kind in Strict.__subclasses__() for field in kind.model_fields}
+            message = f"there is no such field: {suggestion(str(last), sorted(known)) or 'leave it out'}".rstrip()
+        places.setdefault(place, message)
+    return "; ".join(f"{place}: {message}" if place else message for place, message in places.items())
+
+
+def read_object(path: Path, version: int, fields: type[BaseModel] = Recorded) -> dict[str, Any] | None:
+    """Return a record of this package, a JSON object whose ``format`` is ``version``; None if the file does not exist.
+
+    Raises:
+        InputError, OSError: the file is something else, or lacks the ``fields``.
+    """
+    try:
+        content = json.loads(read(path))
+    except FileNotFoundError:
+        return None
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict) or content.get("format") != version:
+        raise InputError(f"{path} is damaged, or another release wrote it. Remove it to have that part done again.")
+    require_fields(content, fields, path)
+    return content
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads 1e-5 as a number, as YAML 1.2 does, where PyYAML requires a point and a sign: 1.0e-5.
+
+    Aliases, by which a few lines can describe more than any memory holds, count with what they repeat.
+    """
+
+    _nodes = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        before, is_alias = self._nodes, self.check_event(yaml.AliasEvent)
+        node: Any = super().compose_node(parent, index)
+        if is_alias:
+            self._nodes += getattr(node, "size", MAX_NODES)  # without a size, it contains itself
+        else:
+            self._nodes += 1
+            node.size = self._nodes - before
+        if isinstance(node.value, str):
+            node.value.encode("utf-8")  # raises ValueError for half of a surrogate pair
+        if self._nodes > MAX_NODES:
+            raise yaml.YAMLError(f"it has more than {MAX_NODES:,} entries, counting what aliases repeat")
+        return node
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+)
+
+
+def read_yaml(path: Path, name: str = "") -> Any:
+    """Return the content of a YAML file.
+
+    Args:
+        path: the file.
+        name: its name in the message; by default, its path.
+
+    Raises:
+        InputError, OSError: it is not YAML, or too large.
+    """
+    try:
+        return yaml.load(read(path).decode("utf-8"), _Loader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise InputError(f"{name or path} is not YAML: {' '.join(str(error).split())}") from None
+
+
+def digests(files: Mapping[str, Path]) -> dict[str, str]:
+    """Return the SHA-256 of files, by their names in the record."""
+    return {name: sha256(path) for name, path in files.items()}
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of this package and of those on which results depend."""
+    others = {name: version(name) for name in ("fairseq", "torch", "numpy")}
+    return {"fairseq_posenc": __version__, **others, "python": platform.python_version()}
+
+
+def processor() -> str:
+    """Return the name of the CPU."""
+    info = Path("/proc/cpuinfo")
+    match = re.search(r"^model name\s*:\s*(.+)$", info.read_text("utf-8"), re.MULTILINE) if info.exists() else None
+    return match[1] if match else platform.processor() or platform.machine()
+
+
+def differences(before: Any, now: Any, name: str = "") -> list[str]:
+    """Describe each value that differs, in JSON's types; by its name within mappings."""
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+        return [text for key in keys for text in differences(before.get(key), now.get(key), f"{name}.{key}" if name else key)]
+    return [] if before == now else [f"{name} was {before!r}, now {now!r}"]
+
+
+def require_same(before: Any, now: Any, problem: str, advice: str) -> None:
+    """Check that a folder was made with the configuration that it would be made with now.
+
+    Args:
+        before: the configuration in its record, in JSON's types.
+        now: the current configuration; it may have tuples, which are lists in JSON.
+        problem, advice: the parts of the message before and after the differences.
+
+    Raises:
+        InputError: it was not; the message names the differences.
+    """
+    if changed := differences(before, json.loads(json.dumps(now))):
+        raise InputError(f"{problem}: {'; '.join(changed)}. {advice}")

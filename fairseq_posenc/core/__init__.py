@@ -1,0 +1,1 @@
+"""Terms, schemes, attention and the transformer, in PyTorch alone."""

@@ -1,0 +1,272 @@
+"""Masked language modelling: fairseq's ``masked_lm`` with comparable validation losses.
+
+fairseq draws the masks of validation from ``--seed``, as those of training, and masks ``<s>`` as any token. The losses of one
+checkpoint with two seeds then differ by more than those of two schemes. Here the masks of validation depend on the index of the
+sample alone, and ``<s>``, with which each sample begins, is not predicted. The masks of training are fairseq's.
+
+``--valid-subset valid,permuted`` validates twice: on the validation text, and on the same samples with their visible words in
+another order. A model that uses no word order has the same loss on both.
+"""
+
+import copy
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from fairseq import utils
+from fairseq.criterions import CRITERION_REGISTRY, FairseqCriterion
+from fairseq.data import BaseWrapperDataset, Dictionary, FairseqDataset, MaskTokensDataset
+from fairseq.models import BaseFairseqModel
+from fairseq.tasks import TASK_REGISTRY, FairseqTask, masked_lm
+from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
+from torch import Tensor
+
+from ...base.errors import InputError, Refused
+from ...text.vocabulary import Vocabulary, words
+from ..models.roberta import PosencRobertaModel
+
+VALIDATION_SEED = 1
+VALID, PERMUTED = "valid", "permuted"
+GLOBAL_GENERATOR = threading.RLock()
+"""Held while fairseq seeds, reads and restores NumPy's global generator, since threads load and read data at the same time."""
+
+
+COUNTED = 200
+"""Samples in which words are counted, from all of a split."""
+MAX_BYTES = 4  # of a character
+FEW = 0.1
+"""A smaller share of samples with what an option needs is warned of; so is a larger one without it."""
+logger = logging.getLogger(__name__)
+
+
+def report_found(text: str, warn: bool, advice: str) -> None:
+    """Log how much of what an option needs is in the data, as a warning with advice where that is little."""
+    if warn:
+        logger.warning(f"{text}: little of this is trained. {advice}")
+    else:
+        logger.info(text)
+
+
+@contextmanager
+def changed_options(task: FairseqTask, **values: Any) -> Iterator[None]:
+    """In this context, a task's options have other values."""
+    cfg, task.cfg = task.cfg, copy.deepcopy(task.cfg)
+    for name, value in values.items():
+        setattr(task.cfg, name, value)
+    try:
+        yield
+    finally:
+        task.cfg = cfg
+
+
+def require_encoder(model: BaseFairseqModel, flag_name: str) -> None:
+    """Check that a model is one of this package's encoders.
+
+    Raises:
+        Refused: it is not; the message names the flag.
+    """
+    if not isinstance(model, PosencRobertaModel):
+        raise Refused(f"{flag_name} is for the architectures of fairseq_posenc, such as --arch roberta_tisa")
+
+
+class FirstTokenDataset(BaseWrapperDataset):
+    """Samples whose first token is replaced by ``token``."""
+
+    def __init__(self, dataset: FairseqDataset, token: int) -> None:
+        super().__init__(dataset)
+        self._token = token
+
+    def __getitem__(self, index: int) -> Tensor:
+        sample = self.dataset[index].clone()  # the data set below keeps it
+        sample[0] = self._token
+        return sample
+
+
+class PermutedDataset(BaseWrapperDataset):
+    """Inputs whose visible words, those that are not predicted, change places at random; ``<s>`` stays.
+
+    Args:
+        dataset: the inputs.
+        targets: which have padding where nothing is predicted.
+        pad: the number of padding.
+    """
+
+    def __init__(self, dataset: FairseqDataset, targets: FairseqDataset, pad: int) -> None:
+        super().__init__(dataset)
+        self._targets, self._pad = targets, pad
+
+    def __getitem__(self, index: int) -> Tensor:
+        inputs, visible = self.dataset[index].clone(), (self._targets[index] == self._pad).nonzero().flatten()[1:]
+        inputs[visible] = inputs[visible[np.random.RandomState(index).permutation(len(visible))]]
+        return inputs
+
+
+class LockedMaskTokensDataset(MaskTokensDataset):
+    """fairseq's masks, which it draws from NumPy's global generator."""
+
+    def __getitem__(self, index: int) -> Tensor:
+        with GLOBAL_GENERATOR:
+            return super().__getitem__(index)
+
+
+class FastMaskTokensDataset(MaskTokensDataset):
+    """Inputs and targets, (2, n), with the masks that fairseq draws, at a fraction of the time.
+
+    fairseq draws the masks of a sample twice, saves and restores the state of NumPy's global generator each time, and adds up the
+    probabilities of all words for each replacement. Masks of whole words and of several tokens are left to fairseq.
+    """
+
+    _last: tuple[tuple[int, int], Tensor] | None = None
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._generator = np.random.RandomState()  # not one for all: threads read training and validation data at the same time
+
+    @classmethod
+    def apply_mask(cls, dataset: FairseqDataset, *args: Any, **options: Any) -> tuple[BaseWrapperDataset, BaseWrapperDataset]:
+        """Return the data sets of inputs and of targets."""
+        multiple = options["mask_whole_words"] is not None or options["mask_multiple_length"] > 1 or options["mask_stdev"] > 0
+        if multiple:
+            return LockedMaskTokensDataset.apply_mask(dataset, *args, **options)
+        pairs = cls(dataset, *args, **options)
+        return RowOfPairDataset(pairs, 0), RowOfPairDataset(pairs, 1)
+
+    def __getitem__(self, index: int) -> Tensor:
+        last = self._last  # another thread may replace it meanwhile
+        if last is None or last[0] != (self.epoch, index):  # each sample is read several times in a row
+            self._last = last = (self.epoch, index), self._draw(index)
+        return last[1]
+
+    def _draw(self, index: int) -> Tensor:
+        item, draw = self.dataset[index].numpy(), self._generator
+        if self.mask_idx in item:
+            raise InputError(f"sample {index} of the data-bin contains <mask>, which only the task may insert: prepare it again")
+        draw.seed(int(hash((self.seed, self.epoch, index)) % 1e6))  # as fairseq's numpy_seed
+        n = len(item)
+        masked = np.zeros(n, dtype=bool)
+        masked[draw.choice(n, int(self.mask_prob * n + draw.rand()), replace=False)] = True
+        target = np.where(masked, item, self.pad_idx)
+        other = self.random_token_prob + self.leave_unmasked_prob
+        replaced = np.zeros(n, dtype=bool)
+        if other > 0:
+            changed = masked & (draw.rand(n) < other)
+            if self.random_token_prob == 0:
+                kept = changed
+            elif self.leave_unmasked_prob == 0:
+                kept, replaced = replaced, changed
+            else:
+                kept = changed & (draw.rand(n) < self.leave_unmasked_prob / other)
+                replaced = changed & ~kept
+            masked = masked & ~kept
+        inputs = np.where(masked, self.mask_idx, item)
+        if count := int(replaced.sum()):
+            inputs[replaced] = self._cumulative.searchsorted(draw.random_sample(count), side="right")
+        return torch.from_numpy(np.stack([inputs, target]))
+
+    @cached_property
+    def _cumulative(self) -> np.ndarray:
+        """The distribution function of random words, by which NumPy's ``choice`` selects."""
+        cumulative = self.weights.cumsum()
+        return cumulative / cumulative[-1]
+
+
+class RowOfPairDataset(BaseWrapperDataset):
+    """Row 0 or 1 of each sample."""
+
+    def __init__(self, dataset: FairseqDataset, row: int) -> None:
+        super().__init__(dataset)
+        self._row = row
+
+    def __getitem__(self, index: int) -> Tensor:
+        return self.dataset[index][self._row]
+
+
+class ComparableMaskedLMTask(MaskedLMTask):
+    """fairseq's ``masked_lm``, which it replaces, with fixed masks for all splits except that of training.
+
+    Raises:
+        Refused: the criterion is not the one of the task's name. fairseq's default, ``cross_entropy``, takes the mean over all
+            tokens and trains a model that repeats its input. Or probabilities add up to more than 1.
+    """
+
+    args = property(lambda self: self.cfg)  # fairseq's --mask-whole-words reads the options there
+
+    def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
+        replaced, kept = self.cfg.random_token_prob, self.cfg.leave_unmasked_prob
+        if replaced + kept > 1:
+            raise Refused(f"--random-token-prob {replaced:g} and --leave-unmasked-prob {kept:g} are more than 1 together")
+        if "data_selector" in kwargs:  # which the trainer gives for its training split alone
+            with GLOBAL_GENERATOR:
+                super().load_dataset(split, epoch, combine, **kwargs)
+            self._report_words(split)
+            return
+        with GLOBAL_GENERATOR, changed_options(self, seed=VALIDATION_SEED):
+            super().load_dataset(split, epoch, combine, **kwargs)
+        self._report_words(split)
+        columns = self.datasets[split].dataset.defn
+        for name, token in (("net_input.src_tokens", self.dictionary.bos()), ("target", self.dictionary.pad())):
+            columns[name].dataset = FirstTokenDataset(columns[name].dataset, token)
+        if split == PERMUTED:
+            inputs, targets = columns["net_input.src_tokens"], columns["target"]
+            inputs.dataset = PermutedDataset(inputs.dataset, targets.dataset, self.dictionary.pad())
+
+    def _load_dataset_split(self, split: str, epoch: int, combine: bool) -> FairseqDataset:
+        return super()._load_dataset_split(VALID if split == PERMUTED else split, epoch, combine)
+
+    def _report_words(self, split: str) -> None:
+        """Log how many words ``--mask-whole-words`` finds in a sample, and in how many samples it masks none."""
+        rows = self.datasets[split].dataset.defn["target"].dataset
+        while not isinstance(rows, MaskTokensDataset):
+            rows = rows.dataset
+        if (beginnings := rows.mask_whole_words) is None:
+            return
+        rows = rows.dataset
+        some = np.unique(np.linspace(0, len(rows) - 1, COUNTED).astype(int))
+        if rows.supports_prefetch:
+            rows.prefetch(some)
+        counts = np.array([int(beginnings.gather(0, rows[i]).sum()) for i in some])
+        without = (1 - self.cfg.mask_prob * counts).clip(0).mean()  # the number of masks is rounded by chance
+        report_found(
+            f"--mask-whole-words: samples of {split} have {counts.mean():.1f} words on average, and {without:.0%} have no mask",
+            without > FEW,
+            "Words are parted by spaces, but for scripts without them. Leave it out, or raise --tokens-per-sample.",
+        )
+
+    def build_criterion(self, cfg: Any, *args: Any, **kwargs: Any) -> FairseqCriterion:
+        task, given = self.cfg._name, getattr(cfg, "_name", None)
+        if task in CRITERION_REGISTRY and given != task:
+            raise Refused(f"--criterion {given} does not measure the predictions of --task {task}: use --criterion {task}")
+        return super().build_criterion(cfg, *args, **kwargs)
+
+
+class WordBeginnings:
+    """Where words begin, by the tokenizer in the data-bin, with the interface of the table that fairseq reads it from."""
+
+    def __init__(self, cfg: MaskedLMConfig, dictionary: Dictionary) -> None:
+        tokenizer = Vocabulary(Path(utils.split_paths(cfg.data)[0])).tokenizer
+        spellings = [
+            " " if number < dictionary.nspecial or symbol.startswith("madeupword") else tokenizer.spelling(symbol)
+            for number, symbol in enumerate(dictionary.symbols)
+        ]
+        tests = (words.begins_word, words.ends_word, words.is_continued, words.is_rest)
+        self._tables = [torch.ByteTensor([test(text) for text in spellings]) for test in tests]
+        self._tables[1][: dictionary.nspecial] = 1  # some vocabularies write no space at the beginning of a line
+
+    def gather(self, dim: int, row: Tensor) -> Tensor:
+        """Return (n,) uint8 for the tokens of a row (n,): whether one begins a word, or is no piece of text."""
+        begins, ends, continued, rest = (table[row] for table in self._tables)
+        for _ in range(MAX_BYTES - 1):
+            ends[1:] |= rest[1:] & ends[:-1]
+        begins[1:] |= ends[:-1] & (1 - continued[1:])
+        return begins
+
+
+masked_lm.get_whole_word_mask = WordBeginnings
+masked_lm.MaskTokensDataset = FastMaskTokensDataset
+masked_lm.MaskedLMTask = TASK_REGISTRY["masked_lm"] = ComparableMaskedLMTask

@@ -1,0 +1,180 @@
+"""Masked language modelling in batches of one shape.
+
+A batch of ``masked_lm_static`` is filled up to ``--batch-size`` rows of ``--tokens-per-sample`` tokens. It lists the masked
+positions, so that the head and the criterion of the same name compute there alone, and has the padding and, with
+``--document-mask``, where documents begin: all that a training step would else read from the GPU. With ``--pack-documents``, its
+rows are of whole documents (:mod:`.row_packing`).
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from fairseq.criterions import register_criterion
+from fairseq.criterions.masked_lm import MaskedLmConfig, MaskedLmLoss
+from fairseq.data import BaseWrapperDataset, Dictionary, FairseqDataset, PrependTokenDataset
+from fairseq.data.iterators import EpochBatchIterator
+from fairseq.models import BaseFairseqModel
+from fairseq.tasks import register_task
+from fairseq.tasks.masked_lm import MaskedLMConfig
+from torch import Tensor
+from torch.nn import functional as F
+
+from ...base.errors import Refused
+from ...core.terms import starts_of
+from ..models.building import ONE_SHAPE
+from .masked_lm import FEW, ComparableMaskedLMTask, report_found, require_encoder
+from .row_packing import DocumentsDataset, PackedDocumentsDataset
+
+WIDTH = 8  # positions; the size of tensor cores' tiles
+
+
+@dataclass
+class StaticMaskedLMConfig(MaskedLMConfig):
+    """Options of the task."""
+
+    document_mask: bool = field(
+        default=False,
+        metadata={"help": "attend within documents, and count positions from their start; a document ends with an empty line"},
+    )
+    pack_documents: bool = field(
+        default=False,
+        metadata={
+            "help": "fill rows with whole documents by best fit, each after its own <s>, and attend within documents; a document "
+            "that is too long for a row is cut"
+        },
+    )
+
+
+class FixedShapeDataset(BaseWrapperDataset):
+    """The samples of ``masked_lm`` in batches of one shape.
+
+    Args:
+        dataset: the samples, as :class:`MaskedLMTask` makes them.
+
+    Attributes:
+        rows: B, rows per batch; 0 for as many as there are samples.
+    """
+
+    rows = 0
+
+    def __init__(self, dataset: FairseqDataset, dictionary: Dictionary, cfg: StaticMaskedLMConfig) -> None:
+        super().__init__(dataset)
+        self._dictionary, self._tokens, self._packed = dictionary, cfg.tokens_per_sample, cfg.pack_documents
+        self._documents = cfg.document_mask or cfg.pack_documents
+        self._masked = int(cfg.mask_prob * self._tokens) + 1  # expected per row at most; the share is rounded by chance
+
+    def collater(self, samples: list[Any]) -> dict[str, Any]:
+        """Return a batch with M listed positions, or an empty one without samples.
+
+        ``net_input`` has ``src_tokens`` (B, n), ``mask`` (see :class:`~fairseq_posenc.core.transformer.Mask`) and ``read_at``
+        (M,), the masked positions in the rows one after another. ``target`` (M,) has the words there, and padding where the list
+        is filled up; ``sample_size``, a plain number, is their number.
+        """
+        batch = super().collater(samples)
+        if not batch:
+            return batch
+        pad = self._dictionary.pad()
+        tokens, target = (self._filled(x) for x in (batch["net_input"]["src_tokens"], batch["target"]))
+        padding = tokens == pad
+        mask: dict[str, Tensor] = {}
+        if padding.any():
+            mask["padding"] = padding
+        bos, eos = self._dictionary.bos(), self._dictionary.eos()
+        unmasked = torch.where(target == pad, tokens, target)
+        if self._documents:
+            mask["documents"] = starts_of(unmasked == bos) if self._packed else document_starts(unmasked, bos, eos)
+        if self._packed:  # <s> is not predicted: it would be a larger share of shorter documents
+            tokens, target = tokens.where(unmasked != bos, bos), target.where(unmasked != bos, pad)
+        target = target.flatten()
+        masked = target.ne(pad).nonzero().flatten()
+        unused = -(-max(len(tokens) * self._masked, len(masked)) // WIDTH) * WIDTH - len(masked)
+        read_at = F.pad(masked, (0, unused))
+        return {
+            **batch,
+            "net_input": {"src_tokens": tokens, "mask": mask, "read_at": read_at},
+            "target": F.pad(target[masked], (0, unused), value=pad),
+            "sample_size": len(masked),
+        }
+
+    def _filled(self, rows: Tensor) -> Tensor:
+        """Return (b, w) rows as (B, n), filled up with padding."""
+        count, width = rows.shape
+        return F.pad(rows, (0, self._tokens - width, 0, max(0, self.rows - count)), value=self._dictionary.pad())
+
+
+def document_starts(tokens: Tensor, bos: int, eos: int) -> Tensor:
+    """Return (B, n) for (B, n) tokens: for each position, where its document starts in the row.
+
+    A document ends with an empty line: an end of a line that follows another, or the beginning of the row. So a row that was cut
+    just before the end of a line (``--sample-break-mode none``) begins with a document of ``<s>`` and that end.
+    """
+    ends = tokens == eos
+    empty = ends[:, 1:] & (ends | (tokens == bos))[:, :-1]
+    return starts_of(F.pad(empty[:, :-1], (2, 0)))
+
+
+@register_task(ONE_SHAPE, dataclass=StaticMaskedLMConfig)
+class StaticMaskedLMTask(ComparableMaskedLMTask):
+    """Trains ``masked_lm`` in batches of one shape, to which every batch is filled up.
+
+    Raises:
+        Refused: ``--max-tokens``, which makes batches of many shapes, or a model or an option that cannot use these batches.
+    """
+
+    def _load_dataset_split(self, split: str, epoch: int, combine: bool) -> FairseqDataset:
+        packed, symbols, tokens = self.cfg.pack_documents, self.dictionary, self.cfg.tokens_per_sample
+        if packed and (mode := str(self.cfg.sample_break_mode)) != "none":
+            raise Refused(f"--sample-break-mode {mode} and --pack-documents exclude each other: leave one of them out")
+        rows = super()._load_dataset_split(split, epoch, combine)
+        if not (packed or self.cfg.document_mask):
+            return rows
+        lines, pieces = rows.dataset.dataset, ""
+        if packed:
+            documents = DocumentsDataset(lines, lines.sizes, tokens - 1, pad=symbols.pad(), eos=symbols.eos())
+            if not len(documents):
+                raise Refused(f"--pack-documents: {split} has no documents, only empty lines")
+            rows = PackedDocumentsDataset(PrependTokenDataset(documents, symbols.bos()), tokens)
+            pieces = f", whose {len(documents):,} pieces fill {rows.sizes.sum() / (len(rows) * tokens):.2%} of the rows"
+        count = len(np.flatnonzero(np.diff(np.asarray(lines.sizes) > 1, prepend=False, append=False))) // 2
+        flag = "--pack-documents" if packed else "--document-mask"
+        report_found(
+            f"{flag}: {len(rows):,} samples of {split} hold {count:,} documents{pieces}",
+            count < max(2, FEW * len(rows)),
+            "Documents end at empty lines, which the text has to have when it is prepared.",
+        )
+        return rows
+
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> BaseFairseqModel:
+        if self.cfg.include_target_tokens:
+            raise Refused(f"--include-target-tokens is for models that --task {ONE_SHAPE} does not train: leave it out")
+        model = super().build_model(cfg, from_checkpoint)
+        require_encoder(model, f"--task {ONE_SHAPE}")
+        return model
+
+    def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
+        super().load_dataset(split, epoch, combine, **kwargs)
+        self.datasets[split] = FixedShapeDataset(self.datasets[split], self.source_dictionary, self.cfg)
+
+    def get_batch_iterator(self, dataset: FixedShapeDataset, **options: Any) -> EpochBatchIterator:
+        if options["max_sentences"] is None or options["max_tokens"] is not None:
+            raise Refused(f"--task {ONE_SHAPE} needs --batch-size, and no --max-tokens, whose batches have many shapes")
+        rows, multiple = options["max_sentences"], options["required_batch_size_multiple"]
+        dataset.rows = rows - rows % multiple or rows  # as fairseq makes batches
+        return super().get_batch_iterator(dataset, **options)
+
+
+@register_criterion(ONE_SHAPE, dataclass=MaskedLmConfig)
+class StaticMaskedLmLoss(MaskedLmLoss):
+    """The loss of fairseq's ``masked_lm``, at the positions that the batch lists.
+
+    fairseq's criterion finds them by masks, so that the host waits for the device: once for the features, once for the targets.
+    This one can be removed when fairseq's takes positions from the batch.
+    """
+
+    def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
+        logits = model(**sample["net_input"])[0].float()  # (M, vocabulary)
+        loss = F.cross_entropy(logits, sample["target"], ignore_index=self.padding_idx, reduction="sum")
+        logged = {name: sample[name] for name in ("ntokens", "nsentences", "sample_size")}
+        return loss, sample["sample_size"], {"loss": loss.data, **logged}

@@ -1,0 +1,68 @@
+"""Names of parameters in state dicts, and loading of state dicts."""
+
+import re
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from ...base.errors import InputError
+
+StateDict = dict[str, Tensor]
+
+ENCODER = "encoder.sentence_encoder."
+WORDS = f"{ENCODER}embed_tokens.weight"
+POSITIONS = f"{ENCODER}positions."
+MASK_POSITIONS = f"{ENCODER}mask_positions.weight"
+ABSOLUTE = f"{POSITIONS}absolute.weight"
+LANGUAGE_MODEL = "encoder.lm_head."
+SPANS = f"{LANGUAGE_MODEL}span."
+"""The head of question answering, which replaces the language model's."""
+CLASSIFICATION = "classification_heads."
+SENTENCE_ORDER = "sentence_order"
+"""The classification head that pretraining may have (Lan et al. 2020)."""
+HEADS = (CLASSIFICATION, LANGUAGE_MODEL)
+"""Parameters that belong to a task and not to the encoder."""
+
+FORMAT_KEY, FORMAT = "fairseq_posenc_format", 1
+"""The key and the version, in a checkpoint's ``task_state``, of what this package adds to fairseq's checkpoints."""
+
+_LAYER = re.compile(r"(?:^|\.)(?:layers?|albert_layer_groups)\.(\d+)\.")
+
+
+def is_ordinary(value: object) -> bool:
+    """Return whether this is a tensor whose every number is in the file, unlike expanded tensors and those without content."""
+    return (
+        isinstance(value, Tensor)
+        and type(value) in (Tensor, nn.Parameter)
+        and value.layout == torch.strided
+        and value.device.type == "cpu"
+        and not value.is_quantized
+        and value.numel() * value.element_size() <= value.untyped_storage().nbytes()
+    )
+
+
+def count_layers(names: Iterable[str]) -> int:
+    """Return the number of layers with their own weights, from the names of parameters."""
+    return len({match[1] for match in map(_LAYER.search, names) if match})
+
+
+def head_names(names: Iterable[str]) -> list[str]:
+    """Return the names of the classification heads, from the names of parameters."""
+    return sorted({name.removeprefix(CLASSIFICATION).split(".")[0] for name in names if name.startswith(CLASSIFICATION)})
+
+
+def load_into(model: nn.Module, state: StateDict, fault: str) -> None:
+    """Load a state dict into a model; raises InputError, whose message begins with ``fault``, if anything does not fit."""
+    try:
+        model.load_state_dict(dict(state), strict=True)
+    except KeyError as error:
+        raise InputError(f"{fault}: it lacks {error}") from error
+    except RuntimeError as error:
+        raise InputError(f"{fault}: {misfit(error)}") from error
+
+
+def misfit(error: BaseException | None) -> str:
+    """Return PyTorch's list of parameters that do not fit, in one line of limited length."""
+    reason = " ".join(str(error).partition(":")[2].split())  # a line for each parameter
+    return f"{reason[:500]}{' …' if len(reason) > 500 else ''}"

@@ -1,0 +1,284 @@
+"""A checkpoint of fairseq's trainer: its model, heads, vocabulary and encoder."""
+
+import copy
+import dataclasses
+import os
+from argparse import Namespace
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq import checkpoint_utils
+from fairseq.data import Dictionary
+from fairseq.dataclass.utils import omegaconf_no_object_check
+from fairseq.models import ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY, BaseFairseqModel
+from fairseq.models.roberta import RobertaModel
+from omegaconf import DictConfig, OmegaConf, open_dict
+from torch import Tensor
+
+from ...base.errors import InputError, sentence
+from ...base.files import sha256
+from ...core.families import FAMILIES, ROBERTA
+from ...core.transformer import Encoder, EncoderConfig
+from ...text.vocabulary import DICTIONARY, VOCABULARY, Vocabulary, differing, fingerprint
+from ..checkpoint import trust
+from ..checkpoint.checkpoint_file import config_errors_as_input_errors, no_checkpoint, write
+from ..checkpoint.state_dict import (
+    CLASSIFICATION,
+    ENCODER,
+    SENTENCE_ORDER,
+    SPANS,
+    WORDS,
+    StateDict,
+    count_layers,
+    head_names,
+    load_into,
+)
+from ..options.option_set import DEFAULTS
+from .building import build, complete, dictionary_of, encoder_config, max_length, user_dir
+from .span_head import SpanHead
+from .stock import from_stock, our_options
+
+
+@dataclass(frozen=True)
+class Head:
+    """One of a model's heads."""
+
+    kind: str  # the end of the name of transformers' class: MaskedLM, SequenceClassification, …
+    name: str | None = None  # of a classification head
+    outputs: int = 0  # number of classes
+
+
+class Checkpoint:
+    """A checkpoint of one of this package's encoders, or of fairseq's own RoBERTa.
+
+    Args:
+        data_bin: the folder of its vocabulary; by default the data-bin that it was trained on.
+        head: the name of a classification head, or ``lm``; by default the only classification head if there is one (the
+            prediction of the order of sentences does not count), else the language model's.
+        with_tokenizer: whether its vocabulary has a tokenizer, which the data-bin may lack.
+
+    Attributes:
+        configuration: the configuration of the run, with its sections ``model``, ``task``, …
+        task: the options of the task.
+        arch: the name of the architecture.
+        state: the parameters, under this package's names.
+        config: the config of the encoder.
+        positions: the expression of its positions.
+        max_length: tokens of the longest sequence that the model takes: the rows of its table of positions, or almost any number.
+        updates: the number of updates of its training; None if the file does not record it.
+        task_state, extra_state: what the task and the trainer have saved.
+
+    Raises:
+        InputError: the file is not such a checkpoint, or its configuration does not describe a model with these parameters.
+        OSError: the file cannot be opened.
+    """
+
+    def __init__(self, path: Path, data_bin: Path | None = None, head: str | None = None, with_tokenizer: bool = True) -> None:
+        if not path.is_file():
+            raise FileNotFoundError(f"there is no checkpoint {path}: name a file, as fairseq-train writes them")
+        self.path = path
+        self._data_bin, self._head, self._with_tokenizer = data_bin, head, with_tokenizer
+        self._content = checkpoint_utils.load_checkpoint_to_cpu(str(path))
+        self.configuration: DictConfig = self._content.get("cfg")
+        for name in ("model", "task"):
+            if self.configuration is None or not isinstance(self.section(name), (DictConfig, Namespace)):
+                raise no_checkpoint(path, f"it has no configuration of the {name}")
+        self.task = self.section("task")
+        own = getattr(self.section("common"), "user_dir", None)
+        cause = f"--user-dir {own} was given when {path} was trained, and is missing now: " if own and not user_dir() else ""
+        with config_errors_as_input_errors(path, cause), omegaconf_no_object_check():
+            options = self.section("model")
+            trust.require_ours(options, path)
+            self._options = OmegaConf.create(vars(options)) if isinstance(options, Namespace) else options
+            self.arch = str(getattr(options, "_name", None) or options.arch)
+        self.state: StateDict = {  # checkpoints of old releases of fairseq call their encoder decoder
+            f"en{name[2:]}" if name.startswith("decoder.") else name: value
+            for name, value in from_stock(self._content["model"]).items()
+        }
+        family = FAMILIES.get(ARCH_MODEL_NAME_REGISTRY.get(self.arch, ""))
+        if family is not None and family.causal:
+            raise InputError(
+                f"{path} is of the architecture {self.arch!r}, which has a decoder. Only encoders (roberta_…, albert_…, "
+                "modernbert_…) can be exported, fine-tuned or analysed; fairseq-generate, fairseq-interactive and "
+                "fairseq-eval-lm run it"
+            )
+        if WORDS not in self.state or self.state[WORDS].dim() != 2:
+            raise InputError(f"{path} is of the architecture {self.arch!r} and has no {WORDS}: it is not a RoBERTa-like encoder")
+        self._dictionary = dictionary_of(len(self.state[WORDS]))
+        with config_errors_as_input_errors(path, cause):
+            encoder = self._described_encoder()
+        self.config: EncoderConfig = encoder.config
+        self.positions: str = encoder.positions.expression
+        self.max_length = max_length(encoder)
+        history = self._content.get("optimizer_history")
+        self.updates: int | None = history[-1].get("num_updates") if history else None
+        self.task_state: dict[str, Any] = self._content.get("task_state") or {}
+        self.extra_state: dict[str, Any] = self._content.get("extra_state") or {}
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the file."""
+        return sha256(self.path)
+
+    @property
+    def is_stock(self) -> bool:
+        """Whether it is fairseq's own RoBERTa."""
+        return ARCH_MODEL_REGISTRY[self.arch] is RobertaModel
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The vocabulary; raises InputError or FileNotFoundError unless it is the one of the training."""
+        data = getattr(self.task, "data", None)
+        folder = self._data_bin or Path(str(data).split(os.pathsep)[0])
+        advice = "Name the folder of its dictionary and tokenizer with --data-bin."
+        try:
+            vocabulary = Vocabulary(folder, self._with_tokenizer)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"{self.path} was trained on {data}, and {sentence(error)}. {advice}") from error
+        if self.config.vocab_size != (size := len(vocabulary.dictionary)):
+            raise InputError(
+                f"{self.path} has {self.config.vocab_size} word embeddings and the dictionary in {folder} has {size} symbols: "
+                f"another vocabulary. {advice}"
+            )
+        if names := differing(self.task_state.get(VOCABULARY), fingerprint(vocabulary.dictionary, folder)):
+            raise InputError(f"{self.path} was trained with another vocabulary than {folder} ({', '.join(names)}). {advice}")
+        return vocabulary
+
+    @property
+    def heads(self) -> list[str]:
+        """The names of its classification heads."""
+        return head_names(self.state)
+
+    @cached_property
+    def head(self) -> Head:
+        """The head that was named, or the default; raises InputError if it does not exist, or several do and none was named."""
+        if f"{SPANS}weight" in self.state:
+            return Head("QuestionAnswering")
+        usual = [name for name in self.heads if name != SENTENCE_ORDER]
+        if self._head is None and len(usual) > 1:
+            raise InputError(f"{self.path} has the heads {', '.join(self.heads)}: name one, or lm (language model), with --head")
+        if self._head == "lm" or (self._head is None and not usual):
+            return Head("MaskedLM")
+        name = self._head or usual[0]
+        if name not in self.heads:
+            raise InputError(f"--head {name}: {self.path} has no such head, only {', '.join(['lm', *self.heads])}")
+        projection = f"{CLASSIFICATION}{name}.out_proj.weight"
+        if projection not in self.state or self.state[projection].dim() != 2:
+            raise InputError(f"{self.path}: its head {name} has no {projection}. It is damaged: use another, or --head")
+        return Head("SequenceClassification", name, len(self.state[projection]))
+
+    @property
+    def labels(self) -> list[str]:
+        """The names of the classes of :attr:`head`: the checkpoint's, those of its data if they exist, or LABEL_0 and so on."""
+        outputs, found = self.head.outputs, self.task_state.get("labels")
+        folder = Path(str(getattr(self.task, "data", "")), "label")
+        if not found and (folder / DICTIONARY).exists():
+            dictionary = Dictionary.load(str(folder / DICTIONARY))
+            found = dictionary.symbols[dictionary.nspecial :][:outputs]
+        if isinstance(found, list) and len(found) == outputs and all(isinstance(label, str) for label in found):
+            return found
+        return [f"LABEL_{i}" for i in range(outputs)]
+
+    @property
+    def length(self) -> int:
+        """The number of tokens per sample in its training; raises InputError if the file has no valid number."""
+        length = getattr(self.task, "tokens_per_sample", None) or self.config.max_positions
+        if not isinstance(length, int) or length < 1:
+            raise InputError(f"{self.path}: its configuration has tokens_per_sample = {length!r}. It is damaged: use another.")
+        return length
+
+    def section(self, name: str) -> Any:
+        """Return a section of the configuration, such as ``criterion``; None if it is missing."""
+        return self.configuration[name] if name in self.configuration else None  # noqa: SIM401 - its get() refuses other names
+
+    def model_options(self, **changes: Any) -> DictConfig:
+        """Return the model's options with ``changes``, such as other dropout probabilities; those of our models are complete."""
+        options = self._changed(**changes)
+        return options if self.is_stock else complete(options, self.task)
+
+    def logits(self, tokens: Tensor) -> Tensor:
+        """Return the output of :attr:`head` for (B, n) tokens: (B, n, vocabulary), (B, classes) or (B, n, 2)."""
+        classify = {} if self.head.name is None else {"classification_head_name": self.head.name}
+        with torch.no_grad():
+            return self.model(tokens, **classify)[0]
+
+    def encoder(self) -> Encoder:
+        """Build the encoder with its parameters, in float32 and for evaluation; raises InputError if they do not fit."""
+        encoder = Encoder(self.config)
+        state = {name.removeprefix(ENCODER): value for name, value in self.state.items() if name.startswith(ENCODER)}
+        load_into(encoder, state, f"{self.path} does not fit the encoder that its own configuration describes")
+        return encoder.float().eval()
+
+    @cached_property
+    def model(self) -> BaseFairseqModel:
+        """The result of :meth:`build_model` without changes."""
+        return self.build_model()
+
+    def build_model(self, **changes: Any) -> BaseFairseqModel:
+        """Build the model with this package's encoder and the checkpoint's heads and parameters, in float32 and for evaluation.
+
+        Args:
+            changes: other values of options that do not change the parameters' shapes.
+
+        Raises:
+            InputError: the parameters do not fit the model that the checkpoint describes.
+        """
+        with config_errors_as_input_errors(self.path):
+            options = self._our_options(load_checkpoint_heads=True, **changes)
+            model = build(ROBERTA.model if self.is_stock else self.arch, options, self._dictionary, self.task)
+            if f"{SPANS}weight" in self.state:
+                model.encoder.lm_head = SpanHead(model.args.encoder_embed_dim)
+            load_into(model, self.state, f"{self.path} does not fit the model that its own configuration describes")
+        return model.float().eval()
+
+    def stock_model(self) -> BaseFairseqModel:
+        """Build fairseq's own RoBERTa, in float32 and for evaluation; raises InputError if the parameters do not fit."""
+        with config_errors_as_input_errors(self.path):
+            model = build(self.arch, Namespace(**self._changed()), self._dictionary)
+            load_into(model, self.state, f"{self.path} is not fairseq's RoBERTa")
+        return model.float().eval()
+
+    def write(self, path: Path, state: StateDict, **options: Any) -> None:
+        """Write a checkpoint of the same run with other parameters and options of the model, without the optimizer's state."""
+        cfg = copy.deepcopy(self.configuration)
+        with open_dict(cfg):
+            cfg.model = self._changed(**options)
+        write(path, {**self._content, "args": None, "cfg": cfg, "model": state, "last_optimizer_state": None})
+
+    def _changed(self, **changes: Any) -> Any:
+        options = copy.deepcopy(self._options)
+        declared = MODEL_DATACLASS_REGISTRY.get(ARCH_MODEL_NAME_REGISTRY[self.arch])
+        with open_dict(options):
+            options._name = self.arch
+            options.update(changes)
+            if declared is not None:  # building a model adds to its options what fairseq then refuses in a configuration
+                for name in set(options) - {"_name", *(field.name for field in dataclasses.fields(declared))}:
+                    del options[name]
+        return options
+
+    def _our_options(self, **changes: Any) -> Namespace:
+        """Return the options of this package's model; fairseq's own is ours with absolute positions."""
+        options = self._changed(**changes)
+        return our_options(options) if self.is_stock else Namespace(**options)
+
+    def _described_encoder(self) -> Encoder:
+        """Build the encoder of the configuration on the meta device; raises InputError if the file is far smaller."""
+        options = self._our_options()
+        groups, width = getattr(options, "encoder_layer_groups", None), getattr(options, "embedding_size", None)
+        sizes = {
+            "encoder_layer_groups" if groups else "encoder_layers": count_layers(self.state),
+            "embedding_size" if width else "encoder_embed_dim": self.state[WORDS].shape[-1],
+        }
+        for name, size in sizes.items():  # before any layer is made: there may be a billion
+            if (described := getattr(options, name, None) or DEFAULTS[name]) != size:
+                raise InputError(f"its configuration has {name} = {described!r}, and its parameters {size}. It is damaged")
+        with torch.device("meta"):
+            encoder = Encoder(encoder_config(complete(options, self.task), self._dictionary))
+        described = sum(parameter.numel() for parameter in encoder.parameters())
+        held = sum(value.numel() for value in self.state.values())
+        if described > 2 * held:  # if only some are missing, loading reports them
+            raise InputError(f"its configuration describes {described:,} parameters, and it holds {held:,}. It is damaged")
+        return encoder

@@ -1,0 +1,86 @@
+"""Checkpoints from Python: the encoder alone, the vocabulary, and fairseq's hub interface with both."""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import torch
+from fairseq.data import Dictionary
+from fairseq.models.roberta.hub_interface import RobertaHubInterface
+from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
+from omegaconf import open_dict
+
+from ...base.errors import InputError
+from ...core.transformer import Encoder
+from ...text.vocabulary import MASK, Vocabulary
+from .checkpoint import Checkpoint
+
+
+def load_encoder(path: str | os.PathLike) -> Encoder:
+    """Load a checkpoint's encoder as a plain PyTorch module, for evaluation; raises InputError or OSError if there is none."""
+    return Checkpoint(Path(path)).encoder()
+
+
+def load_vocabulary(folder: str | os.PathLike) -> Vocabulary:
+    """Load the vocabulary of a data-bin, or of a folder of import-hf; raises InputError or OSError if parts are missing."""
+    return Vocabulary(Path(folder))
+
+
+def load_hub_interface(path: Path, data: Path | None = None) -> RobertaHubInterface:
+    """Return the result of :meth:`PosencRobertaModel.from_pretrained`; raises what :class:`.checkpoint.Checkpoint` raises."""
+    checkpoint = Checkpoint(path, data)
+    vocabulary, cfg = checkpoint.vocabulary, checkpoint.configuration
+    with open_dict(cfg):
+        cfg.bpe = None  # it would be downloaded
+    task = MaskedLMTask(MaskedLMConfig(data=str(vocabulary.folder)), vocabulary.dictionary)
+    with suppress(InputError):  # one of several heads is not chosen
+        labels, task.label_dictionary = checkpoint.labels, Dictionary()  # as of the task that trained the head
+        for label in labels:
+            task.label_dictionary.add_symbol(label)
+    interface = HubInterface(cfg, task, checkpoint.model)
+    interface.bpe = Subwords(vocabulary)
+    interface.vocabulary = vocabulary
+    return interface.eval()
+
+
+class HubInterface(RobertaHubInterface):
+    """fairseq's, which reads text after ``<mask>`` as the continuation that it is."""
+
+    vocabulary: Vocabulary
+
+    @torch.no_grad()
+    def fill_mask(self, masked_input: str, topk: int = 5) -> list[tuple[str, float, str]]:
+        """Return the likeliest fillings of the one ``<mask>`` in a text: the filled text, the probability and the filling.
+
+        Raises:
+            InputError: the text has none or several.
+        """
+        vocabulary, spans = self.vocabulary, masked_input.split(MASK)
+        if len(spans) != 2:
+            raise InputError(f"{masked_input!r} has {len(spans) - 1} {MASK}, and one is filled")
+        before, after = spans[0].rstrip(), spans[1]
+        mask = vocabulary.dictionary.index(MASK)
+        ids = [*vocabulary.encode(before).ids, mask, *vocabulary.continuation(after)]
+        tokens = torch.from_numpy(vocabulary.join(np.array(ids, np.int64)))
+        logits = self.model(tokens[None].to(self.device), features_only=False)[0][0, ids.index(mask) + 1]
+        found = logits.softmax(dim=0).topk(topk)
+        fillings = []
+        for number, probability in zip(found.indices.tolist(), found.values.tolist(), strict=True):
+            spaced = vocabulary.tokenizer.spelling(vocabulary.dictionary[number]).startswith(" ")
+            filling = " " * spaced + vocabulary.decode([number]).strip()
+            fillings.append((f"{before}{filling}{after}".strip(), probability, filling))
+        return fillings
+
+
+class Subwords:
+    """A vocabulary with the interface of fairseq's hub: text to symbols, separated by spaces, and back."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+
+    def encode(self, text: str) -> str:
+        return " ".join(self._vocabulary.dictionary[number] for number in self._vocabulary.encode(text).ids.tolist())
+
+    def decode(self, symbols: str) -> str:
+        return self._vocabulary.decode(map(self._vocabulary.dictionary.index, symbols.split()))

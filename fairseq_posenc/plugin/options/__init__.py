@@ -1,0 +1,3 @@
+"""The options of models: flags, Hydra's configuration, and architectures."""
+
+import fairseq.models  # noqa: F401 - first, because the start-up hook imports this package's modules when fairseq is imported

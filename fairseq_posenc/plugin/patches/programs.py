@@ -1,0 +1,135 @@
+"""The flags and configurations of fairseq's programs, and ``--user-dir``, ``common.user_dir`` of Hydra's configurations."""
+
+import argparse
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from hydra.errors import HydraException, MissingConfigException
+from omegaconf import DictConfig
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
+
+from ...base.errors import KINDS, InputError, first_line, flag_fault, suggestion
+from ..processes.exits import refuse
+from .patching import wrap
+
+
+def generate_through_call_main() -> None:
+    """Start fairseq-generate through ``call_main``, as fairseq starts its other programs.
+
+    Can be removed when fairseq_cli.generate uses ``call_main``.
+    """
+    from fairseq import options
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+    from fairseq.distributed import utils
+
+    @wrap(options, "get_generation_parser")
+    def get_parser_and_divert(get_parser: Any, *args: Any, **kwargs: Any) -> argparse.ArgumentParser:
+        program = sys._getframe(2).f_globals  # fairseq_cli.generate, which is called __main__ where it is run
+        main = program.get("main")
+
+        def start(namespace: argparse.Namespace) -> None:
+            program["main"] = main
+            utils.call_main(convert_namespace_to_omegaconf(namespace), main)
+
+        if getattr(program.get("__spec__"), "name", None) == "fairseq_cli.generate":
+            program["main"] = start
+        return get_parser(*args, **kwargs)
+
+
+def faults_of_flags_in_one_line() -> None:
+    """Report a flag that does not exist, or lacks a value, in one line, where argparse prints all flags of fairseq as well."""
+    from fairseq import options
+
+    @wrap(options, "get_parser")
+    def get_parser(get_parser: Any, *args: Any, **kwargs: Any) -> argparse.ArgumentParser:
+        parser = get_parser(*args, **kwargs)
+        parser.error = lambda message: refuse(flag_fault(message, parser._option_string_actions))
+        return parser
+
+
+def report_what_is_missing() -> None:
+    """Report a missing ``--user-dir`` or a wrong option in one sentence, where fairseq raises errors of Hydra or OmegaConf.
+
+    Can be removed when fairseq reports them.
+    """
+    from fairseq import options
+    from fairseq.dataclass import initialize, utils
+    from hydra._internal.config_loader_impl import ConfigLoaderImpl
+
+    utils.logger.disabled = True  # it prints all overrides after the sentence, and nothing else
+    places = ((options, "get_parser"), (utils, "convert_namespace_to_omegaconf"), (initialize, "add_defaults"))
+    for module, name in (*places, (initialize, "hydra_init"), (ConfigLoaderImpl, "load_configuration")):
+
+        @wrap(module, name)
+        def call_or_refuse(function: Any, *args: Any, **kwargs: Any) -> Any:
+            with _refusing():
+                return function(*args, **kwargs)
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    try:
+        yield
+    except InputError as error:
+        refuse(str(error))
+    except HydraException as error:
+        refuse(_fault(error))
+    except MissingMandatoryValue as error:
+        refuse(f"{error.key} is missing: name a configuration that has it (--config-dir, --config-name), or a value")
+
+
+def _fault(error: Exception) -> str:
+    """Return what is wrong with a configuration or an override, in words of this package."""
+    cause, group = error.__cause__, re.search(r"Could not override '(\S+)'.\s*No match in the defaults list", str(error))
+    if group:
+        return f"{group[1]}: the configuration has no choice of it; give its options, such as {group[1]}._name=…"
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        section, _, name = error.missing_cfg_file.rpartition("/")
+        return f"{section or 'configuration'}: there is no {name}: {suggestion(name, error.options or ())}".rstrip()
+    if isinstance(cause, (ConfigAttributeError, ConfigKeyError)) and cause.parent_node is not None:
+        known = suggestion(str(cause.key), map(str, cause.parent_node))
+        return f"there is no option {cause.full_key}: {known or f'it is none of {first_line(cause)}'}".strip()
+    if value := re.match(r"Value '(.*)' of type .* could not be converted to (Integer|Float|Boolean)", str(cause)):
+        wanted, _ = KINDS[{"Integer": int, "Float": float, "Boolean": bool}[value[2]]]
+        return f"{getattr(cause, 'full_key', '')} must be {wanted}, got {value[1]!r}"
+    if isinstance(cause, OmegaConfBaseException):
+        return f"{cause.full_key}: {first_line(cause)}"
+    return f"{first_line(error)}: give it a value"
+
+
+def user_dir_imported_first() -> None:
+    """Let a configuration have the options of what ``common.user_dir`` imports, such as those of a scheme.
+
+    fairseq imports it once the configuration is complete, and by then has rejected them. Here it is imported before Hydra
+    composes if the command line names it, and before fairseq adds the defaults if a file does. Can be removed when fairseq's
+    Hydra entry point imports it first.
+    """
+    from fairseq.dataclass import initialize
+    from hydra._internal.utils import get_args
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    @wrap(initialize, "hydra_init")
+    def import_and_init(hydra_init: Any, *args: Any) -> None:
+        for override in get_args().overrides:
+            if "common.user_dir" in override:
+                value = OverridesParser.create().parse_override(override).value()
+                import_user_dir(None if value is None else str(value))
+        hydra_init(*args)
+
+    @wrap(initialize, "add_defaults")
+    def import_and_add(add_defaults: Any, cfg: DictConfig) -> None:
+        import_user_dir(cfg.common.user_dir)
+        add_defaults(cfg)
+
+
+def import_user_dir(path: str | None) -> None:
+    """Import the package at ``path``, if any, as fairseq does for ``--user-dir``; raises InputError if there is none."""
+    from fairseq import utils
+
+    utils.import_user_module(argparse.Namespace(user_dir=path))
+
+
+PATCHES = (generate_through_call_main, user_dir_imported_first, report_what_is_missing, faults_of_flags_in_one_line)

@@ -1,0 +1,1 @@
+"""How the processes of a program end: with one message, together, or after the current update."""

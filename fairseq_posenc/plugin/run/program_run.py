@@ -1,0 +1,242 @@
+"""A run of one of fairseq's programs: its checks, its processes, and the context managers around each.
+
+Every program of fairseq calls ``call_main(cfg, main)``, which starts processes unless a launcher has, and calls ``main(cfg)`` in
+each of them. :func:`call_main` runs the checks of :mod:`.checks` in the first process, and then everything else within the
+context managers :data:`AROUND_ALL`. In each process, ``main`` runs within :data:`AROUND_TRAINING` or :data:`AROUND_OTHERS`.
+"""
+
+import functools
+import logging
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq.distributed import utils as distributed_utils
+
+from ...base.errors import InputError, Refused
+from ..batches import batch_warmup
+from ..optim.fused_adam import NAME as FUSED_ADAM
+from ..optim.non_blocking_trainer import NonBlockingTrainer
+from ..patches import configurations
+from ..patches.databins import end_readers
+from ..patches.distributed import start_processes, without_gpus
+from ..patches.patching import replaced, wrap
+from ..processes import graceful_stop, interrupts, launchers
+from ..processes.exits import INTERRUPTED, REFUSED, exit_together, leave_process_group, reason_for_user, refuse
+from . import checks, session
+
+NEED_A_MODEL = {f"fairseq_cli.{name}" for name in ("generate", "interactive", "eval_lm", "validate")}
+
+OFTEN = 10
+"""Updates between two lines of the log that are advised where an update takes long."""
+
+
+@dataclass
+class ProgramRun:
+    """A run of one of fairseq's programs.
+
+    Attributes:
+        main: the function that every process calls.
+        program: the name in messages; None if one of our commands or a script calls fairseq, and handles errors itself.
+        engine: the additions of :mod:`.train`, or None.
+        trainer: makes the trainer, if it is not fairseq's.
+    """
+
+    cfg: Any
+    main: Callable
+    program: str | None
+    engine: Any = None
+    trainer: Callable | None = None
+
+    @property
+    def module(self) -> dict[str, Any]:
+        """The globals of the program."""
+        return getattr(self.main, "__globals__", {})
+
+    @property
+    def trains(self) -> bool:
+        """Whether ``main`` is that of fairseq_cli.train or of a similar program; others validate or generate."""
+        return {"validate_and_save", "should_stop_early", "train"} <= self.module.keys()
+
+
+@wrap(distributed_utils, "call_main")
+def call_main(start: Callable, cfg: Any, main: Callable, engine: Any = None, **kwargs: Any) -> None:
+    """Call fairseq's ``call_main``, which is ``start``, within the pipeline."""
+    launchers.watch()
+    run = ProgramRun(cfg, main, _name_of_program() if engine is None else engine.program, engine)
+    try:
+        for check in (*checks.CHECKS, *(checks.OF_TRAINING if run.trains else ())):
+            check(cfg)
+        if engine is not None:
+            engine.connect(run)
+    except InputError as error:
+        if run.program is None:
+            raise
+        refuse(str(error), run.program)
+    with ExitStack() as stack:
+        for step in AROUND_ALL:
+            stack.enter_context(step(run))
+        start_processes(start, cfg, functools.partial(_call_in_process, main, run.program, engine), **kwargs)
+
+
+def _call_in_process(main: Callable, program: str | None, engine: Any, cfg: Any, **kwargs: Any) -> None:
+    launchers.watch()
+    run = ProgramRun(cfg, main, program, engine)
+    with ExitStack() as stack:
+        for step in AROUND_TRAINING if run.trains else AROUND_OTHERS:
+            stack.enter_context(step(run))
+        main(cfg, **kwargs)
+
+
+def _name_of_program() -> str | None:
+    """Return the name of the program of fairseq whose ``cli_main`` has called this, or None."""
+    callers = (frame for frame, _ in traceback.walk_stack(sys._getframe(1)) if frame.f_code.co_name == "cli_main")
+    names = (getattr(frame.f_globals.get("__spec__"), "name", "") for frame in callers)
+    return Path(sys.argv[0]).name if any(name.startswith("fairseq_cli.") for name in names) else None
+
+
+@contextmanager
+def end_with_the_processes(run: ProgramRun) -> Iterator[None]:
+    """Exit with the status of the processes that were started; on Ctrl-C, print one line."""
+    if run.program is not None:
+        interrupts.end_with(run.program, functools.partial(_kept, run))
+    try:
+        yield
+    except torch.multiprocessing.ProcessExitedException as error:
+        if error.exit_code in (REFUSED, graceful_stop.STOPPED):  # the process has reported why
+            sys.exit(error.exit_code)
+        if error.exit_code == -graceful_stop.SIGNAL:
+            refuse("asked to stop before training had begun; no checkpoint was saved", run.program, graceful_stop.STOPPED)
+        raise
+    except KeyboardInterrupt:
+        if run.program is None:
+            raise
+        refuse(f"interrupted. {_kept(run)}", run.program, INTERRUPTED)
+
+
+def _kept(run: ProgramRun) -> str:
+    """Return what an interrupted run has left, and how to go on."""
+    last = Path(run.cfg.checkpoint.save_dir, "checkpoint_last.pt")
+    if not run.trains:
+        return "The same command begins again."
+    if not last.exists():
+        return "No checkpoint was saved; the same command begins again."
+    same = run.cfg.checkpoint.restore_file == last.name
+    return f"The same command resumes from {last}." if same else f"Without --restore-file, it resumes from {last}."
+
+
+def forward_stop_signal(run: ProgramRun) -> AbstractContextManager:
+    """Forward the stop signal to the processes, or keep it until this process trains."""
+    graceful_stop.request.clear()
+    return graceful_stop.handling(graceful_stop.forward)
+
+
+@contextmanager
+def report_errors(run: ProgramRun) -> Iterator[None]:
+    """Report an error that the user can correct in one sentence, and end with status 2; otherwise leave the process group."""
+    try:
+        yield
+        if configurations.job_number() is None:  # the jobs of a multirun share the group
+            leave_process_group()
+    except KeyboardInterrupt:  # PyTorch raises it in spawned processes when their parent ends
+        launchers.have_ended(launchers.launchers())
+        raise
+    except Exception as error:
+        if run.program is None:
+            raise
+        distributed_training = run.cfg.distributed_training
+        if isinstance(error, Refused):  # all processes raise it
+            if distributed_training.distributed_rank == 0:
+                print(f"{run.program}: {error}", file=sys.stderr, flush=True)
+            exit_together(REFUSED)
+        reason = reason_for_user(error)
+        if reason is None:
+            raise
+        refuse(reason, run.program, local_rank=distributed_training.device_id)
+
+
+def prepare_engine(run: ProgramRun) -> AbstractContextManager:
+    """Check DeepSpeed's configuration in all processes, and choose its trainer."""
+    return nullcontext() if run.engine is None else run.engine.prepared(run)
+
+
+@contextmanager
+def consolidate(run: ProgramRun) -> Iterator[None]:
+    """At the end of training with ZeRO, merge the last checkpoint's shards."""
+    yield
+    if run.engine is not None:
+        run.engine.consolidate(run)
+
+
+@contextmanager
+def stop_on_signal(run: ProgramRun) -> Iterator[None]:
+    """On SIGUSR1, save a checkpoint in all processes, and exit with the status :data:`.graceful_stop.STOPPED`."""
+    validate_and_save = graceful_stop.save_and_stop(run.module["validate_and_save"])
+    with graceful_stop.listening(), replaced(run.module, validate_and_save=validate_and_save):
+        yield
+    if graceful_stop.request.granted:
+        exit_together(graceful_stop.STOPPED)
+
+
+@contextmanager
+def choose_trainer(run: ProgramRun) -> Iterator[None]:
+    """Train with the trainer that the optimizer or DeepSpeed needs, unless training is complete."""
+    fused = getattr(run.cfg.optimizer, "_name", None) == FUSED_ADAM
+    trainer = run.trainer or (NonBlockingTrainer if fused else run.module["Trainer"])
+    train = batch_warmup.with_growing_batches(run.module, run.module["train"])
+    with replaced(run.module, Trainer=trainer, train=session.unless_done(train)):
+        yield
+
+
+@contextmanager
+def name_the_processor(run: ProgramRun) -> Iterator[None]:
+    """Without a GPU, log that and what to change, once, where fairseq logs "training on N devices (GPUs/TPUs)"."""
+    cfg = run.cfg
+    why, processes = "" if cfg.common.cpu else ", as PyTorch finds no GPU", cfg.distributed_training.distributed_world_size
+    parts = [f"training on the CPU{why} (processes: {processes}, threads of each: {torch.get_num_threads()})"]
+    if cfg.common.bf16:
+        parts.append("leave --bf16 out, which is slower than float32 on most CPUs")
+    if cfg.common.log_interval > OFTEN:
+        parts.append(f"the loss is logged after every {cfg.common.log_interval} updates (--log-interval {OFTEN} shows more)")
+
+    def replace(record: logging.LogRecord) -> bool:
+        if str(record.msg).endswith("devices (GPUs/TPUs)"):
+            record.msg = "; ".join(parts)
+        return True
+
+    logger = run.module["logger"]
+    if without_gpus(cfg):
+        logger.addFilter(replace)
+    try:
+        yield
+    finally:
+        logger.removeFilter(replace)
+
+
+@contextmanager
+def require_checkpoint(run: ProgramRun) -> Iterator[None]:
+    """Refuse to run a program that needs a trained model without ``--path``."""
+    if getattr(run.module.get("__spec__"), "name", None) in NEED_A_MODEL and run.cfg.common_eval.path is None:
+        raise InputError("--path is missing: name a checkpoint that fairseq-train has written")
+    yield
+
+
+AROUND_ALL = (end_with_the_processes, forward_stop_signal)
+AROUND_TRAINING = (
+    report_errors,
+    prepare_engine,
+    session.require_one_data,
+    session.lock_save_dir,
+    session.forget_last_training,
+    consolidate,
+    stop_on_signal,
+    choose_trainer,
+    name_the_processor,
+    end_readers,
+)
+AROUND_OTHERS = (report_errors, require_checkpoint, end_readers)

@@ -1,0 +1,202 @@
+"""Checks that a checkpoint is loaded, to train or to run it, with the model and the vocabulary of its training."""
+
+import logging
+import os
+from argparse import Namespace
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, BaseFairseqModel
+from fairseq.models.roberta import RobertaModel
+from fairseq.tasks import FairseqTask
+from fairseq.trainer import Trainer
+from omegaconf import DictConfig, OmegaConf
+
+from ...base.errors import InputError, Refused, first_line, flag_of
+from ...text.vocabulary import VOCABULARY, differing, fingerprint
+from ..checkpoint.checkpoint_file import no_checkpoint
+from ..checkpoint.state_dict import FORMAT, FORMAT_KEY, misfit
+from ..models.building import PosencModel, complete, differences
+from ..models.reading import read_once
+from ..models.stock import our_options
+from ..options.option_set import ENCODER_OPTIONS, OptionSet
+from ..patches.distributed import from_first_process
+
+logger = logging.getLogger(__name__)
+NEW_MODEL = (
+    "Repeat the options of the checkpoint, or name another --save-dir for another model; to start that from these weights: "
+    "--finetune-from-model"
+)
+ZERO = "EngineOptimizer is that of ZeRO, which continues with fairseq_posenc.train --deepspeed-config zero1, zero2 or zero3"
+
+
+def state_dict(save: Callable, task: FairseqTask) -> dict[str, Any]:
+    """Return a task's part of a checkpoint, with the version of its format and the fingerprint of its vocabulary.
+
+    ``labels`` are the classes' names in order (none for a regression), if the task has classes.
+    """
+    saved = {**save(task), FORMAT_KEY: FORMAT, VOCABULARY: vocabulary_of(task)}
+    if (labels := getattr(task, "_label_dictionary", None)) is None:
+        return saved
+    return {**saved, "labels": [] if task.cfg.regression_target else labels.symbols[labels.nspecial :][: task.cfg.num_classes]}
+
+
+def load_state_dict(load: Callable, task: FairseqTask, state: dict[str, Any]) -> None:
+    """Load a task's part of a checkpoint; raises InputError if it was trained with another vocabulary."""
+    if fault := other_vocabulary(state, task):
+        raise InputError(fault)
+    load(task, state)
+
+
+def vocabulary_of(task: FairseqTask) -> dict[str, str]:
+    """Return the fingerprint of a task's dictionaries and of the tokenizer in its data-bin, which is computed once."""
+    if not hasattr(task, "vocabulary_fingerprint"):
+        task.vocabulary_fingerprint = {}
+        with suppress(NotImplementedError, AttributeError):  # tasks without a dictionary, such as those of speech
+            folder, target = _data_bin(task), getattr(task, "tgt_dict", None)
+            task.vocabulary_fingerprint = fingerprint(task.source_dictionary, folder)
+            if target is not None:
+                task.vocabulary_fingerprint["target dictionary"] = fingerprint(target, folder)["dictionary"]
+    return task.vocabulary_fingerprint
+
+
+def other_vocabulary(task_state: Any, task: FairseqTask) -> str | None:
+    """Describe how a task's vocabulary differs from the one recorded in ``task_state``; None if it does not."""
+    recorded = task_state.get(VOCABULARY) if isinstance(task_state, dict) else None
+    if not (names := differing(recorded, vocabulary_of(task))):
+        return None
+    return (
+        f"it was trained with another vocabulary than the one in {_data_bin(task)} (different: {', '.join(names)}). Name a "
+        "data-bin that was made with the checkpoint's vocabulary"
+    )
+
+
+def _data_bin(task: FairseqTask) -> Path:
+    return Path(str(getattr(task.cfg, "data", "")).split(os.pathsep)[0])
+
+
+def refuse_resuming_another_model(
+    load: Callable,
+    trainer: Trainer,
+    filename: str,
+    reset_optimizer: bool = False,
+    reset_lr_scheduler: bool = False,
+    optimizer_overrides: dict[str, Any] | None = None,
+    reset_meters: bool = False,
+) -> Any:
+    """Call fairseq's ``Trainer.load_checkpoint``, which compares only names and shapes of parameters, if the models are the same.
+
+    Raises:
+        Refused: the checkpoint has another model or vocabulary than the training; for ``--finetune-from-model``, another kind
+            of model, other sizes or another vocabulary. Or fairseq would silently lose the number of updates or the best model.
+    """
+    arguments = (filename, reset_optimizer, reset_lr_scheduler, optimizer_overrides, reset_meters)
+    model = getattr(trainer, "_model", None)
+    if not isinstance(model, PosencModel):
+        return load(trainer, *arguments)
+    different: list[str] = []
+    try:
+        with read_once(trainer, filename) as content:
+            refusal = None
+            if content is not None:
+                settings = trainer.cfg.checkpoint
+                weights_only = filename == settings.finetune_from_model
+                refusal, different = compare(filename, content, model, trainer.task, weights_only)
+                if refusal is None and not weights_only:
+                    metric = None if reset_meters else settings.best_checkpoint_metric
+                    refusal = lost_state(filename, content, metric, reset_optimizer)
+            refusal, different = from_first_process((refusal, different))
+            if refusal is not None:
+                raise Refused(refusal)
+            state = load(trainer, *arguments)
+        if different:  # which --finetune-from-model allows
+            logger.warning(f"the weights of {filename} are of another model: {'; '.join(different)}")
+        return state
+    except (InputError, OSError):
+        raise
+    except AssertionError as error:  # fairseq's, about another criterion or optimizer
+        raise Refused(f"{filename}: {error}. {ZERO if 'EngineOptimizer' in str(error) else ''}") from error
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
+        raise no_checkpoint(Path(filename), f"its trainer's state: {type(error).__name__}: {error}") from error
+    except Exception as error:
+        if type(error) is not Exception:  # fairseq raises Exception itself if the parameters do not fit
+            raise
+        reason = f"it has {'; '.join(different)}" if different else misfit(error.__context__)
+        raise Refused(f"{filename} does not fit the model to be trained: {reason}. Give the same sizes") from error
+
+
+def compare(
+    filename: str, content: dict[str, Any], model: BaseFairseqModel, task: FairseqTask, weights_only: bool = False
+) -> tuple[str | None, list[str]]:
+    """Return why training cannot continue from a checkpoint, or None if it can, and the options that differ, as flags.
+
+    Args:
+        content: what the file holds.
+        model: the model to be trained, with complete options.
+        weights_only: whether a new training starts with its parameters, so that options may differ.
+    """
+    try:
+        arch, options, task_options, kind = saved_options(content)
+        if kind is not None and kind is not model.option_set:
+            return (
+                f"{filename} holds a model of the architecture {arch}, and the model to be trained, of {model.args._name}, has "
+                "other parts: name a checkpoint of the same kind of model, or none"
+            ), []
+        if fault := other_vocabulary(content.get("task_state"), task):
+            return f"{filename}: {fault}", []
+        if kind is None:
+            raise InputError(f"{arch} is not one of this package's models")
+        unequal = differences(complete(options, task_options, kind), model.args, kind)
+    except Exception as error:  # a file's configuration may hold anything
+        if weights_only:
+            return None, []
+        reason = first_line(error)
+        return f"{filename} does not record which model it holds ({type(error).__name__}: {reason}). {NEW_MODEL} {filename}", []
+    flags = [f"{flag_of(name)} {saved} in the checkpoint, {new} now" for name, (saved, new) in unequal.items()]
+    if flags and not weights_only:
+        return f"{filename} holds another model than the one to be trained: {'; '.join(flags)}. {NEW_MODEL} {filename}", flags
+    return None, flags
+
+
+def lost_state(filename: str, content: dict[str, Any], metric: str | None, reset_optimizer: bool) -> str | None:
+    """Describe what fairseq would silently lose in resuming, or return None.
+
+    Args:
+        content: what the file holds.
+        metric: that of the best checkpoint; None if the best so far does not count.
+        reset_optimizer: whether training begins again at update 0.
+    """
+    part = (content.get("cfg") or {}).get("checkpoint") or {}
+    saved = (vars(part) if isinstance(part, Namespace) else part).get("best_checkpoint_metric", metric)
+    if content.get("last_optimizer_state") is None and not reset_optimizer:
+        return (
+            f"{filename} has no optimizer state, so that training would begin again at update 0. Start a new training from its "
+            f"weights: --finetune-from-model {filename}, with another --save-dir"
+        )
+    if "best" in (content.get("extra_state") or {}) and metric not in (None, saved):
+        return (
+            f"the best {saved} in {filename} does not compare with --best-checkpoint-metric {metric}. Repeat {saved}, or forget "
+            "the best with --reset-meters"
+        )
+    return None
+
+
+def saved_options(content: dict[str, Any]) -> tuple[str, Namespace, Namespace, OptionSet | None]:
+    """Return the architecture of a checkpoint's model, the options of model and task, and the option set of the model's kind.
+
+    fairseq's own RoBERTa counts as ours with absolute positions; other models have no option set.
+
+    Raises:
+        Exception: any, if the file is not such a checkpoint.
+    """
+    old = content.get("args")
+    cfg: Any = content["cfg"] if old is None else {"model": old, "task": old}
+    cfg = OmegaConf.to_container(cfg) if isinstance(cfg, DictConfig) else cfg
+    model, task = (Namespace(**(vars(part) if isinstance(part, Namespace) else part)) for part in (cfg["model"], cfg["task"]))
+    arch = getattr(model, "_name", None) or model.arch
+    ARCH_CONFIG_REGISTRY[arch](model)
+    if ARCH_MODEL_REGISTRY[arch] is RobertaModel:
+        return arch, our_options(vars(model)), task, ENCODER_OPTIONS
+    return arch, model, task, getattr(ARCH_MODEL_REGISTRY[arch], "option_set", None)

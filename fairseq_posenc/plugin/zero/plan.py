@@ -1,0 +1,292 @@
+"""Estimate the memory per GPU that a pretraining run needs.
+
+Nothing is trained and no GPU is needed. Parameters are counted on the architecture itself, and activations by running one and
+two of its layers here, at the run's length and precision.
+
+    fairseq-posenc plan roberta_m4m_large --gpus 32 --deepspeed-config zero2 --batch-size 6
+
+Not included: what CUDA, NCCL and fragmentation take (allow 2 to 4 GB), and activations beyond those kept for the backward pass.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+from unittest import mock
+
+from omegaconf import DictConfig, OmegaConf
+
+from ...base.commands import option, show
+from ...base.errors import InputError, suggestion
+from ...core.families import FAMILIES, ROBERTA, expression_of
+from . import zero_config
+from .zero_config import ZeroConfig
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+GB = 1e9
+BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
+DTYPES = {"bf16": "bfloat16", "fp16": "bfloat16", "fp32": "float32"}  # fp16 is equally wide, and CPUs lack some of its operations
+SMALL_VOCABULARY = 64  # symbols; measurements are extrapolated from it
+MASKED_TOKENS, PER_TOKENS = 3, 20  # masked language modelling predicts 15%
+POSITIVE = {"minimum": 1, "maximum": 10**12}
+
+
+@dataclass(frozen=True)
+class Options:
+    """The command's flags."""
+
+    arch: str = option("an architecture, or an expression for RoBERTa of base size", names=("arch",), metavar="NAME")
+    model: list[str] = option("options of the model, such as encoder_layers=6", (), nargs="*", metavar="NAME=VALUE")
+    gpus: int = option("GPUs of all hosts together", 8, **POSITIVE)
+    deepspeed_config: str = option("preset or file, as for training", "zero0", metavar="NAME|FILE")
+    batch_size: int = option("samples per GPU and micro-batch", 8, **POSITIVE)
+    tokens_per_sample: int = option("length of a sample", 512, **POSITIVE)
+    vocab_size: int = option("symbols", 50265, **POSITIVE)
+    precision: str = option("of parameters and activations", "bf16", choices=BYTES)
+    gpu_memory: float = option("memory of a GPU", 80.0, metavar="GB", minimum=1e-6, maximum=1e12)
+
+
+def main(options: Options) -> None:
+    """Run the command."""
+    zero = zero_config.read(options.deepspeed_config)
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")  # fairseq imports DeepSpeed, which otherwise warns where there is no GPU
+    sizes = (options.vocab_size, options.tokens_per_sample, options.precision)
+    show(report(options, footprint(options.arch, options.model, *sizes), zero))
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Sizes of a model at one sequence length and precision."""
+
+    parameters: int
+    shared_activations: float  # bytes, independent of the number of samples: positional terms
+    activations_per_sample: float  # bytes
+
+    def activations(self, samples: int) -> float:
+        """Return the bytes kept for the backward pass over a batch."""
+        return self.shared_activations + samples * self.activations_per_sample
+
+
+def footprint(arch: str, overrides: Sequence[str], vocabulary: int, tokens: int, precision: str) -> Footprint:
+    """Measure an architecture with one and two layers on one and two samples; further layers and samples are copies.
+
+    Where layers alternate, as in ``rope | rope(window=64)``, one and two rounds of them are measured, and what remains. The cost
+    per symbol likewise follows from two small vocabularies.
+
+    Args:
+        arch: name of one of this package's architectures, or an expression, for RoBERTa of base size.
+        overrides: options of the model, ``name=value``.
+        vocabulary: number of symbols.
+        tokens: length of a sample.
+        precision: bf16, fp16 or fp32.
+
+    Raises:
+        InputError: the architecture, an option or its value is unknown, or its layers do not fit into this host's memory.
+    """
+    from ...core.schemes.positions import sums_of
+
+    args = _options(arch, overrides, tokens)
+    groups, layers = args.encoder_layer_groups, args.encoder_layers
+    alternatives = sums_of(args.positions)[:layers]
+    args.positions = " | ".join(alternatives)
+    periods, rest = divmod(layers, period := len(alternatives))
+
+    def measure(depth: int, symbols: int) -> tuple[int, int, int, int]:
+        """Return the parameters, those of a layer without its positional ones, and bytes kept for one sample and for two."""
+        model = _build(OmegaConf.merge(args, {"encoder_layers": depth, "encoder_layer_groups": 0}), symbols, precision)
+        encoder = model.encoder.sentence_encoder
+        replace(encoder.config, layers=layers, layer_groups=groups, vocab_size=vocabulary)  # checks all three
+        counts = (sum(parameter.numel() for parameter in module.parameters()) for module in (model, encoder.layers[0]))
+        return *counts, *(saved_bytes(model, number, symbols, tokens) for number in (1, 2))
+
+    try:
+        least, wider = (measure(period, symbols) for symbols in (SMALL_VOCABULARY, 2 * SMALL_VOCABULARY))
+        deeper = measure(2 * period, SMALL_VOCABULARY)
+        longer = measure(period + rest, SMALL_VOCABULARY) if rest else least
+    except RuntimeError as error:
+        if not any(sign in str(error) for sign in ("allocate", "overflow")):  # more than memory, or than a size can be
+            raise
+        raise InputError(
+            f"{arch} at --tokens-per-sample {tokens}: {2 * period} of its layers do not fit into this host's memory, "
+            "where they are tried. Plan a smaller one."
+        ) from error
+    parameters, layer, for_one_sample, for_two_samples = (
+        last + (periods - 1) * (second - first) + (vocabulary - SMALL_VOCABULARY) * (more - first) // SMALL_VOCABULARY
+        for first, second, last, more in zip(least, deeper, longer, wider, strict=True)
+    )
+    return Footprint(
+        parameters=parameters - (layers - groups) * layer if groups else parameters,
+        shared_activations=2 * for_one_sample - for_two_samples,
+        activations_per_sample=for_two_samples - for_one_sample,
+    )
+
+
+def saved_bytes(model: Any, samples: int, symbols: int, length: int) -> int:
+    """Return the bytes of the distinct tensors, without parameters, that a GPU keeps of a forward pass of masked-LM training."""
+    import torch
+    from torch.nn import functional as F
+
+    from ...core.saved_tensors import saved_bytes
+
+    tokens = torch.full((samples, length), min(10, symbols - 1))
+    masked = (torch.arange(length).remainder(PER_TOKENS) < MASKED_TOKENS).expand(samples, -1)
+
+    def loss() -> Tensor:
+        logits = model(tokens, masked_tokens=masked)[0]
+        return F.nll_loss(F.log_softmax(logits, dim=-1, dtype=torch.float32), tokens[masked])
+
+    with mock.patch.object(F, "scaled_dot_product_attention", _fused_attention):
+        return saved_bytes(model, loss)
+
+
+def _fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, *_: Any, **options: Any) -> Tensor:
+    """Keep what a GPU's kernel keeps, also with dropout or a trained bias, for which PyTorch has no fused kernel on a CPU."""
+    import torch
+
+    class Attention(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *inputs: Tensor) -> Tensor:
+            z = torch.zeros_like(q)
+            ctx.save_for_backward(*inputs, z, z.new_zeros(z.shape[:-1], dtype=torch.float32))  # logarithms of softmax's sums
+            return z
+
+    return Attention.apply(q, k, v, mask)
+
+
+def _options(arch: str, overrides: Sequence[str], tokens: int) -> DictConfig:
+    from fairseq.models import ARCH_MODEL_NAME_REGISTRY
+
+    from ...core.schemes import parse
+    from ..models.building import complete_new
+    from ..options.option_set import ENCODER_OPTIONS
+
+    encoders = {model for model, family in FAMILIES.items() if not family.causal}
+    known = sorted(name for name, model in ARCH_MODEL_NAME_REGISTRY.items() if model in encoders)
+    if arch not in known:
+        overrides = [f"positions={expression_of(arch)}", *overrides]
+        try:
+            parse(expression_of(arch))
+        except InputError as error:
+            raise InputError(
+                f"{arch} is no encoder of this package: {suggestion(arch, known)}As an expression: {error}"
+            ) from None
+        arch = ROBERTA.model
+    args = OmegaConf.create({**vars(ENCODER_OPTIONS.config()()), "_name": arch})
+    for override in overrides:
+        name, equals, value = override.partition("=")
+        if not equals or name not in args:
+            raise InputError(f"--model {override}: expected NAME=VALUE with an option of the model, such as encoder_layers=6")
+        with suppress(ValueError):  # a name, such as that of an activation function
+            value = json.loads(value)
+        setattr(args, name, value)
+    complete_new(args, arch, argparse.Namespace(tokens_per_sample=tokens))
+    return args
+
+
+def _build(args: Any, vocabulary: int, precision: str) -> Any:
+    import torch
+
+    from ..models.building import build, dictionary_of
+
+    if args.attention_backend == "auto":  # which takes sdpa or eager on a GPU, and another here
+        try:
+            return _build(OmegaConf.merge(args, {"attention_backend": "sdpa"}), vocabulary, precision)
+        except InputError:
+            args = OmegaConf.merge(args, {"attention_backend": "eager"})
+    model = build(args._name, args, dictionary_of(vocabulary))
+    return model.to(getattr(torch, DTYPES[precision])).train()
+
+
+class Memory(NamedTuple):
+    """Bytes on one GPU (and of host memory, per GPU)."""
+
+    start: float  # the whole model, which fairseq moves to the GPU before anything is sharded
+    parameters: float
+    gradients: float
+    optimizer: float
+    buffers: float
+    activations: float
+    step: float  # only while stepping, when activations are gone
+    host: float
+
+    @property
+    def states(self) -> float:
+        """What is kept between steps."""
+        return self.parameters + self.optimizer
+
+    @property
+    def peak(self) -> float:
+        """The maximum over a step."""
+        return max(self.start, self.states + self.gradients + max(self.activations + self.buffers, self.step))
+
+
+def memory(parameters: int, zero: ZeroConfig, gpus: int, precision: str, activations: float) -> Memory:
+    """Return the memory with Adam, after Rajbhandari et al. 2020, §3 and 5.
+
+    Per parameter: 2 bytes (4 in fp32) for itself and for its gradient; 4 for the float32 master copy and 8 for Adam's two
+    moments, divided over the GPUs from stage 1 on. Gradients are divided from stage 2 on, parameters at stage 3. Without
+    sharding, fp32 needs no master copy, fairseq keeps a float32 gradient next to a 16-bit one, and the buckets that DDP averages
+    are another copy of the gradients (--gradient-as-bucket-view avoids it). fairseq's Adam recomputes its denominators each step,
+    4 bytes per parameter, all at once if the master copy is one flat tensor (a shard, or with fp16). At every stage each
+    process begins with the whole model, built in float32 on its host and moved to its GPU.
+
+    Args:
+        gpus: on all hosts together.
+        activations: bytes kept for the backward pass.
+    """
+    width = BYTES[precision]
+    size, built = parameters * width, parameters * 4
+    if zero.stage == 0:
+        buckets = size if gpus > 1 else 0
+        return Memory(
+            start=size,
+            parameters=size,
+            gradients=size,
+            optimizer=parameters * (8 if precision == "fp32" else 16),
+            buffers=buckets,
+            activations=activations,
+            step=buckets + (parameters * 4 if precision == "fp16" else 0),
+            host=built,
+        )
+    optimizer = parameters * 12 / gpus
+    gradients = size / (gpus if zero.stage >= 2 else 1)
+    whole = size / (gpus if zero.stage == 3 else 1)
+    live = width * min(zero.live, parameters) if zero.stage == 3 else 0
+    step = parameters * 8 / gpus  # gradients in float32, denominators
+    host = (optimizer + step if zero.offload_optimizer else 0) + (whole if zero.offload_parameters else 0)
+    return Memory(
+        start=size,
+        parameters=0 if zero.offload_parameters else whole,
+        gradients=0 if zero.offload_optimizer and zero.stage >= 2 else gradients,
+        optimizer=0 if zero.offload_optimizer else optimizer,
+        buffers=width * min(zero.bucket, 2 * parameters) + live,
+        activations=activations,
+        step=0 if zero.offload_optimizer else step,
+        host=max(host, built),
+    )
+
+
+def report(options: Options, model: Footprint, zero: ZeroConfig) -> str:
+    """Return the plan as text."""
+    needed = memory(model.parameters, zero, options.gpus, options.precision, model.activations(options.batch_size))
+    fits = "fits" if needed.peak < options.gpu_memory * GB else "does NOT fit"
+    if needed.start >= options.gpu_memory * GB:
+        fits = "cannot start, as each GPU first holds the whole model: does NOT fit"
+    rows = [
+        ("whole model, at the start", needed.start), ("parameters", needed.parameters), ("gradients", needed.gradients),
+        ("optimizer states", needed.optimizer), ("communication buffers", needed.buffers), ("activations", needed.activations),
+        ("while stepping", needed.step), ("peak", needed.peak), ("on the host, per GPU", needed.host),
+    ]  # fmt: skip
+    table = "\n".join(f"  {name:26} {size / GB:9.2f} GB" for name, size in rows)
+    return (
+        f"{options.arch}: {model.parameters:,} parameters; {options.gpus} GPUs, {options.deepspeed_config}, "
+        f"{options.precision}\n\n"
+        f"memory per GPU ({fits} in {options.gpu_memory:g} GB)\n{table}"
+    )

@@ -1,0 +1,1 @@
+"""How a number is measured, repeated, resumed and shown."""

@@ -1,0 +1,150 @@
+"""Attention of one layer alone: compared with the reference, and timed."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ...core.attention import BACKENDS, Call, Mask, choose
+from ...core.schemes import Positions, Settings
+from ...core.schemes.positions import sums_of
+from ...core.terms import Terms, Window
+from ...core.transformer import layers
+from ..measure.work import Shape, Work
+
+SEPARATOR = 2
+COMPARED = 1024  # tokens: the reference's scores take n² numbers in float64
+SPREAD = 0.1  # standard deviation of the noise that is added to every parameter before the comparison, so that no term is zero
+ALLOWED, ROUNDINGS = 3.0, 4.0
+SMALLEST = 0.1  # share of the largest norm below which errors are relative to that norm: some gradients are zero up to rounding
+
+
+class Agreement(NamedTuple):
+    """Agreement of a backend with the reference: ``eager`` in float64 on the CPU, on the same rounded inputs.
+
+    Errors are ‖x - reference‖ / ‖reference‖, the largest over z and its gradients in q, k, v, the layer's input and the
+    scheme's parameters. The allowed error is ``ALLOWED`` times that of ``eager`` in the same precision, and ``ROUNDINGS`` times
+    the precision's epsilon.
+    """
+
+    error: float
+    allowed: float
+
+    @property
+    def holds(self) -> bool:
+        return self.error <= self.allowed  # false for NaN
+
+
+class Attention(Work):
+    """Forward and backward pass of attention, as in a layer of a model in training, without its projections.
+
+    Args:
+        backend: a backend's name, or ``auto``.
+        shape: sizes; each run has ``sequences`` of ``tokens``.
+        device, dtype: of everything.
+        dropout: of attention weights; by default as in the model.
+        padded: whether the second half of the sequences end in padding, a third of each.
+    """
+
+    def __init__(
+        self,
+        expression: str,
+        backend: str,
+        shape: Shape,
+        device: torch.device,
+        dtype: torch.dtype,
+        dropout: float | None = None,
+        padded: bool = False,
+    ) -> None:
+        super().__init__()
+        self.device = device
+        generator = torch.Generator().manual_seed(1)
+        with torch.random.fork_rng():
+            torch.manual_seed(1)
+            self.positions = positions_of(expression, shape).to(device, dtype)
+            self.projections = layers.Attention(shape.dim, shape.heads).to(device, dtype)
+
+        def random(*size: int) -> Tensor:
+            return torch.randn(size, generator=generator).to(device, dtype)
+
+        by_head = (shape.sequences, shape.heads, shape.tokens, shape.dim // shape.heads)
+        self.inputs = [random(*by_head).requires_grad_() for _ in "qkv"]
+        self.x = random(shape.sequences, shape.tokens, shape.dim).requires_grad_()
+        self.cotangent = random(*by_head)
+        self.window = Window(shape.tokens, device=device)
+        self.call = call_of(shape, device, dtype, dropout)
+        lengths = torch.full((shape.sequences, 1), shape.tokens)
+        lengths[shape.sequences // 2 :] -= shape.tokens // 3
+        self.mask = Mask((torch.arange(shape.tokens) >= lengths).to(device) if padded else None)
+        with torch.no_grad():
+            self.backend = choose(backend, self._terms(), self.call)
+
+    @property
+    def leaves(self) -> list[Tensor]:
+        return [*self.inputs, self.x, *self.parameters()]
+
+    def compute(self) -> Tensor:
+        z, _ = self.backend.bind(self._terms(), self.mask, self.call)(*self.inputs)
+        return z
+
+    def run(self) -> None:
+        torch.autograd.grad(self.compute(), self.leaves, self.cotangent, allow_unused=True)
+
+    def results(self) -> list[Tensor]:
+        """Return z and its gradients."""
+        z = self.compute()
+        return [z, *torch.autograd.grad(z, self.leaves, self.cotangent, allow_unused=True, materialize_grads=True)]
+
+    def again(self, backend: str, device: torch.device, dtype: torch.dtype) -> Attention:
+        """Return the same numbers in another backend, device and precision."""
+        other = copy.deepcopy(self).to(device, dtype)
+        other.inputs = [tensor.detach().to(device, dtype).requires_grad_() for tensor in self.inputs]
+        other.x = self.x.detach().to(device, dtype).requires_grad_()
+        other.cotangent = self.cotangent.to(device, dtype)
+        other.device, other.window = device, Window(self.window.keys, device=device)
+        other.mask = Mask(None if self.mask.padding is None else self.mask.padding.to(device))
+        other.call = Call(device, dtype, self.call.head_dim, self.call.queries, self.call.keys)
+        other.backend = BACKENDS[backend]
+        return other
+
+    def _terms(self) -> Terms:
+        return self.projections.project(self.positions.terms(self.window).of(0, self.x))
+
+
+def positions_of(expression: str, shape: Shape) -> Positions:
+    """Return the positions of one layer.
+
+    Raises:
+        FieldError: they cannot be built.
+    """
+    return Positions(sums_of(expression)[0], Settings(1, shape.heads, shape.dim, shape.tokens, SEPARATOR))
+
+
+def call_of(shape: Shape, device: torch.device, dtype: torch.dtype, dropout: float | None = None) -> Call:
+    """Return the conditions of a call of attention, by default with the model's dropout."""
+    p = shape.dropout if dropout is None else dropout
+    return Call(device, dtype, shape.dim // shape.heads, shape.tokens, shape.tokens, p)
+
+
+def agreement(expression: str, backend: str, shape: Shape, device: torch.device, dtype: torch.dtype) -> Agreement:
+    """Compare two sequences, one of them padded, of at most ``COMPARED`` tokens, without dropout."""
+    small = Shape(**{**vars(shape), "tokens": min(shape.tokens, COMPARED), "sequences": 2})
+    tried = Attention(expression, backend, small, device, dtype, dropout=0.0, padded=True)
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for parameter in tried.positions.parameters():
+            parameter.add_(SPREAD * torch.randn(parameter.shape, generator=generator).to(parameter))
+    exact = tried.again("eager", torch.device("cpu"), torch.float64).results()
+    usual = _error(tried.again("eager", device, dtype).results(), exact)
+    return Agreement(_error(tried.results(), exact), ALLOWED * usual + ROUNDINGS * torch.finfo(dtype).eps)
+
+
+def _error(results: list[Tensor], exact: list[Tensor]) -> float:
+    norms = [right.norm().item() for right in exact]
+    differences = [(value.cpu().double() - right).norm().item() for value, right in zip(results, exact, strict=True)]
+    errors = [error / max(norm, SMALLEST * max(norms)) for error, norm in zip(differences, norms, strict=True)]
+    return math.nan if any(map(math.isnan, errors)) else max(errors)

@@ -1,0 +1,123 @@
+"""Attention alone and a training step of masked language modelling, timed in this process in turn with a baseline."""
+
+import functools
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..engine.grid import Progress
+from ..measure.work import Loss, Machine, Shape, TrainingStep, Work, held, memory, pairs, timing
+from . import peers, results_table
+from .attention import Attention, agreement
+
+FAIRSEQS = "roberta_base"  # fairseq's own
+WORDS = 4  # the first symbol after fairseq's own: <s>, padding, </s>, unknown
+PLAIN = "none"  # positions of the attention that others are compared with
+DISAGREES = "it does not agree with the reference"  # begins the reason why a row was not timed
+TOO_LARGE = ("out of memory", "allocate", "overflow")  # in PyTorch's messages
+
+
+@dataclass(frozen=True)
+class Contender:
+    """The model of a row."""
+
+    model: str  # an architecture, an expression that has none, or another package's model
+    expression: str | None = None  # of this package's models
+    backend: str = ""  # the requested one, if there is a choice
+    arch: str | None = None  # of this package's models: the family's, whose positions are the expression
+
+
+class Step(TrainingStep):
+    """A step of one model on a batch."""
+
+    def __init__(self, model: nn.Module, loss: Loss, shape: Shape, device: torch.device, dtype: torch.dtype) -> None:
+        super().__init__(model, device, dtype)
+        self.loss = loss
+        generator = torch.Generator().manual_seed(1)
+        tokens = torch.randint(WORDS, shape.symbols, (shape.sequences, shape.tokens), generator=generator)
+        order = torch.randperm(shape.batch, generator=generator)
+        self.tokens, self.masked = tokens.to(device), (order < shape.masked).view_as(tokens).to(device)
+
+    def compute(self) -> Tensor:
+        return self.loss(self.tokens, self.masked)
+
+
+def roberta(contender: Contender, shape: Shape) -> tuple[nn.Module, Loss]:
+    """Return a model of fairseq's or this package's, and its loss."""
+    from ...plugin.models.building import build, dictionary_of
+
+    options = Namespace(
+        encoder_layers=shape.layers,
+        encoder_embed_dim=shape.dim,
+        encoder_ffn_embed_dim=shape.ffn_dim,
+        encoder_attention_heads=shape.heads,
+        max_positions=shape.tokens,
+        **({"attention_backend": contender.backend, "positions": contender.expression} if contender.arch else {}),
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        model = build(contender.arch or contender.model, options, dictionary_of(shape.symbols))
+
+    def loss(tokens: Tensor, masked: Tensor) -> Tensor:
+        logits, _ = model(tokens, masked_tokens=masked)
+        return F.cross_entropy(logits.float(), tokens[masked])
+
+    return model, loss
+
+
+class Steps:
+    """Times contenders. The baseline's work at a length is built once."""
+
+    def __init__(self, baseline: Contender, machine: Machine, repeats: int) -> None:
+        self._machine, self._repeats = machine, repeats
+        self._step = functools.lru_cache(maxsize=1)(lambda shape: self._build(baseline, shape)[0])
+        self._plain = functools.lru_cache(maxsize=1)(lambda shape: self._attention(Contender("", PLAIN, "auto"), shape))
+
+    def __call__(self, contender: Contender, shape: Shape, progress: Progress) -> dict[str, Any]:
+        """Return ``ran``, ``refused`` and ``timings`` of a :data:`.results_table.Result`."""
+        result: dict[str, Any] = {"ran": "", "refused": None, "timings": {}}
+        try:
+            if contender.expression is not None:
+                before = held(self._machine.device)
+                attention = self._attention(contender, shape)
+                result["ran"] = attention.backend.name
+                progress("compared with the reference")
+                agreed = agreement(contender.expression, result["ran"], shape, self._machine.device, self._machine.dtype)
+                if not agreed.holds:
+                    reason = f"{DISAGREES}: its error is {agreed.error:.2g}, and {agreed.allowed:.2g} is allowed"
+                    return {**result, "refused": reason}
+                progress("attention")
+                timed = self._time(attention, self._plain, shape, before)
+                result["timings"][results_table.ATTENTION] = timed
+                del attention
+            progress("training step")
+            before = held(self._machine.device)
+            step, ran = self._build(contender, shape)
+            result["ran"] = result["ran"] or ran
+            result["timings"][results_table.STEP] = self._time(step, self._step, shape, before)
+        except RuntimeError as error:
+            if not any(sign in str(error) for sign in TOO_LARGE):
+                raise
+            result["refused"] = "it does not fit into memory"
+        return result
+
+    def _time(self, work: Work, baseline: Callable[[Shape], Work], shape: Shape, before: int) -> dict:
+        work.run()
+        taken = memory(work, before)
+        return timing(pairs(work, baseline(shape), self._repeats), shape.batch, taken)
+
+    def _attention(self, contender: Contender, shape: Shape) -> Attention:
+        assert contender.expression is not None
+        return Attention(contender.expression, contender.backend, shape, self._machine.device, self._machine.dtype)
+
+    def _build(self, contender: Contender, shape: Shape) -> tuple[Step, str]:
+        if contender.model in peers.PEERS:
+            model, loss, ran = peers.build(contender.model, shape)
+        else:
+            model, loss, ran = *roberta(contender, shape), ""
+        return Step(model, loss, shape, self._machine.device, self._machine.dtype), ran

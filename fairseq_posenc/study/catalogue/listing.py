@@ -1,0 +1,241 @@
+"""The architectures as rows made from the live modules, and the forms in which they are shown."""
+
+import itertools
+import json
+import re
+import shutil
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from tabulate import tabulate
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from ...base.errors import InputError, flag_of, flag_value, nearest
+from ...core.attention import BACKENDS
+from ...core.families import ROBERTA, architectures, expressions, known_schemes
+from ...core.schemes import REGISTRY, Positions, Settings, build, option_fields, scheme_options
+from ...core.schemes.positions import PATTERNS
+from .equations import advice_of, equation_of, family_of, source_of
+from .properties import PROPERTIES, differing
+
+COLUMNS = ("positions", "architecture", "family", "advice", "equation", "source", *PROPERTIES, "backends", "parameters")
+FAMILIES = (
+    "added to word embeddings", "rotations", "scalar biases by offset", "vectors by offset", "untied positions (TUPE)",
+    "scalar factors by offset", "dynamics", "no products of words", "no positions",
+)  # fmt: skip
+"""In the order in which they are listed; others follow."""
+NAMES = r"(?:^|[+|]) *(\w+)"
+MIN_WIDTH = 16  # of the column of equations
+MARGIN = 26  # where the right-hand side of a card begins
+Row = dict[str, Any]
+
+
+class _WithoutMemory(TorchFunctionMode):
+    """Makes each new tensor of one zero, repeated without memory, and leaves out what would write into it.
+
+    On the meta device, PyTorch computes by modules that take seconds to import.
+    """
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is torch.empty:
+            return torch.zeros(()).expand(*args)
+        first = next(iter((*args, *(kwargs or {}).values())), None)
+        writes = re.fullmatch(r"[a-z]\w*_|__setitem__", function.__name__)
+        if writes and isinstance(first, torch.Tensor) and 0 in first.stride():
+            return first
+        return function(*args, **kwargs or {})
+
+
+def positions_of(
+    expression: str,
+    n: int = 512,
+    dim: int = 768,
+    heads: int = 12,
+    options: Mapping[str, Any] | None = None,
+    embed_dim: int | None = None,
+    layers: int = 12,
+) -> Positions:
+    """Return the positions of a model for sequences of ``n`` tokens, as the encoder would make them, without memory.
+
+    The model has base size by default. ``embed_dim`` is the width of the word embeddings, if that is not ``dim``.
+    """
+    with _WithoutMemory():
+        settings = Settings(layers=layers, heads=heads, dim=dim, max_positions=n, separator=2, embed_dim=embed_dim)
+        return build(expression, settings, options)
+
+
+def count(module: nn.Module) -> int:
+    """Return the number of parameters."""
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def find(names: Sequence[str] = (), properties: Sequence[str] = ()) -> list[Row]:
+    """Return the rows of architectures, schemes and sums, or of what has a name in its own, by families; by default, of all.
+
+    They are those of RoBERTa at base size; by its whole name, an architecture of any family and size.
+
+    Args:
+        properties: those that each row must have, of :data:`PROPERTIES`.
+
+    Raises:
+        InputError: there is none; the message names the nearest.
+    """
+    rows = {row["architecture"] or row["positions"]: row for name in names or [""] for row in _rows_of(name)}
+    found = [row for row in rows.values() if all(row[property_] for property_ in properties)]
+    if not found:
+        given = f" of those with {' or '.join(names)} in their name" if names else ""
+        raise InputError(f"no scheme is {' and '.join(properties)}{given}")
+    return found if names else by_families(found)
+
+
+def by_families(rows: Sequence[Row]) -> list[Row]:
+    """Return the same rows in the order of their families; within one, sums come last."""
+    families = (*FAMILIES, *(row["family"] for row in rows))
+    return sorted(rows, key=lambda row: (families.index(row["family"]), "+" in row["positions"], row["positions"]))
+
+
+def _rows_of(name: str) -> list[Row]:
+    architecture = architectures().get(name)
+    if architecture is not None and architecture.expression is not None:
+        options, sizes = architecture.options, ("layers", "embed_dim", "attention_heads")
+        layers, dim, heads = (options[f"encoder_{size}"] for size in sizes)
+        embed_dim = options.get("embedding_size")
+        positions = positions_of(options["positions"], layers=layers, dim=dim, heads=heads, embed_dim=embed_dim)
+        return [describe(architecture.name, positions)]
+    return [describe(arch, positions_of(expression)) for arch, expression in _matching(name)]
+
+
+def is_scheme(name: str) -> bool:
+    """Return whether a name is an architecture, a scheme or a sum."""
+    parts = {*re.findall(NAMES, name)}
+    return name in {*architectures(), *expressions(), *PATTERNS} or (bool(parts) and parts <= REGISTRY.keys())
+
+
+def _matching(name: str) -> Sequence[tuple[str, str]]:
+    """Return the names of architectures, or "", and their expressions."""
+    known = {scheme: expressions().get(scheme, scheme) for scheme in known_schemes()}
+    pairs = [(ROBERTA.architecture(scheme) if scheme in expressions() else "", known[scheme]) for scheme in known]
+    if name in known:
+        return [pairs[[*known].index(name)]]
+    if name and is_scheme(name):
+        return [(next((architecture for architecture, expression in pairs if expression == name), ""), name)]
+    matching = [pair for pair in pairs if name in " ".join(pair)]
+    if not matching:
+        near = nearest(name, [*known, *REGISTRY])
+        raise InputError(f"there is no {name}. Similar are {', '.join(dict.fromkeys(near)) or ', '.join(known)}")
+    return matching
+
+
+def describe(architecture: str, positions: Positions) -> Row:
+    """Return one row: column -> value."""
+    schemes, settings = positions.schemes, positions.settings
+    parameters = count(positions)
+    return {
+        "positions": positions.expression,
+        "architecture": architecture,
+        "family": family_of(positions),
+        "advice": advice_of(positions),
+        "equation": equation_of(positions),
+        "source": source_of(positions),
+        "inductive": positions.inductive,
+        "data-driven": any(scheme.data_driven for scheme in schemes),
+        "parameter-efficient": parameters < settings.max_positions * settings.embedding_dim,
+        "translation-invariant": positions.terms_are_invariant and all(scheme.translation_invariant for scheme in schemes),
+        "parallelisable": all(scheme.parallelisable for scheme in schemes),
+        "interpretable": all(scheme.interpretable for scheme in schemes),
+        "backends": [
+            name for name, backend in BACKENDS.items() if all(backend.objection(probe) is None for probe in positions.probes())
+        ],
+        "parameters": parameters,
+    }
+
+
+def scheme_name(row: Row) -> str:
+    """Return the scheme's name in those of architectures, or its expression if there is no architecture."""
+    return architectures()[row["architecture"]].scheme if row["architecture"] else row["positions"]
+
+
+def as_table(rows: Sequence[Row]) -> str:
+    """Return what one types, the number of parameters, the equation and advice, by families, fitted to the terminal."""
+    first, second = (max(len(text_of(row[column])) for row in rows) for column in ("positions", "parameters"))
+    margin = first + second + 6
+    width = max(MIN_WIDTH, shutil.get_terminal_size().columns - margin)
+    lines = [f"{'--positions':{first + 2}}  {'parameters':>{second}}"]
+    for family, group in itertools.groupby(by_families(rows), key=lambda row: row["family"]):
+        lines += ["", family]
+        for row in group:
+            named = row["architecture"] and scheme_name(row) != row["positions"]
+            parts = [*row["equation"].split("; "), row["advice"], f"--arch {row['architecture']}" if named else ""]
+            wrapped = [line for part in parts for line in textwrap.wrap(part, width, break_on_hyphens=False)]
+            lines += [f"  {row['positions']:{first}}  {text_of(row['parameters']):>{second}}  {wrapped[0]}"]
+            lines += [" " * margin + line for line in wrapped[1:]]
+    return "\n".join(lines)
+
+
+def as_markdown(rows: Sequence[Row], columns: Sequence[str] = COLUMNS) -> str:
+    """Return a table for a Markdown file. A property that a paper has otherwise is "theirs / here", with a note."""
+    cells: list[list[str]] = []
+    notes: list[str] = []
+    for row in rows:
+        texts = {column: text_of(row[column]).replace("|", "∣") for column in columns}
+        for name, reason in differing(row):
+            if name in texts:
+                notes.append(f"{len(notes) + 1}. {row['positions']}, {name}; {reason}.")
+                texts[name] = f"{text_of(not row[name])} / {texts[name]} ({len(notes)})"
+        cells.append(list(texts.values()))
+    table = tabulate(cells, columns, "github", disable_numparse=True)
+    return "\n".join([table, "", "The paper / here:", "", *notes]) if notes else table
+
+
+def card(row: Row) -> str:
+    """Return everything about one row, and the options of its schemes, fitted to the terminal."""
+    facts = {name: text for name in COLUMNS[2:] if (text := text_of(row[name]))}
+    for name, reason in differing(row):
+        facts[name] += f" ({text_of(not row[name])} in {reason})"
+    title = f"{row['architecture'] or 'no architecture of its own'}: --positions {row['positions']}"
+    return "\n".join([title, "", *map(_entry, facts.items()), "", *map(_entry, options_of(row["positions"]).items())])
+
+
+def options_of(expression: str) -> dict[str, str]:
+    """Return the meaning of each flag that applies to an expression, with its choices and its default."""
+    options, positions = {}, positions_of(expression)
+    own = {name: getattr(scheme.options, declared.name) for scheme in positions.schemes
+           for name, declared in scheme_options(type(scheme)).items()}  # fmt: skip
+    effective = positions.effective_options  # without those that the expression gives, and some of those that are None
+    shown = {name: value for name, value in own.items() if value is None or name in effective}
+    for name, default in {**shown, **effective}.items():
+        metadata = option_fields()[name].metadata
+        choices = f" ({'|'.join(metadata['choices'])})" if "choices" in metadata else ""
+        options[flag_of(name)] = f"{metadata['help']}{choices} (default: {_default(default)})"
+    return options
+
+
+def _entry(entry: tuple[str, str]) -> str:
+    name, text = entry
+    width = max(2 * MARGIN, shutil.get_terminal_size().columns)
+    return textwrap.fill(f"  {f'{name} ':{MARGIN - 2}}{text}", width, subsequent_indent=" " * MARGIN, break_on_hyphens=False)
+
+
+def _default(value: Any) -> str:
+    if isinstance(value, dict):  # schemes whose defaults differ
+        return ", ".join(f"{_default(of_scheme)} for {scheme}" for scheme, of_scheme in value.items())
+    return "–" if value is None else flag_value(value)
+
+
+def text_of(value: Any) -> str:
+    """Return a cell of a table."""
+    if isinstance(value, bool):
+        return "✓" if value else "–"
+    if isinstance(value, list):
+        return " ".join(value)
+    return f"{value:,}" if isinstance(value, int) else value
+
+
+FORMS: dict[str, Callable[[Sequence[Row]], str]] = {
+    "markdown": as_markdown,
+    "json": partial(json.dumps, indent=1, ensure_ascii=False),
+}

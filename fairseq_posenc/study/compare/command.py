@@ -1,0 +1,133 @@
+"""Compare positional encodings under equal conditions: train each several times, and report which is better, at what cost.
+
+    fairseq-posenc compare examples/compare/english.yaml --data data-bin --out compared
+    fairseq-posenc compare … --add fire,kerple                              extends a finished table
+
+The file names schemes (expressions, or architectures, with options), one budget, a small grid of learning rates and the number of
+seeds. Every scheme is trained with each learning rate and seed 1. The rate with the least loss on the first half of the
+validation text is used for the other seeds, and the second half gives the result. Runs of a seed share batches, masks and initial
+weights. Runs that diverge or fail are recorded, and the others go on. At the end, a training step of each scheme is timed in turn
+with one of the reference. OUT gets report.html, results.md, results.csv, results.json, pictures, and a folder per run. The same
+command again does only what is not done yet.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...base import ownership
+from ...base.commands import existing, option, show
+from ...base.errors import InputError, require_extras
+
+if TYPE_CHECKING:
+    from ..engine.grid import Cell, RunCell
+    from .cells import Runs
+
+    Execute = Callable[..., list[dict[str, Any]]]
+
+COMMAND = "fairseq-posenc compare"
+ADDED, FORMAT = "added.json", 1
+
+
+@dataclass(kw_only=True)
+class Options:
+    """The command's flags."""
+
+    plan: Path = option("what is compared: a YAML file, as in examples/compare", names=("plan",), parse=existing, metavar="PLAN")
+    data: Path = option(
+        "a data-bin of 'fairseq-posenc prepare'", names=("--data", "--data-bin"), parse=existing, metavar="DATA_BIN"
+    )
+    out: Path = option("the folder to write", metavar="DIR")
+    add: tuple[str, ...] = option(
+        "expressions or architectures to compare besides those of PLAN, now and from now on", (), metavar="SCHEME[,…]"
+    )
+    jobs: int = option("runs at a time; GPUs are divided among them", 1, minimum=1, metavar="N")
+    claims: Path | None = option(
+        "file of claims to test on the results, as examples/compare/claims.yaml", None, parse=existing, metavar="YAML"
+    )
+    tasks: Path | None = option(
+        "the folder of 'fairseq-posenc tasks', to show its results in the report", None, parse=existing, metavar="DIR"
+    )
+    keep_checkpoints: bool = option("keep the trained models in OUT/runs", False)
+    dry_run: bool = option("run nothing: print the commands of runs that are not done, and report those that are", False)
+
+
+def main(options: Options) -> None:
+    """Run the command."""
+    require_extras("compare")
+    from pydantic import create_model
+
+    from ...base.record import FAILED, Recorded, digests, read_object, write_json
+    from ..word_order import report as order_report
+    from .cells import Runs
+    from .claims import read_claims
+    from .costs import Costs
+    from .plan import read_plan
+    from .report import write
+    from .results import choose, finished, summarise
+
+    claims = read_claims(options.claims) if options.claims else ()
+    tasks = order_report.read(options.tasks) if options.tasks else None
+    if not (options.data / "train.idx").is_file():
+        raise InputError(f"--data {options.data} has no train.idx: name a data-bin of 'fairseq-posenc prepare'")
+    files = ("dict.txt", "train.bin", "train.idx", "valid.bin", "valid.idx")
+    read = [("--data", options.data / "dict.txt"), ("PLAN", options.plan)]
+    with ownership.output(options.out, COMMAND, read) as lock:
+        before = read_object(options.out / ADDED, FORMAT, create_model("Added", __base__=Recorded, schemes=list[str]))
+        added = list(dict.fromkeys([*(before or {"schemes": []})["schemes"], *options.add]))
+        plan = read_plan(options.plan, added)
+        runs = Runs(plan, options.data, digests({name: options.data / name for name in files}), options.plan)
+        runs.check()
+        if added and not options.dry_run:
+            write_json(ownership.own(options.out / ADDED), {"format": FORMAT, "schemes": added})
+        failures: list[Exception] = []
+        execute = _shown(runs, options) if options.dry_run else _executed(runs, options, lock, failures)
+        results = execute(runs.first(options.out), runs.measure)
+        failed = {result["scheme"] for result in results if result["status"] == FAILED}
+        chosen = {scheme: lr for scheme, lr in choose(results).items() if scheme not in failed}
+        results += execute(runs.further(chosen, options.out), runs.measure)
+        done = [run for group in finished(results).values() for run in group]
+        scores = execute(runs.benchmarks(done, options.out), runs.score)
+        costs = Costs(runs)
+        times = execute(costs.cells, costs.measure, jobs=1)
+        if results:
+            rows = summarise(plan, results, options.out, times)
+            show(write(options.out, plan, rows, results, claims, tasks, scores))
+        for failure in failures:
+            raise failure
+
+
+def _executed(runs: "Runs", options: Options, lock: int, failures: list[Exception]) -> "Execute":
+    """Return the function that runs a part of the grid; all parts share a bar, and what they raise is added to ``failures``."""
+    import torch
+
+    from ..engine.grid import Bar, Failures, run_grid
+
+    torch.set_num_threads(runs.plan.threads)
+    bar, devices, keep = Bar(runs.plan.total + len(runs.plan.schemes) - 1), torch.cuda.device_count(), options.keep_checkpoints
+
+    def execute(cells: Sequence["Cell"], measure: "RunCell", jobs: int = options.jobs) -> list[dict[str, Any]]:
+        try:
+            return run_grid(cells, options.out, measure, keep_temporary=keep, jobs=jobs, devices=devices, lock=lock, bar=bar)
+        except Failures as error:
+            failures.append(error)
+            return [*error.results, *error.failed]
+
+    return execute
+
+
+def _shown(runs: "Runs", options: Options) -> "Execute":
+    """Return the function that shows the commands of runs that are not done, and returns the results of the others."""
+    from ..engine import grid
+
+    def execute(cells: Sequence["Cell"], measure: "RunCell", jobs: int = 1) -> list[dict[str, Any]]:
+        results = []
+        for cell in cells:
+            if (result := grid.finished(cell, options.out)) is not None:
+                results.append(result)
+            elif cell.command:
+                show(runs.shown(cell))
+        return results
+
+    return execute

@@ -1,0 +1,88 @@
+"""The cost of each scheme: a training step, timed in turn with one of the reference, so that other load slows both."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq import utils
+from fairseq.tasks import setup_task
+from pydantic import Field
+from torch import Tensor
+
+from ...base.record import Recorded
+from ...plugin.models.building import parse
+from ..engine.grid import Cell, Progress
+from ..engine.statistics import spread
+from ..measure.work import TrainingStep, default_device, device_name, pairs
+from .cells import Runs
+
+REPEATS = 31
+"""Pairs of steps. The ratio of one pair is off by a tenth on a shared machine, and the median of so many by about 0.02."""
+
+
+class Step(TrainingStep):
+    """A step of the model of a run, with its criterion, on the first training batch.
+
+    Args:
+        data: the data-bin.
+        flags: of fairseq-train.
+    """
+
+    def __init__(self, data: Path, flags: list[str]) -> None:
+        cfg = parse([str(data), *flags])
+        task = setup_task(cfg.task)
+        task.load_dataset("train")
+        rows = task.dataset("train")
+        rows.set_epoch(1)  # draws the masks
+        sample = rows.collater([rows[row] for row in range(min(cfg.dataset.batch_size, len(rows)))])
+        device = default_device()
+        dtype = torch.bfloat16 if cfg.common.bf16 else torch.float16 if cfg.common.fp16 else torch.float32
+        super().__init__(task.build_model(cfg.model), device, dtype)
+        self.sample = utils.move_to_cuda(sample) if device.type == "cuda" else sample
+        self.criterion = task.build_criterion(cfg.criterion)
+
+    def compute(self) -> Tensor:
+        loss, tokens, _ = self.criterion(self.model, self.sample)
+        return loss / tokens
+
+
+class Ratio(Recorded):
+    """The time of a step relative to the reference's."""
+
+    median: float = Field(gt=0)
+
+
+class Timed(Recorded):
+    """The outcome of :meth:`Costs.measure`."""
+
+    ratio: Ratio
+    device: str
+
+
+class Costs:
+    """Measures the schemes of a comparison."""
+
+    def __init__(self, runs: Runs) -> None:
+        self._runs, plan = runs, runs.plan
+        flags = {scheme: plan.flags(scheme) for scheme in plan.schemes}
+        others = {"reference": flags[plan.reference], "threads": plan.threads, "data": dict(runs.digests)}
+        self.cells = [
+            Cell({"cost": scheme, "reference": plan.reference}, {"flags": flags[scheme], **others}, within="costs", outcome=Timed)
+            for scheme in plan.schemes
+            if scheme != plan.reference
+        ]
+
+    def measure(self, cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:
+        """Return the ``ratio`` of a step's time to the reference's, with its range over :data:`REPEATS`, and the ``device``."""
+        progress("timing")
+        step = Step(self._runs.data, cell.configuration["flags"])
+        ratios = [own / other for own, other in pairs(step, self._reference, REPEATS)]
+        return {"ratio": spread(ratios), "device": device_name(step.device)}
+
+    @cached_property
+    def _reference(self) -> Step:
+        plan = self._runs.plan
+        return Step(self._runs.data, plan.flags(plan.reference))

@@ -1,0 +1,192 @@
+"""What is compared: the YAML file of ``fairseq-posenc compare``."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from ...base.errors import MAX_POSITIONS, InputError, flag_of, flag_value
+from ...base.record import Strict, faults, read_yaml
+from ...core.families import expression_of
+from ..engine.grid import SCHEME
+
+RECIPE = """
+    --task masked_lm --criterion masked_lm --sample-break-mode none --dropout 0 --attention-dropout 0
+    --optimizer adam --adam-betas (0.9,0.98) --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 1
+"""
+FIXED = frozenset(
+    shlex.split("""
+    --arch -a --positions --lr --lr-scheduler --seed --save-dir --tokens-per-sample --max-positions --batch-size --max-sentences
+    --max-tokens --update-freq --max-update --total-num-update --warmup-updates --stop-time-hours
+    """)
+)
+"""Flags of which the plan has the values."""
+LENGTH = "max_positions"
+"""The option of schemes whose tables are to be longer than the samples, as those of positions that are drawn."""
+MAX_RUNS = 10**4
+UNKNOWN_UPDATES = 1000
+"""Of a run whose budget is a time, the updates on which the intervals of validation are based."""
+
+
+class Budget(Strict):
+    """How long each run trains: one of the three."""
+
+    updates: int | None = Field(None, ge=1, le=10**9)
+    tokens: int | None = Field(None, ge=1, le=10**15)
+    minutes: float | None = Field(None, gt=0, le=10**7)
+
+    @model_validator(mode="after")
+    def _one(self) -> Budget:
+        if sum(value is not None for value in (self.updates, self.tokens, self.minutes)) != 1:
+            raise ValueError("name one of updates, tokens and minutes")
+        return self
+
+
+class Scheme(Strict):
+    """One row of the result: an expression, or an architecture, with options. Without both, its name is the expression."""
+
+    positions: str | None = None
+    arch: str | None = None
+    options: dict[str, str | bool | int | float] = Field({})
+    seeds: int | None = Field(None, ge=1)
+
+
+class Plan(Strict):
+    """The whole file.
+
+    Attributes:
+        arch: the architecture of schemes that name none.
+        schemes: by the name in the report.
+        budget: of each run.
+        learning_rates: every scheme is trained with each of them and seed 1; the one with the least loss on the first half of the
+            validation text is used for the other seeds, and the second half gives the result.
+        seeds: runs per scheme; run s of every scheme has the same batches and masks, and the same initial weights where shapes
+            agree, except those of positions.
+        reference: the scheme with which the others are compared.
+        tokens_per_sample, batch_size: of fairseq-train.
+        warmup: the share of the updates in which the learning rate rises.
+        valid_tokens: tokens of the validation text that are read.
+        threads: of a process on a CPU, on which the last digits of a loss depend.
+        train: further flags of fairseq-train.
+        benchmarks: ``glue`` and ``squad`` with their flags, such as ``--data glue_data --tasks RTE,MRPC``. They fine-tune the
+            models that give the result and, for comparison, models of the reference from random weights.
+    """
+
+    arch: str = "roberta_posenc_tiny"
+    schemes: dict[str, Scheme]
+    budget: Budget
+    learning_rates: list[Annotated[float, Field(gt=0, le=1000)]] = Field(min_length=1)
+    seeds: int = Field(3, ge=1)
+    reference: str
+    tokens_per_sample: int = Field(ge=8, le=MAX_POSITIONS)
+    batch_size: int = Field(ge=1, le=10**6)
+    warmup: float = Field(0.1, ge=0, lt=1)
+    valid_tokens: int = Field(1 << 18, ge=1 << 10, le=1 << 40)
+    threads: int = Field(1, ge=1, le=4096)
+    train: str = ""
+    benchmarks: dict[Literal["glue", "squad"], str] = Field({})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, content: Any) -> Any:
+        """A list of expressions, and names without content, are schemes without options."""
+        if isinstance(content, dict) and isinstance(schemes := content.get("schemes"), (dict, list)):
+            pairs = [*schemes.items()] if isinstance(schemes, dict) else [(name, None) for name in schemes]
+            if not all(isinstance(name, str) for name, _ in pairs):
+                raise ValueError("schemes: names are needed, in quotes where YAML takes them for something else")
+            content = {**content, "schemes": {name: scheme or {} for name, scheme in pairs}}
+        return content
+
+    @model_validator(mode="after")
+    def _has_reference(self) -> Plan:
+        if self.reference not in self.schemes:
+            raise ValueError(f"reference: {self.reference} is not one of the schemes")
+        for name, scheme in self.schemes.items():
+            if not SCHEME.fullmatch(name):
+                raise ValueError(f"schemes.{name}: a name begins with a letter and has no slash")
+            if scheme.positions and scheme.arch:
+                raise ValueError(f"schemes.{name}: name either positions or arch")
+            same = FIXED | _flags(RECIPE) | _flags(self.train)
+            if fixed := same & {flag_of(option) for option in scheme.options if option != LENGTH}:
+                raise ValueError(f"schemes.{name}.options: {', '.join(sorted(fixed))} would differ between schemes: leave it out")
+        if self.total > MAX_RUNS:
+            raise ValueError(f"the schemes, learning rates and seeds make {self.total:,} runs, more than {MAX_RUNS:,}")
+        for flags in self.benchmarks.values():
+            shlex.split(flags)  # raises ValueError if a quote is missing
+        if fixed := FIXED & _flags(self.train):
+            raise ValueError(f"train: the plan has other fields for {', '.join(sorted(fixed))}")
+        return self
+
+    @property
+    def updates(self) -> int | None:
+        """Updates per run; None where the budget is a time."""
+        if self.budget.tokens is not None:
+            return -(-self.budget.tokens // (self.tokens_per_sample * self.batch_size))
+        return self.budget.updates
+
+    def seeds_of(self, name: str) -> int:
+        """Return the number of runs of a scheme."""
+        return self.schemes[name].seeds or self.seeds
+
+    @property
+    def total(self) -> int:
+        """The number of all runs."""
+        seeds = {name: self.seeds_of(name) for name in self.schemes}
+        of_benchmark = sum(seeds.values()) + 1
+        of_rates = len(seeds) * (len(self.learning_rates) - 1)
+        return of_rates + sum(seeds.values()) + len(self.benchmarks) * of_benchmark
+
+    def flags(self, name: str) -> list[str]:
+        """Return the flags of fairseq-train of a scheme's runs, except the learning rate and the seed."""
+        scheme = self.schemes[name]
+        flags = (
+            ["--arch", scheme.arch]
+            if scheme.arch
+            else ["--arch", self.arch, "--positions", scheme.positions or expression_of(name)]
+        )
+        for option, value in scheme.options.items():
+            if option != LENGTH:
+                flags += [flag_of(option), flag_value(value)]
+        return [*flags, *self._train_flags(scheme.options.get(LENGTH, self.tokens_per_sample))]
+
+    def _train_flags(self, max_positions: str | float) -> Iterator[str]:
+        yield from shlex.split(RECIPE)
+        yield from ("--tokens-per-sample", str(self.tokens_per_sample), "--batch-size", str(self.batch_size))
+        yield from (flag_of(LENGTH), str(max_positions))
+        if self.budget.minutes is not None:  # the number of updates, on which other schedules depend, is not known
+            yield from ("--lr-scheduler", "fixed", "--warmup-updates", str(round(self.warmup * UNKNOWN_UPDATES)))
+            yield from ("--stop-time-hours", str(self.budget.minutes / 60))
+        else:
+            updates = self.updates or 1
+            yield from ("--lr-scheduler", "polynomial_decay", "--warmup-updates", str(round(self.warmup * updates)))
+            yield from ("--total-num-update", str(updates), "--max-update", str(updates))
+        yield from shlex.split(self.train)
+
+
+def _flags(words: str) -> set[str]:
+    return {word.partition("=")[0] for word in shlex.split(words) if word.startswith("-")}
+
+
+def read_plan(path: Path, added: list[str]) -> Plan:
+    """Read the file.
+
+    Args:
+        path: the file.
+        added: expressions of further schemes.
+
+    Raises:
+        InputError: it is not YAML, or an entry is wrong; the message names it.
+    """
+    try:
+        plan = Plan.model_validate(read_yaml(path))
+    except ValidationError as error:
+        raise InputError(f"{path}: {faults(error)}") from None
+    new = {name: Scheme.model_validate({}) for name in added if name not in plan.schemes}
+    try:
+        return Plan.model_validate({**dict(plan), "schemes": {**plan.schemes, **new}})
+    except ValidationError as error:
+        raise InputError(f"--add {','.join(added)}: {faults(error)}") from None

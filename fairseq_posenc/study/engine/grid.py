@@ -1,0 +1,303 @@
+"""Many runs, one per cell of a grid. Each has a folder with its record, so that a killed grid can be resumed.
+
+A cell is recorded as begun, finished, diverged or failed (``result.json``). A grid that is started again runs the cells that have
+not finished or diverged. A cell that fails does not stop the others.
+"""
+
+import json
+import os
+import re
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, Protocol
+
+from tqdm import tqdm
+
+from ...base.errors import InputError
+from ...base.log import entries
+from ...base.ownership import own, remove
+from ...base.record import (
+    DIVERGED,
+    FAILED,
+    FINISHED,
+    FORMAT,
+    RESULT,
+    Recorded,
+    read_object,
+    require_fields,
+    require_same,
+    versions,
+    write_json,
+)
+from .process import execute
+
+BEGUN = "begun"
+LOG = "train.log"
+SCHEME = re.compile(r"\w[\w+@:.()=,| -]*")
+"""The name of a scheme; it is also the name of a folder, and so has no slash and begins with a letter."""
+DIVERGENCE = re.compile(r"gradients are Nan/Inf|Minimum loss scale reached \(.*?\)|rank +\d+ = -?(nan|inf)")
+"""fairseq's error messages about gradients that are no longer finite."""
+
+
+class Done(Recorded):
+    """The fields of the result of a run that finished or diverged."""
+
+    versions: dict[str, str]
+    seconds: float
+    reason: str = ""
+
+
+class Diverged(Exception):
+    """Raised by a run whose numbers are no longer finite."""
+
+
+class Failures(OSError):
+    """Raised when every cell has been run and some have failed.
+
+    Attributes:
+        failed: the results of the cells that have failed.
+        results: the results of the other cells.
+    """
+
+    def __init__(self, failed: Mapping[str, dict[str, Any]], results: list[dict[str, Any]]) -> None:
+        reasons = "; ".join(f"{name} ({result['reason']})" for name, result in failed.items())
+        super().__init__(f"{len(failed)} of {len(failed) + len(results)} runs failed: {reasons}. The same command repeats these.")
+        self.failed, self.results = list(failed.values()), results
+
+
+class Progress(Protocol):
+    """Receives, a few times per minute, a description of what a run is doing and the share that is done."""
+
+    def __call__(self, text: str, share: float | None = None) -> None: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """One run of the grid.
+
+    Attributes:
+        key: the named values that distinguish it from the grid's other cells; numbers must differ within their first six digits.
+        configuration: everything else that decides its result, in JSON's types.
+        command: a command that does the work; its output is appended to :data:`LOG`. Empty if the run needs no other process.
+        until: a number in the lines of fairseq's log, and its value when the command ends, such as ``("num_updates", 1500)``.
+        needs: files that its folder must have, in addition to its result, once it is finished.
+        temporary: files, such as checkpoints, that its run leaves in its folder; removed once it has finished or diverged.
+        within: the folder, below the grid's, of the cells' folders.
+        outcome: the fields of the result of a run that finished.
+    """
+
+    key: Mapping[str, str | int | float]
+    configuration: Mapping[str, Any]
+    command: Sequence[str] = ()
+    until: tuple[str, float] | None = None
+    needs: Sequence[str] = ()
+    temporary: Sequence[str] = ()
+    within: str = "runs"
+    outcome: type[Recorded] = Recorded
+
+    @property
+    def name(self) -> str:
+        """``RTE lr=1e-05 seed=1``."""
+        words, numbers = self._parts("=")
+        return " ".join([*words, *numbers])
+
+    def folder(self, out: Path) -> Path:
+        """Return the folder of its log, its result and, while it runs, its checkpoints: ``runs/RTE/lr-1e-05_seed-1``."""
+        words, numbers = self._parts("-")
+        return out / self.within / Path(*words, "_".join(numbers))
+
+    def _parts(self, sign: str) -> tuple[list[str], list[str]]:
+        """Return the parts of its name: values that are words, and numbers with their names."""
+        words = [value for value in self.key.values() if isinstance(value, str)]
+        numbers = [(name, value) for name, value in self.key.items() if not isinstance(value, str)]
+        return words, [f"{name}{sign}{f'{value:g}' if isinstance(value, float) else value}" for name, value in numbers]
+
+
+RunCell = Callable[[Cell, Path, Progress], dict[str, Any]]
+"""A function that does one run in a folder, or reads its command's output there, and returns the outcome. May raise Diverged."""
+
+
+def run_grid(
+    cells: Sequence[Cell],
+    out: Path,
+    run: RunCell,
+    *,
+    keep_temporary: bool = False,
+    jobs: int = 1,
+    devices: int = 0,
+    lock: int | None = None,
+    bar: "Bar | None" = None,
+) -> list[dict[str, Any]]:
+    """Run what is not done yet.
+
+    Args:
+        out: the output folder, which has a record.
+        run: does one cell.
+        keep_temporary: keep the cells' temporary files.
+        jobs: cells that run at a time. With more than one, ``run`` is called in threads.
+        devices: the number of GPUs, which are divided evenly among the commands of ``jobs`` cells; 0: each command sees all.
+        lock: a file descriptor that commands hold open, so that the output folder stays locked while they run.
+        bar: the progress of several grids; by default, this one has its own.
+
+    Returns:
+        The results of the cells, in their order: key, configuration, status, outcome, seconds, versions.
+
+    Raises:
+        InputError: as :func:`finished`, or two cells have the same folder; before anything is run.
+        InputError, OSError: raised by a run; the cells that have not begun are not run.
+        Failures: cells have failed, which includes commands with another status than 0; after all cells have been run.
+    """
+    for folder, count in Counter(cell.folder(out) for cell in cells).items():
+        if count > 1:
+            raise InputError(f"two runs share the folder {folder}: their numbers must differ within their first six digits")
+    results = {cell: result for cell in cells if (result := finished(cell, out)) is not None}
+    waiting = [cell for cell in cells if cell not in results]
+    free = SimpleQueue[Mapping[str, str] | None]()  # the variables of the environment of each job
+    for visible in _shares(devices, jobs):
+        free.put(visible)
+    with nullcontext(bar) if bar else Bar(len(cells)) as shown:
+        shown.skip(len(results))
+
+        def complete(cell: Cell) -> None:
+            variables = free.get()
+            try:
+                results[cell] = _run(cell, cell.folder(out), run, shown.progress_of(cell), lock, variables)
+            finally:
+                free.put(variables)
+            shown.ended(cell, results[cell])
+            for name in () if keep_temporary or results[cell]["status"] == FAILED else cell.temporary:
+                remove(cell.folder(out) / name)
+
+        if jobs == 1:
+            for cell in waiting:
+                complete(cell)
+        else:
+            with ThreadPoolExecutor(jobs) as pool:
+                try:
+                    for future in as_completed([pool.submit(complete, cell) for cell in waiting]):
+                        future.result()
+                except BaseException:
+                    pool.shutdown(cancel_futures=True)
+                    raise
+    failed = {cell.name: results[cell] for cell in cells if results[cell]["status"] == FAILED}
+    done = [results[cell] for cell in cells if results[cell]["status"] != FAILED]
+    if failed:
+        raise Failures(failed, done)
+    return done
+
+
+def finished(cell: Cell, out: Path) -> dict[str, Any] | None:
+    """Return the result of a cell, or None if it has not finished or diverged yet.
+
+    Raises:
+        InputError: it was run with another configuration, or lacks a file that it needs, or the record is damaged.
+    """
+    folder = cell.folder(out)
+    result = read_object(folder / RESULT, FORMAT)
+    if result is None:
+        return None
+    advice = "Name another --out, or remove that folder to run it again."
+    require_same({name: result.get(name) for name in cell.key}, cell.key, f"{folder} is of another run", advice)
+    require_same(result.get("configuration"), cell.configuration, f"{folder} is of another configuration", advice)
+    if result.get("status") == FINISHED and (missing := [name for name in cell.needs if not (folder / name).exists()]):
+        raise InputError(f"{folder} has finished, and {', '.join(missing)}, which is needed now, is not in it. {advice}")
+    if result.get("status") not in (FINISHED, DIVERGED):
+        return None
+    require_fields(result, Done, folder / RESULT)
+    if result["status"] == FINISHED:
+        require_fields(result, cell.outcome, folder / RESULT)
+    return {**result, **cell.key}
+
+
+def _shares(devices: int, jobs: int) -> list[Mapping[str, str] | None]:
+    """The variables of the environment with which each job sees its devices."""
+    if jobs == 1 or devices == 0:
+        return [None] * jobs
+    count = max(1, devices // jobs)
+    names = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(devices)))).split(",")
+    visible = [[names[device % devices] for device in range(job * count, (job + 1) * count)] for job in range(jobs)]
+    return [{**os.environ, "CUDA_VISIBLE_DEVICES": ",".join(of_job)} for of_job in visible]
+
+
+def _run(
+    cell: Cell, folder: Path, run: RunCell, progress: Progress, lock: int | None, variables: Mapping[str, str] | None
+) -> dict[str, Any]:
+    folder.mkdir(parents=True, exist_ok=True)
+    own(*(folder / name for name in (RESULT, LOG, *cell.needs, *cell.temporary)))
+    result = {**cell.key, "configuration": cell.configuration, "format": FORMAT}
+    write_json(folder / RESULT, {**result, "status": BEGUN})
+    start = time.monotonic()
+    progress("started", 0)
+    try:
+        if cell.command:
+            _execute(cell, folder / LOG, progress, lock, variables)
+        outcome = {"status": FINISHED, **run(cell, folder, progress)}
+        json.dumps(outcome, allow_nan=False)
+    except Diverged as error:
+        outcome = {"status": DIVERGED, "reason": str(error)}
+    except Exception as error:
+        if isinstance(error, (InputError, OSError)) and not isinstance(error, ChildProcessError):
+            raise
+        with (folder / LOG).open("a", encoding="utf-8") as stream:
+            traceback.print_exc(file=stream)
+        outcome = {"status": FAILED, "reason": f"{type(error).__name__}: {error}; see {folder / LOG}"}
+    result |= {**outcome, "seconds": round(time.monotonic() - start, 1), "versions": versions()}
+    write_json(folder / RESULT, result)
+    progress(outcome["status"], 1)
+    return result
+
+
+def _execute(cell: Cell, log: Path, progress: Progress, lock: int | None, variables: Mapping[str, str] | None) -> None:
+    def watch(output: str) -> None:
+        for entry in entries(output):
+            with suppress(KeyError, TypeError, ValueError):  # a line of another kind
+                name, end = cell.until or ("", 1.0)
+                progress(f"loss {entry['loss']}", min(float(entry[name]) / end, 0.99))
+
+    status, output = execute(cell.command, log, variables, () if lock is None else (lock,), watch)
+    if status:
+        if reason := DIVERGENCE.search(output):
+            raise Diverged(f"{reason[0]}; see {log.name}")
+        raise ChildProcessError(f"the command ended with status {status}: {output.rstrip().rpartition(chr(10))[2]}")
+
+
+class Bar(tqdm):
+    """The progress of one or several grids and the remaining time, estimated also from the shares of unfinished runs."""
+
+    def __init__(self, total: int) -> None:
+        form = "{desc}: {percentage:3.0f}%|{bar}| {n:.1f}/{total} [{elapsed}<{remaining}{postfix}]"
+        super().__init__(total=total, desc="runs", dynamic_ncols=True, bar_format=form)
+        self._shares: dict[Cell, float] = {}
+        self._unfinished = Counter[str]()  # by status, such as "failed"
+
+    def skip(self, count: int) -> None:
+        """Count runs as done that were done before."""
+        self.initial += count
+        self.update(count)
+
+    def ended(self, cell: Cell, result: Mapping[str, Any]) -> None:
+        """Say at once that a run has failed or diverged, above the bar, which counts such runs."""
+        if result["status"] in (FAILED, DIVERGED):
+            self._unfinished[result["status"]] += 1
+            counts = ", ".join(f"{count} {status}" for status, count in self._unfinished.items())
+            self.set_description_str(f"runs ({counts})")
+            self.write(f"{cell.name} has {result['status']}: {result['reason']}", file=sys.stderr)
+
+    def progress_of(self, cell: Cell) -> Progress:
+        """Return the function that receives the progress of one run."""
+
+        def progress(text: str, share: float | None = None) -> None:
+            if share is not None:
+                self._shares[cell] = min(share, 1.0)
+                self.n = self.initial + sum(self._shares.values())
+            self.set_postfix_str(f"{cell.name}, {text}")
+
+        return progress

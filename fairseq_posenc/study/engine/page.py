@@ -1,0 +1,93 @@
+"""HTML reports: one page that needs no other file, for narrow and wide screens."""
+
+import base64
+import html
+from collections.abc import Iterable
+from pathlib import Path
+
+from ...base.files import atomic_write
+
+CSS = """
+body { margin: 0 auto; padding: 1rem 1.25rem 4rem; max-width: 76rem; font: 16px/1.55 system-ui, sans-serif; }
+h1, h2, p, li, figcaption { overflow-wrap: break-word; }
+h2 { margin-top: 3rem; border-top: 1px solid gray; }
+p, figcaption, li { max-width: 46rem; }
+nav a { margin-right: 1rem; white-space: nowrap; }
+figure { margin: 1.5rem 0 2.5rem; }
+.row { display: flex; flex-wrap: wrap; align-items: flex-start; gap: 0 3rem; }
+.row figure { max-width: min(100%, 32rem); }
+.scroll { overflow-x: auto; }
+.scroll img { display: block; height: auto; max-width: 100%; }
+.scroll pre { margin: 0; font-size: .85rem; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .92rem; }
+th, td { padding: .3rem .6rem; border-bottom: 1px solid gray; white-space: nowrap; vertical-align: top; }
+.sentences td { min-width: 9rem; white-space: normal; }
+footer, .soft { opacity: .75; font-size: .9rem; }
+@media (max-width: 48rem) {
+  .scroll .wide { max-width: 44rem; }
+  table { font-size: .8rem; }
+  th, td { padding: .3rem .35rem; }
+}
+"""
+TEMPLATE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>{css}</style>
+</head>
+<body>
+<h1>{heading}</h1>
+{opening}
+<nav>{links}</nav>
+{sections}
+<footer><p>{footer}</p></footer>
+</body>
+</html>
+"""
+
+
+def write(path: Path, title: str, heading: str, opening: str, sections: Iterable[tuple[str, str]], footer: str) -> None:
+    """Write a page.
+
+    Args:
+        title: of the browser's window.
+        heading: of the page.
+        opening: HTML before the list of sections.
+        sections: the name and the HTML of each.
+        footer: a sentence on where the page is from.
+    """
+    links, content = "", ""
+    for name, text in sections:
+        anchor = name.lower().replace(" ", "-")
+        links += f'<a href="#{anchor}">{html.escape(name)}</a> '
+        content += f'<h2 id="{anchor}">{html.escape(name)}</h2>\n{text}\n'
+    words = {"title": title, "heading": heading, "footer": footer}
+    escaped = {name: html.escape(word) for name, word in words.items()}
+    with atomic_write(path) as stream:
+        stream.write(TEMPLATE.format(css=CSS, opening=opening, links=links, sections=content, **escaped))
+
+
+def paragraph(text: str) -> str:
+    """Return a paragraph of plain text."""
+    return f"<p>{html.escape(text)}</p>\n"
+
+
+def scroll(content: str, kind: str = "") -> str:
+    """Return a box around HTML that may be wider than the screen."""
+    return f'<div class="scroll {kind}">{content}</div>\n'
+
+
+def figure(caption: str, file: Path, wide: bool = True) -> str:
+    """Return a PNG picture, with the first sentence of its caption as its description.
+
+    Args:
+        caption: plain text.
+        file: the picture.
+        wide: whether a narrow screen shows it larger than itself, in a box that scrolls.
+    """
+    alt, kind = html.escape(caption.partition(". ")[0]), ' class="wide"' if wide else ""
+    data = base64.b64encode(file.read_bytes()).decode("ascii")
+    image = f'<img{kind} alt="{alt}" src="data:image/png;base64,{data}">'
+    return f"<figure><figcaption>{html.escape(caption)}</figcaption>{scroll(image)}</figure>\n"

@@ -1,0 +1,219 @@
+"""GLUE's tasks, and the files of the benchmark's download: rows of columns separated by tabs, without quoting."""
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+
+from ...base.errors import InputError
+from ...base.files import require_regular
+
+SCALE = 5.0
+"""STS-B's scores are 0 … 5; a model is trained on score / 5, as in fairseq's recipe, on which its learning rates rest."""
+ENTAILMENT = ("entailment", "not_entailment")
+BINARY = ("0", "1")
+PAIR = ("sentence1", "sentence2")
+OPTIONAL_TESTS = ("AX",)
+"""Test sets that a download may lack."""
+
+
+@dataclass(frozen=True)
+class GlueTask:
+    """One task; ``name`` is also that of its folder."""
+
+    name: str
+    columns: tuple[str, ...]  # names of the text columns, one or two
+    label: str  # name of the label column in train and dev files
+    labels: tuple[str, ...]  # in the files, in the order of the classes; empty for a regression on 0 … 5
+    metrics: tuple[str, ...] = ("accuracy",)  # of glue_runs.measures, in the benchmark's order
+    names: tuple[str, ...] = ()  # of the classes if the labels are numbers
+    dev: dict[str, str] = field(default_factory=dict)  # leaderboard file -> file of the evaluation set
+    test: dict[str, str] = field(default_factory=dict)
+    header: tuple[str, ...] | None = None  # columns of train and dev files without a header row
+
+    def __post_init__(self) -> None:
+        if not self.dev:
+            object.__setattr__(self, "dev", {self.name: "dev.tsv"})
+            object.__setattr__(self, "test", {self.name: "test.tsv"})
+        object.__setattr__(self, "names", self.names or self.labels)
+
+    @property
+    def regression(self) -> bool:
+        return not self.labels
+
+
+COLA = ("source", "label", "star", "sentence")
+QUESTIONS, STRINGS, EQUIVALENT = ("question1", "question2"), ("#1 String", "#2 String"), ("not_equivalent", "equivalent")
+MNLI = GlueTask(
+    "MNLI",
+    PAIR,
+    "gold_label",
+    ("contradiction", "neutral", "entailment"),
+    dev={"MNLI-m": "dev_matched.tsv", "MNLI-mm": "dev_mismatched.tsv"},
+    test={"MNLI-m": "test_matched.tsv", "MNLI-mm": "test_mismatched.tsv", "AX": "../diagnostic/diagnostic.tsv"},
+)
+TASKS = {
+    task.name: task
+    for task in (
+        GlueTask("CoLA", ("sentence",), "label", BINARY, ("matthews",), ("unacceptable", "acceptable"), header=COLA),
+        GlueTask("SST-2", ("sentence",), "label", BINARY, names=("negative", "positive")),
+        GlueTask("MRPC", STRINGS, "Quality", BINARY, ("f1", "accuracy"), EQUIVALENT),
+        GlueTask("STS-B", PAIR, "score", (), ("pearson", "spearman")),
+        GlueTask("QQP", QUESTIONS, "is_duplicate", BINARY, ("f1", "accuracy"), ("not_duplicate", "duplicate")),
+        MNLI,
+        GlueTask("QNLI", ("question", "sentence"), "label", ENTAILMENT),
+        GlueTask("RTE", PAIR, "label", ENTAILMENT),
+        GlueTask("WNLI", PAIR, "label", BINARY, names=ENTAILMENT[::-1]),
+    )
+}
+
+
+def _columns(**chosen: str) -> dict[str, str]:
+    """Return the metric of each evaluation set: the chosen one of its task, or the only one."""
+    tasks = [task for task in TASKS.values() if task.name != "WNLI"]
+    return {name: chosen.get(task.name.replace("-", ""), task.metrics[0]) for task in tasks for name in task.dev}
+
+
+AVERAGES = {
+    "ke2021": _columns(MRPC="accuracy", QQP="accuracy", STSB="pearson"),
+    "huang2021": _columns(MRPC="f1", QQP="f1", STSB="spearman"),
+}
+"""The nine columns of an average by paper: Ke et al. 2021 (TUPE), Huang et al. 2021. MNLI-m and MNLI-mm apart, without WNLI."""
+
+
+def columns_of(average: str | None, tasks: Iterable[str]) -> dict[str, str] | None:
+    """Return the columns of an average; None if it is over tasks. Raises InputError if the tasks lack some."""
+    if average is None:
+        return None
+    lacking = AVERAGES[average].keys() - {name for task in tasks for name in TASKS[task].dev}
+    if lacking:
+        raise InputError(
+            f"--average {average} is over {len(AVERAGES[average])} columns, and --tasks leaves out {', '.join(sorted(lacking))}: "
+            "name those too, or leave --average out"
+        )
+    return AVERAGES[average]
+
+
+@dataclass(frozen=True)
+class TaskFiles:
+    """One task's files, evaluation sets by the name of their leaderboard file."""
+
+    train: Path
+    dev: dict[str, Path]  # the first selects epochs
+    tests: dict[str, Path]
+
+
+def find(tasks: Sequence[GlueTask] | None, data: Path, predict: bool) -> dict[str, TaskFiles]:
+    """Return the files of each task, by its name, or raise FileNotFoundError, which names all that are missing.
+
+    Without ``tasks``, those are chosen whose files exist; the others are named on stderr.
+    """
+    files: dict[str, TaskFiles] = {}
+    missing: dict[str, list[str]] = {}
+    for task in TASKS.values() if tasks is None else tasks:
+        folder = data / task.name
+        dev = {name: folder / file for name, file in task.dev.items()}
+        tests = {name: folder / file for name, file in task.test.items()} if predict else {}
+        tests = {name: path for name, path in tests.items() if path.is_file() or name not in OPTIONAL_TESTS}
+        paths = [folder / "train.tsv", *dev.values(), *tests.values()]
+        if lacking := [str(path.relative_to(data)) for path in paths if not path.is_file()]:
+            missing[task.name] = lacking
+        else:
+            files[task.name] = TaskFiles(folder / "train.tsv", dev, tests)
+    if not files or (missing and tasks is not None):
+        advice = "None of the tasks is complete." if tasks is None else "'--tasks available' takes the tasks that are complete."
+        raise FileNotFoundError(
+            f"--data {data} lacks {', '.join(chain.from_iterable(missing.values()))}. It is the folder that holds "
+            f"the benchmark's folders; test sets are needed only for --predict. {advice}"
+        )
+    for name, lacking in missing.items():
+        print(f"{name} is left out, because --data lacks {', '.join(lacking)}", file=sys.stderr)
+    return files
+
+
+@dataclass(frozen=True)
+class Example:
+    """A row: one sentence or two, and the class, or score / 5 of a regression, or None in test files."""
+
+    texts: tuple[str, ...]
+    target: float | int | None
+
+
+def read(path: Path, task: GlueTask, labelled: bool = True, skip_bad: bool = False) -> Iterator[Example]:
+    """Yield the rows of one file, in order.
+
+    Args:
+        labelled: false for test files.
+        skip_bad: leave rows out that cannot be read, and count them on stderr: for training sets. A score is of every row.
+
+    Raises:
+        InputError, FileNotFoundError: the file is missing or empty, or lacks a column, or a row cannot be read; names the line.
+    """
+    skipped, count, problem = 0, 0, ""
+    for line, fields, columns in _rows(path, task, labelled):
+        try:
+            example = _example(fields, columns, task, labelled, number=count)
+        except InputError as error:
+            problem = problem or f"{path}, line {line}: {error}"
+            if not skip_bad:
+                raise InputError(f"{problem}. Correct the line.") from None
+            skipped += 1
+            continue
+        count += 1
+        yield example
+    if not count:
+        raise InputError(f"{path} has no rows of data{f' that can be read: {problem}' if problem else ''}")
+    if skipped:
+        print(f"{path}: {skipped} rows left out, because they cannot be read ({problem})", file=sys.stderr)
+
+
+def _rows(path: Path, task: GlueTask, labelled: bool) -> Iterator[tuple[int, list[str], Sequence[str]]]:
+    """Yield (line number, fields, column names); lines end in LF or CR LF, not at Unicode's other line breaks."""
+    columns: Sequence[str] | None = task.header if labelled else None
+    require_regular(path)
+    with open(path, encoding="utf-8-sig", newline="\n") as stream:
+        try:
+            blank = 0
+            for line, text in enumerate(stream, 1):
+                fields = text.removesuffix("\n").removesuffix("\r").split("\t")
+                if columns is not None and fields == [""]:  # at the end of the file, blank lines are no rows
+                    blank = blank or line
+                    continue
+                if columns is not None and blank:
+                    yield blank, [""], columns
+                    blank = 0
+                if columns is None:
+                    columns = fields
+                    for name in (*task.columns, *([task.label] if labelled else [])):
+                        if name not in columns:
+                            raise InputError(f"{path} has no column {name!r} in its first line, which has {', '.join(columns)}")
+                    continue
+                yield line, fields, columns
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path} is not UTF-8 ({error.reason} at byte {error.start} of a block)") from None
+
+
+def _example(fields: list[str], columns: Sequence[str], task: GlueTask, labelled: bool, number: int) -> Example:
+    if len(fields) != len(columns):
+        raise InputError(f"{len(fields)} columns where the header has {len(columns)}; tabs separate columns, also within quotes")
+    values = dict(zip(columns, fields, strict=True))
+    texts = tuple(values[name] for name in task.columns)
+    if not labelled:
+        if (index := values.get("index", str(number))) != str(number):
+            raise InputError(
+                f"the index is {index!r}, and must be {number}, as predictions are numbered in the order of the rows"
+            )
+        return Example(texts, None)
+    label = values[task.label]
+    if not task.regression:
+        if label not in task.labels:
+            raise InputError(f"the {task.label} is {label!r}, and must be one of {', '.join(task.labels)}")
+        return Example(texts, task.labels.index(label))
+    try:
+        score = float(label)
+    except ValueError:
+        score = -1.0
+    if not 0 <= score <= SCALE:
+        raise InputError(f"the {task.label} is {label!r}, and must be a number from 0 to {SCALE:g}")
+    return Example(texts, score / SCALE)

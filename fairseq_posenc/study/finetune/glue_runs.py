@@ -1,0 +1,208 @@
+"""The runs of one GLUE task: its examples as sequences, its data-bin, how a model is scored, and the leaderboard's files."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from fairseq.data import Dictionary
+from fairseq.models import BaseFairseqModel
+from torch import Tensor
+
+from ...base.errors import InputError
+from ...base.files import atomic_write
+from ...base.ownership import own, remove
+from ...base.record import digests
+from ...plugin.checkpoint.state_dict import SPANS
+from ...text.vocabulary import Vocabulary
+from ..engine.grid import Cell
+from .fairseq_run import infer
+from .glue_data import SCALE, Example, GlueTask, TaskFiles, read
+from .grid_report import best_run
+from .tuning import TaskRuns, max_length, write_items
+
+if TYPE_CHECKING:
+    from ...plugin.models.checkpoint import Checkpoint
+    from .glue import Options
+    from .hyperparameters import Settings
+
+Measure = Callable[[np.ndarray, np.ndarray], float]
+"""(targets, predictions), each (N,) -> score, 1 at best."""
+
+
+class GlueRuns(TaskRuns):
+    """One task's runs. A run is scored at the epoch with the best validation accuracy (STS-B: loss), as in fairseq's recipe.
+
+    Of epochs that are equal to 0.1% (0.001), as fairseq logs them, it is the last. The head is named after the task, so that
+    fairseq leaves out, and logs, that of a checkpoint that was tuned on another one.
+
+    Raises:
+        InputError: the flags do not fit the checkpoint.
+    """
+
+    scored = "checkpoint_best.pt"
+
+    def __init__(self, task: GlueTask, files: TaskFiles, pretrained: Checkpoint, settings: Settings, options: Options) -> None:
+        super().__init__(task.name, pretrained, settings, options)
+        self.task, self.files = task, files
+        if f"{SPANS}weight" in pretrained.state and not options.from_scratch:
+            raise InputError(f"--checkpoint {pretrained.path} was tuned on SQuAD: name the one that it was tuned from")
+        self.length = max_length(options.max_length, pretrained, minimum=2 * len(task.columns) + 2)
+        # Predictions are of one test file: of another, they are made anew.
+        self._predictions = {test: f"{test}-{digest[:12]}.tsv" for test, digest in digests(files.tests).items()}
+        self.outputs = [*self._predictions.values()]
+
+    @property
+    def arguments(self) -> list[str]:
+        regression = ["--regression-target", "--best-checkpoint-metric", "loss"]
+        classification = ["--best-checkpoint-metric", "accuracy", "--maximize-best-checkpoint-metric"]
+        return [
+            *(str(self.data), "--task", "sentence_prediction_by_length", "--criterion", "sentence_prediction"),
+            *("--num-classes", str(len(self.task.labels) or 1), "--init-token", "0", "--separator-token", "2"),
+            *("--classification-head-name", self.name),
+            *(regression if self.task.regression else classification),
+        ]
+
+    def configuration(self) -> dict[str, Any]:
+        return {"data": digests({"train": self.files.train, **self.files.dev}), "max_length": self.length}
+
+    def prepare(self) -> None:
+        for labelled, files in ((True, self.files.dev), (False, self.files.tests)):
+            for path in files.values():
+                deque(read(path, self.task, labelled), maxlen=0)
+        super().prepare()
+
+    def write_data(self) -> int:
+        vocabulary, valid = self.pretrained.vocabulary, next(iter(self.files.dev.values()))
+        write_split(self.task, read(valid, self.task), self.data, "valid", vocabulary, self.length)
+        examples = read(self.files.train, self.task, skip_bad=True)
+        return write_split(self.task, examples, self.data, "train", vocabulary, self.length)
+
+    def score(self, model: BaseFairseqModel, folder: Path) -> dict[str, Any]:
+        outcome: dict[str, Any] = {"scores": {}, "majority": {}, "constant": []}
+        for name, path in self.files.dev.items():
+            examples = list(read(path, self.task))
+            targets, predictions = np.array([example.target for example in examples]), self._predict(model, examples)
+            frequent = 0.0 if self.task.regression else np.bincount(targets).argmax()
+            outcome["scores"][name] = score(self.task, targets, predictions)
+            outcome["majority"][name] = score(self.task, targets, np.full(len(targets), frequent))
+            if len(np.unique(predictions)) == 1:
+                outcome["constant"].append(name)
+        for name, path in self.files.tests.items():
+            predictions = self._predict(model, read(path, self.task, labelled=False))
+            write_predictions(self.task, predictions, folder / self._predictions[name])
+        return outcome
+
+    def _predict(self, model: BaseFairseqModel, examples: Iterable[Example]) -> np.ndarray:
+        """Return (N,): the classes, or the scores / 5."""
+
+        def forward(tokens: Tensor) -> Tensor:
+            return model(tokens, features_only=True, classification_head_name=self.name)[0]
+
+        vocabulary = self.pretrained.vocabulary
+        sequences = [vocabulary.join(*encode(vocabulary, example.texts, self.length)) for example in examples]
+        outputs = np.stack(infer(model, sequences, forward, vocabulary.dictionary.pad()))
+        return outputs[:, 0] if self.task.regression else outputs.argmax(1)
+
+    def finish(self, results: Sequence[Mapping[str, Any]]) -> None:
+        """Copy the best run's predictions to the folder for submission; if every run diverged, remove those of earlier runs."""
+        best, out = best_run(results), self.options.out
+        for test, name in self._predictions.items():
+            target = out / "submission" / f"{test}.tsv"
+            if best is None:
+                remove(target)
+                print(f"{target} is not written, because every run diverged", file=sys.stderr)
+            else:
+                target.parent.mkdir(exist_ok=True)
+                folder = Cell({key: best[key] for key in ("task", "lr", "seed")}, {}).folder(out)
+                with atomic_write(own(target), "wb") as stream:
+                    stream.write((folder / name).read_bytes())
+
+
+def encode(vocabulary: Vocabulary, texts: tuple[str, ...], max_length: int) -> list[np.ndarray]:
+    """Return the ids of each sentence of an example, cut so that the joined sequence has at most ``max_length`` tokens."""
+    sentences = [vocabulary.encode(text).ids for text in texts]
+    lengths = shortened([len(ids) for ids in sentences], max_length - 2 * len(texts))
+    return [ids[:length] for ids, length in zip(sentences, lengths, strict=True)]
+
+
+def shortened(lengths: list[int], room: int) -> list[int]:
+    """Return the lengths, shortened to ``room`` in total, always by one of the longest, and of these one that was shortest."""
+    left = lengths.copy()
+    while sum(left) > room:
+        left[min(range(len(left)), key=lambda i: (-left[i], lengths[i]))] -= 1
+    return left
+
+
+def write_split(
+    task: GlueTask, examples: Iterable[Example], folder: Path, split: str, vocabulary: Vocabulary, max_length: int
+) -> int:
+    """Write one split in the form that ``sentence_prediction`` reads; returns the number of examples.
+
+    ``FOLDER/input0``, and ``input1`` for pairs, hold one sentence per item, closed by ``</s>``; ``label`` the class (or, for a
+    regression, one number per line in ``SPLIT.label``). The task itself puts ``<s>`` first and a second ``</s>`` between.
+    """
+    names = Dictionary()
+    for name in task.names:
+        names.add_symbol(name)
+    texts: list[list[np.ndarray]] = [[] for _ in task.columns]
+    targets = []
+    for example in examples:
+        for items, ids in zip(texts, encode(vocabulary, example.texts, max_length), strict=True):
+            items.append(np.append(ids, vocabulary.dictionary.eos()).astype(np.int32))
+        targets.append(example.target)
+    for i, items in enumerate(texts):
+        write_items(folder / f"input{i}", split, vocabulary.dictionary, items)
+    write_items(folder / "label", split, names, () if task.regression else ([names.nspecial + target] for target in targets))
+    if task.regression:
+        with atomic_write(own(folder / "label" / f"{split}.label")) as stream:
+            stream.writelines(f"{target}\n" for target in targets)
+    full = sum(sum(map(len, parts)) + len(parts) == max_length for parts in zip(*texts, strict=True))
+    if full:
+        print(f"{task.name}: {full} sequences of {split} have {max_length} tokens; longer ones are cut", file=sys.stderr)
+    return len(targets)
+
+
+@cache
+def measures() -> dict[str, Measure]:
+    """Return every measure by its name. f1 is of class 1; a correlation with a constant, or of one row, is 0."""
+    from scipy import stats
+    from sklearn import metrics
+
+    def correlation(measure: Callable[[np.ndarray, np.ndarray], tuple[float, float]]) -> Measure:
+        def correlate(targets: np.ndarray, predictions: np.ndarray) -> float:
+            if len(targets) < 2:
+                return 0.0
+            with warnings.catch_warnings():  # of constant predictions
+                warnings.simplefilter("ignore", stats.ConstantInputWarning)
+                return float(np.nan_to_num(measure(targets, predictions)[0]))
+
+        return correlate
+
+    return {
+        "accuracy": metrics.accuracy_score,
+        "f1": lambda targets, predictions: metrics.f1_score(targets, predictions, zero_division=0.0),
+        "matthews": metrics.matthews_corrcoef,
+        "pearson": correlation(stats.pearsonr),
+        "spearman": correlation(stats.spearmanr),
+    }
+
+
+def score(task: GlueTask, targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
+    """Return the task's metrics in per cent."""
+    return {name: 100 * float(measures()[name](targets, predictions)) for name in task.metrics}
+
+
+def write_predictions(task: GlueTask, predictions: np.ndarray, path: Path) -> None:
+    """Write classes (or scores / 5) as labels (or scores from 0 to 5), numbered from 0."""
+    with atomic_write(path) as stream:
+        stream.write("index\tprediction\n")
+        for index, prediction in enumerate(predictions.tolist()):
+            label = f"{SCALE * min(max(prediction, 0.0), 1.0):.3f}" if task.regression else task.labels[prediction]
+            stream.write(f"{index}\t{label}\n")

@@ -1,0 +1,1 @@
+"""Losses, time and memory of a model."""

@@ -1,0 +1,254 @@
+"""From the runs of ``fairseq-posenc tasks`` to a table of schemes and a heat map."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, median
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+from tabulate import tabulate
+
+from ...base import plotting
+from ...base.errors import InputError
+from ...base.files import atomic_write
+from ...base.files import read as read_file
+from ...base.ownership import own
+from ...base.record import DIVERGED, FINISHED, FORMAT, RESULT, Recorded, read_object, require_fields, require_same, write_json
+from ..engine.grid import SCHEME, Cell, Done
+from ..engine.statistics import by
+from .settings import PAPERS
+from .tasks import TASKS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+RUNS, RESULTS, MARKDOWN, HEAT_MAP = "runs.jsonl", "results.json", "results.md", "tasks.png"
+SCORES = ("within", "beyond")
+Run = Mapping[str, Any]
+
+
+class Settings(Recorded):
+    """The configuration of a run."""
+
+    positions: str = Field(min_length=1)
+    updates: int = Field(ge=1)
+
+
+class TaskRun(Done):
+    """The result of a run that finished or diverged."""
+
+    task: Literal[tuple(TASKS)]  # type: ignore[valid-type]
+    scheme: str = Field(pattern=f"^{SCHEME.pattern}$")
+    seed: int
+    status: Literal["finished", "diverged"]
+    configuration: Settings
+    learned: bool = False
+    updates: int = Field(1, ge=1)
+    within: float = Field(0.0, ge=0, le=1)
+    beyond: float = Field(0.0, ge=0, le=1)
+    every: int = Field(1, ge=1)
+    curve: list[float] = Field([])
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> TaskRun:
+        if self.status == FINISHED and not {"learned", "updates", *SCORES, "every", "curve"} <= self.model_fields_set:
+            raise ValueError("it has finished, and its results are not complete")
+        return self
+
+
+class Row(Recorded):
+    """What a report shows of one scheme."""
+
+    scheme: str
+    ranked_by: list[str]
+    learned: int
+    runs: int
+    within: float | None
+    beyond: float | None
+
+
+class Results(Recorded):
+    """The file ``results.json``."""
+
+    schemes: list[Row]
+
+
+def recorded(out: Path) -> list[Run]:
+    """Return the runs in the file ``runs.jsonl`` of a folder; none if it does not exist.
+
+    Raises:
+        InputError: a line is not a run of this command.
+    """
+    path, runs = out / RUNS, []
+    for number, line in enumerate(read_file(path).decode("utf-8", "replace").splitlines() if path.exists() else (), 1):
+        try:
+            run = json.loads(line)
+        except (ValueError, RecursionError):
+            run = None
+        require_fields(run, TaskRun, f"{path}, line {number},")
+        runs.append(run)
+    return runs
+
+
+def restore(out: Path) -> None:
+    """Write the file of each run in ``runs.jsonl`` that has none, so that a folder with ``runs.jsonl`` alone is continued."""
+    for run in recorded(out):
+        result = Cell({name: run[name] for name in ("task", "scheme", "seed")}, {}).folder(out) / RESULT
+        if not result.exists():
+            result.parent.mkdir(parents=True, exist_ok=True)
+            write_json(own(result), run)
+
+
+def read_runs(out: Path) -> list[Run]:
+    """The results of the runs in a folder that have finished or diverged, by task, scheme and seed."""
+    done = []
+    for path in out.glob(f"runs/*/*/*/{RESULT}"):
+        run = read_object(path, FORMAT)
+        if run is not None and run.get("status") in (FINISHED, DIVERGED):
+            require_fields(run, TaskRun, path)
+            if Cell({name: run[name] for name in ("task", "scheme", "seed")}, {}).folder(out) != path.parent:
+                raise InputError(f"{path} is of another run than its folder: remove it")
+            done.append(run)
+    return sorted(done, key=lambda run: (list(TASKS).index(run["task"]), run["scheme"], run["seed"]))
+
+
+def require_comparable(out: Path, cells: Sequence[Cell]) -> None:
+    """Check that all runs of a task, those in a folder and those to come, have the same setting.
+
+    Raises:
+        InputError: they do not; the message names the differences.
+    """
+
+    def setting(configuration: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in configuration.items() if name != "positions"}
+
+    now = {cell.key["task"]: setting(cell.configuration) for cell in cells}
+    for run in read_runs(out):
+        if run["task"] in now:
+            problem = f"--out {out} has runs of {run['task']} with another setting"
+            require_same(setting(run["configuration"]), now[run["task"]], problem, "Name another --out.")
+
+
+def write(out: Path) -> list[dict[str, Any]]:
+    """Write the results of all runs in a folder; returns the rows of :func:`summarise`."""
+    runs = read_runs(out)
+    rows = summarise(runs)
+    with atomic_write(own(out / RUNS)) as stream:
+        stream.writelines(json.dumps(run) + "\n" for run in runs)
+    write_json(own(out / RESULTS), {"format": FORMAT, "runs": len(runs), "schemes": rows})
+    with atomic_write(own(out / MARKDOWN)) as stream:
+        stream.write(table(rows) + "\n")
+    if rows:
+        plotting.save(heat_map(rows), own(out / HEAT_MAP))
+    return rows
+
+
+def read(out: Path) -> tuple[list[dict[str, Any]], Path]:
+    """Return the rows of :func:`summarise` and the picture with the heat map that ``fairseq-posenc tasks`` has left in a folder.
+
+    Raises:
+        InputError: there are no results.
+    """
+    results = read_object(out / RESULTS, FORMAT, Results)
+    if results is None or not results["schemes"]:
+        raise InputError(f"{out / RESULTS} does not exist: run 'fairseq-posenc tasks --out {out}' first")
+    return results["schemes"], out / HEAT_MAP
+
+
+def summarise(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """One row per scheme, in JSON's types: first those that learned the most tasks, then by their accuracy.
+
+    A row has ``scheme`` and ``positions``; ``learned``, the number of runs that learned their task, ``runs`` and ``diverged``;
+    ``updates``, the median number, in which a run that did not learn counts with its budget; ``within`` and ``beyond``, the mean
+    accuracies; and ``tasks``, the means of each task. A run that diverged has an accuracy of 0. All but ``tasks`` are over the
+    tasks ``ranked_by``: those that every scheme has run with the same seeds, without those in the papers' setting. Tasks may
+    differ in their number of seeds.
+    """
+    common = _common(runs)
+    rows = []
+    for scheme, group in by("scheme", runs).items():
+        ranked = [run for run in group if run["task"] in common]
+        row = {
+            "scheme": scheme,
+            "positions": group[0]["configuration"]["positions"],
+            "ranked_by": common,
+            "learned": sum(_learned(run) for run in ranked),
+            "runs": len(ranked),
+            "diverged": sum(run["status"] == DIVERGED for run in ranked),
+            "updates": median(map(_updates, ranked)) if ranked else None,
+        }
+        row |= {score: _mean(ranked, score) if ranked else None for score in SCORES}
+        row["tasks"] = {task: _task(of_task) for task, of_task in by("task", group).items()}
+        rows.append(row)
+    return sorted(rows, key=lambda row: (-row["learned"], *(-round(row[score] or 0, 2) for score in SCORES), row["scheme"]))
+
+
+def updates_needed(run: Run) -> int | None:
+    """Return the first number of updates after which the accuracy was at least 0.9; None if it never was."""
+    return next((i * run["every"] for i, accuracy in enumerate(run.get("curve", ()), 1) if accuracy >= 0.9), None)
+
+
+def _common(runs: Sequence[Run]) -> list[str]:
+    """The tasks that every scheme has run with the same seeds."""
+    ranked = [run for run in runs if run["task"] not in PAPERS]
+    schemes = by("scheme", ranked)
+    seeds = {
+        task: [{run["seed"] for run in runs} for runs in by("scheme", group).values()]
+        for task, group in by("task", ranked).items()
+    }
+    return [task for task, sets in seeds.items() if len(sets) == len(schemes) and all(numbers == sets[0] for numbers in sets)]
+
+
+def _learned(run: Run) -> bool:
+    return run.get("learned", False)
+
+
+def _updates(run: Run) -> int:
+    return run["updates"] if _learned(run) else run["configuration"]["updates"]
+
+
+def _task(runs: Sequence[Run]) -> dict[str, Any]:
+    means = {score: _mean(runs, score) for score in SCORES}
+    return {"learned": sum(map(_learned, runs)), "runs": len(runs), "updates": median(map(_updates, runs)), **means}
+
+
+def _mean(runs: Sequence[Run], score: str) -> float:
+    return round(fmean(run.get(score, 0.0) for run in runs), 4)
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The rows as a Markdown table."""
+    header = ["scheme", "positions", "learned", "updates", *(f"accuracy {score}" for score in SCORES), "not learned"]
+    over = ", ".join(rows[0]["ranked_by"]) if rows else ""
+    text = f"All columns but the last are over the tasks that every scheme has run with the same seeds: {over or 'none yet'}."
+    return f"{tabulate([_cells(row) for row in rows], header, 'github', disable_numparse=True)}\n\n{text}"
+
+
+def _cells(row: Mapping[str, Any]) -> list[str]:
+    diverged = f" ({row['diverged']} diverged)" if row["diverged"] else ""
+    updates = "–" if row["updates"] is None else f"{row['updates']:,.0f}"
+    shown = ["–" if row[score] is None else f"{row[score]:.2f}" for score in SCORES]
+    missed = ", ".join(task for task, runs in row["tasks"].items() if runs["learned"] < runs["runs"])
+    return [row["scheme"], row["positions"], f"{row['learned']} of {row['runs']}{diverged}", updates, *shown, missed]
+
+
+def heat_map(rows: Sequence[Mapping[str, Any]]) -> Figure:
+    """Accuracy of schemes × tasks, within and beyond the lengths of training; a cross marks a task that was not learned."""
+    tasks = [task for task in TASKS if any(task in row["tasks"] for row in rows)]
+    size = (1.2 + 0.45 * len(tasks), 0.6 + 0.2 * len(rows))
+    figure, panels = plotting.grid(list(SCORES), size, same_y=True)
+    for panel, score in zip(panels, SCORES, strict=True):
+        values = [[row["tasks"].get(task, {}).get(score, np.nan) for task in tasks] for row in rows]
+        image = panel.imshow(values, cmap="viridis", vmin=0, vmax=1, aspect="auto")
+        panel.set_xticks(range(len(tasks)), tasks, rotation=90)
+        panel.set_yticks(range(len(rows)), [row["scheme"] for row in rows])
+        for y, row in enumerate(rows):
+            missed = [x for x, task in enumerate(tasks) if (runs := row["tasks"].get(task)) and runs["learned"] < runs["runs"]]
+            panel.plot(missed, [y] * len(missed), "x", color="red", markersize=4)
+    label = "accuracy within and beyond the lengths of\ntraining; ×: not learned by every seed; white: not run"
+    figure.colorbar(image, ax=panels, label=label, shrink=0.6, aspect=30)
+    return figure

@@ -1,0 +1,1 @@
+"""Vocabularies, and the way from raw text to a data-bin."""

@@ -1,0 +1,254 @@
+"""Reads documents, as lists of lines, from .txt and .jsonl files, compressed or not.
+
+In text, a document ends at a blank line (or at every line) and at the end of the file; in JSON lines every row is one.
+"""
+
+import gzip
+import hashlib
+import io
+import json
+import lzma
+import os
+import re
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from pathlib import PurePath
+from typing import Any, NamedTuple, TypeAlias
+
+from backports import zstd
+
+from ...base.errors import InputError
+
+READERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open, ".zst": zstd.open}
+"""The function that opens a compressed file, by its suffix; other files are not compressed."""
+
+JSON_SUFFIXES = (".jsonl", ".json", ".ndjson")
+TEXT_SUFFIXES = (".txt", ".text", *JSON_SUFFIXES)
+"""What a folder is searched for, compressed or not."""
+
+MAX_LINE_BYTES = 16 << 20
+MAX_ROW_BYTES = 512 << 20
+PASSAGE_BYTES = 1 << 20
+BOM = b"\xef\xbb\xbf"
+MAGIC = re.compile(rb"BZh[1-9]|PK\x03\x04|7z\xbc\xaf|\x1f\x8b|\xfd7zX|\x28\xb5\x2f\xfd")
+"""The beginnings of .bz2, .zip, .7z, .gz, .xz and .zst files."""
+
+Line = bytes | None
+"""A line of text, or None at the end of a document."""
+
+OnRead: TypeAlias = Callable[[int], object]
+OnEnd: TypeAlias = Callable[[str], object]
+
+
+def ignore(_: object) -> None:
+    """Do nothing: the default callback of readers."""
+
+
+class Passage(NamedTuple):
+    """Neighbouring lines of one document: all of it, or a part if it is too long to be held in memory."""
+
+    text: bytes  # UTF-8
+    opens_document: bool
+
+    def lines(self) -> list[str]:
+        """Return the lines, without their ends."""
+        text = self.text.decode("utf-8")
+        # U+0085 (next line) is the one white-space character that sentencepiece makes a piece of, and fairseq splits at it.
+        return text.replace("\r\n", "\n").replace("\x85", " ").removesuffix("\n").split("\n")
+
+
+class MeteredFile(io.FileIO):
+    """A file that counts and hashes the bytes read from it; for a compressed file, the compressed bytes."""
+
+    def __init__(self, path: str, on_read: OnRead = ignore) -> None:
+        super().__init__(path)
+        self._on_read = on_read
+        self._digest = hashlib.sha256()
+
+    def readinto(self, buffer: Any) -> int:
+        """Read into a buffer, as all methods of a buffered reader do."""
+        count = super().readinto(buffer)
+        self._digest.update(memoryview(buffer)[:count])
+        self._on_read(count)
+        return count
+
+    def sha256(self) -> str:
+        """Return the digest of the bytes read so far."""
+        return self._digest.hexdigest()
+
+
+def refuse(error: InputError) -> None:
+    """End reading at a bad line."""
+    raise error from None
+
+
+class Skipped:
+    """Reports the first bad lines, each once although text is read more than once, counts all of them, and continues."""
+
+    LIMIT = 20
+
+    def __init__(self) -> None:
+        self._named: set[str] = set()
+        self.count = 0  # a line counts each time that it is read
+
+    def __call__(self, error: InputError) -> None:
+        """Report and count a line."""
+        self.count += 1
+        if len(self._named) < self.LIMIT and str(error) not in self._named:
+            self._named.add(str(error))
+            last = "; further lines are skipped without a message" if len(self._named) == self.LIMIT else ""
+            print(f"skipped: {error}{last}", file=sys.stderr)
+
+
+class Layout(NamedTuple):
+    """The format of documents in files."""
+
+    text_field: str = "text"  # of each row of JSON lines, or of a data set of the hub
+    document_per_line: bool = False  # in text: every line is a document; otherwise a blank line separates them
+    on_bad: Callable[[InputError], None] = refuse  # called with the error of every line or row that cannot be read
+
+
+def packing(path: str) -> str:
+    """Return the suffix of a compressed file, which is a key of :data:`READERS`; empty for other files."""
+    suffix = os.path.splitext(path)[1].lower()
+    return suffix if suffix in READERS else ""
+
+
+def unpacked(path: str) -> str:
+    """Return a name without the suffix of its compression: ``c4.jsonl`` of ``c4.jsonl.gz``."""
+    return path[: len(path) - len(packing(path))]
+
+
+def suffix(path: str) -> str:
+    """Return the suffix of a name before that of its compression: ``.jsonl`` of ``c4.jsonl.gz``."""
+    return PurePath(unpacked(path)).suffix.lower()
+
+
+def read_passages(raw: MeteredFile, path: str, layout: Layout) -> Iterator[Passage]:
+    """Give the documents of one file in order, in passages of about ``PASSAGE_BYTES`` at most.
+
+    Line ends are LF or CR LF; a byte order mark is dropped; lines of nothing but white space, Unicode's included, are dropped.
+
+    Raises:
+        InputError: the file is not compressed as its name implies, or ends early, or has other line ends or a line that is too
+            long; and what ``layout.on_bad`` raises.
+    """
+    if packing(path) and not os.path.getsize(path):
+        raise InputError(f"{path}: cannot be unpacked: it is empty, which no {packing(path)} file is. Copy it again.")
+    unpack = READERS.get(packing(path), lambda stream: stream)
+    stream = io.BufferedReader(unpack(io.BufferedReader(raw, 1 << 20)), 1 << 20)
+    if suffix(path) in JSON_SUFFIXES:
+        lines = _json_documents(_lines(stream, path, MAX_ROW_BYTES), path, layout)
+    else:
+        lines = _text_documents(_lines(stream, path, MAX_LINE_BYTES), path, layout)
+    return group(lines)
+
+
+def group(lines: Iterable[Line]) -> Iterator[Passage]:
+    """Yield lines as passages; the end of the last document need not be marked."""
+    kept: list[bytes] = []
+    size, opens_document = 0, True
+    for line in chain(lines, [None]):
+        if line is not None:
+            kept.append(line)
+            size += len(line)
+        if kept and (line is None or size >= PASSAGE_BYTES):
+            yield Passage(b"".join(kept), opens_document)
+            kept, size, opens_document = [], 0, False
+        if line is None:
+            opens_document = True
+
+
+def document_lines(text: str) -> list[Line]:
+    """Return the lines of a whole document, and its end.
+
+    Raises:
+        InputError: the text holds NUL characters, or half of a surrogate pair, which no UTF-8 can hold.
+    """
+    if "\0" in text:
+        raise InputError("it holds a NUL character")
+    try:
+        return [*(line.encode("utf-8") + b"\n" for line in text.split("\n") if line.strip()), None]
+    except UnicodeEncodeError as error:
+        raise InputError(f"not UTF-8: {error.reason}") from None
+
+
+def _lines(stream: Any, path: str, max_bytes: int) -> Iterator[tuple[int, bytes]]:
+    """Yield every line with its number; one of nothing but white space is empty."""
+    number = 0
+    try:
+        _require_text(stream.peek(4)[:4], path)
+        while line := stream.readline(max_bytes + 1):
+            number += 1
+            if number == 1 and b"\r" in line and not line.endswith(b"\n"):
+                raise InputError(f"{path}: CR line ends. Convert the file first: tr '\\r' '\\n' < {path}")
+            if len(line) > max_bytes:
+                raise InputError(
+                    f"{path}, line {number}: longer than {max_bytes >> 20} MiB. Break the text into lines of a sentence or "
+                    "paragraph first, or into more rows."
+                )
+            line = line.removeprefix(BOM) if number == 1 else line
+            yield number, b"" if line.decode("utf-8", "replace").isspace() else line
+    except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error, zstd.ZstdError) as error:
+        raise InputError(f"{path}: cannot be unpacked after line {number} ({error}): it is damaged or cut short.") from error
+
+
+def _require_text(beginning: bytes, path: str) -> None:
+    if MAGIC.match(beginning):
+        raise InputError(f"{path}: compressed in a way that its name does not tell, or that is not read. Unpack it first.")
+    encoding = json.detect_encoding(beginning).upper()  # by a byte order mark, or by where the NUL bytes of ASCII letters are
+    if not encoding.startswith("UTF-8"):
+        encoding = re.sub("-([BL]E)", r"\1", encoding)
+        raise InputError(f"{path}: {encoding}, not UTF-8. Convert the file first: iconv -f {encoding} -t UTF-8 {path}")
+
+
+def _text_documents(lines: Iterable[tuple[int, bytes]], path: str, layout: Layout) -> Iterator[Line]:
+    for number, line in lines:
+        if not line:
+            yield None
+            continue
+        try:
+            line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            layout.on_bad(
+                InputError(
+                    f"{path}, line {number}, byte {error.start + 1}: not UTF-8 ({error.reason}, 0x{line[error.start]:02x}). "
+                    f"Convert the file first, for instance with: iconv -f WINDOWS-1252 -t UTF-8 {path}"
+                )
+            )
+            continue
+        if b"\0" in line:
+            layout.on_bad(InputError(f"{path}, line {number}: a NUL character. The file is UTF-16 or UTF-32, or not text."))
+            continue
+        yield line
+        if layout.document_per_line:
+            yield None
+
+
+def _json_documents(rows: Iterable[tuple[int, bytes]], path: str, layout: Layout) -> Iterator[Line]:
+    for number, row in rows:
+        if not row:
+            continue
+        try:
+            lines = document_lines(text_of(json.loads(row), layout.text_field))
+        except (ValueError, RecursionError) as error:
+            layout.on_bad(InputError(f"{path}, line {number}: not a row with a text ({error}); expected a JSON object per line"))
+        else:
+            yield from lines
+
+
+def text_of(row: object, field: str) -> str:
+    """Return the text of a row of JSON lines or of a data set.
+
+    Raises:
+        InputError: the row is not an object that has a string in this field.
+    """
+    if not isinstance(row, dict):
+        raise InputError("not a JSON object")
+    if field not in row:
+        raise InputError(f"no field {field!r} among {', '.join(map(repr, row))}; name another with --text-field")
+    if not isinstance(row[field], str):
+        raise InputError(f"its {field!r} is not a string")
+    return row[field]

@@ -1,0 +1,182 @@
+"""The sources of text that the command line names: files, folders, patterns and data sets of the Hugging Face hub."""
+
+import filecmp
+import glob
+import os
+import sys
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+from tqdm import tqdm
+
+from ...base.errors import InputError
+from ...base.files import sha256
+from . import text
+from .text import Layout, OnEnd, OnRead, Passage, ignore
+
+VALID = "valid"
+"""The role of validation text, the other being ``train``; also the destination of documents that are held out."""
+HUB = "hf:"
+PACKED = 3
+
+
+class Source(Protocol):
+    """A file, or anything that is read like one."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def size(self) -> int | None:
+        """Bytes to read, if known in advance."""
+
+    def likeness(self) -> Hashable:
+        """Return what sources of the same text have in common; files are then compared."""
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what a later run compares to detect another text; ``sha256`` is filled in once the text has been read."""
+
+    def is_same(self, earlier: dict[str, Any]) -> bool:
+        """Return whether an earlier fingerprint is of the same text."""
+
+    def passages(self, on_read: OnRead = ignore, on_end: OnEnd = ignore) -> Iterator[Passage]:
+        """Yield all of it in order; call ``on_read`` with every number of bytes read, and ``on_end`` with the SHA-256 of all."""
+
+
+Sources = dict[str, list[Source]]
+"""Sources by their role."""
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """A file of text or JSON lines."""
+
+    name: str
+    layout: Layout
+
+    @property
+    def size(self) -> int:
+        return os.path.getsize(self.name)
+
+    def likeness(self) -> Hashable:
+        with open(self.name, "rb") as stream:
+            return self._at_first["bytes"], stream.read(1024) or os.path.realpath(self.name)  # empty files are no copies
+
+    def fingerprint(self) -> dict[str, Any]:
+        status = os.stat(self.name)
+        return {"path": os.path.basename(self.name), "bytes": status.st_size, "modified_ns": status.st_mtime_ns, "sha256": None}
+
+    @cached_property
+    def _at_first(self) -> dict[str, Any]:
+        return self.fingerprint()
+
+    def is_same(self, earlier: dict[str, Any]) -> bool:
+        """Return the same; the file is read only if its time alone has changed.
+
+        Raises:
+            InputError: the file has another size than when this process saw it first.
+        """
+        now = self.fingerprint()
+        if now["bytes"] != self._at_first["bytes"]:
+            raise InputError(
+                f"{self.name} has changed while it was read: wait until it is complete, and give the command again with "
+                "--overwrite"
+            )
+        if earlier.get("bytes") != now["bytes"]:
+            return False
+        return earlier.get("modified_ns") == now["modified_ns"] or earlier.get("sha256") == sha256(self.name)
+
+    def passages(self, on_read: OnRead = ignore, on_end: OnEnd = ignore) -> Iterator[Passage]:
+        with text.MeteredFile(self.name, on_read) as raw:
+            yield from text.read_passages(raw, self.name, self.layout)
+            on_end(raw.sha256())
+
+
+def find(named: Mapping[str, Sequence[str]], layout: Layout) -> Sources:
+    """Return every source that the names of each role refer to, in their order; those of a folder or pattern are sorted.
+
+    Raises:
+        FileNotFoundError: a name refers to nothing.
+        InputError: two names refer to the same text or to copies of it, or one to a pipe or a device.
+    """
+    sources: Sources = {role: [] for role in named}
+    alike: dict[Hashable, list[tuple[Source, str, str]]] = {}
+    for role, name in ((role, name) for role, names in named.items() for name in names):
+        given = f"--valid {name}" if role == VALID else name
+        for source in _in_hub(name, layout) if name.startswith(HUB) else [TextFile(path, layout) for path in _paths(name)]:
+            mention = given if source.name == name else f"{source.name} (of {given})"
+            others = alike.setdefault(source.likeness(), [])
+            for other, other_role, other_mention in others:
+                if source.size is None or filecmp.cmp(source.name, other.name, shallow=False):
+                    consequence = "count twice" if role == other_role else "be trained on, and validate nothing"
+                    raise InputError(f"{mention} is the same text as {other_mention}, and would {consequence}. Name it once.")
+            others.append((source, role, mention))
+            sources[role].append(source)
+    return sources
+
+
+def estimated_text(sources: Sequence[Source]) -> int | None:
+    """Return the bytes of text in all sources together, or None if some are not known before they are read.
+
+    Compressed text is counted as ``PACKED`` times its size, about the ratio on prose.
+    """
+    total = 0
+    for source in sources:
+        if source.size is None:
+            return None
+        total += source.size * (PACKED if text.packing(source.name) else 1)
+    return total
+
+
+def progress_bar(label: str, sources: Sequence[Source]) -> tqdm:
+    """Return a progress bar of reading these sources, in bytes."""
+    known = [source.size for source in sources if source.size is not None]
+    total = sum(known) if len(known) == len(sources) else None
+    interval = 0.1 if sys.stderr.isatty() else 30
+    return tqdm(total=total, desc=label, unit="B", unit_scale=True, mininterval=interval)
+
+
+def _in_hub(name: str, layout: Layout) -> Sequence[Source]:
+    from .hub_datasets import shards  # needs an optional package
+
+    return shards(name.removeprefix(HUB), layout)
+
+
+def _paths(name: str) -> list[str]:
+    if os.path.isdir(name):
+        paths = _in_folder(Path(name))
+    elif os.path.exists(name) or not glob.has_magic(name):
+        paths = [name]
+    else:
+        paths = [path for path in sorted(glob.glob(name, recursive=True)) if not os.path.isdir(path)]
+    if not paths or not os.path.exists(paths[0]):
+        raise FileNotFoundError(f"{name}: no {'such file' if paths else 'file matches'}")
+    for path in paths:
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise InputError(f"{path} is not a file but a pipe or device. Text is read more than once; write it to a file first.")
+    return paths
+
+
+def _in_folder(folder: Path) -> list[str]:
+    def refuse(error: OSError) -> None:
+        raise error
+
+    files = []
+    for base, folders, names in os.walk(folder, onerror=refuse):
+        files += [Path(base, name) for name in names]
+        for link in filter(os.path.islink, (os.path.join(base, name) for name in folders)):
+            print(f"{link}: a link to a folder is not followed; name it too if you want it", file=sys.stderr)
+    files.sort()
+    shown = [path for path in files if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
+    texts = [str(path) for path in shown if text.suffix(path.name) in text.TEXT_SUFFIXES]
+    if not texts:
+        raise FileNotFoundError(
+            f"{folder}: no text in this folder or below it; looked for {', '.join(text.TEXT_SUFFIXES)}, each plain or with "
+            f"{', '.join(text.READERS)}"
+        )
+    if others := len(files) - len(texts):
+        print(f"{folder}: {len(texts):,} files of text; {others:,} others are left out", file=sys.stderr)
+    return texts

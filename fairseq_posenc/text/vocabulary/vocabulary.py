@@ -1,0 +1,234 @@
+"""Vocabularies: a tokenizer and the dictionary that numbers its pieces, for the lines of a data-bin and for single texts."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...base.errors import InputError
+from ...base.files import read, sha256
+from .library import GPT2, TokenizerJson
+from .sentencepiece import SENTENCEPIECE, Sentencepiece, XlmrSentencepiece
+from .tokenizer import DICTIONARY, EOS_ID, GIVEN_DICTIONARY, MASK, SPECIALS, UNK_ID, Encoding, Tokenizer
+
+if TYPE_CHECKING:
+    from fairseq.data import Dictionary
+
+KINDS: tuple[type[Tokenizer], ...] = (Sentencepiece, XlmrSentencepiece, GPT2, TokenizerJson)
+"""The first of them is used if a folder has several."""
+
+TOKENIZER_FILES = tuple(name for kind in KINDS for name in kind.FILES)
+"""The names of the files that cut text into the symbols of a dict.txt in the same folder."""
+
+VOCABULARY = "vocabulary"
+"""The key of the fingerprint in the ``task_state`` of a checkpoint."""
+
+
+def kind_of(names: Container[str]) -> type[Tokenizer] | None:
+    """Return the kind of tokenizer whose files all have one of these names."""
+    return next((kind for kind in KINDS if all(name in names for name in kind.FILES)), None)
+
+
+def _kind_in(folder: Path) -> type[Tokenizer]:
+    if kind := kind_of(os.listdir(folder)):
+        return kind
+    files = ", or ".join(" and ".join(kind.FILES) for kind in KINDS)
+    raise FileNotFoundError(f"{folder} has nothing that cuts text into symbols: copy the vocabulary's {files} into it")
+
+
+def read_files(path: Path) -> dict[str, bytes]:
+    """Read the files for a :class:`LineEncoder`: those of a folder with a vocabulary, or a sentencepiece model.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+    """
+    if not path.is_dir():
+        return {SENTENCEPIECE: read(path)}
+    kind = _kind_in(path)
+    files = {name: read(path / name) for name in kind.FILES}
+    if (path / DICTIONARY).exists():
+        files[GIVEN_DICTIONARY] = read(path / DICTIONARY)
+    elif not issubclass(kind, Sentencepiece):
+        raise FileNotFoundError(f"{path / DICTIONARY}: no such file; it holds the ids of the pieces of {kind.FILES[0]}")
+    return files
+
+
+def load_dictionary(folder: Path) -> Dictionary:
+    """Read the dictionary in a folder as ``masked_lm`` does, with ``<mask>``.
+
+    Raises:
+        InputError, OSError: the file is missing or damaged.
+    """
+    from fairseq.data import Dictionary
+
+    dictionary = Dictionary.load(str(folder / DICTIONARY))
+    if MASK not in dictionary:  # else its count would change
+        dictionary.add_symbol(MASK)
+    return dictionary
+
+
+def fingerprint(dictionary: Dictionary, folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of a dictionary's symbols in their order, and of each file of the tokenizer in the folder, if any."""
+    kind = kind_of(os.listdir(folder)) if folder.is_dir() else None
+    symbols = "\n".join(dictionary.symbols).encode("utf-8", "surrogatepass")
+    files = {name: sha256(folder / name) for name in (kind.FILES if kind else ())}
+    return {"dictionary": hashlib.sha256(symbols).hexdigest(), **files}
+
+
+def differing(recorded: Any, current: Mapping[str, str]) -> list[str]:
+    """Return the parts of a fingerprint that differ from the recorded one. A part that either lacks is not compared."""
+    recorded = recorded if isinstance(recorded, dict) else {}
+    return [name for name in current if recorded.get(name, current[name]) != current[name]]
+
+
+def _require_pieces(symbols: Iterable[str], tokenizer: Tokenizer, dictionary: str) -> None:
+    if foreign := tokenizer.adopt(symbols):
+        raise InputError(
+            f"the symbol {foreign[0]!r} of {dictionary} is none of the tokenizer's pieces, so the two are not of one vocabulary. "
+            "Use the files that the model was pretrained with."
+        )
+
+
+def _given_symbols(dictionary: bytes, tokenizer: Tokenizer) -> list[str]:
+    try:
+        lines = dictionary.decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise InputError(f"dict.txt is not UTF-8 at byte {error.start + 1}: it is damaged, or no dictionary") from None
+    rows = [line.removesuffix(" #fairseq:overwrite") for line in lines if line]
+    symbols = [row.rsplit(" ", 1)[0] for row in rows]
+    if twice := [symbol for symbol, count in Counter(symbols).items() if count > 1]:
+        raise InputError(f"the symbol {twice[0]!r} is in dict.txt twice, which fairseq cannot load")
+    _require_pieces(symbols, tokenizer, DICTIONARY)
+    return symbols if MASK in symbols else [*symbols, MASK]
+
+
+class LineEncoder:
+    """Turns lines of text into the ids of a data-bin, whose dictionary it makes of a tokenizer's pieces.
+
+    Args:
+        files: contents by name, of a tokenizer of any of the ``KINDS`` and of its dictionary as ``dict.given.txt``, which is
+            optional for ``sentencepiece.model``.
+
+    Attributes:
+        symbols: every symbol of the dictionary; its index is its id.
+
+    Raises:
+        InputError: the files cannot be read, or are not of one vocabulary, or a fairseq dictionary cannot hold the pieces.
+    """
+
+    def __init__(self, files: Mapping[str, bytes]) -> None:
+        kind = kind_of(files)
+        assert kind is not None, f"no tokenizer among {list(files)}"
+        self._tokenizer = kind(*(files[name] for name in kind.FILES))
+        if GIVEN_DICTIONARY in files:
+            symbols = _given_symbols(files[GIVEN_DICTIONARY], self._tokenizer)
+        else:
+            symbols = [*filter(None, self._tokenizer.symbols), MASK]
+        self.symbols = [*SPECIALS, *symbols]
+        for symbol in symbols:
+            if symbol in SPECIALS or symbol.split() != [symbol]:
+                raise InputError(f"fairseq's dictionary rejects the symbol {symbol!r}: it is a special one, or has white space")
+        pieces = self._tokenizer.symbols
+        index: dict[str | None, int] = {symbol: number for number, symbol in enumerate(symbols, start=len(SPECIALS))}
+        # One entry more than there are pieces: the mark of a line's end in encode().
+        self._ids = np.array([*(index.get(piece, UNK_ID) for piece in pieces), EOS_ID], dtype=np.int64)
+        self.dtype = np.dtype(np.uint16 if len(self.symbols) < 65500 else np.uint32)  # fairseq's own choice
+        self.files = dict(files)
+
+    def encode(self, lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Return ``(ids, sizes)``: the ids of all lines, each line closed by ``</s>``, and the length of each line."""
+        encoded = self._tokenizer.encode_lines(lines)
+        end = len(self._ids) - 1
+        for ids in encoded:
+            ids.append(end)
+        sizes = np.fromiter(map(len, encoded), dtype=np.int32, count=len(encoded))
+        flat = np.fromiter(chain.from_iterable(encoded), dtype=np.int64, count=int(sizes.sum()))
+        return self._ids[flat].astype(self.dtype), sizes
+
+    def dictionary(self, counts: Sequence[int]) -> str:
+        """Return the text of ``dict.txt``, without fairseq's own four, as fairseq saves it; ``counts`` is indexed by id."""
+        rows = zip(self.symbols, counts, strict=True)
+        return "".join(f"{symbol} {count}\n" for symbol, count in list(rows)[len(SPECIALS) :])
+
+
+class Vocabulary:
+    """The dictionary of a data-bin and the tokenizer that cuts text into its symbols.
+
+    Args:
+        folder: the data-bin: ``dict.txt``, and ``sentencepiece.model``, or ``encoder.json`` and ``vocab.bpe``, or
+            ``tokenizer.json``.
+        with_tokenizer: whether the tokenizer is read; without it, there is no ``tokenizer``.
+
+    Attributes:
+        dictionary: fairseq's dictionary as ``masked_lm`` reads it, with ``<mask>``.
+        tokenizer: cuts text into pieces, which it numbers in another order.
+
+    Raises:
+        InputError, FileNotFoundError: the folder has no vocabulary, or one whose parts do not belong together.
+    """
+
+    tokenizer: Tokenizer
+
+    def __init__(self, folder: Path, with_tokenizer: bool = True) -> None:
+        self.folder = folder
+        self.dictionary = load_dictionary(folder)
+        if not with_tokenizer:
+            return
+        kind = _kind_in(folder)
+        try:
+            self.tokenizer = kind(*(read(folder / name) for name in kind.FILES))
+        except InputError as error:
+            raise InputError(f"{folder / kind.FILES[0]}: {error}") from None
+        _require_pieces(self.dictionary.symbols[self.dictionary.nspecial :], self.tokenizer, str(folder / DICTIONARY))
+        index = self.dictionary.indices
+        self._ids = np.array([index.get(symbol, UNK_ID) for symbol in self.tokenizer.symbols], np.int64)
+
+    def encode(self, text: str) -> Encoding:
+        """Cut ``text`` into pieces, whose ids are the dictionary's. A symbol that the dictionary lacks becomes ``<unk>``.
+
+        White space before a piece is left out of its span; the span of a piece of white space alone is empty.
+        """
+        text = text.replace("\x85", " ")  # as fairseq-posenc prepare reads it
+        encoding = self.tokenizer.encode(text)
+        begins = encoding.begins.copy()
+        for i, (begin, end) in enumerate(zip(begins.tolist(), encoding.ends.tolist(), strict=True)):
+            while begin < end and text[begin].isspace():
+                begin += 1
+            begins[i] = begin
+        return Encoding(self._ids[encoding.ids], begins, encoding.ends)
+
+    def continuation(self, text: str) -> np.ndarray:
+        """Return the ids of the pieces of a text that follows a word or ``<mask>``."""
+        return self._ids[self.tokenizer.continuation(text)]
+
+    def lacks_piece_of(self, text: str) -> bool:
+        """Return whether the tokenizer cuts from a text a piece that the dictionary lacks, so that its id is that of <unk>."""
+        symbols, numbers = self.tokenizer.symbols, self.tokenizer.encode(text).ids
+        return any(symbols[number] is not None for number in numbers[self._ids[numbers] == UNK_ID].tolist())
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Return the text of these ids without ``<s>``, ``<pad>`` and ``</s>``."""
+        dictionary = self.dictionary
+        outside = (dictionary.bos(), dictionary.pad(), dictionary.eos())
+        return self.tokenizer.decode([dictionary[number] for number in map(int, ids) if number not in outside])
+
+    def sequence(self, *texts: str) -> np.ndarray:
+        """Return the (n,) ids that a model reads for one text or two: ``<s> a </s>`` or ``<s> a </s> </s> b </s>``."""
+        return self.join(*(self.encode(text).ids for text in texts))
+
+    def join(self, *pieces: np.ndarray) -> np.ndarray:
+        """Return the same as :meth:`sequence` for texts that are ids already."""
+        bos, eos = self.dictionary.bos(), self.dictionary.eos()
+        first, *others = (np.append(ids, eos) for ids in pieces)
+        return np.concatenate([[bos], first, *(np.insert(ids, 0, eos) for ids in others)])
+
+    def files(self) -> list[Path]:
+        """Return the paths of the dictionary and the tokenizer's files."""
+        return [self.folder / name for name in (DICTIONARY, *TOKENIZER_FILES) if (self.folder / name).exists()]
