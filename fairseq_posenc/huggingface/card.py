@@ -21,8 +21,8 @@ from ..core.schemes import parse
 from ..plugin.models.checkpoint import Checkpoint
 from ..text.data.folder import read
 from .card_results import Results
+from .model_types import MODEL_TYPES
 from .parity import Parity
-from .types import MODEL_TYPES
 
 USES = {  # of a head: transformers' name of the task, and an example
     "MaskedLM": ("fill-mask", '"The <mask> is blue."'),

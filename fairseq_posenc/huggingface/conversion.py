@@ -12,8 +12,9 @@ from ..core.transformer import EncoderConfig
 from ..plugin.checkpoint.state_dict import CLASSIFICATION, HEADS, LANGUAGE_MODEL, MASK_POSITIONS
 from ..plugin.models.checkpoint import Checkpoint
 from .configuration import PosencConfig
+from .model_types import MODEL_TYPES
 from .new_positions import same_function
-from .types import MODEL_TYPES, TOKEN_TYPES, Head
+from .types import TOKEN_TYPES, Head
 
 PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
 """transformers' types of problems: of fairseq's heads, those with one output and with more have the first two."""

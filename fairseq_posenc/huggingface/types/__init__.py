@@ -3,9 +3,9 @@
 import importlib
 import pkgutil
 
-from .base import KINDS, MODEL_TYPES, TOKEN_TYPES, Head, ModelType
+from .base import CLASSIFIER, KINDS, MODEL_TYPES, TOKEN_TYPES, Head, ModelType, language_model, register
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
 
-__all__ = ["KINDS", "MODEL_TYPES", "TOKEN_TYPES", "Head", "ModelType"]
+__all__ = ["CLASSIFIER", "KINDS", "MODEL_TYPES", "TOKEN_TYPES", "Head", "ModelType", "language_model", "register"]

@@ -5,9 +5,8 @@ from transformers import PretrainedConfig
 from ...core.schemes import same
 from ...core.schemes.positions import read_sum, sums_of
 from ...core.transformer import EncoderConfig
-from ...core.transformer.config import TRANSFORMERS
+from ...core.transformer.config import LAYER_TYPES, TRANSFORMERS
 from ...plugin.checkpoint.state_dict import ENCODER, WORDS
-from ..configuration import LAYER_TYPES
 from .base import FINAL_NORM, Head, ModelType, Names, Options, language_model, layers, register, require_equal, their_activation
 from .rotary import BASE, alternating, base
 

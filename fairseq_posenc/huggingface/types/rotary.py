@@ -6,7 +6,7 @@ from typing import Any
 from transformers import PretrainedConfig
 
 from ...base.errors import InputError
-from ..configuration import LAYER_TYPES
+from ...core.transformer.config import LAYER_TYPES
 from .base import Options
 
 BASE = 1e4  # of the scheme, where no option gives it

@@ -5,7 +5,7 @@ Of its models the encoder is imported: the language model's head has two inner l
 
 from transformers import PretrainedConfig
 
-from ..configuration import LAYER_TYPES
+from ...core.transformer.config import LAYER_TYPES
 from .base import Options, register
 from .eurobert import LLAMA, LlamaLike
 from .rotary import alternating, base, require_usual_heads
