@@ -77,7 +77,6 @@ def card(
     name: str,
     checkpoint: Checkpoint,
     data: Path,
-    *,
     parity: Mapping[str, Parity],
     tolerance: float,
     model_type: str,

@@ -14,7 +14,7 @@ from ..plugin.models.checkpoint import Checkpoint
 from .configuration import PosencConfig
 from .model_types import MODEL_TYPES
 from .new_positions import same_function
-from .types import TOKEN_TYPES, Head
+from .types.base import TOKEN_TYPES, Head
 
 PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
 """transformers' types of problems: of fairseq's heads, those with one output and with more have the first two."""

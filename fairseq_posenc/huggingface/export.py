@@ -52,7 +52,7 @@ def export(
     head: str | None = None,
     *,
     tolerance: float = TOLERANCE,
-    with_tokenizer: bool = True,
+    no_tokenizer: bool = False,
     overwrite: bool = False,
     language: str | None = None,
     license: str | None = None,
@@ -60,13 +60,18 @@ def export(
 ) -> dict[str, Parity]:
     """Export a checkpoint: its files are written to a temporary folder, compared with the checkpoint, and moved to ``out``.
 
+    Args:
+        path: the checkpoint.
+        data: its data-bin; None for the one that it records.
+        out: the folder to write. The other arguments are the flags of :class:`.export_command.Options`.
+
     Returns:
         The result of the comparison for each implementation of attention.
 
     Raises:
         InputError, OSError: the checkpoint, the data-bin or the output folder cannot be used, or the two models differ.
     """
-    checkpoint = Checkpoint(path, data, head, with_tokenizer)
+    checkpoint = Checkpoint(path, data, head, not no_tokenizer)
     if data is None and fine_tuned_on(checkpoint):
         raise InputError(f"{path} is fine-tuned, and does not record the data-bin of its pretraining: name it with --data")
     data = data or checkpoint.vocabulary.folder
@@ -79,7 +84,7 @@ def export(
         model.save_pretrained(partial, max_shard_size="1TB")  # one file, of a name that is known
         for weights in partial.glob("*.safetensors"):  # safetensors makes them readable by their owner only
             shutil.copymode(partial / "config.json", weights)
-        remark = _export_tokenizer(checkpoint, batches, partial) if with_tokenizer else NO_TOKENIZER
+        remark = NO_TOKENIZER if no_tokenizer else _export_tokenizer(checkpoint, batches, partial)
         (partial / FAIRSEQ_FOLDER).mkdir()
         for source in checkpoint.vocabulary.files():
             shutil.copyfile(source, partial / FAIRSEQ_FOLDER / source.name)
@@ -92,18 +97,8 @@ def export(
                 f"the exported model is not the checkpoint's: outputs differ by {worst:.3g}, and --tolerance is {tolerance:g}. "
                 f"The files are in {partial}, without a model card; {out} is unchanged."
             )
-        text = card(
-            out.resolve().name,
-            checkpoint,
-            data,
-            parity=differences,
-            tolerance=tolerance,
-            model_type=model.config.model_type,
-            tokenizer=remark,
-            language=language,
-            license=license,
-            results=read,
-        )
+        model_type, name = model.config.model_type, out.resolve().name
+        text = card(name, checkpoint, data, differences, tolerance, model_type, remark, language, license, read)
         (partial / "README.md").write_text(text, "utf-8")
     if left_out:
         show(f"left out: {', '.join(left_out)}")

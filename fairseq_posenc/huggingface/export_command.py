@@ -23,8 +23,8 @@ from . import TOLERANCE
 class Options:
     """The command's flags."""
 
-    checkpoint: Path = option(
-        "a fairseq checkpoint (.pt), or a run's folder", names=("checkpoint",), parse=checkpoint_file, metavar="CHECKPOINT"
+    path: Path = option(
+        "a fairseq checkpoint (.pt), or a run's folder", names=("path",), parse=checkpoint_file, metavar="CHECKPOINT"
     )
     out: Path = option("the folder to write", metavar="DIR")
     data: Path | None = option("a data-bin with its dictionary and tokenizer (default: that of the checkpoint's training)", None,
@@ -45,15 +45,4 @@ def main(options: Options) -> None:
     require_extras("hf")
     from .export import export
 
-    export(
-        options.checkpoint,
-        options.data,
-        options.out,
-        head=options.head,
-        tolerance=options.tolerance,
-        with_tokenizer=not options.no_tokenizer,
-        overwrite=options.overwrite,
-        language=options.language,
-        license=options.license,
-        results=options.results,
-    )
+    export(**vars(options))

@@ -5,7 +5,8 @@ from fairseq.data import Dictionary
 from ..core.transformer import EncoderConfig
 from ..plugin.checkpoint.state_dict import ENCODER
 from .auto import PosencConfig, modeling
-from .types import CLASSIFIER, MODEL_TYPES, ModelType, language_model, register
+from .types import MODEL_TYPES
+from .types.base import CLASSIFIER, ModelType, language_model, register
 
 __all__ = ["MODEL_TYPES", "Posenc"]
 

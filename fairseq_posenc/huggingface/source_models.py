@@ -27,8 +27,7 @@ from . import TOLERANCE
 from .model_files import load_model, read_config, read_weights
 from .model_types import MODEL_TYPES
 from .parity import Parity, compare, head_output, random_batches
-from .types import TOKEN_TYPES, ModelType
-from .types.base import ACTIVATIONS as TRANSFORMERS_ACTIVATIONS
+from .types.base import TOKEN_TYPES, ModelType, our_activation
 from .types.relative_keys import TABLE
 from .vocabularies import SourceVocabulary, read_vocabulary
 
@@ -221,10 +220,10 @@ def _head(config: PretrainedConfig, kind: ModelType) -> str:
 
 def _model_options(config: PretrainedConfig, kind: ModelType) -> dict[str, Any]:
     """Return the options of a fairseq model's classification head that a configuration has."""
-    found = {option: [getattr(config, name, None) for name in names] for option, names in kind.pooler.items()}
-    options = {option: next((value for value in values if value is not None), None) for option, values in found.items()}
-    activation = options["pooler_activation_fn"] or "tanh"
-    options["pooler_activation_fn"] = TRANSFORMERS_ACTIVATIONS.get(activation, activation)
-    if options["pooler_activation_fn"] not in ACTIVATIONS:
+    options = {"pooler_activation_fn": "tanh"}
+    for option, name in ((option, name) for option, names in kind.pooler.items() for name in reversed(names)):
+        if (value := getattr(config, name, None)) is not None:
+            options[option] = value
+    if (activation := our_activation(options["pooler_activation_fn"])) not in ACTIVATIONS:
         raise InputError(f"the pooler's activation {activation!r} has no equivalent here, only {', '.join(ACTIVATIONS)}")
-    return {option: value for option, value in options.items() if value is not None}
+    return options | {"pooler_activation_fn": activation}

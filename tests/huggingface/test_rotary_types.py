@@ -165,7 +165,7 @@ def test_modernbert_rope_becomes_transformers_own_class(prepared, tmp_path, caps
 )
 def test_the_class_is_modernbert_where_the_function_is(arch, options, head, architecture, prepared, tmp_path):
     path = save(make_model(arch, prepared, **options), tmp_path / "checkpoint.pt", prepared)
-    worst = max(parity.difference for parity in export(path, prepared, tmp_path / "out", head, with_tokenizer=False).values())
+    worst = max(parity.difference for parity in export(path, prepared, tmp_path / "out", head, no_tokenizer=True).values())
     assert worst < 2e-5
     assert json.loads((tmp_path / "out" / "config.json").read_text())["architectures"] == [architecture]
 

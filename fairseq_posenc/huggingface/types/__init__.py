@@ -3,9 +3,9 @@
 import importlib
 import pkgutil
 
-from .base import CLASSIFIER, KINDS, MODEL_TYPES, TOKEN_TYPES, Head, ModelType, language_model, register
+from .base import MODEL_TYPES
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
 
-__all__ = ["CLASSIFIER", "KINDS", "MODEL_TYPES", "TOKEN_TYPES", "Head", "ModelType", "language_model", "register"]
+__all__ = ["MODEL_TYPES"]

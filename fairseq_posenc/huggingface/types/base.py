@@ -39,8 +39,6 @@ ATTENTION: dict[Names, Names] = {
 """The projections of attention as Llama, and many types since, name them."""
 GATED: dict[Names, Names] = {"fc1": ("mlp.gate_proj", "mlp.up_proj"), "fc2": "mlp.down_proj"}
 NORMS_AFTER: dict[Names, Names] = {"self_attn_layer_norm": "post_attention_layernorm", "final_layer_norm": "post_mlp_layernorm"}
-ACTIVATIONS = {"gelu_pytorch_tanh": "gelu_accurate", "gelu_new": "gelu_accurate", "swish": "silu"}
-"""This project's names of activations that transformers has other names for."""
 
 
 def embeddings(model: str) -> Keys:
@@ -173,7 +171,7 @@ class ModelType:
             InputError: as :meth:`fields`, or a value that no encoder has.
         """
         values = {ours: getattr(config, theirs) for ours, theirs in self.names.items() if ours not in self.fixed}
-        values["activation"] = ACTIVATIONS.get(values["activation"], values["activation"])
+        values["activation"] = our_activation(values["activation"])
         width = getattr(config, "embedding_size", config.hidden_size)
         values |= {"embed_dim": width if width != config.hidden_size else 0, **self.fixed, **self.fields(config)}
         return EncoderConfig(vocab_size=len(dictionary), padding_idx=dictionary.pad(), separator_idx=dictionary.eos(), **values)
@@ -223,6 +221,11 @@ def register(kind: type[ModelType]) -> type[ModelType]:
     """Enter a type into :data:`MODEL_TYPES`."""
     MODEL_TYPES.update(dict.fromkeys((kind.name, *kind.also), kind()))
     return kind
+
+
+def our_activation(name: str) -> str:
+    """Return this project's name of an activation in transformers."""
+    return {"gelu_pytorch_tanh": "gelu_accurate", "gelu_new": "gelu_accurate", "swish": "silu"}.get(name, name)
 
 
 def their_activation(name: str) -> str:
