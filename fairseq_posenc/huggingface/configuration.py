@@ -112,5 +112,5 @@ class PosencConfig(PretrainedConfig):
         self.__dict__.update(named)
 
     def encoder_config(self) -> EncoderConfig:
-        """Return the encoder's configuration."""
+        """Return the core's configuration of the encoder; raises InputError for a value that no encoder has."""
         return EncoderConfig(**{field.name: getattr(self, field.name) for field in fields(EncoderConfig)})

@@ -21,7 +21,7 @@ from . import TOLERANCE
 
 @dataclass(kw_only=True)
 class Options:
-    """The command's flags."""
+    """The flags of ``export-hf``, and the arguments of :func:`.export.export`."""
 
     path: Path = option(
         "a fairseq checkpoint (.pt), or a run's folder", names=("path",), parse=checkpoint_file, metavar="CHECKPOINT"
@@ -41,7 +41,7 @@ class Options:
 
 
 def main(options: Options) -> None:
-    """Run the command."""
+    """Export a checkpoint, and print how much its outputs differ; raises what :func:`.export.export` raises."""
     require_extras("hf")
     from .export import export
 

@@ -21,7 +21,7 @@ from . import TOLERANCE
 
 @dataclass(kw_only=True)
 class Options:
-    """The command's flags, without the options of schemes."""
+    """The flags of ``import-hf``, but for the options of schemes, which ``flags`` has."""
 
     source: str = option("a folder, or the name of a transformers model", names=("source",), metavar="SOURCE")
     out: Path = option("the file to write (.pt)", metavar="CHECKPOINT")
@@ -46,7 +46,7 @@ def add_scheme_arguments(parser: ArgumentParser) -> None:
 
 
 def main(options: Options) -> None:
-    """Run the command."""
+    """Write the checkpoint of a source, and print the next commands; raises InputError or OSError where that is not possible."""
     from ..plugin.options.option_set import field_errors_as_flags, position_options
     from .importing import read_encoder, require_free, write_converted
     from .new_positions import convert

@@ -74,7 +74,7 @@ class RegisteredAttention(Backend):
 
 
 class PosencPreTrainedModel(PreTrainedModel):
-    """The base class of the models below."""
+    """The base class of the models below: what transformers asks of a class, and how weights start that a checkpoint lacks."""
 
     config_class = PosencConfig
     base_model_prefix = "model"
@@ -126,7 +126,11 @@ class PosencPreTrainedModel(PreTrainedModel):
 
 
 class PosencModel(PosencPreTrainedModel):
-    """The encoder."""
+    """The encoder without a head, :class:`Encoder` as transformers calls its models: tokens (B, n) -> hidden states (B, n, D).
+
+    Raises:
+        InputError: the configuration describes no encoder.
+    """
 
     def __init__(self, config: PosencConfig) -> None:
         super().__init__(config)
@@ -146,18 +150,10 @@ class PosencModel(PosencPreTrainedModel):
 
     @can_return_tuple
     def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        *,
-        inputs_embeds: Tensor | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
-        decode_masks: bool = False,
-        position_ids: Tensor | None = None,
-        **others: Any,
-    ) -> modeling_outputs.BaseModelOutput:
+        self, input_ids: Given = None, attention_mask: Given = None, token_type_ids: Given = None, *, inputs_embeds: Given = None,
+        output_attentions: bool | None = None, output_hidden_states: bool | None = None, decode_masks: bool = False,
+        position_ids: Given = None, **others: Any,
+    ) -> modeling_outputs.BaseModelOutput:  # fmt: skip
         """Return the hidden states.
 
         Args:
@@ -189,7 +185,7 @@ class PosencModel(PosencPreTrainedModel):
         registered = name not in BACKENDS and name in ALL_ATTENTION_FUNCTIONS
         self.encoder.attention_backend = RegisteredAttention(name) if registered else name
         self.encoder.checkpoint_activations = self.gradient_checkpointing
-        given = next(x for x in (input_ids, inputs_embeds) if x is not None)
+        given: Any = inputs_embeds if input_ids is None else input_ids
         shape, padding, pairs, mask, order = given.shape[:2], None, None, None, None
         if attention_mask is not None:
             tokens, pairs = _visible(attention_mask, *shape)
@@ -371,7 +367,7 @@ class ClassificationHead(nn.Module):
         self.out_proj = nn.Linear(width, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, D) -> (B, classes)."""
+        """(B, D), the states of first tokens -> (B, classes), with dropout in training."""
         x = F.dropout(x, self.p, self.training)
         x = F.dropout(self.activation(self.dense(x)), self.p, self.training)
         return self.out_proj(x)

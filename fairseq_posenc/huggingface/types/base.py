@@ -155,7 +155,7 @@ class ModelType:
         """Convert what differs in more than its name, in a state dict under fairseq's names, in place."""
 
     def before_export(self, state: StateDict, config: PretrainedConfig) -> None:
-        """Reverse :meth:`after_import`, in place."""
+        """Convert back what :meth:`after_import` converts, in a state dict under fairseq's names, in place."""
 
     def describe(self, encoder: EncoderConfig, head: Head) -> Options | None:
         """Return options, besides :attr:`names`, of the model of this type that is nearest to an encoder; None if there is none.
@@ -218,7 +218,7 @@ MODEL_TYPES: dict[str, ModelType] = {}
 
 
 def register(kind: type[ModelType]) -> type[ModelType]:
-    """Enter a type into :data:`MODEL_TYPES`."""
+    """Enter a type into :data:`MODEL_TYPES`, under its own name and those of the types that are read as it."""
     MODEL_TYPES.update(dict.fromkeys((kind.name, *kind.also), kind()))
     return kind
 

@@ -13,7 +13,7 @@ from .rotary import alternating, base, require_usual_heads
 
 @register
 class Ultrabert(LlamaLike):
-    """UltraBERT's encoder."""
+    """UltraBERT's encoder, whose layers have a base of the angles for each of their types."""
 
     name, prefix, heads = "ultrabert", "Ultrabert", ()
     keys = LLAMA
