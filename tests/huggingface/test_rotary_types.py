@@ -1,4 +1,4 @@
-"""transformers' ModernBERT, NomicBERT and RoFormer, there and back: the same logits and gradients, and the same training."""
+"""transformers' ModernBERT and RoFormer, there and back: the same logits and gradients, and the same training."""
 
 import dataclasses
 import functools
@@ -30,7 +30,6 @@ PAD = 1  # in the dictionary
 IGNORED = -100
 
 thorough = functools.partial(pytest.param, marks=pytest.mark.thorough)
-needs_nomic = pytest.mark.skipif(not hasattr(transformers, "NomicBertConfig"), reason="transformers 4 has no NomicBERT")
 
 
 def write(folder, name, kind="ForMaskedLM", **options):
@@ -208,18 +207,6 @@ def test_what_modernbert_may_have_and_this_project_has_not(options, named, tmp_p
     said = refusal(capsys, tmp_path / "source", "--out", tmp_path / "out" / "model.pt")
     assert "config.json" in said
     assert named in said
-
-
-@pytest.mark.parametrize("name", [pytest.param("NomicBert", marks=needs_nomic), "RoFormer"])
-@pytest.mark.parametrize("kind", ["ForMaskedLM", thorough("ForSequenceClassification")])
-def test_nomicbert_and_roformer_have_the_same_outputs(name, kind, tmp_path, capsys):
-    """Their vectors of token type 0 go into the word embeddings, which the output projection does not share then."""
-    write(tmp_path / "source", name, kind, num_hidden_layers=3, **SMALL)
-    state, printed = import_hf(capsys, tmp_path / "source", tmp_path / "out" / "model.pt")
-    assert "left out" not in printed
-    assert float(printed.partition("source's by ")[2].split()[0]) < 2e-5
-    words = state["encoder.sentence_encoder.embed_tokens.weight"]
-    assert kind != "ForMaskedLM" or not torch.equal(words, state["encoder.lm_head.weight"])
 
 
 @pytest.mark.parametrize("head", ["lm", thorough("topic")])
