@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -88,7 +89,7 @@ def export(
         (partial / FAIRSEQ_FOLDER).mkdir()
         for source in checkpoint.vocabulary.files():
             shutil.copyfile(source, partial / FAIRSEQ_FOLDER / source.name)
-        differences = _check(checkpoint, partial, model.config.model_type, batches)
+        differences = _check(checkpoint, partial, type(model), batches)
         for implementation, parity in differences.items():
             show(f"{implementation}: outputs differ by {parity}")
         worst = max(parity.difference for parity in differences.values())
@@ -97,8 +98,8 @@ def export(
                 f"the exported model is not the checkpoint's: outputs differ by {worst:.3g}, and --tolerance is {tolerance:g}. "
                 f"The files are in {partial}, without a model card; {out} is unchanged."
             )
-        model_type, name = model.config.model_type, out.resolve().name
-        text = card(name, checkpoint, data, differences, tolerance, model_type, remark, language, license, read)
+        own_type, name = MODEL_TYPES[model.config.model_type].title, out.resolve().name
+        text = card(name, checkpoint, data, differences, tolerance, own_type, remark, language, license, read)
         (partial / "README.md").write_text(text, "utf-8")
     if left_out:
         show(f"left out: {', '.join(left_out)}")
@@ -132,9 +133,9 @@ def _export_tokenizer(checkpoint: Checkpoint, batches: list[Tensor], folder: Pat
     return remark
 
 
-def _check(checkpoint: Checkpoint, folder: Path, model_type: str, batches: list[Tensor]) -> dict[str, Parity]:
+def _check(checkpoint: Checkpoint, folder: Path, exported_class: Any, batches: list[Tensor]) -> dict[str, Parity]:
     """Compare the checkpoint with what was written, by the code that was written, for each implementation of attention."""
-    model = _load(folder, model_type, checkpoint.head.kind)
+    model = _load(folder, exported_class)
     default = model.config._attn_implementation
     pad = checkpoint.config.padding_idx
     results = {}
@@ -148,9 +149,8 @@ def _check(checkpoint: Checkpoint, folder: Path, model_type: str, batches: list[
     return results
 
 
-def _load(folder: Path, model_type: str, kind: str) -> PreTrainedModel:
+def _load(folder: Path, exported_class: Any) -> PreTrainedModel:
     """Return the exported model, by the exported code where there is any."""
-    exported_class = MODEL_TYPES[model_type].model_class(kind)
     if (folder / FILE_NAME).exists():
         spec = importlib.util.spec_from_file_location("fairseq_posenc_exported", folder / FILE_NAME)
         assert spec is not None

@@ -71,9 +71,10 @@ def load_model(name: str, config: PretrainedConfig, kind: str, state: StateDict)
             raise InputError(f"config.json describes {described:,} parameters, far more than the weights have")
         options = {"output_loading_info": True, "dtype": torch.float32}
         model, info = wanted.from_pretrained(None, config=config, state_dict=state, **options)
-    poolers = config.model_type != "deberta-v2"  # whose pooler is part of a head
-    if missing := [key for key in info["missing_keys"] if not (poolers and "pooler" in key)]:
-        raise InputError(f"{name} lacks parameters of a {wanted.__name__}: {', '.join(sorted(missing)[:6])}")
+    # An encoder's pooler may be missing, and not one that is part of a head, as DeBERTa's.
+    needed = [key for key in info["missing_keys"] if "pooler" not in key or (kind != "Model" and key.startswith("pooler."))]
+    if missing := sorted(needed):
+        raise InputError(f"{name} lacks parameters of a {wanted.__name__}: {', '.join(missing[:6])}")
     return model.eval(), sorted(info["unexpected_keys"])
 
 

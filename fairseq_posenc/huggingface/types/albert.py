@@ -30,6 +30,8 @@ class Albert(BertLike):
         *pooled("albert.pooler"),
     )
 
+    scales_offsets = False
+
     def fields(self, config: PretrainedConfig) -> Options:
         values = super().fields(config) | {"embed_dim": config.embedding_size, "layer_groups": config.num_hidden_groups}
         if "position_options" in values:

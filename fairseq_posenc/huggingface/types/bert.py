@@ -27,13 +27,16 @@ BERT_HEAD = language_model("cls.predictions.transform", "LayerNorm", "cls.predic
 class BertLike(ModelType):
     """A type with learned absolute positions or, with ``position_embedding_type``, those by offset of :mod:`.relative_keys`."""
 
+    scales_offsets = True
+    """Whether the products with tables of offsets are divided by √d."""
+
     def _unused(self, config: PretrainedConfig) -> int:
         """Return the number of rows at the beginning of the position table that no token uses."""
         return config.pad_token_id + 1 if self.counts_from_padding else 0
 
     def complete(self, model: PreTrainedModel, weights: StateDict) -> None:
         if relative_keys.scheme(model.config):
-            relative_keys.restore(model, weights)
+            relative_keys.restore(model, weights, self.scales_offsets)
 
     def fields(self, config: PretrainedConfig) -> Options:
         values = {"max_positions": config.max_position_embeddings - self._unused(config)}

@@ -40,8 +40,10 @@ def fields(config: PretrainedConfig) -> Options:
     return {} if (name := scheme(config)) is None else {"positions": name, "position_options": options[name]}
 
 
-def restore(model: PreTrainedModel, weights: StateDict) -> None:
+def restore(model: PreTrainedModel, weights: StateDict, scaled: bool) -> None:
     """Give a model of transformers 5 the attention of transformers 4, with the tables among the weights; in place.
+
+    ``scaled``: whether the products with tables are divided by √d, as those of queries and keys.
 
     Raises:
         InputError: the tables are not there, or of other sizes.
@@ -52,14 +54,13 @@ def restore(model: PreTrainedModel, weights: StateDict) -> None:
         return
     names = sorted((name for name in weights if name.endswith(TABLE)), key=lambda name: [*map(int, re.findall(r"\d+", name))])
     d = model.config.hidden_size // model.config.num_attention_heads
-    factor = d**0.5 if model.config.model_type == "albert" else 1.0  # ALBERT's products with tables are not scaled
     shape = 2 * model.config.max_position_embeddings - 1, d
     if [weights[name].shape for name in names] != [shape] * len(attentions):
         raise InputError(
             f"position_embedding_type {model.config.position_embedding_type!r} needs a {TABLE} of {shape} in each layer"
         )
     for attention, name in zip(attentions, names, strict=True):
-        attention.distance_embedding = nn.Embedding.from_pretrained(factor * weights[name].float())
+        attention.distance_embedding = nn.Embedding.from_pretrained((1.0 if scaled else d**0.5) * weights[name].float())
     AttentionInterface.register(NAME, _attend)
     AttentionMaskInterface.register(NAME, eager_mask)
     model.config._attn_implementation = NAME
