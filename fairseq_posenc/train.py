@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import distributed
 
-from .base.errors import Refused, first_line, lacking
-from .plugin.patches.distributed import gather, without_gpus
-from .plugin.patches.patching import ModuleProxy
+from .base.errors import InputError, first_line, lacking
+from .plugin.patching import ModuleProxy
 from .plugin.processes import exits
+from .plugin.processes.group import gather, without_gpus
 from .plugin.zero import communication, consolidate, sharded_checkpoint, zero_config
 from .plugin.zero.zero_config import ZeroConfig
 
@@ -61,33 +61,33 @@ class DeepSpeedOptions:
         """Check the options and read the file, before Hydra changes the current folder.
 
         Raises:
-            Refused: an option or the file cannot be used on this host.
+            InputError: an option or the file cannot be used on this host.
         """
         if not 0 < options.distributed_timeout <= MAX_TIMEOUT:
-            raise Refused(f"--distributed-timeout {options.distributed_timeout}: a positive number of seconds is needed")
+            raise InputError(f"--distributed-timeout {options.distributed_timeout}: a positive number of seconds is needed")
         zero = zero_config.read(options.deepspeed_config)
         if zero.stage > 0 and (problem := lacking("deepspeed")):
-            raise Refused(f"--deepspeed-config with sharding {problem}")
+            raise InputError(f"--deepspeed-config with sharding {problem}")
         return cls(zero, options.distributed_timeout, consolidates=not options.no_consolidate)
 
     def connect(self, run: ProgramRun) -> None:
         """Limit the waiting for processes and prepare their connection, in the process that was started.
 
         Raises:
-            Refused: ``save_dir`` is in a folder that Hydra has made for this start.
+            InputError: ``save_dir`` is in a folder that Hydra has made for this start.
         """
         communication.limit_waiting(self.timeout)
         if self.zero.stage > 0 and "RANK" not in os.environ and run.cfg.distributed_training.distributed_world_size == 1:
             communication.world_of_one(os.environ)
         if refusal := _timestamped_folder(run.cfg):
-            raise Refused(refusal)
+            raise InputError(refusal)
 
     @contextmanager
     def prepared(self, run: ProgramRun) -> Iterator[None]:
         """Complete DeepSpeed's configuration and choose its trainer, in each process.
 
         Raises:
-            Refused: in all processes, if any of them finds a fault.
+            InputError: in all processes, if any of them finds a fault.
         """
         communication.limit_waiting(self.timeout)  # again, in a process that call_main made
         completed = self._complete(run.cfg)
@@ -110,14 +110,14 @@ class DeepSpeedOptions:
             if self.zero.stage > 0:
                 communication.require_one_device(without_gpus(cfg))
             completed = zero_config.complete(self.zero, cfg, cfg.distributed_training.distributed_world_size)
-        except Refused as error:
+        except InputError as error:
             refusal = str(error)
         hosts: dict[str, set[str]] = {}
         for reason, host in gather((refusal, platform.node())):
             if reason is not None:
                 hosts.setdefault(reason, set()).add(host)
         if hosts:
-            raise Refused("; ".join(f"on {', '.join(sorted(names))}: {reason}" for reason, names in hosts.items()))
+            raise InputError("; ".join(f"on {', '.join(sorted(names))}: {reason}" for reason, names in hosts.items()))
         return completed
 
     def consolidate(self, run: ProgramRun) -> None:
@@ -178,7 +178,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     communication.rank_from_slurm(os.environ)  # sets LOCAL_RANK, which fairseq reads when it is imported
     try:
         engine = DeepSpeedOptions.of(options)
-    except Refused as error:
+    except InputError as error:
         exits.refuse(str(error), f"{DeepSpeedOptions.program} on {platform.node()}")
     if "--cpu" in rest or "common.cpu=true" in rest or not torch.cuda.is_available():
         os.environ.setdefault("DS_ACCELERATOR", "cpu")  # DeepSpeed reads it when fairseq imports DeepSpeed
@@ -199,9 +199,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _timestamped_folder(cfg: Any) -> str | None:
     """Return why a ``save_dir`` in a folder that Hydra has made for this start only is refused; None if it is elsewhere."""
     save_dir = Path(cfg.checkpoint.save_dir)
-    from .plugin.patches import configurations  # which imports Hydra
+    from .plugin.run import hydra_job  # which imports fairseq
 
-    instead = configurations.override_of_timestamped_folder()
+    instead = hydra_job.override_of_timestamped_folder()
     if instead is None or save_dir.is_absolute() or cfg.checkpoint.no_save:
         return None
     return (

@@ -27,9 +27,9 @@ from fairseq_posenc.core import attention
 from fairseq_posenc.core.families import expressions
 from fairseq_posenc.core.schemes import REGISTRY
 from fairseq_posenc.plugin import patches
-from fairseq_posenc.plugin.patches.help import add_groups
+from fairseq_posenc.plugin.options.help import add_groups
 from fairseq_posenc.study.catalogue import listing, pictures
-from fairseq_posenc.study.catalogue.properties import PROPERTIES
+from fairseq_posenc.study.catalogue.schemes import PROPERTIES
 
 ROOT = Path(__file__).parents[1]
 LINK = re.compile(r"(?<=\]\()([^)#\s:]+)(?=[)#])")
@@ -174,7 +174,6 @@ def scheme_page(name: str, expression: str, known: dict[str, str], results: list
     row = listing.find([expression])[0]
     cls = REGISTRY[name]
     facts = [(fact, listing.text_of(row[fact])) for fact in ("source", *PROPERTIES, "backends", "parameters")]
-    facts += [(f"{fact}, in a paper", reason) for fact, reason in listing.differing(row)]
     parts = [
         f"# {name}",
         f"    {row['equation']}",

@@ -14,7 +14,7 @@ from tabulate import tabulate
 
 from fairseq_posenc.base.plotting import save
 from fairseq_posenc.base.record import DIVERGED, FINISHED, FORMAT, RESULT, read_object
-from fairseq_posenc.study.analyze import subjects
+from fairseq_posenc.study.analyze import models
 from fairseq_posenc.study.catalogue import pictures
 from fairseq_posenc.study.catalogue.listing import COLUMNS, as_markdown, find
 from fairseq_posenc.study.compare import charts, report
@@ -88,7 +88,7 @@ def draw_trained(out: Path, folder: Path) -> None:
         checkpoints = [path for key in keys if (path := Cell(key, {}).folder(out) / LAST).exists()]
         if checkpoints:
             folder.mkdir(exist_ok=True)
-            encoder = subjects.read(str(checkpoints[0]), None, with_text=False).encoder
+            encoder = models.read(str(checkpoints[0]), None, with_text=False).encoder
             pictures.write(folder / f"{scheme}.png", {scheme: encoder}, TOKENS, range(1, encoder.config.layers + 1))
 
 

@@ -113,9 +113,8 @@ from fairseq_posenc.base import commands
 
 def main(options):
 {body}
-made_up = types.SimpleNamespace(Options=dataclasses.make_dataclass("Options", ()), main=main, __doc__="")
-sys.modules["fairseq_posenc.made_up"] = made_up
-cli.COMMANDS["bench"] = cli.Command("made_up", "")
+sys.modules["fairseq_posenc.new"] = types.SimpleNamespace(Options=dataclasses.make_dataclass("Made", ()), main=main, __doc__="")
+cli.COMMANDS["bench"] = cli.Command("new", "")
 status = cli.main(["bench"])
 {afterwards}
 sys.exit(status)

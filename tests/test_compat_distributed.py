@@ -21,7 +21,7 @@ import contextlib, os, sys
 from pathlib import Path
 from types import SimpleNamespace
 import torch
-from fairseq_posenc.base.errors import Refused
+from fairseq_posenc.base.errors import InputError
 from fairseq_posenc.plugin.run.session import require_one_data
 
 torch.distributed.init_process_group("gloo")
@@ -34,7 +34,7 @@ for name in sys.argv[2:]:
         try:
             with require_one_data(run(data)):
                 found = ""
-        except Refused as error:
+        except InputError as error:
             found = str(error)
         expected = name if name != "same" else ""
         assert bool(found) == bool(expected), (name, found)

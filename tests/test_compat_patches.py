@@ -23,7 +23,6 @@ from fairseq.trainer import NanDetector, Trainer
 from omegaconf import OmegaConf
 
 from fairseq_posenc.plugin.processes.exits import REFUSED
-from fairseq_posenc.plugin.run import checks
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 accepts unhashable defaults")
@@ -283,14 +282,6 @@ def test_missing_restore_file_is_an_error(tmp_path):
 
 def test_missing_default_restore_file_starts_from_scratch(tmp_path):
     assert Trainer.load_checkpoint(trainer(tmp_path), str(tmp_path / "checkpoint_last.pt")) is None
-
-
-@pytest.mark.parametrize("flag", ["fp16", "memory_efficient_fp16"])
-def test_fp16_on_cpu_is_refused(flag):
-    common = argparse.Namespace(cpu=True, fp16=False, memory_efficient_fp16=False)
-    setattr(common, flag, True)
-    with pytest.raises(ValueError, match=r"--fp16 .*--cpu"):
-        checks.check_fp16(argparse.Namespace(common=common))
 
 
 def test_stock_layers_take_the_ordinary_path():

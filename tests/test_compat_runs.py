@@ -22,7 +22,7 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.logging import progress_bar
 from omegaconf import OmegaConf
 
-from fairseq_posenc.base.errors import Refused
+from fairseq_posenc.base.errors import InputError
 from fairseq_posenc.base.files import sole_writer
 from fairseq_posenc.plugin.checkpoint.loading import load as load_checkpoint
 from fairseq_posenc.plugin.processes import graceful_stop
@@ -147,7 +147,7 @@ def in_use(save_dir):
 
 def test_a_second_training_in_one_folder_is_refused(train, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(session, "LOCK_WAIT_SECONDS", 0)
-    with in_use(tmp_path) as other, pytest.raises(Refused, match=f"process {other.pid} on .*--save-dir {tmp_path}"):
+    with in_use(tmp_path) as other, pytest.raises(InputError, match=f"process {other.pid} on .*--save-dir {tmp_path}"):
         train(tmp_path)
     assert not list(tmp_path.glob("*.pt"))
 
@@ -316,7 +316,7 @@ def test_two_processes_continue_what_one_began_and_leave_off_together(train, dat
     finally:
         parent.kill()
     said = output.read_text()
-    assert "processes: 2, threads" in said
+    assert "training on 2 devices" in said
     assert re.findall(r"train_inner.*?num_updates=(\d+)", said)[0] == "3"
     assert said.count("asked by SIGUSR1 to stop, after") == 2
     assert f"after {updates(checkpoint(tmp_path))} updates" in said
@@ -333,7 +333,7 @@ def wait_until(condition, process, seconds=300):
 
 WATCHED = """
 import os, time
-from fairseq_posenc.plugin.patches import launchers
+from fairseq_posenc.plugin.processes import launchers
 launchers.watch()
 print(os.getpid(), flush=True)
 time.sleep(600)

@@ -48,34 +48,28 @@ def said(data_bin, tmp_path, monkeypatch, capsys):
         (f"BIN {FLAGS} --tisa-kernel 3", "there is no flag --tisa-kernel: did you mean --tisa-kernels? --help lists all"),
         (f"BIN {FLAGS} --log-interval", "--log-interval: expected one argument"),
         (f"nowhere {FLAGS}", "There is no dictionary nowhere/dict.txt."),
-        (f"BIN {FLAGS.replace('--batch-size 8', '')}", "--batch-size or --max-tokens is missing"),
-        (f"BIN {FLAGS} --batch-size 12", "--batch-size 12: fairseq makes batches of 8, a multiple of --required-batch-size"),
+        (f"BIN {FLAGS.replace('--batch-size 8', '')}", "--batch-size: it is missing"),
+        (
+            f"BIN {FLAGS} --batch-size 12",
+            "--batch-size 12: fairseq would make batches of a multiple",
+        ),
         (
             f"BIN {FLAGS} --lr-scheduler polynomial_decay --total-num-update 5 --max-update 9",
             "--max-update 9: the learning rate is 0 from --total-num-update 5 on",
         ),
         (
             f"BIN {FLAGS} --lr-scheduler polynomial_decay --total-num-update 5",
-            "--max-update is missing: the learning rate is 0 from --total-num-update 5 on",
+            "--max-update 0: the learning rate is 0 from --total-num-update 5 on",
         ),
-        (f"BIN {FLAGS} --batch-size 12 --max-tokens 999", "--batch-size 12: fairseq makes batches of 8"),
-        (f"BIN {FLAGS} --reset-lr-scheduler", "--reset-lr-scheduler has no effect without --reset-optimizer"),
-        (
-            f"BIN {FLAGS} --lr-scheduler polynomial_decay --total-num-update 5 --max-update 5 --lr 1e-3,2e-3",
-            "--lr [0.001, 0.002]: polynomial_decay takes one learning rate",
-        ),
-        (f"BIN {FLAGS} --best-checkpoint-metric accuracy", "--best-checkpoint-metric accuracy would keep the worst checkpoint"),
+        (f"BIN {FLAGS} --batch-size 12 --max-tokens 999", "--batch-size 12: fairseq would"),
+        (f"BIN {FLAGS} --best-checkpoint-metric accuracy", "--best-checkpoint-metric accuracy: the worst checkpoint"),
         (
             f"BIN {FLAGS} --maximize-best-checkpoint-metric",
-            "--maximize-best-checkpoint-metric with --best-checkpoint-metric loss",
+            "--best-checkpoint-metric loss: the worst",
         ),
-        (f"BIN {FLAGS} --valid-subset valid,train", "--valid-subset valid,train contains --train-subset"),
-        (f"BIN {FLAGS} --max-epoch 4 --save-interval 3", "--max-epoch 4 would end without a checkpoint"),
-        (
-            f"BIN {FLAGS} --validate-after-updates 9 --save-interval-updates 4",
-            "--save-interval-updates 4: no checkpoint is saved before --validate-after-updates 9",
-        ),
-        (f"BIN {FLAGS} --best-checkpoint-metric order_accuracy", "--best-checkpoint-metric order_accuracy would keep the worst"),
+        (f"BIN {FLAGS} --valid-subset valid,train", "--valid-subset valid,train: it contains --train-subset"),
+        (f"BIN {FLAGS} --max-epoch 4 --save-interval 3", "--max-epoch 4: training would end without a checkpoint"),
+        (f"BIN {FLAGS} --best-checkpoint-metric order_accuracy", "--best-checkpoint-metric order_accuracy: the worst"),
         (f"BIN {FLAGS} --lr-scheduler polynomial_decay", "lr_scheduler.total_num_update: field"),
         (f"BIN {FLAGS} --train-subset none", "Dataset not found: none"),
         (f"BIN {FLAGS} --restore-file none.pt", "--restore-file none.pt does not exist"),
@@ -83,7 +77,7 @@ def said(data_bin, tmp_path, monkeypatch, capsys):
         (f"BIN {FLAGS} --finetune-from-model none.pt", "--finetune-from-model none.pt does not exist"),
         (f"BIN {FLAGS} --tensorboard-logdir file", "file/"),
         (f"BIN {FLAGS} --user-dir none", "--user-dir "),
-        (f"BIN {FLAGS.partition('--tokens-per-sample 16')[2]}", "--task is translation"),
+        (f"BIN {FLAGS.partition('--tokens-per-sample 16')[2]}", "--task translation is for models of another kind"),
     ],
 )
 def test_what_training_cannot_use(flags, message, said):
@@ -142,13 +136,6 @@ def test_a_missing_configuration_is_named_with_those_that_are_there(said):
     message = said(hydra_train, f"--config-dir {EXAMPLES} --config-name bsae")
     assert message.startswith("--config-name bsae: did you mean base")
     assert "tupe_base" in message
-
-
-def test_all_jobs_of_a_multirun_are_checked_before_the_first_starts(said):
-    names = "model._name=roberta_tisa_tiny,roberta_tsia_tiny"
-    message = said(hydra_train, f"-m --config-dir {EXAMPLES} --config-name tiny task.data=BIN common.cpu=true {names}")
-    assert "unknown architecture 'roberta_tsia_tiny'" in message
-    assert not Path("multirun/0").exists()
 
 
 def test_ctrl_c_says_how_to_resume(data_bin, tmp_path, monkeypatch, capsys):

@@ -59,7 +59,7 @@ def test_functions_of_the_offset(folder, monkeypatch):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install -e '.[plots]'")
     monkeypatch.chdir(folder)
     assert main(["analyze", "checkpoints", "--out", "functions"]) == 0
-    assert (folder / "functions" / "index.html").stat().st_size > 1000
+    assert (folder / "functions" / "report.html").stat().st_size > 1000
 
 
 @pytest.mark.slow

@@ -38,13 +38,12 @@ COMMANDS = {
     "import-hf": "exported --positions slope --out imported/model.pt",
     "init-tisa": "run --kernels 1 --out fitted/model.pt",
     "consolidate": "sharded --out consolidated.pt",
-    "plan": "slope --model encoder_layers=2 encoder_embed_dim=32 encoder_attention_heads=2 --tokens-per-sample 16",
-    "preflight": "--hostfile nowhere --data BIN --save-dir run",
+    "plan": "roberta_posenc_tiny --model positions=slope --tokens-per-sample 16",
     "analyze": "run --out analysis --length 16",
     "extrapolate": "run --lengths 16,32 --out longer",
     "grow": "run --max-positions 64 --out grown.pt",
 }
-REFUSED = {"init-tisa": "TISA is fitted to learned absolute positions", "preflight": "nowhere"}
+REFUSED = {"init-tisa": "TISA is fitted to learned absolute positions"}
 SLOW = {"compare"}
 EXTRAS = {"compare": "statsmodels", "consolidate": "deepspeed", "export-hf": "transformers", "import-hf": "transformers"}
 

@@ -62,7 +62,7 @@ def main() -> None:
     with atomic_write(out / "results.md") as stream:
         stream.write(table(out))
     print(f"\n{table(out)}{CAVEAT}\n\nThis table: {out}/results.md. Curves: tensorboard --logdir {out}/tensorboard.")
-    print(f"What TISA's heads learned: {functions}/index.html. Other schemes are other architectures: fairseq-posenc schemes")
+    print(f"What TISA's heads learned: {functions}/report.html. Other schemes are other architectures: fairseq-posenc schemes")
 
 
 def run(name: str, *arguments: str | Path) -> None:

@@ -46,10 +46,6 @@ class FieldError(InputError):
         return _FIELD.sub(lambda match: name_of(match[1]), self.args[0])
 
 
-class Refused(InputError):
-    """A run that cannot work. All of its processes raise it, and only one reports it."""
-
-
 def sentence(error: Exception) -> str:
     """Return the message for the user.
 
@@ -67,16 +63,6 @@ def sentence(error: Exception) -> str:
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's message, which for those of PyTorch and others may fill a page."""
     return str(error).strip().partition("\n")[0]
-
-
-def refuse_together(flags: Mapping[str, bool], other: str, advice: str) -> None:
-    """Refuse the first of these flags that is given: it cannot be used together with the ``other``.
-
-    Raises:
-        Refused: a flag is given; the message ends with the advice.
-    """
-    for flag in (flag for flag, given in flags.items() if given):
-        raise Refused(f"{flag} and {other} exclude each other: {advice.format(flag)}")
 
 
 def lacking(*extras: str) -> str | None:

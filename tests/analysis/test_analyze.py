@@ -15,8 +15,8 @@ from fairseq_posenc.cli import main
 from fairseq_posenc.plugin.checkpoint.checkpoint_file import untrained, write
 from fairseq_posenc.plugin.models.building import build
 from fairseq_posenc.plugin.models.hub_interface import load_vocabulary
-from fairseq_posenc.study.analyze import examine, subjects
-from fairseq_posenc.study.analyze.subjects import read
+from fairseq_posenc.study.analyze import examine, models
+from fairseq_posenc.study.analyze.models import read
 from fairseq_posenc.study.analyze.toeplitz import r_squared
 
 SIZES = dict(encoder_layers=2, encoder_embed_dim=8, encoder_ffn_embed_dim=8, encoder_attention_heads=2, max_positions=20)
@@ -85,9 +85,9 @@ def test_a_page_with_all_its_parts(save, text, tmp_path, capsys):
     out = tmp_path / "out"
     command = ["analyze", str(run.parent.parent), f"ours={tupe}", "--out", str(out), "--text", str(text), "--length", "12"]
     assert main([*command, "--windows", "8"]) == 0
-    assert str(out / "index.html") in capsys.readouterr().out
+    assert str(out / "report.html") in capsys.readouterr().out
 
-    page = Page((out / "index.html").read_text("utf-8"))
+    page = Page((out / "report.html").read_text("utf-8"))
     pictures = pictures_in(out)
     assert pictures == {str(path.relative_to(out).with_suffix("")) for path in out.rglob("*.pdf")}
     parts = {f"figures/{name}" for name in ("run", "kinds", "identical", "linear", "swaps")}
@@ -98,7 +98,7 @@ def test_a_page_with_all_its_parts(save, text, tmp_path, capsys):
     assert all(source.startswith("data:image/png;base64,") for source in page.sources)
     assert all(link.startswith("#") for link in page.links)
 
-    absolute, ours = json.loads((out / "analysis.json").read_text("utf-8"))
+    absolute, ours = json.loads((out / "results.json").read_text("utf-8"))["models"]
     vectors = read(str(run), None, False).encoder.positions.absolute.weight.detach()
     assert absolute["r_squared"] == pytest.approx(r_squared(vectors @ vectors.T).item())
     assert list(absolute["run"]) == ["5", "9"]
@@ -117,11 +117,11 @@ def test_a_killed_analysis_continues(save, tmp_path, monkeypatch, capsys):
     tisa, absolute = save("first", "roberta_tisa_tiny"), save("second", "roberta_absolute_tiny")
     look, labels = examine.examine, []
 
-    def stopped(subject, *rest, **options):
-        labels.append(subject.label)
+    def stopped(model, *rest, **options):
+        labels.append(model.label)
         if labels == ["a", "b"]:
             raise KeyboardInterrupt
-        return look(subject, *rest, **options)
+        return look(model, *rest, **options)
 
     def interrupted(*_, **__):
         raise KeyboardInterrupt
@@ -133,7 +133,7 @@ def test_a_killed_analysis_continues(save, tmp_path, monkeypatch, capsys):
     assert main([*command, str(tmp_path / "killed")]) == 0
     assert labels == ["a", "b", "b"]
     assert main([*command, str(tmp_path / "whole")]) == 0
-    assert (tmp_path / "killed" / "index.html").read_bytes() == (tmp_path / "whole" / "index.html").read_bytes()
+    assert (tmp_path / "killed" / "report.html").read_bytes() == (tmp_path / "whole" / "report.html").read_bytes()
     mine = [tmp_path / "killed" / name for name in ("findings/my.pt", "models/a/my.pt", "figures/my.png", "notes.txt")]
     for path in mine:
         path.parent.mkdir(exist_ok=True)
@@ -151,8 +151,8 @@ def test_a_killed_analysis_continues(save, tmp_path, monkeypatch, capsys):
 
 def test_names_on_the_hub_are_told_apart(save, tmp_path, monkeypatch, capsys):
     """Two models under one label, neither of which is a file."""
-    path, load = save("hub", "roberta_tisa_tiny"), subjects.read
-    monkeypatch.setattr(subjects, "read", lambda model, *rest: load(f"m={path}", *rest))
+    path, load = save("hub", "roberta_tisa_tiny"), models.read
+    monkeypatch.setattr(models, "read", lambda model, *rest: load(f"m={path}", *rest))
     command = ["--length", "8", "--out", str(tmp_path)]
     assert main(["analyze", "m=bert-base", *command]) == 0
     assert main(["analyze", "m=roberta-base", *command]) == 2
@@ -163,7 +163,7 @@ def test_names_on_the_hub_are_told_apart(save, tmp_path, monkeypatch, capsys):
 def test_without_a_text_it_says_so(save, tmp_path):
     out = tmp_path / "out"
     assert main(["analyze", str(save("m4m", "roberta_m4m_tiny")), "--out", str(out)]) == 0
-    assert "No text was read" in (out / "index.html").read_text("utf-8")
+    assert "No text was read" in (out / "report.html").read_text("utf-8")
     assert pictures_in(out) == {"models/m4m/query", "models/m4m/key"}
 
 

@@ -5,12 +5,10 @@ import itertools
 import pytest
 import torch
 from fairseq import tasks
-from fairseq.tasks.masked_lm import MaskedLMTask
 from fairseq.trainer import Trainer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairseq_posenc.base.errors import Refused
 from fairseq_posenc.core.families import expressions
 from fairseq_posenc.core.transformer import Encoder, EncoderConfig, Mask
 from fairseq_posenc.plugin.batches.masked_lm_static import document_starts
@@ -134,14 +132,3 @@ def test_padding_that_is_known_is_padding_that_is_found(name):
     torch.testing.assert_close(
         encoder(tokens, mask=Mask(tokens == PAD)).last_hidden_state, encoder(tokens).last_hidden_state, rtol=0, atol=0
     )
-
-
-def test_what_the_task_refuses(batches):
-    with pytest.raises(Refused, match=r"masked_lm_static needs --batch-size, and no --max-tokens"):
-        batches("fast", {"dataset.batch_size": None, "dataset.max_tokens": 64})
-
-
-def test_other_models_are_refused(batches, monkeypatch):
-    monkeypatch.setattr(MaskedLMTask, "build_model", lambda *_: torch.nn.Linear(1, 1))
-    with pytest.raises(Refused, match=r"is for the architectures of fairseq_posenc"):
-        batches("fast", {})

@@ -7,7 +7,7 @@ import torch
 from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
 from torch import nn
 
-from fairseq_posenc.base.errors import Refused
+from fairseq_posenc.base.errors import InputError
 from fairseq_posenc.plugin.optim.fused_adam import FusedAdam
 from fairseq_posenc.plugin.optim.settings import AdamConfig
 
@@ -115,9 +115,9 @@ def test_a_parameter_without_gradient_decays_alone():
 
 
 def test_what_it_refuses():
-    with pytest.raises(Refused, match=r"--adam-betas 0.9: two numbers"):
+    with pytest.raises(InputError, match=r"--adam-betas 0.9: two numbers"):
         fused(parameters(), adam_betas="0.9")
-    with pytest.raises(Refused, match=r"--adam-betas __import__.*two numbers"):
+    with pytest.raises(InputError, match=r"--adam-betas __import__.*two numbers"):
         fused(parameters(), adam_betas="__import__('os').getcwd()")
-    with pytest.raises(Refused, match=r"--bf16.*torch.float16"):
+    with pytest.raises(InputError, match=r"--bf16.*torch.float16"):
         fused(parameters(torch.float16))

@@ -17,13 +17,12 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 from torch._dynamo.testing import CompileCounter
 
-from fairseq_posenc.base.errors import InputError, Refused
 from fairseq_posenc.core.transformer import encoder
 from fairseq_posenc.plugin.batches.masked_lm_static import StaticMaskedLmLoss
 from fairseq_posenc.plugin.checkpoint.loading import load as load_checkpoint
-from fairseq_posenc.plugin.optim.non_blocking_trainer import NonBlockingTrainer
 from fairseq_posenc.plugin.processes.graceful_stop import STOPPED, request
 from fairseq_posenc.plugin.run.checks import complete_model
+from fairseq_posenc.plugin.run.non_blocking_trainer import NonBlockingTrainer
 
 from .conftest import FAST, OPTIONS, PLAIN
 
@@ -158,36 +157,6 @@ def test_layers_are_compiled_once_for_each_shape(train, monkeypatch):
     encoder._compiled.cache_clear()
     assert counter.frame_count == 2
     assert_same(compiled, train("fast", "fast", values), **SAME)
-
-
-class Unsummable:
-    """A task whose logging outputs cannot be."""
-
-    @staticmethod
-    def logging_outputs_can_be_summed(criterion):
-        return False
-
-
-@pytest.mark.parametrize(
-    ("values", "flag"),
-    [
-        ({"common.fp16": True}, "--fp16"),
-        ({"common.memory_efficient_bf16": True}, "--memory-efficient-bf16"),
-        ({"distributed_training.ddp_backend": "slowmo"}, "--ddp-backend slowmo"),
-        ({"common.empty_cache_freq": 5}, "--empty-cache-freq"),
-        ({"ema.store_ema": True}, "--store-ema"),
-        ({}, "--criterion masked_lm_static"),
-    ],
-)
-def test_options_that_mean_another_update_are_refused(values, flag, configure):
-    with pytest.raises(Refused, match=rf"^{flag} .*--optimizer fused_adam"):
-        NonBlockingTrainer(configure("fast", values), Unsummable, None, None)
-
-
-def test_batches_of_many_shapes_are_not_compiled_for(configure):
-    cfg = configure("plain", {"model.compile": True})
-    with pytest.raises(InputError, match=r"^--compile .*--task masked_lm_static"):
-        complete_model(cfg)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from untrained import write_chance, write_untrained
 
 from fairseq_posenc.cli import main
 from fairseq_posenc.core.families import expressions
-from fairseq_posenc.study.catalogue.properties import PROPERTIES
+from fairseq_posenc.study.catalogue.schemes import PROPERTIES
 
 
 @pytest.fixture

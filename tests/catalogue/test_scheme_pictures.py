@@ -77,7 +77,7 @@ def test_one_scheme_and_its_caption(schemes, tmp_path):
     assert "none.png: none. It adds nothing" in schemes("none --plot none.png --length 9 --heads 1")
 
 
-def test_several_side_by_side_with_their_names(schemes, tmp_path):
+def test_several_with_their_names(schemes, tmp_path):
     write_untrained(tmp_path / "model.pt", write_chance(tmp_path), "roberta_alibi_tiny")
     text = schemes("shaw t5 ./model.pt --plot three.svg --length 9")
     assert [line.partition(". ")[0] for line in text.splitlines()[1:]] == [
@@ -91,7 +91,7 @@ def test_several_side_by_side_with_their_names(schemes, tmp_path):
         for name in ("one.png", "two.png")
         if schemes(f"tisa {'t5 ' * (name == 'two.png')}--plot {name}")
     )
-    assert two.width > one.width
+    assert two.height > one.height
 
 
 def test_layers_of_a_checkpoint(schemes, tmp_path):

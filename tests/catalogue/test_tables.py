@@ -16,7 +16,7 @@ from fairseq_posenc.cli import main
 from fairseq_posenc.core.families import expressions
 from fairseq_posenc.core.schemes import REGISTRY, Positions, Settings, parse
 from fairseq_posenc.core.transformer import Encoder, EncoderConfig
-from fairseq_posenc.study.catalogue import listing, properties
+from fairseq_posenc.study.catalogue import listing
 from fairseq_posenc.study.catalogue.listing import count, positions_of
 
 ROOT = Path(__file__).parents[2]
@@ -159,35 +159,43 @@ def test_docs_have_every_column():
     assert listing.as_markdown(listing.find()) in (ROOT / "docs" / "schemes.md").read_text(encoding="utf-8")
 
 
-WENNBERG_TABLE_1 = """
-sinusoidal                    ✓ – ✓ – ✓ –
-absolute                      – ✓ – – ✓ –
-shaw                          – ✓ ✓ ✓ – –
-t5                            – ✓ ✓ ✓ ✓ ✓
-floater                       ✓ ✓ ✓ – – –
-synthesizer_dense             – ✓ ✓ – ✓ –
-synthesizer_factorized_random – ✓ ✓ – ✓ –
-untied+t5+reset               – ✓ – – ✓ –
-rope                          ✓ – ✓ ✓ ✓ –
-tisa                          ✓ ✓ ✓ ✓ ✓ ✓
-"""
+PROPERTIES_PUBLISHED = {
+    "Wennberg & Henter 2021": {
+        "sinusoidal": "ynynyn",
+        "absolute": "nynnyn",
+        "shaw": "nyyynn",
+        "t5": "nyyyyy",
+        "floater": "yyynnn",
+        **dict.fromkeys(("synthesizer_dense", "synthesizer_random"), "nyynyn"),
+        **dict.fromkeys(("synthesizer_factorized_dense", "synthesizer_factorized_random"), "nyynyn"),
+        **dict.fromkeys(("untied+reset", "untied+t5+reset"), "nynnyn"),
+        "rope": "ynyyyn",
+        "tisa": "yyyyyy",
+    },
+    "Dufter et al. 2022": {
+        "absolute": "ny",  # "BERT"
+        "floater": "yy",
+        "shaw": "ny",
+        "t5": "ny",
+        "m4": "ny",  # "Huang et al. 2020"
+        "deberta": "ny",
+        "transformer_xl": "yy",
+        **dict.fromkeys(("untied+reset", "untied+t5+reset"), "ny"),
+    },
+}
+"""Paper -> positions -> yes or no for each property, as far as the paper has them."""
 
 
-def test_properties_unlike_the_papers_have_a_reason():
-    """And no other has one; every cell of Wennberg & Henter 2021, Table 1, is in ours."""
-    rows = listing.find()
-    found = [(row["positions"], name) for row in rows for name, _ in properties.differing(row)]
-    assert set(found) == properties.REASONS.keys()
-    table = listing.as_markdown(rows)
-    for number, (positions, name) in enumerate(found, 1):
-        assert f"\n{number}. {positions}, {name}; " in table
-        assert properties.REASONS[positions, name] in table
-    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if "| roberta_" in line]
-    cells = {line[0]: line[6:12] for line in lines}
-    for line in WENNBERG_TABLE_1.split("\n")[1:-1]:
-        positions, *marks = line.split()
-        assert [cell[0] for cell in cells[positions]] == marks
-    assert " / ✓ (" not in listing.as_markdown(rows, ("architecture", "equation"))
+def test_properties_unlike_the_papers_are_named_with_a_reason():
+    text = (ROOT / "docs" / "schemes.md").read_text("utf-8")
+    named = {(match[1], match[2], match[3]) for match in re.finditer(r"^- `(\S+)`, ([\w-]+); (.*?): ", text, re.MULTILINE)}
+    found = set()
+    for row in listing.find():
+        for index, name in enumerate(listing.PROPERTIES):
+            marks = {paper: marks.get(row["positions"], "")[index : index + 1] for paper, marks in PROPERTIES_PUBLISHED.items()}
+            papers = [paper for paper, mark in marks.items() if mark == ("n" if row[name] else "y")]
+            found |= {(row["positions"], name, " and ".join(papers))} if papers else set()
+    assert found == named
 
 
 def test_every_scheme_has_an_architecture():

@@ -319,7 +319,7 @@ class TestVocabularySize:
 
     def test_it_does_not_grow_with_the_text(self, tmp_path, capsys, monkeypatch):
         for module in ("data.prepare", "vocabulary.sentencepiece"):
-            monkeypatch.setattr(f"fairseq_posenc.{module}.DEFAULT_SYMBOLS", 40)
+            monkeypatch.setattr(f"fairseq_posenc.text.{module}.DEFAULT_SYMBOLS", 40)
         for size in (60, 240):
             (tmp_path / "text.txt").write_text(make_text(size), "utf-8")
             assert prepare(tmp_path / "text.txt", "--out", tmp_path / f"{size}", *SMALL[2:]) == 0

@@ -8,15 +8,15 @@ import pytest
 from training_runs import OPTIONS, RANKS, call, needs_deepspeed
 
 from fairseq_posenc import train
-from fairseq_posenc.base.errors import Refused
+from fairseq_posenc.base.errors import InputError
 from fairseq_posenc.plugin.processes import exits
 
 ONLY_THE_SECOND = """
 import os, sys
 from pathlib import Path
 from fairseq_posenc import train
-from fairseq_posenc.plugin.patches import exits
-from fairseq_posenc.base.errors import Refused
+from fairseq_posenc.plugin.processes import exits
+from fairseq_posenc.base.errors import InputError
 from fairseq_posenc.plugin.zero import sharded_checkpoint, zero_config
 if os.environ["RANK"] == "1":
     {change}
@@ -98,7 +98,7 @@ def test_however_deepspeed_says_it_it_is_a_refusal(zero):
     from fairseq_posenc.plugin.zero import trainer
 
     config = {"train_batch_size": 1, "zero_optimization": {"stage": 2, **zero}}
-    with pytest.raises(Refused, match=f"--deepspeed-config .*{next(iter(zero))}"):
+    with pytest.raises(InputError, match=f"--deepspeed-config .*{next(iter(zero))}"):
         trainer.check_config(config)
 
 

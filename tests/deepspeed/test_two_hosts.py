@@ -154,30 +154,6 @@ def saved(save_dir):
     return load_checkpoint(str(save_dir / "checkpoint_last.pt"))["optimizer_history"][-1]["num_updates"]
 
 
-def test_preflight_shows_every_host(hosts, english_data_bin, tmp_path):
-    check = ["fairseq-posenc", "preflight", "--hostfile", hosts.hostfile, "--data", english_data_bin, "--need-gb", "0.1"]
-    status, output = hosts.run(*check, "--save-dir", tmp_path)
-    assert status == 0, output
-    for name in HOSTS:
-        row = next(line for line in output.splitlines() if line.startswith(name))
-        assert "GB/s" in row
-    assert "ready; hosts: 2, processes: 2" in output
-    assert not list(tmp_path.iterdir())
-
-    status, output = hosts.run(*check[:4], "--data", tmp_path, "--save-dir", tmp_path, "--need-gb", 1e6)
-    assert status == 2
-    assert "there is no data-bin" in output
-    assert "--need-gb is 1e+06" in output
-
-    hosts.link("down")
-    try:
-        status, output = hosts.run(*check, "--save-dir", tmp_path)
-    finally:
-        hosts.link("up")
-    assert status == 2
-    assert "posenc-b: ssh cannot reach it" in output
-
-
 def test_a_run_survives_the_loss_of_a_host(hosts, english_data_bin, tmp_path):
     save_dir = tmp_path / "checkpoints"
     with (tmp_path / "log").open("w+") as log:

@@ -16,7 +16,7 @@ from pathlib import Path
 import fork_server
 import pytest
 
-from fairseq_posenc.plugin.patches.distributed import free_port
+from fairseq_posenc.plugin.processes.group import free_port
 
 needs_deepspeed = pytest.mark.skipif(
     find_spec("deepspeed") is None, reason="DeepSpeed is not installed: pip install -e '.[deepspeed]'"

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from lines import write_databin
 from omegaconf import open_dict
 
-from fairseq_posenc.base.errors import Refused
+from fairseq_posenc.base.errors import InputError
 from fairseq_posenc.core.families import expressions
+from fairseq_posenc.plugin.batches.blocks import CutLinesBlockDataset, CutLinesDataset
 from fairseq_posenc.plugin.batches.example_packing import PackingTask
 from fairseq_posenc.plugin.models.building import max_length
-from fairseq_posenc.plugin.patches.blocks import CutLinesBlockDataset, CutLinesDataset
 
 LENGTHS = [5, 3, 40, 7, 16, 15, 1, 31, 46, 2, 9, 200, 14, 3, 30, 1, 16, 8]  # of lines; blocks have 15 tokens after <s>
 
@@ -175,5 +175,5 @@ def test_rows_beyond_a_table_are_refused(arch, accepted, data, configure):
     if accepted:
         task.prepared([], np.array([3, 17]), "train", shuffle=False)
     else:
-        with pytest.raises(Refused, match=r"train has 17 tokens.*16 positions.*--max-positions"):
+        with pytest.raises(InputError, match=r"train has 17 tokens.*16 positions.*--max-positions"):
             task.prepared([], np.array([3, 17]), "train", shuffle=False)

@@ -17,7 +17,6 @@ from lines import write_databin
 from omegaconf import OmegaConf
 from untrained import write_chance
 
-from fairseq_posenc.base.errors import Refused
 from fairseq_posenc.plugin.batches.masked_lm import FastMaskTokensDataset, WordBeginnings
 from fairseq_posenc.text.data.databin import DatabinWriter
 from fairseq_posenc.text.vocabulary import Vocabulary
@@ -270,21 +269,6 @@ def test_samples_without_a_mask_are_warned_of(line, warned, tmp_path, caplog):
 def test_whole_words_need_a_tokenizer(data):
     with pytest.raises(FileNotFoundError, match=r"sentencepiece\.model"):
         load(data, "masked_lm", "valid", 1, mask_whole_words=True)
-
-
-@pytest.mark.parametrize("name", ["masked_lm", "masked_lm_static", "masked_lm_sentence_order"])
-def test_another_criterion_is_refused(name, data):
-    task = tasks.setup_task(OmegaConf.create({"_name": name, "data": str(data), "seed": 1}))
-    for other in {"masked_lm", "masked_lm_static", "cross_entropy"} - {name}:
-        with pytest.raises(Refused, match=f"--criterion {other} .*: use --criterion {name}"):
-            task.build_criterion(OmegaConf.create({"_name": other}))
-
-
-def test_probabilities_of_more_than_one_are_refused(data):
-    options = {"data": str(data), "random_token_prob": 0.6, "leave_unmasked_prob": 0.5}
-    task = tasks.setup_task(OmegaConf.create({"_name": "masked_lm", "seed": 1, **options}))
-    with pytest.raises(Refused, match=r"--random-token-prob 0\.6 and --leave-unmasked-prob 0\.5 are more than 1"):
-        task.load_dataset("valid")
 
 
 @pytest.mark.parametrize("random", [0.1, 0.0])

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from lines import write_databin
 from omegaconf import OmegaConf
 
-from fairseq_posenc.base.errors import Refused
 from fairseq_posenc.core.terms import starts_of
 from fairseq_posenc.plugin.batches import row_packing
 from fairseq_posenc.plugin.batches.row_packing import DocumentsDataset, PackedDocumentsDataset, best_fit
@@ -113,11 +112,6 @@ def test_a_document_that_is_cut_before_the_end_of_a_line_stays_one():
     """Its next piece begins with </s> after <s>, which is no empty line."""
     row = torch.tensor([[BOS, EOS, 9, EOS, BOS, 4, EOS]])
     assert starts_of(row == BOS).tolist() == [[0, 0, 0, 0, 4, 4, 4]]
-
-
-def test_another_way_to_make_rows_is_refused(batches):  # noqa: F811
-    with pytest.raises(Refused, match="--sample-break-mode eos"):
-        batches("fast", {"task.pack_documents": True, "task.sample_break_mode": "eos"})
 
 
 @pytest.mark.parametrize("option", ["document_mask", "pack_documents"])

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from argparse import Namespace
 
 import numpy as np
 import pytest
@@ -219,15 +218,6 @@ def test_the_samples_with_two_sentences_are_counted(documents, level, found, tmp
     [record] = [record for record in caplog.records if "have two sentences" in record.getMessage()]
     assert found in record.getMessage()
     assert record.levelname == (level or "WARNING")
-
-
-def test_what_has_no_order_is_refused(data):
-    with pytest.raises(ValueError, match=r"--sample-break-mode complete: .*--sample-break-mode complete_doc"):
-        setup(data, sample_break_mode="complete").load_dataset("train")
-    with pytest.raises(ValueError, match="--task masked_lm_sentence_order"):
-        setup(data).build_model(Namespace(_name="roberta_base", arch="roberta_base", **SIZES, max_positions=9))
-    with pytest.raises(ValueError, match="leave out --mask-decoder-steps"):
-        setup(data).build_model(OmegaConf.create({"_name": "albert_tisa_tiny", **SIZES, "mask_decoder_steps": 2}))
 
 
 def test_the_head_is_saved_with_the_model(data):

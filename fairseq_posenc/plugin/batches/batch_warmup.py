@@ -1,17 +1,14 @@
 """``--batch-warmup-updates``: batches that grow at the beginning of a training."""
 
-import dataclasses
 import functools
 from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
-from fairseq.data.iterators import CountingIterator, GroupedIterator
-from fairseq.dataclass.configs import FairseqConfig, OptimizationConfig
-from hydra.core.config_store import ConfigStore
+from fairseq.data.iterators import CountingIterator
 
-from ...base.errors import InputError
-from ..patches.patching import ModuleProxy, replaced
+from ..patching import ModuleProxy, replaced
+from .epochs import TimedIterator
 
 OPTION = "batch_warmup_updates"
 HELP = "updates over which the micro-batches per update grow from 1 to --update-freq, each number for equally many updates"
@@ -22,7 +19,7 @@ def micro_batches(update_freq: int, warmup: int, update: int) -> int:
     return min(update_freq, 1 + update_freq * update // warmup)
 
 
-class GrowingGroups(GroupedIterator):
+class GrowingGroups(TimedIterator):
     """fairseq's ``GroupedIterator`` with groups that grow with the number of updates, so that training resumes where it was.
 
     Args:
@@ -64,32 +61,3 @@ def with_growing_batches(module: dict[str, Any], train: Callable) -> Callable:
             return train(cfg, trainer, task, epoch_itr)
 
     return train_with_growing_batches
-
-
-def require_update_freq(cfg: Any) -> None:
-    """Check that batches can grow.
-
-    Raises:
-        InputError: the number of updates is below 0, or batches have one micro-batch at the end, too.
-    """
-    warmup = getattr(cfg.optimization, OPTION, 0)
-    if warmup < 0:
-        raise InputError(f"--batch-warmup-updates {warmup}: at least 0 is needed")
-    if warmup and max(cfg.optimization.update_freq) == 1:
-        raise InputError("--batch-warmup-updates needs an --update-freq above 1, to which the micro-batches per update grow")
-    if warmup and (cfg.common.fp16 or cfg.common.amp):
-        raise InputError(
-            "--batch-warmup-updates counts updates, and --fp16 and --amp skip those that overflow: train with --bf16"
-        )
-
-
-def add_option() -> None:
-    """Add the option to fairseq's group ``optimization``, of which ``--update-freq`` is a part."""
-    made = dataclasses.make_dataclass("Made", [(OPTION, int, dataclasses.field(default=0, metadata={"help": HELP}))])
-    OptimizationConfig.__dataclass_fields__[OPTION] = made.__dataclass_fields__[OPTION]  # type: ignore[attr-defined]
-    OptimizationConfig.__annotations__[OPTION] = int
-    setattr(OptimizationConfig, OPTION, 0)
-    ConfigStore.instance().store(name="config", node=FairseqConfig)
-
-
-add_option()

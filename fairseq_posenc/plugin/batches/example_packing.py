@@ -4,22 +4,19 @@ A packed example is a document of its row: its tokens attend to each other alone
 heads read its features as those of a whole row, so that losses, gradients and scores are those of the padded batch, to rounding.
 """
 
-import logging
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from fairseq.data import BaseWrapperDataset, FairseqDataset, SortDataset, data_utils
-from fairseq.data.iterators import EpochBatchIterator
 from fairseq.models import BaseFairseqModel
 from fairseq.tasks import FairseqTask
 from torch import Tensor
 
-from ...base.errors import Refused
+from ...base.errors import InputError
 from ..models.building import UNLIMITED, max_length
 from ..models.roberta import PosencRobertaModel
-from .masked_lm import require_encoder
 
 WIDTH = 8  # tokens; lengths in an interval of this width count as similar, so that batches remain random
 FLAG = "--pack-examples"
@@ -27,7 +24,6 @@ HELP = (
     "put several examples into each row of so many tokens (or of as many as the longest has); they do not see each other, and "
     "losses are the same. 0: one example per row"
 )
-logger = logging.getLogger(__name__)
 
 
 class Rows(NamedTuple):
@@ -93,12 +89,7 @@ class PackedExamplesDataset(BaseWrapperDataset):
     Args:
         dataset: examples, whose batches have ``net_input`` with ``src_tokens`` and ``src_lengths``.
         tokens: tokens per row.
-
-    Attributes:
-        reported: whether the log has how full the rows are.
     """
-
-    reported = False
 
     def __init__(self, dataset: FairseqDataset, tokens: int, pad: int) -> None:
         super().__init__(dataset)
@@ -128,7 +119,7 @@ class PackingTask(FairseqTask):
     schemes would be trained on different data.
 
     Raises:
-        Refused: a model of other architectures, or too few positions.
+        InputError: the model has too few positions.
     """
 
     cfg: Any
@@ -138,10 +129,8 @@ class PackingTask(FairseqTask):
         model = super().build_model(cfg, from_checkpoint)
         if isinstance(model, PosencRobertaModel):
             self._max_length = max_length(model.encoder.sentence_encoder)
-        if tokens := self.cfg.pack_examples:
-            require_encoder(model, FLAG)
-            if tokens > self._max_length:
-                raise Refused(f"{FLAG} {tokens}: the model has {self._max_length} positions, and a row cannot have more tokens")
+        if (tokens := self.cfg.pack_examples) > self._max_length:
+            raise InputError(f"{FLAG} {tokens}: the model has {self._max_length} positions, and a row cannot have more tokens")
         return model
 
     def max_positions(self) -> None:
@@ -151,11 +140,11 @@ class PackingTask(FairseqTask):
         """Return the examples of a split in batches of similar lengths, several per row with ``pack_examples``.
 
         Raises:
-            Refused: an example is longer than the model takes.
+            InputError: an example is longer than the model takes.
         """
         longest = sizes.max(initial=0)
         if longest > self._max_length:
-            raise Refused(
+            raise InputError(
                 f"a row of {split} has {longest} tokens, and the model has {self._max_length} positions: prepare the data with "
                 "shorter rows, or take a model with higher --max-positions, or one of an inductive scheme"
             )
@@ -163,18 +152,3 @@ class PackingTask(FairseqTask):
             dataset = SortDataset(dataset, sort_order=order_by_length(sizes, self.cfg.seed))
         tokens = self.cfg.pack_examples
         return PackedExamplesDataset(dataset, tokens, self.source_dictionary.pad()) if tokens else dataset
-
-    def get_batch_iterator(self, dataset: FairseqDataset, **options: Any) -> EpochBatchIterator:
-        batches = super().get_batch_iterator(dataset, **options)
-        if isinstance(dataset, PackedExamplesDataset) and not dataset.reported:
-            dataset.reported = True
-            split = next(name for name, candidate in self.datasets.items() if candidate is dataset)
-            sizes = np.asarray(dataset.sizes[0])
-            lengths = [sizes[batch].tolist() for batch in batches.frozen_batches]
-            held = sum(map(sum, lengths))
-            packed = held / max(sum(arrange(batch, self.cfg.pack_examples).area for batch in lengths), 1)
-            padded = held / max(sum(len(batch) * max(batch) for batch in lengths), 1)
-            logger.info(
-                f"{FLAG} {self.cfg.pack_examples}: tokens fill {packed:.1%} of the rows of {split}, {padded:.1%} without it"
-            )
-        return batches

@@ -20,16 +20,13 @@ from typing import Any
 import numpy as np
 import torch
 from fairseq import utils
-from fairseq.criterions import CRITERION_REGISTRY, FairseqCriterion
 from fairseq.data import BaseWrapperDataset, Dictionary, FairseqDataset, MaskTokensDataset
-from fairseq.models import BaseFairseqModel
-from fairseq.tasks import TASK_REGISTRY, FairseqTask, masked_lm
+from fairseq.tasks import FairseqTask
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from torch import Tensor
 
-from ...base.errors import InputError, Refused
+from ...base.errors import InputError
 from ...text.vocabulary import Vocabulary, words
-from ..models.roberta import PosencRobertaModel
 
 VALIDATION_SEED = 1
 VALID, PERMUTED = "valid", "permuted"
@@ -63,16 +60,6 @@ def changed_options(task: FairseqTask, **values: Any) -> Iterator[None]:
         yield
     finally:
         task.cfg = cfg
-
-
-def require_encoder(model: BaseFairseqModel, flag_name: str) -> None:
-    """Check that a model is one of this package's encoders.
-
-    Raises:
-        Refused: it is not; the message names the flag.
-    """
-    if not isinstance(model, PosencRobertaModel):
-        raise Refused(f"{flag_name} is for the architectures of fairseq_posenc, such as --arch roberta_tisa")
 
 
 class FirstTokenDataset(BaseWrapperDataset):
@@ -188,19 +175,11 @@ class RowOfPairDataset(BaseWrapperDataset):
 
 
 class ComparableMaskedLMTask(MaskedLMTask):
-    """fairseq's ``masked_lm``, which it replaces, with fixed masks for all splits except that of training.
-
-    Raises:
-        Refused: the criterion is not the one of the task's name. fairseq's default, ``cross_entropy``, takes the mean over all
-            tokens and trains a model that repeats its input. Or probabilities add up to more than 1.
-    """
+    """fairseq's ``masked_lm``, which it replaces, with fixed masks for all splits except that of training."""
 
     args = property(lambda self: self.cfg)  # fairseq's --mask-whole-words reads the options there
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
-        replaced, kept = self.cfg.random_token_prob, self.cfg.leave_unmasked_prob
-        if replaced + kept > 1:
-            raise Refused(f"--random-token-prob {replaced:g} and --leave-unmasked-prob {kept:g} are more than 1 together")
         if "data_selector" in kwargs:  # which the trainer gives for its training split alone
             with GLOBAL_GENERATOR:
                 super().load_dataset(split, epoch, combine, **kwargs)
@@ -238,12 +217,6 @@ class ComparableMaskedLMTask(MaskedLMTask):
             "Words are parted by spaces, but for scripts without them. Leave it out, or raise --tokens-per-sample.",
         )
 
-    def build_criterion(self, cfg: Any, *args: Any, **kwargs: Any) -> FairseqCriterion:
-        task, given = self.cfg._name, getattr(cfg, "_name", None)
-        if task in CRITERION_REGISTRY and given != task:
-            raise Refused(f"--criterion {given} does not measure the predictions of --task {task}: use --criterion {task}")
-        return super().build_criterion(cfg, *args, **kwargs)
-
 
 class WordBeginnings:
     """Where words begin, by the tokenizer in the data-bin, with the interface of the table that fairseq reads it from."""
@@ -265,8 +238,3 @@ class WordBeginnings:
             ends[1:] |= rest[1:] & ends[:-1]
         begins[1:] |= ends[:-1] & (1 - continued[1:])
         return begins
-
-
-masked_lm.get_whole_word_mask = WordBeginnings
-masked_lm.MaskTokensDataset = FastMaskTokensDataset
-masked_lm.MaskedLMTask = TASK_REGISTRY["masked_lm"] = ComparableMaskedLMTask

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 from ...base.errors import InputError
 from ..checkpoint.state_dict import SENTENCE_ORDER
-from .masked_lm import FEW, ComparableMaskedLMTask, changed_options, report_found, require_encoder
+from .masked_lm import FEW, ComparableMaskedLMTask, changed_options, report_found
 
 IN_ORDER, SWAPPED, WHOLE = 0, 1, -1
 
@@ -64,16 +64,7 @@ class MaskedLMSentenceOrder(ComparableMaskedLMTask):
     """Trains a model on the masked words and on the order of the halves, with the criterion of the same name."""
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
-        """Load one split.
-
-        Raises:
-            InputError: the samples are not of one document each, or none of training has two sentences.
-        """
-        if str(self.cfg.sample_break_mode) != "complete_doc":
-            raise InputError(
-                f"--task masked_lm_sentence_order with --sample-break-mode {self.cfg.sample_break_mode}: both halves of a sample "
-                "must be whole sentences of one document, so give --sample-break-mode complete_doc"
-            )
+        """Load one split, or raise InputError if no sample of training has two sentences."""
         super().load_dataset(split, epoch, combine, **kwargs)
         index = self._halves.dataset.dataset.block_to_dataset_index  # of each block, the first line, a place there, the last line
         pairs, advice = int((index[:, 2] > index[:, 0]).sum()), "Prepare the text with a line for each sentence."
@@ -85,15 +76,8 @@ class MaskedLMSentenceOrder(ComparableMaskedLMTask):
         self.datasets[split].dataset.defn["order"] = RawLabelDataset(self._halves.orders)
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> BaseFairseqModel:
-        """Build the model, with a head for the order.
-
-        Raises:
-            InputError: it is not one of this package's encoders, or predicts words from other states than its last layer's.
-        """
+        """Build the model, with a head for the order."""
         model = super().build_model(cfg, from_checkpoint)
-        require_encoder(model, "--task masked_lm_sentence_order")
-        if model.args.mask_decoder_steps:
-            raise InputError("--task masked_lm_sentence_order reads the last layer, so leave out --mask-decoder-steps")
         model.register_classification_head(SENTENCE_ORDER, num_classes=2)
         return model
 

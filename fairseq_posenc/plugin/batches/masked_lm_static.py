@@ -15,16 +15,15 @@ from fairseq.criterions import register_criterion
 from fairseq.criterions.masked_lm import MaskedLmConfig, MaskedLmLoss
 from fairseq.data import BaseWrapperDataset, Dictionary, FairseqDataset, PrependTokenDataset
 from fairseq.data.iterators import EpochBatchIterator
-from fairseq.models import BaseFairseqModel
 from fairseq.tasks import register_task
 from fairseq.tasks.masked_lm import MaskedLMConfig
 from torch import Tensor
 from torch.nn import functional as F
 
-from ...base.errors import Refused
+from ...base.errors import InputError
 from ...core.terms import starts_of
 from ..models.building import ONE_SHAPE
-from .masked_lm import FEW, ComparableMaskedLMTask, report_found, require_encoder
+from .masked_lm import FEW, ComparableMaskedLMTask, report_found
 from .row_packing import DocumentsDataset, PackedDocumentsDataset
 
 WIDTH = 8  # positions; the size of tensor cores' tiles
@@ -117,16 +116,10 @@ def document_starts(tokens: Tensor, bos: int, eos: int) -> Tensor:
 
 @register_task(ONE_SHAPE, dataclass=StaticMaskedLMConfig)
 class StaticMaskedLMTask(ComparableMaskedLMTask):
-    """Trains ``masked_lm`` in batches of one shape, to which every batch is filled up.
-
-    Raises:
-        Refused: ``--max-tokens``, which makes batches of many shapes, or a model or an option that cannot use these batches.
-    """
+    """Trains ``masked_lm`` in batches of one shape, to which every batch is filled up."""
 
     def _load_dataset_split(self, split: str, epoch: int, combine: bool) -> FairseqDataset:
         packed, symbols, tokens = self.cfg.pack_documents, self.dictionary, self.cfg.tokens_per_sample
-        if packed and (mode := str(self.cfg.sample_break_mode)) != "none":
-            raise Refused(f"--sample-break-mode {mode} and --pack-documents exclude each other: leave one of them out")
         rows = super()._load_dataset_split(split, epoch, combine)
         if not (packed or self.cfg.document_mask):
             return rows
@@ -134,7 +127,7 @@ class StaticMaskedLMTask(ComparableMaskedLMTask):
         if packed:
             documents = DocumentsDataset(lines, lines.sizes, tokens - 1, pad=symbols.pad(), eos=symbols.eos())
             if not len(documents):
-                raise Refused(f"--pack-documents: {split} has no documents, only empty lines")
+                raise InputError(f"--pack-documents: {split} has no documents, only empty lines")
             rows = PackedDocumentsDataset(PrependTokenDataset(documents, symbols.bos()), tokens)
             pieces = f", whose {len(documents):,} pieces fill {rows.sizes.sum() / (len(rows) * tokens):.2%} of the rows"
         count = len(np.flatnonzero(np.diff(np.asarray(lines.sizes) > 1, prepend=False, append=False))) // 2
@@ -146,20 +139,11 @@ class StaticMaskedLMTask(ComparableMaskedLMTask):
         )
         return rows
 
-    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> BaseFairseqModel:
-        if self.cfg.include_target_tokens:
-            raise Refused(f"--include-target-tokens is for models that --task {ONE_SHAPE} does not train: leave it out")
-        model = super().build_model(cfg, from_checkpoint)
-        require_encoder(model, f"--task {ONE_SHAPE}")
-        return model
-
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         super().load_dataset(split, epoch, combine, **kwargs)
         self.datasets[split] = FixedShapeDataset(self.datasets[split], self.source_dictionary, self.cfg)
 
     def get_batch_iterator(self, dataset: FixedShapeDataset, **options: Any) -> EpochBatchIterator:
-        if options["max_sentences"] is None or options["max_tokens"] is not None:
-            raise Refused(f"--task {ONE_SHAPE} needs --batch-size, and no --max-tokens, whose batches have many shapes")
         rows, multiple = options["max_sentences"], options["required_batch_size_multiple"]
         dataset.rows = rows - rows % multiple or rows  # as fairseq makes batches
         return super().get_batch_iterator(dataset, **options)

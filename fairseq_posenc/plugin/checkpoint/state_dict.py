@@ -27,6 +27,9 @@ HEADS = (CLASSIFICATION, LANGUAGE_MODEL)
 FORMAT_KEY, FORMAT = "fairseq_posenc_format", 1
 """The key and the version, in a checkpoint's ``task_state``, of what this package adds to fairseq's checkpoints."""
 
+LEARNING_RATES = "lr", "lr_old"
+"""The options of an optimizer's group that training changes: the learning rate, and with NAG that of the update before."""
+
 _LAYER = re.compile(r"(?:^|\.)(?:layers?|albert_layer_groups)\.(\d+)\.")
 
 

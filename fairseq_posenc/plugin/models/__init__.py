@@ -3,9 +3,8 @@
 import fairseq.models  # noqa: F401 - first, because the start-up hook imports this package's modules when fairseq is imported
 
 from ..options import architectures
-from ..patches import help
 from . import roberta, transformer, transformer_lm
 
 architectures.update_configs()
 
-__all__ = ["architectures", "help", "roberta", "transformer", "transformer_lm"]
+__all__ = ["architectures", "roberta", "transformer", "transformer_lm"]

@@ -18,7 +18,7 @@ from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from ...base.errors import InputError, Refused, flag_fault, flag_value
+from ...base.errors import InputError, flag_fault, flag_value
 from ...core.schemes import Positions, option_fields
 from ...core.transformer import EncoderConfig, PositionSampling, Stack, build_positions
 from ..checkpoint.trust import require_no_user_dir, require_stock
@@ -94,12 +94,7 @@ class PosencModel(BaseFairseqModel):
         Raises:
             InputError: the options make no model, or the task is for another kind of model; the message names the flag.
         """
-        for name, kind in GENERATING.items():
-            if isinstance(task, kind) and name != cls.option_set.task:
-                raise Refused(
-                    f"--task {name} is for models of another kind than this one: add --task {cls.option_set.task}, or name a "
-                    f"model of --arch {'transformer' if name == 'translation' else 'transformer_lm'}_…"
-                )
+        require_task(next((name for name, kind in GENERATING.items() if isinstance(task, kind)), None), cls.option_set)
         cfg = getattr(task, "cfg", None)
         task_options = task.args if cfg is None else cfg  # some tasks of fairseq have args instead
         args = complete(args, task_options, cls.option_set)
@@ -110,6 +105,12 @@ class PosencModel(BaseFairseqModel):
         model.args = args
         logger.info(summary(model, core, getattr(task_options, "tokens_per_sample", None)))
         return model
+
+
+def require_task(name: str | None, kind: OptionSet) -> None:
+    """Raise InputError if the task of this name is for another kind of model."""
+    if name in GENERATING and name != kind.task:
+        raise InputError(f"--task {name} is for models of another kind than this one: add --task {kind.task}")
 
 
 def complete(args: DictConfig | Namespace, task: Any, kind: OptionSet = ENCODER_OPTIONS) -> DictConfig:
@@ -146,6 +147,7 @@ def complete_new(args: DictConfig, arch: str, task: Any) -> None:
             the task, whose options are ``task``; the message names the flag.
     """
     model = ARCH_MODEL_REGISTRY[arch]
+    require_task(getattr(task, "_name", None), model.option_set)
     with field_errors_as_flags(model.option_set.names):
         require_agreement(arch, args.positions)
         with open_dict(args):
@@ -153,8 +155,6 @@ def complete_new(args: DictConfig, arch: str, task: Any) -> None:
         complete(args, task, model.option_set)
         with torch.device("meta"):
             core = model.build_core(args, Dictionary())
-    if getattr(args, "compile", False) and getattr(task, "_name", None) != ONE_SHAPE:
-        raise InputError(f"--compile is for batches of one shape: add --task {ONE_SHAPE}, or leave --compile out")
     positions, steps = core.positions, core.config.mask_decoder_steps
     learner = f"--positions {args.positions}" if positions.max_length else f"--mask-decoder-steps {steps}"
     for flag, samples in _sample_lengths(task).items():

@@ -6,16 +6,14 @@ Both are the same model. Ours omits what stock fairseq 0.12.2 stores twice in ev
 
 import re
 from argparse import Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
-from fairseq.models.roberta import RobertaModel
 
 from ...base.errors import InputError
 from ...core.families import ROBERTA
 from ..checkpoint.state_dict import ABSOLUTE, StateDict
-from ..patches.patching import wrap
 
 DEAD_COPIES = re.compile(r"\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$")
 STOCK_TABLE = "sentence_encoder.embed_positions.weight"
@@ -71,14 +69,3 @@ def _dead_copies(state: StateDict, layer: str) -> StateDict:
         copies[f"{layer}fc1_{kind}"] = state[f"{layer}fc1.{kind}"]
         copies[f"{layer}fc2_{kind}"] = state[f"{layer}fc2.{kind}"]
     return copies
-
-
-@wrap(RobertaModel, "upgrade_state_dict_named")
-def upgrade_state_dict_named(upgrade: Callable, model: RobertaModel, state: StateDict, name: str) -> None:
-    """Let fairseq's own RoBERTa load our ``absolute`` checkpoints."""
-    is_stock = hasattr(model.encoder.sentence_encoder, "embed_positions")  # our model inherits this method
-    if is_stock and any(key.endswith(OUR_TABLE) for key in state):
-        stock = to_stock(state, model.encoder.dictionary.pad())
-        state.clear()
-        state.update(stock)
-    upgrade(model, state, name)

@@ -11,7 +11,7 @@ from fairseq.tasks import FairseqTask
 from omegaconf import DictConfig
 from torch import Tensor
 
-from ...base.errors import InputError, Refused, flag_of
+from ...base.errors import InputError, flag_of
 from ...core.families import TRANSFORMER
 from ...core.transformer import DecoderConfig, EncoderConfig
 from ..options.architectures import register_family
@@ -62,7 +62,7 @@ class PosencTransformerModel(PosencGenerator, FairseqEncoderDecoderModel):
     def build_from_options(cls, args: DictConfig, task: FairseqTask) -> tuple[PosencTransformerModel, SourceEncoder]:
         source, target = task.source_dictionary, task.target_dictionary
         if args.share_all_embeddings and source != target:
-            raise Refused(
+            raise InputError(
                 "--share-all-embeddings needs one dictionary for source and target, and these have one each: prepare the data "
                 "with fairseq-preprocess --joined-dictionary, or leave the flag out"
             )

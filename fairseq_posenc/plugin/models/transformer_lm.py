@@ -9,7 +9,7 @@ from fairseq.models import FairseqLanguageModel
 from fairseq.tasks import FairseqTask
 from omegaconf import DictConfig
 
-from ...base.errors import Refused
+from ...base.errors import InputError
 from ...core.families import TRANSFORMER_LM
 from ...core.transformer import DecoderConfig
 from ..options.architectures import register_family
@@ -33,6 +33,6 @@ class PosencLanguageModel(PosencGenerator, FairseqLanguageModel):
     @classmethod
     def build_from_options(cls, args: DictConfig, task: FairseqTask) -> tuple[PosencLanguageModel, TokenDecoder]:
         if len(task.target_dictionary) != len(task.source_dictionary):
-            raise Refused("--output-dictionary-size is for models with another output than this one's: leave it out")
+            raise InputError("--output-dictionary-size is for models with another output than this one's: leave it out")
         model = cls(cls.build_core(args, task.source_dictionary))
         return model, model.decoder

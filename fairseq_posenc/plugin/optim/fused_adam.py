@@ -8,7 +8,7 @@ import torch
 from fairseq.optim import register_optimizer
 from torch import Tensor, nn
 
-from ...base.errors import Refused
+from ...base.errors import InputError
 from .settings import AdamConfig, AdamOptimizer
 
 NAME = "fused_adam"
@@ -33,14 +33,14 @@ class FusedAdam(AdamOptimizer):
         params: the parameters, on one device, in float32 or bfloat16.
 
     Raises:
-        Refused: ``--adam-betas`` are not two numbers from 0 to below 1, or parameters have another type.
+        InputError: ``--adam-betas`` are not two numbers from 0 to below 1, or parameters have another type.
     """
 
     def __init__(self, cfg: AdamConfig, params: Iterable[nn.Parameter]) -> None:
         super().__init__(cfg)
         self._parameters: list[Tensor] = list(params)
         if others := {p.dtype for p in self._parameters} - {torch.float32, torch.bfloat16}:
-            raise Refused(f"--optimizer {NAME} trains in float32 or bfloat16 (--bf16), not in {', '.join(map(str, others))}")
+            raise InputError(f"--optimizer {NAME} trains in float32 or bfloat16 (--bf16), not in {', '.join(map(str, others))}")
         self._master = nn.Parameter(torch.cat([p.detach().flatten().float() for p in self._parameters]))
         self._master.grad = torch.zeros_like(self._master)
         self._weights, self._gradients = (self._by_parameter(x) for x in (self._master.detach(), self._master.grad))

@@ -8,7 +8,7 @@ import torch
 from fairseq.optim import register_optimizer
 from torch import nn
 
-from ...base.errors import Refused
+from ...base.errors import InputError
 from .settings import AdamConfig, AdamOptimizer
 
 NAME = "muon"
@@ -56,17 +56,17 @@ class FairseqMuon(AdamOptimizer):
         params: parameters, those that :func:`mark_matrices` has marked among them.
 
     Raises:
-        Refused: none is marked, or an option is not a number that it takes.
+        InputError: none is marked, or an option is not a number that it takes.
     """
 
     def __init__(self, cfg: MuonConfig, params: Iterable[nn.Parameter]) -> None:
         super().__init__(cfg)
         if not 0 <= cfg.muon_momentum < 1:
-            raise Refused(f"--muon-momentum {cfg.muon_momentum}: a number from 0 to below 1 is needed")
+            raise InputError(f"--muon-momentum {cfg.muon_momentum}: a number from 0 to below 1 is needed")
         every = list(params)
         matrices = [p for p in every if _is_matrix(p)]
         if not matrices:
-            raise Refused(f"--optimizer {NAME} is for models with linear maps in layers, which this one lacks: use adam")
+            raise InputError(f"--optimizer {NAME} is for models with linear maps in layers, which this one lacks: use adam")
         others = [p for p in every if not _is_matrix(p)]
         self._optimizer = MuonWithAdamW(matrices, others, cfg.muon_momentum, self.optimizer_config)
 
@@ -84,17 +84,3 @@ def mark_matrices(model: nn.Module) -> None:
 
 def _is_matrix(p: nn.Parameter) -> bool:
     return getattr(p, "param_group", None) == MATRIX
-
-
-def require_muon(cfg: Any) -> None:
-    """Check that PyTorch has Muon and that no option has it compute in half precision.
-
-    Raises:
-        Refused: the message names PyTorch's version or the option.
-    """
-    if not hasattr(torch.optim, "Muon"):
-        raise Refused(f"--optimizer {NAME} needs torch.optim.Muon of PyTorch 2.9 or later, and {torch.__version__} is installed")
-    for precision in ("fp16", "bf16"):
-        if getattr(cfg.common, f"memory_efficient_{precision}"):
-            flag = f"--memory-efficient-{precision}"
-            raise Refused(f"{flag} and --optimizer {NAME} exclude each other: Muon's momentum needs float32; use --{precision}")

@@ -7,7 +7,7 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.optim.lr_scheduler import FairseqLRScheduler, register_lr_scheduler
 from omegaconf import II
 
-from ...base.errors import Refused
+from ...base.errors import InputError
 
 NAME = "warmup_stable_decay"
 SHAPES = ChoiceEnum(["sqrt", "linear"])
@@ -34,17 +34,17 @@ class WarmupStableDecay(FairseqLRScheduler):
     with any ``--max-update`` and ``--decay-updates``. fairseq's ``tri_stage`` has the same phases with an exponential decay only.
 
     Raises:
-        Refused: a number is below 0, several learning rates are given, or the phases do not fit into ``--max-update``.
+        InputError: a number is below 0, several learning rates are given, or the phases do not fit into ``--max-update``.
     """
 
     def __init__(self, cfg: WarmupStableDecayConfig, optimizer: Any) -> None:
         super().__init__(cfg, optimizer)
         if len(cfg.lr) != 1:
-            raise Refused(f"--lr-scheduler {NAME} takes one --lr, and {len(cfg.lr)} are given")
+            raise InputError(f"--lr-scheduler {NAME} takes one --lr, and {len(cfg.lr)} are given")
         if min(cfg.warmup_updates, cfg.decay_updates) < 0:
-            raise Refused("--warmup-updates and --decay-updates must be at least 0")
+            raise InputError("--warmup-updates and --decay-updates must be at least 0")
         if cfg.decay_updates and cfg.warmup_updates + cfg.decay_updates > cfg.max_update:
-            raise Refused(
+            raise InputError(
                 f"--warmup-updates {cfg.warmup_updates} and --decay-updates {cfg.decay_updates} are more than --max-update "
                 f"{cfg.max_update}, with which the decay ends"
             )

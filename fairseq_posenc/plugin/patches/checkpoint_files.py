@@ -8,10 +8,8 @@ import torch
 
 from ...base.files import atomic_write, require_writable
 from ..checkpoint import loading
-from .patching import ModuleProxy, wrap
-
-LEARNING_RATES = "lr", "lr_old"
-"""The options of an optimizer's group that training changes: the learning rate, and with NAG that of the update before."""
+from ..checkpoint.state_dict import LEARNING_RATES
+from ..patching import ModuleProxy, wrap
 
 
 def load_weights_only() -> None:
@@ -82,4 +80,69 @@ def write_atomically() -> None:
     checkpoint_utils.verify_checkpoint_directory = verify
 
 
-PATCHES = (load_weights_only, read_literals, write_atomically)
+def read_once_and_check() -> None:
+    """Check what a file names before a model is built from it, and report a file that is no checkpoint in one sentence.
+
+    Can be removed when fairseq evaluates nothing from a checkpoint's configuration.
+    """
+    from fairseq import checkpoint_utils
+
+    from ..models.reading import load_models, load_to_cpu
+
+    wrap(checkpoint_utils, "load_model_ensemble_and_task")(load_models)
+    wrap(checkpoint_utils, "load_checkpoint_to_cpu")(load_to_cpu)
+
+
+def resume_the_same_model() -> None:
+    """Resume only with the model and the vocabulary of the checkpoint, whose digests each checkpoint has.
+
+    fairseq compares names and shapes of parameters alone, and begins anew if ``--restore-file`` does not exist. Can be removed
+    when fairseq records and compares both.
+    """
+    from fairseq.tasks import FairseqTask
+    from fairseq.trainer import Trainer
+
+    from ..run import resume
+
+    wrap(Trainer, "load_checkpoint")(resume.load_checkpoint)
+    wrap(FairseqTask, "state_dict")(resume.state_dict)
+    wrap(FairseqTask, "load_state_dict")(resume.load_state_dict)
+
+
+def options_of_this_training() -> None:
+    """Load the optimizer's state of the parameters; of a group's options, only :data:`LEARNING_RATES` are the checkpoint's.
+
+    fairseq's own docstring prefers the options of the training that continues, and its code takes those of the checkpoint. Can be
+    removed when the code does as well.
+    """
+    from fairseq.optim import FairseqOptimizer
+
+    @wrap(FairseqOptimizer, "load_state_dict")
+    def load_state_dict(load, optimizer, state, optimizer_overrides=None):
+        state_of_group = ("params", *LEARNING_RATES)
+        given = [{name: value for name, value in group.items() if name not in state_of_group} for group in optimizer.param_groups]
+        load(optimizer, state)
+        for group, options in zip(optimizer.param_groups, given, strict=True):
+            group.update({**options, **(optimizer_overrides or {})})
+
+
+def stock_roberta_loads_ours() -> None:
+    """Let fairseq's own RoBERTa load our ``absolute`` checkpoints. Can be removed when nobody needs both."""
+    from fairseq.models.roberta import RobertaModel
+
+    from ..models import stock
+
+    @wrap(RobertaModel, "upgrade_state_dict_named")
+    def upgrade_state_dict_named(upgrade, model, state, name):
+        is_stock = hasattr(model.encoder.sentence_encoder, "embed_positions")  # our model inherits this method
+        if is_stock and any(key.endswith(stock.OUR_TABLE) for key in state):
+            converted = stock.to_stock(state, model.encoder.dictionary.pad())
+            state.clear()
+            state.update(converted)
+        upgrade(model, state, name)
+
+
+PATCHES = (
+    load_weights_only, read_literals, write_atomically, read_once_and_check, resume_the_same_model, options_of_this_training,
+    stock_roberta_loads_ours,
+)  # fmt: skip

@@ -14,8 +14,8 @@ from hydra.core.default_element import InputDefault
 from omegaconf import MISSING, DictConfig, OmegaConf
 
 from ...base.errors import suggestion
+from ..patching import wrap
 from ..processes.exits import refuse
-from .patching import wrap
 
 VERSION = "1.3"
 """The ``version_base`` of Hydra, by which it chooses its defaults."""
@@ -92,26 +92,6 @@ def copy_no_store() -> None:
     ``CachingConfigRepository`` does not copy the store.
     """
     ConfigStore.__deepcopy__ = lambda store, memo: store  # type: ignore[attr-defined]
-
-
-def job_number() -> int | None:
-    """Return the number of the multirun's job that this process runs; None outside of multiruns."""
-    from hydra.core.hydra_config import HydraConfig
-
-    job = HydraConfig.get().job if HydraConfig.initialized() else None
-    return None if job is None or OmegaConf.is_missing(job, "num") else job.num
-
-
-def override_of_timestamped_folder() -> str | None:
-    """Return the override for a folder without the time in its name, so that a restart finds it; None if Hydra made none."""
-    from hydra.core.hydra_config import HydraConfig
-
-    if not HydraConfig.initialized():
-        return None
-    key = "run" if job_number() is None else "sweep"
-    hydra: Any = HydraConfig.get()
-    folder: Any = OmegaConf.to_container(hydra[key], resolve=False)
-    return None if "${now:" not in folder["dir"] else f"hydra.{key}.dir={'.' if key == 'run' else 'multirun'}"
 
 
 def start_programs() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from .patching import ModuleProxy, wrap
+from ..patching import ModuleProxy, wrap
 
 
 def bf16_without_tpu() -> None:
@@ -76,4 +76,10 @@ def no_fused_encoder_layer() -> None:
         self.can_use_fastpath = False
 
 
-PATCHES = (bf16_without_tpu, current_amp, pinned_memory_needs_gpu, nan_detector_forward_only, no_fused_encoder_layer)
+PATCHES = (
+    bf16_without_tpu,
+    current_amp,
+    pinned_memory_needs_gpu,
+    nan_detector_forward_only,
+    no_fused_encoder_layer,
+)

@@ -1,9 +1,10 @@
-"""Figures in logs and in TensorBoard."""
+"""Steps, and figures in logs and in TensorBoard."""
 
 import functools
 import time
 
-from .patching import wrap
+from ..patching import wrap
+from ..processes import graceful_stop
 
 
 def logs_after_a_resume() -> None:
@@ -28,4 +29,23 @@ def logs_after_a_resume() -> None:
         return get_train_iterator(self, *args, **kwargs)
 
 
-PATCHES = (logs_after_a_resume,)
+def share_requests_to_stop() -> None:
+    """Sum the requests of all processes to stop along with logging outputs. Can be removed when fairseq stops on a signal."""
+    from fairseq.trainer import Trainer
+
+    wrap(Trainer, "_aggregate_logging_outputs")(graceful_stop.share_request)
+
+
+def empty_batches_of_validation() -> None:
+    """Skip the empty batches that fairseq-validate gives to processes among which the batches do not divide evenly.
+
+    Can be removed when fairseq skips them.
+    """
+    from fairseq.tasks import FairseqTask
+
+    @wrap(FairseqTask, "valid_step")
+    def valid_step(step, task, sample, *args, **kwargs):
+        return step(task, sample, *args, **kwargs) if sample else (0, 0, {})
+
+
+PATCHES = (logs_after_a_resume, share_requests_to_stop, empty_batches_of_validation)

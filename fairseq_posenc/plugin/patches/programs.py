@@ -12,8 +12,8 @@ from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
 
 from ...base.errors import KINDS, InputError, first_line, flag_fault, suggestion
+from ..patching import wrap
 from ..processes.exits import refuse
-from .patching import wrap
 
 
 def generate_through_call_main() -> None:
@@ -132,4 +132,63 @@ def import_user_dir(path: str | None) -> None:
     utils.import_user_module(argparse.Namespace(user_dir=path))
 
 
-PATCHES = (generate_through_call_main, user_dir_imported_first, report_what_is_missing, faults_of_flags_in_one_line)
+def flags_of_models_in_help() -> None:
+    """Check ``--arch`` when it is parsed, and with ``--help`` add the models' flags. Can be removed when fairseq does both."""
+    from fairseq import options
+
+    from ..options.architectures import require_architecture
+    from ..options.help import add_groups
+
+    def architecture(name):
+        try:
+            require_architecture(name)
+        except InputError as error:
+            refuse(str(error))
+        return name
+
+    @wrap(options, "add_model_args")
+    def add_model_args(add, parser):
+        group = add(parser)
+        arch = next(action for action in group._group_actions if action.dest == "arch")
+        arch.type, arch.required = architecture, True  # without it, fairseq raises a RuntimeError that has no message
+        if {"-h", "--help"} & set(sys.argv[1:]):
+            add_groups(parser)
+        return group
+
+
+def user_modules_with_flags() -> None:
+    """Give the schemes of ``--user-dir`` flags, and report a folder that does not exist.
+
+    Can be removed when fairseq asks models for their flags when it parses them.
+    """
+    from fairseq import utils
+
+    from ..options.architectures import update_configs
+
+    @wrap(utils, "import_user_module")
+    def import_user_module(imports, args):
+        try:
+            imports(args)
+        except FileNotFoundError as error:
+            if error.strerror:  # a file that the package opens
+                raise
+            raise InputError(f"--user-dir {error}: there is no such folder") from error
+        if getattr(args, "user_dir", None) is not None:
+            update_configs()
+
+
+def programs_in_the_pipeline() -> None:
+    """Run all programs of fairseq within the pipeline of :mod:`..run`. Can be removed when the last of its steps can."""
+    from fairseq.distributed import utils
+    from fairseq.trainer import Trainer
+
+    from ..run import program_run
+
+    wrap(utils, "call_main")(program_run.call_main)
+    wrap(Trainer, "_build_optimizer")(program_run.build_optimizer)
+
+
+PATCHES = (
+    generate_through_call_main, user_modules_with_flags, user_dir_imported_first, report_what_is_missing,
+    faults_of_flags_in_one_line, flags_of_models_in_help, programs_in_the_pipeline,
+)  # fmt: skip

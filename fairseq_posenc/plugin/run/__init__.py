@@ -1,9 +1,7 @@
-"""What happens between ``fairseq-train``, or another of fairseq's programs, and the first update.
+"""What happens between ``fairseq-train``, or another of fairseq's programs, and the first update: :mod:`.program_run`."""
 
-Importing this package wraps functions of fairseq: those of :mod:`.program_run` and :mod:`.wrapped`.
-"""
+import fairseq.models  # noqa: F401 - first, because the start-up hook imports this package's modules when fairseq is imported
 
-from . import wrapped
 from .program_run import ProgramRun
 
-__all__ = ["ProgramRun", "wrapped"]
+__all__ = ["ProgramRun"]

@@ -1,28 +1,25 @@
-"""The checks before one of fairseq's programs starts anything: :data:`CHECKS`, and :data:`OF_TRAINING` for training.
+"""The checks before one of fairseq's programs starts anything: :data:`CHECKS`, and for training :data:`OF_TRAINING`.
 
-Each check gets the configuration and raises InputError, which names the flag.
+Each check gets the configuration and raises InputError, which names the flag. Combinations of flags are in :mod:`.refusals`.
 """
 
 import argparse
 import math
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from fairseq import utils
 from fairseq.file_io import PathManager
-from fairseq.models import ARCH_MODEL_REGISTRY
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from ...base.errors import InputError, flag_of
-from ..batches import batch_warmup
+from ...base.files import read
 from ..models.building import complete_new
-from ..optim import muon, stable_adamw
-from ..optim.settings import pair, require_whole_tensors
+from ..optim.settings import pair
 from ..options.architectures import is_ours, require_architecture
-from ..patches.configurations import job_number
-from ..patches.distributed import without_gpus
-from .refused_settings import check_training_settings
+from .hydra_job import job_number
 
 BOUNDS: dict[str, tuple[str, Callable[[float], bool]]] = {  # for fairseq's options
     **dict.fromkeys(
@@ -33,7 +30,7 @@ BOUNDS: dict[str, tuple[str, Callable[[float], bool]]] = {  # for fairseq's opti
         ("at least 1 is needed", lambda number: number >= 1),
     ),
     **dict.fromkeys(
-        ("dataset.num_workers", "optimization.lr", "task.pack_examples"),
+        ("dataset.num_workers", "optimization.lr", "optimization.batch_warmup_updates", "task.pack_examples"),
         ("at least 0 is needed, and finite", lambda number: 0 <= number < math.inf),
     ),
     "common.seed": ("a number from 0 to 2^32 - 1 is needed, as NumPy takes it", lambda number: 0 <= number < 1 << 32),
@@ -88,43 +85,11 @@ def _options(cfg: DictConfig, section: str) -> dict[str, Any]:
     return {name: known[name] for name in known if not OmegaConf.is_missing(known, name)}
 
 
-def check_batch_size(cfg: Any) -> None:
-    """Refuse training without ``--batch-size`` and ``--max-tokens``, and a number of rows that fairseq silently makes less."""
-    rows, multiple = cfg.dataset.batch_size, cfg.dataset.required_batch_size_multiple or 1
-    if rows is None:
-        if cfg.dataset.max_tokens is None:
-            raise InputError("--batch-size or --max-tokens is missing")
-        return
-    if rows > multiple and rows % multiple:
-        problem = f"fairseq makes batches of {rows - rows % multiple}, a multiple of --required-batch-size-multiple {multiple}"
-        raise InputError(f"--batch-size {rows}: {problem}: add --required-batch-size-multiple 1")
-
-
-def check_learning_rate_schedule(cfg: Any) -> None:
-    """Refuse to train beyond the update from which ``polynomial_decay`` has a learning rate of 0.
-
-    With ``--max-epoch`` or ``--stop-time-hours``, training may end before it.
-    """
-    schedule, limits = cfg.lr_scheduler, cfg.optimization
-    updates, others = limits.max_update, limits.max_epoch or limits.stop_time_hours
-    ends = getattr(schedule, "_name", None) == "polynomial_decay" and not schedule.end_learning_rate
-    if ends and not others and (updates or math.inf) > schedule.total_num_update:
-        given = f"--max-update {updates}" if updates else "--max-update is missing"
-        problem = f"the learning rate is 0 from --total-num-update {schedule.total_num_update:g} on"
-        raise InputError(f"{given}: {problem}: give both one number, or --end-learning-rate")
-
-
-def check_optimizer(cfg: Any) -> None:
-    """Refuse pairs of numbers that are none, what :mod:`..optim` cannot work with, and a batch warm-up without effect."""
+def check_pairs(cfg: Any) -> None:
+    """Refuse options of optimizers that are no pairs of numbers, such as ``--adam-betas``."""
     for option, value in _options(cfg, "optimizer").items():
         if option.endswith("_betas") or option == "adafactor_eps":
             pair(option, value)
-    batch_warmup.require_update_freq(cfg)
-    name = getattr(cfg.optimizer, "_name", None)
-    if name in (muon.NAME, stable_adamw.NAME):
-        require_whole_tensors(cfg)
-    if name == muon.NAME:
-        muon.require_muon(cfg)
 
 
 def check_finetune_from_model(cfg: Any) -> None:
@@ -134,23 +99,17 @@ def check_finetune_from_model(cfg: Any) -> None:
         raise InputError(f"--finetune-from-model {path} does not exist")
 
 
-def check_restore_file(cfg: Any) -> None:
-    """Refuse a ``--restore-file`` from which training would replace later checkpoints, as the same command does after a kill."""
-    checkpoint = cfg.checkpoint
-    last = os.path.abspath(os.path.join(checkpoint.save_dir, "checkpoint_last.pt"))
-    continues = checkpoint.restore_file == "checkpoint_last.pt" or os.path.abspath(checkpoint.restore_file) == last
-    if not continues and not checkpoint.no_save and os.path.exists(last):
-        raise InputError(
-            f"--restore-file {checkpoint.restore_file}: training from it would replace {last}. Leave --restore-file out to "
-            "continue from that, or name another --save-dir"
-        )
+def check_dictionaries(cfg: Any) -> None:
+    """Refuse data-bins, joined by ':', with different words, of which fairseq reads the first only."""
+    first, *others = (Path(path) for path in str(getattr(cfg.task, "data", "") or "").split(":"))
+    for dictionary in sorted(first.glob("dict*.txt")) if others else ():
+        for other in (folder / dictionary.name for folder in others):
+            if other.exists() and _words(other) != _words(dictionary):
+                raise InputError(f"{other} has other words than {dictionary}, the only one that fairseq reads")
 
 
-def check_fp16(cfg: Any) -> None:
-    """Refuse ``--fp16`` on a CPU, where fairseq fails when it asks for the current CUDA device."""
-    if without_gpus(cfg) and (cfg.common.fp16 or cfg.common.memory_efficient_fp16):
-        why = "--cpu was given" if cfg.common.cpu else "PyTorch finds none"
-        raise InputError(f"--fp16 needs a GPU, and {why}. Train with --bf16, or in float32 by leaving --fp16 out.")
+def _words(dictionary: Path) -> list[bytes]:
+    return [line.rpartition(b" ")[0] for line in read(dictionary).splitlines()]
 
 
 def complete_model(cfg: Any) -> None:
@@ -160,12 +119,8 @@ def complete_model(cfg: Any) -> None:
     if arch is None:
         return
     require_architecture(arch)
-    if not is_ours(arch):
-        return
-    task = ARCH_MODEL_REGISTRY[arch].option_set.task
-    if cfg.task._name == "translation" != task:
-        raise InputError(f"--task is translation (fairseq's default), which --arch {arch} cannot learn: add --task {task}")
-    complete_new(model, arch, cfg.task)
+    if is_ours(arch):
+        complete_new(model, arch, cfg.task)
 
 
 _job_of_save_dir: dict[str, int] = {}
@@ -190,14 +145,4 @@ CHECKS = (
     complete_model,
     check_save_dir,
 )
-OF_TRAINING = (
-    check_training_settings,
-    check_batch_size,
-    check_learning_rate_schedule,
-    check_fp16,
-    check_optimizer,
-    check_restore_file,
-    check_finetune_from_model,
-)
-OF_JOBS = (check_number_ranges, complete_model, *OF_TRAINING[:-2])
-"""The checks of all jobs of a multirun before the first starts; they do not depend on the current folder."""
+OF_TRAINING = (check_pairs, check_dictionaries, check_finetune_from_model)

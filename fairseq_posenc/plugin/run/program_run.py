@@ -7,6 +7,7 @@ context managers :data:`AROUND_ALL`. In each process, ``main`` runs within :data
 
 import functools
 import logging
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -17,21 +18,20 @@ from typing import Any
 
 import torch
 from fairseq.distributed import utils as distributed_utils
+from fairseq.trainer import Trainer
 
-from ...base.errors import InputError, Refused
+from ...base.errors import InputError
 from ..batches import batch_warmup
+from ..optim import muon
 from ..optim.fused_adam import NAME as FUSED_ADAM
-from ..optim.non_blocking_trainer import NonBlockingTrainer
-from ..patches import configurations
-from ..patches.databins import end_readers
-from ..patches.distributed import start_processes, without_gpus
-from ..patches.patching import replaced, wrap
+from ..patching import replaced
 from ..processes import graceful_stop, interrupts, launchers
 from ..processes.exits import INTERRUPTED, REFUSED, exit_together, leave_process_group, reason_for_user, refuse
-from . import checks, session
+from ..processes.group import free_port, without_gpus
+from . import checks, hydra_job, readers, refusals, session
+from .non_blocking_trainer import NonBlockingTrainer
 
 NEED_A_MODEL = {f"fairseq_cli.{name}" for name in ("generate", "interactive", "eval_lm", "validate")}
-
 OFTEN = 10
 """Updates between two lines of the log that are advised where an update takes long."""
 
@@ -64,7 +64,6 @@ class ProgramRun:
         return {"validate_and_save", "should_stop_early", "train"} <= self.module.keys()
 
 
-@wrap(distributed_utils, "call_main")
 def call_main(start: Callable, cfg: Any, main: Callable, engine: Any = None, **kwargs: Any) -> None:
     """Call fairseq's ``call_main``, which is ``start``, within the pipeline."""
     launchers.watch()
@@ -72,6 +71,8 @@ def call_main(start: Callable, cfg: Any, main: Callable, engine: Any = None, **k
     try:
         for check in (*checks.CHECKS, *(checks.OF_TRAINING if run.trains else ())):
             check(cfg)
+        if run.trains:
+            refusals.check(cfg, 0 if engine is None else engine.zero.stage)
         if engine is not None:
             engine.connect(run)
     except InputError as error:
@@ -82,6 +83,22 @@ def call_main(start: Callable, cfg: Any, main: Callable, engine: Any = None, **k
         for step in AROUND_ALL:
             stack.enter_context(step(run))
         start_processes(start, cfg, functools.partial(_call_in_process, main, run.program, engine), **kwargs)
+
+
+def start_processes(call_main: Callable, cfg: Any, main: Callable, **kwargs: Any) -> None:
+    """Call fairseq's ``call_main``, or start the processes of ``--cpu --distributed-world-size N``.
+
+    fairseq asserts that there are as many GPUs as processes. Can be removed when fairseq takes ``--cpu`` into account.
+    """
+    distributed = cfg.distributed_training
+    launched = "RANK" in os.environ or distributed.distributed_init_method or distributed.distributed_port > 0
+    if not without_gpus(cfg) or distributed.distributed_world_size == 1 or launched:
+        call_main(cfg, main, **kwargs)
+        return
+    distributed.distributed_init_method = f"tcp://localhost:{free_port()}"
+    distributed.distributed_rank = None  # each process gets its own
+    arguments = (main, cfg, {"start_rank": 0, **kwargs})
+    torch.multiprocessing.spawn(distributed_utils.distributed_main, arguments, nprocs=distributed.distributed_world_size)
 
 
 def _call_in_process(main: Callable, program: str | None, engine: Any, cfg: Any, **kwargs: Any) -> None:
@@ -141,7 +158,7 @@ def report_errors(run: ProgramRun) -> Iterator[None]:
     """Report an error that the user can correct in one sentence, and end with status 2; otherwise leave the process group."""
     try:
         yield
-        if configurations.job_number() is None:  # the jobs of a multirun share the group
+        if hydra_job.job_number() is None:  # the jobs of a multirun share the group
             leave_process_group()
     except KeyboardInterrupt:  # PyTorch raises it in spawned processes when their parent ends
         launchers.have_ended(launchers.launchers())
@@ -149,15 +166,10 @@ def report_errors(run: ProgramRun) -> Iterator[None]:
     except Exception as error:
         if run.program is None:
             raise
-        distributed_training = run.cfg.distributed_training
-        if isinstance(error, Refused):  # all processes raise it
-            if distributed_training.distributed_rank == 0:
-                print(f"{run.program}: {error}", file=sys.stderr, flush=True)
-            exit_together(REFUSED)
         reason = reason_for_user(error)
         if reason is None:
             raise
-        refuse(reason, run.program, local_rank=distributed_training.device_id)
+        refuse(reason, run.program, local_rank=run.cfg.distributed_training.device_id)
 
 
 def prepare_engine(run: ProgramRun) -> AbstractContextManager:
@@ -218,6 +230,13 @@ def name_the_processor(run: ProgramRun) -> Iterator[None]:
         logger.removeFilter(replace)
 
 
+def build_optimizer(build: Callable, trainer: Trainer) -> None:
+    """Build a trainer's optimizer; the parameters for Muon are marked before, since fairseq gives it no names."""
+    if trainer.cfg.optimizer._name == muon.NAME:
+        muon.mark_matrices(trainer.model)
+    build(trainer)
+
+
 @contextmanager
 def require_checkpoint(run: ProgramRun) -> Iterator[None]:
     """Refuse to run a program that needs a trained model without ``--path``."""
@@ -237,6 +256,6 @@ AROUND_TRAINING = (
     stop_on_signal,
     choose_trainer,
     name_the_processor,
-    end_readers,
+    readers.end_readers,
 )
-AROUND_OTHERS = (report_errors, require_checkpoint, end_readers)
+AROUND_OTHERS = (report_errors, require_checkpoint, readers.end_readers)

@@ -8,13 +8,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from fairseq.file_io import PathManager
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, BaseFairseqModel
 from fairseq.models.roberta import RobertaModel
 from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 from omegaconf import DictConfig, OmegaConf
 
-from ...base.errors import InputError, Refused, first_line, flag_of
+from ...base.errors import InputError, first_line, flag_of
 from ...text.vocabulary import VOCABULARY, differing, fingerprint
 from ..checkpoint.checkpoint_file import no_checkpoint
 from ..checkpoint.state_dict import FORMAT, FORMAT_KEY, misfit
@@ -22,7 +23,7 @@ from ..models.building import PosencModel, complete, differences
 from ..models.reading import read_once
 from ..models.stock import our_options
 from ..options.option_set import ENCODER_OPTIONS, OptionSet
-from ..patches.distributed import from_first_process
+from ..processes.group import from_first_process
 
 logger = logging.getLogger(__name__)
 NEW_MODEL = (
@@ -77,6 +78,22 @@ def _data_bin(task: FairseqTask) -> Path:
     return Path(str(getattr(task.cfg, "data", "")).split(os.pathsep)[0])
 
 
+def load_checkpoint(load: Callable, trainer: Trainer, filename: str, *args: Any, **kwargs: Any) -> Any:
+    """Call fairseq's ``Trainer.load_checkpoint`` if the file exists and has the same model.
+
+    If ``--restore-file`` is missing, fairseq would train from scratch. Only its default, checkpoint_last.pt in ``--save-dir``,
+    may be missing.
+    """
+    default = str(Path(trainer.cfg.checkpoint.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt"))
+    # Only one process per node may see the file; the others receive its contents.
+    if Path(filename) != Path(default) and trainer.data_parallel_rank == 0 and not PathManager.isfile(filename):
+        raise FileNotFoundError(
+            f"--restore-file {filename} does not exist. Correct the path, or leave the flag out: then training continues "
+            f"from {default} if that exists, and starts from scratch otherwise."
+        )
+    return refuse_resuming_another_model(load, trainer, filename, *args, **kwargs)
+
+
 def refuse_resuming_another_model(
     load: Callable,
     trainer: Trainer,
@@ -89,7 +106,7 @@ def refuse_resuming_another_model(
     """Call fairseq's ``Trainer.load_checkpoint``, which compares only names and shapes of parameters, if the models are the same.
 
     Raises:
-        Refused: the checkpoint has another model or vocabulary than the training; for ``--finetune-from-model``, another kind
+        InputError: the checkpoint has another model or vocabulary than the training; for ``--finetune-from-model``, another kind
             of model, other sizes or another vocabulary. Or fairseq would silently lose the number of updates or the best model.
     """
     arguments = (filename, reset_optimizer, reset_lr_scheduler, optimizer_overrides, reset_meters)
@@ -109,7 +126,7 @@ def refuse_resuming_another_model(
                     refusal = lost_state(filename, content, metric, reset_optimizer)
             refusal, different = from_first_process((refusal, different))
             if refusal is not None:
-                raise Refused(refusal)
+                raise InputError(refusal)
             state = load(trainer, *arguments)
         if different:  # which --finetune-from-model allows
             logger.warning(f"the weights of {filename} are of another model: {'; '.join(different)}")
@@ -117,14 +134,14 @@ def refuse_resuming_another_model(
     except (InputError, OSError):
         raise
     except AssertionError as error:  # fairseq's, about another criterion or optimizer
-        raise Refused(f"{filename}: {error}. {ZERO if 'EngineOptimizer' in str(error) else ''}") from error
+        raise InputError(f"{filename}: {error}. {ZERO if 'EngineOptimizer' in str(error) else ''}") from error
     except (LookupError, TypeError, AttributeError, ValueError) as error:
         raise no_checkpoint(Path(filename), f"its trainer's state: {type(error).__name__}: {error}") from error
     except Exception as error:
         if type(error) is not Exception:  # fairseq raises Exception itself if the parameters do not fit
             raise
         reason = f"it has {'; '.join(different)}" if different else misfit(error.__context__)
-        raise Refused(f"{filename} does not fit the model to be trained: {reason}. Give the same sizes") from error
+        raise InputError(f"{filename} does not fit the model to be trained: {reason}. Give the same sizes") from error
 
 
 def compare(

@@ -5,17 +5,20 @@ import fcntl
 import functools
 import logging
 import math
+import platform
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import distributed
 
-from ...base.errors import Refused
+from ...base.errors import InputError
 from ...base.files import holder, sha256, sole_writer
-from ..patches.distributed import from_first_process, gather
+from ...base.version import __version__
+from ..processes.group import from_first_process, gather
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +32,7 @@ def lock_save_dir(run: Any) -> Iterator[None]:
     """Let no other training write to ``--save-dir``; the first process, which writes there, holds the lock.
 
     Raises:
-        Refused: another training writes there, or the folder cannot be written; in all processes alike.
+        InputError: another training writes there, or the folder cannot be written; in all processes alike.
     """
     checkpoint = run.cfg.checkpoint
     with ExitStack() as held:
@@ -37,7 +40,7 @@ def lock_save_dir(run: Any) -> Iterator[None]:
         if run.cfg.distributed_training.distributed_rank == 0 and not checkpoint.no_save:
             refusal = take_lock(held, Path(checkpoint.save_dir))
         if (refusal := from_first_process(refusal)) is not None:
-            raise Refused(refusal)
+            raise InputError(refusal)
         yield
 
 
@@ -62,21 +65,23 @@ def take_lock(held: ExitStack, save_dir: Path) -> str | None:
 
 @contextmanager
 def require_one_data(run: Any) -> Iterator[None]:
-    """Train on the same data in all processes: otherwise they would mix vocabularies, or wait for each other without end.
+    """Train with the same software on the same data in all processes, which would mix vocabularies or wait without end otherwise.
 
     Raises:
-        Refused: dict.txt, or the number of samples or their lengths, are not the same in all of them.
+        InputError: a version, dict.txt, or the number of samples or their lengths, is not the same in all of them.
     """
     task, dataset = run.cfg.task, run.cfg.dataset
     splits = (dataset.train_subset, *str("" if dataset.disable_validation else dataset.valid_subset).split(","))
     data = getattr(task, "data", None)
     if data and distributed.is_initialized() and distributed.get_world_size() > 1:
-        first, *others = gather(_digests([Path(folder) for folder in str(data).split(":")], tuple(filter(None, splits))))
+        versions = {"Python": platform.python_version(), "PyTorch": torch.__version__, "fairseq_posenc": __version__}
+        digests = _digests([Path(folder) for folder in str(data).split(":")], tuple(filter(None, splits)))
+        first, *others = gather({**versions, **digests})
         for rank, found in enumerate(others, start=1):
             if different := sorted(name for name in first.keys() | found.keys() if first.get(name) != found.get(name)):
-                raise Refused(
-                    f"the processes have different data: {different[0]} in {data} is not the same, or missing, in process "
-                    f"{rank}. Copy the data of the first, process 0, to all hosts."
+                raise InputError(
+                    f"the processes have different software or data: {different[0]} is not the same, or missing, in "
+                    f"process {rank}. Copy the environment and the data of the first, process 0, to all hosts."
                 )
     yield
 

@@ -6,8 +6,8 @@ from datetime import timedelta
 import torch
 from torch.distributed import distributed_c10d
 
-from ...base.errors import Refused
-from ..patches.distributed import free_port
+from ...base.errors import InputError
+from ..processes.group import free_port
 
 SLURM = {"RANK": "SLURM_PROCID", "WORLD_SIZE": "SLURM_STEP_NUM_TASKS", "LOCAL_RANK": "SLURM_LOCALID"}
 
@@ -46,12 +46,12 @@ def require_one_device(on_cpu: bool) -> None:
     """Check that DeepSpeed, which chose a device when it was imported, uses the CPU if fairseq does.
 
     Raises:
-        Refused: it uses GPUs.
+        InputError: it uses GPUs.
     """
     from deepspeed.accelerator import get_accelerator
 
     if on_cpu and get_accelerator().device_name() != "cpu":
-        raise Refused(
+        raise InputError(
             "the configuration trains on the CPU (cpu: true), which DeepSpeed must know before a configuration is read: add "
             "--cpu, or in the form of Hydra common.cpu=true, to the command."
         )

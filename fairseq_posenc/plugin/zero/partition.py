@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, distributed
 
 from ...base.errors import InputError
-from ..patches.checkpoint_files import LEARNING_RATES
+from ..checkpoint.state_dict import LEARNING_RATES
 
 MASTER = "master"  # the float32 weights, next to the optimizer's own names: exp_avg, exp_avg_sq, step …
 SCALER = ("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis")  # the changing state of a dynamic loss scale

@@ -31,10 +31,10 @@ import torch
 from torch import Tensor, distributed
 
 from ...base import ownership
-from ...base.errors import InputError, Refused, first_line
+from ...base.errors import InputError, first_line
 from ...base.files import atomic_write
 from ..checkpoint import loading
-from ..patches.distributed import from_first_process, gather
+from ..processes.group import from_first_process, gather
 from . import partition
 
 logger = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class Shards:
         """Return the record in a fairseq checkpoint's optimizer state; None if that state is unsharded or missing.
 
         Raises:
-            Refused: it is not a record of this format.
+            InputError: it is not a record of this format.
         """
         if not is_sharded(optimizer_state):
             return None
@@ -72,7 +72,7 @@ class Shards:
                 not rest and FOLDER_NAME.fullmatch(folder) and 0 < processes < MAX_PROCESSES
             ):
                 return cls(folder, processes, optimizer)
-        raise Refused(
+        raise InputError(
             f"the checkpoint names shards that this version has not written ({reprlib.repr(optimizer_state['shards'])}), so "
             "nothing was read. It is damaged, has been changed, or is of another version: use another checkpoint."
         )
@@ -117,7 +117,7 @@ def require_shared(save_dir: Path) -> None:
     """Check, before a run, that all processes see the same ``save_dir``; called by all of them together.
 
     Raises:
-        Refused: they do not, or it cannot be written; the message names the hosts.
+        InputError: they do not, or it cannot be written; the message names the hosts.
     """
     token, failure = Path(f".shared-{uuid.uuid4().hex}"), None
     if distributed.get_rank() == 0:
@@ -128,12 +128,12 @@ def require_shared(save_dir: Path) -> None:
             failure = f"--save-dir {save_dir} cannot be written on {platform.node()}: {error.strerror}"
     token, failure = from_first_process((token, failure))
     if failure is not None:
-        raise Refused(failure)
+        raise InputError(failure)
     answers = gather((platform.node(), os.path.exists(save_dir / token)))
     if distributed.get_rank() == 0:
         (save_dir / token).unlink(missing_ok=True)
     if blind := sorted({host for host, sees in answers if not sees}):
-        raise Refused(_not_shared(save_dir, f"{', '.join(blind)} cannot see what the first host writes there"))
+        raise InputError(_not_shared(save_dir, f"{', '.join(blind)} cannot see what the first host writes there"))
 
 
 def _not_shared(save_dir: Path, sign: str) -> str:

@@ -15,9 +15,9 @@ from fairseq.trainer import Trainer
 from pydantic import ValidationError
 from torch import Tensor, nn
 
-from ...base.errors import Refused, first_line
+from ...base.errors import InputError, first_line
 from ..models.reading import read_once
-from ..patches.distributed import from_first_process, gather
+from ..processes.group import from_first_process, gather
 from . import sharded_checkpoint
 from .optimizer import EngineOptimizer
 from .sharded_checkpoint import Shards
@@ -34,13 +34,13 @@ class DeepSpeedTrainer(Trainer):
         deepspeed_config: from :func:`.zero_config.complete`; the other arguments are the base class's.
 
     Raises:
-        Refused: the criterion has parameters.
+        InputError: the criterion has parameters.
     """
 
     def __init__(self, cfg: Any, task: Any, model: nn.Module, criterion: nn.Module, quantizer: Any = None, *,
                  deepspeed_config: dict[str, Any]) -> None:  # fmt: skip
         if utils.has_parameters(criterion):
-            raise Refused(f"--criterion {cfg.criterion._name} has parameters, which need --deepspeed-config zero0")
+            raise InputError(f"--criterion {cfg.criterion._name} has parameters, which need --deepspeed-config zero0")
         super().__init__(cfg, task, model, criterion, quantizer)
         kept = sorted({str(part.name) for part in model.modules() if getattr(part, "keeps_float32", False)})
         if kept and (cfg.common.bf16 or cfg.common.fp16) and self.is_data_parallel_master:
@@ -66,7 +66,7 @@ class DeepSpeedTrainer(Trainer):
         parameters = [p for p in self._model.parameters() if p.requires_grad]
         fairseq_optimizer = optim.build_optimizer(self.cfg.optimizer, parameters)
         if not fairseq_optimizer.supports_flat_params:
-            raise Refused(
+            raise InputError(
                 f"--optimizer {self.cfg.optimizer._name} needs each parameter as a whole (its supports_flat_params is false), "
                 "and ZeRO joins and divides them: use --optimizer adam, or --deepspeed-config zero0."
             )
@@ -127,7 +127,7 @@ class DeepSpeedTrainer(Trainer):
         """Load a sharded or a plain checkpoint.
 
         Raises:
-            Refused: the optimizer state of a plain one is unsharded or missing, and no flag resets the optimizer.
+            InputError: the optimizer state of a plain one is unsharded or missing, and no flag resets the optimizer.
         """
         with read_once(self, filename) as content:
             self._require_shards(filename, content, reset_optimizer)
@@ -138,7 +138,7 @@ class DeepSpeedTrainer(Trainer):
         """Check that the plain file, which only the first process has read, records the shards of the optimizer's state."""
         is_plain = content is not None and not sharded_checkpoint.is_sharded(content.get("last_optimizer_state"))
         if from_first_process(is_plain) and not reset_optimizer:
-            raise Refused(
+            raise InputError(
                 f"{filename} has no sharded optimizer state, from which ZeRO could resume. If it is an unsharded training's, "
                 "continue with --deepspeed-config zero0; or start from its weights: --finetune-from-model, or --restore-file "
                 "with --reset-optimizer."
@@ -148,7 +148,7 @@ class DeepSpeedTrainer(Trainer):
         shards = Shards.of(state)
         assert shards is not None  # as _require_shards has seen
         if shards.optimizer != self.cfg.optimizer._name:
-            raise Refused(
+            raise InputError(
                 f"--optimizer {self.cfg.optimizer._name} cannot continue from the state of {shards.optimizer} in the checkpoint. "
                 "Start from its weights: --finetune-from-model, or --restore-file with --reset-optimizer."
             )
@@ -158,14 +158,14 @@ class DeepSpeedTrainer(Trainer):
         except (RuntimeError, OSError) as error:
             failure = str(error)
         if failures := [*filter(None, gather(failure))]:
-            raise Refused(failures[0])
+            raise InputError(failures[0])
 
 
 def check_config(config: dict[str, Any]) -> None:
     """Check a configuration by DeepSpeed's own models, which reject unknown keys and wrong types.
 
     Raises:
-        Refused: DeepSpeed rejects it.
+        InputError: DeepSpeed rejects it.
     """
     try:
         DeepSpeedConfig(copy.deepcopy(config))
@@ -173,9 +173,9 @@ def check_config(config: dict[str, Any]) -> None:
         raise _rejected(error) from error
 
 
-def _rejected(error: Exception) -> Refused:
+def _rejected(error: Exception) -> InputError:
     if isinstance(error, ValidationError):
         reason = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
     else:
         reason = f"{first_line(error)} ({type(error).__name__})"
-    return Refused(f"--deepspeed-config has a value that DeepSpeed rejects: {reason}")
+    return InputError(f"--deepspeed-config has a value that DeepSpeed rejects: {reason}")

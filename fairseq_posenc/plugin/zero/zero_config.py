@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...base.errors import Refused, flag_of, refuse_together, suggestion
+from ...base.errors import InputError, flag_of, suggestion
 
 PRESETS = Path(__file__).parent / "presets"
 AUTO = "auto"  # in a file, as in Hugging Face's trainer: fairseq's options decide
@@ -78,34 +78,34 @@ def read(source: str) -> ZeroConfig:
     """Read a preset by its name, or a JSON file.
 
     Raises:
-        Refused: the preset or file does not exist, is not JSON, or would change results or checkpoints.
+        InputError: the preset or file does not exist, is not JSON, or would change results or checkpoints.
     """
     file = f"--deepspeed-config {source}"
     contents = _parse(source)
     zero = contents.get("zero_optimization", {})
     stage = zero.get("stage")
     if type(stage) is not int or stage not in range(4):
-        raise Refused(f'{file}: set "zero_optimization": {{"stage": 0, 1, 2 or 3}}; found {stage}')
+        raise InputError(f'{file}: set "zero_optimization": {{"stage": 0, 1, 2 or 3}}; found {stage}')
     for key in contents.keys() - set(SECTIONS):
         near = suggestion(key, SECTIONS).capitalize()
-        raise Refused(f'{file} has "{key}", which training does not use. {near}Leave it out.')
+        raise InputError(f'{file} has "{key}", which training does not use. {near}Leave it out.')
     values = dict(_items(contents))
     for path in FIXED.keys() & values.keys():
         if values[path] not in FIXED[path]:
-            raise Refused(
+            raise InputError(
                 f"{file} has {path} = {json.dumps(values[path]):.200}, which would change results or checkpoints. "
                 f"Leave it out, or give {' or '.join(map(json.dumps, FIXED[path]))}."
             )
     if stage == 0 and (unused := sorted((contents.keys() - set(COMPARED)) | (zero.keys() - {"stage"}))):
-        raise Refused(f"{file} sets {', '.join(unused)}, which has no effect at stage 0. Leave it out.")
+        raise InputError(f"{file} sets {', '.join(unused)}, which has no effect at stage 0. Leave it out.")
     if stage == 1 and zero.get("overlap_comm"):
-        raise Refused(
+        raise InputError(
             f"{file} has zero_optimization.overlap_comm, which stage 1 cannot do while fairseq decides when an update is "
             "complete. Leave it out, or use stage 2."
         )
     bucket, live = zero.get("reduce_bucket_size", DEFAULT_BUCKET), zero.get("stage3_max_live_parameters", DEFAULT_LIVE)
     if not isinstance(bucket, (int, float)) or not isinstance(live, (int, float)):
-        raise Refused(f"{file}: reduce_bucket_size and stage3_max_live_parameters of zero_optimization must be numbers")
+        raise InputError(f"{file}: reduce_bucket_size and stage3_max_live_parameters of zero_optimization must be numbers")
     return ZeroConfig(
         stage,
         offload_optimizer=values.get("zero_optimization.offload_optimizer.device") == "cpu",
@@ -126,7 +126,7 @@ def complete(zero: ZeroConfig, cfg: Any, world_size: int) -> dict[str, Any]:
         world_size: number of processes.
 
     Raises:
-        Refused: the file contradicts fairseq's options (both values are named), or they exclude each other.
+        InputError: the file contradicts fairseq's options (both values are named), or they exclude each other.
     """
     config = {key: dict(value) if isinstance(value, dict) else value for key, value in zero.contents.items()}
     if config == {"zero_optimization": {"stage": 0}}:
@@ -135,15 +135,16 @@ def complete(zero: ZeroConfig, cfg: Any, world_size: int) -> dict[str, Any]:
     for path, value in _items(config):
         expected, option = decided.get(path, (value, ""))
         if value not in (None, AUTO) and not _equal(value, expected):
-            raise Refused(
+            raise InputError(
                 f"--deepspeed-config {zero.source} has {path} = {json.dumps(value)}, and fairseq's options have {option} "
                 f"({json.dumps(expected)}). Change one of the two, or leave {path} out of the file: the options fill it in."
             )
         if path.startswith("optimizer.") and path not in {"optimizer.params", *decided}:
-            raise Refused(f"--deepspeed-config {zero.source} has {path}, which fairseq's optimizer does not get. Leave it out.")
+            raise InputError(
+                f"--deepspeed-config {zero.source} has {path}, which fairseq's optimizer does not get. Leave it out."
+            )
     if zero.stage == 0:
         return config
-    _require_supported(cfg, zero.stage)
     config.pop("optimizer", None)  # fairseq builds it
     for path, (value, _) in decided.items():
         section, _, key = path.rpartition(".")
@@ -177,8 +178,6 @@ def _decided_by_fairseq(cfg: Any, world_size: int) -> dict[str, tuple[Any, str]]
             given = getattr(optimizer, attribute)
             value = ast.literal_eval(given) if isinstance(given, str) else given
             decided[f"optimizer.params.{key}"] = (list(value) if key == "betas" else value, f"{flag_of(attribute)} {given}")
-    if common.fp16 and common.fp16_scale_window is None and len(optimization.update_freq) > 1:
-        raise Refused("--fp16 with several values of --update-freq needs --fp16-scale-window, which one value would decide")
     if common.fp16:  # halved at every overflow, doubled after a window without one; DeepSpeed's minimum is a whole number
         window = common.fp16_scale_window or max(1, int(2**14 / world_size / update_freq))
         decided |= {
@@ -199,16 +198,16 @@ def _parse(source: str) -> dict[str, Any]:
         contents = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         presets = ", ".join(preset_names())
-        raise Refused(f"--deepspeed-config {source}: there is no such .json file, and the presets are {presets}") from None
+        raise InputError(f"--deepspeed-config {source}: there is no such .json file, and the presets are {presets}") from None
     except OSError as error:
-        raise Refused(f"--deepspeed-config {source} cannot be read: {error.strerror}") from None
+        raise InputError(f"--deepspeed-config {source} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
-        raise Refused(f"--deepspeed-config {source} is not JSON: {error}") from None
+        raise InputError(f"--deepspeed-config {source} is not JSON: {error}") from None
     if not isinstance(contents, dict):
-        raise Refused(f"--deepspeed-config {source}: expected a JSON object, found {type(contents).__name__}")
+        raise InputError(f"--deepspeed-config {source}: expected a JSON object, found {type(contents).__name__}")
     for key in ("zero_optimization", "fp16", "bf16", "optimizer"):
         if not isinstance(contents.get(key, {}), dict):
-            raise Refused(f"--deepspeed-config {source} has {key} = {json.dumps(contents[key]):.200}; expected a JSON object")
+            raise InputError(f"--deepspeed-config {source} has {key} = {json.dumps(contents[key]):.200}; expected a JSON object")
     return contents
 
 
@@ -220,28 +219,6 @@ def _equal(given: Any, value: Any) -> bool:
     if isinstance(value, float) and isinstance(given, (int, float)):
         return math.isclose(given, value, rel_tol=1e-9)
     return given == value
-
-
-def _require_supported(cfg: Any, stage: int) -> None:
-    """Check that no option of fairseq stores parameters or gradients in another way than the engine does."""
-    common, backend, optimizer = cfg.common, cfg.distributed_training.ddp_backend, cfg.optimizer._name
-    flags = {
-        f"--optimizer {optimizer}": optimizer in ("fused_adam", "muon"),
-        "--compile": getattr(cfg.model, "compile", False),
-        "--amp": common.amp,
-        "--memory-efficient-fp16": common.memory_efficient_fp16,
-        "--memory-efficient-bf16": common.memory_efficient_bf16,
-        "--use-bmuf": cfg.optimization.use_bmuf,
-        f"--ddp-backend {backend}": backend in ("fully_sharded", "slowmo"),
-        "--zero-sharding os": cfg.distributed_training.zero_sharding == "os",
-        "--write-checkpoints-asynchronously": cfg.checkpoint.write_checkpoints_asynchronously,
-        "--fp16-scale-tolerance": common.fp16 and common.fp16_scale_tolerance > 0,
-        "--threshold-loss-scale": common.fp16 and common.threshold_loss_scale is not None,
-        "--quantization-config-path": common.quantization_config_path is not None,
-    }
-    refuse_together(flags, f"ZeRO stage {stage}", "leave {} out")
-    if stage == 3 and cfg.ema.store_ema:
-        raise Refused("--store-ema needs all parameters on every GPU, and ZeRO stage 3 shards them; use zero2.")
 
 
 def _items(contents: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, Any]]:

@@ -15,24 +15,21 @@ Needs matplotlib and, for the probes, scikit-learn.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...base import ownership
 from ...base.commands import existing, option, saved_checkpoints, show
 from ...base.errors import InputError, require_extras
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from .pictures import Picture
-    from .subjects import Subject
+    from .models import AnalyzedModel
 
-MAKER = "analyze"  # in the folders' record
 CHARACTERS = 2_000_000  # of the text that are read
-PAGE, JSON, FIGURES, MODELS = "index.html", "analysis.json", "figures", "models"
+MODELS = "models"
 
 
 @dataclass(kw_only=True)
@@ -53,9 +50,12 @@ class Options:
 def main(options: Options) -> None:
     """Run the command."""
     require_extras("plots", *(["glue"] if options.text is not None else []))
-    from ..engine.grid import Cell, Progress, run_grid
+    from ..engine.grid import Cell, Progress
+    from ..engine.report import PAGE
+    from ..engine.study import Study
     from .examine import examine, require_positions
-    from .subjects import read, split_label
+    from .models import read, split_label
+    from .report import report
 
     labels, paths = zip(*((label, Path(name)) for label, name in map(split_label, options.models)), strict=True)
     folders = [re.sub(r"\W+", "-", label) for label in labels]
@@ -64,32 +64,36 @@ def main(options: Options) -> None:
     data_bins = _data_bins(options.data_bin or [], labels)
     text = None if options.text is None else _read_text(options.text)
 
-    def load(number: int) -> tuple[Subject, int, Tensor | None]:
-        subject = read(options.models[number], data_bins[number], text is not None)
-        n = subject.fitting_length(options.length)
-        require_positions(subject, n)
-        return subject, n, None if text is None else subject.windows(text, n, options.windows)
+    def load(number: int) -> tuple[AnalyzedModel, int, Tensor | None]:
+        model = read(options.models[number], data_bins[number], text is not None)
+        n = model.fitting_length(options.length)
+        require_positions(model, n)
+        return model, n, None if text is None else model.windows(text, n, options.windows)
 
     for number in range(len(labels)):
         load(number)
 
     def run(cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:
         progress("analysis")
-        subject, n, windows = load(cells.index(cell))
-        numbers, pictures = examine(subject, n, windows)
-        for picture in pictures:
-            _save(picture, folder)
-        return {**numbers, "pictures": [(picture.section, picture.caption, picture.name) for picture in pictures]}
+        numbers, sections = examine(*load(cells.index(cell)))
+        for figure in (figure for figures in sections.values() for figure in figures):
+            figure.save(folder)
+        path = folder.relative_to(options.out)
+        recorded = {name: [(f"{path}/{figure.name}", figure.caption) for figure in sections[name]] for name in sections}
+        return {**numbers, "figures": recorded}
 
     inputs = [*(("MODEL", path) for path in paths), ("--text", options.text)]
-    with ownership.output(options.out, MAKER, [(flag, path) for flag, path in inputs if path is not None and path.exists()]):
-        settings = {"length": options.length, "windows": options.windows}
-        cells = [
-            Cell({"model": name}, {**settings, "label": label, "files": _files([path, data_bin, options.text])}, within=MODELS)
-            for name, label, path, data_bin in zip(folders, labels, paths, data_bins, strict=True)
-        ]
-        models = run_grid(cells, options.out, run)
-        _write(options.out, models, folders)
+    settings = {"length": options.length, "windows": options.windows}
+    cells = [
+        Cell({"model": name}, {**settings, "label": label, "files": _files([path, data_bin, options.text])}, within=MODELS)
+        for name, label, path, data_bin in zip(folders, labels, paths, data_bins, strict=True)
+    ]
+    with Study.open(
+        options.out, "analyze", [(flag, path) for flag, path in inputs if path is not None and path.exists()]
+    ) as study:
+        models = study.run(cells, run)
+        summary = study.write(report(models))
+    show(f"{summary}\n\n{options.out / PAGE}")
 
 
 def _data_bins(values: Sequence[str], labels: Sequence[str]) -> list[Path | None]:
@@ -119,33 +123,3 @@ def _read_text(path: Path) -> str:
             return stream.read(CHARACTERS)
     except UnicodeDecodeError as error:
         raise InputError(f"--text {path} is not UTF-8 ({error}): name a plain text file") from None
-
-
-def _save(picture: Picture, folder: Path) -> None:
-    from ...base.plotting import save
-
-    for suffix in ("png", "pdf"):
-        save(picture.figure, ownership.own(folder / f"{picture.name}.{suffix}"))
-        picture.figure.set_layout_engine("none")  # it is fixed now; computing it again takes longer than drawing
-
-
-def _write(out: Path, models: Sequence[Mapping[str, Any]], folders: Sequence[str]) -> None:
-    from ...base.record import write_json
-    from . import overview
-    from .comparison import comparisons
-
-    write_json(ownership.own(out / JSON), models)
-    pictures = [
-        (section, caption, out / MODELS / folder / f"{name}.png")
-        for folder, model in zip(folders, models, strict=True)
-        for section, caption, name in model["pictures"]
-    ]
-    ownership.remove(out / FIGURES)
-    for picture in comparisons(models):
-        _save(picture, out / FIGURES)
-        pictures.append((picture.section, picture.caption, out / FIGURES / f"{picture.name}.png"))
-    overview.write(ownership.own(out / PAGE), models, pictures)
-    for model in models:
-        r2 = "" if model["r_squared"] is None else f", R² {model['r_squared']:.4f}"
-        show(f"{model['model']}: {model['positions']}{r2}")
-    show(out / PAGE)

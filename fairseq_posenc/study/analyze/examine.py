@@ -1,4 +1,4 @@
-"""The analysis of one model: numbers in JSON's types, and pictures."""
+"""The analysis of one model: numbers in JSON's types, and figures."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,12 +12,13 @@ from tqdm import tqdm
 from ...base.errors import InputError
 from ...core.transformer import Encoder
 from ...plugin.models.checkpoint import Checkpoint
+from ..engine.report import Figure
 from . import offsets
 from .embeddings import correlations, inseparable, position_vectors, positional_scores, rank, vector_count
+from .models import AnalyzedModel
 from .offsets import TERMS, OffsetFunction
-from .pictures import Picture, correlations_figure, function_figure, products_figure, rows_figure, scores_figure
+from .pictures import correlations_figure, function_figure, products_figure, rows_figure, scores_figure
 from .probes import batch_size, identical_words, linear_probes, swap_sensitivity
-from .subjects import Subject
 from .toeplitz import block_r_squared, of_noise, of_random_vectors, r_squared
 from .trace import trace
 
@@ -29,25 +30,25 @@ VECTORS, SCORES, WORDS_AND_POSITIONS = "Position vectors", "What position vector
 FUNCTIONS, HEADS, PROBES = "Functions of the offset", "Kinds of heads", "Probes"
 
 
-def require_positions(subject: Subject, n: int) -> None:
+def require_positions(model: AnalyzedModel, n: int) -> None:
     """Check that the model has positions to analyze.
 
     Raises:
         InputError: it has none, or parameters so large that their functions are not finite.
     """
-    functions = offsets.functions_of_average_word(subject.encoder, n)
+    functions = offsets.functions_of_average_word(model.encoder, n)
     for term, function in functions.items():
         if function.values.isinf().any() or function.values.isnan().all():
-            raise InputError(f"{subject.label}: its functions of the offset ({term}) are not finite: name an earlier checkpoint")
-    if position_vectors(subject.encoder, n) is None and not functions:
+            raise InputError(f"{model.label}: its functions of the offset ({term}) are not finite: name an earlier checkpoint")
+    if position_vectors(model.encoder, n) is None and not functions:
         raise InputError(
-            f"{subject.label} has no positions to look at (--positions {subject.encoder.positions.expression}): leave it out, "
+            f"{model.label} has no positions to look at (--positions {model.encoder.positions.expression}): leave it out, "
             "or name another model"
         )
 
 
-def examine(subject: Subject, n: int, sequences: Tensor | None) -> tuple[dict[str, Any], list[Picture]]:
-    """Return the numbers of a model in JSON's types, and its pictures.
+def examine(model: AnalyzedModel, n: int, sequences: Tensor | None) -> tuple[dict[str, Any], dict[str, list[Figure]]]:
+    """Return the numbers of a model in JSON's types, and its figures by the section of the report.
 
     Args:
         n: tokens of a window, which the model takes.
@@ -56,37 +57,38 @@ def examine(subject: Subject, n: int, sequences: Tensor | None) -> tuple[dict[st
     Raises:
         InputError: a checkpoint of the model's run cannot be read.
     """
-    encoder = subject.encoder
-    vectors = subject.position_vectors(vector_count(encoder, n))
+    encoder = model.encoder
+    vectors = model.position_vectors(vector_count(encoder, n))
     functions = offsets.functions_of_average_word(encoder, n)
     numbers: dict[str, Any] = {
-        "model": subject.label,
+        "model": model.label,
         "positions": encoder.positions.expression,
         "layers": encoder.config.layers,
         "heads": encoder.config.heads,
         "window": n,
         "vectors": None,
         "text": None,
-        "run": r_squared_of_run(subject.run, n),
+        "run": r_squared_of_run(model.run, n),
         "r_squared": _r_squared(vectors, functions),
     }
-    pictures: list[Picture] = []
+    figures: dict[str, list[Figure]] = {}
     if vectors is not None:
-        numbers["vectors"], pictures = _of_vectors(subject, vectors)
+        numbers["vectors"], figures = _of_vectors(model, vectors)
     if sequences is not None:
-        means, hidden = _read(encoder, sequences, f"{subject.label} reads")
+        means, hidden = _read(encoder, sequences, f"{model.label} reads")
         own_cls = offsets.has_own_cls(trace(encoder, sequences[:1]).layers)
         functions |= offsets.offset_functions({term: matrix for term, matrix in means.items() if term in TERMS}, own_cls)
-        numbers["text"], drawn = _on_text(subject, sequences, means, hidden)
-        pictures += drawn
-    for term, function in functions.items():
-        caption = _function_caption(subject.label, term, function)
-        pictures.append(Picture(term, FUNCTIONS, caption, function_figure(term, function)))
+        numbers["text"], of_text = _on_text(model, sequences, means, hidden)
+        figures |= of_text
+    figures[FUNCTIONS] = [
+        Figure(term, _function_caption(model.label, term, function), function_figure(term, function))
+        for term, function in functions.items()
+    ]
     numbers["functions"] = {
         term: {key: None if x is None else np.where(x.isnan(), np.array(None), x).tolist() for key, x in vars(function).items()}
         for term, function in functions.items()
     }
-    return numbers, pictures
+    return numbers, figures
 
 
 def r_squared_of_run(run: Sequence[Path], n: int) -> dict[str, float]:
@@ -127,7 +129,7 @@ def _read(encoder: Encoder, sequences: Tensor, label: str) -> tuple[dict[str, Te
     return means, [torch.cat(states) for states in zip(*hidden, strict=True)]
 
 
-def _of_vectors(subject: Subject, vectors: Tensor) -> tuple[dict[str, Any], list[Picture]]:
+def _of_vectors(model: AnalyzedModel, vectors: Tensor) -> tuple[dict[str, Any], dict[str, list[Figure]]]:
     p = vectors @ vectors.mT
     r2, random = r_squared(p).item(), of_random_vectors(*vectors.shape)
     blocks = block_r_squared(p, max(1, len(vectors) // BLOCKS)).tolist()
@@ -139,30 +141,30 @@ def _of_vectors(subject: Subject, vectors: Tensor) -> tuple[dict[str, Any], list
         "rank": rank(vectors),
         "scores_r_squared": None,
     }
-    common = "" if subject.common is None else " The vector of token type 0, which is added to every word, is left out."
+    common = "" if model.common is None else " The vector of token type 0, which is added to every word, is left out."
     of_products = (
-        f"{subject.label}: P = E_P E_Pᵀ and the vectors' cosine similarities, position by position. Stripes along the diagonal "
+        f"{model.label}: P = E_P E_Pᵀ and the vectors' cosine similarities, position by position. Stripes along the diagonal "
         f"mean that only the offset counts. R² of P is {r2:.3f}; that of as many random vectors would be {random:.3f}. "
         f"R² of its blocks along the diagonal: {', '.join(f'{value:.3f}' for value in blocks)}.{common}"
     )
-    drawn = [Picture("products", VECTORS, of_products, products_figure(vectors))]
-    if (scores := positional_scores(subject.encoder, min(len(vectors), MAX_SCORED))) is not None:
+    figures = {VECTORS: [Figure("products", of_products, products_figure(vectors))]}
+    if (scores := positional_scores(model.encoder, min(len(vectors), MAX_SCORED))) is not None:
         scores_r2 = r_squared(scores)
         numbers["scores_r_squared"] = scores_r2.tolist()
-        of_scores = f"{subject.label}: F̂_P of each head of the first layer, less the head's mean. R² is {_span(scores_r2)}."
+        of_scores = f"{model.label}: F̂_P of each head of the first layer, less the head's mean. R² is {_span(scores_r2)}."
         of_rows = (
-            f"{subject.label}: rows of each of those matrices, from the first quarter of the sequence to the last, centred on "
+            f"{model.label}: rows of each of those matrices, from the first quarter of the sequence to the last, centred on "
             "the diagonal. Where they coincide, the head treats all positions alike."
         )
-        drawn.append(Picture("scores", SCORES, of_scores, scores_figure(scores)))
-        drawn.append(Picture("rows", SCORES, of_rows, rows_figure(scores)))
-    return numbers, drawn
+        drawn = (("scores", of_scores, scores_figure(scores)), ("rows", of_rows, rows_figure(scores)))
+        figures[SCORES] = [Figure(*figure) for figure in drawn]
+    return numbers, figures
 
 
 def _on_text(
-    subject: Subject, sequences: Tensor, means: dict[str, Tensor], hidden: list[Tensor]
-) -> tuple[dict[str, Any], list[Picture]]:
-    encoder = subject.encoder
+    model: AnalyzedModel, sequences: Tensor, means: dict[str, Tensor], hidden: list[Tensor]
+) -> tuple[dict[str, Any], dict[str, list[Figure]]]:
+    encoder = model.encoder
     words = sequences[:, 1:-1].unique()
     words = words[torch.linspace(0, len(words) - 1, min(WORDS, len(words))).long()]
     ends = (int(sequences[0, 0]), int(sequences[0, -1]))
@@ -181,21 +183,21 @@ def _on_text(
     }
     parts = {name: matrix for name, matrix in means.items() if name not in ("attention", *TERMS)}
     if not parts:
-        return numbers, []
+        return numbers, {}
     spread = {name: matrix.std().item() for name, matrix in parts.items()}
     numbers["correlations"] = {
         name: {"standard_deviation": spread[name], "r_squared": r_squared(matrix).tolist()} for name, matrix in parts.items()
     }
     largest = max(spread, key=lambda name: spread[name])
     caption = (
-        f"{subject.label}: the four parts of the first layer's scores, the mean over heads and {len(sequences)} windows of the "
+        f"{model.label}: the four parts of the first layer's scores, the mean over heads and {len(sequences)} windows of the "
         f"text, each less its mean; they add up to the scores. {largest.capitalize()} varies most from pair to pair (standard "
         f"deviation {spread[largest]:.2g})."
     )
     if ranks:
         full, effective = (", ".join(str(rank[name]) for rank in ranks) for name in ("full", "effective"))
         caption += f" The heads' biases have rank {full}; {effective} dimensions hold 99% of them."
-    return numbers, [Picture("correlations", WORDS_AND_POSITIONS, caption, correlations_figure(parts))]
+    return numbers, {WORDS_AND_POSITIONS: [Figure("correlations", caption, correlations_figure(parts))]}
 
 
 def _function_caption(label: str, term: str, function: OffsetFunction) -> str:
@@ -203,7 +205,7 @@ def _function_caption(label: str, term: str, function: OffsetFunction) -> str:
     r2 = function.r_squared[present]
     noise = f"independent noise would have {of_noise(function.values.shape[-1] // 2 + 1):.3f}"
     of_mean = "" if bool((r2 > 1 - EXACT).all()) else f" These are means of each diagonal: R² is {_span(r2)}; {noise}."
-    cls = "" if function.cls is None else " Position 0 has values of its own, which are in analysis.json."
+    cls = "" if function.cls is None else " Position 0 has values of its own, which are in results.json."
     window = " Offsets beyond a layer's window are left out." if function.values[present].isnan().any() else ""
     without = [str(index + 1) for index in (~present).nonzero()[:, 0].tolist()]
     absent = f" These layers have no such term: {', '.join(without)}." if without else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from torch import Tensor
@@ -14,22 +14,15 @@ from .offsets import TERMS, OffsetFunction
 from .toeplitz import r_squared
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 ROWS = 5  # of F̂_P, along the sequence
 MAX_OFFSET = 32  # of those rows
+MANY_OFFSETS = 16  # lines through more of them have no markers
 MIN_SHARE = 0.02  # of a function's largest size; offsets beyond which all sizes are smaller are not drawn
 SQUARE = (2.6, 2.5)  # inches, of a matrix
 OFFSET = "offset r from query to key, in tokens"
-
-
-class Picture(NamedTuple):
-    """A picture of the page; ``name`` is that of its files, ``section`` one of :data:`.overview.SECTIONS`."""
-
-    name: str
-    section: str
-    caption: str
-    figure: Figure
 
 
 def products_figure(vectors: Tensor) -> Figure:
@@ -80,18 +73,25 @@ def function_figure(term: str, function: OffsetFunction) -> Figure:
         values, layers = values[:1], ["all layers" if present.all() else "all layers with it"]
     farthest = largest_visible_offset(values)
     middle = values.shape[-1] // 2
-    shown, offsets = values[..., middle - farthest : middle + farthest + 1], range(-farthest, farthest + 1)
+    shown = values[..., middle - farthest : middle + farthest + 1]
     sizes = shown.abs().nan_to_num().amax((-2, -1))
     same_y = bool(sizes.max() <= 10 * sizes.min())
     figure, panels = grid(layers, same_x=True, same_y=same_y, x_label=OFFSET, y_label=TERMS[term].partition(",")[0])
     for panel, of_heads in zip(panels, shown, strict=True):
-        panel.axhline(0, color="0.6", linewidth=0.8, zorder=0)
-        panel.axvline(0, color="0.6", linewidth=0.8, zorder=0)
-        for head, curve in enumerate(of_heads):
-            style = line_style(head) | ({} if farthest <= 16 else {"marker": ""})
-            panel.plot(offsets, curve.numpy(), **style, label=f"head {head + 1}" if len(of_heads) > 1 else "all heads")
+        offset_lines(panel, of_heads)
     legend(figure, panels)
     return figure
+
+
+def offset_lines(panel: Axes, functions: Tensor) -> None:
+    """Draw functions of the offset, (H, 2n-1), one line per head; those of many offsets have no markers."""
+    farthest = functions.shape[-1] // 2
+    panel.axhline(0, color="0.6", linewidth=0.8, zorder=0)
+    panel.axvline(0, color="0.6", linewidth=0.8, zorder=0)
+    for head, values in enumerate(functions, 1):
+        style = line_style(head - 1) | ({} if farthest <= MANY_OFFSETS else {"marker": ""})
+        label = f"head {head}" if len(functions) > 1 else "all heads"
+        panel.plot(range(-farthest, farthest + 1), values.numpy(), **style, label=label)
 
 
 def largest_visible_offset(values: Tensor) -> int:

@@ -20,7 +20,7 @@ from ...core.families import ROBERTA, architectures, expressions, known_schemes
 from ...core.schemes import REGISTRY, Positions, Settings, build, option_fields, scheme_options
 from ...core.schemes.positions import PATTERNS
 from .equations import advice_of, equation_of, family_of, source_of
-from .properties import PROPERTIES, differing
+from .schemes import PROPERTIES
 
 COLUMNS = ("positions", "architecture", "family", "advice", "equation", "source", *PROPERTIES, "backends", "parameters")
 FAMILIES = (
@@ -177,25 +177,14 @@ def as_table(rows: Sequence[Row]) -> str:
 
 
 def as_markdown(rows: Sequence[Row], columns: Sequence[str] = COLUMNS) -> str:
-    """Return a table for a Markdown file. A property that a paper has otherwise is "theirs / here", with a note."""
-    cells: list[list[str]] = []
-    notes: list[str] = []
-    for row in rows:
-        texts = {column: text_of(row[column]).replace("|", "∣") for column in columns}
-        for name, reason in differing(row):
-            if name in texts:
-                notes.append(f"{len(notes) + 1}. {row['positions']}, {name}; {reason}.")
-                texts[name] = f"{text_of(not row[name])} / {texts[name]} ({len(notes)})"
-        cells.append(list(texts.values()))
-    table = tabulate(cells, columns, "github", disable_numparse=True)
-    return "\n".join([table, "", "The paper / here:", "", *notes]) if notes else table
+    """Return a table for a Markdown file."""
+    cells = [[text_of(row[column]).replace("|", "∣") for column in columns] for row in rows]
+    return tabulate(cells, columns, "github", disable_numparse=True)
 
 
 def card(row: Row) -> str:
     """Return everything about one row, and the options of its schemes, fitted to the terminal."""
     facts = {name: text for name in COLUMNS[2:] if (text := text_of(row[name]))}
-    for name, reason in differing(row):
-        facts[name] += f" ({text_of(not row[name])} in {reason})"
     title = f"{row['architecture'] or 'no architecture of its own'}: --positions {row['positions']}"
     return "\n".join([title, "", *map(_entry, facts.items()), "", *map(_entry, options_of(row["positions"]).items())])
 

@@ -10,28 +10,27 @@ import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ...base.commands import show
 from ...base.errors import InputError
-from ...base.plotting import heat_maps, line_style, new_figure, save
+from ...base.plotting import heat_maps, new_figure, save
 from ...core.schemes.positions import sums_of
 from ...core.transformer import Encoder, EncoderConfig
 from ..analyze.embeddings import average_word, repeated_symbol
 from ..analyze.offsets import OffsetFunction, has_own_cls, offset_functions
+from ..analyze.pictures import offset_lines
 from ..analyze.trace import Layer, trace
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, SubFigure
+    from matplotlib.figure import Figure
 
 SEED, SYMBOLS, HEAD_DIM = 0, 8, 64  # of an untrained encoder
 DECIMALS = 9  # of the scores in float64; beyond them is rounding
-MAP, LINES, LOW = 1.35, 3.2, 2.2  # inches: the side of a heat map, the width of the panel with lines, and its least height
-MANY_OFFSETS = 16  # lines through more of them have no markers
+MAP, LINES, HEIGHT = 1.35, 3.2, 2.0  # inches: the side of a heat map, the width of the panel with lines, and the height of a row
 UNTRAINED = "before training, with one random projection for queries and keys"
 MEANING = (
     "The scores of {n} equal words {origin}. They differ by their positions only; products of queries and keys are shown less "
@@ -79,7 +78,7 @@ def write(path: Path, encoders: Mapping[str, Encoder], n: int, layers: Sequence[
 
     Args:
         path: the picture.
-        encoders: what is drawn side by side, by the names above; they are converted to float64.
+        encoders: what is drawn, one below the other, by the names above; they are converted to float64.
         n: the number of words, which the encoders take.
         layers: their numbers, from 1; if there are none, the first layer with each different sum of the expression.
 
@@ -125,69 +124,24 @@ def _remark(drawn: Sequence[LayerScores]) -> str:
 
 
 def _figure(drawings: Mapping[str, Sequence[LayerScores]]) -> Figure:
-    """Draw one part for each, with its name: the lines at the right of the maps, or below them where there are several parts."""
-    stacked = len(drawings) > 1
-    sizes = []
-    for drawn in drawings.values():
-        rows, columns = _places(drawn)
-        if stacked:
-            sizes.append((max(MAP * columns + 1.8, LINES), (MAP * rows + LOW) * len(drawn)))
-        else:
-            sizes.append((1.6 + MAP * columns + LINES, max(MAP * rows, LOW) * len(drawn)))
-    widths, heights = zip(*sizes, strict=True)
-    figure = new_figure(sum(widths), 0.8 + max(heights))
-    for part, (name, drawn) in zip(
-        figure.subfigures(1, len(drawings), width_ratios=widths, squeeze=False)[0], drawings.items(), strict=True
-    ):
-        part.suptitle(textwrap.fill(name, 40), fontsize="large")
-        _draw(part, drawn, stacked)
+    """Draw a row for each layer: a map per head, and the lines of all heads under the name of what is drawn."""
+    rows = [(name, len(drawn) > 1, layer) for name, drawn in drawings.items() for layer in drawn]
+    heads = max(len(layer.matrices) for *_, layer in rows)
+    figure = new_figure(1.6 + MAP * heads + LINES, 0.6 + HEIGHT * len(rows))
+    axes = figure.subplots(len(rows), heads + 1, squeeze=False, width_ratios=[*[MAP] * heads, LINES])
+    for (name, has_layers, layer), (*maps, lines) in zip(rows, axes, strict=True):
+        count = len(layer.matrices)
+        for panel in maps[count:]:
+            panel.set_visible(False)
+        heat_maps(maps[:count], list(layer.matrices), "score e$_{ij}$")
+        for head, panel in enumerate(maps[:count], 1):
+            which = f"layer {layer.number}, " if has_layers else ""
+            panel.set_title(which + (f"head {head}" if count > 1 else "all heads"), fontsize="small")
+            panel.tick_params(labelsize="x-small", length=2)
+            panel.locator_params(nbins=3, integer=True)
+        lines.set_title(textwrap.fill(name, 40), fontsize="large")
+        offset_lines(lines, layer.function.values[0])
+        if count > 1:
+            lines.legend(fontsize="x-small", frameon=False, handlelength=3, ncols=math.ceil(count / 6))
+    axes[-1, -1].set_xlabel("offset j - i, in tokens")
     return figure
-
-
-def _places(drawn: Sequence[LayerScores]) -> tuple[int, int]:
-    """Return the rows and columns of the maps of a layer's heads."""
-    heads = max(len(layer.matrices) for layer in drawn)
-    columns = math.ceil(math.sqrt(heads))
-    return math.ceil(heads / columns), columns
-
-
-def _draw(figure: SubFigure, drawn: Sequence[LayerScores], stacked: bool) -> None:
-    heads, (rows, columns) = max(len(layer.matrices) for layer in drawn), _places(drawn)
-    names = {(layer.number, head): f"{layer.number}.{head}" for layer in drawn for head in range(len(layer.matrices))}
-    mosaic: list[Any] = []
-    for layer in drawn:
-        lines = f"{layer.number}"
-        for first in range(0, heads, columns):
-            maps = [names.get((layer.number, head), ".") for head in range(first, first + columns)]
-            mosaic.append(maps if stacked else [*maps, lines])
-        mosaic += [[lines] * columns] if stacked else []
-    height_ratios = [*[MAP] * rows, LOW] * len(drawn) if stacked else None
-    panels = figure.subplot_mosaic(
-        mosaic, height_ratios=height_ratios, width_ratios=None if stacked else [*[MAP] * columns, LINES]
-    )
-    drawn_maps = [panels[name] for name in names.values()]
-    heat_maps(drawn_maps, [matrix for layer in drawn for matrix in layer.matrices], "score e$_{ij}$")
-    for panel, (number, head) in zip(drawn_maps, names, strict=True):
-        title = f"layer {number}, " if len(drawn) > 1 else ""
-        panel.set_title(title + (f"head {head + 1}" if heads > 1 else "all heads"), fontsize="small")
-        panel.tick_params(labelsize="x-small", length=2)
-        panel.locator_params(nbins=3, integer=True)
-    for layer in drawn:
-        _draw_lines(panels[f"{layer.number}"], layer.function.values[0])
-    panels[f"{drawn[-1].number}"].set_xlabel("offset j - i, in tokens")
-
-
-def _draw_lines(panel: Axes, functions: Tensor) -> None:
-    """Draw (H, 2n-1) functions of the offset."""
-    farthest = functions.shape[-1] // 2
-    panel.set_xlim(-farthest, farthest)
-    for head, values in enumerate(functions):
-        style = line_style(head) | ({"marker": ""} if farthest > MANY_OFFSETS else {})
-        panel.plot(range(-farthest, farthest + 1), values.numpy(), **style)
-    panel.axhline(0, color="0.6", linewidth=0.8, zorder=0)
-    panel.axvline(0, color="0.6", linewidth=0.8, zorder=0)
-    panel.spines[["top", "right"]].set_visible(False)
-    panel.tick_params(labelsize="small")
-    if len(functions) > 1:
-        labels = [f"head {head + 1}" for head in range(len(functions))]
-        panel.legend(labels, fontsize="x-small", frameon=False, handlelength=3, ncols=math.ceil(len(labels) / 6))

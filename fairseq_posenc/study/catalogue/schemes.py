@@ -18,9 +18,8 @@ roberta_NAME; other architectures follow the advice. Each also exists with _larg
 modernbert_ with _large and _tiny, and as albert_ with _large, _xlarge, _xxlarge and _tiny.
 
 The properties are those of Wennberg & Henter 2021, Table 1, taken from the live modules at base size (12 layers, 12 heads,
-D = 768, n = 512) unless another is named. Parameter-efficient means fewer parameters than learned absolute positions have. Where
-that table or the overview of Dufter et al. 2022 has the opposite of a property, the table with --markdown and the view of one
-scheme report it, with the reason.
+D = 768, n = 512) unless another is named. Parameter-efficient means fewer parameters than learned absolute positions have.
+docs/schemes.md names the properties of which a paper has the opposite, and why.
 """
 
 import re
@@ -32,15 +31,15 @@ from typing import TYPE_CHECKING
 from ...base import ownership
 from ...base.commands import option, show
 from ...base.errors import InputError, flag_of, require_extras
-from .properties import PROPERTIES
 
 if TYPE_CHECKING:
     from .listing import Row
 
+PROPERTIES = ("inductive", "data-driven", "parameter-efficient", "translation-invariant", "parallelisable", "interpretable")
 MAKER = "schemes"  # in the record of a gallery
 FORMATS = (".png", ".pdf", ".svg")
 OF_PICTURES = ("layers", "overwrite")
-SIDE_BY_SIDE = 6
+AT_MOST = 6
 
 
 @dataclass
@@ -55,7 +54,7 @@ class Options:
     markdown: bool = option("as a table for a Markdown file, with all columns", False)
     json: bool = option("as JSON, with all columns", False)
     plot: Path | None = option(
-        "draw these schemes, or models, side by side, as .png, .pdf or .svg", None, group="pictures", metavar="FILE"
+        "draw these schemes, or models, one below the other, as .png, .pdf or .svg", None, group="pictures", metavar="FILE"
     )
     gallery: Path | None = option("draw each scheme that is listed, as a PNG", None, group="pictures", metavar="DIR")
     layers: tuple[int, ...] = option("which layers of a model to draw, from 1 (default: the first, and of alternating ones each)",
@@ -85,7 +84,7 @@ def main(options: Options) -> None:
         _plot(rows, models, options, options.plot)
         return
     if models:
-        from ..analyze.subjects import read
+        from ..analyze.models import read
 
         rows += [listing.describe("", read(model, None, with_text=False).encoder.positions) for model in models]
     if options.gallery is not None:
@@ -113,23 +112,22 @@ def _check_plot(path: Path, options: Options) -> None:
 
 
 def _plot(rows: "Sequence[Row]", models: Sequence[str], options: Options, path: Path) -> None:
-    """Draw untrained schemes and models side by side."""
+    """Draw untrained schemes and models, one below the other."""
     from . import pictures
 
-    if len(rows) + len(models) > SIDE_BY_SIDE:
-        raise InputError(f"--plot draws {SIDE_BY_SIDE} at most, and these are {len(rows) + len(models)}: use --gallery")
-    subjects = []
+    if len(rows) + len(models) > AT_MOST:
+        raise InputError(f"--plot draws {AT_MOST} at most, and these are {len(rows) + len(models)}: use --gallery")
+    read_models = []
     if models:
-        from ..analyze.subjects import read
+        from ..analyze.models import read
 
-        subjects = [read(model, None, with_text=False) for model in models]
-    n = min([options.length, *(subject.fitting_length(options.length) for subject in subjects)])
+        read_models = [read(model, None, with_text=False) for model in models]
+    n = min([options.length, *(model.fitting_length(options.length) for model in read_models)])
     encoders = {row["positions"]: pictures.untrained(row["positions"], n, options.heads) for row in rows}
     origins = [*([pictures.UNTRAINED] if rows else []), *(f"in {name}" for name in models)]
     show(pictures.MEANING.format(n=n, origin=", and ".join(origins)))
-    pictures.write(
-        path, encoders | {name: subject.encoder for name, subject in zip(models, subjects, strict=True)}, n, options.layers
-    )
+    encoders |= {name: model.encoder for name, model in zip(models, read_models, strict=True)}
+    pictures.write(path, encoders, n, options.layers)
 
 
 def _draw_all(rows: "Sequence[Row]", options: Options, folder: Path) -> None:

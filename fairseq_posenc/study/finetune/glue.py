@@ -17,12 +17,8 @@ from ...base.errors import require_extras
 from .glue_data import AVERAGES, TASKS, GlueTask, columns_of, find
 from .hyperparameters import SharedOptions, resolve
 
-AVAILABLE = "available"
 
-
-def _tasks(text: str) -> tuple[GlueTask, ...] | None:
-    if text.strip().lower() == AVAILABLE:
-        return None
+def _tasks(text: str) -> tuple[GlueTask, ...]:
     by_name = {name.lower(): task for name, task in TASKS.items()}
     names = dict.fromkeys(name.strip().lower() for name in text.split(","))
     for name in names:
@@ -36,10 +32,9 @@ class Options(SharedOptions):
     """The command's flags."""
 
     data: Path = option("the folder that holds the tasks' folders", parse=existing, metavar="DIR")
-    tasks: tuple[GlueTask, ...] | None = option(
-        f"which of them, or '{AVAILABLE}': those whose files are there (default: all nine)", tuple(TASKS.values()), parse=_tasks,
-        metavar="TASK[,TASK…]",
-    )  # fmt: skip
+    tasks: tuple[GlueTask, ...] = option(
+        "which of them (default: all nine)", tuple(TASKS.values()), parse=_tasks, metavar="TASK[,TASK…]"
+    )
     max_length: int | None = option(
         "tokens per sequence, the rest is cut off (default: those of a sample in pretraining, at most 512)", None, metavar="N"
     )

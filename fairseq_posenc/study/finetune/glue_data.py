@@ -3,11 +3,10 @@
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 
 from ...base.errors import InputError
-from ...base.files import require_regular
+from ...base.files import read as read_file
 
 SCALE = 5.0
 """STS-B's scores are 0 … 5; a model is trained on score / 5, as in fairseq's recipe, on which its learning rates rest."""
@@ -104,31 +103,23 @@ class TaskFiles:
     tests: dict[str, Path]
 
 
-def find(tasks: Sequence[GlueTask] | None, data: Path, predict: bool) -> dict[str, TaskFiles]:
-    """Return the files of each task, by its name, or raise FileNotFoundError, which names all that are missing.
-
-    Without ``tasks``, those are chosen whose files exist; the others are named on stderr.
-    """
+def find(tasks: Iterable[GlueTask], data: Path, predict: bool) -> dict[str, TaskFiles]:
+    """Return the files of each task, by its name, or raise FileNotFoundError, which names all that are missing."""
     files: dict[str, TaskFiles] = {}
-    missing: dict[str, list[str]] = {}
-    for task in TASKS.values() if tasks is None else tasks:
+    missing: list[str] = []
+    for task in tasks:
         folder = data / task.name
         dev = {name: folder / file for name, file in task.dev.items()}
         tests = {name: folder / file for name, file in task.test.items()} if predict else {}
         tests = {name: path for name, path in tests.items() if path.is_file() or name not in OPTIONAL_TESTS}
         paths = [folder / "train.tsv", *dev.values(), *tests.values()]
-        if lacking := [str(path.relative_to(data)) for path in paths if not path.is_file()]:
-            missing[task.name] = lacking
-        else:
-            files[task.name] = TaskFiles(folder / "train.tsv", dev, tests)
-    if not files or (missing and tasks is not None):
-        advice = "None of the tasks is complete." if tasks is None else "'--tasks available' takes the tasks that are complete."
+        missing += [str(path.relative_to(data)) for path in paths if not path.is_file()]
+        files[task.name] = TaskFiles(folder / "train.tsv", dev, tests)
+    if missing:
         raise FileNotFoundError(
-            f"--data {data} lacks {', '.join(chain.from_iterable(missing.values()))}. It is the folder that holds "
-            f"the benchmark's folders; test sets are needed only for --predict. {advice}"
+            f"--data {data} lacks {', '.join(missing)}. It is the folder that holds the benchmark's folders, of which --tasks "
+            "names some; test sets are needed only for --predict"
         )
-    for name, lacking in missing.items():
-        print(f"{name} is left out, because --data lacks {', '.join(lacking)}", file=sys.stderr)
     return files
 
 
@@ -151,11 +142,15 @@ def read(path: Path, task: GlueTask, labelled: bool = True, skip_bad: bool = Fal
         InputError, FileNotFoundError: the file is missing or empty, or lacks a column, or a row cannot be read; names the line.
     """
     skipped, count, problem = 0, 0, ""
-    for line, fields, columns in _rows(path, task, labelled):
+    lines = _lines(path)
+    columns = task.header if labelled and task.header else lines.pop(0).split("\t")
+    if absent := [name for name in (*task.columns, *([task.label] if labelled else [])) if name not in columns]:
+        raise InputError(f"{path} has no column {absent[0]!r} in its first line, which has {', '.join(columns)}")
+    for place, line in enumerate(lines, 1 if columns is task.header else 2):
         try:
-            example = _example(fields, columns, task, labelled, number=count)
+            example = _example(line.split("\t"), columns, task, labelled, number=count)
         except InputError as error:
-            problem = problem or f"{path}, line {line}: {error}"
+            problem = problem or f"{path}, line {place}: {error}"
             if not skip_bad:
                 raise InputError(f"{problem}. Correct the line.") from None
             skipped += 1
@@ -168,30 +163,13 @@ def read(path: Path, task: GlueTask, labelled: bool = True, skip_bad: bool = Fal
         print(f"{path}: {skipped} rows left out, because they cannot be read ({problem})", file=sys.stderr)
 
 
-def _rows(path: Path, task: GlueTask, labelled: bool) -> Iterator[tuple[int, list[str], Sequence[str]]]:
-    """Yield (line number, fields, column names); lines end in LF or CR LF, not at Unicode's other line breaks."""
-    columns: Sequence[str] | None = task.header if labelled else None
-    require_regular(path)
-    with open(path, encoding="utf-8-sig", newline="\n") as stream:
-        try:
-            blank = 0
-            for line, text in enumerate(stream, 1):
-                fields = text.removesuffix("\n").removesuffix("\r").split("\t")
-                if columns is not None and fields == [""]:  # at the end of the file, blank lines are no rows
-                    blank = blank or line
-                    continue
-                if columns is not None and blank:
-                    yield blank, [""], columns
-                    blank = 0
-                if columns is None:
-                    columns = fields
-                    for name in (*task.columns, *([task.label] if labelled else [])):
-                        if name not in columns:
-                            raise InputError(f"{path} has no column {name!r} in its first line, which has {', '.join(columns)}")
-                    continue
-                yield line, fields, columns
-        except UnicodeDecodeError as error:
-            raise InputError(f"{path} is not UTF-8 ({error.reason} at byte {error.start} of a block)") from None
+def _lines(path: Path) -> list[str]:
+    """Return the lines, which end in LF or CR LF, not at Unicode's other line breaks; without blank ones at the end of the file."""
+    try:
+        text = read_file(path).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 ({error.reason} at byte {error.start})") from None
+    return [line.removesuffix("\r") for line in text.rstrip("\r\n").split("\n")]
 
 
 def _example(fields: list[str], columns: Sequence[str], task: GlueTask, labelled: bool, number: int) -> Example:

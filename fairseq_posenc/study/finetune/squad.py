@@ -2,7 +2,7 @@
 
 DATA holds train-v1.1.json and dev-v1.1.json, or train-v2.0.json and dev-v2.0.json. Each learning rate and seed is one run of
 fairseq's trainer (--task squad --criterion squad); the same command again does only what is not done yet. OUT gets results.json,
-results.md, and a folder per run with predictions.json, nbest.json, metrics.json and, for 2.0, null_odds.json.
+results.md, and a folder per run with predictions.json, metrics.json and, for 2.0, null_odds.json.
 
     fairseq-posenc squad --data squad --version 2.0 --checkpoint checkpoints/checkpoint_best.pt --out squad-tisa
 """

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BeforeValidator, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 from typing_extensions import NotRequired, TypedDict
 
@@ -45,7 +45,6 @@ class Limits:
     doc_stride: int = window("tokens from one window's part of the context to the next", 128, minimum=1)
     max_question_length: int = window("tokens per question, the rest is cut off", 64, minimum=1)
     max_answer_length: int = window("tokens per answer", 30, minimum=1)
-    n_best: int = window("answers per question in nbest.json", 20, minimum=1)
 
     def __post_init__(self) -> None:
         if self.max_length is not None and self.max_length < self.max_question_length + 8:
@@ -55,43 +54,15 @@ class Limits:
             )
 
 
-def _digits(value: Any) -> Any:
-    """Return a whole number, which annotation tools also write as 7.0, as text, and other values as they are."""
-    whole = type(value) is int or (isinstance(value, float) and value.is_integer())
-    return str(int(value)) if whole else value
-
-
-def _whole(value: Any) -> Any:
-    digits = _digits(value)
-    return int(digits) if isinstance(digits, str) and re.fullmatch(r"-?\d{1,18}", digits, re.ASCII) else value
-
-
-def _listed(answers: Any) -> Any:
-    """Return answers as a list: that of the ``datasets`` library is a list of texts and one of starts; some have a single one."""
-    if not isinstance(answers, dict) or not isinstance(answers.get("text"), list):
-        return [answers] if isinstance(answers, dict) else [] if answers is None else answers
-    starts = answers.get("answer_start")
-    starts = starts if isinstance(starts, list) else []
-    return [{"text": text, "answer_start": start} for text, start in itertools.zip_longest(answers["text"], starts)]
-
-
-def _articles(content: Any) -> Any:
-    """Return the articles of a file, or of one that is their list; rows of one question each become an article each."""
-    rows = content.get("data", [content]) if isinstance(content, dict) else content
-    if not isinstance(rows, list):
-        return rows
-    return [{"paragraphs": [{**row, "qas": [row]}]} if isinstance(row, dict) and "question" in row else row for row in rows]
-
-
 class _Answer(TypedDict):
     text: str
-    answer_start: Annotated[int, BeforeValidator(_whole)]
+    answer_start: int
 
 
 class _Entry(TypedDict):
-    id: Annotated[str, BeforeValidator(_digits)]
+    id: str
     question: str
-    answers: NotRequired[Annotated[list[_Answer], BeforeValidator(_listed)]]
+    answers: NotRequired[list[_Answer]]
 
 
 class _Paragraph(TypedDict):
@@ -104,7 +75,11 @@ class _Article(TypedDict):
     paragraphs: list[_Paragraph]
 
 
-SHAPE = TypeAdapter(Annotated[list[_Article], BeforeValidator(_articles)])
+class _File(TypedDict):
+    data: list[_Article]
+
+
+SHAPE = TypeAdapter(_File)
 
 
 @dataclass(frozen=True)
@@ -129,7 +104,6 @@ class Question:
 def read(path: Path, version: str) -> Iterator[Question]:
     """Yield the questions of one file, in order. In version 1.1, every question has an answer.
 
-    Whole numbers are ids, too, and rows of the ``datasets`` library are read, also as JSON lines.
     In version 2.0, a question without ``answers`` has none, whatever its ``is_impossible``, as for evaluate-v2.0.py.
 
     Raises:
@@ -138,7 +112,7 @@ def read(path: Path, version: str) -> Iterator[Question]:
     seen: set[str] = set()
     for place, paragraph in _paragraphs(path):
         for entry in paragraph["qas"]:
-            answers = [answer for answer in entry.get("answers", []) if answer["text"].strip()]  # some tools write "" for none
+            answers = entry.get("answers", [])
             where = f"{place}, question {entry['id']!r}"
             if not answers and version == "1.1":
                 raise InputError(f"{where} has no answer, which SQuAD 1.1 does not have: is this a file for --version 2.0?")
@@ -160,16 +134,13 @@ def find(data: Path, version: str) -> dict[str, Path]:
 
 
 def _content(path: Path) -> list[_Article]:
-    content = files.read(path).removeprefix(codecs.BOM_UTF8)
-    if re.search(rb"}\s*\n\s*{", content):  # JSON lines; in JSON, a comma is between them
-        content = b"[" + re.sub(rb"}\s*\n\s*{", b"},{", content) + b"]"
     try:
-        return SHAPE.validate_python(from_json(content), strict=True)
+        return SHAPE.validate_python(from_json(files.read(path).removeprefix(codecs.BOM_UTF8)), strict=True)["data"]
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
         raise InputError(
-            f"{path} has another shape than it must: .data{place}: {first['msg']}. It must be a SQuAD file: data[].paragraphs[] "
+            f"{path} has another shape than it must: {place}: {first['msg']}. It must be a SQuAD file: data[].paragraphs[] "
             "with context and qas[], each of these with id, question and answers[] of text and answer_start"
         ) from None
     except ValueError as error:
@@ -222,7 +193,7 @@ def score_v2(
     null_odds: Mapping[str, float] | None = None,
     threshold: float = 1.0,
 ) -> Scores:
-    """Return the scores of evaluate-v2.0.py, under its names.
+    """Return the scores of evaluate-v2.0.py, under its names, without those at the best threshold (``best_exact``, ``best_f1``).
 
     Args:
         predictions: the answers, "" for none.
@@ -232,45 +203,24 @@ def score_v2(
     questions = list(questions)
     answered = {q.id: bool(q.answers) for q in questions}
     measures: dict[str, Callable[[str, str], float]] = {"exact": exact, "f1": f1}
-    raw = {name: {q.id: _best(measure, q, predictions[q.id]) for q in questions} for name, measure in measures.items()}
-    unanswered = {id_ for id_ in answered if null_odds is not None and null_odds[id_] > threshold}
+    none = {id_ for id_ in answered if null_odds is not None and null_odds[id_] > threshold}
     final = {
-        name: {id_: float(not answered[id_]) if id_ in unanswered else value for id_, value in scores.items()}
-        for name, scores in raw.items()
+        name: {q.id: float(not q.answers) if q.id in none else _best(measure, q, predictions[q.id]) for q in questions}
+        for name, measure in measures.items()
     }
     result = _means(final, list(answered))
     for prefix, kind in (("HasAns", True), ("NoAns", False)):
         if ids := [id_ for id_, has in answered.items() if has is kind]:
             result |= {f"{prefix}_{name}": value for name, value in _means(final, ids).items()}
-    if null_odds is not None:
-        for name, scores in raw.items():
-            best, at = best_threshold(scores, predictions, null_odds, answered)
-            result |= {f"best_{name}": best, f"best_{name}_thresh": at}
     return result
 
 
-def best_threshold(
-    scores: Mapping[str, float], predictions: Mapping[str, str], null_odds: Mapping[str, float], answered: Mapping[str, bool]
-) -> tuple[float, float]:
-    """Return (the best score, its threshold), as evaluate-v2.0.py finds them.
-
-    The script counts one more question as answered at a time, in the order of ``null_odds``, equal ones in the order of the file.
-    So its threshold may not give its score: it is 0 if answering nothing is best, even with negative odds, and it may lie between
-    questions of equal odds, which no threshold separates. Answers are chosen by :func:`applied_threshold`.
-    """
-    current = best = float(sum(not has for has in answered.values()))
-    threshold = 0.0
-    for id_ in sorted(null_odds, key=null_odds.__getitem__):
-        if id_ not in scores:
-            continue
-        current += scores[id_] if answered[id_] else -float(bool(predictions[id_]))
-        if current > best:
-            best, threshold = current, null_odds[id_]
-    return 100.0 * best / len(scores), threshold
-
-
 def applied_threshold(questions: Iterable[Question], predictions: Mapping[str, str], null_odds: Mapping[str, float]) -> float:
-    """Return the lowest threshold that gives the best F1; it is below all odds if answering nothing is best."""
+    """Return the lowest threshold that gives the best F1; it is below all odds if answering nothing is best.
+
+    The official script's own ``best_f1_thresh`` may not give its score: it is 0 if answering nothing is best, whatever the odds,
+    and it may lie between questions of equal odds, which no threshold separates.
+    """
     gains = {q.id: _best(f1, q, predictions[q.id]) - (not q.answers) for q in questions}
     by_odds = sorted(gains, key=null_odds.__getitem__)
     current, best, threshold = 0.0, 0.0, math.nextafter(null_odds[by_odds[0]], -math.inf)

@@ -20,7 +20,7 @@ from ...base.files import atomic_write
 from ...base.ownership import own
 from ...base.record import digests, write_json
 from ...text.vocabulary import Encoding, Vocabulary
-from .fairseq_run import infer
+from .inference import infer
 from .squad_data import LENGTH, Limits, Question, applied_threshold, read, score_v1, score_v2
 from .tuning import TaskRuns, max_length, write_items
 
@@ -41,7 +41,7 @@ class SquadRuns(TaskRuns):
         self.version, self.files, self.null_threshold = options.version, files, options.null_threshold
         length = max_length(options.limits.max_length, pretrained, minimum=1, default=LENGTH)
         self.limits = replace(options.limits, max_length=length)
-        self.outputs = ["predictions.json", "nbest.json", "metrics.json"]
+        self.outputs = ["predictions.json", "metrics.json"]
         self.outputs += ["null_odds.json"] if self.version == "2.0" else []
 
     @property
@@ -193,38 +193,39 @@ def write_split(questions: Iterable[Question], folder: Path, split: str, vocabul
 
 
 class Prediction(NamedTuple):
-    """A model's answers to a question. A score is the sum of those of the first and of the last token."""
+    """A model's answer to a question. A score is the sum of those of the first and of the last token.
 
-    best: list[tuple[str, float]]  # (text, score) of answers of different texts, the best first; none if the context is empty
-    null: float  # the least score of <s> as the answer, over the windows
+    Attributes:
+        text: the best answer; empty if the context has no token.
+        score: its score; None without one.
+        null: the least score of ``<s>`` as the answer, over the windows.
+    """
 
-    @property
-    def text(self) -> str:
-        """The best answer."""
-        return self.best[0][0] if self.best else ""
+    text: str
+    score: float | None
+    null: float
 
     @property
     def null_odds(self) -> float:
-        """The score of no answer less that of the best answer; the largest float if there is no answer."""
-        return self.null - self.best[0][1] if self.best else sys.float_info.max  # JSON has no infinity
+        """The score of no answer less that of the answer; the largest float without one, as JSON has no infinity."""
+        return sys.float_info.max if self.score is None else self.null - self.score
 
 
 def predict(
     question: Question, context: Encoding, windows: Sequence[Window], scores: Sequence[np.ndarray], limits: Limits
 ) -> Prediction:
-    """Return the answers to one question; ``scores`` are (n, 2) for each window, of its tokens as first and as last."""
-    by_text: dict[str, float] = {}
-    for window, score in zip(windows, scores, strict=True):
-        for first, last, value in _spans(score[window.context : -1], limits.max_answer_length):
+    """Return the answer to one question; ``scores`` are (n, 2) for each window, of its tokens as first and as last."""
+    best: tuple[str, float | None] = ("", None)
+    for window, of_window in zip(windows, scores, strict=True):
+        for first, last, value in _spans(of_window[window.context : -1], limits.max_answer_length):
             text = answer_text(question.context, context, first + window.offset, last + window.offset)
-            if text:
-                by_text[text] = max(value, by_text.get(text, -np.inf))
-    best = sorted(by_text.items(), key=lambda item: -item[1])[: limits.n_best]
-    return Prediction(best, min(float(score[0].sum()) for score in scores))
+            if text and (best[1] is None or value > best[1]):
+                best = text, value
+    return Prediction(*best, min(float(of_window[0].sum()) for of_window in scores))
 
 
 def _spans(scores: np.ndarray, max_length: int) -> list[tuple[int, int, float]]:
-    """Yield (first, last, score) of spans between the best first and last tokens of a window; ``scores`` is (n, 2)."""
+    """Return (first, last, score) of spans between the best first and last tokens of a window; ``scores`` is (n, 2)."""
     firsts, lasts = (np.argsort(-scores[:, side], kind="stable")[:CANDIDATES] for side in (0, 1))
     values = scores[firsts, 0][:, None] + scores[lasts, 1][None, :]
     lengths = lasts[None, :] - firsts[:, None] + 1
@@ -233,21 +234,10 @@ def _spans(scores: np.ndarray, max_length: int) -> list[tuple[int, int, float]]:
 
 
 def write_predictions(predictions: dict[str, Prediction], threshold: float | None, folder: Path) -> dict[str, str]:
-    """Write predictions.json (the official scripts' input, returned), null_odds.json (v2.0's second input), and nbest.json."""
+    """Write predictions.json (the official scripts' input, returned) and, for v2.0, null_odds.json (the second input)."""
     none = {id_ for id_, prediction in predictions.items() if threshold is not None and prediction.null_odds > threshold}
     answers = {id_: "" if id_ in none else p.text for id_, p in predictions.items()}
     write_json(folder / "predictions.json", answers)
     if threshold is not None:
         write_json(folder / "null_odds.json", {id_: p.null_odds for id_, p in predictions.items()})
-    write_json(folder / "nbest.json", {id_: _n_best(p, threshold is not None) for id_, p in predictions.items()})
     return answers
-
-
-def _n_best(prediction: Prediction, with_null: bool) -> list[dict[str, Any]]:
-    answers = prediction.best
-    if with_null or not answers:
-        answers = sorted([*answers, ("", prediction.null)], key=lambda answer: -answer[1])
-    scores = np.array([score for _, score in answers])
-    shares = np.exp(scores - scores.max())
-    shares = (shares / shares.sum()).tolist()
-    return [{"text": text, "score": score, "probability": share} for (text, score), share in zip(answers, shares, strict=True)]

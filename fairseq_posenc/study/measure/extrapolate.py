@@ -6,9 +6,9 @@ the length of pretraining, the loss of the whole text is the one that fairseq-va
 
     fairseq-posenc extrapolate checkpoints/checkpoint_best.pt --data data-bin --lengths 128,256,512,1024 --out longer
 
-OUT gets results.json, results.md, extrapolation.png (needs matplotlib), and a folder per length. The same command again does only
-what is not done yet. The options of schemes are flags too, where they leave the parameters as they are, so that RoPE's extensions
-can be tried on a trained model:
+OUT gets report.html, results.md, results.csv, results.json, extrapolation.png (needs matplotlib), and a folder per length. The
+same command again does only what is not done yet. The options of schemes are flags too, where they leave the parameters as they
+are, so that RoPE's extensions can be tried on a trained model:
 
     fairseq-posenc extrapolate … --rope-type yarn --rope-factor 4 --rope-original-positions 128 --out longer-yarn
 """
@@ -17,18 +17,21 @@ from __future__ import annotations
 
 import dataclasses
 from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...base import ownership
 from ...base.commands import checkpoint_file, existing, option, show
 from ...base.errors import InputError, flag_of, flag_value, require_extras
+from ...base.record import FINISHED, FORMAT
 
 if TYPE_CHECKING:
     from fairseq.models import BaseFairseqModel
+    from matplotlib.figure import Figure
 
     from ...plugin.models.checkpoint import Checkpoint
+    from ..engine.report import Report
 
 COMMAND = "fairseq-posenc extrapolate"
 
@@ -61,7 +64,8 @@ def main(options: Options) -> None:
 
     from ...plugin.models.checkpoint import Checkpoint
     from ...plugin.options.option_set import position_options
-    from ..engine.grid import Cell, run_grid
+    from ..engine.grid import Cell
+    from ..engine.study import Study
     from . import losses
 
     require_extras("plots")
@@ -73,20 +77,20 @@ def main(options: Options) -> None:
     configuration = {"checkpoint": checkpoint.digest, "text": text.digest, "options": changes}
     cells = [Cell({"length": n}, configuration) for n in lengths]
     inputs = [("CHECKPOINT", options.checkpoint), ("--data", data / "dict.txt")]
-    with ownership.output(options.out, COMMAND, inputs):
+    with Study.open(options.out, COMMAND, inputs) as study:
         model.to("cuda" if torch.cuda.is_available() else "cpu")
-        results = {
+        results = study.run(
+            cells, lambda cell, _, progress: losses.predict(model, text, int(cell.key["length"]), progress).summary()
+        )
+        content = {
+            "format": FORMAT,
             "checkpoint": {"sha256": checkpoint.digest, "arch": checkpoint.arch, "positions": checkpoint.positions},
             "options": changes,
             "pretrained_on": checkpoint.length,
             "tokens": len(text.tokens),
-            "lengths": run_grid(
-                cells,
-                options.out,
-                lambda cell, _, progress: losses.predict(model, text, int(cell.key["length"]), progress).summary(),
-            ),
+            "lengths": results,
         }
-        show(losses.write(results, options.out))
+        show(study.write(_report(content)))
 
 
 def _model(checkpoint: Checkpoint, changes: dict[str, Any], length: int) -> BaseFairseqModel:
@@ -122,3 +126,53 @@ def _model(checkpoint: Checkpoint, changes: dict[str, Any], length: int) -> Base
     return checkpoint.build_model(
         **{name: flag_value(value) if isinstance(value, bool) else value for name, value in changes.items()}
     )
+
+
+def _report(data: Mapping[str, Any]) -> Report:
+    """Return the loss by length, and by the part of a sequence; ``data`` has a summary of :mod:`.losses` per length."""
+    from ..engine.report import Figure, Report, Table, number
+
+    measured = [result for result in data["lengths"] if result["status"] == FINISHED]
+    rows = [[str(result["length"]), "", "not finite", "", ""] for result in data["lengths"]]
+    for row, result in zip(rows, data["lengths"], strict=True):
+        if result["status"] == FINISHED:
+            loss, error = (number(result[name]) for name in ("loss", "error"))
+            row[1:] = f"{result['sequences']:,}", loss, error, f"{2 ** result['loss']:,.1f}"
+    parts = zip(*(result["parts"] for result in measured), strict=True)
+    by_part = [[str(place), *(number(part["loss"], ".2f") for part in of_lengths)] for place, of_lengths in enumerate(parts, 1)]
+    summary = [Table(["tokens per sequence", "sequences", "loss (bits per token)", "±", "perplexity"], rows)]
+    if measured:
+        summary.append(Table(["eighth of the sequence", *(str(result["length"]) for result in measured)], by_part))
+    caption = f"Loss by length and by position. Dotted: the {data['pretrained_on']} tokens of a sample in pretraining."
+    drawing = picture(measured, data["pretrained_on"], data["checkpoint"]["positions"])
+    sections = {"Loss": [Figure("extrapolation", caption, drawing)]}
+    return Report("Loss on longer sequences", summary, data, data["lengths"], sections)
+
+
+def picture(results: Sequence[Mapping[str, Any]], pretrained_on: int, title: str) -> Figure:
+    """Draw the loss against the length, and against the position in sequences of each length."""
+    from ...base.plotting import grid, line_style
+
+    figure, (by_length, by_position) = grid(["", ""], (4.6, 3.2), same_y=True)
+    lengths = [result["length"] for result in results]
+    losses, errors = ([result[name] for result in results] for name in ("loss", "error"))
+    by_length.errorbar(lengths, losses, errors, **line_style(0), capsize=3)
+    by_length.set_xscale("log", base=2)
+    by_length.set_xticks(lengths, [str(length) for length in lengths])
+    by_length.set(xlabel="tokens per sequence", ylabel="masked-LM loss, bits per token")
+    for number, result in enumerate(results):
+        parts = [part for part in result["parts"] if part["loss"] is not None]
+        middles = [(part["from"] + part["to"]) / 2 for part in parts]
+        losses, errors = ([part[name] for part in parts] for name in ("loss", "error"))
+        by_position.errorbar(middles, losses, errors, **line_style(number), capsize=2, elinewidth=0.7, label=result["length"])
+    by_position.set_xscale("log", base=2)
+    by_position.xaxis.set_major_formatter("{x:g}")
+    by_position.set_xlabel("position in the sequence")
+    if results:
+        by_position.legend(
+            title="tokens per\nsequence", frameon=False, loc="center left", bbox_to_anchor=(1, 0.5), handlelength=3.2
+        )
+    for panel in (by_length, by_position):
+        panel.axvline(pretrained_on, color="0.6", linewidth=0.9, linestyle=":", zorder=0)
+    figure.suptitle(f"{title}; dotted: the {pretrained_on} tokens of a sample in pretraining", fontsize=11)
+    return figure

@@ -1,37 +1,29 @@
-"""The masked-LM loss of a model on the same text, cut into sequences of one length or another: measured and reported."""
+"""The masked-LM loss of a model on the same text, cut into sequences of one length or another."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from fairseq.data import data_utils
 from fairseq.models import BaseFairseqModel
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from omegaconf import OmegaConf
-from tabulate import tabulate
 from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from ...base.errors import InputError, flag_of
-from ...base.files import atomic_write
-from ...base.ownership import own
-from ...base.plotting import grid, line_style, save
-from ...base.record import FINISHED, write_json
 from ...plugin.checkpoint.checkpoint_file import config_errors_as_input_errors
 from ...plugin.models.checkpoint import Checkpoint
 from ..engine.grid import Diverged, Progress
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SPLIT = "valid"
 PARTS = 8  # of a sequence, for the loss by position
@@ -227,64 +219,3 @@ def _mean(count: Tensor, sums: Tensor, squares: Tensor) -> dict[str, Any]:
     loss = float(sums.sum()) / predicted
     variance = float(squares.sum()) / predicted - loss**2
     return {"loss": loss, "error": math.sqrt(max(variance, 0) / predicted), "predicted": predicted}
-
-
-def write(results: Mapping[str, Any], out: Path) -> str:
-    """Write results.json, results.md and extrapolation.png into ``out``; return the tables.
-
-    Args:
-        results: ``lengths`` has a :meth:`Predictions.summary` per length, ``pretrained_on`` the tokens of a sample.
-    """
-    measured = [result for result in results["lengths"] if result["status"] == FINISHED]
-    text = "\n\n".join([_by_length(results["lengths"]), *([_by_part(measured)] if measured else [])])
-    write_json(own(out / "results.json"), results)
-    with atomic_write(own(out / "results.md")) as stream:
-        stream.write(f"{text}\n")
-    save(picture(measured, results["pretrained_on"], results["checkpoint"]["positions"]), own(out / "extrapolation.png"))
-    return text
-
-
-def picture(results: Sequence[Mapping[str, Any]], pretrained_on: int, title: str) -> Figure:
-    """Draw the loss against the length, and against the position in sequences of each length."""
-    figure, (by_length, by_position) = grid(["", ""], (4.6, 3.2), same_y=True)
-    lengths = [result["length"] for result in results]
-    losses, errors = ([result[name] for result in results] for name in ("loss", "error"))
-    by_length.errorbar(lengths, losses, errors, **line_style(0), capsize=3)
-    by_length.set_xscale("log", base=2)
-    by_length.set_xticks(lengths, [str(length) for length in lengths])
-    by_length.set(xlabel="tokens per sequence", ylabel="masked-LM loss, bits per token")
-    for number, result in enumerate(results):
-        parts = [part for part in result["parts"] if part["loss"] is not None]
-        middles = [(part["from"] + part["to"]) / 2 for part in parts]
-        losses, errors = ([part[name] for part in parts] for name in ("loss", "error"))
-        by_position.errorbar(middles, losses, errors, **line_style(number), capsize=2, elinewidth=0.7, label=result["length"])
-    by_position.set_xscale("log", base=2)
-    by_position.xaxis.set_major_formatter("{x:g}")
-    by_position.set_xlabel("position in the sequence")
-    if results:
-        by_position.legend(
-            title="tokens per\nsequence", frameon=False, loc="center left", bbox_to_anchor=(1, 0.5), handlelength=3.2
-        )
-    for panel in (by_length, by_position):
-        panel.axvline(pretrained_on, color="0.6", linewidth=0.9, linestyle=":", zorder=0)
-    figure.suptitle(f"{title}; dotted: the {pretrained_on} tokens of a sample in pretraining", fontsize=11)
-    return figure
-
-
-def _by_length(results: Sequence[Mapping[str, Any]]) -> str:
-    rows: list[list[Any]] = [[result["length"], "", "not finite", "", ""] for result in results]
-    for row, result in zip(rows, results, strict=True):
-        if result["status"] == FINISHED:
-            row[1:] = f"{result['sequences']:,}", f"{result['loss']:.3f}", f"{result['error']:.3f}", f"{2 ** result['loss']:,.1f}"
-    return _markdown(rows, ["tokens per sequence", "sequences", "loss (bits per token)", "±", "perplexity"])
-
-
-def _by_part(results: Sequence[Mapping[str, Any]]) -> str:
-    rows = []
-    for number, parts in enumerate(zip(*(result["parts"] for result in results), strict=True), 1):
-        rows.append([f"{number}/{PARTS}", *("–" if part["loss"] is None else f"{part['loss']:.2f}" for part in parts)])
-    return _markdown(rows, ["part of the sequence", *(str(result["length"]) for result in results)])
-
-
-def _markdown(rows: Sequence[Sequence[Any]], head: Sequence[str]) -> str:
-    return tabulate(rows, head, "pipe", disable_numparse=True, colalign=["right"] * len(head))

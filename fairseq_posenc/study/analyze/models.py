@@ -18,8 +18,8 @@ MIN_LENGTH = 8  # tokens of a window
 
 
 @dataclass(frozen=True, eq=False)
-class Subject:
-    """A model.
+class AnalyzedModel:
+    """A model that is analyzed.
 
     Attributes:
         label: its name in pictures.
@@ -82,7 +82,7 @@ def split_label(model: str) -> tuple[str, str]:
     return path.name.removesuffix(".pt"), model
 
 
-def read(model: str, data_bin: Path | None, with_text: bool) -> Subject:
+def read(model: str, data_bin: Path | None, with_text: bool) -> AnalyzedModel:
     """Return the model of ``MODEL`` or ``LABEL=MODEL``.
 
     Args:
@@ -93,21 +93,21 @@ def read(model: str, data_bin: Path | None, with_text: bool) -> Subject:
     Raises:
         InputError, OSError: there is no such model, its vocabulary does not fit, or its parameters are not finite.
     """
-    subject = _read(*split_label(model), data_bin, with_text)
-    for name, parameter in subject.encoder.named_parameters():
+    analyzed = _read(*split_label(model), data_bin, with_text)
+    for name, parameter in analyzed.encoder.named_parameters():
         if not parameter.isfinite().all():
             raise InputError(
-                f"{subject.label}: its {name} is not finite (NaN or infinity), as after training that diverged: name an earlier "
+                f"{analyzed.label}: its {name} is not finite (NaN or infinity), as after training that diverged: name an earlier "
                 "checkpoint, or another model"
             )
-    return subject
+    return analyzed
 
 
-def _read(label: str, name: str, data_bin: Path | None, with_text: bool) -> Subject:
+def _read(label: str, name: str, data_bin: Path | None, with_text: bool) -> AnalyzedModel:
     run, path = saved_checkpoints(Path(name)), best_checkpoint(Path(name))
     if path.is_file():
         checkpoint = Checkpoint(path, data_bin)
-        return Subject(label, checkpoint.encoder(), checkpoint.vocabulary if with_text else None, run=tuple(run))
+        return AnalyzedModel(label, checkpoint.encoder(), checkpoint.vocabulary if with_text else None, run=tuple(run))
     from ...huggingface.source_models import read as read_source  # imports transformers
 
     source = read_source(name)
@@ -116,4 +116,4 @@ def _read(label: str, name: str, data_bin: Path | None, with_text: bool) -> Subj
         with tempfile.TemporaryDirectory() as folder:
             source.vocabulary.write(Path(folder))
             vocabulary = Vocabulary(Path(folder))
-    return Subject(label, source.encoder(), vocabulary, source.token_type, max_length=source.max_length)
+    return AnalyzedModel(label, source.encoder(), vocabulary, source.token_type, max_length=source.max_length)

@@ -6,7 +6,7 @@ import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from fairseq_posenc.cli import main
-from fairseq_posenc.study.analyze.subjects import read
+from fairseq_posenc.study.analyze.models import read
 from fairseq_posenc.study.analyze.trace import trace
 
 SMALL = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16, max_position_embeddings=40)

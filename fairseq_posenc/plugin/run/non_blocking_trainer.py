@@ -14,9 +14,7 @@ from fairseq.optim import lr_scheduler
 from fairseq.trainer import Trainer
 from torch import Tensor, nn
 
-from ...base.errors import refuse_together
 from ..processes.graceful_stop import request
-from .fused_adam import NAME
 
 MAX_DIFFERENCE = 1e-6  # between the processes' norms of the same gradients, as a share of the norm; fairseq's value
 
@@ -34,27 +32,9 @@ class NonBlockingTrainer(Trainer):
     not count either if the last one is such. Running out of memory ends the training.
 
     It can be removed when fairseq's trainer reads nothing from the device between two log lines.
-
-    Raises:
-        Refused: an option is not supported.
     """
 
     def __init__(self, cfg: Any, task: Any, model: nn.Module, criterion: nn.Module, quantizer: Any = None) -> None:
-        common, backend = cfg.common, cfg.distributed_training.ddp_backend
-        flags = {
-            "--fp16": common.fp16,
-            "--amp": common.amp,
-            "--memory-efficient-fp16": common.memory_efficient_fp16,
-            "--memory-efficient-bf16": common.memory_efficient_bf16,
-            "--empty-cache-freq": common.empty_cache_freq > 0,
-            "--quantization-config-path": common.quantization_config_path is not None,
-            "--use-bmuf": cfg.optimization.use_bmuf,
-            f"--ddp-backend {backend}": backend in ("fully_sharded", "slowmo"),
-            "--zero-sharding os": cfg.distributed_training.zero_sharding == "os",
-            "--store-ema": cfg.ema.store_ema,
-            f"--criterion {cfg.criterion._name}": not task.logging_outputs_can_be_summed(criterion),
-        }
-        refuse_together(flags, f"--optimizer {NAME}", "leave {} out, or use --optimizer adam")
         super().__init__(cfg, task, model, criterion, quantizer)
         self._waiting: list[tuple[dict[str, Any], Tensor]] = []  # logging outputs and norm of the gradients, per update
         self._settled = False

@@ -74,18 +74,3 @@ class CutLinesBlockDataset(TokenBlockDataset):
             dataset = CutLinesDataset(dataset, sizes, block_size)
             sizes = dataset.sizes
         super().__init__(dataset, sizes, block_size, pad, eos, break_mode, **options)
-
-
-def cut_long_lines() -> None:
-    """Cut lines of more than ``--tokens-per-sample`` tokens into blocks of that length.
-
-    ``--sample-break-mode complete``, ``complete_doc`` and ``eos`` keep a line whole, and fairseq drops blocks that are longer
-    than the model's positions, so that models of any length would see other data than the others. Can be removed when fairseq
-    cuts long lines.
-    """
-    from fairseq.tasks import language_modeling, masked_lm
-
-    masked_lm.TokenBlockDataset = language_modeling.TokenBlockDataset = CutLinesBlockDataset
-
-
-PATCHES = (cut_long_lines,)

@@ -1,0 +1,147 @@
+"""Which tokens are trained on, which :mod:`..batches` decides, and the processes and threads that read them."""
+
+import atexit
+import dataclasses
+import os
+import queue
+
+from ..patching import ModuleProxy, wrap
+
+
+def cut_long_lines() -> None:
+    """Cut lines of more than ``--tokens-per-sample`` tokens into blocks of that length.
+
+    ``--sample-break-mode complete``, ``complete_doc`` and ``eos`` keep a line whole, and fairseq drops blocks that are longer
+    than the model's positions, so that models of any length would see other data than the others. Can be removed when fairseq
+    cuts long lines.
+    """
+    from fairseq.tasks import language_modeling, masked_lm
+
+    from ..batches import blocks
+
+    masked_lm.TokenBlockDataset = language_modeling.TokenBlockDataset = blocks.CutLinesBlockDataset
+
+
+def masked_language_models() -> None:
+    """Replace fairseq's task ``masked_lm`` by one with comparable validation losses, faster masks, and words by the tokenizer.
+
+    Can be removed when fairseq's validation masks do not depend on ``--seed``, it draws masks once, and ``--mask-whole-words``
+    takes any tokenizer.
+    """
+    from fairseq import tasks
+
+    from ..batches import masked_lm
+
+    tasks.masked_lm.get_whole_word_mask = masked_lm.WordBeginnings
+    tasks.masked_lm.MaskTokensDataset = masked_lm.FastMaskTokensDataset
+    tasks.masked_lm.MaskedLMTask = tasks.TASK_REGISTRY["masked_lm"] = masked_lm.ComparableMaskedLMTask
+
+
+def batch_warmup_option() -> None:
+    """Add ``--batch-warmup-updates`` to the group ``optimization``, of which ``--update-freq`` is a part.
+
+    Can be removed when fairseq has the option.
+    """
+    from fairseq.dataclass.configs import FairseqConfig, OptimizationConfig
+    from hydra.core.config_store import ConfigStore
+
+    from ..batches import batch_warmup
+
+    name, option = batch_warmup.OPTION, dataclasses.field(default=0, metadata={"help": batch_warmup.HELP})
+    made = dataclasses.make_dataclass("Made", [(name, int, option)])
+    OptimizationConfig.__dataclass_fields__[name] = made.__dataclass_fields__[name]  # type: ignore[attr-defined]
+    OptimizationConfig.__annotations__[name] = int
+    setattr(OptimizationConfig, name, 0)
+    ConfigStore.instance().store(name="config", node=FairseqConfig)
+
+
+def readers_that_can_end() -> None:
+    """Let :func:`.readers.end_readers` end the threads that read batches ahead, and end all of them at exit.
+
+    fairseq leaves them to Python, which ends a daemon thread wherever it is. Inside PyTorch, that aborts the process with status
+    -6, although training has ended and saved everything. Can be removed when fairseq ends them.
+    """
+    from fairseq.data import iterators
+
+    from ..run import readers
+
+    @wrap(iterators.BufferedIterator, "_create_consumer")
+    def create_and_remember(create_consumer, self):
+        create_consumer(self)
+        readers.started.add(self._consumer)
+
+    iterators.queue = ModuleProxy(queue, Queue=readers.ClosableQueue)
+    atexit.register(lambda: readers.end(set(readers.started)))
+
+
+def skip_only_the_last_batch() -> None:
+    """Leave out the last batch of an epoch (``--skip-remainder-batch``) after a resume within the epoch, too, and no others.
+
+    fairseq takes the number of batches that are left for that of the whole epoch: the epoch loses as many as were read before the
+    resume, and it is over, with an error in ``train``, if fewer are left. Can be removed when fairseq adds the two.
+    """
+    from fairseq.data import iterators
+
+    from ..batches import epochs
+
+    wrap(iterators.EpochBatchIterator, "_get_iterator_for_epoch")(epochs.all_but_the_last)
+
+
+def log_waiting_for_data() -> None:
+    """Log ``data_wait``, the share of the time that training waits for its next batches.
+
+    Where it is not near 0, more ``--num-workers`` help, and a faster model does not. Can be removed when fairseq logs it.
+    """
+    from fairseq.data import iterators
+
+    from ..batches import epochs
+
+    iterators.GroupedIterator = epochs.TimedIterator
+
+
+def workers_of_one_epoch() -> None:
+    """Start the processes that read training batches (``--num-workers``) again in every epoch.
+
+    fairseq keeps them, and ``set_epoch`` does not reach their copies of the data. So the masks of a masked language model, which
+    depend on the epoch, were those of the first epoch in all epochs, and others after a resume. Can be removed when fairseq
+    tells its workers.
+    """
+    from fairseq.data import iterators
+
+    from ..batches import epochs
+
+    wrap(iterators.EpochBatchIterator, "next_epoch_itr")(epochs.with_new_workers)
+
+
+def workers_leave_inherited_iterators() -> None:
+    """Leave alone, in a forked process that reads data, the iterators that it has inherited: only their own process ends them.
+
+    Python may delete one there, as it is part of a cycle; PyTorch then prints a traceback of an AssertionError ("can only test a
+    child process"), which changes nothing. Can be removed when PyTorch does the same.
+    """
+    from torch.utils.data import dataloader
+
+    @wrap(dataloader._MultiProcessingDataLoaderIter, "__del__")
+    def delete(delete, self):
+        if all(worker._parent_pid == os.getpid() for worker in getattr(self, "_workers", ())):
+            delete(self)
+
+
+def resume_at_the_same_place() -> None:
+    """Resume within an epoch after the same share of its batches, by another number of processes, or with other batches.
+
+    fairseq counts the batches of one process, so that some samples of the epoch would be read twice, or not at all. Can be
+    removed when fairseq counts those of all.
+    """
+    from fairseq.data import iterators
+
+    from ..batches import epochs
+
+    wrap(iterators.EpochBatchIterator, "state_dict")(epochs.state_dict)
+    wrap(iterators.EpochBatchIterator, "load_state_dict")(epochs.load_state_dict)
+
+
+PATCHES = (
+    cut_long_lines, masked_language_models, batch_warmup_option, readers_that_can_end, skip_only_the_last_batch,
+    log_waiting_for_data, workers_of_one_epoch, workers_leave_inherited_iterators, resume_at_the_same_place,
+)  # fmt: skip
