@@ -21,7 +21,6 @@ from ..core.schemes import parse
 from ..plugin.models.checkpoint import Checkpoint
 from ..text.data.folder import read
 from .card_results import Results
-from .model_types import MODEL_TYPES
 from .parity import Parity
 
 USES = {  # of a head: transformers' name of the task, and an example
@@ -77,10 +76,9 @@ def card(
     name: str,
     checkpoint: Checkpoint,
     data: Path,
-    *,
     parity: Mapping[str, Parity],
     tolerance: float,
-    model_type: str,
+    own_type: str,
     tokenizer: str,
     language: str | None = None,
     license: str | None = None,
@@ -93,7 +91,7 @@ def card(
         data: its data-bin.
         parity: the result of the comparison for each implementation of attention.
         tolerance: the greatest difference that is allowed.
-        model_type: the type of the export in transformers.
+        own_type: transformers' type that the export is of; empty for this project's class.
         tokenizer: a sentence about how the tokenizer was checked, or :data:`NO_TOKENIZER`.
         language: ISO 639 codes of the training data's languages, separated by commas.
         license: the model's licence, as the Hugging Face hub names it.
@@ -113,7 +111,6 @@ def card(
     if score is not None and metric == "loss" and not tuned:
         validation += f" bits per masked token (perplexity {2 ** min(score, 99):.4g})"
     source = tuned or _file_name(data.resolve()) or "data-bin"
-    own_type = MODEL_TYPES[model_type].title
     facts = {
         "Size": f"{config.layers} layers of width {config.dim} with {config.heads} heads, {config.vocab_size:,} symbols, "
         f"{sum(parameter.numel() for parameter in checkpoint.model.parameters()):,} parameters",

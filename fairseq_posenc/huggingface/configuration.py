@@ -10,7 +10,7 @@ from transformers import PretrainedConfig
 
 from ..base.errors import InputError
 from ..core.transformer import EncoderConfig, build_positions
-from ..core.transformer.config import TRANSFORMERS
+from ..core.transformer.config import LAYER_TYPES, TRANSFORMERS
 
 FORMAT = 1
 """The version of the options in config.json."""
@@ -22,10 +22,6 @@ AUTO_MAP = {
     **{f"AutoModelFor{head}": f"modeling_posenc.PosencFor{head}" for head in HEADS},
 }
 """Where transformers finds the classes in a saved folder, in which this module is modeling_posenc.py."""
-
-
-LAYER_TYPES = ("full_attention", "sliding_attention")
-"""transformers' types of layers: those without a window, and those with one."""
 
 
 class PosencConfig(PretrainedConfig):
@@ -116,5 +112,5 @@ class PosencConfig(PretrainedConfig):
         self.__dict__.update(named)
 
     def encoder_config(self) -> EncoderConfig:
-        """Return the encoder's configuration."""
+        """Return the core's configuration of the encoder; raises InputError for a value that no encoder has."""
         return EncoderConfig(**{field.name: getattr(self, field.name) for field in fields(EncoderConfig)})

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -22,11 +23,11 @@ from ..plugin.models.checkpoint import Checkpoint
 from ..text.vocabulary import DICTIONARY, TOKENIZER_FILES
 from . import TOLERANCE, fast_tokenizer
 from .assemble import FILE_NAME
-from .auto import head_output, model_class
 from .card import NO_TOKENIZER, card, fine_tuned_on, usual_length
 from .card_results import read_results
 from .conversion import to_transformers
-from .parity import Parity, compare, token_batches
+from .model_types import MODEL_TYPES
+from .parity import Parity, compare, head_output, token_batches
 from .vocabularies import FAIRSEQ_FOLDER
 
 SAMPLE_LENGTH = 512  # tokens of the samples on which the models are compared
@@ -52,7 +53,7 @@ def export(
     head: str | None = None,
     *,
     tolerance: float = TOLERANCE,
-    with_tokenizer: bool = True,
+    no_tokenizer: bool = False,
     overwrite: bool = False,
     language: str | None = None,
     license: str | None = None,
@@ -60,13 +61,18 @@ def export(
 ) -> dict[str, Parity]:
     """Export a checkpoint: its files are written to a temporary folder, compared with the checkpoint, and moved to ``out``.
 
+    Args:
+        path: the checkpoint.
+        data: its data-bin; None for the one that it records.
+        out: the folder to write. The other arguments are the flags of :class:`.export_command.Options`.
+
     Returns:
         The result of the comparison for each implementation of attention.
 
     Raises:
         InputError, OSError: the checkpoint, the data-bin or the output folder cannot be used, or the two models differ.
     """
-    checkpoint = Checkpoint(path, data, head, with_tokenizer)
+    checkpoint = Checkpoint(path, data, head, not no_tokenizer)
     if data is None and fine_tuned_on(checkpoint):
         raise InputError(f"{path} is fine-tuned, and does not record the data-bin of its pretraining: name it with --data")
     data = data or checkpoint.vocabulary.folder
@@ -79,11 +85,11 @@ def export(
         model.save_pretrained(partial, max_shard_size="1TB")  # one file, of a name that is known
         for weights in partial.glob("*.safetensors"):  # safetensors makes them readable by their owner only
             shutil.copymode(partial / "config.json", weights)
-        remark = _export_tokenizer(checkpoint, batches, partial) if with_tokenizer else NO_TOKENIZER
+        remark = NO_TOKENIZER if no_tokenizer else _export_tokenizer(checkpoint, batches, partial)
         (partial / FAIRSEQ_FOLDER).mkdir()
         for source in checkpoint.vocabulary.files():
             shutil.copyfile(source, partial / FAIRSEQ_FOLDER / source.name)
-        differences = _check(checkpoint, partial, model.config.model_type, batches)
+        differences = _check(checkpoint, partial, type(model), batches)
         for implementation, parity in differences.items():
             show(f"{implementation}: outputs differ by {parity}")
         worst = max(parity.difference for parity in differences.values())
@@ -92,18 +98,8 @@ def export(
                 f"the exported model is not the checkpoint's: outputs differ by {worst:.3g}, and --tolerance is {tolerance:g}. "
                 f"The files are in {partial}, without a model card; {out} is unchanged."
             )
-        text = card(
-            out.resolve().name,
-            checkpoint,
-            data,
-            parity=differences,
-            tolerance=tolerance,
-            model_type=model.config.model_type,
-            tokenizer=remark,
-            language=language,
-            license=license,
-            results=read,
-        )
+        own_type, name = MODEL_TYPES[model.config.model_type].title, out.resolve().name
+        text = card(name, checkpoint, data, differences, tolerance, own_type, remark, language, license, read)
         (partial / "README.md").write_text(text, "utf-8")
     if left_out:
         show(f"left out: {', '.join(left_out)}")
@@ -137,9 +133,9 @@ def _export_tokenizer(checkpoint: Checkpoint, batches: list[Tensor], folder: Pat
     return remark
 
 
-def _check(checkpoint: Checkpoint, folder: Path, model_type: str, batches: list[Tensor]) -> dict[str, Parity]:
+def _check(checkpoint: Checkpoint, folder: Path, exported_class: Any, batches: list[Tensor]) -> dict[str, Parity]:
     """Compare the checkpoint with what was written, by the code that was written, for each implementation of attention."""
-    model = _load(folder, model_type, checkpoint.head.kind)
+    model = _load(folder, exported_class)
     default = model.config._attn_implementation
     pad = checkpoint.config.padding_idx
     results = {}
@@ -153,9 +149,8 @@ def _check(checkpoint: Checkpoint, folder: Path, model_type: str, batches: list[
     return results
 
 
-def _load(folder: Path, model_type: str, kind: str) -> PreTrainedModel:
+def _load(folder: Path, exported_class: Any) -> PreTrainedModel:
     """Return the exported model, by the exported code where there is any."""
-    exported_class = model_class(model_type, kind)
     if (folder / FILE_NAME).exists():
         spec = importlib.util.spec_from_file_location("fairseq_posenc_exported", folder / FILE_NAME)
         assert spec is not None

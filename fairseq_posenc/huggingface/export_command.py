@@ -21,10 +21,10 @@ from . import TOLERANCE
 
 @dataclass(kw_only=True)
 class Options:
-    """The command's flags."""
+    """The flags of ``export-hf``, and the arguments of :func:`.export.export`."""
 
-    checkpoint: Path = option(
-        "a fairseq checkpoint (.pt), or a run's folder", names=("checkpoint",), parse=checkpoint_file, metavar="CHECKPOINT"
+    path: Path = option(
+        "a fairseq checkpoint (.pt), or a run's folder", names=("path",), parse=checkpoint_file, metavar="CHECKPOINT"
     )
     out: Path = option("the folder to write", metavar="DIR")
     data: Path | None = option("a data-bin with its dictionary and tokenizer (default: that of the checkpoint's training)", None,
@@ -41,19 +41,8 @@ class Options:
 
 
 def main(options: Options) -> None:
-    """Run the command."""
+    """Export a checkpoint, and print how much its outputs differ; raises what :func:`.export.export` raises."""
     require_extras("hf")
     from .export import export
 
-    export(
-        options.checkpoint,
-        options.data,
-        options.out,
-        head=options.head,
-        tolerance=options.tolerance,
-        with_tokenizer=not options.no_tokenizer,
-        overwrite=options.overwrite,
-        language=options.language,
-        license=options.license,
-        results=options.results,
-    )
+    export(**vars(options))

@@ -1,8 +1,8 @@
 """Turn RoBERTa, BERT, ModernBERT and others into a fairseq checkpoint, with their own positions or others, to be trained further.
 
 The source is a folder or name of a transformers model (RoBERTa, BERT, ALBERT, DeBERTa v2 or v3, ModernBERT, NomicBERT, EuroBERT,
-RoFormer, ELECTRA without its heads, an export of this project), or a folder with the model.pt and dict.txt that fairseq released.
-dict.txt and the tokenizer's files are written to the checkpoint's folder.
+GTE, Jina Embeddings v3, RoFormer, ELECTRA and UltraBERT without their heads, an export of this project), or a folder with the
+model.pt and dict.txt that fairseq released. dict.txt and the tokenizer's files are written to the checkpoint's folder.
 
     fairseq-posenc import-hf FacebookAI/roberta-base --positions absolute+tisa --out roberta-tisa/model.pt
     fairseq-posenc import-hf roberta.base --positions tisa --tisa-kernels 3 --out roberta-tisa/model.pt
@@ -21,7 +21,7 @@ from . import TOLERANCE
 
 @dataclass(kw_only=True)
 class Options:
-    """The command's flags, without the options of schemes."""
+    """The flags of ``import-hf``, but for the options of schemes, which ``flags`` has."""
 
     source: str = option("a folder, or the name of a transformers model", names=("source",), metavar="SOURCE")
     out: Path = option("the file to write (.pt)", metavar="CHECKPOINT")
@@ -46,7 +46,7 @@ def add_scheme_arguments(parser: ArgumentParser) -> None:
 
 
 def main(options: Options) -> None:
-    """Run the command."""
+    """Write the checkpoint of a source, and print the next commands; raises InputError or OSError where that is not possible."""
     from ..plugin.options.option_set import field_errors_as_flags, position_options
     from .importing import read_encoder, require_free, write_converted
     from .new_positions import convert

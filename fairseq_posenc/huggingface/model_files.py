@@ -21,8 +21,7 @@ from ..plugin.checkpoint import loading
 from ..plugin.checkpoint.checkpoint_file import config_errors_as_input_errors
 from ..plugin.checkpoint.state_dict import StateDict, count_layers, is_ordinary
 from ..text.vocabulary import library_errors
-from .auto import model_class
-from .model_types import MODEL_TYPES, ROBERTA_LIKE
+from .model_types import MODEL_TYPES
 
 SENTENCEPIECE = "spm.model"  # DeBERTa's
 MAX_COUNT = 10_000
@@ -46,8 +45,8 @@ def read_config(name: str) -> PretrainedConfig:
         raise InputError(
             f"{name} cannot be read as a model of transformers, nor is it a folder with fairseq's model.pt: {first_line(error)}"
         ) from error
-    if config.model_type not in (types := (*MODEL_TYPES, *ROBERTA_LIKE)):
-        raise InputError(f"{name}: models of type {config.model_type!r} cannot be imported, only {', '.join(types)}")
+    if config.model_type not in MODEL_TYPES:
+        raise InputError(f"{name}: models of type {config.model_type!r} cannot be imported, only {', '.join(MODEL_TYPES)}")
     config._attn_implementation = "eager"  # it may be the name of a kernel on the hub, whose code would be run
     if hasattr(config, "quantization_config"):
         del config.quantization_config
@@ -60,7 +59,7 @@ def load_model(name: str, config: PretrainedConfig, kind: str, state: StateDict)
     Raises:
         InputError: the weights are not those of such a model.
     """
-    wanted = model_class(config.model_type, kind)
+    wanted = MODEL_TYPES[config.model_type].model_class(kind)
     with config_errors_as_input_errors(f"{name}/config.json"):
         groups = getattr(config, "layer_groups", 0) or getattr(config, "num_hidden_groups", 0)
         layers, held = groups or config.num_hidden_layers, count_layers(state)
@@ -72,9 +71,10 @@ def load_model(name: str, config: PretrainedConfig, kind: str, state: StateDict)
             raise InputError(f"config.json describes {described:,} parameters, far more than the weights have")
         options = {"output_loading_info": True, "dtype": torch.float32}
         model, info = wanted.from_pretrained(None, config=config, state_dict=state, **options)
-    poolers = config.model_type != "deberta-v2"  # whose pooler is part of a head
-    if missing := [key for key in info["missing_keys"] if not (poolers and "pooler" in key)]:
-        raise InputError(f"{name} lacks parameters of a {wanted.__name__}: {', '.join(sorted(missing)[:6])}")
+    # An encoder's pooler may be missing, and not one that is part of a head, as DeBERTa's.
+    needed = [key for key in info["missing_keys"] if "pooler" not in key or (kind != "Model" and key.startswith("pooler."))]
+    if missing := sorted(needed):
+        raise InputError(f"{name} lacks parameters of a {wanted.__name__}: {', '.join(missing[:6])}")
     return model.eval(), sorted(info["unexpected_keys"])
 
 

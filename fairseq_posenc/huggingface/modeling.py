@@ -8,18 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, modeling_outputs
 from transformers.integrations.flex_attention import flex_attention_forward
-from transformers.modeling_outputs import (
-    BaseModelOutput,
-    MaskedLMOutput,
-    MultipleChoiceModelOutput,
-    QuestionAnsweringModelOutput,
-    SequenceClassifierOutput,
-    TokenClassifierOutput,
-)
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-from transformers.utils import can_return_tuple
+from transformers.utils import ModelOutput, can_return_tuple
 
 from ..base.errors import InputError
 from ..core.attention import BACKENDS, Attend, Backend, Call, Mask
@@ -27,11 +19,12 @@ from ..core.attention.bias import additive_bias, rounded
 from ..core.attention.transform import transform
 from ..core.schemes import Scheme
 from ..core.terms import Terms, is_captured, starts_of
-from ..core.transformer import ACTIVATIONS, Encoder, build_positions
-from ..core.transformer.layers import new_norm
+from ..core.transformer import ACTIVATIONS, Encoder, EncoderConfig, LanguageModelHead, build_positions
 from ..core.transformer.sampling import PLAIN
 from ..core.transformer.stack import reordered, require_shape, tokens_first
 from .configuration import PosencConfig
+
+Given = Tensor | None
 
 
 class RegisteredAttention(Backend):
@@ -81,7 +74,7 @@ class RegisteredAttention(Backend):
 
 
 class PosencPreTrainedModel(PreTrainedModel):
-    """The base class of the models below."""
+    """The base class of the models below: what transformers asks of a class, and how weights start that a checkpoint lacks."""
 
     config_class = PosencConfig
     base_model_prefix = "model"
@@ -133,7 +126,11 @@ class PosencPreTrainedModel(PreTrainedModel):
 
 
 class PosencModel(PosencPreTrainedModel):
-    """The encoder."""
+    """The encoder without a head, :class:`Encoder` as transformers calls its models: tokens (B, n) -> hidden states (B, n, D).
+
+    Raises:
+        InputError: the configuration describes no encoder.
+    """
 
     def __init__(self, config: PosencConfig) -> None:
         super().__init__(config)
@@ -153,18 +150,10 @@ class PosencModel(PosencPreTrainedModel):
 
     @can_return_tuple
     def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        *,
-        inputs_embeds: Tensor | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
-        decode_masks: bool = False,
-        position_ids: Tensor | None = None,
-        **others: Any,
-    ) -> BaseModelOutput:
+        self, input_ids: Given = None, attention_mask: Given = None, token_type_ids: Given = None, *, inputs_embeds: Given = None,
+        output_attentions: bool | None = None, output_hidden_states: bool | None = None, decode_masks: bool = False,
+        position_ids: Given = None, **others: Any,
+    ) -> modeling_outputs.BaseModelOutput:  # fmt: skip
         """Return the hidden states.
 
         Args:
@@ -196,7 +185,7 @@ class PosencModel(PosencPreTrainedModel):
         registered = name not in BACKENDS and name in ALL_ATTENTION_FUNCTIONS
         self.encoder.attention_backend = RegisteredAttention(name) if registered else name
         self.encoder.checkpoint_activations = self.gradient_checkpointing
-        given = next(x for x in (input_ids, inputs_embeds) if x is not None)
+        given: Any = inputs_embeds if input_ids is None else input_ids
         shape, padding, pairs, mask, order = given.shape[:2], None, None, None, None
         if attention_mask is not None:
             tokens, pairs = _visible(attention_mask, *shape)
@@ -229,7 +218,7 @@ class PosencModel(PosencPreTrainedModel):
             position_ids=position_ids,
         )
         output = output if order is None else output.reordered(order.argsort(1))
-        return BaseModelOutput(output.last_hidden_state, output.hidden_states or None, output.attentions or None)
+        return modeling_outputs.BaseModelOutput(output.last_hidden_state, output.hidden_states or None, output.attentions or None)
 
 
 def _require_zeros(token_type_ids: Tensor | None) -> None:
@@ -287,25 +276,23 @@ def _documents(ids: Tensor | None, padding: Tensor, pairs: Tensor | None, first:
     return ids, Mask(next(masking), documents=next(masking))
 
 
-class LanguageModelHead(nn.Module):
-    """fairseq's head of masked language models: a layer as wide as the word embeddings, if any, and scores of every symbol."""
+class PosencLanguageModelHead(LanguageModelHead):
+    """The language model's head, whose output projection is the module ``decoder``, which transformers ties and resizes."""
 
-    def __init__(self, config: PosencConfig) -> None:
-        super().__init__()
-        width = config.embed_dim or config.dim
-        inner = config.head_layer
-        self.activation = ACTIVATIONS[config.activation] if inner else nn.Identity()
-        self.dense = nn.Linear(config.dim, width, config.head_bias) if inner else nn.Identity()
-        self.layer_norm = new_norm(config, width) if inner else nn.Identity()
-        self.decoder = nn.Linear(width, config.vocab_size, config.output_bias)
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__(config)
+        self.decoder = nn.Linear(self.width, config.vocab_size, config.output_bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, n, D) -> (B, n, vocabulary)."""
-        return self.decoder(self.layer_norm(self.activation(self.dense(x))))
+        """(B, n, D) -> (B, n, V)."""
+        return self.scores(x, self.decoder.weight, self.decoder.bias)
 
 
 class PosencWithHead(PosencPreTrainedModel):
-    """The encoder, to which subclasses add a head."""
+    """The encoder with a head: subclasses add its modules, and have its scores, its loss and the class of its output."""
+
+    output_class: Any = ModelOutput
+    decodes_masks = False
 
     def __init__(self, config: PosencConfig) -> None:
         super().__init__(config)
@@ -317,19 +304,43 @@ class PosencWithHead(PosencPreTrainedModel):
         """Add the modules of the head."""
         raise NotImplementedError
 
-    def encode(self, *inputs: Tensor | None, **options: Any) -> tuple[BaseModelOutput, Tensor | int | None]:
-        """Return the encoder's output, and the number of items by which transformers' trainer has the loss divided, if any."""
+    def head_scores(self, states: Tensor, tokens: Given, attention_mask: Given) -> Tensor:
+        """The head's scores of the states (B, n, D) of tokens (B, n) with their mask."""
+        raise NotImplementedError
+
+    def head_loss(self, scores: Tensor, labels: Tensor, items: Any) -> Tensor:
+        """The loss of scores, by the number of items by which transformers' trainer has it divided, if it has."""
+        return self.loss_function(scores, labels, self.config, num_items_in_batch=items)
+
+    @can_return_tuple
+    def forward(
+        self, input_ids: Given = None, attention_mask: Given = None, token_type_ids: Given = None, *, labels: Given = None,
+        **options: Any,
+    ) -> ModelOutput:  # fmt: skip
+        """Return the head's scores, ``logits``, and with ``labels`` the loss.
+
+        Args:
+            input_ids: (B, n), and with the other arguments as for :class:`PosencModel`, whose errors this raises, too.
+            attention_mask: (B, n) or (B or 1, 1, n, n).
+            token_type_ids: None or zeros.
+            labels: (B,) of classes of sequences; (B, n) of symbols or classes of tokens, -100 where there is none.
+            options: further arguments of :class:`PosencModel`.
+        """
         items = options.pop("num_items_in_batch", None)
-        return self.model(*inputs, **options), items
+        output = self.model(input_ids, attention_mask, token_type_ids, decode_masks=self.decodes_masks, **options)
+        scores = self.head_scores(output.last_hidden_state, input_ids, attention_mask)
+        loss = None if labels is None else self.head_loss(scores, labels, items)
+        return self.output_class(loss, scores, output.hidden_states, output.attentions)
 
 
 class PosencForMaskedLM(PosencWithHead):
-    """The encoder with the head that it was pretrained with."""
+    """The encoder with the language model's head that it was pretrained with: scores (B, n, V) of every symbol."""
 
     _tied_weights_keys = {"lm_head.decoder.weight": "model.encoder.embed_tokens.weight"}  # noqa: RUF012
+    output_class, decodes_masks = modeling_outputs.MaskedLMOutput, True
 
     def add_head(self, config: PosencConfig) -> None:
-        self.lm_head = LanguageModelHead(config)
+        self.lm_head = PosencLanguageModelHead(config.encoder_config())
 
     def get_output_embeddings(self) -> nn.Linear:
         return self.lm_head.decoder
@@ -337,21 +348,11 @@ class PosencForMaskedLM(PosencWithHead):
     def set_output_embeddings(self, value: nn.Linear) -> None:
         self.lm_head.decoder = value
 
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        *,
-        labels: Tensor | None = None,
-        **options: Any,
-    ) -> MaskedLMOutput:
-        """Return the scores of every symbol, and the loss where ``labels`` (B, n) are given; -100 is no label."""
-        output, items = self.encode(input_ids, attention_mask, token_type_ids, decode_masks=True, **options)
-        logits = self.lm_head(output.last_hidden_state)
-        loss = None if labels is None else self.loss_function(logits, labels, self.config.vocab_size, num_items_in_batch=items)
-        return MaskedLMOutput(loss, logits, output.hidden_states, output.attentions)
+    def head_scores(self, states: Tensor, tokens: Given, attention_mask: Given) -> Tensor:
+        return self.lm_head(states)
+
+    def head_loss(self, scores: Tensor, labels: Tensor, items: Any) -> Tensor:
+        return self.loss_function(scores, labels, self.config.vocab_size, num_items_in_batch=items)
 
 
 class ClassificationHead(nn.Module):
@@ -366,91 +367,64 @@ class ClassificationHead(nn.Module):
         self.out_proj = nn.Linear(width, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, D) -> (B, classes)."""
+        """(B, D), the states of first tokens -> (B, classes), with dropout in training."""
         x = F.dropout(x, self.p, self.training)
         x = F.dropout(self.activation(self.dense(x)), self.p, self.training)
         return self.out_proj(x)
 
 
 class PosencForSequenceClassification(PosencWithHead):
-    """The encoder with a head for classes of sequences, or for a number."""
+    """The encoder with a head for classes of sequences, or for a number: scores (B, classes)."""
+
+    output_class = modeling_outputs.SequenceClassifierOutput
 
     def add_head(self, config: PosencConfig) -> None:
         self.classifier = ClassificationHead(config, config.num_labels)
 
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        *,
-        labels: Tensor | None = None,
-        **options: Any,
-    ) -> SequenceClassifierOutput:
-        """Return the scores of every class, and the loss where ``labels`` (B,) are given."""
-        output, items = self.encode(input_ids, attention_mask, token_type_ids, **options)
-        logits = self.classifier(self.first_states(output.last_hidden_state, input_ids, attention_mask))
-        loss = None
-        if labels is not None:
-            loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config, num_items_in_batch=items)
-        return SequenceClassifierOutput(loss, logits, output.hidden_states, output.attentions)
+    def head_scores(self, states: Tensor, tokens: Given, attention_mask: Given) -> Tensor:
+        return self.classifier(self.first_states(states, tokens, attention_mask))
+
+    def head_loss(self, scores: Tensor, labels: Tensor, items: Any) -> Tensor:
+        return self.loss_function(labels=labels, pooled_logits=scores, config=self.config, num_items_in_batch=items)
 
 
 class PosencForTokenClassification(PosencWithHead):
-    """The encoder with a head for classes of tokens."""
+    """The encoder with a head for classes of tokens: scores (B, n, classes)."""
+
+    output_class = modeling_outputs.TokenClassifierOutput
 
     def add_head(self, config: PosencConfig) -> None:
         self.dropout = nn.Dropout(config.dropout)
         self.classifier = nn.Linear(config.dim, config.num_labels)
 
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        *,
-        labels: Tensor | None = None,
-        **options: Any,
-    ) -> TokenClassifierOutput:
-        """Return the scores of every class, and the loss where ``labels`` (B, n) are given; -100 is no label."""
-        output, items = self.encode(input_ids, attention_mask, token_type_ids, **options)
-        logits = self.classifier(self.dropout(output.last_hidden_state))
-        loss = None if labels is None else self.loss_function(logits, labels, self.config, num_items_in_batch=items)
-        return TokenClassifierOutput(loss, logits, output.hidden_states, output.attentions)
+    def head_scores(self, states: Tensor, tokens: Given, attention_mask: Given) -> Tensor:
+        return self.classifier(self.dropout(states))
 
 
-class PosencForMultipleChoice(PosencWithHead):
-    """The encoder with a head that scores each of several sequences, one of which is to be chosen."""
+class PosencForMultipleChoice(PosencForSequenceClassification):
+    """The encoder with a head that scores each of several sequences (B, choices, n), one of which is to be chosen."""
 
     accepts_loss_kwargs = False  # the loss is the average over a batch, whatever num_items_in_batch is
+    output_class = modeling_outputs.MultipleChoiceModelOutput
 
     def add_head(self, config: PosencConfig) -> None:
         self.classifier = ClassificationHead(config, 1)
 
     @can_return_tuple
     def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        *,
-        labels: Tensor | None = None,
+        self, input_ids: Given = None, attention_mask: Given = None, token_type_ids: Given = None, *, labels: Given = None,
         **options: Any,
-    ) -> MultipleChoiceModelOutput:
+    ) -> ModelOutput:  # fmt: skip
         """Return the scores (B, choices) of sequences (B, choices, n), and the loss where ``labels`` (B,) are given."""
-        given = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": options.pop("inputs_embeds", None)}
-        given = {name: value for name, value in given.items() if value is not None}
-        if (position_ids := options.get("position_ids")) is not None:
-            options["position_ids"] = position_ids.reshape(-1, position_ids.shape[-1])
-        flattened = {name: value.flatten(0, 1) for name, value in given.items()}
-        output, _ = self.encode(**flattened, token_type_ids=token_type_ids, **options)
-        choices = next(iter(given.values())).shape[1]
-        flat = (flattened.get(name) for name in ("input_ids", "attention_mask"))
-        logits = self.classifier(self.first_states(output.last_hidden_state, *flat)).view(-1, choices)
-        loss = None if labels is None else F.cross_entropy(logits.float(), labels)
-        return MultipleChoiceModelOutput(loss, logits, output.hidden_states, output.attentions)
+        embeds, positions = options.get("inputs_embeds"), options.get("position_ids")
+        flat = [None if x is None else x.flatten(0, 1) for x in (input_ids, attention_mask, token_type_ids, embeds)]
+        positions = None if positions is None else positions.reshape(-1, positions.shape[-1])
+        options |= {"inputs_embeds": flat.pop(), "position_ids": positions, "return_dict": True}
+        output = super().forward(*flat, **options)
+        choices = next(x for x in (input_ids, embeds) if x is not None).shape[1]
+        output.logits = output.logits.view(-1, choices)
+        output.loss = None if labels is None else F.cross_entropy(output.logits.float(), labels)
+        return output
 
 
 class PosencForQuestionAnswering(PosencWithHead):
@@ -461,19 +435,14 @@ class PosencForQuestionAnswering(PosencWithHead):
 
     @can_return_tuple
     def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        *,
-        start_positions: Tensor | None = None,
-        end_positions: Tensor | None = None,
-        **options: Any,
-    ) -> QuestionAnsweringModelOutput:
-        """Return the scores of the answer's first and last token, and the loss where both positions (B,) are given."""
-        output, items = self.encode(input_ids, attention_mask, token_type_ids, **options)
+        self, input_ids: Given = None, attention_mask: Given = None, token_type_ids: Given = None, *,
+        start_positions: Given = None, end_positions: Given = None, **options: Any,
+    ) -> modeling_outputs.QuestionAnsweringModelOutput:  # fmt: skip
+        """Return the scores (B, n) of the answer's first and last token, and the loss where both positions (B,) are given."""
+        items = options.pop("num_items_in_batch", None)
+        output = self.model(input_ids, attention_mask, token_type_ids, **options)
         start, end = self.qa_outputs(output.last_hidden_state).unbind(-1)
         loss = None
         if start_positions is not None and end_positions is not None:
             loss = self.loss_function(start, end, start_positions, end_positions, num_items_in_batch=items)
-        return QuestionAnsweringModelOutput(loss, start, end, output.hidden_states, output.attentions)
+        return modeling_outputs.QuestionAnsweringModelOutput(loss, start, end, output.hidden_states, output.attentions)

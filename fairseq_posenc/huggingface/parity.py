@@ -40,6 +40,16 @@ class Parity:
         )
 
 
+def head_output(output: Any) -> Tensor:
+    """Return what the head of a model of transformers computes: its scores, which are (B, n, 2) for question answering.
+
+    Of a model without a head it returns the hidden states (B, n, D).
+    """
+    if "start_logits" in output:
+        return torch.stack([output.start_logits, output.end_logits], dim=-1)
+    return output.logits if "logits" in output else output.last_hidden_state
+
+
 def token_batches(data: Path, dictionary: Dictionary, length: int) -> list[Tensor]:
     """Return a few batches (B, n) of a data-bin's text: ``<s>``, sentences that each end in ``</s>``, some ``<mask>``, padding.
 

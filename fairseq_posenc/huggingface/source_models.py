@@ -1,8 +1,7 @@
-"""The models that can be imported.
+"""The models that can be imported: those of :data:`.types.MODEL_TYPES` in transformers, and fairseq's released RoBERTa.
 
-They are transformers' RoBERTa, BERT, ALBERT, DeBERTa v2 or v3, ModernBERT, NomicBERT, EuroBERT, RoFormer and ELECTRA's encoder,
-this project's exports, and fairseq's released RoBERTa. Each becomes a :class:`Source`: its parameters under the project's names,
-its vocabulary in fairseq's order, and the model itself as the reference.
+Each becomes a :class:`Source`: its parameters under the project's names, its vocabulary in fairseq's order, and the model itself
+as the reference.
 """
 
 from __future__ import annotations
@@ -13,35 +12,27 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
-from transformers import PretrainedConfig, RobertaConfig
+from transformers import PretrainedConfig
 
 from ..base.errors import InputError
 from ..core.transformer import ACTIVATIONS, Encoder, EncoderConfig
 from ..plugin.checkpoint.checkpoint_file import config_errors_as_input_errors
-from ..plugin.checkpoint.state_dict import ABSOLUTE, CLASSIFICATION, ENCODER, LANGUAGE_MODEL, WORDS, StateDict, load_into
+from ..plugin.checkpoint.state_dict import CLASSIFICATION, ENCODER, LANGUAGE_MODEL, WORDS, StateDict, load_into
 from ..plugin.models.checkpoint import Checkpoint
 from ..plugin.models.stock import from_stock
 from ..text.vocabulary import DICTIONARY
 from . import TOLERANCE
-from .auto import head_output
 from .model_files import load_model, read_config, read_weights
-from .model_types import ROBERTA_LIKE, activation_of, encoder_config, to_fairseq
-from .parity import Parity, compare, random_batches
-from .relative_keys import SCHEMES, TABLE, restore
+from .model_types import MODEL_TYPES
+from .parity import Parity, compare, head_output, random_batches
+from .types.base import TOKEN_TYPES, ModelType, our_activation
+from .types.relative_keys import TABLE
 from .vocabularies import SourceVocabulary, read_vocabulary
 
-KINDS = ("MaskedLM", "SequenceClassification", "QuestionAnswering")
-NO_EQUIVALENT_HEADS: dict[str, tuple[str, ...]] = {"electra": (), "modernbert": ("MaskedLM",), "eurobert": ("MaskedLM",)}
-"""Types of which some heads, all but these, have no equivalent here."""
 BY_SYMBOL = (WORDS, f"{LANGUAGE_MODEL}weight", f"{LANGUAGE_MODEL}bias")
 """Parameters with a row for each symbol."""
-POOLER = {  # options of a fairseq model, by the names that transformers' configurations have for them; the first that is not None
-    "pooler_activation_fn": ("pooler_activation", "pooler_hidden_act"),
-    "pooler_dropout": ("pooler_dropout", "classifier_dropout_prob", "classifier_dropout", "hidden_dropout_prob"),
-}
-
-
 Function = Callable[[Tensor], Tensor]
 
 
@@ -150,7 +141,7 @@ def of_checkpoint(checkpoint: Checkpoint, folder: Path) -> Source:
         raise InputError(f"{checkpoint.path} has {words} word embeddings, and {folder / DICTIONARY} {symbols} symbols")
     model = checkpoint.stock_model() if checkpoint.is_stock else checkpoint.model
     state = from_stock(model.state_dict(), vocabulary.dictionary.pad())
-    options = {name: getattr(model.args, name, None) for name in ("untie_weights_roberta", *POOLER)}
+    options = {name: getattr(model.args, name, None) for name in ("untie_weights_roberta", *ModelType.pooler)}
     return Source(
         name=str(checkpoint.path),
         config=checkpoint.config,
@@ -166,45 +157,40 @@ def of_checkpoint(checkpoint: Checkpoint, folder: Path) -> Source:
 
 
 def _read_transformers(name: str) -> Source:
-    config, weights, left_out = read_config(name), read_weights(name), []
-    task_state: dict[str, Any] = {}
+    config, weights = read_config(name), read_weights(name)
+    kind = MODEL_TYPES[config.model_type]
     with config_errors_as_input_errors(f"{name}/config.json"):
-        config, max_length = _as_roberta(config)
-        if max_length is not None:
-            left_out += [key for key in weights if "_global." in key]
-            weights = {key.replace("longformer.", "roberta.", 1): value for key, value in weights.items() if key not in left_out}
-        if config.model_type == "deberta-v2":
-            _settle_head(config, weights)
-        kind = _kind(config)
-    model, unexpected = load_model(name, config, kind, weights)
-    if relative := _relative(config):
-        with config_errors_as_input_errors(f"{name}/config.json"):
-            restore(model, weights)
-        unexpected = [key for key in unexpected if not key.endswith(TABLE)]
-    vocabulary = read_vocabulary(name, config.vocab_size, config.model_type)
+        config, weights = kind.prepare(config, weights)
+        head = _head(config, kind)
+    model, unexpected = load_model(name, config, head, weights)
+    with config_errors_as_input_errors(f"{name}/config.json"):
+        kind.complete(model, weights)
+    vocabulary = read_vocabulary(name, config.vocab_size)
     order, pad = vocabulary.order, vocabulary.dictionary.pad()
-    if config.model_type == "roberta" and config.pad_token_id != order[pad]:  # from which it counts positions
+    if kind.counts_from_padding and config.pad_token_id != order[pad]:
         raise InputError(
             f"{name}: config.json has pad_token_id {config.pad_token_id}, and the tokenizer pads with {int(order[pad])}: correct "
             "the one that the model was not trained with"
         )
     prefix = "" if model.base_model is not model else f"{model.base_model_prefix}."
     state = {prefix + key: value for key, value in model.state_dict().items()}
-    types = state.get(f"{model.base_model_prefix}.embeddings.token_type_embeddings.weight")
+    types = next((value[0] for key, value in state.items() if key.endswith(TOKEN_TYPES)), None)
+    task_state: dict[str, Any] = {}
     with config_errors_as_input_errors(f"{name}/config.json"):
-        state, others = to_fairseq(state, config.model_type, int(order[pad]), relative)
-        encoder, options = encoder_config(config, vocabulary.dictionary, int(order[pad])), _model_options(config, kind)
-        if kind == "MaskedLM" and types is not None and ABSOLUTE not in state:  # the projection lacks the token type's vector
-            options["untie_weights_roberta"] |= bool(types[0].any())
-        if kind == "SequenceClassification":
+        state, others = kind.to_fairseq(state, config)
+        encoder, options = kind.encoder_config(config, vocabulary.dictionary), _model_options(config, kind)
+        if head == "MaskedLM":
+            options["untie_weights_roberta"] = not torch.equal(state[WORDS], state[f"{LANGUAGE_MODEL}weight"])
+        if head == "SequenceClassification":
             names = [str(config.id2label[number]) for number in sorted(config.id2label)]
             task_state = {"labels": names, "problem_type": config.problem_type}
 
     def outputs(tokens: Tensor) -> Tensor:
         output = head_output(model(order[tokens], attention_mask=tokens.ne(pad).long()))
-        return output[..., order] if kind == "MaskedLM" else output
+        return output[..., order] if head == "MaskedLM" else output
 
     head_name = getattr(config, "fairseq_head", None) or "sentence_classification_head"
+    windows = getattr(config, "attention_window", None)  # Longformer's, one or one for each layer
     return Source(
         name=name,
         config=encoder,
@@ -213,67 +199,31 @@ def _read_transformers(name: str) -> Source:
             for key, value in state.items()
         },
         vocabulary=vocabulary,
-        kind=kind,
+        kind=head,
         outputs=outputs,
         states=lambda tokens: model.base_model(order[tokens], attention_mask=tokens.ne(pad).long()).last_hidden_state,
-        left_out=left_out + others + unexpected,
+        left_out=others + [key for key in unexpected if not key.endswith(TABLE)],
         model_options=options,
         task_state=task_state,
-        token_type=None if types is None else types[0],
-        max_length=max_length,
+        token_type=types,
+        max_length=None if windows is None else min(windows if isinstance(windows, list) else [windows]) // 2 + 1,
     )
 
 
-def _as_roberta(config: PretrainedConfig) -> tuple[PretrainedConfig, int | None]:
-    """Return the configuration of RoBERTa for a type that has its parameters, and any other configuration unchanged.
-
-    Longformer (Beltagy et al. 2020) is RoBERTa on sequences of at most half a window and one token, the second value.
-    """
-    if config.model_type not in ROBERTA_LIKE:
-        return config, None
-    windows = getattr(config, "attention_window", None)
-    max_length = None if windows is None else min(windows if isinstance(windows, list) else [windows]) // 2 + 1
-    return RobertaConfig.from_dict({**config.to_dict(), "model_type": "roberta"}), max_length
-
-
-def _settle_head(config: PretrainedConfig, weights: StateDict) -> None:
-    """Set which of DeBERTa's two language-model heads the weights have; published configurations lack it."""
-    heads = [head for head in ("lm_predictions.", "cls.predictions.") if any(name.startswith(head) for name in weights)]
-    if len(heads) == 1:
-        config.legacy = heads == ["cls.predictions."]
-        config.architectures = config.architectures or ["DebertaV2ForMaskedLM"]
-
-
-def _relative(config: PretrainedConfig) -> str | None:
-    """The type of positions by offset; None if they are others."""
-    kind = getattr(config, "position_embedding_type", None) or "absolute"
-    if kind not in ("absolute", *SCHEMES):  # transformers 5 ignores it
-        raise InputError(f"position_embedding_type {kind!r} cannot be imported, only absolute, {' and '.join(SCHEMES)}")
-    if kind != "absolute" and (config.model_type == "deberta-v2" or getattr(config, "num_hidden_groups", 1) > 1):
-        raise InputError(f"position_embedding_type {kind!r} cannot be imported for {config.model_type} with these layers")
-    return None if kind == "absolute" else kind
-
-
-def _kind(config: PretrainedConfig) -> str:
+def _head(config: PretrainedConfig, kind: ModelType) -> str:
+    """Return the kind of the head that a configuration names, if it has an equivalent here, or ``Model``."""
     if not isinstance(config.architectures or [], list):
         raise InputError(f"architectures {config.architectures!r} is no list of names of classes")
     architecture = str((config.architectures or [""])[0]).replace("ForPreTraining", "ForMaskedLM")
-    kinds = NO_EQUIVALENT_HEADS.get(config.model_type, KINDS)
-    return next((kind for kind in kinds if architecture.endswith(f"For{kind}")), "Model")
+    return next((head for head in kind.heads if architecture.endswith(f"For{head}")), "Model")
 
 
-def _model_options(config: PretrainedConfig, kind: str) -> dict[str, Any]:
-    untied = kind == "MaskedLM" and (
-        _relative(config) is not None  # word embeddings have the vector of the token type, which the projection does not have
-        or (not config.tie_word_embeddings and getattr(config, "legacy", True))
-    )
-    options: dict[str, Any] = {"untie_weights_roberta": untied}
-    for option, names in POOLER.items():
-        values = [value for name in names if (value := getattr(config, name, None)) is not None]
-        if values:
-            options[option] = values[0]
-    if config.model_type == "roformer":
-        options |= {"pooler_activation_fn": activation_of(config.hidden_act), "pooler_dropout": config.hidden_dropout_prob}
-    if (activation := options.get("pooler_activation_fn", "tanh")) not in ACTIVATIONS:
+def _model_options(config: PretrainedConfig, kind: ModelType) -> dict[str, Any]:
+    """Return the options of a fairseq model's classification head that a configuration has."""
+    options = {"pooler_activation_fn": "tanh"}
+    for option, name in ((option, name) for option, names in kind.pooler.items() for name in reversed(names)):
+        if (value := getattr(config, name, None)) is not None:
+            options[option] = value
+    if (activation := our_activation(options["pooler_activation_fn"])) not in ACTIVATIONS:
         raise InputError(f"the pooler's activation {activation!r} has no equivalent here, only {', '.join(ACTIVATIONS)}")
-    return options
+    return options | {"pooler_activation_fn": activation}

@@ -85,8 +85,8 @@ class SourceVocabulary:
                 stream.write(content)
 
 
-def read_vocabulary(name: str, size: int, model_type: str) -> SourceVocabulary:
-    """Return the vocabulary of the model of that name and type, which has ``size`` embeddings.
+def read_vocabulary(name: str, size: int) -> SourceVocabulary:
+    """Return the vocabulary of the model of that name, which has ``size`` embeddings.
 
     Raises:
         InputError: the tokenizer is missing or lacks a special token, or its tokens cannot be in a dictionary.
@@ -97,7 +97,7 @@ def read_vocabulary(name: str, size: int, model_type: str) -> SourceVocabulary:
             raise InputError(f"{dictionary} has {len(vocabulary.dictionary)} symbols, and the model has {size} embeddings")
         return vocabulary
     tokenizer = read_tokenizer(name)
-    path = find(name, DEBERTA_SENTENCEPIECE) if model_type == "deberta-v2" else None
+    path = find(name, DEBERTA_SENTENCEPIECE)
     model = None if path is None else path.read_bytes()
     with library_errors(f"{name}: the tokenizer cannot be taken over"):
         return _from_tokenizer(tokenizer, size, name, model)

@@ -15,11 +15,13 @@ from test_import import SMALL, assert_same_ids, import_hf, perturbed, prepare, r
 
 from fairseq_posenc.core.families import expressions
 from fairseq_posenc.core.transformer import Encoder
-from fairseq_posenc.huggingface import model_types, source_models
+from fairseq_posenc.huggingface import source_models
 from fairseq_posenc.huggingface.configuration import PosencConfig
 from fairseq_posenc.huggingface.conversion import to_transformers
 from fairseq_posenc.huggingface.export import export
+from fairseq_posenc.huggingface.model_types import MODEL_TYPES
 from fairseq_posenc.huggingface.modeling import PosencForMaskedLM
+from fairseq_posenc.huggingface.types.base import TOKEN_TYPES
 from fairseq_posenc.plugin.checkpoint.state_dict import ENCODER
 from fairseq_posenc.plugin.models.checkpoint import Checkpoint
 from fairseq_posenc.text.vocabulary import Vocabulary
@@ -73,7 +75,7 @@ def test_the_masked_language_model_has_the_same_logits(settings, toy_text, tmp_p
     ours = PosencForMaskedLM(
         PosencConfig(**dataclasses.asdict(source.config), tie_word_embeddings=original.config.tie_word_embeddings)
     )
-    renamed, others = model_types.to_transformers(source.state, "fairseq_posenc", 1)
+    renamed, others = MODEL_TYPES["fairseq_posenc"].to_transformers(source.state, ours.config)
     ours.eval().load_state_dict(renamed, strict=True)
     assert (others, source.left_out, len(ours.model.encoder.layers)) == ([], [], original.config.num_hidden_groups)
     for length in (1, 2, 17, 50):
@@ -82,15 +84,13 @@ def test_the_masked_language_model_has_the_same_logits(settings, toy_text, tmp_p
         with torch.no_grad():
             logits = ours(tokens).logits
         torch.testing.assert_close(logits[real], source.outputs(tokens)[real], atol=2e-5, rtol=1e-5)
-    back, others = model_types.to_transformers(source.state, "albert", 1)
-    types = original.albert.embeddings.token_type_embeddings.weight[:1]
+    back, others = MODEL_TYPES["albert"].to_transformers(source.state, original.config)
     inverse = source.vocabulary.order.argsort()
     expected = original.state_dict()
-    if not original.config.tie_word_embeddings:  # then this is another parameter, which nothing reads
-        expected["predictions.bias"] = expected["predictions.decoder.bias"]
+    types = expected.pop(f"albert.{TOKEN_TYPES}")[:1]
+    del expected["predictions.bias"]  # which is that of predictions.decoder, or which nothing reads
     assert others == []
     assert back.keys() == expected.keys()
-    back["albert.embeddings.token_type_embeddings.weight"] = expected["albert.embeddings.token_type_embeddings.weight"]
     back["albert.embeddings.position_embeddings.weight"] = back["albert.embeddings.position_embeddings.weight"] - types
     for name, value in expected.items():
         found = back[name] if len(back[name]) != len(inverse) else back[name][inverse]

@@ -207,7 +207,7 @@ def test_the_tokenizer_is_transformers_own(saved, toy_text, tmp_path, capsys):
         ("position_biased_input", None),
         ("relative_attention", False),
         ("type_vocab_size", 2),
-        ("pooler_hidden_act", "gelu_new"),
+        ("pooler_hidden_act", "quick_gelu"),
         ("position_buckets", -2),
         ("position_buckets", 7.5),
         ("position_buckets", 2**20),

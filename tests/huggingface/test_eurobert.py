@@ -140,6 +140,6 @@ def test_what_eurobert_may_have_and_this_project_has_not(options, named, toy_tex
 )
 def test_models_with_a_part_of_eurobert_are_exported_as_this_projects_class(arch, options, prepared, tmp_path):
     path = save(make_model(arch, prepared, **options), tmp_path / "checkpoint.pt", prepared)
-    worst = max(parity.difference for parity in export(path, prepared, tmp_path / "out", "lm", with_tokenizer=False).values())
+    worst = max(parity.difference for parity in export(path, prepared, tmp_path / "out", "lm", no_tokenizer=True).values())
     assert worst < 2e-5
     assert json.loads((tmp_path / "out" / "config.json").read_text())["architectures"] == ["PosencForMaskedLM"]

@@ -60,7 +60,7 @@ TOKENS[3, 1:] = 1
 
 def export_case(path, data, folder, name, head=None):
     """Export, and keep what fairseq gives for TOKENS beside it."""
-    export(path, data, folder / name, head, tolerance=TOLERANCE, with_tokenizer=name.startswith("tisa"))
+    export(path, data, folder / name, head, tolerance=TOLERANCE, no_tokenizer=not name.startswith("tisa"))
     logits = Checkpoint(path, data, head).logits(TOKENS).contiguous()
     save_file({"tokens": TOKENS, "logits": logits}, folder / f"{name}.safetensors")
 
@@ -113,7 +113,7 @@ def test_every_scheme_is_exported(name, prepared, tmp_path):
     """The export compares the checkpoint with what it has written, run by the code that it has written."""
     path = save(make_model(f"roberta_{name}_tiny", prepared), tmp_path / "checkpoint.pt", prepared)
     assert (
-        max(parity.difference for parity in export(path, prepared, tmp_path / "out", "lm", with_tokenizer=False).values())
+        max(parity.difference for parity in export(path, prepared, tmp_path / "out", "lm", no_tokenizer=True).values())
         < TOLERANCE
     )
     assert json.loads((tmp_path / "out" / "config.json").read_text())["format"] == 1

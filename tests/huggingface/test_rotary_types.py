@@ -1,4 +1,4 @@
-"""transformers' ModernBERT, NomicBERT and RoFormer, there and back: the same logits and gradients, and the same training."""
+"""transformers' ModernBERT and RoFormer, there and back: the same logits and gradients, and the same training."""
 
 import dataclasses
 import functools
@@ -15,9 +15,10 @@ from torch.nn import functional as F
 
 from fairseq_posenc.core.attention import Mask
 from fairseq_posenc.core.transformer import Encoder, EncoderConfig
-from fairseq_posenc.huggingface import model_types, source_models
+from fairseq_posenc.huggingface import source_models
 from fairseq_posenc.huggingface.configuration import PosencConfig
 from fairseq_posenc.huggingface.export import export
+from fairseq_posenc.huggingface.model_types import MODEL_TYPES
 from fairseq_posenc.huggingface.modeling import PosencForMaskedLM
 from fairseq_posenc.huggingface.new_positions import IN_LAYERS, convert
 from fairseq_posenc.plugin.checkpoint.state_dict import ABSOLUTE, ENCODER, WORDS
@@ -29,7 +30,6 @@ PAD = 1  # in the dictionary
 IGNORED = -100
 
 thorough = functools.partial(pytest.param, marks=pytest.mark.thorough)
-needs_nomic = pytest.mark.skipif(not hasattr(transformers, "NomicBertConfig"), reason="transformers 4 has no NomicBERT")
 
 
 def write(folder, name, kind="ForMaskedLM", **options):
@@ -50,7 +50,7 @@ def write(folder, name, kind="ForMaskedLM", **options):
 def of_source(source, tied=True):
     """Our model with a source's parameters."""
     ours = PosencForMaskedLM(PosencConfig(**dataclasses.asdict(source.config), tie_word_embeddings=tied))
-    renamed, others = model_types.to_transformers(source.state, "fairseq_posenc", PAD)
+    renamed, others = MODEL_TYPES["fairseq_posenc"].to_transformers(source.state, ours.config)
     ours.eval().load_state_dict(renamed, strict=True)
     assert (others, source.left_out) == ([], [])
     return ours
@@ -75,8 +75,8 @@ def gradients(loss, model):
 
 def assert_same_gradients(ours, theirs, model_type, order):
     """Of parameters by their names in both models; rows of symbols in ``order``."""
-    found, _ = model_types.to_fairseq(ours, "fairseq_posenc", PAD)
-    expected, _ = model_types.to_fairseq(theirs, model_type, PAD)
+    found, _ = MODEL_TYPES["fairseq_posenc"].to_fairseq(ours, None)
+    expected, _ = MODEL_TYPES[model_type].to_fairseq(theirs, None)
     assert {*found} == {*expected}
     for name, value in expected.items():
         value = value[order] if name in source_models.BY_SYMBOL else value
@@ -138,11 +138,8 @@ def test_modernbert_rope_becomes_transformers_own_class(prepared, tmp_path, caps
     assert type(exported) is transformers.ModernBertForMaskedLM
     tokens, labels = batch(47)
     ours = gradients(cross_entropy(model.train()(tokens)[0], labels), model)
-    theirs, _ = model_types.to_fairseq(
-        gradients(cross_entropy(exported(tokens, attention_mask=tokens.ne(PAD).long()).logits, labels), exported),
-        "modernbert",
-        PAD,
-    )
+    theirs = gradients(cross_entropy(exported(tokens, attention_mask=tokens.ne(PAD).long()).logits, labels), exported)
+    theirs, _ = MODEL_TYPES["modernbert"].to_fairseq(theirs, exported.config)
     for name, value in theirs.items():
         torch.testing.assert_close(ours[name], value, atol=1e-4, rtol=1e-4, msg=name)
     state, printed = import_hf(capsys, tmp_path / "out", tmp_path / "back" / "model.pt")
@@ -167,7 +164,7 @@ def test_modernbert_rope_becomes_transformers_own_class(prepared, tmp_path, caps
 )
 def test_the_class_is_modernbert_where_the_function_is(arch, options, head, architecture, prepared, tmp_path):
     path = save(make_model(arch, prepared, **options), tmp_path / "checkpoint.pt", prepared)
-    worst = max(parity.difference for parity in export(path, prepared, tmp_path / "out", head, with_tokenizer=False).values())
+    worst = max(parity.difference for parity in export(path, prepared, tmp_path / "out", head, no_tokenizer=True).values())
     assert worst < 2e-5
     assert json.loads((tmp_path / "out" / "config.json").read_text())["architectures"] == [architecture]
 
@@ -201,7 +198,6 @@ def test_tables_of_absolute_positions_where_layers_differ():
     [
         (dict(attention_bias=True), "attention_bias True and mlp_bias False"),
         thorough(dict(classifier_activation="relu"), "hidden_activation gelu and classifier_activation relu"),
-        thorough(dict(layer_types=["sliding_attention", *["full_attention"] * 4]), "layer_types"),
         (dict(rope_parameters={"full_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}}), "rope_type linear"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -211,18 +207,6 @@ def test_what_modernbert_may_have_and_this_project_has_not(options, named, tmp_p
     said = refusal(capsys, tmp_path / "source", "--out", tmp_path / "out" / "model.pt")
     assert "config.json" in said
     assert named in said
-
-
-@pytest.mark.parametrize("name", [pytest.param("NomicBert", marks=needs_nomic), "RoFormer"])
-@pytest.mark.parametrize("kind", ["ForMaskedLM", thorough("ForSequenceClassification")])
-def test_nomicbert_and_roformer_have_the_same_outputs(name, kind, tmp_path, capsys):
-    """Their vectors of token type 0 go into the word embeddings, which the output projection does not share then."""
-    write(tmp_path / "source", name, kind, num_hidden_layers=3, **SMALL)
-    state, printed = import_hf(capsys, tmp_path / "source", tmp_path / "out" / "model.pt")
-    assert "left out" not in printed
-    assert float(printed.partition("source's by ")[2].split()[0]) < 2e-5
-    words = state["encoder.sentence_encoder.embed_tokens.weight"]
-    assert kind != "ForMaskedLM" or not torch.equal(words, state["encoder.lm_head.weight"])
 
 
 @pytest.mark.parametrize("head", ["lm", thorough("topic")])

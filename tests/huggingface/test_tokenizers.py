@@ -300,7 +300,7 @@ def test_added_tokens_survive_import_and_export(kind, added, tmp_path):
     source.add_tokens(added)
     source.save_pretrained(tmp_path / "source")
     source = AutoTokenizer.from_pretrained(tmp_path / "source")
-    imported = read_vocabulary(str(tmp_path / "source"), len(source), "bert")
+    imported = read_vocabulary(str(tmp_path / "source"), len(source))
     imported.write(tmp_path / "bin")
     vocabulary, generator = Vocabulary(tmp_path / "bin"), random.Random(2)
     fast = exported(vocabulary, tmp_path / "exported")

@@ -1,10 +1,11 @@
-"""The transformer itself, in plain PyTorch: embeddings, layers, encoder and decoder."""
+"""The transformer itself, in plain PyTorch: embeddings, layers, encoder, decoder and heads."""
 
 from ..attention import Mask
 from .cache import Cache
 from .config import ACTIVATIONS, DecoderConfig, EncoderConfig, build_positions
 from .decoder import Decoder
 from .encoder import Encoder, EncoderOutput
+from .heads import LanguageModelHead
 from .sampling import PositionSampling
 from .stack import Stack
 
@@ -16,6 +17,7 @@ __all__ = [
     "Encoder",
     "EncoderConfig",
     "EncoderOutput",
+    "LanguageModelHead",
     "Mask",
     "PositionSampling",
     "Stack",

@@ -170,6 +170,8 @@ class EncoderConfig:
 FAIRSEQ: dict[str, str] = {option.name: name for option in fields(EncoderConfig) if (name := option.metadata.get("fairseq"))}
 TRANSFORMERS = {option.name: name for option in fields(EncoderConfig) if (name := option.metadata.get("transformers"))}
 """A field of EncoderConfig -> its name there. The schemes' options have one name everywhere."""
+LAYER_TYPES = ("full_attention", "sliding_attention")
+"""transformers' types of layers: those without a window, and those with one."""
 
 
 @dataclass(frozen=True)

@@ -5,18 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from fairseq.data import Dictionary
 from fairseq.models import FairseqEncoderModel
 from fairseq.models.roberta import RobertaModel
-from fairseq.models.roberta.model import RobertaEncoder, RobertaLMHead
+from fairseq.models.roberta.model import RobertaEncoder
 from fairseq.tasks import FairseqTask
 from omegaconf import DictConfig
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from ...core.families import ALBERT, MODERNBERT, ROBERTA
-from ...core.transformer import ACTIVATIONS, Encoder, Mask
-from ...core.transformer.layers import init_weights, new_norm
+from ...core.transformer import Encoder, EncoderConfig, LanguageModelHead, Mask
+from ...core.transformer.layers import init_weights
 from ..options.architectures import register_family
 from ..options.option_set import ENCODER_OPTIONS, field_errors_as_flags
 from .building import AnyLength, PosencModel, encoder_config
@@ -54,14 +54,23 @@ class SentenceEncoder(AnyLength, Encoder):
         }
 
 
-class LanguageModelHead(RobertaLMHead):
-    """fairseq's head, whose output projection may have no bias."""
+class RobertaHead(LanguageModelHead):
+    """The language model's head under the names of fairseq's checkpoints: ``weight`` and ``bias`` are the output projection's.
 
-    def forward(self, features: Tensor, masked_tokens: Tensor | None = None, **unused: Any) -> Tensor:
-        """(B, n, D) -> (B, n, vocabulary), or (m, vocabulary) at the m ``masked_tokens``, (B, n) bool."""
-        x = features if masked_tokens is None else features[masked_tokens]
-        scores = F.linear(self.layer_norm(self.activation_fn(self.dense(x))), self.weight)
-        return scores if self.bias is None else scores + self.bias
+    Args:
+        config: of the encoder.
+        weight: (V, E), the word embeddings' parameter, which the head shares; None for one of its own.
+    """
+
+    def __init__(self, config: EncoderConfig, weight: nn.Parameter | None) -> None:
+        super().__init__(config)
+        self.weight = nn.Linear(self.width, config.vocab_size, bias=False).weight if weight is None else weight
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size)) if config.output_bias else None
+        init_weights(self, config)
+
+    def forward(self, features: Tensor, masked_tokens: Tensor | None = None) -> Tensor:
+        """(B, n, D) -> (B, n, V), or (m, V) at the m ``masked_tokens``, (B, n) bool."""
+        return self.scores(features if masked_tokens is None else features[masked_tokens], self.weight, self.bias)
 
 
 class PosencRobertaEncoder(AnyLength, RobertaEncoder):
@@ -75,22 +84,9 @@ class PosencRobertaEncoder(AnyLength, RobertaEncoder):
     def build_embedding(self, vocab_size: int, embedding_dim: int, padding_idx: int) -> nn.Embedding:
         return super().build_embedding(vocab_size, self.args.embedding_size or embedding_dim, padding_idx)
 
-    def build_lm_head(self, embed_dim: int, output_dim: int, activation_fn: str, weight: Tensor | None) -> RobertaLMHead:
-        """Build fairseq's head with an inner layer of the width of the word embeddings, which it shares, or without one."""
-        config = self.sentence_encoder.config
-        width = config.embed_dim or embed_dim
-        silu = activation_fn == "silu"  # which fairseq's head does not know
-        head = LanguageModelHead(width, output_dim, "gelu" if silu else activation_fn, weight)
-        head.activation_fn = ACTIVATIONS["silu"] if silu else head.activation_fn
-        if width != embed_dim or not config.head_bias:
-            head.dense = nn.Linear(embed_dim, width, config.head_bias)
-        head.layer_norm = new_norm(config, width)
-        if not config.head_layer:
-            head.dense = head.activation_fn = head.layer_norm = nn.Identity()
-        if not config.output_bias:
-            head.bias = None
-        init_weights(head, config)
-        return head
+    def build_lm_head(self, weight: nn.Parameter | None, **unused: Any) -> RobertaHead:
+        """Build the language model's head, whose output projection is ``weight``, the word embeddings, or its own."""
+        return RobertaHead(self.sentence_encoder.config, weight)
 
     def forward(
         self,
@@ -109,7 +105,7 @@ class PosencRobertaEncoder(AnyLength, RobertaEncoder):
             read_at: int64 of any shape, positions in the batch's rows one after another. Heads get the features there, of that
                 shape and D, instead of (B, n, D). Unlike ``masked_tokens``, a mask, this needs no wait for the device.
         """
-        predicts = not features_only and isinstance(self.lm_head, RobertaLMHead)
+        predicts = not features_only and isinstance(self.lm_head, RobertaHead)
         options = {"return_all_hiddens": return_all_hiddens, "decode_masks": predicts, "mask": mask}
         output = self.sentence_encoder(src_tokens, **options)
         x = features = output["encoder_out"][0].transpose(0, 1)

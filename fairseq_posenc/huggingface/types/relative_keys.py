@@ -1,21 +1,20 @@
-"""Models with ``position_embedding_type`` ``relative_key`` or ``relative_key_query``, which transformers 5 ignores.
+"""BERT and its kin with ``position_embedding_type`` ``relative_key`` or ``relative_key_query``, which transformers 5 ignores.
 
 Their scores are ``(q_i·k_j + q_i·a_{i-j}) / √d``, which is ``shaw`` with a^K alone, or, with ``k_j·a_{i-j}`` as a third product,
 ``m4``; both have the offset j - i here. They have no absolute positions.
 """
-
-from __future__ import annotations
 
 import re
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers import AttentionInterface, AttentionMaskInterface, PretrainedConfig, PreTrainedModel
 from transformers.masking_utils import eager_mask
 
-from ..base.errors import InputError
-from ..plugin.checkpoint.state_dict import ABSOLUTE, POSITIONS, WORDS, StateDict
+from ...base.errors import InputError
+from ...plugin.checkpoint.state_dict import ABSOLUTE, POSITIONS, WORDS, StateDict
+from .base import OFFSETS, Options
 
 SCHEMES = {"relative_key": ("shaw", "keys"), "relative_key_query": ("m4", "weight")}
 """The scheme, and the name of its table, by the type."""
@@ -23,8 +22,28 @@ TABLE = "distance_embedding.weight"
 NAME = "posenc_relative_keys"
 
 
-def restore(model: PreTrainedModel, weights: StateDict) -> None:
+def scheme(config: PretrainedConfig) -> str | None:
+    """Return the name of the scheme of positions by offset; None if they are absolute.
+
+    Raises:
+        InputError: they are of another type, which transformers 5 ignores.
+    """
+    kind = getattr(config, "position_embedding_type", None) or "absolute"
+    if kind not in ("absolute", *SCHEMES):
+        raise InputError(f"position_embedding_type {kind!r} cannot be imported, only absolute, {' and '.join(SCHEMES)}")
+    return None if kind == "absolute" else SCHEMES[kind][0]
+
+
+def fields(config: PretrainedConfig) -> Options:
+    """Return the fields of EncoderConfig that describe positions by offset; none if they are absolute."""
+    options = {"shaw": {"shaw_terms": "keys"}, "m4": {}}
+    return {} if (name := scheme(config)) is None else {"positions": name, "position_options": options[name]}
+
+
+def restore(model: PreTrainedModel, weights: StateDict, scaled: bool) -> None:
     """Give a model of transformers 5 the attention of transformers 4, with the tables among the weights; in place.
+
+    ``scaled``: whether the products with tables are divided by √d, as those of queries and keys.
 
     Raises:
         InputError: the tables are not there, or of other sizes.
@@ -35,14 +54,13 @@ def restore(model: PreTrainedModel, weights: StateDict) -> None:
         return
     names = sorted((name for name in weights if name.endswith(TABLE)), key=lambda name: [*map(int, re.findall(r"\d+", name))])
     d = model.config.hidden_size // model.config.num_attention_heads
-    factor = d**0.5 if model.config.model_type == "albert" else 1.0  # ALBERT's products with tables are not scaled
     shape = 2 * model.config.max_position_embeddings - 1, d
     if [weights[name].shape for name in names] != [shape] * len(attentions):
         raise InputError(
             f"position_embedding_type {model.config.position_embedding_type!r} needs a {TABLE} of {shape} in each layer"
         )
     for attention, name in zip(attentions, names, strict=True):
-        attention.distance_embedding = nn.Embedding.from_pretrained(factor * weights[name].float())
+        attention.distance_embedding = nn.Embedding.from_pretrained((1.0 if scaled else d**0.5) * weights[name].float())
     AttentionInterface.register(NAME, _attend)
     AttentionMaskInterface.register(NAME, eager_mask)
     model.config._attn_implementation = NAME
@@ -62,12 +80,13 @@ def _attend(
     return (p @ value).transpose(1, 2), p
 
 
-def to_scheme(state: StateDict, tables: list[Tensor], kind: str, token_type: Tensor, unused: int) -> StateDict:
-    """Return parameters under fairseq's names with the tables, by layer, in place of absolute positions.
+def to_scheme(state: StateDict, config: PretrainedConfig, unused: int) -> None:
+    """Replace the layers' tables (2n - 1, d), if there are any, and the absolute positions by the scheme's table, in place.
 
-    The vector of token type 0, for which there are no absolute positions, goes into the word embeddings. ``unused`` is the
-    number of positions that no token has.
+    The rows of the table of absolute positions are zero, but for the vector of token type 0, which goes into the word embeddings.
+    ``unused`` is the number of positions that no token has.
     """
-    state = {name: value for name, value in state.items() if name != ABSOLUTE}
-    state[WORDS] = state[WORDS] + token_type
-    return state | {POSITIONS + ".".join(SCHEMES[kind]): torch.stack(tables)[:, None, unused : len(tables[0]) - unused].flip(2)}
+    if tables := [state.pop(name) for name in [*state] if name.endswith(OFFSETS)]:
+        state[WORDS] = state[WORDS] + state.pop(ABSOLUTE)[0]
+        table = torch.stack(tables)[:, None, unused : len(tables[0]) - unused].flip(2)
+        state[POSITIONS + ".".join(SCHEMES[config.position_embedding_type])] = table

@@ -1,0 +1,46 @@
+"""ALBERT (Lan et al. 2020): narrow word embeddings, and layers that share their weights."""
+
+from transformers import PretrainedConfig
+
+from ...core.transformer import EncoderConfig
+from .base import OFFSETS, PROJECTION, Head, Names, Options, embeddings, language_model, layers, pooled, register
+from .bert import BertLike
+
+LAYER: dict[Names, Names] = {
+    **{f"self_attn.{name[0]}_proj": f"attention.{name}" for name in ("query", "key", "value")},
+    OFFSETS.removesuffix(".weight"): "attention.distance_embedding",
+    "self_attn.out_proj": "attention.dense",
+    "self_attn_layer_norm": "attention.LayerNorm",
+    "fc1": "ffn",
+    "fc2": "ffn_output",
+    "final_layer_norm": "full_layer_layer_norm",
+}
+
+
+@register
+class Albert(BertLike):
+    """ALBERT. Its prediction of the order of sentences is left out."""
+
+    name, prefix, title = "albert", "Albert", "ALBERT"
+    keys = (
+        *embeddings("albert"),
+        *layers("albert.encoder.albert_layer_groups.#.albert_layers.0", LAYER),
+        (PROJECTION, "albert.encoder.embedding_hidden_mapping_in."),
+        *language_model("predictions", "LayerNorm", "predictions.decoder"),
+        *pooled("albert.pooler"),
+    )
+
+    scales_offsets = False
+
+    def fields(self, config: PretrainedConfig) -> Options:
+        values = super().fields(config) | {"embed_dim": config.embedding_size, "layer_groups": config.num_hidden_groups}
+        if "position_options" in values:
+            values["position_options"]["position_share_layers"] = True
+        return values
+
+    def describe(self, encoder: EncoderConfig, head: Head) -> Options | None:
+        width, groups = encoder.embed_dim, encoder.layer_groups
+        if encoder.positions != "absolute" or not (width and groups and head.may_have(encoder.dim, "tanh")):
+            return None
+        sizes = {"embedding_size": width, "num_hidden_groups": groups, "type_vocab_size": 1}
+        return sizes | {"classifier_dropout_prob": head.dropout}
