@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the comparison of examples/compare/gpu.yaml for so many minutes, and reports what is done. The same command continues; a run
-# that was interrupted goes on from the last quarter of its updates. It has not been tried on a GPU yet.
+# that was interrupted loses five minutes at most. It has not been tried on a GPU yet.
 #   bash scripts/gpu_compare.sh DATA_BIN OUT [MINUTES]
 set -euo pipefail
 project=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

@@ -1,4 +1,4 @@
-"""Rewrites the tables in README.md, in pages of docs/ and in FIDELITY.md, and the picture in README.md.
+"""Rewrites the tables in README.md, in pages of docs/ and in FIDELITY.md, the picture in README.md, and the comparison's page.
 
 They come from the live modules and from the committed runs in examples/compare/results. A test compares the tables.
 With --trained OUT, it draws instead what the models of a comparison in OUT add to the scores, for the site's pages of schemes.
@@ -8,10 +8,12 @@ import argparse
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from tabulate import tabulate
 
+from fairseq_posenc.base import ownership
 from fairseq_posenc.base.plotting import save
 from fairseq_posenc.base.record import DIVERGED, FINISHED, FORMAT, RESULT, read_object
 from fairseq_posenc.study.analyze import models
@@ -28,16 +30,17 @@ from fairseq_posenc.study.word_order.report import updates_needed
 from fairseq_posenc.study.word_order.settings import PAPERS
 
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "examples/compare/results"
-PICTURE = RESULTS / "english.png"
+RESULTS, CLAIMS = ROOT / "examples/compare/results", ROOT / "examples/compare/claims.yaml"
+PICTURE, PAGE = RESULTS / "english.png", RESULTS / "english.html"
+"""The losses during training, and the report of the comparison."""
 TRAINED = RESULTS / "english/pictures"
 """What the comparison's models add to the scores: a picture named after each expression."""
 TOKENS = 32
 """In the pictures of schemes."""
 PLANS = ("english", "variants", "length")
 """Of examples/compare, with the same data-bin."""
-COMPARED = ("", "scheme", "loss", "− absolute", "p (Holm)", "perplexity", "time", "parameters", "runs")
-"""The columns of the comparison's table in README.md."""
+COMPARED = ("", "scheme", "loss", "state", "− absolute", "p", "start", "÷ absolute", "started", "time", "parameters", "runs")
+"""The columns of the comparison's table in README.md, as far as they were measured."""
 
 
 def order_task() -> str:
@@ -68,7 +71,7 @@ def comparison_of(name: str) -> tuple[Plan, list[Mapping[str, Any]], list[dict[s
     flags = {scheme: plan.flags(scheme) for scheme in plan.schemes}
     done = [run for run in done if run["configuration"]["flags"] == flags.get(run["scheme"])]
     runs = [run for run in done if run["lr"] in plan.learning_rates and run["seed"] <= plan.seeds_of(run["scheme"])]
-    return plan, runs, summarise(plan, runs, folder, recorded(folder, "costs/*/*"))
+    return plan, runs, summarise(plan, runs, recorded(folder, "costs/*/*"))
 
 
 def recorded(folder: Path, cells: str) -> list[Mapping[str, Any]]:
@@ -95,15 +98,22 @@ def draw_trained(out: Path, folder: Path) -> None:
 def comparison() -> str:
     """Return the ranked table of the comparison."""
     plan, runs, rows = comparison_of("english")
-    head, lines = report.ranking(rows, plan.reference, next(run["unigram"] for run in runs if "unigram" in run))
-    cells = [[line[head.index(column)] for column in COMPARED] for line in lines]
-    return tabulate(cells, COMPARED, "github", disable_numparse=True)
+    head, lines = report.ranking(rows, plan, next(run["unigram"] for run in runs if "unigram" in run))
+    shown = [column for column in COMPARED if column in head]
+    cells = [[line[head.index(column)] for column in shown] for line in lines]
+    return tabulate(cells, shown, "github", disable_numparse=True)
+
+
+@cache
+def verdicts() -> list[dict[str, Any]]:
+    """Return the verdicts on the published claims by the runs of all plans."""
+    runs = {(run["scheme"], run["lr"], run["seed"]): run for name in PLANS for run in comparison_of(name)[1]}
+    return judge(read_claims(CLAIMS), [*runs.values()])
 
 
 def claims() -> str:
-    """Return the published claims with their verdicts by the runs of all plans."""
-    runs = {(run["scheme"], run["lr"], run["seed"]): run for name in PLANS for run in comparison_of(name)[1]}
-    head, lines = report.claims_table(judge(read_claims(ROOT / "examples/compare/claims.yaml"), [*runs.values()]))
+    """Return the published claims with their verdicts."""
+    head, lines = report.claims_table(verdicts())
     return tabulate(lines, head, "github", disable_numparse=True)
 
 
@@ -134,11 +144,15 @@ def fine_tuning() -> str:
 def results_by_scheme() -> Iterator[tuple[str, str, dict[str, str]]]:
     """Yield each result of a scheme: a title, the expression, and a table's row by column."""
     plan, _, rows = comparison_of("english")
-    head, lines = report.ranking(rows, plan.reference, None)
+    head, lines = report.ranking(rows, plan, None)
     for row, line in zip(rows, lines, strict=True):
         cells = dict(zip(head, line, strict=True))
-        yield "Comparison on English text", row["positions"], {column or "rank": cells[column] for column in COMPARED}
-    for row in order_report.read(RESULTS / "tasks")[0]:
+        yield (
+            "Comparison on English text",
+            row["positions"],
+            {column or "rank": cells[column] for column in COMPARED if column in cells},
+        )
+    for row in order_report.summarise(order_report.recorded(RESULTS / "tasks")):
         for task, means in row["tasks"].items():
             learned = f"{means['learned']} of {means['runs']}"
             accuracy = {f"accuracy {score}": f"{means[score]:.2f}" for score in order_report.SCORES}
@@ -180,3 +194,7 @@ if __name__ == "__main__":
             (ROOT / file).write_text(renewed(file), encoding="utf-8")
         plan, runs, rows = comparison_of("english")
         save(charts.curves(rows, finished(runs), plan.reference), PICTURE)
+        with TemporaryDirectory() as folder:
+            ownership.claim(Path(folder), "compare")
+            report.write(Path(folder), plan, rows, runs, verdicts())
+            PAGE.write_bytes((Path(folder) / report.PAGE).read_bytes())

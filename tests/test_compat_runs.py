@@ -227,6 +227,35 @@ def test_a_training_asked_to_leave_off_goes_on_as_if_it_had_not(train, tmp_path,
     assert again["extra_state"]["val_loss"] == whole["extra_state"]["val_loss"]
 
 
+def test_a_killed_training_that_saves_by_time_loses_no_more(train, tmp_path, monkeypatch):
+    """Saved after every update, killed in the sixth, within an epoch; then as if it had not been."""
+    from fairseq.trainer import Trainer
+
+    whole = train(tmp_path / "whole", "--validate-interval-updates", 4)
+    step = Trainer.train_step
+
+    def step_or_end(self, *arguments):
+        if self.get_num_updates() == 5:
+            raise MemoryError("killed")
+        return step(self, *arguments)
+
+    monkeypatch.setenv(graceful_stop.SAVE_SECONDS, "0")
+    with monkeypatch.context() as ending:
+        ending.setattr(Trainer, "train_step", step_or_end)
+        with pytest.raises(MemoryError):
+            train(tmp_path / "killed", "--validate-interval-updates", 4)
+    assert updates(checkpoint(tmp_path / "killed")) == 5
+    assert files(tmp_path / "killed") <= files(tmp_path / "whole")  # no checkpoints of single updates
+    monkeypatch.setenv(graceful_stop.SAVE_SECONDS, "1000")
+    with monkeypatch.context() as counting:
+        steps = []
+        counting.setattr(Trainer, "train_step", lambda self, *arguments: steps.append(1) or step(self, *arguments))
+        again = train(tmp_path / "killed", "--validate-interval-updates", 4)
+    assert (len(steps), updates(again)) == (5, 10)
+    assert same_weights(whole, again)
+    assert again["extra_state"]["val_loss"] == whole["extra_state"]["val_loss"]
+
+
 def test_a_handler_of_somebody_else_stays(train, tmp_path):
     heard = []
     before = signal.signal(signal.SIGUSR1, lambda *_: heard.append("USR1"))

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from fairseq_posenc.core.families import expressions
 from fairseq_posenc.study.word_order import runs as order_runs
-from fairseq_posenc.study.word_order.report import read, read_runs, recorded, summarise, updates_needed
+from fairseq_posenc.study.word_order.report import HEAT_MAP, RESULTS, read_runs, recorded, summarise, updates_needed
 from fairseq_posenc.study.word_order.runs import FACTOR, build, learn
 from fairseq_posenc.study.word_order.settings import PAPERS, Setting
 from fairseq_posenc.study.word_order.tasks import BLANK, FIRST, IGNORED, START, TASKS
@@ -136,13 +136,17 @@ def test_order_is_learned_with_positions_and_not_without():
     assert (runs["none"]["updates"], len(runs["none"]["curve"])) == (200, 40)
 
 
+def rows_of(out):
+    return json.loads((out / RESULTS).read_text())["schemes"]
+
+
 def test_a_grid_that_was_interrupted_gives_the_same_results(tmp_path, monkeypatch, capsys):
     command = ("tasks", "--tasks", "copy,reverse", "--schemes", "none,absolute+t5,sentence_absolute", "--seeds", 2, *TINY)
     assert status_of(*command, "--out", tmp_path / "whole") == 0
     whole = read_runs(tmp_path / "whole")
     shown = capsys.readouterr().out
-    rows, picture = read(tmp_path / "whole")
-    assert picture.stat().st_size > 1000
+    rows = rows_of(tmp_path / "whole")
+    assert (tmp_path / "whole" / HEAT_MAP).stat().st_size > 1000
     assert all(f"| {row['scheme']}" in shown for row in rows)
     assert (tmp_path / "whole" / "results.md").read_text().startswith(shown.rstrip())
 
@@ -184,7 +188,7 @@ def test_a_run_that_diverges_is_recorded_and_the_rest_continues(tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(order_runs.F, "cross_entropy", lambda scores, _: scores.sum() * float("nan"))
         assert status_of("tasks", "--out", tmp_path, *options, 10, "--seeds", 2) == 0
-    (row,) = read(tmp_path)[0]
+    (row,) = rows_of(tmp_path)
     assert (row["diverged"], row["runs"], row["learned"]) == (1, 2, 0)
 
 
@@ -227,7 +231,7 @@ OUTCOME = {"learned": True, "updates": 300, "within": 0.995, "beyond": 0.5, "eve
 def test_a_task_in_the_papers_setting_is_not_ranked(tmp_path, monkeypatch):
     monkeypatch.setattr(order_runs, "learn", lambda *_: OUTCOME)
     assert status_of("tasks", "--tasks", "order", "--schemes", "none", "--out", tmp_path) == 0
-    (row,) = read(tmp_path)[0]
+    (row,) = rows_of(tmp_path)
     assert (row["runs"], row["within"], row["tasks"]["order"]["within"]) == (0, None, 0.995)
     (run,) = recorded(tmp_path)
     assert (run["configuration"]["learning_rate"], updates_needed(run)) == (1e-4, 75)
@@ -238,7 +242,7 @@ def test_tasks_may_differ_in_their_seeds_and_schemes_are_compared_over_the_same(
     command = ("tasks", "--schemes", "none", "--out", tmp_path, "--tasks")
     assert status_of(*command, "copy", "--seeds", 2) == 0
     assert status_of(*command, "reverse") == 0
-    assert [(row["ranked_by"], row["runs"]) for row in read(tmp_path)[0]] == [(["copy", "reverse"], 3)]
+    assert [(row["ranked_by"], row["runs"]) for row in rows_of(tmp_path)] == [(["copy", "reverse"], 3)]
     runs = [run for run in recorded(tmp_path) if run["task"] == "copy"]
     shifted = [{**run, "scheme": "t5", "seed": run["seed"] + 1} for run in runs]
     assert [row["ranked_by"] for row in summarise([*runs, *shifted])] == [[], []]

@@ -218,7 +218,7 @@ def test_jobs_share_the_devices_that_the_user_names(jobs, devices, given, expect
 
 
 def test_the_progress_of_a_command_is_that_of_its_log(tmp_path):
-    """While it runs; lines of other kinds, and those of an earlier attempt, are left out."""
+    """While it runs, without lines of other kinds; an earlier attempt says where it begins."""
     lines = [json.dumps({"loss": "8.5", "num_updates": str(number)}) for number in (10, 20, 40)]
     program = f"import time\nfor line in {lines}: print('| train_inner |', line); print('a line'); time.sleep(0.5)"
     cell = Cell({"seed": 1}, {}, [sys.executable, "-c", program], until=("num_updates", 40))
@@ -230,9 +230,9 @@ def test_the_progress_of_a_command_is_that_of_its_log(tmp_path):
 
     claim(tmp_path, "glue")
     cell.folder(tmp_path).mkdir(parents=True)
-    own(cell.folder(tmp_path) / grid.LOG).write_text(lines[-1])
+    own(cell.folder(tmp_path) / grid.LOG).write_text(lines[0] + "\n")
     run_grid([cell], tmp_path, lambda *_: {}, bar=Shown(1))
-    assert seen == [("started", 0), ("loss 8.5", 0.25), ("loss 8.5", 0.5), ("loss 8.5", 0.99), ("finished", 1)]
+    assert seen == [("started", 0.25), ("loss 8.5", 0.25), ("loss 8.5", 0.5), ("loss 8.5", 0.99), ("finished", 1)]
 
 
 def test_a_run_that_fails_is_named_at_once(tmp_path, capsys):
@@ -250,6 +250,24 @@ def test_a_run_that_fails_is_named_at_once(tmp_path, capsys):
     assert "RTE lr=1 seed=1 has diverged: gradients are Nan/Inf\n" in said["RTE lr=1 seed=2"]
     assert "RTE lr=1 seed=2 has failed: RuntimeError: a broken scheme; see " in said["RTE lr=2 seed=1"]
     assert "runs (1 diverged, 1 failed): " in said["RTE lr=2 seed=1"]
+
+
+def test_the_remaining_time_is_right_after_a_restart(monkeypatch):
+    """Runs, and parts of runs, that were done before are no work of this process."""
+    bar, (resumed, new, *_) = grid.Bar(4), cells()
+    bar.skip(1)
+    first, second = bar.progress_of(resumed), bar.progress_of(new)
+    first("started", 0.5)
+    assert (bar.n, bar.initial) == (1.5, 1.5)
+    first("loss 8.5", 0.75)
+    second("started", 0)
+    second("loss 9.1", 0.25)
+    meter = bar.format_meter(**{**bar.format_dict, "elapsed": 60, "ncols": None})
+    assert "50%" in meter
+    assert "2.0/4 [01:00<04:00" in meter  # half a run in a minute
+    second("started", 0)  # a checkpoint was older than the log, or lost
+    assert (bar.n, bar.initial) == (1.75, 1.5)
+    bar.close()
 
 
 def test_statistics():

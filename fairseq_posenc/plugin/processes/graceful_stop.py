@@ -1,4 +1,7 @@
-"""On SIGUSR1, training saves checkpoint_last.pt after the current update, in all processes, and ends."""
+"""On SIGUSR1, training saves checkpoint_last.pt after the current update, in all processes, and ends.
+
+With ``FAIRSEQ_POSENC_SAVE_SECONDS=300``, a training of one process also saves it every five minutes, and goes on.
+"""
 
 import functools
 import logging
@@ -6,6 +9,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +17,7 @@ from typing import Any
 logger = logging.getLogger(__name__)
 
 SIGNAL = signal.SIGUSR1  # which Slurm can send before the time limit; SIGTERM ends a training at once, as usual
+SAVE_SECONDS = "FAIRSEQ_POSENC_SAVE_SECONDS"
 STOPPED = 75  # exit status: EX_TEMPFAIL, try again
 
 
@@ -48,20 +53,25 @@ def save_and_stop(validate_and_save: Callable) -> Callable:
     from fairseq import checkpoint_utils
     from omegaconf import OmegaConf
 
+    seconds, saved = float(os.environ.get(SAVE_SECONDS, "inf")), time.monotonic()
+
     @functools.wraps(validate_and_save)
     def validate_save_and_stop(cfg, trainer, task, epoch_itr, *rest):
+        nonlocal saved
         valid_losses, should_stop = validate_and_save(cfg, trainer, task, epoch_itr, *rest)
-        if should_stop or not request.of(trainer):
+        asked, due = request.of(trainer), trainer.data_parallel_world_size == 1 and time.monotonic() >= saved + seconds
+        if should_stop or not (asked or due):
             return valid_losses, should_stop
         if cfg.checkpoint.no_save:
             logger.warning(f"{SIGNAL.name} is ignored: with --no-save, there is nothing from which training could continue")
             request.clear()
             return valid_losses, False
-        logger.warning(f"asked by {SIGNAL.name} to stop, after {trainer.get_num_updates()} updates; saving a checkpoint")
+        if asked:
+            logger.warning(f"asked by {SIGNAL.name} to stop, after {trainer.get_num_updates()} updates; saving a checkpoint")
         checkpoint = OmegaConf.merge(cfg.checkpoint, {"no_last_checkpoints": False})
         checkpoint_utils.save_checkpoint(checkpoint, trainer, epoch_itr, valid_losses[0])
-        request.granted = True
-        return valid_losses, True
+        request.granted, saved = asked, time.monotonic()
+        return valid_losses, asked
 
     return validate_save_and_stop
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import shlex
 import sys
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from io import BytesIO
 from pathlib import Path
 from typing import Annotated, Any
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -22,9 +19,8 @@ from pydantic import Field
 
 from ...base import log
 from ...base.errors import InputError
-from ...base.files import atomic_write, read
 from ...base.record import FINISHED, FORMAT, RESULT, Recorded, read_object
-from ...plugin.models.building import complete_new, parse, parse_flags_of, require_no_user_dir, user_dir
+from ...plugin.models.building import complete_new, parse_flags_of, require_no_user_dir, user_dir
 from ...plugin.models.checkpoint import Checkpoint
 from ...text.vocabulary import load_dictionary
 from ..analyze.embeddings import position_vectors, vector_count
@@ -33,16 +29,15 @@ from ..analyze.toeplitz import of_random_vectors
 from ..engine.grid import LOG, Cell, Progress
 from ..measure import losses
 from ..measure.work import default_device, device_name
-from .plan import LENGTH, UNKNOWN_UPDATES, Plan
+from .plan import LENGTH, SELECTION, UNKNOWN_UPDATES, Plan
 
-ITEMS = "losses.npz"
-SEQUENCES_PER_ITEM = 8
-"""Neighbouring sequences, whose losses depend on one another, count as one item of the test text."""
 Loss = Annotated[float, Field(ge=0, le=1000)]
 LAST = "checkpoint_last.pt"
 RANDOM = "(random weights)"
-POINTS, QUARTERS = 25, 4
-"""Validations during training, and checkpoints."""
+POINTS = 25
+"""Validations during training."""
+SAVE = "FAIRSEQ_POSENC_SAVE_SECONDS=300"
+"""What a kill may lose of a run: see :mod:`..compat.graceful_stop`."""
 CHUNK = 1 << 24
 VALID_TOKENS = 1 << 15
 """Tokens of a validation during training."""
@@ -51,8 +46,9 @@ VALID_TOKENS = 1 << 15
 class Point(Recorded):
     """A validation during training."""
 
-    updates: int
+    updates: int = Field(ge=1, le=10**9)
     loss: Loss
+    permuted: Loss | None = None
 
 
 class Measured(Recorded):
@@ -60,6 +56,7 @@ class Measured(Recorded):
 
     selection: Loss
     loss: Loss
+    permuted: Loss | None = None
     by_position: list[Loss | None] = Field(min_length=losses.PARTS, max_length=losses.PARTS)
     by_length: dict[Annotated[str, Field(pattern=r"^\d{1,9}$")], Loss]
     unigram: Loss
@@ -90,42 +87,46 @@ class Runs:
     def __init__(self, plan: Plan, data: Path, digests: Mapping[str, str], file: Path = Path("the plan")) -> None:
         self.plan, self.data, self.digests, self._file = plan, data, digests, file
         self._updates = plan.updates or UNKNOWN_UPDATES
-        self._train = data_utils.load_indexed_dataset(str(data / "train"), load_dictionary(data))
 
     def cell(self, scheme: str, lr: float, seed: int, out: Path) -> Cell:
         """Return one run."""
-        plan = self.plan
-        key = _key(scheme, lr, seed)
-        flags = plan.flags(scheme)
+        plan, key, flags = self.plan, _key(scheme, lr, seed), self.plan.flags(scheme)
         valid_steps = max(1, VALID_TOKENS // (plan.tokens_per_sample * plan.batch_size))
         log_interval = max(1, self._updates // POINTS // 2)
+        intervals = f"--validate-interval 1000000 --validate-interval-updates {2 * log_interval} --max-valid-steps {valid_steps}"
+        scale = plan.schemes[scheme].initial_scale
+        program = ["fairseq_cli.train"] if scale == 1 else ["fairseq_posenc.study.compare.scaled", f"{scale:g}"]
         command = [
-            *("env", f"OMP_NUM_THREADS={plan.threads}"),
             *(
+                "env",
+                f"OMP_NUM_THREADS={plan.threads}",
+                SAVE,
                 sys.executable,
                 "-m",
-                "fairseq_cli.train",
+                *program,
                 str(self.data),
                 *user_dir(),
                 *flags,
-                "--lr",
-                str(lr),
-                "--seed",
-                str(seed),
             ),
-            *("--save-dir", str(Cell(key, {}).folder(out)), "--no-epoch-checkpoints"),
+            *("--lr", str(lr), "--seed", str(seed), "--save-dir", str(Cell(key, {}).folder(out)), "--no-epoch-checkpoints"),
             *("--distributed-world-size", "1"),  # with several GPUs, a batch of all would be larger
-            *(("--save-interval-updates", str(self._quarter)) if plan.updates else ()),
-            *("--validate-interval", "1000000", "--validate-interval-updates", str(2 * log_interval)),
-            *("--valid-subset", "valid,permuted"),
-            *("--max-valid-steps", str(valid_steps), "--log-format", "json", "--log-interval", str(log_interval)),
+            *(
+                "--valid-subset",
+                "valid,permuted",
+                *intervals.split(),
+                "--log-format",
+                "json",
+                "--log-interval",
+                str(log_interval),
+            ),
             *(() if torch.cuda.is_available() else ("--cpu",)),
         ]
         configuration = {"flags": flags, "threads": plan.threads, "valid_tokens": plan.valid_tokens, "data": dict(self.digests)}
+        configuration |= {"initial_scale": scale} if scale != 1 else {}
         until = ("wall", 60 * plan.budget.minutes) if plan.budget.minutes else ("num_updates", self._updates)
         tuned = all(_is_finished(_benchmark(name, scheme, seed).folder(out)) for name in plan.benchmarks)
-        needs = (ITEMS,) if tuned else (ITEMS, LAST)
-        temporary = [name for name in (LAST, "checkpoint_best.pt", "crash.pt", *self._quarters) if name not in needs]
+        needs = () if tuned else (LAST,)
+        temporary = [name for name in (LAST, "checkpoint_best.pt", "crash.pt") if name not in needs]
         return Cell(key, configuration, command, until, needs, temporary, outcome=Measured)
 
     def check(self) -> None:
@@ -147,13 +148,19 @@ class Runs:
                 raise InputError(f"schemes.{scheme}: {error}") from None
 
     def first(self, out: Path) -> list[Cell]:
-        """Return the runs with seed 1, one per scheme and learning rate."""
-        return [self.cell(scheme, lr, 1, out) for scheme in self.plan.schemes for lr in self.plan.learning_rates]
+        """Return the runs that choose the learning rates."""
+        plan = self.plan
+        return [
+            self.cell(scheme, lr, seed, out)
+            for seed in SELECTION
+            for scheme in plan.schemes
+            for lr in plan.learning_rates
+            if seed <= plan.seeds_of(scheme)
+        ]
 
-    def further(self, lrs: Mapping[str, float | None], out: Path) -> list[Cell]:
+    def further(self, chosen: Mapping[str, float], out: Path) -> list[Cell]:
         """Return the runs with the other seeds, of schemes whose learning rate has been chosen."""
-        chosen = {scheme: lr for scheme, lr in lrs.items() if lr is not None}
-        seeds = range(2, 1 + max(map(self.plan.seeds_of, self.plan.schemes)))
+        seeds = range(1 + len(SELECTION), 1 + max(map(self.plan.seeds_of, self.plan.schemes)))
         return [
             self.cell(scheme, lr, seed, out)
             for seed in seeds
@@ -173,17 +180,8 @@ class Runs:
                 for start, arguments in starts:
                     cell = _benchmark(name, start, seed)
                     model = Cell(_key(scheme, run["lr"], seed), {}).folder(out) / LAST
-                    command = [
-                        sys.executable,
-                        "-m",
-                        "fairseq_posenc.cli",
-                        *user_dir(),
-                        name,
-                        *arguments,
-                        "--checkpoint",
-                        str(model),
-                    ]
-                    command += ["--data-bin", str(self.data), "--out", str(cell.folder(out) / name)]
+                    command = [sys.executable, "-m", "fairseq_posenc.cli", *user_dir(), name, *arguments]
+                    command += ["--checkpoint", str(model), "--data-bin", str(self.data), "--out", str(cell.folder(out) / name)]
                     configuration = {"model": run["configuration"], "lr": run["lr"], "flags": arguments}
                     cells.append(replace(cell, configuration=configuration, command=command))
         return cells
@@ -197,27 +195,7 @@ class Runs:
         """Return the command of a run, as in a shell."""
         if "benchmark" in cell.key:
             return shlex.join(["fairseq-posenc", *cell.command[3:]])
-        return shlex.join([f"OMP_NUM_THREADS={self.plan.threads}", "fairseq-train", *cell.command[5:]])
-
-    @property
-    def _quarter(self) -> int:
-        return max(1, self._updates // QUARTERS)
-
-    @cached_property
-    def _parsed(self) -> DictConfig:
-        """fairseq's configuration of the reference."""
-        return parse([str(self.data), *self.plan.flags(self.plan.reference)])
-
-    @property
-    def _quarters(self) -> list[str]:
-        """The names of the checkpoints during training, which have the number of the epoch; none where the budget is a time."""
-        samples = -(-int(self._train.sizes.sum()) // (self.plan.tokens_per_sample - 1))  # without <s>
-        full, rest = divmod(samples, self.plan.batch_size)
-        # fairseq divides the last samples of an epoch into a batch of a multiple of this number and one of the rest.
-        multiple = self._parsed.dataset.required_batch_size_multiple
-        per_epoch = full + bool(rest // multiple) + bool(rest % multiple)
-        updates = range(self._quarter, self._updates + 1, self._quarter) if self.plan.updates else ()
-        return [f"checkpoint_{-(-number // per_epoch)}_{number}.pt" for number in updates]
+        return shlex.join([f"OMP_NUM_THREADS={self.plan.threads}", "python", *cell.command[4:]])
 
     def measure(self, cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:
         """Measure the model that a run has left in its folder, on the two halves of the validation text.
@@ -240,18 +218,12 @@ class Runs:
         model = checkpoint.build_model()
         selection, text = losses.read(checkpoint, self.data, plan.valid_tokens, 4 * n).halves(n)
         predictions, permuted = losses.predict(model, text, n), losses.predict(model, text.permuted(n), n)
-        sums, counts = (values.numpy() for values in predictions.by_sequence())
-        items = range(0, len(sums), SEQUENCES_PER_ITEM)
-        with atomic_write(folder / ITEMS, "wb") as stream:
-            of_items = [np.add.reduceat(values, items).astype(np.float32) for values in (sums, counts)]
-            np.savez_compressed(stream, sums=of_items[0], counts=of_items[1])
-        saved = [*filter(Path.exists, (folder / name for name in self._quarters)), folder / LAST]
         encoder = checkpoint.encoder()
         vectors = position_vectors(encoder, vector_count(encoder, n))
         permuted_losses = log.validation_losses(folder / LOG, "permuted")
         return {
             "selection": losses.predict(model, selection, n).summary()["loss"],
-            "loss": float(sums.sum() / counts.sum()),
+            "loss": predictions.summary()["loss"],
             "permuted": permuted.summary()["loss"],
             "by_position": [part["loss"] for part in predictions.summary()["parts"]],
             "by_length": {
@@ -266,7 +238,7 @@ class Runs:
             ],
             "device": device_name(default_device()),
             "parameters": sum(tensor.numel() for name, tensor in checkpoint.state.items() if ".positions." in name),
-            "r_squared": r_squared_of_run(saved, n),
+            "r_squared": r_squared_of_run([folder / LAST], n),
             "r_squared_of_random_vectors": None if vectors is None else of_random_vectors(*vectors.shape),
             "command": self.shown(cell),
         }
@@ -274,8 +246,9 @@ class Runs:
     @cached_property
     def _unigram(self) -> np.ndarray:
         """Bits of each word by its share of the training tokens, plus one: (V,)."""
-        tokens = np.memmap(self.data / "train.bin", self._train._index.dtype, "r")
-        symbols = len(load_dictionary(self.data))
+        dictionary = load_dictionary(self.data)
+        train = data_utils.load_indexed_dataset(str(self.data / "train"), dictionary)
+        tokens, symbols = np.memmap(self.data / "train.bin", train._index.dtype, "r"), len(dictionary)
         parts = np.array_split(tokens, 1 + len(tokens) // CHUNK)
         counts = 1 + np.sum([np.bincount(part, minlength=symbols) for part in parts], axis=0)
         return np.log2(counts.sum()) - np.log2(counts)
@@ -292,31 +265,3 @@ def _is_finished(folder: Path) -> bool:
 
 def _key(scheme: str, lr: float, seed: int) -> dict[str, str | int | float]:
     return {"scheme": scheme, "lr": lr, "seed": seed}
-
-
-def losses_of(runs: Sequence[Mapping[str, Any]], out: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sums of the losses of runs, (runs, items), and the numbers of predictions, (items,).
-
-    Raises:
-        InputError: a run was measured with other masks than the first.
-    """
-    folders = [Cell(_key(run["scheme"], run["lr"], run["seed"]), {}).folder(out) for run in runs]
-    items = [_items(folder / ITEMS) for folder in folders]
-    counts = items[0][1]
-    for folder, (_, others) in zip(folders, items, strict=True):
-        if not np.array_equal(others, counts):
-            raise InputError(f"{folder} was measured with other masks than {folders[0]}: remove it, and run the command again")
-    return np.stack([sums for sums, _ in items]), counts
-
-
-def _items(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Read the sums and the counts that :meth:`Runs.measure` has written."""
-    try:
-        with np.load(BytesIO(read(path)), allow_pickle=False) as file:
-            sums, counts = file["sums"], file["counts"]
-        numbers = {sums.dtype.kind, counts.dtype.kind} <= {*"fiu"} and np.isfinite(sums).all() and np.isfinite(counts).all()
-        if numbers and sums.ndim == 1 and sums.shape == counts.shape and (counts > 0).all():
-            return sums, counts
-    except (ValueError, TypeError, LookupError, EOFError, MemoryError, BadZipFile, zlib.error):
-        pass
-    raise InputError(f"{path} was edited or damaged: remove its folder, and run the command again")

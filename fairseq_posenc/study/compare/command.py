@@ -4,7 +4,7 @@
     fairseq-posenc compare … --add fire,kerple                              extends a finished table
 
 The file names schemes (expressions, or architectures, with options), one budget, a small grid of learning rates and the number of
-seeds. Every scheme is trained with each learning rate and seed 1. The rate with the least loss on the first half of the
+seeds. Every scheme is trained with each learning rate and two seeds. The rate with the least loss on the first half of the
 validation text is used for the other seeds, and the second half gives the result. Runs of a seed share batches, masks and initial
 weights. Runs that diverge or fail are recorded, and the others go on. At the end, a training step of each scheme is timed in turn
 with one of the reference. OUT gets report.html, results.md, results.csv, results.json, pictures, and a folder per run. The same
@@ -14,6 +14,7 @@ command again does only what is not done yet.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from ...base import ownership
@@ -46,9 +47,6 @@ class Options:
     claims: Path | None = option(
         "file of claims to test on the results, as examples/compare/claims.yaml", None, parse=existing, metavar="YAML"
     )
-    tasks: Path | None = option(
-        "the folder of 'fairseq-posenc tasks', to show its results in the report", None, parse=existing, metavar="DIR"
-    )
     keep_checkpoints: bool = option("keep the trained models in OUT/runs", False)
     dry_run: bool = option("run nothing: print the commands of runs that are not done, and report those that are", False)
 
@@ -58,17 +56,15 @@ def main(options: Options) -> None:
     require_extras("compare")
     from pydantic import create_model
 
-    from ...base.record import FAILED, Recorded, digests, read_object, write_json
-    from ..word_order import report as order_report
+    from ...base.record import Recorded, digests, read_object, write_json
     from .cells import Runs
-    from .claims import read_claims
+    from .claims import judge, read_claims
     from .costs import Costs
     from .plan import read_plan
     from .report import write
     from .results import choose, finished, summarise
 
     claims = read_claims(options.claims) if options.claims else ()
-    tasks = order_report.read(options.tasks) if options.tasks else None
     if not (options.data / "train.idx").is_file():
         raise InputError(f"--data {options.data} has no train.idx: name a data-bin of 'fairseq-posenc prepare'")
     files = ("dict.txt", "train.bin", "train.idx", "valid.bin", "valid.idx")
@@ -81,19 +77,22 @@ def main(options: Options) -> None:
         runs.check()
         if added and not options.dry_run:
             write_json(ownership.own(options.out / ADDED), {"format": FORMAT, "schemes": added})
-        failures: list[Exception] = []
-        execute = _shown(runs, options) if options.dry_run else _executed(runs, options, lock, failures)
+        failures, left = list[Exception](), list["Cell"]()
+        execute = _shown(runs, options, left) if options.dry_run else _executed(runs, options, lock, failures)
         results = execute(runs.first(options.out), runs.measure)
-        failed = {result["scheme"] for result in results if result["status"] == FAILED}
-        chosen = {scheme: lr for scheme, lr in choose(results).items() if scheme not in failed}
+        chosen = {scheme: lr for scheme, lr in choose(results).items() if lr is not None}
+        if options.dry_run:  # of a rate that is not chosen yet, the commands are those of the first
+            chosen = dict.fromkeys(plan.schemes, plan.learning_rates[0]) | chosen
         results += execute(runs.further(chosen, options.out), runs.measure)
         done = [run for group in finished(results).values() for run in group]
         scores = execute(runs.benchmarks(done, options.out), runs.score)
         costs = Costs(runs)
         times = execute(costs.cells, costs.measure, jobs=1)
         if results:
-            rows = summarise(plan, results, options.out, times)
-            show(write(options.out, plan, rows, results, claims, tasks, scores))
+            rows = summarise(plan, results, times)
+            show(write(options.out, plan, rows, results, judge(claims, results), scores))
+        if options.dry_run:
+            show(_remaining(runs, left, results, options.jobs))
         for failure in failures:
             raise failure
 
@@ -105,9 +104,10 @@ def _executed(runs: "Runs", options: Options, lock: int, failures: list[Exceptio
     from ..engine.grid import Bar, Failures, run_grid
 
     torch.set_num_threads(runs.plan.threads)
-    bar, devices, keep = Bar(runs.plan.total + len(runs.plan.schemes) - 1), torch.cuda.device_count(), options.keep_checkpoints
+    runs_bar, devices, keep = Bar(runs.plan.total), torch.cuda.device_count(), options.keep_checkpoints
 
     def execute(cells: Sequence["Cell"], measure: "RunCell", jobs: int = options.jobs) -> list[dict[str, Any]]:
+        bar = runs_bar if any(cell.command for cell in cells) else None  # timings take seconds, and have their own
         try:
             return run_grid(cells, options.out, measure, keep_temporary=keep, jobs=jobs, devices=devices, lock=lock, bar=bar)
         except Failures as error:
@@ -117,8 +117,8 @@ def _executed(runs: "Runs", options: Options, lock: int, failures: list[Exceptio
     return execute
 
 
-def _shown(runs: "Runs", options: Options) -> "Execute":
-    """Return the function that shows the commands of runs that are not done, and returns the results of the others."""
+def _shown(runs: "Runs", options: Options, left: list["Cell"]) -> "Execute":
+    """Return the function that shows the commands of runs that are not done, adds these to ``left``, and returns the others."""
     from ..engine import grid
 
     def execute(cells: Sequence["Cell"], measure: "RunCell", jobs: int = 1) -> list[dict[str, Any]]:
@@ -127,7 +127,19 @@ def _shown(runs: "Runs", options: Options) -> "Execute":
             if (result := grid.finished(cell, options.out)) is not None:
                 results.append(result)
             elif cell.command:
+                left.append(cell)
                 show(runs.shown(cell))
         return results
 
     return execute
+
+
+def _remaining(runs: "Runs", left: Sequence["Cell"], results: Sequence[dict[str, Any]], jobs: int) -> str:
+    """Return a sentence on the number of runs that are not done and their time, by that of runs that are."""
+    seconds = [result["seconds"] for result in results if "loss" in result]
+    time = "their time is not known, since no run has finished"
+    if seconds:
+        each = median(seconds)
+        time = f"about {len(left) * each / jobs / 3600:.1f} hours with --jobs {jobs}, at {each / 60:.1f} minutes, the median of "
+        time += f"{len(seconds)} that finished"
+    return f"{len(left)} of {runs.plan.total} runs are left: {time}."

@@ -27,6 +27,8 @@ FIXED = frozenset(
 """Flags of which the plan has the values."""
 LENGTH = "max_positions"
 """The option of schemes whose tables are to be longer than the samples, as those of positions that are drawn."""
+SELECTION = (1, 2)
+"""The seeds that choose a scheme's learning rate."""
 MAX_RUNS = 10**4
 UNKNOWN_UPDATES = 1000
 """Of a run whose budget is a time, the updates on which the intervals of validation are based."""
@@ -47,12 +49,16 @@ class Budget(Strict):
 
 
 class Scheme(Strict):
-    """One row of the result: an expression, or an architecture, with options. Without both, its name is the expression."""
+    """One row of the result: an expression, or an architecture, with options. Without both, its name is the expression.
+
+    ``initial_scale`` multiplies the initial values of the positions (:mod:`.scaled`).
+    """
 
     positions: str | None = None
     arch: str | None = None
     options: dict[str, str | bool | int | float] = Field({})
     seeds: int | None = Field(None, ge=1)
+    initial_scale: float = Field(1.0, gt=0, le=1000)
 
 
 class Plan(Strict):
@@ -62,8 +68,8 @@ class Plan(Strict):
         arch: the architecture of schemes that name none.
         schemes: by the name in the report.
         budget: of each run.
-        learning_rates: every scheme is trained with each of them and seed 1; the one with the least loss on the first half of the
-            validation text is used for the other seeds, and the second half gives the result.
+        learning_rates: every scheme is trained with each of them and two seeds (:func:`.results.choose`); the one with the least
+            loss on the first half of the validation text is used for the other seeds, and the second half gives the result.
         seeds: runs per scheme; run s of every scheme has the same batches and masks, and the same initial weights where shapes
             agree, except those of positions.
         reference: the scheme with which the others are compared.
@@ -72,6 +78,7 @@ class Plan(Strict):
         valid_tokens: tokens of the validation text that are read.
         threads: of a process on a CPU, on which the last digits of a loss depend.
         train: further flags of fairseq-train.
+        text: what the report says of the text.
         benchmarks: ``glue`` and ``squad`` with their flags, such as ``--data glue_data --tasks RTE,MRPC``. They fine-tune the
             models that give the result and, for comparison, models of the reference from random weights.
     """
@@ -88,6 +95,7 @@ class Plan(Strict):
     valid_tokens: int = Field(1 << 18, ge=1 << 10, le=1 << 40)
     threads: int = Field(1, ge=1, le=4096)
     train: str = ""
+    text: str = ""
     benchmarks: dict[Literal["glue", "squad"], str] = Field({})
 
     @model_validator(mode="before")
@@ -137,7 +145,7 @@ class Plan(Strict):
         """The number of all runs."""
         seeds = {name: self.seeds_of(name) for name in self.schemes}
         of_benchmark = sum(seeds.values()) + 1
-        of_rates = len(seeds) * (len(self.learning_rates) - 1)
+        of_rates = sum(min(len(SELECTION), count) for count in seeds.values()) * (len(self.learning_rates) - 1)
         return of_rates + sum(seeds.values()) + len(self.benchmarks) * of_benchmark
 
     def flags(self, name: str) -> list[str]:

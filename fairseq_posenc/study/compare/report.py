@@ -2,52 +2,61 @@
 
 from __future__ import annotations
 
-import csv
 import html
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import yaml
 from tabulate import tabulate
 
 from ...base.files import atomic_write
 from ...base.ownership import own
 from ...base.plotting import save
-from ...base.record import DIVERGED, FINISHED, FORMAT, write_json
+from ...base.record import DIVERGED, FAILED, FINISHED, FORMAT, write_json
 from ..engine import page
 from ..engine.statistics import by
-from . import charts
-from .claims import NOT_RUN, Claim, judge
-from .plan import Plan
-from .results import Run, choose, finished
+from . import charts, starts
+from .claims import NOT_TESTED
+from .plan import SELECTION, Plan
+from .results import BEST, MARGIN, TOLERANCE, UNDECIDED, choose, finished
+from .starts import USED, Run
 from .statistics import estimate
 
 PAGE, MARKDOWN, CSV, JSON = "report.html", "results.md", "results.csv", "results.json"
 FIGURES = "figures"
 TITLE = "Comparison of positional encodings"
 UNIGRAM = "(unigram: no context)"
-UNSOUND = {
-    "diverged": ("diverged", "diverged"),
-    "failed": ("failed", "failed"),
-    "unlearned": ("without word order", "did not learn word order"),
-}
-"""Fields of a row that count runs: in the table, and after "Runs that"."""
-MARKS = {True: "✓", False: "", None: "–"}
-"""By a row's ``in_set``."""
 Row = Mapping[str, Any]
 Table = tuple[list[str], list[list[str]]]
 """The head and the rows."""
-MEANING = (
-    "The loss is the mean over the seeds that all schemes have, in bits per predicted token of text that neither training nor "
-    "the choice of the learning rate has used; perplexity is 2^loss. What follows ± is half of the 95% interval, by Student's t"
-    " over seeds. A difference is that of runs with the same seed; p is that of the paired t test, corrected by Holm's method "
-    "for the number of schemes. A tick marks the schemes that cannot be distinguished from the best: no other is better by "
-    "Welch's t test with Holm's correction for all pairs; a dash, those that are not tested, with fewer than three seeds or a "
-    "run that diverged. Time is that of a training step, relative to the reference, timed in turn with it. Parameters are those"
-    " of the positions."
-)
+COLOURS = "Blue: best; orange: worse; grey: undecided."
+COLUMNS = {
+    "loss": "mean over the seeds, in bits per predicted token of text that no choice has used, ± half of its 95% interval",
+    "state": f"best: less than {MARGIN} bits above the least loss with 95% confidence; worse: above it by more than chance",
+    "−": "mean difference from the reference, of runs with the same seed, ± half of its 95% interval",
+    "p": "of the paired t test of this difference, corrected for the number of schemes; – where one of both is not decided",
+    "start": f"updates from which the order of the visible words saves {USED} bits until the end: median (first–last run)",
+    "tokens": "read until then, in millions",
+    "÷": "start relative to the reference's with the same seed, on a log scale, and its 95% interval",
+    "started": "runs that used word order at the end; a run that diverged or failed did not",
+    "of started": "mean loss at the end of the runs that started",
+    "at age": "mean loss so many updates after the start, of the runs that are as old: what a late start does not explain",
+    "time": "of a training step relative to the reference, timed in turn with it: median (range over several models)",
+    "parameters": "of the positions",
+    "runs": "that finished, and others",
+}
+"""What the columns of the ranked table mean; those with data are shown."""
+
+
+class Nothing(dict[str, Any]):
+    """A part of a row that was not measured."""
+
+    def __missing__(self, name: str) -> None:
+        return None
 
 
 def write(
@@ -55,140 +64,172 @@ def write(
     plan: Plan,
     rows: Sequence[Row],
     runs: Sequence[Run],
-    claims: Sequence[Claim] = (),
-    tasks: tuple[Sequence[Row], Path] | None = None,
+    verdicts: Sequence[Row] = (),
     scores: Sequence[Run] = (),
 ) -> str:
-    """Write report.html, results.md, results.csv, results.json and figures/ into ``out``; return the ranked table in Markdown.
+    """Write report.html, results.md, results.csv, results.json and figures/ into ``out``; return the answer and the ranked table.
 
     Args:
         out: the folder.
         plan: of the comparison.
         rows: of :func:`.results.summarise`.
         runs: the results of all cells.
-        claims: to be tested.
-        tasks: the results of ``fairseq-posenc tasks`` (:func:`.order_report.read`).
+        verdicts: on claims, of :func:`.claims.judge`.
         scores: the results of fine-tuning (:meth:`.cells.Runs.score`).
     """
-    verdicts = judge(claims, runs)
     done = finished(runs)
     unigram = next((run["unigram"] for run in runs if run.get("unigram") is not None), None)
     pictures = _pictures(out / FIGURES, plan, rows, done)
-    opening = f"{answer(rows, plan.reference)} {state(plan, runs, scores)}".rstrip()
-    sections = list(_sections(plan, rows, runs, done, verdicts, pictures, tasks, scores))
-    ranked = ranking(rows, plan.reference, unigram)
-    body = page.paragraph(opening) + page.scroll(_html(ranked)) + f'<p class="soft">{MEANING}</p>\n'
-    figures = (page.figure(*pictures[name], wide=False) for name in ("ranking", "cost") if name in pictures)
-    body += f'<div class="row">{"".join(figures)}</div>\n'
+    opening, caveats = answer(rows, plan), state(plan, runs, scores)
+    sections = list(_sections(plan, rows, runs, done, verdicts, pictures, scores))
+    ranked, under = ranking(rows, plan, unigram), setting(plan, runs)
+    meanings = {named: COLUMNS[name] for name, named in _columns(rows, plan).items() if name in COLUMNS}
+    picture = page.figure(*pictures["overview"], wide=False) if "overview" in pictures else ""
+    body = f'<div class="row"><div><p class="soft">{html.escape(under)}</p>\n{page.paragraph(opening)}</div>{picture}</div>\n'
+    terms = "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(text)}</dd>\n" for name, text in meanings.items())
+    body += f"{_html(ranked)}<dl>\n{terms}</dl>\n{page.paragraph(caveats)}"
     footer = "Made by fairseq-posenc compare. All numbers are in results.json; each picture is a PNG and a PDF in figures/."
     page.write(own(out / PAGE), TITLE, TITLE, body, sections, footer)
-    tables = [claims_table(verdicts), benchmarks(scores)]
-    text = "\n\n".join([opening, _pipe(ranked), MEANING, *(_pipe(table) for table in tables if table[1])])
+    legend = "\n".join(f"- *{name}*: {text}" for name, text in meanings.items())
+    tables = [_pipe(table) for table in (claims_table(verdicts), benchmarks(scores)) if table[1]]
     with atomic_write(own(out / MARKDOWN)) as stream:
-        stream.write(f"{text}\n")
-    _write_csv(own(out / CSV), rows)
+        stream.write("\n\n".join(filter(None, [under, opening, _pipe(ranked), legend, caveats, *tables])) + "\n")
+    with atomic_write(own(out / CSV)) as stream:
+        pandas.json_normalize([*map(dict, rows)], sep="_").to_csv(stream, index=False, lineterminator="\n")
     result = {"format": FORMAT, "plan": plan.model_dump(mode="json"), "unigram": unigram, "schemes": rows, "claims": verdicts}
     write_json(own(out / JSON), {**result, "runs": runs, "benchmarks": scores})
-    return _pipe(ranked)
+    return f"{_pipe(ranked)}\n\n{opening} {caveats}".rstrip()
 
 
-def answer(rows: Sequence[Row], reference: str) -> str:
-    """Return the result in sentences."""
+def setting(plan: Plan, runs: Sequence[Run]) -> str:
+    """Return a line on the model, the budget, the length, the seeds and the text."""
+    digests = (run["configuration"].get("data", {}).get("train.bin") for run in runs)
+    text = plan.text or f"train.bin with the SHA-256 {next(filter(None, digests), '?')[:12]}…"
+    samples = f"{plan.batch_size} samples of {plan.tokens_per_sample} tokens"
+    return f"{plan.arch}; {_budget(plan)} of {samples}; seeds: {plan.seeds}; text: {text}"
+
+
+def answer(rows: Sequence[Row], plan: Plan) -> str:
+    """Return the result in sentences: which scheme is the best, at what cost, and what is not known.
+
+    The first says so where a scheme has not begun to use word order: its loss then shows nothing about its positions.
+    """
     ranked = [row for row in rows if row["loss"] is not None]
     if not ranked:
         return "No run has finished."
-    best, among = ranked[0], [row["scheme"] for row in ranked if row["in_set"]]
-    level = f"{best['loss']:.3f} bits per predicted token, perplexity {best['perplexity']:.1f}"
-    tested = [row["scheme"] for row in ranked if row["in_set"] is not None]
-    sentences = [f"{best['scheme']} has the least loss ({level})."]
-    if best["scheme"] not in tested or len(tested) < 2:
-        sentences.append("This may be chance: it, or all others, have fewer than three seeds or a run that diverged.")
-    elif len(among) == len(tested):
-        sentences.append(f"None of the {len(tested)} schemes with three seeds or more can be distinguished from it.")
-    elif len(among) > 1:
-        others = ", ".join(name for name in among if name != best["scheme"])
-        sentences.append(f"These cannot be distinguished from it: {others}.")
-    else:
-        sentences.append("All other schemes with three seeds or more are worse by more than chance.")
-    if best["scheme"] == reference:
-        sentences.append("It is the reference.")
-    elif difference := best["difference"]:
-        least, most = sorted((-difference["low"], -difference["high"]))
+    best, sentences = ranked[0], []
+    for row, start in ((row, row["start"]) for row in ranked if row["late"]):
         sentences.append(
-            f"The reference, {reference}, is {_number(-difference['mean'])} bits worse than {best['scheme']} "
-            f"(95% interval {_number(least)} to {_number(most)}, {difference['seeds']} seeds)."
+            f"Not decided: {row['scheme']} used no word order in {start['of'] - start['started']} of {start['of']} runs of "
+            f"{_budget(plan)}; it needs more (at the end, its loss falls by {start['slope']:.3f} bits per 100 updates)."
         )
-    for name, (_, words) in UNSOUND.items():
-        if concerned := [f"{row['scheme']} ({row[name]})" for row in rows if row[name]]:
-            sentences.append(f"Runs that {words}: {', '.join(concerned)}.")
-    return " ".join(sentences)
+    level = f"{best['scheme']} has the least loss, {best['loss']:.3f} bits per predicted token"
+    compared = [row for row in ranked if row["scheme"] == plan.reference and row is not best and row["start"]]
+    if best["start"]:
+        others = "".join(f", {row['scheme']} after {_start(row['start'])}" for row in compared)
+        level += f", and uses word order after {_start(best['start'])} updates{others}"
+    among = [row for row in ranked[1:] if row["state"] == BEST]
+    if best["state"] == UNDECIDED:
+        sentences.append(f"{level}; this may be chance, since fewer than two schemes were tested.")
+    else:
+        sentences.append(f"{level}; as good within {MARGIN} bits: {_names(among) or 'no other scheme'}.")
+    if best["cost"]:
+        cheapest = min((row for row in (best, *among) if row["cost"]), key=lambda row: row["cost"]["median"])
+        other = "" if cheapest is best else f", and one of {cheapest['scheme']} {_cost(cheapest)}"
+        sentences.append(f"A training step of {best['scheme']} takes {_cost(best)} times one of {plan.reference}{other}.")
+    unknown = _names([row for row in ranked[1:] if row["state"] == UNDECIDED and not row["late"]])
+    failed = ", ".join(f"{row['scheme']} ({row[DIVERGED] + row[FAILED]})" for row in rows if row[DIVERGED] + row[FAILED])
+    gaps = [f"how these compare, whose losses vary too much or whose runs are not complete: {unknown}"] if unknown else []
+    gaps += [f"runs that diverged or failed: {failed}"] if failed else []
+    return " ".join([*sentences, *([f"Not known: {'; '.join(gaps)}."] if gaps else [])])
 
 
 def state(plan: Plan, runs: Sequence[Run], scores: Sequence[Run] = ()) -> str:
-    """Return sentences on runs that are not done, and on runs of several devices or versions; empty where there are none."""
-    sentences = []
-    done = sum(run["status"] in (FINISHED, DIVERGED) for run in (*runs, *scores))
-    if done < plan.total:
-        sentences.append(f"The comparison is not complete: {done} of {plan.total} runs are done.")
-    if len({(run.get("device"), *sorted(run["versions"].items())) for run in runs if run["status"] == FINISHED}) > 1:
-        sentences.append("The runs are of several devices or versions, between which losses may differ.")
+    """Return sentences on what is not done or not measured, and on several devices or versions; empty where there are none."""
+    sentences, done = [], [run for group in finished(runs).values() for run in group]
+    count = sum(run["status"] in (FINISHED, DIVERGED) for run in (*runs, *scores))
+    if count < plan.total:
+        sentences.append(f"The comparison is not complete: {count} of {plan.total} runs are done.")
+    if not starts.is_measured(done):
+        sentences.append("When runs begin to use word order was not measured.")
+    devices = {(run["scheme"], run["seed"]): run.get("device") for run in done}
+    if len(count_of := Counter(devices.values())) > 1:
+        crossing = sum(devices.get((plan.reference, seed), device) != device for (_, seed), device in devices.items())
+        named = ", ".join(f"{count} on {device}" for device, count in count_of.items())
+        sentences.append(
+            f"The runs are of several devices ({named}), which round differently: {crossing} are of another than the run of "
+            f"{plan.reference} with the same seed."
+        )
+    if len({tuple(sorted(run["versions"].items())) for run in done}) > 1:
+        sentences.append("The runs are of several versions, between which losses may differ.")
     return " ".join(sentences)
 
 
-def ranking(rows: Sequence[Row], reference: str, unigram: float | None) -> Table:
+def ranking(rows: Sequence[Row], plan: Plan, unigram: float | None) -> Table:
     """Return the ranked table."""
-    head = ["", "scheme", "loss", "best", "perplexity", f"− {reference}", "p (Holm)", "time", "parameters", "runs"]
-    lines = []
-    for rank, row in enumerate(rows, 1):
-        difference = row["difference"] or dict.fromkeys(("mean", "low", "high", "p_holm"))
-        unsound = [f"{row[name]} {words}" for name, (words, _) in UNSOUND.items() if row[name]]
-        lines.append(
-            [
-                str(rank),
-                row["scheme"],
-                _with_interval(row["loss"], row),
-                MARKS[row["in_set"]],
-                _number(row["perplexity"], ".1f"),
-                _with_interval(difference["mean"], difference, "+.3f"),
-                _number(difference["p_holm"], ".2g"),
-                _number(row["cost"], ".2f"),
-                _number(row["parameters"], ",d"),
-                "; ".join([str(row["runs"]), *unsound]),
-            ]
-        )
+    columns = _columns(rows, plan)
+    lines = [[str(rank), *(_cells(row, plan)[name] for name in columns)] for rank, row in enumerate(rows, 1)]
     if unigram is not None:
-        lines.append(["", UNIGRAM, _number(unigram), "", _number(2**unigram, ".1f"), *[""] * 5])
-    return head, lines
+        lines.append(["", *({"scheme": UNIGRAM, "loss": _number(unigram)}.get(name, "") for name in columns)])
+    return ["", *columns.values()], lines
+
+
+def _columns(rows: Sequence[Row], plan: Plan) -> dict[str, str]:
+    """The columns with data, and how they are headed."""
+    age = next((f"at age {row['start']['age']:,}" for row in rows if row["start"]), "")
+    heads = {"−": f"− {plan.reference}", "÷": f"÷ {plan.reference}", "at age": age}
+    filled = {name for row in rows for name, cell in _cells(row, plan).items() if cell != "–"}
+    return {name: heads.get(name, name) for name in ("scheme", *COLUMNS) if name in filled}
+
+
+def _cells(row: Row, plan: Plan) -> dict[str, str]:
+    difference, start = row["difference"] or Nothing(), row["start"] or Nothing()
+    tokens = 1e-6 * (start["median"] or 0) * plan.tokens_per_sample * plan.batch_size
+    return {
+        "scheme": row["scheme"],
+        "loss": _with_interval(row["loss"], row),
+        "state": row["state"],
+        "−": _with_interval(difference["mean"], difference, "+.3f"),
+        "p": _number(difference["p_holm"], ".2g"),
+        "start": _start(start) if start else "–",
+        "tokens": _number(tokens or None, ".1f"),
+        "÷": _range(start["ratio"] or Nothing(), "mean"),
+        "started": f"{start['started']} of {start['of']}" if start else "–",
+        "of started": _number(start["loss"]),
+        "at age": _number(start["loss_at_age"]),
+        "time": _cost(row),
+        "parameters": _number(row["parameters"], ",d"),
+        "runs": "; ".join([str(row["runs"]), *(f"{row[status]} {status}" for status in (DIVERGED, FAILED) if row[status])]),
+    }
 
 
 def claims_table(claims: Sequence[Row]) -> Table:
-    """Return the claims with their verdicts."""
+    """Return the claims with their verdicts; those that hold by construction come last."""
     lines = []
-    for claim in claims:
+    for claim in sorted(claims, key=lambda claim: claim["check"]):
         findings = [
             finding["name"]
             if finding["value"] is None
-            else f"{finding['name']}: {_with_interval(finding['value']['mean'], finding['value'])} {finding['unit']}".rstrip()
+            else f"{finding['name']}: {_interval(finding['value'])} {finding['unit']}".rstrip()
             + f", {finding['value']['seeds']} seeds"
             for finding in claim["findings"]
         ]
-        here = claim["reason"] if claim["verdict"] == NOT_RUN else "; ".join(findings)
-        lines.append([claim["verdict"], claim["text"], here, claim["published"], claim["source"]])
-    return ["verdict", "claim", "here", "published", "source"], lines
+        verdict, corrected = claim["verdict"], "–" if claim["check"] else _number(claim["p_holm"], ".2g")
+        here = claim["reason"] if verdict == NOT_TESTED else "; ".join(findings)
+        shown = f"check: {verdict}" if claim["check"] else verdict
+        lines.append([shown, claim["text"], here, _number(claim["p"], ".2g"), corrected, claim["published"], claim["source"]])
+    return ["verdict", "claim", "here", "p", "p (Holm)", "published", "source"], lines
 
 
 def learning_rates(runs: Sequence[Run]) -> Table:
-    """Return the loss on the first half of the validation text with seed 1, by scheme and learning rate."""
+    """Return the loss on the first half of the validation text of the runs that choose the learning rate, by scheme and rate."""
     rates, chosen = sorted({run["lr"] for run in runs}), choose(runs)
-    tried = {(run["scheme"], run["lr"]): run for run in runs if run["seed"] == 1}
     lines = []
-    for scheme in dict.fromkeys(run["scheme"] for run in runs):
-        of_scheme = [tried.get((scheme, lr)) for lr in rates]
-        cells = [
-            "–" if run is None else f"{run['selection']:.3f}" if run["status"] == FINISHED else run["status"] for run in of_scheme
-        ]
-        marked = zip(rates, cells, strict=True)
-        lines.append([scheme, *(f"{cell} ←" if lr == chosen[scheme] and len(rates) > 1 else cell for lr, cell in marked)])
+    for scheme, group in by("scheme", (run for run in runs if run["seed"] in SELECTION)).items():
+        cells: dict[float, list[str]] = {lr: [] for lr in rates}
+        for run in group:
+            cells[run["lr"]].append(f"{run['selection']:.3f}" if run["status"] == FINISHED else run["status"])
+        lines.append([scheme, *(f"{', '.join(of) or '–'}{' ←' * (lr == chosen[scheme])}" for lr, of in cells.items())])
     return ["scheme", *(f"{lr:g}" for lr in rates)], lines
 
 
@@ -219,26 +260,15 @@ def benchmarks(scores: Sequence[Run]) -> Table:
 
 def _pictures(folder: Path, plan: Plan, rows: Sequence[Row], done: Mapping[str, Sequence[Run]]) -> dict[str, tuple[str, Path]]:
     """Draw the pictures; returns the caption and the file of each."""
-    reference = plan.reference
-    colours = f"Blue: cannot be distinguished from the best. Orange: the reference, {reference}. Hollow: not tested."
     drawn: dict[str, tuple[str, Any]] = {}
     if any(row["loss"] is not None for row in rows):
-        caption = f"Loss of each scheme, its 95% interval, and its runs. {colours} An arrow points to what is beyond the axis."
-        drawn["ranking"] = caption, charts.ranking(rows, reference)
-    if any(row["loss"] is not None and row["cost"] is not None for row in rows if row["scheme"] != reference):
-        line = (
-            "A number is the rank in the table; the dotted line joins the schemes of which no other is both cheaper and better."
-        )
-        caption = f"Quality against cost. {line} {colours} A loss beyond the axis is left out."
-        drawn["cost"] = caption, charts.quality_against_cost(rows, reference)
+        caption = "Loss, start and cost of each scheme, with the interval of the loss and the ranges of the others."
+        drawn["overview"] = f"{caption} {COLOURS}", charts.overview(rows)
     if any(done.values()):
-        band = f"The line is the mean of a scheme's runs, the band reaches from the least to the largest loss; grey: {reference}."
-        drawn["updates"] = f"Loss during training against updates. {band}", charts.curves(rows, done, reference)
-        if "cost" in drawn:
-            caption = f"Loss during training against time, in updates of {reference}. {band}"
-            drawn["time"] = caption, charts.curves(rows, done, reference, by_time=True)
-    if by_position := charts.by_position(rows, done, reference, plan.tokens_per_sample):
-        drawn["position"] = "Loss by position in the sequence. The best schemes, the reference and the last.", by_position
+        caption = (
+            f"Loss during training: the mean of a scheme's runs, and a band for all of them; wide: {plan.reference}. {COLOURS}"
+        )
+        drawn["updates"] = caption, charts.curves(rows, done, plan.reference)
     for name, (_, figure) in drawn.items():
         for suffix in ("png", "pdf"):
             save(figure, own(folder / f"{name}.{suffix}"))
@@ -252,44 +282,27 @@ def _sections(
     done: Mapping[str, Sequence[Run]],
     claims: Sequence[Row],
     pictures: Mapping[str, tuple[str, Path]],
-    tasks: tuple[Sequence[Row], Path] | None,
     scores: Sequence[Run],
 ) -> Iterator[tuple[str, str]]:
     """The names and the HTML of the sections."""
     if claims:
-        tally = {claim["verdict"]: sum(other["verdict"] == claim["verdict"] for other in claims) for claim in claims}
-        counts = ", ".join(f"{count} {verdict}" for verdict, count in tally.items())
-        text = f"{len(claims)} published claims: {counts}. A difference is that of the losses here, with its 95% interval."
-        yield "Claims", page.paragraph(text) + page.scroll(_html(claims_table(claims)), "sentences")
-    if during := [page.figure(*pictures[name]) for name in ("updates", "time") if name in pictures]:
-        yield "During training", "".join(during)
-    by_length = lengths(done, rows)
-    if "position" in pictures or by_length[1]:
-        content = page.figure(*pictures["position"]) if "position" in pictures else ""
-        if by_length[1]:
-            content += page.paragraph("Loss on longer sequences than those of training, of the schemes that take them.")
-            content += page.scroll(_html(by_length))
-        yield "Position and length", content
+        counted = Counter(claim["verdict"] for claim in claims if not claim["check"])
+        counts = ", ".join(f"{count} {verdict}" for verdict, count in counted.items())
+        text = f"{counted.total()} published claims: {counts}. p is that of all tests of a claim, raw and corrected by Holm's "
+        text += "method over the claims, by which it is judged. Checks hold by construction and are not counted."
+        yield "Claims", page.paragraph(text) + _html(claims_table(claims))
+    if "updates" in pictures:
+        yield "During training", page.figure(*pictures["updates"])
+    if (by_length := lengths(done, rows))[1]:
+        yield "Longer sequences", page.paragraph("Loss on longer sequences than those of training.") + _html(by_length)
     if scores:
         text = "Scores on development sets in per cent: the mean over models, of which each has the median over its seeds."
-        yield "Fine-tuning", page.paragraph(text) + page.scroll(_html(benchmarks(scores)))
-    if tasks is not None:
-        caption = "Tasks that need word order. The accuracy of each scheme on each task."
-        content = page.figure(caption, tasks[1])
-        if ranked_by := ", ".join(tasks[0][0]["ranked_by"]):
-            content += page.paragraph(f"Over {ranked_by}, which every scheme has run:") + page.scroll(_html(_tasks(tasks[0])))
-        yield "Tasks", content
-    text = "Loss on the first half of the validation text, seed 1. An arrow marks the learning rate that is used; at the edge of "
-    text += "the grid, a rate beyond it might be better."
-    yield "Learning rates", page.paragraph(text) + page.scroll(_html(learning_rates(runs)))
+        yield "Fine-tuning", page.paragraph(text) + _html(benchmarks(scores))
+    if len({run["lr"] for run in runs}) > 1:
+        text = "Losses on the first half of the validation text. The arrow marks the rate that is used: the least of those whose "
+        text += f"mean is within {TOLERANCE} bits of the best; none with a run that failed or diverged."
+        yield "Learning rates", page.paragraph(text) + _html(learning_rates(runs))
     yield "To repeat it", _repeat(plan, runs)
-
-
-def _tasks(rows: Sequence[Row]) -> Table:
-    lines = [
-        [row["scheme"], f"{row['learned']} of {row['runs']}", _number(row["within"]), _number(row["beyond"])] for row in rows
-    ]
-    return ["scheme", "runs that learned", "accuracy within the training lengths", "beyond"], lines
 
 
 def _repeat(plan: Plan, runs: Sequence[Run]) -> str:
@@ -309,23 +322,36 @@ def _repeat(plan: Plan, runs: Sequence[Run]) -> str:
     return content
 
 
-def _write_csv(path: Path, rows: Sequence[Row]) -> None:
-    flat = []
-    for row in rows:
-        scalars = {name: value for name, value in row.items() if not isinstance(value, (dict, list, tuple))}
-        losses = {f"loss_seed_{seed}": loss for seed, loss in row["losses"].items()}
-        difference = {
-            f"difference_{name}": value for name, value in (row["difference"] or {}).items() if name != "multi_bootstrap"
-        }
-        flat.append(scalars | difference | losses)
-    with atomic_write(path) as stream:
-        writer = csv.DictWriter(stream, list(dict.fromkeys(name for row in flat for name in row)), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(flat)
-
-
 def _number(value: float | None, form: str = ".3f") -> str:
     return "–" if value is None else f"{value:{form}}".replace("-", "−")
+
+
+def _range(values: Row, middle: str) -> str:
+    ends = "" if values["low"] is None else f" ({_number(values['low'], '.2f')}–{_number(values['high'], '.2f')})"
+    return _number(values[middle], ".2f") + ends
+
+
+def _interval(value: Row) -> str:
+    """The mean and its interval: half of it, or both ends of one that is not symmetric, as that of a ratio."""
+    symmetric = abs(value["high"] + value["low"] - 2 * value["mean"]) < 1e-6
+    return _with_interval(value["mean"], value) if symmetric else _range(value, "mean")
+
+
+def _cost(row: Row) -> str:
+    return _range(row["cost"] or Nothing(), "median")
+
+
+def _start(start: Row) -> str:
+    middle, first, last = ("never" if start[name] is None else f"{start[name]:,.0f}" for name in ("median", "first", "last"))
+    return middle if first == last else f"{middle} ({first}–{last})"
+
+
+def _budget(plan: Plan) -> str:
+    return f"{plan.budget.minutes:g} minutes of updates" if plan.updates is None else f"{plan.updates:,} updates"
+
+
+def _names(rows: Sequence[Row]) -> str:
+    return ", ".join(row["scheme"] for row in rows)
 
 
 def _score(values: Sequence[float | None]) -> str:
@@ -341,7 +367,7 @@ def _with_interval(mean: float | None, ends: Row, form: str = ".3f") -> str:
 
 
 def _html(table: Table) -> str:
-    return str(tabulate(table[1], table[0], "html", disable_numparse=True, colalign=_alignment(table)))
+    return page.table(*table, _alignment(table))
 
 
 def _pipe(table: Table) -> str:

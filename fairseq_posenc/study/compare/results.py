@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -12,28 +11,38 @@ import numpy as np
 
 from ...base.record import DIVERGED, FAILED, FINISHED
 from ..engine.statistics import by
-from .cells import losses_of
-from .plan import Plan
-from .statistics import MIN_SEEDS, confidence_set, estimate, holm, multi_bootstrap
+from . import starts
+from .plan import SELECTION, Plan
+from .starts import Run
+from .statistics import LEVEL, MIN_SEEDS, against, estimate
 
-BELOW_NONE, BELOW_UNIGRAM = 0.1, 0.5
-"""Bits by which the loss of a run that has learned word order is less than that of ``none``, and of the frequencies of words."""
-
-Run = Mapping[str, Any]
-"""The result of a cell."""
+TOLERANCE = 0.05
+"""Bits by which a larger learning rate must be better than a smaller one to be chosen."""
+MARGIN = 0.1
+"""Bits; a scheme is among the best if its loss is larger than the least by less than this with 95% confidence."""
+AGE = 4
+"""Runs are compared at a quarter of the budget after their start."""
+BEST, WORSE, UNDECIDED = "best", "worse", "undecided"
 
 
 def choose(runs: Sequence[Run]) -> dict[str, float | None]:
-    """Return the learning rate of each scheme: that of the run with seed 1 and the least loss on the first half, or None."""
-    chosen = {}
+    """Return the learning rate of each scheme; None if a run failed or diverged at each rate.
+
+    It is the least of the rates whose loss on the first half of the text, the mean over the seeds :data:`.plan.SELECTION`, is
+    within :data:`TOLERANCE` of the least. A rate at which one of these runs failed or diverged is left out, except a single one.
+    """
+    chosen: dict[str, float | None] = {}
     for scheme, group in by("scheme", runs).items():
-        done = [run for run in group if run["seed"] == 1 and run["status"] == FINISHED]
-        chosen[scheme] = min(done, key=lambda run: run["selection"])["lr"] if done else None
+        rates = by("lr", (run for run in group if run["seed"] in SELECTION))
+        sound = {lr: of_rate for lr, of_rate in rates.items() if {run["status"] for run in of_rate} == {FINISHED}}
+        means = {lr: fmean(run["selection"] for run in of_rate) for lr, of_rate in sound.items()}
+        near = [lr for lr, mean in means.items() if mean <= min(means.values()) + TOLERANCE]
+        chosen[scheme] = min(rates if len(rates) == 1 else near, default=None)
     return chosen
 
 
 def counted(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Return the runs of each scheme with its chosen learning rate, by seed; all of them where no run with seed 1 finished."""
+    """Return the runs of each scheme with its chosen learning rate, by seed; all of them where none was chosen."""
     chosen = choose(runs)
     return {
         scheme: sorted((run for run in group if chosen[scheme] in (None, run["lr"])), key=lambda run: run["seed"])
@@ -46,99 +55,91 @@ def finished(runs: Sequence[Run]) -> dict[str, list[Run]]:
     return {scheme: [run for run in group if run["status"] == FINISHED] for scheme, group in counted(runs).items()}
 
 
-def order_bound(runs: Sequence[Run]) -> float:
-    """Return the loss that a finished run must fall below to count as one that has learned word order.
-
-    A model without positions learns which words occur together, so that only the scheme ``none`` shows how much that is.
-    """
-    done = [run for run in runs if run["status"] == FINISHED]
-    none = [run["loss"] for run in finished(runs).get("none", ())]
-    bounds = [run["unigram"] - BELOW_UNIGRAM for run in done[:1] if run.get("unigram") is not None]
-    return min([*bounds, *([fmean(none) - BELOW_NONE] if none else [])], default=math.inf)
-
-
-def common_seeds(groups: Mapping[str, Sequence[Run]]) -> set[int]:
-    """Return the seeds with which every scheme has a run that finished, except schemes of which a run failed or diverged.
+def shared_seeds(groups: Mapping[str, Sequence[Run]]) -> set[int]:
+    """Return the seeds with which more than half of the schemes have a run: those of the table.
 
     Runs of a seed share batches, masks and weights, so that means over different seeds do not compare.
     """
-    whole = [{run["seed"] for run in group} for group in groups.values() if {run["status"] for run in group} == {FINISHED}]
-    return set.intersection(*whole) if whole else set()
+    counts = Counter(run["seed"] for group in groups.values() for run in group)
+    return {seed for seed, count in counts.items() if 2 * count > len(groups)}
 
 
-def summarise(plan: Plan, runs: Sequence[Run], out: Path, costs: Sequence[Run] = ()) -> list[dict[str, Any]]:
-    """Return one row per scheme in JSON's types, the best first; those of which a run diverged come last.
+def summarise(plan: Plan, runs: Sequence[Run], costs: Sequence[Run] = ()) -> list[dict[str, Any]]:
+    """Return one row per scheme in JSON's types, the best first.
 
-    Of the runs with the chosen learning rate:
+    All columns are of the runs with the chosen learning rate and the seeds of :func:`shared_seeds`. A scheme is tested if it has
+    a run of each that finished; others come last. A run that failed or diverged has no loss, and did not start.
 
-    - ``scheme``, its name; ``positions``, its expression or architecture; ``lr``, the learning rate, or None.
-    - ``runs``, those that finished; ``diverged``; ``failed``, with any learning rate; ``unlearned``, finished ones above
-      :func:`order_bound`.
-    - ``losses`` by seed, bits per predicted token of the second half of the validation text; ``loss``, the mean over
-      :func:`common_seeds`, with its 95% interval from ``low`` to ``high``, None for a single seed; ``perplexity``, 2^loss.
-    - ``parameters`` of the positions; ``cost``, the median time of a training step relative to the reference (see
-      :class:`.costs.Costs`), None where it has not been measured.
-    - ``in_set``, whether it is in :func:`.statistics.confidence_set`, by the same seeds; None for a scheme that is not tested,
-      since it has fewer than three or a run that diverged.
-    - ``difference`` from the reference over the seeds that both have, an :class:`.statistics.Estimate` with ``p_holm``, the
-      p-value corrected for the number of schemes, and ``multi_bootstrap``, the interval over seeds and items; None for the
-      reference, where there are fewer than two such seeds, and where a run of either diverged.
+    - ``scheme``, its name; ``positions``, its expression or architecture; ``lr``, the learning rate, or None; ``runs``, those
+      that finished; ``diverged`` and ``failed``, with any learning rate and seed; ``parameters`` of the positions.
+    - ``losses`` by seed, bits per predicted token of the second half of the validation text; ``loss``, their mean, with its 95%
+      interval from ``low`` to ``high``, None for a single seed.
+    - ``state``: ``best``, ``worse`` or ``undecided`` (:func:`_state`); ``from_best``, of :func:`.statistics.against`;
+      ``late``, see :func:`.starts.is_late`.
+    - ``difference`` from the reference, of :func:`.statistics.against`; its p-values are None where most runs of one of both have
+      not started.
+    - ``start``: the ``median``, ``first`` and ``last`` of the starts in updates (:func:`.starts.start`), None for infinity;
+      ``ratio`` to the reference (:func:`.starts.ratio`); ``started``, the number of runs that did, of ``of``; ``loss``, theirs;
+      ``age`` and ``loss_at_age``, their loss so many updates after the start; ``slope``, the decrease of the loss in bits per 100
+      updates over the last fifth of the validations. None where it was not measured.
+    - ``cost``: the ``median`` time of a training step relative to the reference (see :class:`.costs.Costs`), and its range from
+      ``low`` to ``high``; None where it has not been measured.
     """
-    groups, done, bound = counted(runs), finished(runs), order_bound(runs)
-    reference = done.get(plan.reference, [])
-    sound = [scheme for scheme, group in groups.items() if done[scheme] and not _count(group, DIVERGED)]
-    common = common_seeds(groups)
-    shared = {scheme: [run for run in group if run["seed"] in common] or group for scheme, group in done.items()}
-    tested = [scheme for scheme in sound if len(shared[scheme]) >= MIN_SEEDS]
-    best = confidence_set({scheme: _losses(shared[scheme]) for scheme in tested})
-    failed = {scheme: _count(group, FAILED) for scheme, group in by("scheme", runs).items()}
-    ratios = {plan.reference: 1.0, **{cost["cost"]: cost["ratio"]["median"] for cost in costs if cost["status"] == FINISHED}}
-    compared = {*sound} - {plan.reference} if plan.reference in sound else set()
+    every = counted(runs)
+    seeds = shared_seeds(every)
+    groups = {scheme: [run for run in group if run["seed"] in seeds] for scheme, group in every.items()}
+    done = {scheme: [run for run in group if run["status"] == FINISHED] for scheme, group in groups.items()}
+    losses = {scheme: _losses(group) for scheme, group in done.items()}
+    whole = [scheme for scheme, group in done.items() if group and {run["seed"] for run in group} == seeds]
+    tested = [scheme for scheme in whole if len(seeds) >= MIN_SEEDS and not starts.is_late(groups[scheme])]
+    with_p = {scheme: losses[scheme] for scheme in tested}
+    from_best = against(min(tested, key=lambda scheme: with_p[scheme].mean()), with_p) if len(tested) > 1 else {}
+    from_reference = {
+        scheme: {**vars(estimate(losses[scheme] - losses[plan.reference])), "p": None, "p_holm": None}
+        for scheme in whole
+        if plan.reference in whole and scheme != plan.reference and len(seeds) > 1
+    } | (against(plan.reference, with_p) if plan.reference in tested else {})
+    age = min((starts.last_update([run]) for group in done.values() for run in group), default=0) // AGE
+    reference = groups.get(plan.reference, [])
+    ratios = {cost["cost"]: {"low": None, "high": None, **cost["ratio"]} for cost in costs if cost["status"] == FINISHED}
+    ratios |= {plan.reference: {"median": 1.0, "low": None, "high": None}} if ratios else {}
     rows = [
         {
             "scheme": scheme,
             "positions": plan.schemes[scheme].arch or plan.schemes[scheme].positions or scheme,
             "lr": group[0]["lr"] if done[scheme] else None,
             "runs": len(done[scheme]),
-            "diverged": _count(group, DIVERGED),
-            "failed": failed[scheme],
-            "unlearned": sum(run["loss"] >= bound for run in done[scheme]),
+            **{status: sum(run["status"] == status for run in runs if run["scheme"] == scheme) for status in (DIVERGED, FAILED)},
+            "parameters": done[scheme][0]["parameters"] if done[scheme] else None,
             "losses": {str(run["seed"]): run["loss"] for run in done[scheme]},
-            **_level(shared[scheme]),
-            "cost": ratios.get(scheme),
-            "in_set": scheme in best if scheme in tested else None,
-            "difference": _difference(done[scheme], reference, out) if scheme in compared else None,
+            **_level(losses[scheme]),
+            "state": _state(scheme, from_best) if scheme in tested and from_best else UNDECIDED,
+            "from_best": from_best.get(scheme),
+            "late": starts.is_late(group),
+            "difference": from_reference.get(scheme),
+            "start": starts.summary(group, [] if group is reference else reference, age)
+            if done[scheme] and starts.is_measured([*group, *reference])
+            else None,
+            "cost": {name: ratios[scheme][name] for name in ("median", "low", "high")} if scheme in ratios else None,
         }
         for scheme, group in groups.items()
     ]
-    differences = [row["difference"] for row in rows if row["difference"]]
-    for difference, p in zip(differences, holm([difference["p"] for difference in differences]), strict=True):
-        difference["p_holm"] = p
-    return sorted(rows, key=lambda row: (row["scheme"] not in sound, row["loss"] is None, row["loss"]))
-
-
-def _count(runs: Iterable[Run], status: str) -> int:
-    return sum(run["status"] == status for run in runs)
+    return sorted(rows, key=lambda row: (row["scheme"] not in whole, row["loss"] is None, row["loss"]))
 
 
 def _losses(runs: Iterable[Run]) -> np.ndarray:
     return np.array([run["loss"] for run in runs])
 
 
-def _level(done: Sequence[Run]) -> dict[str, Any]:
-    if not done:
-        return dict.fromkeys(("loss", "low", "high", "perplexity", "parameters"))
-    losses = _losses(done)
+def _level(losses: np.ndarray) -> dict[str, Any]:
     interval = estimate(losses) if len(losses) > 1 else None
-    loss = float(losses.mean())
-    ends = {"low": interval and interval.low, "high": interval and interval.high}
-    return {"loss": loss, **ends, "perplexity": 2**loss, "parameters": done[0]["parameters"]}
+    mean = float(losses.mean()) if len(losses) else None
+    return {"loss": mean, "low": interval and interval.low, "high": interval and interval.high}
 
 
-def _difference(done: Sequence[Run], reference: Sequence[Run], out: Path) -> dict[str, Any] | None:
-    seeds = {run["seed"] for run in done} & {run["seed"] for run in reference}
-    if len(seeds) < 2:
-        return None
-    pair = [[run for run in group if run["seed"] in seeds] for group in (done, reference)]
-    (a, weights), (b, _) = (losses_of(group, out) for group in pair)
-    return {**vars(estimate(_losses(pair[0]) - _losses(pair[1]))), "multi_bootstrap": multi_bootstrap(a, b, weights)}
+def _state(scheme: str, from_best: Mapping[str, Mapping[str, Any]]) -> str:
+    """Worse than the best by more than chance; among the best; or neither, since its difference varies too much."""
+    difference = from_best.get(scheme)
+    if difference is not None and difference["p_holm"] < LEVEL:
+        return WORSE
+    return BEST if difference is None or difference["high"] < MARGIN else UNDECIDED

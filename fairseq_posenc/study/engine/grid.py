@@ -11,7 +11,7 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ from ...base.record import (
     versions,
     write_json,
 )
-from .process import execute
+from .process import READ, execute
 
 BEGUN = "begun"
 LOG = "train.log"
@@ -163,7 +163,7 @@ def run_grid(
     free = SimpleQueue[Mapping[str, str] | None]()  # the variables of the environment of each job
     for visible in _shares(devices, jobs):
         free.put(visible)
-    with nullcontext(bar) if bar else Bar(len(cells)) as progress_bar:
+    with nullcontext(bar) if bar else Bar(len(cells), *{cell.within for cell in cells[:1]}) as progress_bar:
         progress_bar.skip(len(results))
 
         def complete(cell: Cell) -> None:
@@ -236,7 +236,8 @@ def _run(
     result = {**cell.key, "configuration": cell.configuration, "format": FORMAT}
     write_json(folder / RESULT, {**result, "status": BEGUN})
     start = time.monotonic()
-    progress("started", 0)
+    before = (folder / LOG).read_text("utf-8", "replace")[-READ:] if (folder / LOG).exists() else ""
+    progress("started", [0.0, *(share for _, share in _progress(cell, before))][-1])
     try:
         if cell.command:
             _execute(cell, folder / LOG, progress, lock, variables)
@@ -258,10 +259,8 @@ def _run(
 
 def _execute(cell: Cell, log: Path, progress: Progress, lock: int | None, variables: Mapping[str, str] | None) -> None:
     def watch(output: str) -> None:
-        for entry in entries(output):
-            with suppress(KeyError, TypeError, ValueError):  # a line of another kind
-                name, end = cell.until or ("", 1.0)
-                progress(f"loss {entry['loss']}", min(float(entry[name]) / end, 0.99))
+        for text, share in _progress(cell, output):
+            progress(text, share)
 
     status, output = execute(cell.command, log, variables, () if lock is None else (lock,), watch)
     if status:
@@ -270,26 +269,36 @@ def _execute(cell: Cell, log: Path, progress: Progress, lock: int | None, variab
         raise ChildProcessError(f"the command ended with status {status}: {output.rstrip().rpartition(chr(10))[2]}")
 
 
-class Bar(tqdm):
-    """The progress of one or several grids and the remaining time, estimated also from the shares of unfinished runs."""
+def _progress(cell: Cell, output: str) -> Iterator[tuple[str, float]]:
+    """What a log says of the progress of a cell's command."""
+    name, end = cell.until or ("", 1.0)
+    for entry in entries(output):
+        with suppress(KeyError, TypeError, ValueError):  # a line of another kind
+            yield f"loss {entry['loss']}", min(float(entry[name]) / end, 0.99)
 
-    def __init__(self, total: int) -> None:
+
+class Bar(tqdm):
+    """The progress of one or several grids and the remaining time, estimated from what this process has done of all runs."""
+
+    def __init__(self, total: int, name: str = "runs") -> None:
         form = "{desc}: {percentage:3.0f}%|{bar}| {n:.1f}/{total} [{elapsed}<{remaining}{postfix}]"
-        super().__init__(total=total, desc="runs", dynamic_ncols=True, bar_format=form)
+        super().__init__(total=total, desc=name, dynamic_ncols=True, bar_format=form, smoothing=0)
+        self._name, self._before = name, 0
+        self._begun: dict[Cell, float] = {}  # the share of each run that was done when this process began it
         self._shares: dict[Cell, float] = {}
         self._unfinished = Counter[str]()  # by status, such as "failed"
 
     def skip(self, count: int) -> None:
         """Count runs as done that were done before."""
-        self.initial += count
-        self.update(count)
+        self._before += count
+        self._show()
 
     def ended(self, cell: Cell, result: Mapping[str, Any]) -> None:
         """Say at once that a run has failed or diverged, above the bar, which counts such runs."""
         if result["status"] in (FAILED, DIVERGED):
             self._unfinished[result["status"]] += 1
             counts = ", ".join(f"{count} {status}" for status, count in self._unfinished.items())
-            self.set_description_str(f"runs ({counts})")
+            self.set_description_str(f"{self._name} ({counts})")
             self.write(f"{cell.name} has {result['status']}: {result['reason']}", file=sys.stderr)
 
     def progress_of(self, cell: Cell) -> Progress:
@@ -298,7 +307,13 @@ class Bar(tqdm):
         def progress(text: str, share: float | None = None) -> None:
             if share is not None:
                 self._shares[cell] = min(share, 1.0)
-                self.n = self.initial + sum(self._shares.values())
-            self.set_postfix_str(f"{cell.name}, {text}")
+                self._begun[cell] = min(share, self._begun.get(cell, 1.0))
+            self.set_postfix_str(f"{cell.name}, {text}", refresh=False)
+            self._show()
 
         return progress
+
+    def _show(self) -> None:
+        self.n = self._before + sum(self._shares.values())
+        self.initial = self._before + sum(self._begun.values())
+        self.refresh()

@@ -2,7 +2,7 @@
 
 import base64
 import html
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ...base.files import atomic_write
@@ -15,18 +15,27 @@ p, figcaption, li { max-width: 46rem; }
 nav a { margin-right: 1rem; white-space: nowrap; }
 figure { margin: 1.5rem 0 2.5rem; }
 .row { display: flex; flex-wrap: wrap; align-items: flex-start; gap: 0 3rem; }
-.row figure { max-width: min(100%, 32rem); }
+.row > div { flex: 1 1 24rem; }
+.row figure { flex: 0 1 40rem; max-width: 100%; margin-top: 0; }
 .scroll { overflow-x: auto; }
 .scroll img { display: block; height: auto; max-width: 100%; }
 .scroll pre { margin: 0; font-size: .85rem; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .92rem; }
-th, td { padding: .3rem .6rem; border-bottom: 1px solid gray; white-space: nowrap; vertical-align: top; }
-.sentences td { min-width: 9rem; white-space: normal; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .85rem; }
+th, td { padding: .3rem .38rem; border-bottom: 1px solid gray; vertical-align: top; text-align: left; }
+td.right { text-align: right; white-space: nowrap; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1rem; font-size: .9rem; }
+dt { font-weight: 600; }
+dd { margin: 0; max-width: 60rem; }
 footer, .soft { opacity: .75; font-size: .9rem; }
 @media (max-width: 48rem) {
   .scroll .wide { max-width: 44rem; }
-  table { font-size: .8rem; }
-  th, td { padding: .3rem .35rem; }
+  thead { display: none; }
+  tr { display: block; padding: .5rem 0; border-bottom: 1px solid gray; }
+  td, td.right { border: 0; padding: 0 .9rem 0 0; text-align: left; white-space: normal; }
+  tr > td { display: inline-block; }
+  td:empty { display: none; }
+  td::before { content: attr(data-column) " "; opacity: .65; font-size: .8rem; }
+  dl { display: block; }
 }
 """
 TEMPLATE = """<!doctype html>
@@ -77,6 +86,25 @@ def paragraph(text: str) -> str:
 def scroll(content: str, kind: str = "") -> str:
     """Return a box around HTML that may be wider than the screen."""
     return f'<div class="scroll {kind}">{content}</div>\n'
+
+
+def table(head: Sequence[str], lines: Iterable[Sequence[str]], alignment: Sequence[str]) -> str:
+    """Return a table of plain text; on a narrow screen, a row is a paragraph in which each cell follows its column's name.
+
+    Args:
+        head: the names of the columns.
+        lines: the rows.
+        alignment: of each column, ``left`` or ``right``.
+    """
+    unbroken = str.maketrans({"±": "\xa0±\xa0", "–": "\u2060–\u2060"})  # no line ends within an interval
+    names = "".join(f"<th>{html.escape(name)}</th>" for name in head)
+    rows = ""
+    for line in lines:
+        columns = zip(map(html.escape, head), alignment, line, strict=True)
+        texts = ((name, side, html.escape(cell.replace(" ± ", "±")).translate(unbroken)) for name, side, cell in columns)
+        cells = "".join(f'<td class="{side}" data-column="{name}">{text}</td>' for name, side, text in texts)
+        rows += f"<tr>{cells}</tr>\n"
+    return scroll(f"<table><thead><tr>{names}</tr></thead>\n<tbody>{rows}</tbody></table>")
 
 
 def figure(caption: str, file: Path, wide: bool = True) -> str:

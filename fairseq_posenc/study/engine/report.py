@@ -41,16 +41,16 @@ class Table:
 
     def markdown(self) -> str:
         """Return the table in Markdown, its columns aligned for the terminal, too."""
-        return self._in("pipe")
+        alignment = self._alignment() if self.rows else None
+        return tabulate(self.rows, self.head, "pipe", disable_numparse=True, colalign=alignment)
 
     def html(self, folder: Path) -> str:
         """Return the table in HTML, in a box that scrolls; ``folder`` is not used."""
-        return page.scroll(self._in("html"), "sentences" if self.sentences else "")
+        return page.table(self.head, self.rows, self._alignment())
 
-    def _in(self, form: str) -> str:
-        numeric = [set("".join(column)) <= NUMERIC for column in zip(*self.rows, strict=True)]
-        alignment = ["right" if right else "left" for right in numeric] or None
-        return str(tabulate(self.rows, self.head, form, disable_numparse=True, colalign=alignment))
+    def _alignment(self) -> list[str]:
+        columns = zip(*self.rows, strict=True) if self.rows else [""] * len(self.head)
+        return ["right" if set("".join(column)) <= NUMERIC else "left" for column in columns]
 
 
 @dataclass(frozen=True)

@@ -148,20 +148,14 @@ class Predictions:
     Attributes:
         n: tokens of a sequence, at most.
         sequences: their number, S.
-        rows: (M,) the sequence of each predicted token.
-        position_ids: (M,) its place in the sequence.
+        position_ids: (M,) the place of each predicted token in its sequence.
         losses: (M,) float64, in bits.
     """
 
     n: int
     sequences: int
-    rows: Tensor
     position_ids: Tensor
     losses: Tensor
-
-    def by_sequence(self) -> tuple[Tensor, Tensor]:
-        """Return the sum of the losses, and the number of predicted tokens, of each sequence: (S,) each."""
-        return _sums(self.rows, self.losses, self.sequences), _sums(self.rows, torch.ones_like(self.losses), self.sequences)
 
     def summary(self) -> dict[str, Any]:
         """Return in JSON's types the following entries.
@@ -191,13 +185,12 @@ def predict(model: BaseFairseqModel, text: MaskedText, n: int, progress: Progres
         Diverged: a loss is not finite.
     """
     sizes, device, first = text.sizes(n), next(model.parameters()).device, 0
-    columns: list[tuple[Tensor, Tensor, Tensor]] = []
+    columns: list[tuple[Tensor, Tensor]] = []
     for tokens, inputs, masked in text.batches(n, sizes):
         if masked.any():
             logits = model(inputs.to(device), masked_tokens=masked.to(device))[0]
             losses = F.cross_entropy(logits.float(), tokens[masked].to(device), reduction="none").cpu().double() / math.log(2)
-            rows, position_ids = masked.nonzero(as_tuple=True)
-            columns.append((rows + first, position_ids, losses))
+            columns.append((masked.nonzero(as_tuple=True)[1], losses))
         first += len(tokens)
         progress(f"{first:,} of {len(sizes):,} sequences")
     predictions = Predictions(n, len(sizes), *map(torch.cat, zip(*columns, strict=True)))

@@ -18,7 +18,7 @@ from ...base.files import read as read_file
 from ...base.ownership import own
 from ...base.record import DIVERGED, FINISHED, FORMAT, RESULT, Recorded, read_object, require_fields, require_same, write_json
 from ..engine.grid import SCHEME, Cell, Done
-from ..engine.report import JSON, Figure, Report, Table, number
+from ..engine.report import Figure, Report, Table, number
 from ..engine.statistics import by
 from .settings import PAPERS
 from .tasks import TASKS
@@ -58,23 +58,6 @@ class TaskRun(Done):
         if self.status == FINISHED and not {"learned", "updates", *SCORES, "every", "curve"} <= self.model_fields_set:
             raise ValueError("it has finished, and its results are not complete")
         return self
-
-
-class Row(Recorded):
-    """What a report shows of one scheme."""
-
-    scheme: str
-    ranked_by: list[str]
-    learned: int
-    runs: int
-    within: float | None
-    beyond: float | None
-
-
-class Results(Recorded):
-    """What a comparison reads of the file ``results.json``."""
-
-    schemes: list[Row]
 
 
 def recorded(out: Path) -> list[Run]:
@@ -139,18 +122,6 @@ def write_runs(out: Path) -> list[Run]:
     with atomic_write(own(out / RUNS)) as stream:
         stream.writelines(json.dumps(run) + "\n" for run in runs)
     return runs
-
-
-def read(out: Path) -> tuple[list[dict[str, Any]], Path]:
-    """Return the rows of :func:`summarise` and the picture with the heat map that ``fairseq-posenc tasks`` has left in a folder.
-
-    Raises:
-        InputError: there are no results.
-    """
-    results = read_object(out / JSON, FORMAT, Results)
-    if results is None or not results["schemes"]:
-        raise InputError(f"{out / JSON} does not exist: run 'fairseq-posenc tasks --out {out}' first")
-    return results["schemes"], out / f"{HEAT_MAP}.png"
 
 
 def summarise(runs: Sequence[Run]) -> list[dict[str, Any]]:

@@ -1,0 +1,105 @@
+"""When a run begins to use word order: until then, its loss shows nothing about its positions.
+
+At every validation, the loss is also measured with the visible words of each sample permuted. It is that in order as long as the
+model uses no word order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
+from statistics import fmean, median
+from typing import Any
+
+import numpy as np
+
+from ..engine.grid import FINISHED
+from .statistics import estimate
+
+USED = 0.1
+"""Bits by which the loss of a model that uses word order is less than that on permuted words."""
+NEVER = 1e-3
+"""Bits; a scheme whose two losses differ by less has no positions, and never uses word order, whatever the budget."""
+
+Run = Mapping[str, Any]
+"""The result of a cell."""
+
+
+def is_measured(runs: Iterable[Run]) -> bool:
+    """Return whether all of these runs that finished have a loss on permuted words, as those of older releases have not."""
+    return all(run.get("permuted") is not None for run in runs if run["status"] == FINISHED)
+
+
+def start(run: Run) -> float:
+    """Return the updates at the first validation from which a run used word order until its end; infinity if it did not.
+
+    A run that failed or diverged did not.
+    """
+    if run["status"] != FINISHED:
+        return math.inf
+    points = [point for point in run["curve"] if point.get("permuted") is not None]
+    uses = [point["permuted"] - point["loss"] > USED for point in points[:-1]] + [run["permuted"] - run["loss"] > USED]
+    used = sum(1 for _ in takewhile(bool, reversed(uses)))
+    return points[-used]["updates"] if used and points else math.inf
+
+
+def last_update(runs: Iterable[Run]) -> int:
+    """Return the updates at the last validation of those of these runs that finished; 0 if none did."""
+    return max((run["curve"][-1]["updates"] for run in runs if run["status"] == FINISHED), default=0)
+
+
+def is_late(runs: Sequence[Run]) -> bool:
+    """Return whether most runs of a scheme that has positions have not begun to use word order, as far as that was measured."""
+    done = [run for run in runs if run["status"] == FINISHED]
+    if not done or not is_measured(done) or all(abs(run["permuted"] - run["loss"]) < NEVER for run in done):
+        return False
+    return 2 * sum(start(run) < math.inf for run in runs) < len(runs)
+
+
+def ratio(runs: Sequence[Run], others: Sequence[Run]) -> dict[str, Any] | None:
+    """Return the ratio of the starts of two schemes, an :class:`.statistics.Estimate` on a log scale; None below two seeds.
+
+    A run that did not start counts with the budget, which moves the ratio towards 1.
+    """
+    budget = last_update([*runs, *others])
+    both = [{run["seed"]: min(start(run), budget) for run in group} for group in (runs, others)]
+    values = [math.log(both[0][seed] / both[1][seed]) for seed in both[0].keys() & both[1].keys()]
+    if len(values) < 2:
+        return None
+    found = vars(estimate(np.array(values)))
+    return found | {name: math.exp(found[name]) for name in ("mean", "low", "high")}
+
+
+def summary(runs: Sequence[Run], reference: Sequence[Run], age: int) -> dict[str, Any]:
+    """Return what :func:`.results.summarise` describes as ``start``.
+
+    Args:
+        runs: of a scheme.
+        reference: those of the reference; none for the reference itself.
+        age: the updates after the start at which runs are compared.
+    """
+    starts = [start(run) for run in runs]
+    begun = [run for run, at in zip(runs, starts, strict=True) if at < math.inf]
+    older = [run for run in begun if start(run) + age <= last_update([run])]
+    at_age = [float(np.interp(start(run) + age, *_curve([run]))) for run in older]
+    ends = {"median": median(starts), "first": min(starts), "last": max(starts)}
+    x, y = _curve([run for run in runs if run["status"] == FINISHED])
+    points = np.unique(x)
+    last = x >= points[-max(2, len(points) // 5) :][0]
+    return {
+        **{name: value if value < math.inf else None for name, value in ends.items()},
+        "ratio": ratio(runs, reference) if begun else None,
+        "started": len(begun),
+        "of": len(runs),
+        "loss": fmean(run["loss"] for run in begun) if begun else None,
+        "age": age,
+        "loss_at_age": fmean(at_age) if at_age else None,
+        "slope": -100 * float(np.polyfit(x[last], y[last], 1)[0]) if np.ptp(x[last]) else 0.0,
+    }
+
+
+def _curve(runs: Sequence[Run]) -> tuple[np.ndarray, np.ndarray]:
+    """The updates and the losses of all validations, (points,) each."""
+    points = np.array([(point["updates"], point["loss"]) for run in runs for point in run["curve"]], np.float64)
+    return points[:, 0], points[:, 1]
