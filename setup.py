@@ -7,7 +7,7 @@ from setuptools import Command, find_packages, setup
 from setuptools.command.build import build
 
 ROOT = Path(__file__).parent
-VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "fairseq_posenc" / "version.py").read_text(encoding="utf-8"))[1]
+VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "fairseq_posenc" / "base" / "version.py").read_text(encoding="utf-8"))[1]
 README = ROOT / "README.md"
 
 
