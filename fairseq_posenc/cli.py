@@ -2,10 +2,10 @@
 
 A command is a module, imported only when it is called, with ``Options``, the dataclass of its flags (:mod:`.commands`), and
 ``main(options)``. It imports nothing slow before ``main``, so that ``--help`` is immediate; flags that need such an import are
-declared in ``add_scheme_arguments(parser)``, which ``--help`` leaves out. ``Options`` may have the fields ``command``, the
-command line, and ``flags``, the values of all flags. Results are printed by :func:`.commands.show` and are all that stdout gets.
-For input that it cannot use, ``main`` raises InputError or OSError with a message that names the flag, file or line at fault.
-The message is printed without a traceback, and the exit status is 2.
+declared in ``add_scheme_arguments(parser)``, which ``--help`` leaves out. ``Options`` may have the field ``flags``, the values of
+all flags. Results are printed by :func:`.commands.show` and are all that stdout gets. For input that it cannot use, ``main``
+raises InputError or OSError with a message that names the flag, file or line at fault. The message is printed without a
+traceback, and the exit status is 2.
 """
 
 import argparse
@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             end_with(f"fairseq-posenc {options.command}", lambda: _kept(args))
         with only_results():
-            module.main(read_flags(module.Options, argparse.Namespace(**vars(args), command=argv, flags=args)))
+            module.main(read_flags(module.Options, argparse.Namespace(**vars(args), flags=args)))
     except BrokenPipeError:  # the reader of the results has stopped, as head does
         return 1
     except ModuleNotFoundError as error:

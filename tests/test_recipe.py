@@ -27,12 +27,13 @@ import pytest
 def test_decay_is_trained(flags, tmp_path):
     from fairseq import options
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-    from fairseq_posenc.study.finetune.fairseq_run import train
+    from fairseq.distributed.utils import call_main
+    from fairseq_cli.train import main
 
     given = [DATA, "--task", "masked_lm", "--criterion", "masked_lm", "--tokens-per-sample", "32", "--cpu", "--optimizer", "adam",
              "--lr", "1e-3", "--max-update", "2", "--batch-size", "4", "--num-workers", "0", "--save-dir", str(tmp_path), *flags]
     namespace = options.parse_args_and_arch(options.get_training_parser(), given)
-    train(convert_namespace_to_omegaconf(namespace), lambda text, share=None: None)
+    call_main(convert_namespace_to_omegaconf(namespace), main)
     assert (tmp_path / "checkpoint_last.pt").exists()
 """
 WITHOUT = """import runpy, sys

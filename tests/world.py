@@ -75,13 +75,13 @@ class World:
         """The checkpoint of one update of fairseq's trainer on :attr:`english`, of a model of width 32."""
         from fairseq import options
         from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-
-        from fairseq_posenc.study.finetune import fairseq_run
+        from fairseq.distributed.utils import call_main
+        from fairseq_cli.train import main
 
         def make(folder: Path) -> None:
             arguments = [str(self.english), *TRAINING, "--arch", arch, *SIZES, "--save-dir", str(folder), *flags]
             namespace = options.parse_args_and_arch(options.get_training_parser(), arguments)
-            fairseq_run.train(convert_namespace_to_omegaconf(namespace), lambda text, share=None: None)
+            call_main(convert_namespace_to_omegaconf(namespace), main)
 
         digest = hashlib.sha256(repr(flags).encode()).hexdigest()[:8]
         return self.made(f"{arch}-{digest}", make) / "checkpoint_last.pt"

@@ -32,16 +32,16 @@ class Wrong(Eager):
 
 def test_bench_compares_with_stock(capsys):
     assert main([*TINY, "--schemes", "tisa,shaw"]) == 0
-    title, header, _, *rows = capsys.readouterr().out.splitlines()
+    title, _, header, _, *rows = capsys.readouterr().out.splitlines()
     assert title.startswith("1 layers, D = 128")
-    assert header.startswith("architecture")
-    assert [line.split()[0] for line in rows] == ["roberta_base", "roberta_tisa", "roberta_shaw"]
+    assert header.startswith("| architecture")
+    assert [line.split()[1] for line in rows] == ["roberta_base", "roberta_tisa", "roberta_shaw"]
 
 
 def test_bench_of_another_family(capsys):
     assert main([*TINY, "--family", "modernbert", "--baseline", "rope", "--schemes", "tisa"]) == 0
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()[3:]]
-    assert [row[:2] for row in rows] == [["modernbert_rope", "sdpa"], ["modernbert_tisa", "sdpa"]]  # it has no dropout
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[4:]]
+    assert [row[1:4:2] for row in rows] == [["modernbert_rope", "sdpa"], ["modernbert_tisa", "sdpa"]]  # it has no dropout
 
 
 def test_bench_leaves_out_what_a_backend_cannot_run(capsys, monkeypatch):
@@ -49,7 +49,7 @@ def test_bench_leaves_out_what_a_backend_cannot_run(capsys, monkeypatch):
     sdpa = [*TINY, "--attention-backend", "sdpa"]
     assert main(sdpa) == 0
     out, err = capsys.readouterr()
-    assert [line.split()[0] for line in out.splitlines()[-2:]] == ["roberta_base", "roberta_tisa"]
+    assert [line.split()[1] for line in out.splitlines()[-2:]] == ["roberta_base", "roberta_tisa"]
     assert err.count("left out: ") == 1
     assert "--attention-backend sdpa cannot run" in err
     assert main([*sdpa, "--schemes", "shaw"]) == 2
@@ -61,10 +61,10 @@ def test_what_does_not_agree_is_not_timed(capsys, monkeypatch, tmp_path):
     command = [*TINY, "--schemes", "tisa", "--attention-backend", "sdpa,wrong", "--out", str(tmp_path / "out")]
     assert main(command) == 2
     out, err = capsys.readouterr()
-    assert [line.split()[:2] for line in out.splitlines()[-1:]] == [["roberta_tisa", "sdpa"]]
+    assert [line.split()[1:4:2] for line in out.splitlines()[-1:]] == [["roberta_tisa", "sdpa"]]
     assert "roberta_tisa (wrong) at n = 9 was not timed: it does not agree with the reference: its error" in err
     again, timed = [], {"ran": "wrong", "refused": None, "timings": {}}
-    monkeypatch.setattr(Steps, "__call__", lambda self, contender, *_: again.append(contender.backend) or timed)
+    monkeypatch.setattr(Steps, "__call__", lambda self, model, *_: again.append(model.backend) or timed)
     assert main(command) == 0
     assert again == ["wrong"]
 
@@ -81,11 +81,11 @@ def test_a_killed_bench_goes_on(capsys, monkeypatch, tmp_path):
     command = [*TINY, "--schemes", "tisa,t5", "--out", str(tmp_path / "out")]
     timed, real = [], Steps.__call__
 
-    def counted(self, contender, *rest):
+    def counted(self, model, *rest):
         if len(timed) == 2:
             raise KeyboardInterrupt
-        timed.append(contender.model)
-        return real(self, contender, *rest)
+        timed.append(model.name)
+        return real(self, model, *rest)
 
     monkeypatch.setattr(Steps, "__call__", counted)
     assert main(command) == 130

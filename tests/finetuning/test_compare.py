@@ -52,7 +52,7 @@ def test_a_grid_is_called_by_its_folder(tmp_path, capsys):
         ("a nowhere", "nowhere does not exist"),
         ("a x=", "'x=' names no folder"),
         ("a other", "other/results.json is damaged"),
-        ("a edited", "edited: the results of these runs"),
+        ("a edited", "edited/results.json"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(words, message, tmp_path, capsys, monkeypatch):

@@ -7,11 +7,13 @@ import re
 import pytest
 import torch
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
-from fairseq_cli import train as fairseq_train
 
 from fairseq_posenc import cli
 from fairseq_posenc.base.ownership import own
 from fairseq_posenc.plugin.checkpoint.loading import load as load_checkpoint
+from fairseq_posenc.plugin.models.building import parse
+from fairseq_posenc.plugin.models.checkpoint import Checkpoint
+from fairseq_posenc.study.engine import grid, study
 from fairseq_posenc.study.finetune import tuning
 from fairseq_posenc.study.finetune.glue_data import TASKS
 
@@ -35,7 +37,7 @@ def result(out, task, lr="0.001", seed=1):
     return json.loads((out / "runs" / task / f"lr-{lr}_seed-{seed}" / "result.json").read_text())
 
 
-def test_end_to_end(data, checkpoint, tmp_path, capsys, monkeypatch):
+def test_end_to_end(data, checkpoint, tmp_path, capsys, request):
     out = tmp_path / "out"
     flags = ["--tasks", "sst-2,STS-B,MNLI", "--lrs", "1e-3", *FAST]
     assert glue(data, checkpoint, out, *flags, "--predict") == 0
@@ -52,7 +54,7 @@ def test_end_to_end(data, checkpoint, tmp_path, capsys, monkeypatch):
     assert report["tasks"]["SST-2"]["scores"][0]["majority"] == pytest.approx(max(positive, 100 - positive))
     assert [row["majority"] for row in report["tasks"]["STS-B"]["scores"]] == [0.0, 0.0]
 
-    monkeypatch.setattr(tuning, "train", None)  # nothing is trained again
+    request.getfixturevalue("untrained")
     assert glue(data, checkpoint, out, *flags) == 0
     assert (out / "results.md").read_text().strip() in capsys.readouterr().out
 
@@ -74,25 +76,20 @@ def test_a_result_does_not_depend_on_the_runs_before_it(data, checkpoint, tmp_pa
 def test_a_run_goes_on_from_its_last_epoch(data, checkpoint, tmp_path, monkeypatch):
     flags = ["--tasks", "SST-2", "--lrs", "1e-3", *FAST]
 
-    class Killed(BaseException):
-        pass
+    execute = grid.execute
 
-    validate = fairseq_train.validate_and_save
+    def killed_after_the_first_epoch(command, *rest):
+        execute([*command, "--max-epoch", "1"], *rest)
+        raise KeyboardInterrupt
 
-    def killed_in_the_second_epoch(cfg, trainer, task, epoch_itr, *rest):
-        if epoch_itr.epoch == 2:
-            raise Killed
-        return validate(cfg, trainer, task, epoch_itr, *rest)
-
-    monkeypatch.setattr(fairseq_train, "validate_and_save", killed_in_the_second_epoch)
-    with pytest.raises(Killed):
-        glue(data, checkpoint, tmp_path / "out", *flags)
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(grid, "execute", killed_after_the_first_epoch)
+        assert glue(data, checkpoint, tmp_path / "out", *flags) == 130
     assert glue(data, checkpoint, tmp_path / "out", *flags) == 0
     assert glue(data, checkpoint, tmp_path / "whole", *flags) == 0
     log = (tmp_path / "out/runs/SST-2/lr-0.001_seed-1/train.log").read_text()
     assert "Loaded checkpoint" in log
-    assert log.count("Start iterating over samples") == 3  # epoch 1, epoch 2 until the kill, and epoch 2 again
+    assert log.count("Start iterating over samples") == 2
     assert result(tmp_path / "out", "SST-2")["scores"] == result(tmp_path / "whole", "SST-2")["scores"]
 
 
@@ -101,7 +98,7 @@ def test_models_of_one_class_are_marked_and_checkpoints_name_the_labels(data, ch
     """Without an update that changes anything, a model answers all alike."""
     flags = ["--tasks", "SST-2,STS-B", "--lrs", "1e-30", *FAST, "--keep-checkpoints"]
     assert glue(data, checkpoint, tmp_path / "out", *flags, "--from-scratch") == 0
-    assert "SST-2: 1 of 1 runs predict a single class." in capsys.readouterr().out
+    assert "1 (1 of one class)" in capsys.readouterr().out
     labels = {name: ["negative", "positive"] if name == "SST-2" else [] for name in ("SST-2", "STS-B")}
     for name, expected in labels.items():
         saved = load_checkpoint(tmp_path / f"out/runs/{name}/lr-1e-30_seed-1/checkpoint_last.pt")
@@ -110,14 +107,14 @@ def test_models_of_one_class_are_marked_and_checkpoints_name_the_labels(data, ch
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("lrs", ["1e-3", pytest.param("1e-3,1e30", marks=pytest.mark.slow)])
-def test_runs_in_processes_of_their_own(data, checkpoint, tmp_path, monkeypatch, lrs):
+def test_runs_at_a_time(data, checkpoint, tmp_path, request, lrs):
     flags = ["--tasks", "SST-2", "--lrs", lrs, *FAST, "--predict", "--jobs", "2"]
     assert glue(data, checkpoint, tmp_path / "out", *flags) == 0
     runs = json.loads((tmp_path / "out/results.json").read_text())["tasks"]["SST-2"]["runs"]
     assert [run["status"] for run in runs] == ["finished", "diverged"][: len(lrs.split(","))]
     assert len((tmp_path / "out/submission/SST-2.tsv").read_text().splitlines()) == 13
     assert not list(tmp_path.rglob("*.pt"))
-    monkeypatch.setattr(tuning, "train", None)  # nothing is trained again
+    request.getfixturevalue("untrained")
     assert glue(data, checkpoint, tmp_path / "out", *flags, "--jobs", "1") == 0
 
 
@@ -162,17 +159,17 @@ def test_errors_are_one_paragraph(data, checkpoint, tmp_path, capsys):
     assert "'sst2' is not a GLUE task" in capsys.readouterr().err
 
 
-def test_runs_that_diverge(data, checkpoint, tmp_path, capsys, monkeypatch):
+def test_runs_that_diverge(data, checkpoint, tmp_path, capsys, request):
     flags = ["--tasks", "SST-2", "--lrs", "1e30", *FAST, "--predict", "--keep-checkpoints"]
     assert glue(data, checkpoint, tmp_path / "out", *flags) == 0
     printed = capsys.readouterr()
-    assert "| diverged |" in printed.out
-    assert "SST-2: 1 of 1 runs diverged (1 of 1 at the learning rate 1e+30)." in printed.out
+    assert "| diverged" in printed.out
+    assert "1 (1 diverged)" in printed.out
     assert "SST-2.tsv is not written, because every run diverged" in printed.err
     recorded = result(tmp_path / "out", "SST-2", lr="1e+30")
     assert (recorded["status"], recorded["reason"]) == ("diverged", "gradients are Nan/Inf; see train.log")
     assert not list(tmp_path.rglob("crash.pt"))
-    monkeypatch.setattr(tuning, "train", None)  # nothing is trained again
+    request.getfixturevalue("untrained")
     submission = tmp_path / "out" / "submission" / "SST-2.tsv"
     submission.parent.mkdir()
     own(submission)
@@ -211,8 +208,8 @@ def test_a_papers_average_wants_all_of_its_columns(data, checkpoint, tmp_path, c
     assert not (tmp_path / "out").exists()
 
 
-def test_bad_rows_are_found_before_training(data, checkpoint, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(tuning, "train", None)
+@pytest.mark.usefixtures("untrained")
+def test_bad_rows_are_found_before_training(data, checkpoint, tmp_path, capsys):
     path = data / "SST-2" / "test.tsv"
     lines = path.read_text().splitlines()
     path.write_text("\n".join([*lines, "12\ta\tb"]))
@@ -227,23 +224,23 @@ def test_bad_rows_are_found_before_training(data, checkpoint, tmp_path, capsys, 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ("--bf16 'x", '--train-flags "--bf16 \'x": fairseq-train does not take them: No closing quotation'),
-        ("--bf61", "--train-flags '--bf61': fairseq-train does not take them: there is no flag --bf61: did you mean --bf16"),
-        ("--update-freq x", "--train-flags '--update-freq x': fairseq-train does not take them: "),
-        ("--ddp-backend x", "--train-flags '--ddp-backend x': fairseq-train does not take them: "),
-        ("--dropout 0.3", "--train-flags '--dropout 0.3' sets --dropout, "),
-        ("--batch-size 8", "--train-flags '--batch-size 8' sets --batch-size, "),
-        ("--update-freq 4", "--train-flags '--update-freq 4' sets --update-freq, "),
-        ("--arch roberta_base", "sets --arch"),
-        ("--seed 1", "sets --seed"),
-        ("--bf16 --encoder-layers=2", "sets --encoder-layers"),
-        ("--max-sentences 8", "sets --batch-size"),
-        ("--adam-betas (0.9,0.999)", "sets --adam-betas"),
-        ("--clip-norm=1", "sets --clip-norm"),
-        ("--max-update 3", "sets --max-update"),
-        ("--disable-validation", "sets --disable-validation"),
-        ("--no-last-checkpoints", "sets --no-last-checkpoints"),
-        ("--classification-head-name mnli", "sets --classification-head-name"),
+        ("--bf16 'x", '--train-flags "--bf16 \'x" cannot be used: No closing quotation'),
+        ("--bf61", "--train-flags '--bf61' cannot be used: there is no flag --bf61: did you mean --bf16"),
+        ("--update-freq x", "--train-flags '--update-freq x' cannot be used: "),
+        ("--ddp-backend x", "--train-flags '--ddp-backend x' cannot be used: "),
+        ("--dropout 0.3", "--train-flags '--dropout 0.3' cannot be used: --dropout"),
+        ("--batch-size 8", "--train-flags '--batch-size 8' cannot be used: --batch-size"),
+        ("--update-freq 4", "--train-flags '--update-freq 4' cannot be used: --update-freq"),
+        ("--arch roberta_base", "cannot be used: --arch"),
+        ("--seed 1", "cannot be used: --seed"),
+        ("--bf16 --encoder-layers=2", "cannot be used: --encoder-layers"),
+        ("--max-sentences 8", "cannot be used: --max-sentences"),
+        ("--adam-betas (0.9,0.999)", "cannot be used: --adam-betas"),
+        ("--clip-norm=1", "cannot be used: --clip-norm"),
+        ("--max-update 3", "cannot be used: --max-update"),
+        ("--disable-validation", "cannot be used: --disable-validation"),
+        ("--no-last-checkpoints", "cannot be used: --no-last-checkpoints"),
+        ("--classification-head-name mnli", "cannot be used: --classification-head-name"),
         ("--bf16 --distributed-world-size 3", "--batch-size 32: 3 processes do not divide it"),
     ],
 )
@@ -271,7 +268,6 @@ def contents(folder):
 def test_nothing_of_others_is_removed_or_written_over(data, checkpoint, tmp_path, capsys, monkeypatch, out, message):
     """OUT/data/TASK, OUT/start and results.json are names that the command uses, and others too."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tuning, "train", None)
     for name in ("data/SST-2/train.tsv", "start/SST-2.pt", "results.json", "notes.txt"):
         path = tmp_path / "mine" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -314,18 +310,46 @@ def test_what_a_checkpoint_keeps_of_its_pretraining(data, pretrain, tmp_path, mo
     saved = torch.load(pretrain("roberta_tisa_tiny", "--position-sampling", "random:48"), weights_only=False)
     saved["cfg"]["model"].update(compile=True, attention_backend="band")
     torch.save(saved, tmp_path / "compiled.pt")
-    configurations = []
+    models = []
 
-    def train(cfg, progress):
-        configurations.append(cfg)
+    def execute(command, *_):
+        models.append(parse(command[3:]).model)
         raise Stop
 
-    monkeypatch.setattr(tuning, "train", train)
+    monkeypatch.setattr(grid, "execute", execute)
     assert glue(data, tmp_path / "compiled.pt", tmp_path / "out", "--tasks", "SST-2", "--lrs", "1e-3", *FAST) == 130
-    (model,) = (cfg.model for cfg in configurations)
+    (model,) = models
     assert (model.compile, str(model.attention_backend)) == (False, "auto")
     assert model.position_sampling == "random:48"
     assert result(tmp_path / "out", "SST-2")["configuration"]["model"]["position_sampling"] == "random:48"
+
+
+@pytest.mark.parametrize(
+    ("arch", "flags", "names"),
+    [
+        (
+            "roberta_shaw_tiny",
+            ("--max-relative-position", "5", "--position-share-heads", "false", "--no-layernorm-embedding"),
+            ("max_relative_position", "position_share_heads", "no_layernorm_embedding"),
+        ),
+        ("modernbert_rope_tiny", ("--rope-base", "100", "--norm-bias"), ("rope_base", "no_norm_bias", "gated_ffn")),
+        ("albert_absolute_tiny", ("--embedding-size", "16"), ("embedding_size", "encoder_layer_groups")),
+        ("roberta_base", ("--encoder-layers", "2", "--untie-weights-roberta"), ("encoder_layers", "untie_weights_roberta")),
+    ],
+)
+def test_the_flags_of_a_run_make_the_checkpoints_model(arch, flags, names, data, pretrain, tmp_path, monkeypatch):
+    models = []
+
+    def execute(command, *_):
+        models.append(parse(command[3:]).model)
+        raise Stop
+
+    monkeypatch.setattr(grid, "execute", execute)
+    path = pretrain(arch, *flags)
+    assert glue(data, path, tmp_path / "out", "--tasks", "SST-2", "--lrs", "1e-3", *FAST) == 130
+    (model,), options = models, Checkpoint(path).model_options()
+    for name in ("encoder_layers", "encoder_embed_dim", "max_positions", *names):
+        assert getattr(model, name) == getattr(options, name), name
 
 
 def test_jobs_share_the_gpus(data, checkpoint, tmp_path, monkeypatch):
@@ -333,13 +357,13 @@ def test_jobs_share_the_gpus(data, checkpoint, tmp_path, monkeypatch):
     given = {}
 
     def run_grid(cells, out, run, **options):
-        given.update(options)
+        given.update(options, world_size=cells[0].command[cells[0].command.index("--distributed-world-size") + 1])
         raise Stop
 
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 6)
-    monkeypatch.setattr(tuning, "run_grid", run_grid)
+    monkeypatch.setattr(study, "run_grid", run_grid)
     assert glue(data, checkpoint, tmp_path / "out", "--tasks", "SST-2", "--lrs", "1e-3", *FAST, "--jobs", "3") == 130
-    assert (given["jobs"], given["devices"]) == (3, 6)
+    assert (given["jobs"], given["devices"], given["world_size"]) == (3, 6, "2")
 
 
 def test_a_full_disk_is_named_and_the_same_command_goes_on(data, checkpoint, tmp_path, capsys, monkeypatch):
@@ -356,7 +380,7 @@ def test_a_full_disk_is_named_and_the_same_command_goes_on(data, checkpoint, tmp
     def stop(*_):
         raise Stop
 
-    monkeypatch.setattr(tuning, "train", stop)
+    monkeypatch.setattr(grid, "execute", stop)
     assert glue(data, checkpoint, out, *flags) == 130
     mine = [out / name for name in ("notes.txt", "data/SST-2/input0/notes.txt")]
     for path in mine:

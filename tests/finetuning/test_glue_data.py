@@ -5,10 +5,9 @@ import pytest
 from fairseq import tasks
 from hypothesis import given
 from hypothesis import strategies as st
-from omegaconf import OmegaConf
 
 from fairseq_posenc.base.ownership import claim
-from fairseq_posenc.study.finetune.fairseq_run import configure
+from fairseq_posenc.plugin.models.building import parse
 from fairseq_posenc.study.finetune.glue_data import TASKS, read
 from fairseq_posenc.study.finetune.glue_runs import encode, score, shortened, write_predictions, write_split
 from fairseq_posenc.text.vocabulary import Vocabulary
@@ -121,7 +120,7 @@ def test_training_reads_what_scoring_reads(name, max_length, data_bin, tmp_path)
     flags = ["--task", "sentence_prediction_by_length", "--num-classes", str(len(task.labels) or 1), "--init-token", "0"]
     flags += ["--separator-token", "2", "--batch-size", "4", "--criterion", "sentence_prediction"]
     flags += ["--regression-target"] if task.regression else []
-    cfg = configure("roberta_tisa_tiny", OmegaConf.create({}), [str(tmp_path / "out"), *flags])
+    cfg = parse(["--arch", "roberta_tisa_tiny", str(tmp_path / "out"), *flags])
     loaded = tasks.setup_task(cfg.task)
     dataset = loaded.load_dataset("train")
     examples = list(read(path, task))

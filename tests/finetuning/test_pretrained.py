@@ -8,9 +8,9 @@ from fairseq import tasks
 from torch import nn
 from world import make_english
 
+from fairseq_posenc.plugin.models.building import parse
 from fairseq_posenc.plugin.models.checkpoint import Checkpoint
 from fairseq_posenc.plugin.models.span_head import SpanHead
-from fairseq_posenc.study.finetune.fairseq_run import configure
 from fairseq_posenc.study.finetune.tuning import max_length
 
 
@@ -18,8 +18,8 @@ def question_answering_model(pretrained):
     """A model as ``--task squad`` builds it from the checkpoint's options."""
     options = pretrained.model_options()
     arguments = [str(pretrained.vocabulary.folder), "--task", "squad", "--criterion", "squad", "--batch-size", "1"]
-    cfg = configure(pretrained.arch, options, [*arguments, "--max-positions", str(options.max_positions)])
-    return tasks.setup_task(cfg.task).build_model(cfg.model)
+    cfg = parse(["--arch", pretrained.arch, *arguments, "--max-positions", str(options.max_positions)])
+    return tasks.setup_task(cfg.task).build_model(options)
 
 
 def test_everything_but_the_head_is_loaded(checkpoint):

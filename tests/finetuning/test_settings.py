@@ -24,7 +24,7 @@ def resolved(tmp_path, yaml, *flags, task="RTE"):
     if yaml is not None:
         (tmp_path / "h.yaml").write_text(yaml)
         arguments += ["--config", str(tmp_path / "h.yaml")]
-    return resolve(read_flags(Options, parser.parse_args([*arguments], argparse.Namespace(command=()))), task, (*TASKS, *SQUADS))
+    return resolve(read_flags(Options, parser.parse_args([*arguments])), task, (*TASKS, *SQUADS))
 
 
 def test_precedence(tmp_path):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from fairseq_posenc import cli
-from fairseq_posenc.study.finetune import tuning
+from fairseq_posenc.study.engine import grid
 from fairseq_posenc.study.finetune.squad_data import read, score_v1, score_v2
 
 from .squad_files import write_squad
@@ -74,7 +74,7 @@ def test_plain_fairseq_train(checkpoint, tmp_path, run, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(tuning, "train", interrupted)
+    monkeypatch.setattr(grid, "execute", interrupted)
     data = write_squad(tmp_path / "squad", "2.0", paragraphs=1)
     assert squad(data, "2.0", checkpoint, tmp_path / "out", *WINDOWS) == 130
     prepared = tmp_path / "out" / "data" / "SQuAD-2.0"
@@ -128,7 +128,7 @@ def test_a_run_that_diverges(checkpoint, tmp_path, capsys):
     data = write_squad(tmp_path / "squad", "2.0", paragraphs=2)
     flags = [*WINDOWS, "--lrs", "1e30,1e-3", "--epochs", "1", "--batch-size", "8"]
     assert squad(data, "2.0", checkpoint, tmp_path / "out", *flags) == 0
-    assert "SQuAD-2.0: 1 of 2 runs diverged (1 of 1 at the learning rate 1e+30)." in capsys.readouterr().out
+    assert "2 (1 diverged)" in capsys.readouterr().out
     assert outputs(tmp_path / "out", "2.0", lr="1e+30")["result.json"]["status"] == "diverged"
     assert outputs(tmp_path / "out", "2.0")["result.json"]["status"] == "finished"
 

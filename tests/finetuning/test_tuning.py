@@ -25,8 +25,14 @@ class Task:
         configuration = {"model": MODEL, **SETTINGS, **changes}
         self.cells = [Cell({"task": name, "lr": lr, "seed": seed}, configuration) for lr in lrs for seed in seeds]
 
+    def check(self):
+        self.done.append("checked")
+
     def prepare(self):
         self.done.append("prepared")
+
+    def command(self, cell):
+        return ()
 
     def run(self, cell, folder, progress):
         self.done.append(cell.key["lr"])
@@ -37,7 +43,7 @@ class Task:
 
 
 def tuned(out, *tasks):
-    options = SharedOptions(data=Path("d"), checkpoint=Path("c.pt"), out=out, command=())
+    options = SharedOptions(data=Path("d"), checkpoint=Path("c.pt"), out=out)
     fine_tune("glue", tasks, options, [])
 
 
@@ -45,7 +51,7 @@ def test_once_every_run_has_finished_no_data_set_is_made(tmp_path):
     task = Task()
     for _ in range(2):
         tuned(tmp_path / "out", task)
-    assert task.done == ["prepared", 1.0, 1, 1]
+    assert task.done == ["checked", "prepared", 1.0, 1, "checked", 1]
 
 
 def test_all_tasks_are_prepared_before_any_is_run(tmp_path):
@@ -56,7 +62,7 @@ def test_all_tasks_are_prepared_before_any_is_run(tmp_path):
     first = Task()
     with pytest.raises(ValueError, match="line 3"):
         tuned(tmp_path / "out", first, Unreadable("MRPC"))
-    assert first.done == ["prepared"]
+    assert first.done == ["checked", "prepared"]
 
 
 def test_a_run_that_fails_is_left_out_of_the_report(tmp_path, capsys):

@@ -1,31 +1,30 @@
 """Chooses the models and lengths to time from the flags, times them, and writes the results."""
 
-import contextlib
 import dataclasses
 import itertools
 import sys
 import tempfile
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ...base import ownership
 from ...base.commands import show
 from ...base.errors import InputError, suggestion
-from ...base.files import atomic_write
-from ...base.record import versions, write_json
+from ...base.record import FORMAT, versions
 from ...core.attention import BACKENDS, choose
 from ...core.families import Family, expressions, known_schemes, scheme_of
 from ...core.schemes import parse
 from ...plugin.options.option_set import field_errors_as_flags
-from ..engine.grid import BEGUN, Cell, Progress, run_grid
+from ..engine.grid import BEGUN, Cell, Progress
+from ..engine.report import Report, Table
+from ..engine.study import Study
 from ..measure.work import Machine, Shape, shapes
-from . import ENCODERS, MAKER, SIZES, STOCK, peers, results_table
+from . import peers
 from .attention import call_of, positions_of
-from .flags import Options
-from .steps import DISAGREES, FAIRSEQS, Contender, Steps
+from .command import ENCODERS, SIZES, STOCK, Options
+from .steps import ATTENTION, DISAGREES, FAIRSEQS, STEP, Model, Steps
 
 BUILT = 16  # tokens with which a scheme is built as a check; more could take gigabytes
 
@@ -36,38 +35,29 @@ def bench(options: Options) -> None:
     family = ENCODERS[options.family]
     sizes = family.sizes[SIZES[options.size]]
     dropout = family.options.get("attention_dropout", Shape.dropout)
-    model = Shape(options.layers, sizes["encoder_embed_dim"], sizes["encoder_ffn_embed_dim"], sizes["encoder_attention_heads"],
+    sized = Shape(options.layers, sizes["encoder_embed_dim"], sizes["encoder_ffn_embed_dim"], sizes["encoder_attention_heads"],
                   options.vocab_size, min(options.tokens), options.batch_size, dropout)  # fmt: skip
-    lengths = shapes(model, sorted(set(options.tokens)))
+    lengths = shapes(sized, sorted(set(options.tokens)))
     stock = options.baseline in (STOCK, FAIRSEQS)
-    baseline = Contender(FAIRSEQS) if stock else _of_scheme(family, "--baseline", options.baseline, "auto")
+    baseline = Model(FAIRSEQS) if stock else _of_scheme(family, "--baseline", options.baseline, "auto")
     rows = _rows(options, lengths, baseline, machine)
-    memory = "peak MiB" if machine.on_gpu else "kept for backward, MiB"
-    with contextlib.ExitStack() as stack:
-        out = options.out or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        stack.enter_context(ownership.output(out, MAKER))
-        by_key = {(row.model, row.backend or "own", shape.tokens): (row, shape) for row, shape in rows}
-        cells = [
-            Cell(dict(zip(("model", "backend", "tokens"), key, strict=True)),
-                 _configuration(options, shape, baseline, machine))
-            for key, (_, shape) in by_key.items()
-        ]  # fmt: skip
-        steps = Steps(baseline, machine, options.repeats)
+    by_key = {(model.name, model.backend or "own", shape.tokens): (model, shape) for model, shape in rows}
+    cells = [
+        Cell({"model": name, "backend": backend, "tokens": tokens}, _configuration(options, shape, baseline, machine))
+        for (name, backend, tokens), (_, shape) in by_key.items()
+    ]
+    steps = Steps(baseline, machine, options.repeats)
 
-        def run(cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:
-            contender, shape = by_key[tuple(cell.key.values())]  # type: ignore[index]
-            result = steps(contender, shape, progress)
-            return {**result, "status": BEGUN} if result["refused"] else result  # the same command tries it again
+    def run(cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:
+        result = steps(*by_key[tuple(cell.key.values())], progress)  # type: ignore[index]
+        return {**result, "status": BEGUN} if result["refused"] else result  # the same command tries it again
 
-        results = run_grid(cells, out, run)
-        title = _title(options, lengths, machine)
-        content = results_table.table(results, options.baseline, memory, options.markdown)
-        if options.out is not None:
-            facts = {"title": title, "machine": machine.describe(), "versions": versions(), "results": results}
-            write_json(ownership.own(out / "results.json"), facts)
-            with atomic_write(ownership.own(out / "results.md")) as stream:
-                stream.write(f"{title}\n\n{content}\n")
-    show(f"{title}\n{content}")
+    with tempfile.TemporaryDirectory() as temporary, Study.open(options.out or Path(temporary), "bench") as study:
+        results = study.run(cells, run)
+        memory = "peak MiB" if machine.on_gpu else "kept for backward, MiB"
+        table, title = _table(results, options.baseline, memory), _title(options, lengths, machine)
+        data = {"format": FORMAT, "title": title, "machine": machine.describe(), "versions": versions(), "results": results}
+        show(study.write(Report("Time and memory of each scheme", [title, table], data, results)))
     refused = [result for result in results if result["refused"]]
     for result in refused:
         ran = f" ({result['ran']})" if result["ran"] else ""
@@ -76,7 +66,7 @@ def bench(options: Options) -> None:
         raise InputError("not all backends agree with the reference: see above. Those rows were not timed.")
 
 
-def _rows(options: Options, lengths: Sequence[Shape], baseline: Contender, machine: Machine) -> list[tuple[Contender, Shape]]:
+def _rows(options: Options, lengths: Sequence[Shape], baseline: Model, machine: Machine) -> list[tuple[Model, Shape]]:
     """Return by length: the baseline, peers, and schemes by backends; raises InputError if a named one cannot run."""
     schemes, backends, family = options.schemes or known_schemes(), options.attention_backend, ENCODERS[options.family]
     _require_known("--attention-backend", backends, ["auto", *BACKENDS])
@@ -85,17 +75,17 @@ def _rows(options: Options, lengths: Sequence[Shape], baseline: Contender, machi
         import transformers  # noqa: F401 - fails now rather than after minutes
     rows, left_out = [], []
     for shape in lengths:  # the baseline is built once per length
-        rows += [(contender, shape) for contender in (baseline, *map(Contender, options.peers))]
+        rows += [(model, shape) for model in (baseline, *map(Model, options.peers))]
         for name, backend in itertools.product(schemes, backends):
-            contender = _of_scheme(family, "--schemes", name, backend)
+            model = _of_scheme(family, "--schemes", name, backend)
             try:
-                _require_runnable(contender, shape, machine)
+                _require_runnable(model, shape, machine)
             except InputError as error:
                 if options.schemes is not None and len(backends) == 1:
                     raise
                 left_out.append(f"left out: {error}")  # because of the backend, or of what a user's own scheme needs
                 continue
-            rows.append((contender, shape))
+            rows.append((model, shape))
     for reason in dict.fromkeys(left_out):
         print(reason, file=sys.stderr)
     return rows
@@ -107,29 +97,29 @@ def _require_known(flag: str, names: Sequence[str], known: Collection[str]) -> N
             raise InputError(f"{flag} {name}: {suggestion(name, known)}they are {', '.join(known)}")
 
 
-def _of_scheme(family: Family, flag: str, name: str, backend: str) -> Contender:
+def _of_scheme(family: Family, flag: str, name: str, backend: str) -> Model:
     """Return the model of an architecture's scheme or of an expression, or raise InputError if it is neither."""
     scheme = "".join(scheme_of(name).split())
     try:
         parse(expression := family.expression(scheme))
     except InputError as error:
         raise InputError(f"{flag} {name}: {error}") from None
-    return Contender(family.architecture(scheme) if scheme in expressions() else scheme, expression, backend, family.model)
+    return Model(family.architecture(scheme) if scheme in expressions() else scheme, expression, backend, family.model)
 
 
-def _require_runnable(contender: Contender, shape: Shape, machine: Machine) -> None:
+def _require_runnable(model: Model, shape: Shape, machine: Machine) -> None:
     """Raise InputError if the scheme cannot be built here, or the backend cannot run it."""
-    assert contender.expression is not None
+    assert model.expression is not None
     with field_errors_as_flags():
-        positions_of(contender.expression, dataclasses.replace(shape, tokens=min(shape.tokens, BUILT)))
+        positions_of(model.expression, dataclasses.replace(shape, tokens=min(shape.tokens, BUILT)))
         with torch.device("meta"):
-            probe = positions_of(contender.expression, shape).probes()[0]
-            choose(contender.backend, probe, call_of(shape, machine.device, machine.dtype))
+            probe = positions_of(model.expression, shape).probes()[0]
+            choose(model.backend, probe, call_of(shape, machine.device, machine.dtype))
 
 
-def _configuration(options: Options, shape: Shape, baseline: Contender, machine: Machine) -> dict[str, Any]:
+def _configuration(options: Options, shape: Shape, baseline: Model, machine: Machine) -> dict[str, Any]:
     sizes = {name: value for name, value in dataclasses.asdict(shape).items() if name != "tokens"}
-    others = {"baseline": baseline.model, "repeats": options.repeats}
+    others = {"baseline": baseline.name, "repeats": options.repeats}
     return {**sizes, **machine.describe(), **others}
 
 
@@ -143,3 +133,32 @@ def _title(options: Options, lengths: Sequence[Shape], machine: Machine) -> str:
         f"PyTorch {facts['torch']}, median (range) of {options.repeats}",
     ]
     return ", ".join(filter(None, parts))
+
+
+def _table(results: Sequence[Mapping[str, Any]], baseline: str, memory: str) -> Table:
+    """Return one row per result that was timed: of times and ratios the medians, with the range of the ratios in brackets.
+
+    Args:
+        results: of :class:`.steps.Steps`.
+        baseline: what ratios are to.
+        memory: the title of the column of memory.
+    """
+    head = ["architecture", "backend", "n", "attention, ms", "÷ plain", "ms per step", f"÷ {baseline}", "tokens/s", memory]
+    rows = []
+    for result in (result for result in results if result["timings"]):
+        attention, step = (result["timings"].get(part) for part in (ATTENTION, STEP))
+        cells = [result["model"], result["ran"], f"{result['tokens']:,}"]
+        cells += ["", ""] if attention is None else [_number(attention["milliseconds"]["median"]), _ratio(attention)]
+        if step is not None:
+            cells += [_number(step["milliseconds"]["median"]), _ratio(step)]
+            cells += [f"{step['tokens_per_second']:,.0f}", _number(step["mebibytes"])]
+        rows.append([*cells, *[""] * (len(head) - len(cells))])
+    return Table(head, rows)
+
+
+def _ratio(timing: Mapping[str, Any]) -> str:
+    return "{median:.2f} ({min:.2f}–{max:.2f})".format(**timing["ratio"])
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -12,9 +12,11 @@ from torch.nn import functional as F
 
 from ..engine.grid import Progress
 from ..measure.work import Loss, Machine, Shape, TrainingStep, Work, held, memory, pairs, timing
-from . import peers, results_table
+from . import peers
 from .attention import Attention, agreement
 
+ATTENTION, STEP = "attention", "step"
+"""The parts that are timed: the attention of one layer, forward and backward, and a training step."""
 FAIRSEQS = "roberta_base"  # fairseq's own
 WORDS = 4  # the first symbol after fairseq's own: <s>, padding, </s>, unknown
 PLAIN = "none"  # positions of the attention that others are compared with
@@ -23,13 +25,20 @@ TOO_LARGE = ("out of memory", "allocate", "overflow")  # in PyTorch's messages
 
 
 @dataclass(frozen=True)
-class Contender:
-    """The model of a row."""
+class Model:
+    """A model that is timed.
 
-    model: str  # an architecture, an expression that has none, or another package's model
-    expression: str | None = None  # of this package's models
-    backend: str = ""  # the requested one, if there is a choice
-    arch: str | None = None  # of this package's models: the family's, whose positions are the expression
+    Attributes:
+        name: an architecture, an expression that has none, or another package's model.
+        expression: the positions of this package's models.
+        backend: the requested one, if there is a choice.
+        arch: the architecture of this package's models, whose positions are the expression.
+    """
+
+    name: str
+    expression: str | None = None
+    backend: str = ""
+    arch: str | None = None
 
 
 class Step(TrainingStep):
@@ -47,7 +56,7 @@ class Step(TrainingStep):
         return self.loss(self.tokens, self.masked)
 
 
-def roberta(contender: Contender, shape: Shape) -> tuple[nn.Module, Loss]:
+def roberta(timed: Model, shape: Shape) -> tuple[nn.Module, Loss]:
     """Return a model of fairseq's or this package's, and its loss."""
     from ...plugin.models.building import build, dictionary_of
 
@@ -57,11 +66,11 @@ def roberta(contender: Contender, shape: Shape) -> tuple[nn.Module, Loss]:
         encoder_ffn_embed_dim=shape.ffn_dim,
         encoder_attention_heads=shape.heads,
         max_positions=shape.tokens,
-        **({"attention_backend": contender.backend, "positions": contender.expression} if contender.arch else {}),
+        **({"attention_backend": timed.backend, "positions": timed.expression} if timed.arch else {}),
     )
     with torch.random.fork_rng():
         torch.manual_seed(1)
-        model = build(contender.arch or contender.model, options, dictionary_of(shape.symbols))
+        model = build(timed.arch or timed.name, options, dictionary_of(shape.symbols))
 
     def loss(tokens: Tensor, masked: Tensor) -> Tensor:
         logits, _ = model(tokens, masked_tokens=masked)
@@ -71,35 +80,40 @@ def roberta(contender: Contender, shape: Shape) -> tuple[nn.Module, Loss]:
 
 
 class Steps:
-    """Times contenders. The baseline's work at a length is built once."""
+    """Times models in turn with a baseline, whose work at a length is built once."""
 
-    def __init__(self, baseline: Contender, machine: Machine, repeats: int) -> None:
+    def __init__(self, baseline: Model, machine: Machine, repeats: int) -> None:
         self._machine, self._repeats = machine, repeats
         self._step = functools.lru_cache(maxsize=1)(lambda shape: self._build(baseline, shape)[0])
-        self._plain = functools.lru_cache(maxsize=1)(lambda shape: self._attention(Contender("", PLAIN, "auto"), shape))
+        self._plain = functools.lru_cache(maxsize=1)(lambda shape: self._attention(Model("", PLAIN, "auto"), shape))
 
-    def __call__(self, contender: Contender, shape: Shape, progress: Progress) -> dict[str, Any]:
-        """Return ``ran``, ``refused`` and ``timings`` of a :data:`.results_table.Result`."""
+    def __call__(self, model: Model, shape: Shape, progress: Progress) -> dict[str, Any]:
+        """Return the result of a model.
+
+        Returns:
+            ``ran``, how its attention ran; ``refused``, why it was not timed, or None; and ``timings`` by part, of
+            :func:`.work.timing`.
+        """
         result: dict[str, Any] = {"ran": "", "refused": None, "timings": {}}
         try:
-            if contender.expression is not None:
+            if model.expression is not None:
                 before = held(self._machine.device)
-                attention = self._attention(contender, shape)
+                attention = self._attention(model, shape)
                 result["ran"] = attention.backend.name
                 progress("compared with the reference")
-                agreed = agreement(contender.expression, result["ran"], shape, self._machine.device, self._machine.dtype)
+                agreed = agreement(model.expression, result["ran"], shape, self._machine.device, self._machine.dtype)
                 if not agreed.holds:
                     reason = f"{DISAGREES}: its error is {agreed.error:.2g}, and {agreed.allowed:.2g} is allowed"
                     return {**result, "refused": reason}
                 progress("attention")
                 timed = self._time(attention, self._plain, shape, before)
-                result["timings"][results_table.ATTENTION] = timed
+                result["timings"][ATTENTION] = timed
                 del attention
             progress("training step")
             before = held(self._machine.device)
-            step, ran = self._build(contender, shape)
+            step, ran = self._build(model, shape)
             result["ran"] = result["ran"] or ran
-            result["timings"][results_table.STEP] = self._time(step, self._step, shape, before)
+            result["timings"][STEP] = self._time(step, self._step, shape, before)
         except RuntimeError as error:
             if not any(sign in str(error) for sign in TOO_LARGE):
                 raise
@@ -111,13 +125,13 @@ class Steps:
         taken = memory(work, before)
         return timing(pairs(work, baseline(shape), self._repeats), shape.batch, taken)
 
-    def _attention(self, contender: Contender, shape: Shape) -> Attention:
-        assert contender.expression is not None
-        return Attention(contender.expression, contender.backend, shape, self._machine.device, self._machine.dtype)
+    def _attention(self, model: Model, shape: Shape) -> Attention:
+        assert model.expression is not None
+        return Attention(model.expression, model.backend, shape, self._machine.device, self._machine.dtype)
 
-    def _build(self, contender: Contender, shape: Shape) -> tuple[Step, str]:
-        if contender.model in peers.PEERS:
-            model, loss, ran = peers.build(contender.model, shape)
+    def _build(self, model: Model, shape: Shape) -> tuple[Step, str]:
+        if model.name in peers.PEERS:
+            module, loss, ran = peers.build(model.name, shape)
         else:
-            model, loss, ran = *roberta(contender, shape), ""
-        return Step(model, loss, shape, self._machine.device, self._machine.dtype), ran
+            module, loss, ran = *roberta(model, shape), ""
+        return Step(module, loss, shape, self._machine.device, self._machine.dtype), ran

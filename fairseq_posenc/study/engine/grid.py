@@ -141,7 +141,7 @@ def run_grid(
     Args:
         out: the output folder, which has a record.
         run: does one cell.
-        keep_temporary: keep the cells' temporary files.
+        keep_temporary: keep the temporary files of cells that finish.
         jobs: cells that run at a time. With more than one, ``run`` is called in threads.
         devices: the number of GPUs, which are divided evenly among the commands of ``jobs`` cells; 0: each command sees all.
         lock: a file descriptor that commands hold open, so that the output folder stays locked while they run.
@@ -173,7 +173,8 @@ def run_grid(
             finally:
                 free.put(variables)
             shown.ended(cell, results[cell])
-            for name in () if keep_temporary or results[cell]["status"] == FAILED else cell.temporary:
+            status = results[cell]["status"]
+            for name in cell.temporary if status == DIVERGED or (status == FINISHED and not keep_temporary) else ():
                 remove(cell.folder(out) / name)
 
         if jobs == 1:

@@ -16,23 +16,42 @@ import math
 import statistics
 from argparse import ArgumentTypeError
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tabulate import tabulate
-
 from ...base.commands import option, show
 from ...base.errors import InputError
-from ...base.record import DIVERGED, FINISHED, FORMAT, differences, read_object
+from ...base.record import DIVERGED, FINISHED, FORMAT, Recorded, differences, read_object
+from ..engine.report import JSON, Report, Table, number
 from ..engine.statistics import by, spread
 
-Report = dict[str, Any]
+Content = Mapping[str, Any]
 """``results.json``: see :func:`summarise`."""
 PARTIAL = ("HasAns_", "NoAns_")
 """How the metrics begin that are of a part of an evaluation set, SQuAD 2.0's; they are shown, and choose no run."""
+
+
+class Score(Recorded):
+    """The scores of one evaluation set and metric."""
+
+    set: str
+    metric: str
+    median: float | None
+
+
+class TaskScores(Recorded):
+    """What is compared of a task."""
+
+    settings: dict[str, Any]
+    scores: list[Score]
+
+
+class Grid(Recorded):
+    """What is compared of a grid, in its ``results.json``."""
+
+    tasks: dict[str, TaskScores]
 
 
 def _labelled(text: str) -> tuple[str, Path]:
@@ -58,13 +77,11 @@ def main(options: Options) -> None:
     labels = Counter(label for label, _ in options.results)
     if repeated := [label for label, count in labels.items() if count > 1]:
         raise InputError(f"two grids have the label {repeated[0]!r}: give each a label of its own, as in S=1=OUT")
-    reports = {label: read_report(path / "results.json" if path.is_dir() else path) for label, path in options.results}
-    first, *others = reports
-    with damaged_results_as_input_errors(", ".join(str(path) for _, path in options.results)):
-        changes = {label: differing(reports[first], reports[label]) for label in others}
-        lines = [f"{label} differs from {first}: {text}." for label, text in changes.items() if text]
-        lines = [side_by_side(reports), *lines]
-    show("\n\n".join(lines))
+    grids = {label: read_results(path / JSON if path.is_dir() else path) for label, path in options.results}
+    first, *others = grids
+    changes = {label: differing(grids[first], grids[label]) for label in others}
+    lines = [f"{label} differs from {first}: {text}." for label, text in changes.items() if text]
+    show("\n\n".join([side_by_side(grids).markdown(), *lines]))
 
 
 def overall(result: Mapping[str, Any]) -> float:
@@ -91,8 +108,8 @@ def median_runs(results: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]
     return max(by("lr", results).values(), key=lambda runs: (statistics.median(map(overall, runs)), max(map(overall, runs))))
 
 
-def summarise(results: Sequence[Mapping[str, Any]], columns: Mapping[str, str] | None = None) -> Report:
-    """Return the report of a grid.
+def summarise(results: Sequence[Mapping[str, Any]], columns: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Return the results of a grid.
 
     Args:
         results: of the runs that finished or diverged.
@@ -142,18 +159,25 @@ def _task(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {**task, "overall": {"best": overall(best), "median": median}, "scores": rows}
 
 
-def read_report(path: Path) -> Report:
-    """Read the ``results.json`` of a grid, or raise InputError."""
-    report = read_object(path, FORMAT)
-    if report is None:
-        raise InputError(f"{path} does not exist: name the results.json of another grid")
-    return report
+def report(results: Sequence[Mapping[str, Any]], columns: Mapping[str, str] | None = None) -> Report:
+    """Return the report of a grid; the arguments are those of :func:`summarise`."""
+    content = summarise(results, columns)
+    rows = [{"task": name, **row} for name, task in content["tasks"].items() for row in task["scores"]]
+    return Report(title="Results of fine-tuning", summary=[table(content)], data=content, rows=rows)
 
 
-def differing(baseline: Report, report: Report) -> str:
-    """Return how a report's runs differ from the baseline's, apart from the model; empty if they do not."""
+def read_results(path: Path) -> Content:
+    """Read the ``results.json`` of a grid; raises InputError if it does not exist, or is not one."""
+    content = read_object(path, FORMAT, Grid)
+    if content is None:
+        raise InputError(f"{path} does not exist: name the {JSON} of another grid")
+    return content
+
+
+def differing(baseline: Content, grid: Content) -> str:
+    """Return how a grid's runs differ from the baseline's, apart from the model; empty if they do not."""
     tasks_of: dict[str, list[str]] = {}
-    tasks = {name: task["settings"] for name, task in report["tasks"].items() if name in baseline["tasks"]}
+    tasks = {name: task["settings"] for name, task in grid["tasks"].items() if name in baseline["tasks"]}
     for name, settings in tasks.items():
         for text in differences(baseline["tasks"][name]["settings"], settings):
             tasks_of.setdefault(text, []).append(name)
@@ -162,80 +186,50 @@ def differing(baseline: Report, report: Report) -> str:
     return "; ".join(f"{text} ({', '.join(names)})" for text, names in tasks_of.items())
 
 
-def notes(report: Report) -> list[str]:
-    """Return a sentence for each task with runs that diverged, or whose models predict a single class."""
-    sentences = []
-    for name, task in report["tasks"].items():
-        runs = task["runs"]
-        tried = Counter(run["lr"] for run in runs)
-        if diverged := Counter(run["lr"] for run in runs if run["status"] == DIVERGED):
-            where = ", ".join(f"{count} of {tried[lr]} at the learning rate {lr:g}" for lr, count in diverged.items())
-            sentences.append(f"{name}: {diverged.total()} of {len(runs)} runs diverged ({where}).")
-        if constant := sum(bool(run.get("constant")) for run in runs):
-            sentences.append(f"{name}: {constant} of {len(runs)} runs predict a single class.")
-    return sentences
-
-
-def table(report: Report) -> str:
-    """Return the report as a Markdown table, whose columns are aligned for the terminal."""
-    header = ["task", "metric", "majority", "best", "lr", "median", "mean", "std", "min", "max", "runs"]
+def table(content: Content) -> Table:
+    """Return the scores of a grid, the average, and the numbers of runs, of those that diverged, and of those of one class."""
+    head = ["task", "metric", "majority", "best", "lr", "median", "mean", "std", "min", "max", "runs"]
     rows = []
-    for name, task in report["tasks"].items():
+    for name, task in content["tasks"].items():
+        runs = _count(task["runs"])
         if not task["scores"]:
-            rows.append([name, "", "–", "diverged", *["–"] * 6, _count(task["runs"])])
-        runs = _count([run for run in task["runs"] if run["lr"] == task["lr"]])
+            rows.append([name, "", "–", "diverged", *["–"] * 6, runs])
         for row in task["scores"]:
-            median = "diverged" if row["median"] is None else _number(row["median"])
-            scores = [_number(row["majority"]), _number(row["best"]), f"{task['lr']:g}", median]
-            scores += [_number(row[figure]) for figure in ("mean", "std", "min", "max")]
-            rows.append([row["set"], row["metric"], *scores, runs])
-    if len(report["tasks"]) > 1:
-        average = report["average"]
+            median = "diverged" if row["median"] is None else _score(row["median"])
+            scores = [_score(row["majority"]), _score(row["best"]), f"{task['lr']:g}", median]
+            rows.append(
+                [row["set"], row["metric"], *scores, *(_score(row[name]) for name in ("mean", "std", "min", "max")), runs]
+            )
+    if len(content["tasks"]) > 1:
+        average = content["average"]
         over = f"{len(average['columns'])} columns" if average["columns"] else ""
-        rows.append(["average", over, "", _number(average["best"]), "", _number(average["median"]), *[""] * 5])
-    return _markdown(header, rows)
+        rows.append(["average", over, "", _score(average["best"]), "", _score(average["median"]), *[""] * 5])
+    return Table(head, rows)
 
 
-def side_by_side(reports: Mapping[str, Report]) -> str:
-    """Return the medians of several grids by their labels, as a Markdown table.
-
-    Δ and Δ% are those of the best one against the first.
-    """
+def side_by_side(grids: Mapping[str, Content]) -> Table:
+    """Return the medians of several grids by their labels. Δ and Δ% are those of the best one against the first."""
+    medians: dict[tuple[str, str, str], dict[str, float | None]] = {}
+    for label, grid in grids.items():
+        for name, task in grid["tasks"].items():
+            for row in task["scores"]:
+                medians.setdefault((name, row["set"], row["metric"]), {})[label] = row["median"]
     rows = []
-    measured = {
-        (name, row["set"], row["metric"]): row
-        for report in reports.values() for name, task in report["tasks"].items() for row in task["scores"]
-    }  # fmt: skip
-    for (name, *title), row in measured.items():
-        first, *others = scores = [_median(report, name, row) for report in reports.values()]
+    for (_, *title), by_label in medians.items():
+        first, *others = scores = [by_label.get(label) for label in grids]
         best = max((score for score in others if score is not None), default=None)
-        rows.append([*title, *map(_number, scores), *_change(best, first)])
-    return _markdown(["task", "metric", *reports, "Δ", "Δ%"], rows)
+        changes = (None, None) if best is None or first is None else compare(best, first)
+        rows.append([*title, *map(_score, scores), *(number(value, "+.2f") for value in changes)])
+    return Table(["task", "metric", *grids, "Δ", "Δ%"], rows)
 
 
-def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    align = ["left", "left", *["right"] * (len(header) - 2)]
-    return tabulate(rows, header, "github", disable_numparse=True, colalign=align if rows else None)
-
-
-def _median(report: Report, task: str, row: Mapping[str, Any]) -> float | None:
-    rows = report["tasks"][task]["scores"] if task in report["tasks"] else []
-    return next((other["median"] for other in rows if all(other[key] == row[key] for key in ("set", "metric"))), None)
-
-
-def compare(score: float, baseline: float) -> tuple[float, float]:
+def compare(score: float, baseline: float) -> tuple[float, float | None]:
     """Return (Δ, Δ%): the difference, and the removed share of the baseline's error in per cent (Wennberg & Henter, table 3).
 
-    Δ% = 100 (score - baseline) / (100 - baseline); NaN if the baseline has no error.
+    Δ% = 100 (score - baseline) / (100 - baseline); None if the baseline has no error.
     """
     difference = score - baseline
-    return difference, 100 * difference / (100 - baseline) if baseline < 100 else float("nan")
-
-
-def _change(score: float | None, baseline: float | None) -> list[str]:
-    if score is None or baseline is None:
-        return ["–", "–"]
-    return ["–" if math.isnan(value) else f"{value:+.2f}" for value in compare(score, baseline)]
+    return difference, 100 * difference / (100 - baseline) if baseline < 100 else None
 
 
 def _count(runs: Sequence[Mapping[str, Any]]) -> str:
@@ -245,16 +239,5 @@ def _count(runs: Sequence[Mapping[str, Any]]) -> str:
     return f"{len(runs)} ({words})" if words else str(len(runs))
 
 
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2f}"
-
-
-@contextmanager
-def damaged_results_as_input_errors(names: str) -> Iterator[None]:
-    """Raise InputError, in place of what Python raises, for records that somebody has edited."""
-    try:
-        yield
-    except (KeyError, TypeError, AttributeError, ValueError, statistics.StatisticsError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{names}: the results of these runs were edited or damaged ({error!r}): remove them") from error
+def _score(value: float | None) -> str:
+    return number(value, ".2f")

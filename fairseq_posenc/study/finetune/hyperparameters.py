@@ -1,7 +1,6 @@
 """The flags that both commands share, and the hyperparameters: defaults, overridden by a YAML file, overridden by flags."""
 
-from argparse import SUPPRESS
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -58,7 +57,7 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class SharedOptions:
-    """The flags that ``glue`` and ``squad`` share. ``command`` is the command line; settings that no flag gives are None."""
+    """The flags that ``glue`` and ``squad`` share; settings that no flag gives are None."""
 
     data: Path
     checkpoint: Path = option(
@@ -72,12 +71,10 @@ class SharedOptions:
     keep_checkpoints: bool = option("keep the fine-tuned models in OUT/runs", False)
     train_flags: str = option("more flags for fairseq-train, in one string, such as '--bf16'", "", metavar="FLAGS")
     jobs: int = option("runs at a time, each in a process of its own", 1, minimum=1, metavar="N")
-    cell: str | None = option(SUPPRESS, None)  # the name of the run that a process of --jobs does
     config: Path | None = option(
         "file of settings, under the names of the flags below with _ for -; under 'tasks' and the name of a task, those of that "
         "task only", None, parse=existing, metavar="YAML",
     )  # fmt: skip
-    command: Sequence[str]
     settings: Settings = Settings()
 
 

@@ -1,8 +1,9 @@
-"""The runs of fine-tuning for both benchmarks: how they are started, trained, resumed, scored and reported."""
+"""The runs of fine-tuning for both benchmarks: how they are trained, continued, scored and reported."""
 
 import shlex
 import sys
 from abc import ABC, abstractmethod
+from argparse import ArgumentParser
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -12,32 +13,41 @@ from typing import Any
 import numpy as np
 import torch
 from fairseq.data import Dictionary, indexed_dataset
-from fairseq.models import BaseFairseqModel
-from omegaconf import DictConfig
+from fairseq.models import ARCH_MODEL_REGISTRY, BaseFairseqModel
 
 from ...base import ownership
 from ...base.commands import show
-from ...base.errors import InputError, flag_of
-from ...base.files import atomic_write
+from ...base.errors import InputError, flag_value
 from ...base.ownership import own
-from ...base.record import DIVERGED, read_object, write_json
+from ...base.record import Recorded, read_object, write_json
+from ...plugin.models.building import parse, user_dir
 from ...plugin.models.checkpoint import Checkpoint
 from ...text.vocabulary import fingerprint
-from ..engine.grid import Cell, Diverged, Failures, Progress, finished, run_grid
-from .fairseq_run import configure, load, options_set, train
-from .grid_report import damaged_results_as_input_errors, notes, summarise, table
+from ..engine.grid import Cell, Progress, finished
+from ..engine.study import Study
+from .grid_report import report
 from .hyperparameters import Settings, SharedOptions
 
 CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt", "crash.pt")
-FIXED_OPTIONS = (
-    *("arch", "finetune_from_model", "restore_file", "max_tokens", "update_freq", "max_update", "train_subset", "valid_subset"),
-    *("maximize_best_checkpoint_metric", "disable_validation", "validate_interval", "save_interval", "checkpoint_suffix"),
-    *("no_save", "no_last_checkpoints", "regression_target"),
+FIXED = frozenset(
+    shlex.split("""
+    --arch -a --finetune-from-model --restore-file --max-tokens --max-sentences --update-freq --max-update --train-subset
+    --valid-subset --maximize-best-checkpoint-metric --disable-validation --validate-interval --save-interval --regression-target
+    --checkpoint-suffix --no-save --no-last-checkpoints
+    """)
 )
-"""fairseq's options on whose defaults the results rest, in addition to those that the task, the grid and its settings set."""
+"""fairseq-train's flags on whose defaults the results rest, in addition to those of the model, the task and its settings."""
 UNDECIDED = ("--log-format", "json", "--log-interval", "20", "--num-workers", "0", "--find-unused-parameters")
 """Flags that decide no result. Heads that fine-tuning does not use, such as the language model's, get no gradients."""
 PREPARED, FORMAT = "prepared.json", 1
+
+
+class Scores(Recorded):
+    """The outcome of a run: see :meth:`TaskRuns.score`."""
+
+    scores: dict[str, dict[str, float]]
+    majority: dict[str, dict[str, float]]
+    constant: list[str]
 
 
 def write_items(folder: Path, split: str, dictionary: Dictionary, items: Iterable[np.ndarray | list[int]]) -> None:
@@ -85,12 +95,7 @@ class TaskRuns(ABC):
 
     @cached_property
     def cells(self) -> list[Cell]:
-        """One run per learning rate and seed. Two grids can be compared if all of their configuration but ``model`` is the same.
-
-        Raises:
-            InputError: as :attr:`_processes`, or these do not divide a batch.
-        """
-        self.settings.arguments(lr=1e-5, seed=1, examples=1, processes=self._processes)
+        """One run per learning rate and seed; grids are comparable whose configurations differ in ``model`` alone."""
         pretrained = self.pretrained
         configuration = {
             "model": {
@@ -104,10 +109,35 @@ class TaskRuns(ABC):
             "train_flags": self.options.train_flags,
             **self.settings.hyperparameters,
         }
-        keys: list[dict[str, Any]] = [
-            {"task": self.name, "lr": lr, "seed": seed + 1} for lr in self.settings.lrs for seed in range(self.settings.seeds)
+        until = ("update", self.settings.epochs)
+        return [
+            Cell(
+                {"task": self.name, "lr": lr, "seed": seed + 1},
+                configuration,
+                until=until,
+                needs=self.outputs,
+                temporary=CHECKPOINTS,
+                outcome=Scores,
+            )
+            for lr in self.settings.lrs
+            for seed in range(self.settings.seeds)
         ]
-        return [Cell(key, configuration, needs=self.outputs, temporary=CHECKPOINTS) for key in keys]
+
+    def check(self) -> None:
+        """Raise InputError if fairseq-train rejects --train-flags, or they set something that the task or the grid decides."""
+        flags = self._flags(self.options.out, lr=1e-5, seed=1, examples=1, processes=1)
+        decided = FIXED | {*flags, *(name for action in self._model_actions for name in action.option_strings)}
+        try:
+            words = shlex.split(self.options.train_flags)
+            if conflicts := [flag for word in words if (flag := word.partition("=")[0]).startswith("-") and flag in decided]:
+                raise InputError(f"{conflicts[0]} is decided by this command: leave it out there")
+            cfg = parse([*flags, "--distributed-world-size", str(self._devices), *words])
+        except Exception as error:  # of any kind, as fairseq evaluates some values as Python
+            if not self.options.train_flags:
+                raise
+            raise InputError(f"--train-flags {self.options.train_flags!r} cannot be used: {error}") from None
+        self._processes = cfg.distributed_training.distributed_world_size
+        self.settings.arguments(lr=1e-5, seed=1, examples=1, processes=self._processes)
 
     def prepare(self) -> None:
         """Read all of the data, and write the data-bin unless that is done.
@@ -122,61 +152,57 @@ class TaskRuns(ABC):
             examples = self.write_data()
             write_json(own(self.data / PREPARED), {"format": FORMAT, "identity": identity, "examples": examples})
 
-    def run(self, cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:
-        """Train and score one cell."""
+    def command(self, cell: Cell) -> list[str]:
+        """Return the command that trains a run on the data that :meth:`prepare` has written."""
         prepared, key = read_object(self.data / PREPARED, FORMAT), dict[str, Any](cell.key)
         assert prepared is not None
-        train(self._fairseq_config(folder, key["lr"], key["seed"], prepared["examples"]), progress)
+        folder = cell.folder(self.options.out)
+        flags = self._flags(folder, key["lr"], key["seed"], prepared["examples"], self._processes)
+        flags += [*UNDECIDED, "--distributed-world-size", str(self._processes)]
+        flags += [] if torch.cuda.is_available() else ["--cpu"]
+        return [sys.executable, "-m", "fairseq_cli.train", *user_dir(), *flags, *shlex.split(self.options.train_flags)]
+
+    def run(self, cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:
+        """Score the model that the command of a run has left in its folder."""
         progress("scoring")
-        model = load(folder / self.scored)
-        return self.score(model, folder)
+        return self.score(Checkpoint(folder / self.scored).model, folder)
+
+    @property
+    def _devices(self) -> int:
+        """The number of GPUs that ``--jobs`` leaves to a run, at least 1."""
+        return max(1, torch.cuda.device_count() // self.options.jobs)
 
     @cached_property
-    def _model(self) -> DictConfig:
-        """The options of the model; those of pretraining alone have their defaults."""
+    def _model_actions(self) -> list[Any]:
+        """The flags of the model's options."""
+        parser = ArgumentParser(add_help=False)
+        ARCH_MODEL_REGISTRY[self.pretrained.arch].add_args(parser)
+        return parser._actions
+
+    @cached_property
+    def _model_flags(self) -> list[str]:
+        """The model's options as flags; those of pretraining alone have their defaults."""
         dropout = {"dropout": self.settings.dropout, "attention_dropout": self.settings.attention_dropout}
         dropout |= dict.fromkeys(("pooler_dropout", "activation_dropout", "encoder_layerdrop"), 0.0)
-        return self.pretrained.model_options(**dropout, compile=False, attention_backend="auto")
+        options = self.pretrained.model_options(**dropout, compile=False, attention_backend="auto")
+        flags = ["--arch", self.pretrained.arch]
+        for action in self._model_actions:
+            value = getattr(options, action.dest, None)
+            if action.nargs == 0:
+                flags += [action.option_strings[0]] if value is action.const else []
+            elif value is not None:
+                flags += [action.option_strings[0], flag_value(value)]
+        return flags
 
-    def _arguments(self, save_dir: Path, lr: float, seed: int, examples: int, processes: int) -> list[str]:
+    def _flags(self, save_dir: Path, lr: float, seed: int, examples: int, processes: int) -> list[str]:
         """Return fairseq-train's flags that decide a result."""
         return [
             *self.arguments,
-            *("--save-dir", str(save_dir), "--no-epoch-checkpoints", "--max-positions", str(self._model.max_positions)),
+            *self._model_flags,
+            *("--save-dir", str(save_dir), "--no-epoch-checkpoints"),
             *self.settings.arguments(lr, seed, examples, processes),
             *([] if self.options.from_scratch else ["--finetune-from-model", str(self.options.checkpoint)]),
         ]
-
-    def _fairseq_config(self, save_dir: Path, lr: float, seed: int, examples: int) -> DictConfig:
-        """Return fairseq's configuration."""
-        arguments = self._arguments(save_dir, lr, seed, examples, self._processes)
-        arguments += [*UNDECIDED, "--distributed-world-size", str(self._processes), *shlex.split(self.options.train_flags)]
-        return configure(self.pretrained.arch, self._model.copy(), arguments)
-
-    @cached_property
-    def _processes(self) -> int:
-        """The number of processes that train one run: that of --train-flags, or by default one per GPU that ``--jobs`` leaves it.
-
-        Raises:
-            InputError: fairseq rejects --train-flags, or they set something that the task or the grid decides.
-        """
-        gpus = torch.cuda.device_count() // (1 if self.options.cell else self.options.jobs)
-        given, flags = self.options.train_flags, f"--train-flags {self.options.train_flags!r}"
-        decisive = self._arguments(self.options.out, lr=1e-5, seed=1, examples=1, processes=1)
-        try:
-            arguments = [*decisive, *UNDECIDED, *shlex.split(given)]
-            config = configure(self.pretrained.arch, self._model.copy(), arguments)
-            values = options_set(self.pretrained.arch, arguments, shlex.split(given))
-        except Exception as error:  # of any kind, as fairseq evaluates some values as Python
-            if not given:
-                raise
-            raise InputError(f"{flags}: fairseq-train does not take them: {error}") from None
-        sections = [section for key, section in config.items() if key != "model" and isinstance(section, DictConfig)]
-        set_here = options_set(self.pretrained.arch, arguments, decisive[1:])
-        decided = {*FIXED_OPTIONS, *set_here, *({*config.model} - {name for section in sections for name in section})}
-        if conflicts := [name for name in values if name in decided]:
-            raise InputError(f"{flags} sets {flag_of(conflicts[0])}, which this command decides. Leave it out there.")
-        return values.get("distributed_world_size", max(1, gpus))
 
 
 def max_length(length: int | None, pretrained: Checkpoint, minimum: int, default: int = 512) -> int:
@@ -209,72 +235,31 @@ def fine_tune(
 ) -> None:
     """Run what is not done yet, write the report into ``--out``, and print it. Bad input is rejected before training.
 
-    A process of ``--jobs`` runs its one cell under the lock that its parent holds.
-
     Args:
         inputs: files and folders of the data set, which must not lie in ``--out``.
         columns: those of the average: see :func:`.grid_report.summarise`.
 
     Raises:
-        InputError, OSError: data cannot be read, or as :func:`.engine.grid.run_grid`.
+        InputError, OSError: data cannot be read, or as :meth:`.Study.open` and :meth:`.Study.run`.
     """
-    if options.cell:
-        (task,) = (task for task in tasks if options.cell.startswith(f"{task.name} "))
-        cells = [cell for cell in task.cells if cell.name == options.cell]
-        run_grid(cells, options.out, task.run, keep_temporary=True)
-        return
-    vocabulary = tasks[0].pretrained.vocabulary.folder
+    vocabulary, out = tasks[0].pretrained.vocabulary.folder, options.out
     read = [("--checkpoint", options.checkpoint), ("--data-bin", vocabulary / "dict.txt"), *(("--data", path) for path in inputs)]
-    with ownership.output(options.out, command, read) as lock:
-        _run_all(tasks, options, lock, columns)
-
-
-def _run_all(tasks: Sequence[TaskRuns], options: SharedOptions, lock: int, columns: Mapping[str, str] | None) -> None:
-    task_of, out = {cell: task for task in tasks for cell in task.cells}, options.out
-    waiting = {task_of[cell] for cell in task_of if finished(cell, out) is None}
     for task in tasks:
-        if task in waiting:
+        task.check()
+    with Study.open(out, command, read) as study:
+        waiting = {cell: task for task in tasks for cell in task.cells if finished(cell, out) is None}
+        for task in dict.fromkeys(waiting.values()):
             task.prepare()
-    cells = [*task_of]
-    if options.jobs > 1:
-        command = [sys.executable, "-m", "fairseq_posenc.cli", *options.command, "--cell"]
-        cells = [replace(cell, command=[*command, cell.name], until=("update", task_of[cell].settings.epochs)) for cell in cells]
-
-    def run(cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:
-        return _recorded(cell, out) if cell.command else task_of[cell].run(cell, folder, progress)
-
-    failures = None
-    try:
-        devices = torch.cuda.device_count()
-        results = run_grid(
-            cells, out, run, keep_temporary=options.keep_checkpoints, lock=lock, jobs=options.jobs, devices=devices
+        task_of = {
+            replace(cell, command=task.command(cell) if cell in waiting else ()): task for task in tasks for cell in task.cells
+        }
+        results = study.run(
+            [*task_of],
+            lambda cell, folder, progress: task_of[cell].run(cell, folder, progress),
+            jobs=options.jobs,
+            keep_temporary=options.keep_checkpoints,
         )
-    except Failures as error:
-        failures, results = error, error.results
-    if results:
-        with damaged_results_as_input_errors(str(out / "runs")):
-            text = write_report(results, out, columns)
-        show(text)
-    if failures:
-        raise failures
-    for task in tasks:
-        task.finish([result for result in results if result["task"] == task.name])
-
-
-def write_report(results: Sequence[Mapping[str, Any]], out: Path, columns: Mapping[str, str] | None = None) -> str:
-    """Write results.json and results.md into ``out``; returns the table, with notes below it."""
-    report = summarise(results, columns)
-    lines = [table(report), *notes(report)]
-    write_json(own(out / "results.json"), report)
-    with atomic_write(own(out / "results.md")) as stream:
-        stream.write("\n\n".join(lines) + "\n")
-    return "\n\n".join(lines)
-
-
-def _recorded(cell: Cell, out: Path) -> dict[str, Any]:
-    result = finished(cell, out)
-    if result is None:
-        raise ChildProcessError(f"the process of {cell.name} has recorded no result")
-    if result["status"] == DIVERGED:
-        raise Diverged(result["reason"])
-    return result
+        if results:
+            show(study.write(report(results, columns)))
+        for task in () if study.failed else tasks:
+            task.finish([result for result in results if result["task"] == task.name])

@@ -10,8 +10,9 @@ tests beyond its lengths exclude memorising. Runs with the same seed have the sa
 same initial weights, whatever the scheme. A scheme with a table of positions gets one for the longest test, so that its last rows
 are untrained. SCHEME@SAMPLING, such as absolute@random:200, draws the positions of each update (docs/length.md).
 
-OUT gets results.md, results.json, tasks.png, and runs.jsonl, a line per run. The same command again does only the runs that
-have not finished; other tasks, schemes and seeds are added to the results. A folder with runs.jsonl alone is continued, too.
+OUT gets report.html, results.md, results.csv, results.json, tasks.png, and runs.jsonl, a line per run. The same command again
+does only the runs that have not finished; other tasks, schemes and seeds are added to the results. A folder with runs.jsonl alone
+is continued, too.
 """
 
 from __future__ import annotations
@@ -49,19 +50,15 @@ class Options(Setting):
 def main(options: Options) -> None:
     """Run the command."""
     require_extras("compare")
-    from ...base.ownership import output
-    from ..engine.grid import run_grid
-    from .report import require_comparable, restore, table, write
+    from ..engine.study import Study
+    from .report import report, require_comparable, restore, write_runs
 
     cells = _cells(options)
-    with output(options.out, "tasks"):
+    with Study.open(options.out, "tasks") as study:
         restore(options.out)
         require_comparable(options.out, cells)
-        try:
-            run_grid(cells, options.out, _run, jobs=options.jobs)
-        finally:
-            rows = write(options.out)
-    show(table(rows))
+        study.run(cells, _run, jobs=options.jobs)
+        show(study.write(report(write_runs(options.out))))
 
 
 def _run(cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:

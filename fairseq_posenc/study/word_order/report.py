@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
-from tabulate import tabulate
 
 from ...base import plotting
 from ...base.errors import InputError
@@ -19,14 +18,15 @@ from ...base.files import read as read_file
 from ...base.ownership import own
 from ...base.record import DIVERGED, FINISHED, FORMAT, RESULT, Recorded, read_object, require_fields, require_same, write_json
 from ..engine.grid import SCHEME, Cell, Done
+from ..engine.report import JSON, Figure, Report, Table, number
 from ..engine.statistics import by
 from .settings import PAPERS
 from .tasks import TASKS
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Drawing
 
-RUNS, RESULTS, MARKDOWN, HEAT_MAP = "runs.jsonl", "results.json", "results.md", "tasks.png"
+RUNS, HEAT_MAP = "runs.jsonl", "tasks"
 SCORES = ("within", "beyond")
 Run = Mapping[str, Any]
 
@@ -84,12 +84,12 @@ def recorded(out: Path) -> list[Run]:
         InputError: a line is not a run of this command.
     """
     path, runs = out / RUNS, []
-    for number, line in enumerate(read_file(path).decode("utf-8", "replace").splitlines() if path.exists() else (), 1):
+    for place, line in enumerate(read_file(path).decode("utf-8", "replace").splitlines() if path.exists() else (), 1):
         try:
             run = json.loads(line)
         except (ValueError, RecursionError):
             run = None
-        require_fields(run, TaskRun, f"{path}, line {number},")
+        require_fields(run, TaskRun, f"{path}, line {place},")
         runs.append(run)
     return runs
 
@@ -133,18 +133,12 @@ def require_comparable(out: Path, cells: Sequence[Cell]) -> None:
             require_same(setting(run["configuration"]), now[run["task"]], problem, "Name another --out.")
 
 
-def write(out: Path) -> list[dict[str, Any]]:
-    """Write the results of all runs in a folder; returns the rows of :func:`summarise`."""
+def write_runs(out: Path) -> list[Run]:
+    """Write the runs in a folder that have finished or diverged into ``runs.jsonl``, and return them."""
     runs = read_runs(out)
-    rows = summarise(runs)
     with atomic_write(own(out / RUNS)) as stream:
         stream.writelines(json.dumps(run) + "\n" for run in runs)
-    write_json(own(out / RESULTS), {"format": FORMAT, "runs": len(runs), "schemes": rows})
-    with atomic_write(own(out / MARKDOWN)) as stream:
-        stream.write(table(rows) + "\n")
-    if rows:
-        plotting.save(heat_map(rows), own(out / HEAT_MAP))
-    return rows
+    return runs
 
 
 def read(out: Path) -> tuple[list[dict[str, Any]], Path]:
@@ -153,10 +147,10 @@ def read(out: Path) -> tuple[list[dict[str, Any]], Path]:
     Raises:
         InputError: there are no results.
     """
-    results = read_object(out / RESULTS, FORMAT, Results)
+    results = read_object(out / JSON, FORMAT, Results)
     if results is None or not results["schemes"]:
-        raise InputError(f"{out / RESULTS} does not exist: run 'fairseq-posenc tasks --out {out}' first")
-    return results["schemes"], out / HEAT_MAP
+        raise InputError(f"{out / JSON} does not exist: run 'fairseq-posenc tasks --out {out}' first")
+    return results["schemes"], out / f"{HEAT_MAP}.png"
 
 
 def summarise(runs: Sequence[Run]) -> list[dict[str, Any]]:
@@ -220,23 +214,31 @@ def _mean(runs: Sequence[Run], score: str) -> float:
     return round(fmean(run.get(score, 0.0) for run in runs), 4)
 
 
-def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The rows as a Markdown table."""
-    header = ["scheme", "positions", "learned", "updates", *(f"accuracy {score}" for score in SCORES), "not learned"]
+def report(runs: Sequence[Run]) -> Report:
+    """Return the report of runs: a table of the rows of :func:`summarise`, and a heat map."""
+    rows = summarise(runs)
+    head = ["scheme", "positions", "learned", "updates", *(f"accuracy {score}" for score in SCORES), "not learned"]
     over = ", ".join(rows[0]["ranked_by"]) if rows else ""
     text = f"All columns but the last are over the tasks that every scheme has run with the same seeds: {over or 'none yet'}."
-    return f"{tabulate([_cells(row) for row in rows], header, 'github', disable_numparse=True)}\n\n{text}"
+    figures = [Figure(HEAT_MAP, "Accuracy of each scheme on each task.", heat_map(rows))] if rows else []
+    return Report(
+        title="Tasks that need word order",
+        summary=[Table(head, [_cells(row) for row in rows]), text],
+        data={"format": FORMAT, "runs": len(runs), "schemes": rows},
+        rows=rows,
+        sections={"Accuracy": figures},
+    )
 
 
 def _cells(row: Mapping[str, Any]) -> list[str]:
     diverged = f" ({row['diverged']} diverged)" if row["diverged"] else ""
-    updates = "–" if row["updates"] is None else f"{row['updates']:,.0f}"
-    shown = ["–" if row[score] is None else f"{row[score]:.2f}" for score in SCORES]
     missed = ", ".join(task for task, runs in row["tasks"].items() if runs["learned"] < runs["runs"])
-    return [row["scheme"], row["positions"], f"{row['learned']} of {row['runs']}{diverged}", updates, *shown, missed]
+    learned = f"{row['learned']} of {row['runs']}{diverged}"
+    scores = (number(row[score], ".2f") for score in SCORES)
+    return [row["scheme"], row["positions"], learned, number(row["updates"], ",.0f"), *scores, missed]
 
 
-def heat_map(rows: Sequence[Mapping[str, Any]]) -> Figure:
+def heat_map(rows: Sequence[Mapping[str, Any]]) -> Drawing:
     """Accuracy of schemes × tasks, within and beyond the lengths of training; a cross marks a task that was not learned."""
     tasks = [task for task in TASKS if any(task in row["tasks"] for row in rows)]
     size = (1.2 + 0.45 * len(tasks), 0.6 + 0.2 * len(rows))

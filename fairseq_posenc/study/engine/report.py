@@ -1,0 +1,155 @@
+"""The result of a study, described once, and rendered as Markdown, CSV, JSON and HTML."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tabulate import tabulate
+
+from ...base.files import atomic_write
+from ...base.ownership import own
+from ...base.plotting import save
+from ...base.record import write_json
+from . import page
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Drawing
+
+PAGE, MARKDOWN, CSV, JSON = "report.html", "results.md", "results.csv", "results.json"
+PICTURES = (".png", ".pdf")
+NUMERIC = frozenset("0123456789.,+-−–e() ")
+"""Characters of the columns that are aligned to the right."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of text.
+
+    Attributes:
+        head: the titles of the columns.
+        rows: the cells, as many in each row as there are columns.
+        sentences: whether cells are so long that HTML breaks their lines.
+    """
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    sentences: bool = False
+
+    def markdown(self) -> str:
+        """Return the table in Markdown, its columns aligned for the terminal, too."""
+        return self._in("pipe")
+
+    def html(self, folder: Path) -> str:
+        """Return the table in HTML, in a box that scrolls; ``folder`` is not used."""
+        return page.scroll(self._in("html"), "sentences" if self.sentences else "")
+
+    def _in(self, form: str) -> str:
+        numeric = [set("".join(column)) <= NUMERIC for column in zip(*self.rows, strict=True)]
+        alignment = ["right" if right else "left" for right in numeric] or None
+        return str(tabulate(self.rows, self.head, form, disable_numparse=True, colalign=alignment))
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A picture with a caption.
+
+    Attributes:
+        name: of its files, without the suffix, below the folder of the study.
+        caption: plain text, whose first sentence describes the picture.
+        drawing: what is drawn; None if the files exist, as those of a run that has finished.
+        wide: whether a narrow screen shows it larger than itself, in a box that scrolls.
+    """
+
+    name: str
+    caption: str
+    drawing: Drawing | None = None
+    wide: bool = True
+
+    def markdown(self) -> str:
+        """Return the link to the picture, with its caption, in Markdown."""
+        return f"![{self.caption}]({self.name}.png)"
+
+    def html(self, folder: Path) -> str:
+        """Return the picture, which is in ``folder``, and its caption in HTML that needs no other file."""
+        return page.figure(self.caption, self.path(folder), self.wide)
+
+    def path(self, folder: Path, suffix: str = PICTURES[0]) -> Path:
+        """Return the path of one of its files."""
+        return folder / f"{self.name}{suffix}"
+
+    def save(self, folder: Path) -> None:
+        """Draw the picture, as PNG and PDF, into a folder that has a record of its files."""
+        if self.drawing is not None:
+            for suffix in PICTURES:
+                save(self.drawing, own(self.path(folder, suffix)))
+                self.drawing.set_layout_engine("none")  # it is fixed now; computing it again takes longer than drawing
+
+
+Part = str | Table | Figure
+"""A part of a report: a paragraph of plain text, a table or a figure."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a study found.
+
+    Attributes:
+        title: of the page.
+        summary: what the command also prints.
+        data: everything, in JSON's types.
+        rows: of the CSV file, by column; values in a mapping become columns of their own, and lists are left out.
+        sections: the other parts, by the titles of their sections; without parts, a section is left out.
+    """
+
+    title: str
+    summary: Sequence[Part]
+    data: Any
+    rows: Sequence[Mapping[str, Any]]
+    sections: Mapping[str, Sequence[Part]] = field(default_factory=dict)
+
+    def write(self, folder: Path) -> str:
+        """Write the files into a folder that has a record of its files; returns the summary in Markdown."""
+        sections = {title: parts for title, parts in self.sections.items() if parts}
+        for part in itertools.chain(self.summary, *sections.values()):
+            if isinstance(part, Figure):
+                part.save(folder)
+        write_json(own(folder / JSON), self.data)
+        summary = "\n\n".join(map(_markdown, self.summary))
+        with atomic_write(own(folder / MARKDOWN)) as stream:
+            others = [f"## {title}\n\n" + "\n\n".join(map(_markdown, parts)) for title, parts in sections.items()]
+            stream.write("\n\n".join([summary, *others]) + "\n")
+        flat = [dict(_flat(row)) for row in self.rows]
+        with atomic_write(own(folder / CSV)) as stream:
+            writer = csv.DictWriter(stream, list(dict.fromkeys(itertools.chain(*flat))), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(flat)
+        contents = ((title, _html(parts, folder)) for title, parts in sections.items())
+        footer = f"Made by fairseq-posenc. All numbers are in {JSON}, and each picture is beside it or below, also as a PDF."
+        page.write(own(folder / PAGE), self.title, self.title, _html(self.summary, folder), contents, footer)
+        return summary
+
+
+def number(value: float | None, form: str = ".3f") -> str:
+    """Return a number as text with a minus sign, or a dash for None."""
+    return "–" if value is None else f"{value:{form}}".replace("-", "−")
+
+
+def _markdown(part: Part) -> str:
+    return part if isinstance(part, str) else part.markdown()
+
+
+def _html(parts: Sequence[Part], folder: Path) -> str:
+    return "".join(page.paragraph(part) if isinstance(part, str) else part.html(folder) for part in parts)
+
+
+def _flat(row: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in row.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}_")
+        elif not isinstance(value, (list, tuple)):
+            yield f"{prefix}{name}", value
