@@ -36,13 +36,9 @@ class Pair:
     phenomenon: str
 
     @property
-    def same_words(self) -> bool:
-        """Whether both have the same words, upper case and punctuation aside, so that only their order differs."""
-        return self.good != self.bad and _words(self.good) == _words(self.bad)
-
-
-def _words(text: str) -> Counter[str]:
-    return Counter(word for word in WORD.findall(text.lower()) if word[0].isalnum())
+    def only_order_differs(self) -> bool:
+        """Whether both have the same words and punctuation marks, in another order."""
+        return self.good != self.bad and Counter(WORD.findall(self.good)) == Counter(WORD.findall(self.bad))
 
 
 def read_pairs(paths: Sequence[Path]) -> list[Pair]:

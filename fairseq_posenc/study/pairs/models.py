@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ...base.commands import best_checkpoint
 from ...base.errors import InputError, first_line
+from ...base.record import digests
 from ...plugin.models.checkpoint import Checkpoint
 from ..analyze.subjects import split_label
 from .scoring import Scorer, Sentence, sentence_of
@@ -44,8 +45,9 @@ def _of_checkpoint(label: str, checkpoint: Checkpoint) -> Scorer:
         chosen[torch.arange(len(tokens)), places] = True
         return model(tokens.to(device), masked_tokens=chosen.to(device))[0]
 
-    mask = dictionary.index("<mask>")
-    return Scorer(label, encode, logits, dictionary.pad(), mask, dictionary.unk(), checkpoint.max_length)
+    symbols = dictionary.pad(), dictionary.index("<mask>"), dictionary.unk()
+    has_positions = checkpoint.positions != "none"
+    return Scorer(label, encode, logits, *symbols, checkpoint.max_length, checkpoint.digest, has_positions)
 
 
 def _of_transformers(label: str, name: str) -> Scorer:
@@ -90,9 +92,10 @@ def _of_transformers(label: str, name: str) -> Scorer:
         """The number of tokens of each row; padding is at the end, and may be a symbol that sentences have as well."""
         return tokens.shape[1] - (tokens != pad).flip(1).int().argmax(1)
 
-    return Scorer(
-        label, encode, logits, pad, None if causal else tokenizer.mask_token_id, tokenizer.unk_token_id, _max_length(model, tokenizer)
-    )
+    symbols = pad, None if causal else tokenizer.mask_token_id, tokenizer.unk_token_id
+    files = sorted(path for path in Path(name).glob("*") if path.is_file()) if Path(name).is_dir() else []
+    identity = digests({path.name: path for path in files}) or name
+    return Scorer(label, encode, logits, *symbols, _max_length(model, tokenizer), identity)
 
 
 def _class_of(config: Any) -> Any:
@@ -113,6 +116,6 @@ def _max_length(model: Any, tokenizer: Any) -> int | None:
 
     if isinstance(model.config, PosencConfig):
         return model.base_model.encoder.max_length
-    rows = [getattr(module, "weight").shape[0] for name, module in model.named_modules() if name.endswith("position_embeddings")]
+    rows = [module.weight.shape[0] for name, module in model.named_modules() if name.endswith("position_embeddings")]
     limits = [*rows, tokenizer.model_max_length]
     return min((limit for limit in limits if limit < 10**9), default=None)

@@ -5,21 +5,22 @@ Of a masked language model it is the pseudo-log-likelihood (Salazar et al. 2020)
 .. math:: \log p(x_t \mid x \text{ without } M_t)
 
 with :math:`M_t = \{t\}` for the metric ``original``. A word of several pieces is then rated too high, since the pieces that are
-seen give away the one that is not. For ``within_word_l2r`` (Kauf & Ivanova 2023), :math:`M_t` also has the pieces of the same word
-to the right of t. Of a causal language model it is the sum of :math:`\log p(x_t \mid x_1 … x_{t-1})`.
+seen give away the one that is not. For ``within_word_l2r`` (Kauf & Ivanova 2023), :math:`M_t` also has the pieces of the same
+word to the right of t. Of a causal language model it is the sum of :math:`\log p(x_t \mid x_1 … x_{t-1})`.
 """
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from .data import WORD
+from ..engine.grid import Progress
+from .data import WORD, Pair
 
 ORIGINAL, WITHIN_WORD, LEFT_TO_RIGHT = "original", "within_word_l2r", "left_to_right"
 TOKENS_PER_BATCH = 8192
@@ -57,6 +58,8 @@ class Scorer:
         mask: the symbol of a masked language model; None for a causal one.
         unknown: the symbol of what the vocabulary lacks, or None.
         max_length: tokens of the longest sentence that the model takes; None for any.
+        identity: what distinguishes it from other models, in JSON's types.
+        has_positions: whether it can tell the order of words.
     """
 
     label: str
@@ -66,6 +69,8 @@ class Scorer:
     mask: int | None
     unknown: int | None
     max_length: int | None
+    identity: Any
+    has_positions: bool = True
 
     def metric(self, metric: str) -> str:
         """Return what is measured: ``metric`` of a masked language model, and ``left_to_right`` of a causal one."""
@@ -86,16 +91,23 @@ class Scorer:
                 inputs[place:][words[place:] == words[place]] = self.mask
             yield Prediction(inputs, place, target)
 
+    def of_pairs(self, pairs: Sequence[Pair], metric: str, progress: Progress = lambda text, share=None: None) -> dict[str, Any]:
+        """Return the ``scores`` of both sentences of each pair, and the numbers of ``tokens`` and of ``unknown`` ones."""
+        sentences = [self.encode(text) for pair in pairs for text in (pair.good, pair.bad)]
+        scored = [int(i) for ids, words in sentences for i in ids[words >= 0]]
+        scores = self.scores(sentences, metric, progress).reshape(-1, 2).tolist()
+        return {"scores": scores, "tokens": len(scored), "unknown": scored.count(-1 if self.unknown is None else self.unknown)}
+
     @torch.inference_mode()
     def scores(
-        self, sentences: Sequence[Sentence], metric: str, progress: Callable[[int, int], None] = lambda done, of: None
+        self, sentences: Sequence[Sentence], metric: str, progress: Progress = lambda text, share=None: None
     ) -> np.ndarray:
         """Return the log-probabilities of sentences in nats, (S,) float64.
 
         Args:
             sentences: results of :attr:`encode`.
             metric: ``original`` or ``within_word_l2r``; causal models have one metric only.
-            progress: receives the numbers of predictions that are done and of all.
+            progress: receives the number of predictions that are done, and their share.
         """
         totals = np.zeros(len(sentences))
         every = [(s, p) for s, sentence in enumerate(sentences) for p in self.predictions(sentence, metric)]
@@ -109,7 +121,7 @@ class Scorer:
             logits = self.logits(tokens, places).float().cpu()
             np.add.at(totals, list(owners), logits.log_softmax(-1)[torch.arange(len(batch)), targets].double().numpy())
             done += len(batch)
-            progress(done, len(every))
+            progress(f"{done:,} of {len(every):,} predictions", done / len(every))
         return totals
 
 
