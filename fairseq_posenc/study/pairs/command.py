@@ -18,7 +18,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
 
 from ...base.commands import existing, option, show
 from ...base.errors import InputError, require_extras
@@ -53,7 +55,7 @@ class Options:
 class Scores(Recorded):
     """The fields of the result of a cell: the scores of the pairs of a paradigm, and its numbers of tokens."""
 
-    scores: list[tuple[float, float]]
+    scores: list[Annotated[list[float], Field(min_length=2, max_length=2)]]
     tokens: int
     unknown: int
 
