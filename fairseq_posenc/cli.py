@@ -48,6 +48,7 @@ COMMANDS = {
     "glue": Command("study.finetune.glue", "fine-tune a checkpoint on GLUE and score it"),
     "squad": Command("study.finetune.squad", "fine-tune a checkpoint on SQuAD 1.1 or 2.0 and score it"),
     "compare": Command("study.compare.command", "train schemes under equal conditions, and report which is better"),
+    "pairs": Command("study.pairs.command", "score pairs of sentences: does a model know grammar, and word order?"),
     "report": Command("study.finetune.grid_report", "results of several grids of fine-tuning side by side"),
     "export-hf": Command("huggingface.export_command", "turn a checkpoint into a Hugging Face model"),
     "import-hf": Command("huggingface.import_command", "turn a transformers or fairseq model into a checkpoint"),

@@ -1,0 +1,98 @@
+"""Reads pairs of an acceptable and an unacceptable sentence: JSON lines as BLiMP's (Warstadt et al. 2020), CSV and TSV."""
+
+import csv
+import io
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...base.errors import InputError
+from ...base.files import read
+
+GOOD, BAD = "sentence_good", "sentence_bad"
+SUFFIXES = {".jsonl": None, ".csv": ",", ".tsv": "\t"}
+"""The files that are read, and what separates their columns."""
+WORD = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
+"""A word, or a punctuation mark."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two sentences.
+
+    Attributes:
+        good, bad: the acceptable and the unacceptable sentence.
+        paradigm: BLiMP's ``UID``, or the name of the file.
+        phenomenon: BLiMP's ``linguistics_term``, or ``field``, or empty.
+    """
+
+    good: str
+    bad: str
+    paradigm: str
+    phenomenon: str
+
+    @property
+    def only_order_differs(self) -> bool:
+        """Whether both have the same words and punctuation marks, in another order."""
+        return self.good != self.bad and Counter(WORD.findall(self.good)) == Counter(WORD.findall(self.bad))
+
+
+def read_pairs(paths: Sequence[Path]) -> list[Pair]:
+    """Read files, and all files of folders with a suffix of :data:`SUFFIXES`.
+
+    Raises:
+        InputError, OSError: there are none, or one is damaged; the message names the file and the line.
+    """
+    files: list[Path] = []
+    for path in paths:
+        inside = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES) if path.is_dir() else [path]
+        if not inside:
+            raise InputError(f"--data {path} has no {', '.join(SUFFIXES)}: name the folder of the pairs' files, or files")
+        files += inside
+    pairs = [pair for file in files for pair in _read_file(file)]
+    if not pairs:
+        raise InputError(f"--data {', '.join(map(str, paths))} has no pairs")
+    return pairs
+
+
+def _read_file(path: Path) -> Iterator[Pair]:
+    if path.suffix not in SUFFIXES:
+        raise InputError(f"--data {path}: name a file that ends in {', '.join(SUFFIXES)}")
+    try:
+        text = read(path).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 at byte {error.start + 1}") from None
+    separator = SUFFIXES[path.suffix]
+    for line, row in _json_lines(text, path) if separator is None else _table(text, separator, path):
+        for name in (GOOD, BAD):
+            if not isinstance(row.get(name), str) or not row[name].strip():
+                raise InputError(f"{path}:{line}: {name} {'is empty' if name in row else 'is missing'}")
+        phenomenon = row.get("linguistics_term") or row.get("field") or ""
+        yield Pair(row[GOOD], row[BAD], str(row.get("UID") or path.stem), str(phenomenon))
+
+
+def _json_lines(text: str, path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError):
+                row = None
+            if not isinstance(row, dict):
+                raise InputError(f"{path}:{number} is not a JSON object")
+            yield number, row
+
+
+def _table(text: str, separator: str, path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator)
+    if missing := {GOOD, BAD} - set(reader.fieldnames or ()):
+        raise InputError(f"{path} has no column {', '.join(sorted(missing))}")
+    try:
+        for row in reader:
+            yield reader.line_num, row
+    except csv.Error as error:
+        raise InputError(f"{path}:{reader.line_num}: {error}") from None

@@ -1,0 +1,172 @@
+"""From the scores of sentences to accuracies, and their report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.stats import bootstrap
+from statsmodels.stats.proportion import proportion_confint
+
+from ...base.plotting import grid
+from ..engine.report import Figure, Part, Report, Table, number
+from .data import Pair
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Drawing
+
+TIE = 1e-4
+"""The share of a score below which a difference is a tie."""
+ALL, ORDER = "all pairs", "word order"
+MEANING = (
+    "The accuracy is the share of the pairs, in per cent, of which a model finds the acceptable sentence more probable; a tie, a "
+    f"difference below {TIE:g} of the scores, counts as one half. {ORDER.capitalize()}: the pairs whose sentences have the same "
+    "words and differ in their order alone, of which a model without positions must get 50. What follows ± is half of the 95% "
+    "interval over pairs (Wilson 1927). A difference is that from the first model on the same pairs, with its 95% interval by a "
+    "paired bootstrap over pairs."
+)
+
+
+def choices(scores: np.ndarray) -> np.ndarray:
+    """Return 1 for pairs whose first sentence is more probable, 0 for others and 0.5 for ties, from scores (pairs, 2)."""
+    good, bad = scores.T
+    tie = np.abs(good - bad) <= TIE * np.maximum(np.abs(good), np.abs(bad))
+    return np.where(tie, 0.5, good > bad)
+
+
+def accuracy(chosen: np.ndarray) -> dict[str, Any]:
+    """Return the accuracy of choices in per cent with its 95% interval, and the numbers of pairs and of ties."""
+    low, high = proportion_confint(chosen.sum(), len(chosen), method="wilson") if len(chosen) else (None, None)
+    share = 100 * float(chosen.mean()) if len(chosen) else None
+    ends = {"low": None if low is None else 100 * float(low), "high": None if high is None else 100 * float(high)}
+    return {"accuracy": share, **ends, "pairs": len(chosen), "ties": int((chosen == 0.5).sum())}
+
+
+def difference(chosen: np.ndarray, baseline: np.ndarray) -> dict[str, Any] | None:
+    """Return the mean difference of choices on the same pairs, in per cent, and its 95% interval; None for less than two."""
+    deltas = 100 * (chosen - baseline)
+    if len(deltas) < 2:
+        return None
+    if np.ptp(deltas) == 0:
+        return dict.fromkeys(("mean", "low", "high"), float(deltas[0]))
+    ends = bootstrap((deltas,), np.mean, n_resamples=2000, batch=50, method="percentile", rng=0).confidence_interval
+    return {"mean": float(deltas.mean()), "low": float(ends.low), "high": float(ends.high)}
+
+
+def summarise(pairs: Sequence[Pair], scores: Mapping[str, np.ndarray], without_positions: Sequence[str]) -> list[dict[str, Any]]:
+    """Return a row per model: ``model``; the accuracy on :data:`ALL` and :data:`ORDER`, by phenomenon and by paradigm.
+
+    Args:
+        pairs: that all models have scored.
+        scores: (pairs, 2) by model.
+        without_positions: models that cannot tell the order of words.
+    """
+    groups = {ALL: np.ones(len(pairs), bool), ORDER: np.array([pair.only_order_differs for pair in pairs], bool)}
+    by_phenomenon = _groups([pair.phenomenon for pair in pairs])
+    by_paradigm = _groups([pair.paradigm for pair in pairs])
+    baseline, rows = None, []
+    for model, values in scores.items():
+        chosen = choices(values)
+        row: dict[str, Any] = {"model": model, "has_positions": model not in without_positions}
+        for name, group in groups.items():
+            row[name] = accuracy(chosen[group])
+            row[f"{name}, difference"] = None if baseline is None else difference(chosen[group], baseline[group])
+        row["phenomena"] = {name: accuracy(chosen[group]) for name, group in by_phenomenon.items()}
+        row["paradigms"] = {name: accuracy(chosen[group]) for name, group in by_paradigm.items()}
+        baseline = chosen if baseline is None else baseline
+        rows.append(row)
+    return rows
+
+
+def report(rows: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) -> Report:
+    """Return the report of :func:`summarise`'s rows.
+
+    Args:
+        rows: one per model.
+        about: ``metrics`` by model, and the numbers of pairs that were left out: ``equal``, ``long``; ``unknown``, the share of
+            tokens that a vocabulary lacks, by model.
+    """
+    head = ["model", "metric", ALL, "difference", ORDER, "difference", "ties"]
+    lines = [
+        [
+            row["model"],
+            about["metrics"][row["model"]],
+            *(text for name in (ALL, ORDER) for text in (_with_interval(row[name]), _change(row[f"{name}, difference"]))),
+            f"{row[ALL]['ties']:,}",
+        ]
+        for row in rows
+    ]
+    summary: list[Part] = [Table(head, lines), MEANING, *_warnings(rows, about)]
+    names = {kind: list(rows[0][kind]) for kind in ("phenomena", "paradigms")}
+    tables = {
+        kind: Table(
+            [kind[:-1].replace("phenomena", "phenomenon"), "pairs", *(row["model"] for row in rows)],
+            [
+                [name or "–", f"{rows[0][kind][name]['pairs']:,}", *(number(row[kind][name]["accuracy"], ".1f") for row in rows)]
+                for name in names[kind]
+            ],
+        )
+        for kind in names
+    }
+    caption = "Accuracy by phenomenon, with the 95% interval over pairs. The dotted line is chance."
+    sections: dict[str, list[Part]] = {
+        "Phenomena": [Figure("phenomena", caption, _bars(rows)), tables["phenomena"]] if len(names["phenomena"]) > 1 else [],
+        "Paradigms": [tables["paradigms"]],
+    }
+    flat = [{key: value for key, value in row.items() if key not in ("phenomena", "paradigms")} for row in rows]
+    return Report("Minimal pairs", summary, {**about, "models": rows}, flat, sections)
+
+
+def _groups(names: Sequence[str]) -> dict[str, np.ndarray]:
+    column = np.array(names, object)
+    return {name: column == name for name in sorted(set(names))}
+
+
+def _warnings(rows: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) -> list[str]:
+    sentences = [f"{about[name]:,} {words}" for name, words in LEFT_OUT.items() if about[name]]
+    for model, share in about["unknown"].items():
+        if share > 0.05:
+            sentences.append(f"{model}: {share:.0%} of its tokens are unknown symbols, so that its scores say little.")
+    for row in rows:
+        order = row[ORDER]
+        if not row["has_positions"] and order["pairs"] and not order["low"] <= 50 <= order["high"]:
+            sentences.append(f"{row['model']} has no positions, and does not get 50 of {ORDER}: something is wrong.")
+    return sentences
+
+
+LEFT_OUT = {
+    "equal": "pairs of equal sentences were left out.",
+    "long": "pairs that are longer than one of the models takes were left out for all (--skip-long).",
+}
+
+
+def _with_interval(result: Mapping[str, Any]) -> str:
+    if result["accuracy"] is None:
+        return "–"
+    return f"{result['accuracy']:.1f} ± {(result['high'] - result['low']) / 2:.1f}"
+
+
+def _change(result: Mapping[str, Any] | None) -> str:
+    if result is None:
+        return ""
+    return number(result["mean"], "+.1f") + f" ({number(result['low'], '+.1f')} to {number(result['high'], '+.1f')})"
+
+
+def _bars(rows: Sequence[Mapping[str, Any]]) -> Drawing:
+    """Draw a bar per phenomenon and model."""
+    names = list(rows[0]["phenomena"])
+    figure, (panel,) = grid([""], (6.4, 0.9 + 0.16 * len(names) * (len(rows) + 1)))
+    height = 0.8 / len(rows)
+    for i, row in enumerate(rows):
+        values = [row["phenomena"][name] for name in names]
+        shares = [value["accuracy"] for value in values]
+        errors = [[v["accuracy"] - v["low"] for v in values], [v["high"] - v["accuracy"] for v in values]]
+        places = np.arange(len(names)) + (i - (len(rows) - 1) / 2) * height
+        panel.barh(places, shares, height, xerr=errors, label=row["model"], error_kw={"elinewidth": 0.7})
+    panel.set_yticks(range(len(names)), [name.replace("_", " ") for name in names])
+    panel.invert_yaxis()
+    panel.axvline(50, color="0.4", linewidth=0.9, linestyle=":")
+    panel.set(xlim=(0, 100), xlabel="accuracy, per cent")
+    panel.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    return figure
