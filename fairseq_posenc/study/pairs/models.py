@@ -10,7 +10,7 @@ from ...base.commands import best_checkpoint
 from ...base.errors import InputError, first_line
 from ...base.record import digests
 from ...plugin.models.checkpoint import Checkpoint
-from ..analyze.subjects import split_label
+from ..analyze.models import split_label
 from .scoring import Scorer, Sentence, sentence_of
 
 
