@@ -113,7 +113,7 @@ from fairseq_posenc.base import commands
 
 def main(options):
 {body}
-sys.modules["made_up"] = types.SimpleNamespace(Options=dataclasses.make_dataclass("Options", ()), main=main, __doc__="")
+sys.modules["fairseq_posenc.made_up"] = types.SimpleNamespace(Options=dataclasses.make_dataclass("Options", ()), main=main, __doc__="")
 cli.COMMANDS["bench"] = cli.Command("made_up", "")
 status = cli.main(["bench"])
 {afterwards}
