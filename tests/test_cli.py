@@ -113,8 +113,9 @@ from fairseq_posenc.base import commands
 
 def main(options):
 {body}
-sys.modules["fairseq_posenc.new"] = types.SimpleNamespace(Options=dataclasses.make_dataclass("Made", ()), main=main, __doc__="")
-cli.COMMANDS["bench"] = cli.Command("new", "")
+Options = dataclasses.make_dataclass("Options", ())
+sys.modules["fairseq_posenc.made_up"] = types.SimpleNamespace(Options=Options, main=main, __doc__="")
+cli.COMMANDS["bench"] = cli.Command("made_up", "")
 status = cli.main(["bench"])
 {afterwards}
 sys.exit(status)
