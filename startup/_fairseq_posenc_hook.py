@@ -13,9 +13,10 @@ STARTED = (os.getpid(), os.getppid())
 """This process and its parent when Python started, so that training notices if its launcher ended during imports."""
 
 PROGRAMS = ("fairseq_cli", "fairseq_posenc")
+LAUNCHERS = ("torch.distributed.run", "deepspeed.launcher.runner")
 REPORTS = "FAIRSEQ_POSENC_REPORTS"
 """The variable of the environment with the process that reports signals, also for those that it spawns."""
-GRACE_SECONDS = 5
+GRACE_SECONDS = 2
 
 VERSION_LINES = {"version.py": '__version__ = "0.12.2"', "version.txt": "0.12.2\n"}
 """The beginning of a line, in the first of these files that exists next to ``__init__.py``."""
@@ -27,7 +28,9 @@ class Finder:
     def find_spec(self, name, path=None, target=None):
         program = os.path.basename(sys.argv[0]) if getattr(sys, "argv", None) else ""
         if name in PROGRAMS and (program == "-m" or program.startswith("fairseq-")):
-            end_with("fairseq" if program == "-m" else program, lambda: "It had not begun.")
+            end_with("fairseq" if program == "-m" else program, lambda: "It had not begun; give the same command again.")
+        if name in LAUNCHERS and "fairseq_posenc.train" in sys.orig_argv:
+            sys.excepthook = _end_launcher
         if name != "fairseq":
             return None
         spec = self._find_elsewhere(name, path, target)
@@ -80,7 +83,7 @@ class Interruption:
 
     program, kept = "", None
     process = None  # that which handles the signals; those that it forks leave them to it
-    said = False
+    status = None  # of the exit, once it has said so
 
 
 def end_with(program, kept):
@@ -88,6 +91,7 @@ def end_with(program, kept):
 
     Signals that are ignored, as by nohup, or handled by others, stay so. A process that was spawned leaves them to its parent.
     """
+    import atexit
     import signal
     import threading
 
@@ -106,6 +110,7 @@ def end_with(program, kept):
     os.set_blocking(sender, False)
     signal.set_wakeup_fd(sender, warn_on_full_buffer=False)
     os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
+    atexit.register(_leave)
     threading.Thread(target=_enforce, args=(receiver, handled), name="signals", daemon=True).start()
     for number in handled:
         signal.signal(number, _end)
@@ -116,6 +121,13 @@ def _end(number, _):
         os._exit(128 + number)
     _say(number)
     raise SystemExit(128 + number)
+
+
+def _end_launcher(kind, error, traceback):
+    """End a launcher that a signal has ended (torchrun raises its own error) with the status of its processes, no traceback."""
+    if kind.__name__ not in ("SignalException", "KeyboardInterrupt"):
+        return sys.__excepthook__(kind, error, traceback)
+    os._exit(128 + getattr(error, "sigval", 2))
 
 
 def _enforce(receiver, handled):
@@ -129,18 +141,30 @@ def _enforce(receiver, handled):
     os._exit(128 + number)
 
 
+def _leave():
+    """End as the signal asks before threads of libraries find parts of the interpreter gone, for which they may abort."""
+    import contextlib
+
+    if Interruption.status is not None:
+        with contextlib.suppress(Exception):  # of a reader that has ended
+            sys.stdout.flush()
+        os._exit(Interruption.status)
+
+
 def _say(number):
     """Print the line, once, and nothing after it: libraries report that they were interrupted. End the child processes."""
     import signal
 
-    if Interruption.said:
+    if Interruption.status is not None:
         return
-    Interruption.said = True
+    Interruption.status = 128 + number
     if os.environ.get("LOCAL_RANK", "0") == "0":  # of several processes, which a launcher ends together
         cause = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
         line = f"{Interruption.program}: {cause}. {Interruption.kept()}".rstrip()
-        os.write(2, ("\n" * os.isatty(2) + line + "\n").encode("utf-8", "backslashreplace"))
+        os.write(2, f"\n{line}\n".encode("utf-8", "backslashreplace"))  # a progress bar has no end of its line
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    if "logging" in sys.modules:
+        sys.modules["logging"].disable()
     for child in _below(os.getpid()):
         try:  # noqa: SIM105 - nothing is imported at this moment
             os.kill(child, signal.SIGTERM)

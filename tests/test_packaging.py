@@ -170,11 +170,12 @@ def test_the_pinned_versions_are_installed(tmp_path):
     """The script that the Dockerfile runs, which checks the installation itself."""
     assert "scripts/install_pinned.sh" in (ROOT / "Dockerfile").read_text("utf-8")
     venv.create(tmp_path / "pinned", with_pip=True)
-    python = str(tmp_path / "pinned" / "bin" / "python")
     script = ["bash", str(ROOT / "scripts" / "install_pinned.sh")]
-    ran = subprocess.run(script, env={**os.environ, "PYTHON": python}, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "PYTHON": "pinned/bin/python"}
+    ran = subprocess.run(script, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     assert f"fairseq-posenc {fairseq_posenc.__version__}" in ran.stdout
-    frozen = subprocess.run([python, "-m", "pip", "freeze"], capture_output=True, text=True, check=True).stdout.splitlines()
+    freeze = [tmp_path / "pinned/bin/python", "-m", "pip", "freeze"]
+    frozen = subprocess.run(freeze, capture_output=True, text=True, check=True).stdout.splitlines()
     pinned = (ROOT / "scripts" / "pinned.txt").read_text("utf-8").splitlines()
     assert {line.partition("+")[0] for line in frozen if not line.startswith("fairseq")} <= {*pinned}

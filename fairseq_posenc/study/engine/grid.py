@@ -17,6 +17,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
+from threading import Event
 from typing import Any, Protocol
 
 from tqdm import tqdm
@@ -160,6 +161,7 @@ def run_grid(
             raise InputError(f"two runs share the folder {folder}: their numbers must differ within their first six digits")
     results = {cell: result for cell in cells if (result := finished(cell, out)) is not None}
     waiting = [cell for cell in cells if cell not in results]
+    stopping = Event()  # set before the processes of threads are ended, which is no failure of theirs
     free = SimpleQueue[Mapping[str, str] | None]()  # the variables of the environment of each job
     for visible in _shares(devices, jobs):
         free.put(visible)
@@ -169,7 +171,7 @@ def run_grid(
         def complete(cell: Cell) -> None:
             variables = free.get()
             try:
-                results[cell] = _run(cell, cell.folder(out), run, progress_bar.progress_of(cell), lock, variables)
+                results[cell] = _run(cell, cell.folder(out), run, progress_bar.progress_of(cell), lock, variables, stopping)
             finally:
                 free.put(variables)
             progress_bar.ended(cell, results[cell])
@@ -186,6 +188,7 @@ def run_grid(
                     for future in as_completed([pool.submit(complete, cell) for cell in waiting]):
                         future.result()
                 except BaseException:
+                    stopping.set()
                     pool.shutdown(cancel_futures=True)
                     raise
     failed = {cell.name: results[cell] for cell in cells if results[cell]["status"] == FAILED}
@@ -229,7 +232,13 @@ def _shares(devices: int, jobs: int) -> list[Mapping[str, str] | None]:
 
 
 def _run(
-    cell: Cell, folder: Path, run: RunCell, progress: Progress, lock: int | None, variables: Mapping[str, str] | None
+    cell: Cell,
+    folder: Path,
+    run: RunCell,
+    progress: Progress,
+    lock: int | None,
+    variables: Mapping[str, str] | None,
+    stopping: Event,
 ) -> dict[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
     own(*(folder / name for name in (RESULT, LOG, *cell.needs, *cell.temporary)))
@@ -246,7 +255,7 @@ def _run(
     except Diverged as error:
         outcome = {"status": DIVERGED, "reason": str(error)}
     except Exception as error:
-        if isinstance(error, (InputError, OSError)) and not isinstance(error, ChildProcessError):
+        if stopping.is_set() or (isinstance(error, (InputError, OSError)) and not isinstance(error, ChildProcessError)):
             raise
         with (folder / LOG).open("a", encoding="utf-8") as stream:
             traceback.print_exc(file=stream)
