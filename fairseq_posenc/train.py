@@ -28,7 +28,7 @@ import torch
 from torch import distributed
 
 from .base.errors import InputError, first_line, lacking
-from .plugin.patching import ModuleProxy
+from .base.patching import ModuleProxy
 from .plugin.processes import exits
 from .plugin.processes.group import gather, without_gpus
 from .plugin.zero import communication, consolidate, sharded_checkpoint, zero_config

@@ -22,17 +22,17 @@ from fairseq_posenc.core.schemes import REGISTRY
 PACKAGE = Path(fairseq_posenc.__file__).parent
 DESIGN = (readme.ROOT / "docs" / "design.md").read_text("utf-8")
 FLOORS = {  # each imports only those above it; then the most lines of code that it may have
-    "base": 760,
+    "base": 800,
     "core": 4_520,
-    "text": 1_580,
-    "plugin": 5_130,
-    "huggingface": 2_270,
-    "study": 5_415,
+    "text": 1_635,
+    "plugin": 5_150,
+    "huggingface": 2_240,
+    "study": 5_885,
     "entry points": 350,  # cli, train, and the package itself, which import what they start
 }
-MAX_CODE_LINES = 20_410
+MAX_CODE_LINES = 20_540
 """Lines of code of the package, without docstrings, comments and blank lines; what a change adds is taken from elsewhere."""
-MAX_EDGES = {"between floors": 21, "within floors": 45}
+MAX_EDGES = {"between floors": 20, "within floors": 45}
 """Pairs of floors, or of units of one floor, of which one imports the other."""
 MODULES = {
     ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): path

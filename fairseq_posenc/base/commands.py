@@ -69,6 +69,20 @@ def saved_checkpoints(folder: Path) -> list[Path]:
     return []
 
 
+def split_label(model: str) -> tuple[str, str]:
+    """Return the label and the file, folder or name of ``LABEL=MODEL`` or ``MODEL``.
+
+    Without a label, a model is named after its folder or, if it is no checkpoint of a run, after itself.
+    """
+    if "=" in model and not Path(model).exists():
+        label, _, name = model.partition("=")
+        return label, name
+    path = Path(model).absolute()
+    path = path.parent if path.name.startswith("checkpoint") and path.suffix == ".pt" else path
+    path = path.parent if path.name == CHECKPOINTS else path
+    return path.name.removesuffix(".pt"), model
+
+
 class Parser(ArgumentParser):
     """Reports what it does not take in one line, as an InputError; flags cannot be abbreviated."""
 

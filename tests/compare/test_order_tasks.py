@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from fairseq_posenc.core.families import expressions
 from fairseq_posenc.study.word_order import runs as order_runs
-from fairseq_posenc.study.word_order.report import HEAT_MAP, RESULTS, read_runs, recorded, summarise, updates_needed
+from fairseq_posenc.study.word_order.report import HEAT_MAP, read_runs, recorded, summarise, updates_needed
 from fairseq_posenc.study.word_order.runs import FACTOR, build, learn
 from fairseq_posenc.study.word_order.settings import PAPERS, Setting
 from fairseq_posenc.study.word_order.tasks import BLANK, FIRST, IGNORED, START, TASKS
@@ -137,7 +137,7 @@ def test_order_is_learned_with_positions_and_not_without():
 
 
 def rows_of(out):
-    return json.loads((out / RESULTS).read_text())["schemes"]
+    return json.loads((out / "results.json").read_text())["schemes"]
 
 
 def test_a_grid_that_was_interrupted_gives_the_same_results(tmp_path, monkeypatch, capsys):
@@ -146,7 +146,7 @@ def test_a_grid_that_was_interrupted_gives_the_same_results(tmp_path, monkeypatc
     whole = read_runs(tmp_path / "whole")
     shown = capsys.readouterr().out
     rows = rows_of(tmp_path / "whole")
-    assert (tmp_path / "whole" / HEAT_MAP).stat().st_size > 1000
+    assert (tmp_path / "whole" / f"{HEAT_MAP}.png").stat().st_size > 1000
     assert all(f"| {row['scheme']}" in shown for row in rows)
     assert (tmp_path / "whole" / "results.md").read_text().startswith(shown.rstrip())
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from fairseq.data.iterators import CountingIterator
 
-from ..patching import ModuleProxy, replaced
+from ...base.patching import ModuleProxy, replaced
 from .epochs import TimedIterator
 
 OPTION = "batch_warmup_updates"

@@ -8,7 +8,7 @@ from typing import Any
 from fairseq.data.iterators import CountingIterator, EpochBatchIterator, GroupedIterator
 from fairseq.logging import metrics
 
-from ..patching import replaced
+from ...base.patching import replaced
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ import dataclasses
 import os
 import queue
 
-from ..patching import ModuleProxy, wrap
+from ...base.patching import ModuleProxy, wrap
 
 
 def cut_long_lines() -> None:

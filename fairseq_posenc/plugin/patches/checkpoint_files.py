@@ -7,9 +7,9 @@ from pathlib import Path
 import torch
 
 from ...base.files import atomic_write, require_writable
+from ...base.patching import ModuleProxy, wrap
 from ..checkpoint import loading
 from ..checkpoint.state_dict import LEARNING_RATES
-from ..patching import ModuleProxy, wrap
 
 
 def load_weights_only() -> None:

@@ -14,7 +14,7 @@ from hydra.core.default_element import InputDefault
 from omegaconf import MISSING, DictConfig, OmegaConf
 
 from ...base.errors import suggestion
-from ..patching import wrap
+from ...base.patching import wrap
 from ..processes.exits import refuse
 
 VERSION = "1.3"

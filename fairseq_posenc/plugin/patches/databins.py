@@ -9,7 +9,7 @@ import numpy as np
 
 from ...base.errors import InputError
 from ...base.files import INDEX_HEADER, INDEX_VERSION, require_regular
-from ..patching import ModuleProxy, wrap
+from ...base.patching import ModuleProxy, wrap
 
 CHECKED_TOGETHER = 1 << 20
 """Ids of a .bin file, or items of an .idx file, that are in memory at once."""

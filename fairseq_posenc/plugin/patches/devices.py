@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from ..patching import ModuleProxy, wrap
+from ...base.patching import ModuleProxy, wrap
 
 
 def bf16_without_tpu() -> None:

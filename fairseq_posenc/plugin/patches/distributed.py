@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from ..patching import wrap
+from ...base.patching import wrap
 from ..processes.group import without_gpus
 
 

@@ -3,7 +3,7 @@
 import functools
 import time
 
-from ..patching import wrap
+from ...base.patching import wrap
 from ..processes import graceful_stop
 
 

@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
 
 from ...base.errors import KINDS, InputError, first_line, flag_fault, suggestion
-from ..patching import wrap
+from ...base.patching import wrap
 from ..processes.exits import refuse
 
 

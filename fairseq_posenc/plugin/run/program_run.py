@@ -21,10 +21,10 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
 
 from ...base.errors import InputError
+from ...base.patching import replaced
 from ..batches import batch_warmup
 from ..optim import muon
 from ..optim.fused_adam import NAME as FUSED_ADAM
-from ..patching import replaced
 from ..processes import graceful_stop, interrupts, launchers
 from ..processes.exits import INTERRUPTED, REFUSED, exit_together, leave_process_group, reason_for_user, refuse
 from ..processes.group import free_port, without_gpus

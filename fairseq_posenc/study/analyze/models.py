@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ...base.commands import CHECKPOINTS, best_checkpoint, saved_checkpoints
+from ...base.commands import best_checkpoint, saved_checkpoints, split_label
 from ...base.errors import InputError
 from ...core.transformer import Encoder
 from ...plugin.models.checkpoint import Checkpoint
@@ -66,20 +66,6 @@ class AnalyzedModel:
         chosen = ids[: number * (n - 2)].view(number, n - 2)[torch.linspace(0, number - 1, min(count, number)).long()]
         bos, eos = (torch.full((len(chosen), 1), symbol) for symbol in (dictionary.bos(), dictionary.eos()))
         return torch.cat([bos, chosen, eos], dim=1)
-
-
-def split_label(model: str) -> tuple[str, str]:
-    """Return the label and the file, folder or name of ``LABEL=MODEL`` or ``MODEL``.
-
-    Without a label, a model is named after its folder or, if it is no checkpoint of a run, after itself.
-    """
-    if "=" in model and not Path(model).exists():
-        label, _, name = model.partition("=")
-        return label, name
-    path = Path(model).absolute()
-    path = path.parent if path.name.startswith("checkpoint") and path.suffix == ".pt" else path
-    path = path.parent if path.name == CHECKPOINTS else path
-    return path.name.removesuffix(".pt"), model
 
 
 def read(model: str, data_bin: Path | None, with_text: bool) -> AnalyzedModel:

@@ -6,11 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...base.commands import best_checkpoint
+from ...base.commands import best_checkpoint, split_label
 from ...base.errors import InputError, first_line
 from ...base.record import digests
 from ...plugin.models.checkpoint import Checkpoint
-from ..analyze.models import split_label
 from .scoring import Scorer, Sentence, sentence_of
 
 
