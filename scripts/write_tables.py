@@ -193,7 +193,7 @@ if __name__ == "__main__":
         for file in TABLES:
             (ROOT / file).write_text(renewed(file), encoding="utf-8")
         plan, runs, rows = comparison_of("english")
-        save(charts.curves(rows, finished(runs), plan.reference), PICTURE)
+        save(charts.curves(rows, finished(runs), plan.reference, columns=2), PICTURE)
         with TemporaryDirectory() as folder:
             ownership.claim(Path(folder), "compare")
             report.write(Path(folder), plan, rows, runs, verdicts())

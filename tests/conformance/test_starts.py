@@ -17,6 +17,7 @@ DEBERTA = "DeBERTa's code (initializer_range)"
 TUPE = "TUPE's code, as all weights of its model"
 MASKS = "Swin Transformer V2's code (truncated normal)"
 NORM = "PyTorch's LayerNorm"
+GLOROT = "this package: Glorot and Bengio 2010, as if all heads were one filter, so 28 times less than for a matrix of a head"
 OURS = "this package"
 
 STARTS = {
@@ -82,13 +83,13 @@ STARTS = {
     "synthesizer_random": {"weight": (0, 0.02, OURS)},
     "synthesizer_factorized_random": {"left": (0, 0.1, OURS), "right": (0, 0.1, OURS)},
     "synthesizer_dense": {
-        "weight1": (0, HEAD_DIM**-0.5, "Glorot and Bengio 2010, normal"),
+        "weight1": (0, math.sqrt(2 / (2 * 12 * HEAD_DIM**2)), GLOROT),
         "bias1": (0, 0, OURS),
         "weight2": (0, 0.02, OURS),
         "bias2": (0, 0.02, OURS),
     },
     "synthesizer_factorized_dense": {
-        "weight1": (0, HEAD_DIM**-0.5, "Glorot and Bengio 2010, normal"),
+        "weight1": (0, math.sqrt(2 / (2 * 12 * HEAD_DIM**2)), GLOROT),
         "bias1": (0, 0, OURS),
         **dict.fromkeys(("tiled_weight", "tiled_bias", "stretched_weight", "stretched_bias"), (0, 0.02, OURS)),
     },

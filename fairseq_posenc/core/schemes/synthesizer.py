@@ -97,7 +97,7 @@ class InputSynthesizer(Synthesizer):
         super().__init__(settings, options)
         self.weight1 = self.parameter(settings.head_dim, settings.head_dim)
         self.bias1 = self.parameter(1, settings.head_dim)
-        nn.init.normal_(self.weight1, std=settings.head_dim**-0.5)  # Glorot and Bengio's for each matrix, not for the whole
+        nn.init.xavier_normal_(self.weight1)
         nn.init.zeros_(self.bias1)
 
     def output(self, width: int) -> tuple[nn.Parameter, nn.Parameter]:

@@ -39,7 +39,7 @@ COLUMNS = {
     "state": f"best: less than {MARGIN} bits above the least loss with 95% confidence; worse: above it by more than chance",
     "−": "mean difference from the reference, of runs with the same seed, ± half of its 95% interval",
     "p": "of the paired t test of this difference, corrected for the number of schemes; – where one of both is not decided",
-    "start": f"updates from which the order of the visible words saves {USED} bits until the end: median (first–last run)",
+    "start": f"updates from which the order of words saves {USED} bits until the end: median (first–last; never is the latest)",
     "tokens": "read until then, in millions",
     "÷": "start relative to the reference's with the same seed, on a log scale, and its 95% interval",
     "started": "runs that used word order at the end; a run that diverged or failed did not",
@@ -292,7 +292,7 @@ def _sections(
         text += "method over the claims, by which it is judged. Checks hold by construction and are not counted."
         yield "Claims", page.paragraph(text) + _html(claims_table(claims))
     if "updates" in pictures:
-        yield "During training", page.figure(*pictures["updates"])
+        yield "During training", page.figure(*pictures["updates"], wide=False)
     if (by_length := lengths(done, rows))[1]:
         yield "Longer sequences", page.paragraph("Loss on longer sequences than those of training.") + _html(by_length)
     if scores:
