@@ -43,6 +43,19 @@ COMPARED = ("", "scheme", "loss", "state", "− absolute", "p", "start", "÷ abs
 """The columns of the comparison's table in README.md, as far as they were measured."""
 
 
+METHODS = {
+    "deberta": "DeBERTa",
+    "m4": "Huang et al.'s method 4",
+    "untied+t5+reset": "TUPE-R",
+    "rope": "RoPE",
+    "tisa": "TISA",
+    "absolute+t5": "absolute positions and T5's biases",
+    "absolute": "learned absolute positions",
+    "none": "no positions",
+}
+"""The schemes in README.md's table, by the names of the methods."""
+
+
 def order_task() -> str:
     """Return how soon each scheme learned the task ``order``, and the accuracy of those that did not."""
     budget = PAPERS["order"].updates
@@ -97,11 +110,23 @@ def draw_trained(out: Path, folder: Path) -> None:
 
 def comparison() -> str:
     """Return the ranked table of the comparison."""
+    shown, cells = ranked()
+    return tabulate(cells, shown, "github", disable_numparse=True)
+
+
+def main_schemes() -> str:
+    """Return the rows of the best-known schemes, in the order of the ranked table."""
+    (_, _, *columns), cells = ranked()
+    rows = [[METHODS[scheme], f"`{scheme}`", *rest] for _, scheme, *rest in cells if scheme in METHODS]
+    return tabulate(rows, ["method", "scheme", *columns], "github", disable_numparse=True)
+
+
+def ranked() -> tuple[list[str], list[list[str]]]:
+    """Return the head and the lines of the ranked table, with the columns of :data:`COMPARED`."""
     plan, runs, rows = comparison_of("english")
     head, lines = report.ranking(rows, plan, next(run["unigram"] for run in runs if "unigram" in run))
     shown = [column for column in COMPARED if column in head]
-    cells = [[line[head.index(column)] for column in shown] for line in lines]
-    return tabulate(cells, shown, "github", disable_numparse=True)
+    return shown, [[line[head.index(column)] for column in shown] for line in lines]
 
 
 @cache
@@ -166,8 +191,8 @@ def results_by_scheme() -> Iterator[tuple[str, str, dict[str, str]]]:
 
 
 TABLES = {
-    "README.md": {"comparison": comparison},
-    "docs/compare.md": {"claims": claims, "fine-tuning": fine_tuning},
+    "README.md": {"main schemes": main_schemes},
+    "docs/compare.md": {"comparison": comparison, "claims": claims, "fine-tuning": fine_tuning},
     "docs/length.md": {"lengths": by_length},
     "docs/schemes.md": {"schemes": lambda: as_markdown(find(), COLUMNS)},
     "fairseq_posenc/core/schemes/FIDELITY.md": {"order task": order_task},
