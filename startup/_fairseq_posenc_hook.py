@@ -28,7 +28,9 @@ class Finder:
     def find_spec(self, name, path=None, target=None):
         program = os.path.basename(sys.argv[0]) if getattr(sys, "argv", None) else ""
         if name in PROGRAMS and (program == "-m" or program.startswith("fairseq-")):
-            end_with("fairseq" if program == "-m" else program, lambda: "It had not begun; give the same command again.")
+            if program == "-m":  # until the module has been found
+                program = sys.orig_argv[sys.orig_argv.index("-m") + 1] if "-m" in sys.orig_argv else name
+            end_with(program, lambda: "It had not begun; give the same command again.")
         if name in LAUNCHERS and "fairseq_posenc.train" in sys.orig_argv:
             sys.excepthook = _end_launcher
         if name != "fairseq":

@@ -64,7 +64,9 @@ def read(path: str | os.PathLike) -> bytes:
 
 
 def _open_without_links(path: str, flags: int) -> int:
-    """Open a file as the ``opener`` of :func:`open` if it is not a link, symbolic or hard; otherwise raises OSError."""
+    """Open a file as the ``opener`` of :func:`open` if it is no link, symbolic or hard, and no pipe; otherwise raises OSError."""
+    if os.path.exists(path):
+        require_regular(path)
     file = os.open(path, flags | os.O_NOFOLLOW, 0o666)
     if os.fstat(file).st_nlink > 1:
         os.close(file)

@@ -20,7 +20,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from ..base.errors import InputError
-from ..base.files import atomic_write
+from ..base.files import atomic_write, read
 from ..text.vocabulary import (
     DICTIONARY,
     GIVEN_DICTIONARY,
@@ -63,7 +63,7 @@ class SourceVocabulary:
     def of_folder(cls, folder: Path) -> SourceVocabulary:
         """Read the vocabulary of a data-bin."""
         dictionary = load_dictionary(folder)
-        files = {name: (folder / name).read_bytes() for name in TOKENIZER_FILES if (folder / name).exists()}
+        files = {name: read(folder / name) for name in TOKENIZER_FILES if (folder / name).exists()}
         return cls(dictionary, torch.arange(len(dictionary)), files)
 
     def write(self, folder: Path) -> None:
@@ -77,7 +77,7 @@ class SourceVocabulary:
         files = {DICTIONARY: text.getvalue().encode("utf-8"), **self.files}
         paths = [path for name in (DICTIONARY, *TOKENIZER_FILES) if (path := folder / name).exists()]
         for path in paths:
-            if path.read_bytes() != files.pop(path.name, None):
+            if read(path) != files.pop(path.name, None):
                 raise FileExistsError(f"{path} is of another model: name an --out in another folder")
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():

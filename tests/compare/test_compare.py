@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import sys
 import time
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from fairseq_posenc.study.compare.cells import RANDOM, Runs
 from fairseq_posenc.study.compare.plan import read_plan
 from fairseq_posenc.study.engine import grid
 
+SCRIPTS = Path(sys.executable).parent
 SIZES = "--encoder-layers 1 --encoder-embed-dim 32 --encoder-ffn-embed-dim 32 --encoder-attention-heads 2 --num-workers 0"
 PLAN = {
     "schemes": {"none": None, "tisa": None},

@@ -6,11 +6,11 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 import yaml
+from signals import wait_until_caught
 from training_runs import SCRIPTS
 
 from fairseq_posenc import train
@@ -41,12 +41,6 @@ def job(tmp_path):
                                 text=True, env={**os.environ, **slurm, "PATH": path}, cwd=tmp_path)  # fmt: skip
 
     return job
-
-
-def wait_until_caught(pid, number):
-    """Until the process has a handler of that signal, which would end it before."""
-    while not int(re.search(r"SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())[1], 16) >> (number - 1) & 1:
-        time.sleep(0.02)
 
 
 def test_a_job_whose_time_is_up_lets_the_run_save_and_is_queued_again(job):
@@ -119,8 +113,6 @@ def test_the_kubernetes_job_is_a_command_that_there_is():
 
 
 def test_the_signal_of_the_kubernetes_job_reaches_the_processes_of_training_alone():
-    import re
-
     (container,) = yaml.safe_load((FOLDER / "pytorchjob.yaml").read_text())["spec"]["pytorchReplicaSpecs"]["Master"]["template"][
         "spec"
     ]["containers"]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ...base import files
 from ...base.errors import InputError, suggestion
 
 PRESETS = Path(__file__).parent / "presets"
@@ -143,7 +144,7 @@ def _parse(source: str) -> dict[str, Any]:
     if path.suffix != ".json":
         path = PRESETS / f"{source}.json"
     try:
-        contents = json.loads(path.read_text(encoding="utf-8"))
+        contents = json.loads(files.read(path))
     except FileNotFoundError:
         presets = ", ".join(preset_names())
         raise InputError(f"--deepspeed-config {source}: there is no such .json file, and the presets are {presets}") from None

@@ -124,6 +124,8 @@ class Cell:
 
 RunCell = Callable[[Cell, Path, Progress], dict[str, Any]]
 """A function that does one run in a folder, or reads its command's output there, and returns the outcome. May raise Diverged."""
+Variables = Mapping[str, str] | None
+"""Those of the environment of a command; None: of this process."""
 
 
 def run_grid(
@@ -162,7 +164,7 @@ def run_grid(
     results = {cell: result for cell in cells if (result := finished(cell, out)) is not None}
     waiting = [cell for cell in cells if cell not in results]
     stopping = Event()  # set before the processes of threads are ended, which is no failure of theirs
-    free = SimpleQueue[Mapping[str, str] | None]()  # the variables of the environment of each job
+    free = SimpleQueue[Variables]()  # the variables of the environment of each job
     for visible in _shares(devices, jobs):
         free.put(visible)
     with nullcontext(bar) if bar else Bar(len(cells), *{cell.within for cell in cells[:1]}) as progress_bar:
@@ -221,7 +223,7 @@ def finished(cell: Cell, out: Path) -> dict[str, Any] | None:
     return {**result, **cell.key}
 
 
-def _shares(devices: int, jobs: int) -> list[Mapping[str, str] | None]:
+def _shares(devices: int, jobs: int) -> list[Variables]:
     """The variables of the environment with which each job sees its devices."""
     if jobs == 1 or devices == 0:
         return [None] * jobs
@@ -232,13 +234,7 @@ def _shares(devices: int, jobs: int) -> list[Mapping[str, str] | None]:
 
 
 def _run(
-    cell: Cell,
-    folder: Path,
-    run: RunCell,
-    progress: Progress,
-    lock: int | None,
-    variables: Mapping[str, str] | None,
-    stopping: Event,
+    cell: Cell, folder: Path, run: RunCell, progress: Progress, lock: int | None, variables: Variables, stopping: Event
 ) -> dict[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
     own(*(folder / name for name in (RESULT, LOG, *cell.needs, *cell.temporary)))
@@ -266,7 +262,7 @@ def _run(
     return result
 
 
-def _execute(cell: Cell, log: Path, progress: Progress, lock: int | None, variables: Mapping[str, str] | None) -> None:
+def _execute(cell: Cell, log: Path, progress: Progress, lock: int | None, variables: Variables) -> None:
     def watch(output: str) -> None:
         for text, share in _progress(cell, output):
             progress(text, share)
