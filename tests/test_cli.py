@@ -39,7 +39,7 @@ def test_unknown_command_names_the_known_ones(capsys):
     assert cli.main(["prepair"]) == 2
     assert (
         capsys.readouterr().err
-        == "fairseq-posenc prepair: there is no command prepair: did you mean prepare or report? --help lists all\n"
+        == "fairseq-posenc prepair: there is no command prepair: did you mean prepare or pairs or report? --help lists all\n"
     )
 
 

@@ -33,12 +33,13 @@ COMMANDS = {
     "glue": "--data glue --checkpoint run --tasks RTE,SST-2 --lrs 1e-3 --seeds 1 --epochs 1 --jobs 2 --out tuned",
     "squad": "--data squad --version 1.1 --checkpoint run --lrs 1e-3 --epochs 1 --max-question-length 8 --out spans",
     "compare": "plan.yaml --data BIN --out compared --add slope",
+    "pairs": "run --data pairs.csv --out paired",
     "report": "tuned",
     "export-hf": "run --out exported",
     "import-hf": "exported --positions slope --out imported/model.pt",
     "init-tisa": "run --kernels 1 --out fitted/model.pt",
     "consolidate": "sharded --out consolidated.pt",
-    "plan": "roberta_posenc_tiny --model positions=slope --tokens-per-sample 16",
+    "plan": "slope --model encoder_layers=2 encoder_embed_dim=32 encoder_attention_heads=2 --tokens-per-sample 16",
     "analyze": "run --out analysis --length 16",
     "extrapolate": "run --lengths 16,32 --out longer",
     "grow": "run --max-positions 64 --out grown.pt",
@@ -61,6 +62,7 @@ def folder(package, world, run):
     """Where the package is, with what the commands read."""
     folder = package.parent
     (folder / "text.txt").write_text((world.text / "train.txt").read_text())
+    (folder / "pairs.csv").write_text("sentence_good,sentence_bad\nred box,box red\n")
     for task in ("RTE", "SST-2"):
         write_task(folder / "glue", task, rows=8)
     write_squad(folder / "squad", "1.1", paragraphs=3)

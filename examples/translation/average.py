@@ -13,7 +13,7 @@ import torch
 
 import fairseq_posenc
 
-fairseq_posenc.register()
+fairseq_posenc.register_plugin()
 from fairseq_posenc.base.errors import InputError  # noqa: E402 - what follows needs fairseq registered
 from fairseq_posenc.plugin.checkpoint.checkpoint_file import load, write  # noqa: E402
 

@@ -249,7 +249,7 @@ def test_the_command_prints_a_plan(capsys):
     [
         (["roberta_tiza"], "did you mean roberta_tisa"),
         (["roberta_tisa", "--gpus", "0"], "--gpus must be"),
-        (["roberta_tisa", "--vocab-size", "10000000"], "--vocab-size must be"),
+        (["roberta_tisa", "--vocab-size", "0"], "--vocab-size must be"),
         (["roberta_tisa", "--gpu-memory", "nan"], "--gpu-memory must be"),
         (["roberta_tisa", "--batch-size", "1" + "0" * 400], "--batch-size must be"),
         (["roberta_tisa", "--model", "width=3"], "--model width=3"),
