@@ -145,20 +145,14 @@ def _enforce(receiver, handled):
 
 def _leave():
     """End as the signal asks before threads of libraries find parts of the interpreter gone, for which they may abort."""
-    import contextlib
-
     if Interruption.status is not None:
-        with contextlib.suppress(Exception):  # of a reader that has ended
-            sys.stdout.flush()
         os._exit(Interruption.status)
 
 
 def _say(number):
-    """Print the line, once, and nothing after it: libraries report that they were interrupted. End the child processes."""
+    """Print the line, and nothing after it: libraries report that they were interrupted. End the child processes."""
     import signal
 
-    if Interruption.status is not None:
-        return
     Interruption.status = 128 + number
     if os.environ.get("LOCAL_RANK", "0") == "0":  # of several processes, which a launcher ends together
         cause = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"

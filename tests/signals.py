@@ -64,7 +64,8 @@ def running(*command: object, log: Path, forked: bool = True, cwd: Path | None =
 
 def wait_until_caught(pid: int, number: int) -> None:
     """Until the process has a handler of that signal, which would end it before."""
-    while not int(re.search(r"SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())[1], 16) >> (number - 1) & 1:
+    while not int(re.search(r"SigCgt:\s*(\w+)", status := Path(f"/proc/{pid}/status").read_text())[1], 16) >> (number - 1) & 1:
+        assert not re.search(r"State:\s*Z", status)
         time.sleep(0.02)
 
 

@@ -4,6 +4,7 @@ import argparse
 import codecs
 import collections
 import contextlib
+import functools
 import io
 import os
 import pathlib
@@ -19,6 +20,7 @@ from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
 from fairseq.dataclass.configs import EMAConfig
 from fairseq.distributed import utils as distributed_utils
+from fairseq.file_io import PathManager
 from fairseq.logging import meters
 from omegaconf import DictConfig, OmegaConf, base, nodes
 from untrained import flip_a_bit
@@ -286,12 +288,16 @@ def small_disk():
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_full_disk_is_named_at_a_checkpoint(tmp_path, caplog):
-    path = tmp_path / "checkpoint_last.pt"
+@pytest.mark.parametrize("how", ["saved", "copied"])
+def test_a_full_disk_is_named_at_a_checkpoint(how, tmp_path, caplog):
+    source, path = tmp_path / "checkpoint1.pt", tmp_path / "checkpoint_last.pt"
+    source.write_bytes(bytes(5000))
     path.write_bytes(b"before")
+    save = functools.partial(checkpoint_utils.torch_persistent_save, {"model": torch.zeros(5000)}, str(path))
+    copy = functools.partial(PathManager.copy, str(source), str(path), overwrite=True)
     with pytest.raises(OSError, match=rf"{path}: File too large"), small_disk():
-        checkpoint_utils.torch_persistent_save({"model": torch.zeros(5000)}, str(path))
-    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+        (save if how == "saved" else copy)()
+    assert {file.name for file in tmp_path.iterdir()} == {source.name, path.name}
     assert path.read_bytes() == b"before"
     assert not caplog.records
 

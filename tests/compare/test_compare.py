@@ -1,8 +1,10 @@
 """``fairseq-posenc compare``: equal conditions, two parts of a grid, resumption, failures and bad files."""
 
 import json
+import os
 import re
 import shlex
+import signal
 import sys
 import time
 from pathlib import Path
@@ -14,6 +16,7 @@ import torch
 import yaml
 from cases import thorough_but
 from commands import status_of
+from signals import SIGNALS, cause, ended, running
 
 pytest.importorskip("statsmodels", reason="needs pip install -e '.[compare]'")
 
@@ -111,6 +114,27 @@ def test_a_grid_in_two_parts_and_its_extension(world, tmp_path, forked, monkeypa
     assert len(forked) == 4  # of tisa none was run again
     assert table_of(*command) == table
     assert len(forked) == 4
+
+
+@pytest.mark.parametrize(
+    ("number", "jobs"),
+    [
+        pytest.param(number, jobs, marks=() if (number, jobs) == (signal.SIGTERM, 2) else pytest.mark.slow)
+        for number in SIGNALS
+        for jobs in (1, 2)
+    ],
+)
+def test_a_signal_ends_the_cells_and_the_same_command_runs_them(number, jobs, world, tmp_path, table_of):
+    rates, out = [1e-2, 1e-3][:jobs], tmp_path / "out"
+    plan = write(tmp_path, schemes=["tisa"], reference="tisa", learning_rates=rates, seeds=1, budget={"updates": 4})
+    command = ["compare", plan, "--data", world.prepared, "--out", out]
+    with running(SCRIPTS / "fairseq-posenc", *command, "--jobs", jobs, log=tmp_path / "log") as compare:
+        compare.wait_for(lambda: len(compare.session()) > jobs)
+        os.kill(compare.pid, number)
+        ended(compare, number, f"fairseq-posenc compare: {cause(number)}. What is complete is in {out}; the same command")
+    assert [run["status"] for run in results(out).values()] == ["begun"] * jobs
+    table_of(*command)
+    assert [run["status"] for run in results(out).values()] == ["finished"] * jobs
 
 
 @pytest.mark.thorough

@@ -163,6 +163,23 @@ class TestPlaces:
 
 
 class TestSources:
+    def test_text_that_changes_while_it_is_read(self, tmp_path, text, monkeypatch, capsys):
+        """As a text does that is still being downloaded; the next command says no more than that."""
+        finish, out = DatabinWriter.finish, tmp_path / "out"
+
+        def grow_and_finish(writer):
+            with text.open("a", encoding="utf-8") as stream:
+                stream.write("one more\n")
+            finish(writer)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(DatabinWriter, "finish", grow_and_finish)
+            assert prepare(text, "--out", out, *SMALL) == 2
+        said = capsys.readouterr().err.splitlines()[-1]
+        assert f"{text} has changed while it was read" in said
+        assert "prepared differently" not in said
+        assert prepare(text, "--out", out, *SMALL, "--overwrite") == 0
+
     def test_pipes_are_refused(self, tmp_path, capsys):
         os.mkfifo(tmp_path / "pipe")
         assert prepare(tmp_path / "pipe", "--out", tmp_path / "out") == 2
