@@ -113,6 +113,9 @@ def _executed(runs: "Runs", options: Options, lock: int, failures: list[Exceptio
         except Failures as error:
             failures.append(error)
             return [*error.results, *error.failed]
+        except (InputError, OSError):
+            runs_bar.close()  # so that the message begins a line
+            raise
 
     return execute
 
