@@ -21,6 +21,7 @@ from ..core.schemes import parse
 from ..plugin.models.checkpoint import Checkpoint
 from ..text.data.folder import read
 from .card_results import Results
+from .export_command import Options
 from .parity import Parity
 
 USES = {  # of a head: transformers' name of the task, and an example
@@ -73,33 +74,27 @@ import. Where fairseq_posenc is installed, `import fairseq_posenc.huggingface.au
 
 
 def card(
-    name: str,
+    options: Options,
     checkpoint: Checkpoint,
     data: Path,
     parity: Mapping[str, Parity],
-    tolerance: float,
     own_type: str,
     tokenizer: str,
-    language: str | None = None,
-    license: str | None = None,
-    results: Results | None = None,
+    results: Results | None,
 ) -> str:
     """Return the text of README.md.
 
     Args:
-        name: the model's name in the example.
-        data: its data-bin.
+        options: of the command, whose output folder has the model's name.
+        data: the checkpoint's data-bin.
         parity: the result of the comparison for each implementation of attention.
-        tolerance: the greatest difference that is allowed.
         own_type: transformers' type that the export is of; empty for this project's class.
         tokenizer: a sentence about how the tokenizer was checked, or :data:`NO_TOKENIZER`.
-        language: ISO 639 codes of the training data's languages, separated by commas.
-        license: the model's licence, as the Hugging Face hub names it.
         results: of fine-tuning.
     """
     config, head = checkpoint.config, checkpoint.head
     pipeline, example = USES[head.kind]
-    languages = language.split(",") if language else []
+    languages = options.language.split(",") if options.language else []
     length = f"{usual_length(checkpoint):,} tokens"
     inductive = checkpoint.model.encoder.sentence_encoder.positions.inductive
     corpus, tuned = _describe(data), fine_tuned_on(checkpoint)
@@ -121,14 +116,14 @@ def card(
         "Updates": "" if checkpoint.updates is None else f"{checkpoint.updates:,}",
         "Validation": validation,
         "Language": ", ".join(languages) or "not stated",
-        "Licence": license or "not stated",
+        "Licence": options.license or "not stated",
     }
     evaluations = [] if results is None else results.entries
     if score is not None and not (tuned and results):  # otherwise they have it
         evaluations = [EvalResult(pipeline, source, source, metric, score, dataset_split="valid"), *evaluations]
     metadata = ModelCardData(
         language=languages or None,
-        license=license,
+        license=options.license,
         library_name="transformers",
         pipeline_tag=pipeline,
         tags=["fairseq-posenc", *(scheme.name for scheme in parse(config.positions))],
@@ -143,7 +138,7 @@ def card(
         use=(WITHOUT_TOKENIZER if tokenizer == NO_TOKENIZER else PIPELINE).format(
             pipeline=pipeline,
             kind=head.kind,
-            name=json.dumps(name),
+            name=json.dumps(options.out.resolve().name),
             trust="" if own_type else ", trust_remote_code=True",
             example=example,
         ),
@@ -152,7 +147,7 @@ def card(
         version=__version__,
         digest=checkpoint.digest,
         parity="\n".join(f"- {implementation}: {result}" for implementation, result in parity.items()),
-        tolerance=tolerance,
+        tolerance=options.tolerance,
         tokenizer=tokenizer,
     )
 

@@ -21,11 +21,12 @@ from ..base.errors import InputError
 from ..base.files import LOCK
 from ..plugin.models.checkpoint import Checkpoint
 from ..text.vocabulary import DICTIONARY, TOKENIZER_FILES
-from . import TOLERANCE, fast_tokenizer
+from . import fast_tokenizer
 from .assemble import FILE_NAME
 from .card import NO_TOKENIZER, card, fine_tuned_on, usual_length
 from .card_results import read_results
 from .conversion import to_transformers
+from .export_command import Options
 from .model_types import MODEL_TYPES
 from .parity import Parity, compare, head_output, token_batches
 from .vocabularies import FAIRSEQ_FOLDER
@@ -46,25 +47,8 @@ class DifferentOutputs(InputError):
     """Raised if the exported model is not the checkpoint's."""
 
 
-def export(
-    path: Path,
-    data: Path | None,
-    out: Path,
-    head: str | None = None,
-    *,
-    tolerance: float = TOLERANCE,
-    no_tokenizer: bool = False,
-    overwrite: bool = False,
-    language: str | None = None,
-    license: str | None = None,
-    results: Path | None = None,
-) -> dict[str, Parity]:
+def export(options: Options) -> dict[str, Parity]:
     """Export a checkpoint: its files are written to a temporary folder, compared with the checkpoint, and moved to ``out``.
-
-    Args:
-        path: the checkpoint.
-        data: its data-bin; None for the one that it records.
-        out: the folder to write. The other arguments are the flags of :class:`.export_command.Options`.
 
     Returns:
         The result of the comparison for each implementation of attention.
@@ -72,20 +56,21 @@ def export(
     Raises:
         InputError, OSError: the checkpoint, the data-bin or the output folder cannot be used, or the two models differ.
     """
-    checkpoint = Checkpoint(path, data, head, not no_tokenizer)
-    if data is None and fine_tuned_on(checkpoint):
+    path, out = options.path, options.out
+    checkpoint = Checkpoint(path, options.data, options.head, not options.no_tokenizer)
+    if options.data is None and fine_tuned_on(checkpoint):
         raise InputError(f"{path} is fine-tuned, and does not record the data-bin of its pretraining: name it with --data")
-    data = data or checkpoint.vocabulary.folder
-    inputs = [("CHECKPOINT", path), ("--data", data / "dict.txt"), ("--results", results)]
-    with _replacing(out, [(flag, file) for flag, file in inputs if file is not None], overwrite) as partial:
-        read = None if results is None else read_results(results, checkpoint)
+    data = options.data or checkpoint.vocabulary.folder
+    inputs = [("CHECKPOINT", path), ("--data", data / "dict.txt"), ("--results", options.results)]
+    with _replacing(out, [(flag, file) for flag, file in inputs if file is not None], options.overwrite) as partial:
+        results = None if options.results is None else read_results(options.results, checkpoint)
         model, left_out = to_transformers(checkpoint)
         length = min(checkpoint.config.max_positions, SAMPLE_LENGTH)
         batches = token_batches(data, checkpoint.vocabulary.dictionary, length)
         model.save_pretrained(partial, max_shard_size="1TB")  # one file, of a name that is known
         for weights in partial.glob("*.safetensors"):  # safetensors makes them readable by their owner only
             shutil.copymode(partial / "config.json", weights)
-        remark = NO_TOKENIZER if no_tokenizer else _export_tokenizer(checkpoint, batches, partial)
+        remark = NO_TOKENIZER if options.no_tokenizer else _export_tokenizer(checkpoint, batches, partial)
         (partial / FAIRSEQ_FOLDER).mkdir()
         for source in checkpoint.vocabulary.files():
             shutil.copyfile(source, partial / FAIRSEQ_FOLDER / source.name)
@@ -93,13 +78,14 @@ def export(
         for implementation, parity in differences.items():
             show(f"{implementation}: outputs differ by {parity}")
         worst = max(parity.difference for parity in differences.values())
-        if not worst <= tolerance:
+        if not worst <= options.tolerance:
             raise DifferentOutputs(
-                f"the exported model is not the checkpoint's: outputs differ by {worst:.3g}, and --tolerance is {tolerance:g}. "
+                f"the exported model is not the checkpoint's: outputs differ by {worst:.3g}, and --tolerance is "
+                f"{options.tolerance:g}. "
                 f"The files are in {partial}, without a model card; {out} is unchanged."
             )
-        own_type, name = MODEL_TYPES[model.config.model_type].title, out.resolve().name
-        text = card(name, checkpoint, data, differences, tolerance, own_type, remark, language, license, read)
+        own_type = MODEL_TYPES[model.config.model_type].title
+        text = card(options, checkpoint, data, differences, own_type, remark, results)
         (partial / "README.md").write_text(text, "utf-8")
     if left_out:
         show(f"left out: {', '.join(left_out)}")

@@ -21,7 +21,7 @@ from . import TOLERANCE
 
 @dataclass(kw_only=True)
 class Options:
-    """The flags of ``export-hf``, and the arguments of :func:`.export.export`."""
+    """The flags of ``export-hf``."""
 
     path: Path = option(
         "a fairseq checkpoint (.pt), or a run's folder", names=("path",), parse=checkpoint_file, metavar="CHECKPOINT"
@@ -45,4 +45,4 @@ def main(options: Options) -> None:
     require_extras("hf")
     from .export import export
 
-    export(**vars(options))
+    export(options)

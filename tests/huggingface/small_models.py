@@ -7,6 +7,8 @@ from fairseq.data import Dictionary
 from omegaconf import OmegaConf
 from torch.nn import functional as F
 
+from fairseq_posenc.huggingface.export import export as write_export
+from fairseq_posenc.huggingface.export_command import Options
 from fairseq_posenc.plugin.checkpoint.checkpoint_file import untrained, write
 from fairseq_posenc.plugin.models.building import build
 from fairseq_posenc.plugin.models.span_head import SpanHead
@@ -56,6 +58,11 @@ def save(model, path: Path, data: Path) -> Path:
     cfg = {"model": OmegaConf.to_container(model.args), "task": task, "criterion": {"_name": "masked_lm"}, "common": common}
     write(path, untrained(OmegaConf.create(cfg), model))
     return path
+
+
+def export(path: Path, data: Path | None, out: Path, head: str | None = None, **flags):
+    """As the command with these flags."""
+    return write_export(Options(path=path, data=data, out=out, head=head, **flags))
 
 
 def with_spans(model):

@@ -9,7 +9,7 @@ import sentencepiece
 import torch
 import transformers
 from cases import SOME, thorough_but
-from small_models import make_model, save
+from small_models import export, make_model, save
 from test_deberta import change, made_up, outputs
 from test_import import SMALL, assert_same_ids, import_hf, perturbed, prepare, refusal, write_bert
 
@@ -18,7 +18,6 @@ from fairseq_posenc.core.transformer import Encoder
 from fairseq_posenc.huggingface import source_models
 from fairseq_posenc.huggingface.configuration import PosencConfig
 from fairseq_posenc.huggingface.conversion import to_transformers
-from fairseq_posenc.huggingface.export import export
 from fairseq_posenc.huggingface.model_types import MODEL_TYPES
 from fairseq_posenc.huggingface.modeling import PosencForMaskedLM
 from fairseq_posenc.huggingface.types.base import TOKEN_TYPES

@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from small_models import make_model, save
+from small_models import export, make_model, save
 from transformers import AutoTokenizer
 
 from fairseq_posenc.base.errors import InputError
 from fairseq_posenc.base.files import sha256
 from fairseq_posenc.base.record import write_json
-from fairseq_posenc.huggingface.export import export
 from fairseq_posenc.plugin.checkpoint.loading import load as load_checkpoint
 from fairseq_posenc.study.finetune.grid_report import summarise
 

@@ -9,11 +9,10 @@ import sentencepiece
 import torch
 import transformers
 from fairseq.data import Dictionary
-from small_models import make_model, save, train
+from small_models import export, make_model, save, train
 from test_import import SMALL, assert_same_ids, import_hf, perturbed, prepare, refusal
 
 from fairseq_posenc.huggingface import source_models
-from fairseq_posenc.huggingface.export import export
 from fairseq_posenc.plugin.checkpoint.loading import load as load_checkpoint
 from fairseq_posenc.plugin.models.checkpoint import Checkpoint
 from fairseq_posenc.text.vocabulary import Vocabulary

@@ -5,13 +5,12 @@ import json
 import pytest
 import torch
 import transformers
-from small_models import make_model, save
+from small_models import export, make_model, save
 from test_import import assert_same_ids, difference, import_hf, perturbed, prepare, refusal
 from test_rotary_types import PAD, assert_same_gradients, batch, cross_entropy, gradients, of_source, thorough
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from fairseq_posenc.huggingface import source_models
-from fairseq_posenc.huggingface.export import export
 
 pytestmark = pytest.mark.skipif(not hasattr(transformers, "EuroBertConfig"), reason="transformers 4 has no EuroBERT")
 

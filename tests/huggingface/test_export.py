@@ -15,7 +15,7 @@ from cases import SOME, thorough_but
 from fairseq.utils import import_user_module
 from safetensors import SafetensorError
 from safetensors.torch import save_file
-from small_models import make_model, save, train, with_spans
+from small_models import export, make_model, save, train, with_spans
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
 from fairseq_posenc.base import ownership
@@ -25,7 +25,6 @@ from fairseq_posenc.huggingface import assemble
 from fairseq_posenc.huggingface import export as export_module
 from fairseq_posenc.huggingface.configuration import PosencConfig
 from fairseq_posenc.huggingface.conversion import to_transformers
-from fairseq_posenc.huggingface.export import export
 from fairseq_posenc.huggingface.modeling import PosencForMaskedLM, PosencPreTrainedModel
 from fairseq_posenc.plugin.models.checkpoint import Checkpoint
 

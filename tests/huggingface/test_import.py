@@ -14,7 +14,7 @@ import transformers
 from fairseq.data import Dictionary, indexed_dataset
 from fairseq.models.roberta import RobertaModel
 from safetensors.torch import load_file
-from small_models import SIZES, make_model, save, train
+from small_models import SIZES, export, make_model, save, train
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from fairseq_posenc.base.errors import InputError
@@ -23,7 +23,6 @@ from fairseq_posenc.cli import main
 from fairseq_posenc.core.transformer import Encoder, EncoderConfig, build_positions
 from fairseq_posenc.huggingface import new_positions, source_models
 from fairseq_posenc.huggingface.conversion import to_transformers
-from fairseq_posenc.huggingface.export import export
 from fairseq_posenc.huggingface.new_positions import convert
 from fairseq_posenc.huggingface.parity import compare
 from fairseq_posenc.plugin.checkpoint.loading import load as load_checkpoint

@@ -8,7 +8,7 @@ import pytest
 import torch
 import transformers
 from cases import thorough_but
-from small_models import make_model, save
+from small_models import export, make_model, save
 from test_import import import_hf, perturbed, refusal
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch.nn import functional as F
@@ -17,7 +17,6 @@ from fairseq_posenc.core.attention import Mask
 from fairseq_posenc.core.transformer import Encoder, EncoderConfig
 from fairseq_posenc.huggingface import source_models
 from fairseq_posenc.huggingface.configuration import PosencConfig
-from fairseq_posenc.huggingface.export import export
 from fairseq_posenc.huggingface.model_types import MODEL_TYPES
 from fairseq_posenc.huggingface.modeling import PosencForMaskedLM
 from fairseq_posenc.huggingface.new_positions import IN_LAYERS, convert
