@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from huggingface_hub import EvalResult, ModelCardData
 
@@ -21,8 +21,10 @@ from ..core.schemes import parse
 from ..plugin.models.checkpoint import Checkpoint
 from ..text.data.folder import read
 from .card_results import Results
-from .export_command import Options
 from .parity import Parity
+
+if TYPE_CHECKING:
+    from .export_command import Options
 
 USES = {  # of a head: transformers' name of the task, and an example
     "MaskedLM": ("fill-mask", '"The <mask> is blue."'),

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -26,10 +26,12 @@ from .assemble import FILE_NAME
 from .card import NO_TOKENIZER, card, fine_tuned_on, usual_length
 from .card_results import read_results
 from .conversion import to_transformers
-from .export_command import Options
 from .model_types import MODEL_TYPES
 from .parity import Parity, compare, head_output, token_batches
 from .vocabularies import FAIRSEQ_FOLDER
+
+if TYPE_CHECKING:
+    from .export_command import Options
 
 SAMPLE_LENGTH = 512  # tokens of the samples on which the models are compared
 MAKER = "export-hf"  # in the folders' record
