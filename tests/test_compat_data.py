@@ -19,10 +19,10 @@ from fairseq_posenc.plugin.batches.batch_warmup import GrowingGroups
 from fairseq_posenc.plugin.patches import databins
 
 
-@pytest.fixture
-def prefix(tmp_path):
+@pytest.fixture(params=["mmap", "cached"])
+def prefix(request, tmp_path):
     """Three lines, as fairseq-preprocess writes them."""
-    builder = indexed_dataset.make_builder(f"{tmp_path / 'train'}.bin", "mmap", vocab_size=100)
+    builder = indexed_dataset.make_builder(f"{tmp_path / 'train'}.bin", request.param, vocab_size=100)
     for size in (3, 1, 5):
         builder.add_item(torch.arange(4, 4 + size))
     builder.finalize(f"{tmp_path / 'train'}.idx")
@@ -35,9 +35,12 @@ def cut(path: Path) -> None:
 
 def test_whole_files_open(prefix):
     lines = data_utils.load_indexed_dataset(str(prefix), None)
+    if lines.supports_prefetch:
+        lines.prefetch(range(3))
     assert [len(lines[i]) for i in range(3)] == [3, 1, 5]
 
 
+@pytest.mark.parametrize("prefix", ["mmap"], indirect=True)
 def test_the_header_of_an_index(prefix):
     content = prefix.with_suffix(".idx").read_bytes()
     header = INDEX_HEADER.unpack(content[: INDEX_HEADER.size])
@@ -45,6 +48,7 @@ def test_the_header_of_an_index(prefix):
     assert len(content) == INDEX_HEADER.size + 12 * 3
 
 
+@pytest.mark.parametrize("prefix", ["mmap"], indirect=True)
 @pytest.mark.parametrize(
     ("suffix", "damage", "message"),
     [
@@ -82,18 +86,23 @@ def test_ids_beyond_the_dictionary_are_named(prefix):
     assert len(data_utils.load_indexed_dataset(str(prefix), dictionary)) == 3
 
 
-def write_rows(prefix, dtype, rows):
-    """Both files of a data-bin, byte by byte."""
+def write_rows(prefix, dtype, rows, older=False):
+    """Both files of a data-bin, byte by byte, in either format."""
     code = {1: "u1", 2: "i1", 3: "i2", 4: "i4", 5: "i8", 7: "f8", 8: "u2", 9: "u4", 10: "u8"}
     code = next(number for number, name in code.items() if np.dtype(name) == np.dtype(dtype))
     ids = [np.array(row, dtype) for row in rows]
-    prefix.with_suffix(".bin").write_bytes(b"".join(row.tobytes() for row in ids))
+    prefix.with_suffix(".bin").write_bytes(b"".join((row + 1 if older else row).astype(dtype).tobytes() for row in ids))
     sizes = [len(row) for row in rows]
     places, width, count = np.cumsum([0, *sizes]), np.dtype(dtype).itemsize, len(rows)
-    content = struct.pack(f"<9sQBQ{count}i{count}q", b"MMIDIDX", 1, code, count, *sizes, *(places[:-1] * width))
+    if older:
+        content = struct.pack("<8sQQQQQ", b"TNTIDX", 1, code, width, count, count)
+        content += struct.pack(f"<{3 * count + 2}q", *range(count + 1), *places, *sizes)
+    else:
+        content = struct.pack(f"<9sQBQ{count}i{count}q", b"MMIDIDX", 1, code, count, *sizes, *(places[:-1] * width))
     prefix.with_suffix(".idx").write_bytes(content)
 
 
+@pytest.mark.parametrize("older", [False, True], ids=["mmap", "cached"])
 @pytest.mark.parametrize(
     ("dtype", "message"),
     [
@@ -102,28 +111,30 @@ def write_rows(prefix, dtype, rows):
         *((name, None) for name in ("u1", "u2", "u4", "i4")),
     ],
 )
-def test_every_id_is_a_whole_number_of_the_dictionary(tmp_path, monkeypatch, dtype, message):
+def test_every_id_is_a_whole_number_of_the_dictionary(tmp_path, monkeypatch, dtype, message, older):
     """However many there are, whoever opens them, and with or without a dictionary."""
     monkeypatch.setattr(databins, "CHECKED_TOGETHER", 64)
     rows, prefix, dictionary = [[4, 5, 2]] * 100, tmp_path / "train", Dictionary()
     dictionary.add_symbol("a"), dictionary.add_symbol("b")
-    write_rows(prefix, dtype, rows if message is None else [*rows, [4.5 if dtype == "f8" else -5, 2], [4, 2]])
+    write_rows(prefix, dtype, rows if message is None else [*rows, [4.5 if dtype == "f8" else -5, 2], [4, 2]], older)
     for known in (None, dictionary):
         if message is None:
             lines = data_utils.load_indexed_dataset(str(prefix), known)
+            lines.prefetch(range(100)) if older else None
             assert [lines[i].tolist() for i in (0, 99)] == [[4, 5, 2]] * 2
         else:
             with pytest.raises(InputError, match=message):
                 data_utils.load_indexed_dataset(str(prefix), known)
-    write_rows(prefix, "i4", [*rows, [6, 2]])
+    write_rows(prefix, "i4", [*rows, [6, 2]], older)
     with pytest.raises(InputError, match=r"train\.bin has the id 6, and its dictionary has 6 symbols"):
         data_utils.load_indexed_dataset(str(prefix), dictionary)
 
 
-def test_whatever_byte_of_an_index_changes_it_is_named(tmp_path):
+@pytest.mark.parametrize("older", [False, True], ids=["mmap", "cached"])
+def test_whatever_byte_of_an_index_changes_it_is_named(tmp_path, older):
     """Version, type, numbers, sizes and places: nothing but a sentence, or the same lines."""
     prefix, rows = tmp_path / "train", [[4, 5, 2], [6, 2], [7, 2]]
-    write_rows(prefix, "u2", rows)
+    write_rows(prefix, "u2", rows, older)
     content, passed = prefix.with_suffix(".idx").read_bytes(), 0
     for at in range(len(content)):
         for bit in (1, 64, 128):
@@ -137,10 +148,11 @@ def test_whatever_byte_of_an_index_changes_it_is_named(tmp_path):
     assert passed < 0.1 * 3 * len(content)
 
 
-@pytest.mark.parametrize("impl", ["cached", "lazy"])
-def test_a_data_bin_of_another_format_is_named(tmp_path, impl):
-    write_rows(tmp_path / "train", "u2", [[4, 2]])
-    with pytest.raises(InputError, match=rf"train\.idx is of --dataset-impl mmap, not {impl}"):
+@pytest.mark.parametrize(("older", "impl"), [(False, "cached"), (False, "lazy"), (True, "mmap"), (True, "huffman")])
+def test_a_data_bin_of_another_format_is_named(tmp_path, older, impl):
+    write_rows(tmp_path / "train", "u2", [[4, 2]], older)
+    kind = "cached" if older else "mmap"
+    with pytest.raises(InputError, match=rf"train\.idx is of --dataset-impl {kind}, not {impl}"):
         data_utils.load_indexed_dataset(str(tmp_path / "train"), None, dataset_impl=impl)
 
 
