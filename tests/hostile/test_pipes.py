@@ -41,7 +41,7 @@ def test_a_pipe_is_not_waited_for(name: str, world, tmp_path: Path, run: Callabl
     os.mkfifo(folder / name)
     text = str(world.text / "train.txt")
     command = [str(word).replace("FOLDER", str(folder)).replace("TEXT", text) for word in CASES[name]]
-    ran = run(*command, check=False, limit=15)
+    ran = run(*command, check=False, limit=120)
     said = ran.stdout.splitlines()[-1]
     assert ran.returncode == 2, ran.stdout
     assert "Traceback" not in ran.stdout
