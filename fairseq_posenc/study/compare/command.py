@@ -12,6 +12,7 @@ command again does only what is not done yet.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -22,7 +23,8 @@ from ...base.commands import existing, option, show
 from ...base.errors import InputError, require_extras
 
 if TYPE_CHECKING:
-    from ..engine.grid import Cell, RunCell
+    from ..engine.grid import Bar, Cell, RunCell
+    from ..engine.study import Study
     from .cells import Runs
 
     Execute = Callable[..., list[dict[str, Any]]]
@@ -57,6 +59,8 @@ def main(options: Options) -> None:
     from pydantic import create_model
 
     from ...base.record import Recorded, digests, read_object, write_json
+    from ..engine.grid import Bar
+    from ..engine.study import Study
     from .cells import Runs
     from .claims import judge, read_claims
     from .costs import Costs
@@ -69,7 +73,7 @@ def main(options: Options) -> None:
         raise InputError(f"--data {options.data} has no train.idx: name a data-bin of 'fairseq-posenc prepare'")
     files = ("dict.txt", "train.bin", "train.idx", "valid.bin", "valid.idx")
     read = [("--data", options.data / "dict.txt"), ("PLAN", options.plan)]
-    with ownership.output(options.out, COMMAND, read) as lock:
+    with Study.open(options.out, COMMAND, read) as study:
         before = read_object(options.out / ADDED, FORMAT, create_model("Added", __base__=Recorded, schemes=list[str]))
         added = list(dict.fromkeys([*(before or {"schemes": []})["schemes"], *options.add]))
         plan = read_plan(options.plan, added)
@@ -77,45 +81,40 @@ def main(options: Options) -> None:
         runs.check()
         if added and not options.dry_run:
             write_json(ownership.own(options.out / ADDED), {"format": FORMAT, "schemes": added})
-        failures, left = list[Exception](), list["Cell"]()
-        execute = _shown(runs, options, left) if options.dry_run else _executed(runs, options, lock, failures)
-        results = execute(runs.first(options.out), runs.measure)
-        chosen = {scheme: lr for scheme, lr in choose(results).items() if lr is not None}
-        if options.dry_run:  # of a rate that is not chosen yet, the commands are those of the first
-            chosen = dict.fromkeys(plan.schemes, plan.learning_rates[0]) | chosen
-        results += execute(runs.further(chosen, options.out), runs.measure)
-        done = [run for group in finished(results).values() for run in group]
-        scores = execute(runs.benchmarks(done, options.out), runs.score)
-        costs = Costs(runs)
-        times = execute(costs.cells, costs.measure, jobs=1)
+        left = list["Cell"]()
+        with (
+            nullcontext() if options.dry_run else Bar(plan.total) as bar
+        ):  # of all parts; timings, which take seconds, have their own
+            execute = _shown(runs, options, left) if bar is None else _executed(runs, options, study, bar)
+            results = execute(runs.first(options.out), runs.measure)
+            chosen = {scheme: lr for scheme, lr in choose(results).items() if lr is not None}
+            if options.dry_run:  # of a rate that is not chosen yet, the commands are those of the first
+                chosen = dict.fromkeys(plan.schemes, plan.learning_rates[0]) | chosen
+            results += execute(runs.further(chosen, options.out), runs.measure)
+            done = [run for group in finished(results).values() for run in group]
+            scores = execute(runs.benchmarks(done, options.out), runs.score)
+            costs = Costs(runs)
+            times = execute(costs.cells, costs.measure, jobs=1)
         if results:
             rows = summarise(plan, results, times)
             show(write(options.out, plan, rows, results, judge(claims, results), scores))
         if options.dry_run:
             show(_remaining(runs, left, results, options.jobs))
-        for failure in failures:
-            raise failure
 
 
-def _executed(runs: "Runs", options: Options, lock: int, failures: list[Exception]) -> "Execute":
-    """Return the function that runs a part of the grid; all parts share a bar, and what they raise is added to ``failures``."""
+def _executed(runs: "Runs", options: Options, study: "Study", bar: "Bar") -> "Execute":
+    """Return the function that runs a part of the grid; its results have the runs that failed, too.
+
+    All parts share a bar, except timings, which take seconds and have their own.
+    """
     import torch
 
-    from ..engine.grid import Bar, Failures, run_grid
-
     torch.set_num_threads(runs.plan.threads)
-    runs_bar, devices, keep = Bar(runs.plan.total), torch.cuda.device_count(), options.keep_checkpoints
 
     def execute(cells: Sequence["Cell"], measure: "RunCell", jobs: int = options.jobs) -> list[dict[str, Any]]:
-        bar = runs_bar if any(cell.command for cell in cells) else None  # timings take seconds, and have their own
-        try:
-            return run_grid(cells, options.out, measure, keep_temporary=keep, jobs=jobs, devices=devices, lock=lock, bar=bar)
-        except Failures as error:
-            failures.append(error)
-            return [*error.results, *error.failed]
-        except (InputError, OSError):
-            runs_bar.close()  # so that the message begins a line
-            raise
+        shared, before = bar if any(cell.command for cell in cells) else None, len(study.failed)
+        done = study.run(cells, measure, jobs=jobs, keep_temporary=options.keep_checkpoints, bar=shared)
+        return [*done, *study.failed[before:]]
 
     return execute
 

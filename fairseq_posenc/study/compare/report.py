@@ -15,9 +15,9 @@ from tabulate import tabulate
 
 from ...base.files import atomic_write
 from ...base.ownership import own
-from ...base.plotting import save
 from ...base.record import DIVERGED, FAILED, FINISHED, FORMAT, write_json
 from ..engine import page
+from ..engine.report import CSV, JSON, MARKDOWN, PAGE, Figure, number
 from ..engine.statistics import by
 from . import charts, starts
 from .claims import NOT_TESTED
@@ -26,7 +26,6 @@ from .results import BEST, MARGIN, TOLERANCE, UNDECIDED, choose, finished
 from .starts import USED, Run
 from .statistics import estimate
 
-PAGE, MARKDOWN, CSV, JSON = "report.html", "results.md", "results.csv", "results.json"
 FIGURES = "figures"
 TITLE = "Comparison of positional encodings"
 UNIGRAM = "(unigram: no context)"
@@ -79,12 +78,15 @@ def write(
     """
     done = finished(runs)
     unigram = next((run["unigram"] for run in runs if run.get("unigram") is not None), None)
-    pictures = _pictures(out / FIGURES, plan, rows, done)
+    pictures = _pictures(plan, rows, done)
+    for figure in pictures.values():
+        figure.save(out)
+    shown = {name: figure.html(out) for name, figure in pictures.items()}
     opening, caveats = answer(rows, plan), state(plan, runs, scores)
-    sections = list(_sections(plan, rows, runs, done, verdicts, pictures, scores))
+    sections = list(_sections(plan, rows, runs, done, verdicts, shown.get("updates"), scores))
     ranked, under = ranking(rows, plan, unigram), setting(plan, runs)
     meanings = {named: COLUMNS[name] for name, named in _columns(rows, plan).items() if name in COLUMNS}
-    picture = page.figure(*pictures["overview"], wide=False) if "overview" in pictures else ""
+    picture = shown.get("overview", "")
     body = f'<div class="row"><div><p class="soft">{html.escape(under)}</p>\n{page.paragraph(opening)}</div>{picture}</div>\n'
     terms = "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(text)}</dd>\n" for name, text in meanings.items())
     body += f"{_html(ranked)}<dl>\n{terms}</dl>\n{page.paragraph(caveats)}"
@@ -170,7 +172,7 @@ def ranking(rows: Sequence[Row], plan: Plan, unigram: float | None) -> Table:
     columns = _columns(rows, plan)
     lines = [[str(rank), *(_cells(row, plan)[name] for name in columns)] for rank, row in enumerate(rows, 1)]
     if unigram is not None:
-        lines.append(["", *({"scheme": UNIGRAM, "loss": _number(unigram)}.get(name, "") for name in columns)])
+        lines.append(["", *({"scheme": UNIGRAM, "loss": number(unigram)}.get(name, "") for name in columns)])
     return ["", *columns.values()], lines
 
 
@@ -190,15 +192,15 @@ def _cells(row: Row, plan: Plan) -> dict[str, str]:
         "loss": _with_interval(row["loss"], row),
         "state": row["state"],
         "−": _with_interval(difference["mean"], difference, "+.3f"),
-        "p": _number(difference["p_holm"], ".2g"),
+        "p": number(difference["p_holm"], ".2g"),
         "start": _start(start) if start else "–",
-        "tokens": _number(tokens or None, ".1f"),
+        "tokens": number(tokens or None, ".1f"),
         "÷": _range(start["ratio"] or Nothing(), "mean"),
         "started": f"{start['started']} of {start['of']}" if start else "–",
-        "of started": _number(start["loss"]),
-        "at age": _number(start["loss_at_age"]),
+        "of started": number(start["loss"]),
+        "at age": number(start["loss_at_age"]),
         "time": _cost(row),
-        "parameters": _number(row["parameters"], ",d"),
+        "parameters": number(row["parameters"], ",d"),
         "runs": "; ".join([str(row["runs"]), *(f"{row[status]} {status}" for status in (DIVERGED, FAILED) if row[status])]),
     }
 
@@ -214,10 +216,10 @@ def claims_table(claims: Sequence[Row]) -> Table:
             + f", {finding['value']['seeds']} seeds"
             for finding in claim["findings"]
         ]
-        verdict, corrected = claim["verdict"], "–" if claim["check"] else _number(claim["p_holm"], ".2g")
+        verdict, corrected = claim["verdict"], "–" if claim["check"] else number(claim["p_holm"], ".2g")
         here = claim["reason"] if verdict == NOT_TESTED else "; ".join(findings)
         shown = f"check: {verdict}" if claim["check"] else verdict
-        lines.append([shown, claim["text"], here, _number(claim["p"], ".2g"), corrected, claim["published"], claim["source"]])
+        lines.append([shown, claim["text"], here, number(claim["p"], ".2g"), corrected, claim["published"], claim["source"]])
     return ["verdict", "claim", "here", "p", "p (Holm)", "published", "source"], lines
 
 
@@ -243,7 +245,7 @@ def lengths(done: Mapping[str, Sequence[Run]], rows: Sequence[Row]) -> Table:
     for scheme, runs in measured.items():
         of_length = [{**run["by_length"], "": run["loss"]} for seed, run in runs.items() if seed in common or not common]
         values = [[losses[length] for losses in of_length if length in losses] for length in ("", *columns)]
-        lines.append([scheme, *(_number(sum(column) / len(column)) if column else "–" for column in values)])
+        lines.append([scheme, *(number(sum(column) / len(column)) if column else "–" for column in values)])
     return ["scheme", "as in training", *(f"{length} tokens" for length in columns)], lines
 
 
@@ -258,21 +260,18 @@ def benchmarks(scores: Sequence[Run]) -> Table:
     return ["scheme", *tasks], lines
 
 
-def _pictures(folder: Path, plan: Plan, rows: Sequence[Row], done: Mapping[str, Sequence[Run]]) -> dict[str, tuple[str, Path]]:
-    """Draw the pictures; returns the caption and the file of each."""
-    drawn: dict[str, tuple[str, Any]] = {}
+def _pictures(plan: Plan, rows: Sequence[Row], done: Mapping[str, Sequence[Run]]) -> dict[str, Figure]:
+    """Draw the pictures, as far as there are results for them."""
+    drawn: dict[str, Figure] = {}
     if any(row["loss"] is not None for row in rows):
         caption = "Loss, start and cost of each scheme, with the interval of the loss and the ranges of the others."
-        drawn["overview"] = f"{caption} {COLOURS}", charts.overview(rows)
+        drawn["overview"] = Figure(f"{FIGURES}/overview", f"{caption} {COLOURS}", charts.overview(rows), wide=False)
     if any(done.values()):
         caption = (
             f"Loss during training: the mean of a scheme's runs, and a band for all of them; wide: {plan.reference}. {COLOURS}"
         )
-        drawn["updates"] = caption, charts.curves(rows, done, plan.reference)
-    for name, (_, figure) in drawn.items():
-        for suffix in ("png", "pdf"):
-            save(figure, own(folder / f"{name}.{suffix}"))
-    return {name: (caption, folder / f"{name}.png") for name, (caption, _) in drawn.items()}
+        drawn["updates"] = Figure(f"{FIGURES}/updates", caption, charts.curves(rows, done, plan.reference), wide=False)
+    return drawn
 
 
 def _sections(
@@ -281,7 +280,7 @@ def _sections(
     runs: Sequence[Run],
     done: Mapping[str, Sequence[Run]],
     claims: Sequence[Row],
-    pictures: Mapping[str, tuple[str, Path]],
+    curves: str | None,
     scores: Sequence[Run],
 ) -> Iterator[tuple[str, str]]:
     """The names and the HTML of the sections."""
@@ -291,8 +290,8 @@ def _sections(
         text = f"{counted.total()} published claims: {counts}. p is that of all tests of a claim, raw and corrected by Holm's "
         text += "method over the claims, by which it is judged. Checks hold by construction and are not counted."
         yield "Claims", page.paragraph(text) + _html(claims_table(claims))
-    if "updates" in pictures:
-        yield "During training", page.figure(*pictures["updates"], wide=False)
+    if curves:
+        yield "During training", curves
     if (by_length := lengths(done, rows))[1]:
         yield "Longer sequences", page.paragraph("Loss on longer sequences than those of training.") + _html(by_length)
     if scores:
@@ -322,13 +321,9 @@ def _repeat(plan: Plan, runs: Sequence[Run]) -> str:
     return content
 
 
-def _number(value: float | None, form: str = ".3f") -> str:
-    return "–" if value is None else f"{value:{form}}".replace("-", "−")
-
-
 def _range(values: Row, middle: str) -> str:
-    ends = "" if values["low"] is None else f" ({_number(values['low'], '.2f')}–{_number(values['high'], '.2f')})"
-    return _number(values[middle], ".2f") + ends
+    ends = "" if values["low"] is None else f" ({number(values['low'], '.2f')}–{number(values['high'], '.2f')})"
+    return number(values[middle], ".2f") + ends
 
 
 def _interval(value: Row) -> str:
@@ -356,14 +351,14 @@ def _names(rows: Sequence[Row]) -> str:
 
 def _score(values: Sequence[float | None]) -> str:
     if len(values) < 2 or None in values:
-        return _number(values[0] if len(values) == 1 else None, ".2f")
+        return number(values[0] if len(values) == 1 else None, ".2f")
     mean = estimate(np.array(values))
     return _with_interval(mean.mean, vars(mean), ".2f")
 
 
 def _with_interval(mean: float | None, ends: Row, form: str = ".3f") -> str:
-    half = "" if ends["low"] is None else f" ± {_number((ends['high'] - ends['low']) / 2, form.lstrip('+'))}"
-    return _number(mean, form) + half
+    half = "" if ends["low"] is None else f" ± {number((ends['high'] - ends['low']) / 2, form.lstrip('+'))}"
+    return number(mean, form) + half
 
 
 def _html(table: Table) -> str:

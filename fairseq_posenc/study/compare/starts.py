@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.grid import FINISHED
+from ...base.record import FINISHED
 from .statistics import estimate
 
 USED = 0.1

@@ -32,12 +32,10 @@ class Table:
     Attributes:
         head: the titles of the columns.
         rows: the cells, as many in each row as there are columns.
-        sentences: whether cells are so long that HTML breaks their lines.
     """
 
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
-    sentences: bool = False
 
     def markdown(self) -> str:
         """Return the table in Markdown, its columns aligned for the terminal, too."""

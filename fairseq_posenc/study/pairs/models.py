@@ -10,6 +10,7 @@ from ...base.commands import best_checkpoint, split_label
 from ...base.errors import InputError, first_line
 from ...base.record import digests
 from ...plugin.models.checkpoint import Checkpoint
+from ..measure.work import default_device
 from .scoring import Scorer, Sentence, sentence_of
 
 
@@ -24,14 +25,10 @@ def read(model: str, data_bin: Path | None) -> Scorer:
     return _of_checkpoint(label, Checkpoint(path, data_bin, "lm")) if path.is_file() else _of_transformers(label, name)
 
 
-def _device() -> torch.device:
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
 def _of_checkpoint(label: str, checkpoint: Checkpoint) -> Scorer:
     if checkpoint.head.kind != "MaskedLM":
         raise InputError(f"{checkpoint.path} has no language model's head, which scores sentences: name another")
-    vocabulary, device = checkpoint.vocabulary, _device()
+    vocabulary, device = checkpoint.vocabulary, default_device()
     dictionary, model = vocabulary.dictionary, checkpoint.model.to(device)
 
     def encode(text: str) -> Sentence:
@@ -67,7 +64,7 @@ def _of_transformers(label: str, name: str) -> Scorer:
         raise InputError(f"{name} has no {', '.join(sorted(missing)[:3])}, which its language model needs")
     if not tokenizer.is_fast:
         raise InputError(f"the tokenizer of {name} does not tell where a token is in the text: it has no tokenizer.json")
-    causal, device = kind is transformers.AutoModelForCausalLM, _device()
+    causal, device = kind is transformers.AutoModelForCausalLM, default_device()
     if not causal and tokenizer.mask_token_id is None:
         raise InputError(f"the tokenizer of {name} has no mask symbol")
     model = model.float().eval().to(device)

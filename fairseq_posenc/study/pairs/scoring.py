@@ -111,10 +111,10 @@ class Scorer:
         """
         totals = np.zeros(len(sentences))
         every = [(s, p) for s, sentence in enumerate(sentences) for p in self.predictions(sentence, metric)]
-        every.sort(key=lambda item: len(item[1].inputs))
+        every.sort(key=lambda item: -len(item[1].inputs))  # so that the first of a batch is its longest
         done = 0
         while done < len(every):
-            count = max(1, TOKENS_PER_BATCH // len(every[min(done + TOKENS_PER_BATCH, len(every)) - 1][1].inputs))
+            count = max(1, TOKENS_PER_BATCH // len(every[done][1].inputs))
             owners, batch = zip(*every[done : done + count], strict=True)
             tokens = pad_sequence([p.inputs for p in batch], True, self.pad)
             places, targets = torch.tensor([p.place for p in batch]), torch.tensor([p.target for p in batch])
