@@ -266,6 +266,14 @@ def refusal(capsys, *arguments):
     return message
 
 
+def test_out_that_is_no_utf_8(checkpoint, prepared, tmp_path, capsys):
+    """Which a library refuses when it writes the tokenizer."""
+    said = refusal(capsys, checkpoint, "--data", prepared, "--out", tmp_path / "\udcff", "--head", "lm")
+    assert "\\udcff" in said
+    assert "is not UTF-8: rename the file or folder" in said
+    assert list(tmp_path.iterdir()) == []
+
+
 def contents(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 

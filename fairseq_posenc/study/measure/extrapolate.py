@@ -64,13 +64,12 @@ def main(options: Options) -> None:
     Raises:
         InputError, OSError: a flag, or a file that it names, cannot be used.
     """
-    import torch
-
     from ...plugin.models.checkpoint import Checkpoint
     from ...plugin.options.option_set import position_options
     from ..engine.grid import Cell
     from ..engine.study import Study
     from . import losses
+    from .work import default_device
 
     require_extras("plots")
     lengths, changes = sorted(set(options.lengths)), position_options(options.flags)
@@ -82,7 +81,7 @@ def main(options: Options) -> None:
     cells = [Cell({"length": n}, configuration) for n in lengths]
     inputs = [("CHECKPOINT", options.checkpoint), ("--data", data / "dict.txt")]
     with Study.open(options.out, COMMAND, inputs) as study:
-        model.to("cuda" if torch.cuda.is_available() else "cpu")
+        model.to(default_device())
         results = study.run(
             cells, lambda cell, _, progress: losses.predict(model, text, int(cell.key["length"]), progress).summary()
         )
