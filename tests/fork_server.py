@@ -120,12 +120,17 @@ def serve(connection: socket.socket) -> dict[str, object] | None:
             connection.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             output, status = descriptors
+            ready, begun = os.pipe()
             program = os.fork()
             if program:
                 os.close(output)
+                os.close(begun)
+                os.read(ready, 1)  # until the program has its session, by which tests find and end its processes
                 _report(program, status)
             os.close(status)
             os.setsid()
+            os.close(begun)
+            os.close(ready)
             for stream in (1, 2):
                 os.dup2(output, stream)
             os.close(output)
