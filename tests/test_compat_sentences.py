@@ -70,7 +70,7 @@ def said(data_bin, tmp_path, monkeypatch, capsys):
         (f"BIN {FLAGS} --valid-subset valid,train", "--valid-subset valid,train: it contains --train-subset"),
         (f"BIN {FLAGS} --max-epoch 4 --save-interval 3", "--max-epoch 4: training would end without a checkpoint"),
         (f"BIN {FLAGS} --best-checkpoint-metric order_accuracy", "--best-checkpoint-metric order_accuracy: the worst"),
-        (f"BIN {FLAGS} --lr-scheduler polynomial_decay", "lr_scheduler.total_num_update: field"),
+        (f"BIN {FLAGS} --lr-scheduler polynomial_decay", "--total-num-update is missing (lr_scheduler.total_num_update)"),
         (f"BIN {FLAGS} --train-subset none", "Dataset not found: none"),
         (f"BIN {FLAGS} --restore-file none.pt", "--restore-file none.pt does not exist"),
         (f"BIN {FLAGS} --restore-file file", "file cannot be read as a checkpoint: it is truncated, damaged or another kind"),

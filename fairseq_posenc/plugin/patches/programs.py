@@ -11,7 +11,7 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
 
-from ...base.errors import KINDS, InputError, first_line, flag_fault, suggestion
+from ...base.errors import KINDS, InputError, first_line, flag_fault, flag_of, suggestion
 from ...base.patching import wrap
 from ..processes.exits import refuse
 
@@ -96,7 +96,10 @@ def _fault(error: Exception) -> str:
         wanted, _ = KINDS[{"Integer": int, "Float": float, "Boolean": bool}[value[2]]]
         return f"{getattr(cause, 'full_key', '')} must be {wanted}, got {value[1]!r}"
     if isinstance(cause, OmegaConfBaseException):
-        return f"{cause.full_key}: {first_line(cause)}"
+        sentence = first_line(cause)
+        if sentence.endswith(" is not Optional"):
+            return f"{flag_of(str(cause.key))} is missing ({cause.full_key})"
+        return f"{cause.full_key}: {sentence}"
     return f"{first_line(error)}: give it a value"
 
 
