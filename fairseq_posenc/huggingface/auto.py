@@ -2,7 +2,7 @@
 
 import transformers
 
-from . import assemble, modeling
+from . import assemble, causal, modeling
 from .configuration import HEADS, PosencConfig
 
 PosencConfig.write_code = staticmethod(assemble.write)
@@ -10,3 +10,4 @@ transformers.AutoConfig.register(PosencConfig.model_type, PosencConfig, exist_ok
 transformers.AutoModel.register(PosencConfig, modeling.PosencModel, exist_ok=True)
 for _head in HEADS:
     getattr(transformers, f"AutoModelFor{_head}").register(PosencConfig, getattr(modeling, f"PosencFor{_head}"), exist_ok=True)
+transformers.AutoModelForCausalLM.register(PosencConfig, causal.PosencForCausalLM, exist_ok=True)

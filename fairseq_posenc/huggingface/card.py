@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 USES = {  # of a head: transformers' name of the task, and an example
     "MaskedLM": ("fill-mask", '"The <mask> is blue."'),
+    "CausalLM": ("text-generation", '"The sky is", max_new_tokens=20'),
     "SequenceClassification": ("text-classification", '"The sky is blue."'),
     "QuestionAnswering": ("question-answering", 'question="What is blue?", context="The sky is blue."'),
 }
@@ -38,7 +39,7 @@ TEMPLATE = """---
 
 # {title}
 
-A transformer encoder with `{positions}` positions, trained with [fairseq](https://github.com/facebookresearch/fairseq) and
+A transformer {kind} with `{positions}` positions, trained with [fairseq](https://github.com/facebookresearch/fairseq) and
 fairseq_posenc.
 
 | | |
@@ -98,7 +99,6 @@ def card(
     pipeline, example = USES[head.kind]
     languages = options.language.split(",") if options.language else []
     length = f"{usual_length(checkpoint):,} tokens"
-    inductive = checkpoint.model.encoder.sentence_encoder.positions.inductive
     corpus, tuned = _describe(data), fine_tuned_on(checkpoint)
     known = architectures().get(checkpoint.arch)
     title = checkpoint.arch if known is None or known.expression else f"{checkpoint.arch}: {config.positions}"
@@ -106,12 +106,12 @@ def card(
     metric, score = _evaluation(checkpoint)
     validation = "" if score is None else f"{metric} {score:g}"
     if score is not None and metric == "loss" and not tuned:
-        validation += f" bits per masked token (perplexity {2 ** min(score, 99):.4g})"
+        validation += f" bits per {'token' if checkpoint.is_causal else 'masked token'} (perplexity {2 ** min(score, 99):.4g})"
     source = tuned or _file_name(data.resolve()) or "data-bin"
     facts = {
         "Size": f"{config.layers} layers of width {config.dim} with {config.heads} heads, {config.vocab_size:,} symbols, "
         f"{sum(parameter.numel() for parameter in checkpoint.model.parameters()):,} parameters",
-        "Sequence length": f"any; trained on up to {length}" if inductive else f"up to {length}",
+        "Sequence length": f"any; trained on up to {length}" if checkpoint.inductive else f"up to {length}",
         "Training data": f"{tuned}, after pretraining on {corpus}" if tuned else corpus,
         "Score": "a similarity from 0 to 5, divided by 5" if tuned == "STS-B" else "",
         "Classes": ", ".join(filter(NAME.fullmatch, checkpoint.labels)),
@@ -135,6 +135,7 @@ def card(
     return TEMPLATE.format(
         metadata=metadata.to_yaml(),
         title=title,
+        kind="decoder" if checkpoint.is_causal else "encoder",
         positions=config.positions,
         facts="\n".join(f"| {name} | {value} |" for name, value in facts.items() if value),
         use=(WITHOUT_TOKENIZER if tokenizer == NO_TOKENIZER else PIPELINE).format(
@@ -156,8 +157,7 @@ def card(
 
 def usual_length(checkpoint: Checkpoint) -> int:
     """Return the number of tokens that a model takes or, if it takes any number, that it was trained on."""
-    inductive = checkpoint.model.encoder.sentence_encoder.positions.inductive
-    return checkpoint.length if inductive else checkpoint.config.max_positions
+    return checkpoint.length if checkpoint.inductive else checkpoint.config.max_positions
 
 
 def _file_name(path: Any) -> str:
@@ -169,7 +169,7 @@ def _file_name(path: Any) -> str:
 def fine_tuned_on(checkpoint: Checkpoint) -> str:
     """Return the name of the data that a pretrained model was fine-tuned on; empty for a pretrained model."""
     task = checkpoint.task
-    pretrained = str(getattr(task, "_name", None) or getattr(task, "task", "")).startswith("masked_lm")
+    pretrained = str(getattr(task, "_name", None) or getattr(task, "task", "")).startswith(("masked_lm", "language_modeling"))
     return "" if pretrained else _file_name(getattr(task, "data", ""))
 
 

@@ -9,7 +9,7 @@ import torch
 from transformers import PretrainedConfig
 
 from ..base.errors import InputError
-from ..core.transformer import EncoderConfig, build_positions
+from ..core.transformer import DecoderConfig, EncoderConfig, build_positions
 from ..core.transformer.config import LAYER_TYPES, TRANSFORMERS
 
 FORMAT = 1
@@ -22,6 +22,8 @@ AUTO_MAP = {
     **{f"AutoModelFor{head}": f"modeling_posenc.PosencFor{head}" for head in HEADS},
 }
 """Where transformers finds the classes in a saved folder, in which this module is modeling_posenc.py."""
+CAUSAL_AUTO_MAP = {"AutoConfig": AUTO_MAP["AutoConfig"], "AutoModelForCausalLM": "modeling_posenc.PosencForCausalLM"}
+"""The same of a language model that reads from left to right."""
 
 
 class PosencConfig(PretrainedConfig):
@@ -31,6 +33,7 @@ class PosencConfig(PretrainedConfig):
         pooler_activation: activation of the classification head.
         pooler_dropout: dropout probability of the classification head.
         pooler_dim: width inside the classification head; the model's by default.
+        is_decoder: whether it is of a language model that reads from left to right, which has none of these heads.
         options: fields of :class:`EncoderConfig`, by these names or by transformers' (``hidden_size``, …), and options of
             every config.
     """
@@ -49,9 +52,11 @@ class PosencConfig(PretrainedConfig):
         pooler_dim: int | None = None,
         initializer_range: float = 0.02,
         tie_word_embeddings: bool = True,
+        is_decoder: bool = False,
         **options: Any,
     ) -> None:
         self.format = FORMAT
+        self.is_decoder = is_decoder
         self.pooler_activation = pooler_activation
         self.pooler_dropout = pooler_dropout
         self.pooler_dim = pooler_dim
@@ -61,6 +66,8 @@ class PosencConfig(PretrainedConfig):
             setattr(self, field.name, options.pop(field.name, 0 if default is MISSING else default))
         special = {"bos_token_id": 0, "pad_token_id": self.padding_idx, "eos_token_id": self.separator_idx}
         super().__init__(tie_word_embeddings=tie_word_embeddings, **{"auto_map": AUTO_MAP, **special, **options})
+        if is_decoder:
+            self.auto_map, self.use_cache = CAUSAL_AUTO_MAP, False
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **options: Any) -> Any:
@@ -81,10 +88,10 @@ class PosencConfig(PretrainedConfig):
         """Save the configuration as transformers does, with every position option, and the code; models save theirs by this."""
         self.complete_options()
         if self.write_code is not None:
-            self.auto_map = AUTO_MAP  # in the place of names in a repository, which a model from the Hub has
+            self.auto_map = CAUSAL_AUTO_MAP if self.is_decoder else AUTO_MAP  # not the names in a repository on the Hub
         super().save_pretrained(save_directory, *args, **options)
         if self.write_code is not None:
-            self.write_code(self.positions, save_directory)
+            self.write_code(self.positions, save_directory, causal=self.is_decoder)
 
     def complete_options(self) -> None:
         """Set the position options that have their scheme's default, which a later release may change.
@@ -93,7 +100,7 @@ class PosencConfig(PretrainedConfig):
         alternating layers are set by transformers' type of layer, where that decides them, and else not at all.
         """
         with torch.device("meta"):
-            config = self.encoder_config()
+            config = self.core_config()
             positions = build_positions(config)
         self.position_options = {**positions.complete_options, **config.position_options}
         kinds = [LAYER_TYPES[probe.window is not None] for probe in positions.probes()]
@@ -111,6 +118,27 @@ class PosencConfig(PretrainedConfig):
             self.__dict__.pop(name, None)
         self.__dict__.update(named)
 
+    def core_config(self) -> EncoderConfig:
+        """Return the core's configuration of the encoder or the decoder; raises InputError for a value that it cannot have."""
+        return self.decoder_config() if self.is_decoder else self.encoder_config()
+
     def encoder_config(self) -> EncoderConfig:
-        """Return the core's configuration of the encoder; raises InputError for a value that no encoder has."""
-        return EncoderConfig(**{field.name: getattr(self, field.name) for field in fields(EncoderConfig)})
+        """Return the core's configuration of the encoder; raises InputError if it is a decoder's, or no encoder has a value."""
+        if self.is_decoder:
+            raise InputError(
+                f"{self.name_or_path or 'the configuration'} is of a language model that reads from left to right: load it by "
+                "AutoModelForCausalLM"
+            )
+        return EncoderConfig(**self._values())
+
+    def decoder_config(self) -> DecoderConfig:
+        """Return the core's configuration of the decoder; raises InputError if it is an encoder's, or no decoder has a value."""
+        if not self.is_decoder:
+            raise InputError(
+                f"{self.name_or_path or 'the configuration'} is of an encoder, which reads in both directions: load it by "
+                "AutoModel or AutoModelForMaskedLM"
+            )
+        return DecoderConfig(**self._values(), cross_attention=False, share_output=self.tie_word_embeddings)
+
+    def _values(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(EncoderConfig)}

@@ -11,6 +11,7 @@ from ..base.errors import InputError
 from ..core.transformer import EncoderConfig
 from ..plugin.checkpoint.state_dict import CLASSIFICATION, HEADS, LANGUAGE_MODEL, MASK_POSITIONS
 from ..plugin.models.checkpoint import Checkpoint
+from .causal import PosencForCausalLM
 from .configuration import PosencConfig
 from .model_types import MODEL_TYPES
 from .new_positions import same_function
@@ -26,6 +27,8 @@ def to_transformers(checkpoint: Checkpoint) -> tuple[PreTrainedModel, list[str]]
     Raises:
         InputError: the checkpoint has parameters that no export has a place for.
     """
+    if checkpoint.is_causal:
+        return _causal_to_transformers(checkpoint), []
     head, state, dictionary = checkpoint.head, checkpoint.model.state_dict(), checkpoint.vocabulary.dictionary
     steps = checkpoint.config.mask_decoder_steps if head.kind == "MaskedLM" else 0
     function: dict[str, Any] = {"attention_backend": "auto", "checkpoint_activations": False, "mask_decoder_steps": steps}
@@ -51,6 +54,16 @@ def to_transformers(checkpoint: Checkpoint) -> tuple[PreTrainedModel, list[str]]
     return model.eval(), left_out + [
         f"{name} {value}" for name in of_training if (value := getattr(encoder, name)) != getattr(kept, name)
     ]
+
+
+def _causal_to_transformers(checkpoint: Checkpoint) -> PreTrainedModel:
+    """Return the model of a language model that reads from left to right; transformers has none with its positions."""
+    values = {field.name: getattr(checkpoint.config, field.name) for field in fields(EncoderConfig)}
+    values |= {"attention_backend": "auto", "checkpoint_activations": False}
+    tied, start = checkpoint.model.decoder.config.share_output, checkpoint.start
+    model = PosencForCausalLM(PosencConfig(**values, tie_word_embeddings=tied, is_decoder=True, bos_token_id=start))
+    model.load_state_dict(checkpoint.model.state_dict())
+    return model.eval()
 
 
 def _config(checkpoint: Checkpoint, encoder: EncoderConfig) -> PretrainedConfig:

@@ -27,7 +27,7 @@ from .card import NO_TOKENIZER, card, fine_tuned_on, usual_length
 from .card_results import read_results
 from .conversion import to_transformers
 from .model_types import MODEL_TYPES
-from .parity import Parity, compare, head_output, token_batches
+from .parity import MASKED, Parity, compare, head_output, token_batches
 from .vocabularies import FAIRSEQ_FOLDER
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def export(options: Options) -> dict[str, Parity]:
         InputError, OSError: the checkpoint, the data-bin or the output folder cannot be used, or the two models differ.
     """
     path, out = options.path, options.out
-    checkpoint = Checkpoint(path, options.data, options.head, not options.no_tokenizer)
+    checkpoint = Checkpoint(path, options.data, options.head, not options.no_tokenizer, may_be_causal=True)
     if options.data is None and fine_tuned_on(checkpoint):
         raise InputError(f"{path} is fine-tuned, and does not record the data-bin of its pretraining: name it with --data")
     data = options.data or checkpoint.vocabulary.folder
@@ -68,7 +68,8 @@ def export(options: Options) -> dict[str, Parity]:
         results = None if options.results is None else read_results(options.results, checkpoint)
         model, left_out = to_transformers(checkpoint)
         length = min(checkpoint.config.max_positions, SAMPLE_LENGTH)
-        batches = token_batches(data, checkpoint.vocabulary.dictionary, length)
+        masked = 0 if checkpoint.is_causal else MASKED
+        batches = token_batches(data, checkpoint.vocabulary.dictionary, length, checkpoint.start, masked)
         model.save_pretrained(partial, max_shard_size="1TB")  # one file, of a name that is known
         for weights in partial.glob("*.safetensors"):  # safetensors makes them readable by their owner only
             shutil.copymode(partial / "config.json", weights)
@@ -98,7 +99,7 @@ def export(options: Options) -> dict[str, Parity]:
 def _export_tokenizer(checkpoint: Checkpoint, batches: list[Tensor], folder: Path) -> str:
     """Write the tokenizer and compare it with the data-bin's own; returns a sentence about that."""
     vocabulary = checkpoint.vocabulary
-    fast = fast_tokenizer.build(vocabulary, usual_length(checkpoint))
+    fast = fast_tokenizer.build(vocabulary, usual_length(checkpoint), checkpoint.start if checkpoint.is_causal else None)
     texts = [fast.decode(row, skip_special_tokens=True) for batch in batches for row in batch.tolist()]
     symbols = vocabulary.dictionary.symbols[vocabulary.dictionary.nspecial :: 7]
     texts += fast_tokenizer.raw_texts(fast.get_added_vocab(), vocabulary.tokenizer.tokens(symbols))

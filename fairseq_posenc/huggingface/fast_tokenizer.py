@@ -27,12 +27,13 @@ RAW = unicodedata.normalize(
 """Decomposed letters, marks in several orders, compatibility characters, emoji, white space and control characters."""
 
 
-def build(vocabulary: Vocabulary, max_length: int) -> PreTrainedTokenizerFast:
+def build(vocabulary: Vocabulary, max_length: int, start: int | None = None) -> PreTrainedTokenizerFast:
     """Return the fast tokenizer of a data-bin.
 
     Args:
         vocabulary: the data-bin's.
         max_length: tokens to which ``truncation=True`` cuts a text.
+        start: the symbol before a text, after which a causal model writes; None: as encoders read sentences and pairs.
 
     Raises:
         InputError: the tokenizers library has no equivalent of this kind of tokenizer.
@@ -43,22 +44,22 @@ def build(vocabulary: Vocabulary, max_length: int) -> PreTrainedTokenizerFast:
     except InputError as error:
         raise InputError(f"{vocabulary.folder}: {error}: export with --no-tokenizer") from None
     bos, pad, eos, unk = (dictionary[i] for i in (dictionary.bos(), dictionary.pad(), dictionary.eos(), dictionary.unk()))
+    first = bos if start is None else dictionary[start]
     # As fairseq's tasks put sentences and pairs together.
     tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{bos} $A {eos}",
-        pair=f"{bos} $A {eos} {eos} $B {eos}",
+        single=f"{bos} $A {eos}" if start is None else f"{first} $A",
+        pair=f"{bos} $A {eos} {eos} $B {eos}" if start is None else f"{first} $A {eos} $B",
         special_tokens=[(bos, dictionary.bos()), (eos, dictionary.eos())],
     )
     whole = isinstance(vocabulary.tokenizer, Sentencepiece)  # whose normaliser reads a text with the names of these tokens
+    mask = AddedToken(MASK, lstrip=True, normalized=whole, special=True)  # which replaces a word and the space before it
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
-        bos_token=bos,
-        cls_token=bos,
+        bos_token=first,
         eos_token=eos,
-        sep_token=eos,
         pad_token=pad,
         unk_token=AddedToken(unk, normalized=whole, special=True),
-        mask_token=AddedToken(MASK, lstrip=True, normalized=whole, special=True),  # which replaces a word and the space before it
+        **({} if start is not None else {"cls_token": bos, "sep_token": eos, "mask_token": mask}),
         model_input_names=["input_ids", "attention_mask"],
         clean_up_tokenization_spaces=False,
         model_max_length=max_length,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -93,7 +94,7 @@ class PosencPreTrainedModel(PreTrainedModel):
 
     def _sdpa_objection(self) -> str | None:
         with torch.device("meta"):
-            probes = build_positions(self.config.encoder_config()).probes()
+            probes = build_positions(self.config.core_config()).probes()
             return next((reason for probe in probes if (reason := BACKENDS["sdpa"].objection(probe))), None)
 
     def _sdpa_can_dispatch(self, is_init_check: bool = False) -> bool:
@@ -104,6 +105,12 @@ class PosencPreTrainedModel(PreTrainedModel):
     @classmethod
     def _can_set_attn_implementation(cls) -> bool:
         return True
+
+    def attention_backend(self) -> str | Backend:
+        """Return the backend that ``attn_implementation`` names, or that wraps a function registered with transformers."""
+        name = self.config._attn_implementation
+        registered = name not in BACKENDS and name in ALL_ATTENTION_FUNCTIONS
+        return RegisteredAttention(name) if registered else name
 
     def first_states(self, states: Tensor, input_ids: Tensor | None, attention_mask: Tensor | None) -> Tensor:
         """(B, n, D) -> (B, D): the state of each sequence's first token, with padding on either side."""
@@ -178,12 +185,9 @@ class PosencModel(PosencPreTrainedModel):
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise InputError("give either input_ids or inputs_embeds")
-        _require_zeros(token_type_ids)
-        if idle := [name for name, value in others.items() if value is not None and value is not False]:
-            raise InputError(f"{idle[0]} means nothing to this encoder: leave it out, or give None")
-        name = self.config._attn_implementation
-        registered = name not in BACKENDS and name in ALL_ATTENTION_FUNCTIONS
-        self.encoder.attention_backend = RegisteredAttention(name) if registered else name
+        require_zeros(token_type_ids)
+        require_idle(others, "encoder")
+        self.encoder.attention_backend = self.attention_backend()
         self.encoder.checkpoint_activations = self.gradient_checkpointing
         given: Any = inputs_embeds if input_ids is None else input_ids
         shape, padding, pairs, mask, order = given.shape[:2], None, None, None, None
@@ -221,7 +225,13 @@ class PosencModel(PosencPreTrainedModel):
         return modeling_outputs.BaseModelOutput(output.last_hidden_state, output.hidden_states or None, output.attentions or None)
 
 
-def _require_zeros(token_type_ids: Tensor | None) -> None:
+def require_idle(arguments: Mapping[str, Any], model: str) -> None:
+    """Raise InputError if an argument of other models, which means nothing to this one, is neither None nor false."""
+    if idle := [name for name, value in arguments.items() if value is not None and value is not False]:
+        raise InputError(f"{idle[0]} means nothing to this {model}: leave it out, or give None")
+
+
+def require_zeros(token_type_ids: Tensor | None) -> None:
     """Raise InputError, or RuntimeError in a captured program, if there is another token type than 0."""
     message = "token_type_ids must be 0: the model has one type of tokens. Leave them out"
     if token_type_ids is not None and is_captured():

@@ -50,8 +50,8 @@ def head_output(output: Any) -> Tensor:
     return output.logits if "logits" in output else output.last_hidden_state
 
 
-def token_batches(data: Path, dictionary: Dictionary, length: int) -> list[Tensor]:
-    """Return a few batches (B, n) of a data-bin's text: ``<s>``, sentences that each end in ``</s>``, some ``<mask>``, padding.
+def token_batches(data: Path, dictionary: Dictionary, length: int, start: int = 0, share: float = MASKED) -> list[Tensor]:
+    """Return a few batches (B, n) of a data-bin's text: ``start``, sentences that end in ``</s>``, ``<mask>``, padding.
 
     The samples of a batch grow up to ``length``. They are spread over the split ``valid``, or ``train`` if there is no ``valid``,
     and are the same each time.
@@ -69,14 +69,14 @@ def token_batches(data: Path, dictionary: Dictionary, length: int) -> list[Tenso
             "name the data-bin that the checkpoint was trained on"
         )
     generator = torch.Generator().manual_seed(0)
-    starts = np.linspace(0, len(sentences) - 1, num=BATCHES * SAMPLES, dtype=np.int64).tolist()
+    places = np.linspace(0, len(sentences) - 1, num=BATCHES * SAMPLES, dtype=np.int64).tolist()
     samples = []
-    for i, start in enumerate(starts):
+    for i, place in enumerate(places):
         count = max(1, length * (i % SAMPLES + 1) // SAMPLES - 1)
-        words = torch.cat([sentences[number % len(sentences)].long() for number in range(start, start + count)])[:count]
-        masked = (torch.rand(len(words), generator=generator) < MASKED) & words.ne(dictionary.eos())
+        words = torch.cat([sentences[number % len(sentences)].long() for number in range(place, place + count)])[:count]
+        masked = (torch.rand(len(words), generator=generator) < share) & words.ne(dictionary.eos())
         words = words.masked_fill(masked, dictionary.index("<mask>"))
-        samples.append(torch.cat([torch.tensor([dictionary.bos()]), words]))
+        samples.append(torch.cat([torch.tensor([start]), words]))
     return [data_utils.collate_tokens(samples[i : i + SAMPLES], dictionary.pad()) for i in range(0, len(samples), SAMPLES)]
 
 

@@ -12,10 +12,13 @@ from fairseq_posenc.huggingface.export_command import Options
 from fairseq_posenc.plugin.checkpoint.checkpoint_file import untrained, write
 from fairseq_posenc.plugin.models.building import build
 from fairseq_posenc.plugin.models.span_head import SpanHead
-from fairseq_posenc.text.vocabulary import MASK
+from fairseq_posenc.text.vocabulary import MASK, load_dictionary
 
 SIZES = dict(encoder_layers=2, encoder_embed_dim=32, encoder_ffn_embed_dim=64, encoder_attention_heads=4, max_positions=48)
 CLASSES = 3
+CAUSAL_SIZES = dict(
+    decoder_layers=2, decoder_embed_dim=32, decoder_ffn_embed_dim=64, decoder_attention_heads=4, max_positions=48, dropout=0.0
+)
 
 
 def dictionary_of(data: Path) -> Dictionary:
@@ -56,6 +59,21 @@ def save(model, path: Path, data: Path) -> Path:
     task = {"_name": "masked_lm", "data": str(data), "tokens_per_sample": SIZES["max_positions"]}
     common = {"seed": 1, "fp16": False, "bf16": False}
     cfg = {"model": OmegaConf.to_container(model.args), "task": task, "criterion": {"_name": "masked_lm"}, "common": common}
+    write(path, untrained(OmegaConf.create(cfg), model))
+    return path
+
+
+def save_causal(data, path, positions, add_bos_token=False, **options):
+    """A checkpoint of a language model with random weights, as fairseq's trainer writes it."""
+    torch.manual_seed(0)
+    arch = {"_name": "transformer_lm_posenc", "positions": positions, "share_decoder_input_output_embed": True}
+    given = OmegaConf.create({**arch, **CAUSAL_SIZES, **options})
+    model = build("transformer_lm_posenc", given, load_dictionary(data, masked=False))
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    task = {"_name": "language_modeling", "data": str(data), "tokens_per_sample": 48, "add_bos_token": add_bos_token}
+    criterion = {"_name": "cross_entropy"}
+    cfg = {"model": OmegaConf.to_container(model.args), "task": task, "criterion": criterion, "common": {"seed": 1}}
     write(path, untrained(OmegaConf.create(cfg), model))
     return path
 

@@ -15,7 +15,7 @@ from cases import SOME, thorough_but
 from fairseq.utils import import_user_module
 from safetensors import SafetensorError
 from safetensors.torch import save_file
-from small_models import export, make_model, save, train, with_spans
+from small_models import export, make_model, save, save_causal, train, with_spans
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
 from fairseq_posenc.base import ownership
@@ -77,6 +77,9 @@ def exports(prepared, tmp_path_factory):
         if name in WITH_HEADS:
             export_case(path, prepared, folder, f"{name}-classes", "topic")
             export_case(save(with_spans(model), work / "spans.pt", prepared), prepared, folder, f"{name}-spans")
+    path = save_causal(prepared, work / "causal.pt", "absolute+tisa")
+    export(path, prepared, folder / "causal")
+    save_file({"tokens": TOKENS, "logits": Checkpoint(path, may_be_causal=True).logits(TOKENS)}, folder / "causal.safetensors")
     return folder
 
 
@@ -103,7 +106,7 @@ def isolated(python, *arguments):
 def test_exports_are_the_same_functions_without_fairseq_and_serve_every_use(exports, isolated_python):
     found = isolated(isolated_python, exports, "tisa-trained")
     assert found["transformers"].split(".")[0] == isolated_python.parent.parent.name[-1]
-    assert len(found["differences"]) == len(PATHS) + 2 * len(WITH_HEADS)
+    assert len(found["differences"]) == len(PATHS) + 2 * len(WITH_HEADS) + 1
     assert {name: d for name, d in found["differences"].items() if not d <= TOLERANCE} == {}
 
 
@@ -367,7 +370,7 @@ def test_a_users_file_in_an_export_is_not_replaced(checkpoint, prepared, tmp_pat
 
 
 def test_code_that_cannot_be_run_is_refused(checkpoint, prepared, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(assemble, "assemble", lambda expression: "missing_name\n")
+    monkeypatch.setattr(assemble, "assemble", lambda expression, causal: "missing_name\n")
     said = refusal(capsys, checkpoint, "--data", prepared, "--out", tmp_path / "out", "--head", "lm")
     assert re.search("modeling_posenc.py .*'missing_name'", said)
     assert list(tmp_path.iterdir()) == []

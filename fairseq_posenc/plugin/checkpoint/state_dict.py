@@ -12,6 +12,7 @@ StateDict = dict[str, Tensor]
 
 ENCODER = "encoder.sentence_encoder."
 WORDS = f"{ENCODER}embed_tokens.weight"
+DECODER_WORDS = "decoder.embed_tokens.weight"
 POSITIONS = f"{ENCODER}positions."
 MASK_POSITIONS = f"{ENCODER}mask_positions.weight"
 ABSOLUTE = f"{POSITIONS}absolute.weight"

@@ -233,7 +233,8 @@ def build(arch: str, options: DictConfig | Namespace, dictionary: Dictionary, ta
         task: the task's options, if they matter.
     """
     ARCH_CONFIG_REGISTRY[arch](options)
-    return ARCH_MODEL_REGISTRY[arch].build_model(options, SimpleNamespace(cfg=task, args=task, source_dictionary=dictionary))
+    dictionaries = dict.fromkeys(("source_dictionary", "target_dictionary"), dictionary)
+    return ARCH_MODEL_REGISTRY[arch].build_model(options, SimpleNamespace(cfg=task, args=task, **dictionaries))
 
 
 def _most_positions(args: Any, task: Any) -> int | None:

@@ -20,13 +20,14 @@ from torch import Tensor
 
 from ...base.errors import InputError, sentence
 from ...base.files import sha256
-from ...core.families import FAMILIES, ROBERTA
-from ...core.transformer import Encoder, EncoderConfig
+from ...core.families import FAMILIES, ROBERTA, TRANSFORMER_LM
+from ...core.transformer import Encoder, EncoderConfig, Stack
 from ...text.vocabulary import DICTIONARY, VOCABULARY, Vocabulary, differing, fingerprint
 from ..checkpoint import trust
 from ..checkpoint.checkpoint_file import config_errors_as_input_errors, no_checkpoint, write
 from ..checkpoint.state_dict import (
     CLASSIFICATION,
+    DECODER_WORDS,
     ENCODER,
     SENTENCE_ORDER,
     SPANS,
@@ -36,10 +37,11 @@ from ..checkpoint.state_dict import (
     head_names,
     load_into,
 )
-from ..options.option_set import DEFAULTS
+from ..options.option_set import ENCODER_OPTIONS, LANGUAGE_MODEL_OPTIONS
 from .building import build, complete, dictionary_of, encoder_config, max_length, user_dir
 from .span_head import SpanHead
 from .stock import from_stock, our_options
+from .transformer_lm import PosencLanguageModel
 
 
 @dataclass(frozen=True)
@@ -52,22 +54,25 @@ class Head:
 
 
 class Checkpoint:
-    """A checkpoint of one of this package's encoders, or of fairseq's own RoBERTa.
+    """A checkpoint of one of this package's encoders or, if asked for, language models, or of fairseq's own RoBERTa.
 
     Args:
         data_bin: the folder of its vocabulary; by default the data-bin that it was trained on.
         head: the name of a classification head, or ``lm``; by default the only classification head if there is one (the
             prediction of the order of sentences does not count), else the language model's.
         with_tokenizer: whether its vocabulary has a tokenizer, which the data-bin may lack.
+        may_be_causal: whether a language model that reads from left to right will do.
 
     Attributes:
         configuration: the configuration of the run, with its sections ``model``, ``task``, …
         task: the options of the task.
         arch: the name of the architecture.
         state: the parameters, under this package's names.
-        config: the config of the encoder.
+        is_causal: whether it is a language model that reads from left to right.
+        config: the config of the encoder, or of the decoder.
         positions: the expression of its positions.
         max_length: tokens of the longest sequence that the model takes: the rows of its table of positions, or almost any number.
+        inductive: whether its positions take longer texts than those of its training.
         updates: the number of updates of its training; None if the file does not record it.
         task_state, extra_state: what the task and the trainer have saved.
 
@@ -76,7 +81,14 @@ class Checkpoint:
         OSError: the file cannot be opened.
     """
 
-    def __init__(self, path: Path, data_bin: Path | None = None, head: str | None = None, with_tokenizer: bool = True) -> None:
+    def __init__(
+        self,
+        path: Path,
+        data_bin: Path | None = None,
+        head: str | None = None,
+        with_tokenizer: bool = True,
+        may_be_causal: bool = False,
+    ) -> None:
         if not path.is_file():
             raise FileNotFoundError(f"there is no checkpoint {path}: name a file, as fairseq-train writes them")
         self.path = path
@@ -94,25 +106,27 @@ class Checkpoint:
             trust.require_ours(options, path)
             self._options = OmegaConf.create(vars(options)) if isinstance(options, Namespace) else options
             self.arch = str(getattr(options, "_name", None) or options.arch)
-        self.state: StateDict = {  # checkpoints of old releases of fairseq call their encoder decoder
-            f"en{name[2:]}" if name.startswith("decoder.") else name: value
-            for name, value in from_stock(self._content["model"]).items()
-        }
         family = FAMILIES.get(ARCH_MODEL_NAME_REGISTRY.get(self.arch, ""))
-        if family is not None and family.causal:
+        self.is_causal = may_be_causal and family is TRANSFORMER_LM
+        if family is not None and family.causal and not self.is_causal:
             raise InputError(
                 f"{path} is of the architecture {self.arch!r}, which has a decoder. Only encoders (roberta_…, albert_…, "
-                "modernbert_…) can be exported, fine-tuned or analysed; fairseq-generate, fairseq-interactive and "
-                "fairseq-eval-lm run it"
+                "modernbert_…) can be fine-tuned or analysed, and only they and language models (transformer_lm_…) exported; "
+                "fairseq-generate, fairseq-interactive and fairseq-eval-lm run it"
             )
-        if WORDS not in self.state or self.state[WORDS].dim() != 2:
-            raise InputError(f"{path} is of the architecture {self.arch!r} and has no {WORDS}: it is not a RoBERTa-like encoder")
-        self._dictionary = dictionary_of(len(self.state[WORDS]))
+        self.state: StateDict = {  # checkpoints of old releases of fairseq call their encoder decoder
+            f"en{name[2:]}" if name.startswith("decoder.") and not self.is_causal else name: value
+            for name, value in from_stock(self._content["model"]).items()
+        }
+        words = DECODER_WORDS if self.is_causal else WORDS
+        if words not in self.state or self.state[words].dim() != 2:
+            raise InputError(f"{path} is of the architecture {self.arch!r} and has no {words}: it is not a RoBERTa-like encoder")
+        self._dictionary = dictionary_of(len(self.state[words]))
         with config_errors_as_input_errors(path, cause):
-            encoder = self._described_encoder()
-        self.config: EncoderConfig = encoder.config
-        self.positions: str = encoder.positions.expression
-        self.max_length = max_length(encoder)
+            core = self._described_core(*self.state[words].shape[1:])
+        self.config: EncoderConfig = core.config
+        self.positions: str = core.positions.expression
+        self.max_length, self.inductive = max_length(core), core.positions.inductive
         history = self._content.get("optimizer_history")
         self.updates: int | None = history[-1].get("num_updates") if history else None
         self.task_state: dict[str, Any] = self._content.get("task_state") or {}
@@ -135,7 +149,7 @@ class Checkpoint:
         folder = self._data_bin or Path(str(data).split(os.pathsep)[0])
         advice = "Name the folder of its dictionary and tokenizer with --data-bin."
         try:
-            vocabulary = Vocabulary(folder, self._with_tokenizer)
+            vocabulary = Vocabulary(folder, self._with_tokenizer, not self.is_causal)
         except FileNotFoundError as error:
             raise FileNotFoundError(f"{self.path} was trained on {data}, and {sentence(error)}. {advice}") from error
         if self.config.vocab_size != (size := len(vocabulary.dictionary)):
@@ -148,6 +162,13 @@ class Checkpoint:
         return vocabulary
 
     @property
+    def start(self) -> int:
+        """What stands before the first word of a text: ``<s>``, or for a causal model without ``--add-bos-token`` ``</s>``."""
+        dictionary = self.vocabulary.dictionary
+        from_eos = self.is_causal and not getattr(self.task, "add_bos_token", False)
+        return dictionary.eos() if from_eos else dictionary.bos()
+
+    @property
     def heads(self) -> list[str]:
         """The names of its classification heads."""
         return head_names(self.state)
@@ -155,6 +176,8 @@ class Checkpoint:
     @cached_property
     def head(self) -> Head:
         """The head that was named, or the default; raises InputError if it does not exist, or several do and none was named."""
+        if self.is_causal:
+            return Head("CausalLM")
         if f"{SPANS}weight" in self.state:
             return Head("QuestionAnswering")
         usual = [name for name in self.heads if name != SENTENCE_ORDER]
@@ -264,21 +287,25 @@ class Checkpoint:
         options = self._changed(**changes)
         return our_options(options) if self.is_stock else Namespace(**options)
 
-    def _described_encoder(self) -> Encoder:
-        """Build the encoder of the configuration on the meta device; raises InputError if the file is far smaller."""
-        options = self._our_options()
-        groups, width = getattr(options, "encoder_layer_groups", None), getattr(options, "embedding_size", None)
+    def _described_core(self, width: int) -> Stack:
+        """Build the encoder or decoder of the configuration on the meta device; raises InputError if the file is far smaller."""
+        options, kind = self._our_options(), LANGUAGE_MODEL_OPTIONS if self.is_causal else ENCODER_OPTIONS
+        groups, narrow = getattr(options, "encoder_layer_groups", None), getattr(options, "embedding_size", None)
         sizes = {
-            "encoder_layer_groups" if groups else "encoder_layers": count_layers(self.state),
-            "embedding_size" if width else "encoder_embed_dim": self.state[WORDS].shape[-1],
+            "encoder_layer_groups" if groups else kind.names["layers"]: count_layers(self.state),
+            "embedding_size" if narrow else kind.names["dim"]: width,
         }
         for name, size in sizes.items():  # before any layer is made: there may be a billion
-            if (described := getattr(options, name, None) or DEFAULTS[name]) != size:
+            if (described := getattr(options, name, None) or kind.defaults[name]) != size:
                 raise InputError(f"its configuration has {name} = {described!r}, and its parameters {size}. It is damaged")
+        complete_options = complete(options, self.task, kind)
         with torch.device("meta"):
-            encoder = Encoder(encoder_config(complete(options, self.task), self._dictionary))
-        described = sum(parameter.numel() for parameter in encoder.parameters())
+            if self.is_causal:
+                core: Stack = PosencLanguageModel.build_core(complete_options, self._dictionary)
+            else:
+                core = Encoder(encoder_config(complete_options, self._dictionary))
+        described = sum(parameter.numel() for parameter in core.parameters())
         held = sum(value.numel() for value in self.state.values())
         if described > 2 * held:  # if only some are missing, loading reports them
             raise InputError(f"its configuration describes {described:,} parameters, and it holds {held:,}. It is damaged")
-        return encoder
+        return core

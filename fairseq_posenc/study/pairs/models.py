@@ -10,6 +10,7 @@ from ...base.commands import best_checkpoint, split_label
 from ...base.errors import InputError, first_line
 from ...base.record import digests
 from ...plugin.models.checkpoint import Checkpoint
+from ...text.vocabulary import MASK
 from ..measure.work import default_device
 from .scoring import Scorer, Sentence, sentence_of
 
@@ -22,28 +23,35 @@ def read(model: str, data_bin: Path | None) -> Scorer:
     """
     label, name = split_label(model)
     path = best_checkpoint(Path(name))
-    return _of_checkpoint(label, Checkpoint(path, data_bin, "lm")) if path.is_file() else _of_transformers(label, name)
+    if not path.is_file():
+        return _of_transformers(label, name)
+    return _of_checkpoint(label, Checkpoint(path, data_bin, "lm", may_be_causal=True))
 
 
 def _of_checkpoint(label: str, checkpoint: Checkpoint) -> Scorer:
-    if checkpoint.head.kind != "MaskedLM":
+    if checkpoint.head.kind not in ("MaskedLM", "CausalLM"):
         raise InputError(f"{checkpoint.path} has no language model's head, which scores sentences: name another")
     vocabulary, device = checkpoint.vocabulary, default_device()
     dictionary, model = vocabulary.dictionary, checkpoint.model.to(device)
 
     def encode(text: str) -> Sentence:
         encoding = vocabulary.encode(text)
+        if checkpoint.is_causal:
+            ids, begins = [checkpoint.start, *encoding.ids.tolist()], [0, *encoding.begins.tolist()]
+            return sentence_of(text, ids, begins, (True, *[False] * len(encoding.ids)))
         ends = (True, *[False] * len(encoding.ids), True)
         return sentence_of(text, vocabulary.join(encoding.ids).tolist(), [0, *encoding.begins.tolist(), 0], ends)
 
     def logits(tokens: Tensor, places: Tensor) -> Tensor:
+        if checkpoint.is_causal:
+            return model(tokens.to(device))[0][torch.arange(len(tokens)), places]
         chosen = torch.zeros(tokens.shape, dtype=torch.bool)
         chosen[torch.arange(len(tokens)), places] = True
         return model(tokens.to(device), masked_tokens=chosen.to(device))[0]
 
-    symbols = dictionary.pad(), dictionary.index("<mask>"), dictionary.unk()
-    has_positions = checkpoint.positions != "none"
-    return Scorer(label, encode, logits, *symbols, checkpoint.max_length, checkpoint.digest, has_positions)
+    symbols = dictionary.pad(), None if checkpoint.is_causal else dictionary.index(MASK), dictionary.unk()
+    tells_order = checkpoint.is_causal or checkpoint.positions != "none"
+    return Scorer(label, encode, logits, *symbols, checkpoint.max_length, checkpoint.digest, tells_order)
 
 
 def _of_transformers(label: str, name: str) -> Scorer:
@@ -99,8 +107,9 @@ def _class_of(config: Any) -> Any:
     import transformers
     from transformers.models.auto import modeling_auto
 
-    causal = modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(config.model_type)
-    if causal in (config.architectures or ()) or (causal and getattr(config, "is_decoder", False)):
+    named = modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(config.model_type) in (config.architectures or ())
+    causal = type(config) in transformers.MODEL_FOR_CAUSAL_LM_MAPPING
+    if causal and (named or getattr(config, "is_decoder", False)):
         return transformers.AutoModelForCausalLM
     known = type(config) in transformers.MODEL_FOR_MASKED_LM_MAPPING
     return transformers.AutoModelForMaskedLM if known else transformers.AutoModelForCausalLM if causal else None
@@ -111,7 +120,7 @@ def _max_length(model: Any, tokenizer: Any) -> int | None:
     from ...huggingface.configuration import PosencConfig
 
     if isinstance(model.config, PosencConfig):
-        return model.base_model.encoder.max_length
+        return model.decoder.max_length if model.config.is_decoder else model.base_model.encoder.max_length
     tables = (module for name, module in model.named_modules() if name.endswith(".position_embeddings"))
     rows = [len(table.weight) - (-1 if table.padding_idx is None else table.padding_idx) - 1 for table in tables]
     limits = [*rows, tokenizer.model_max_length]

@@ -60,8 +60,8 @@ def read_files(path: Path) -> dict[str, bytes]:
     return files
 
 
-def load_dictionary(folder: Path) -> Dictionary:
-    """Read the dictionary in a folder as ``masked_lm`` does, with ``<mask>``.
+def load_dictionary(folder: Path, masked: bool = True) -> Dictionary:
+    """Read the dictionary in a folder as ``masked_lm`` does, with ``<mask>``; or, not ``masked``, as ``language_modeling`` does.
 
     Raises:
         InputError, OSError: the file is missing or damaged.
@@ -69,7 +69,7 @@ def load_dictionary(folder: Path) -> Dictionary:
     from fairseq.data import Dictionary
 
     dictionary = Dictionary.load(str(folder / DICTIONARY))
-    if MASK not in dictionary:  # else its count would change
+    if masked and MASK not in dictionary:  # else its count would change
         dictionary.add_symbol(MASK)
     return dictionary
 
@@ -165,9 +165,10 @@ class Vocabulary:
         folder: the data-bin: ``dict.txt``, and ``sentencepiece.model``, or ``encoder.json`` and ``vocab.bpe``, or
             ``tokenizer.json``.
         with_tokenizer: whether the tokenizer is read; without it, there is no ``tokenizer``.
+        masked: whether the dictionary is that of ``masked_lm``, with ``<mask>``.
 
     Attributes:
-        dictionary: fairseq's dictionary as ``masked_lm`` reads it, with ``<mask>``.
+        dictionary: fairseq's.
         tokenizer: cuts text into pieces, which it numbers in another order.
 
     Raises:
@@ -176,9 +177,9 @@ class Vocabulary:
 
     tokenizer: Tokenizer
 
-    def __init__(self, folder: Path, with_tokenizer: bool = True) -> None:
+    def __init__(self, folder: Path, with_tokenizer: bool = True, masked: bool = True) -> None:
         self.folder = folder
-        self.dictionary = load_dictionary(folder)
+        self.dictionary = load_dictionary(folder, masked)
         if not with_tokenizer:
             return
         kind = _kind_in(folder)

@@ -1,6 +1,6 @@
 """Two hosts on one machine: network namespaces with addresses, sshd and names of their own, and a cable between them.
 
-bash scripts/test.sh tests/deepspeed/test_two_hosts.py        (as root; Debian: iproute2 openssh-server openssh-client pdsh)
+bash scripts/test.sh tests/zero/test_two_hosts.py        (as root; Debian: iproute2 openssh-server openssh-client pdsh)
 """
 
 import os

@@ -1,0 +1,88 @@
+"""The causal language model for transformers, around the shared decoder. This module is part of every export of one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+from transformers import GenerationMixin, modeling_outputs
+from transformers.utils import can_return_tuple
+
+from ..base.errors import InputError
+from ..core.transformer import Decoder
+from .configuration import PosencConfig
+from .modeling import Given, PosencPreTrainedModel, require_idle, require_zeros
+
+
+class PosencForCausalLM(PosencPreTrainedModel, GenerationMixin):
+    """The decoder of a language model that reads from left to right, :class:`Decoder`: tokens (B, n) -> scores (B, n, V).
+
+    It has no cache: ``generate`` computes the states of the whole text for each new token.
+
+    Raises:
+        InputError: the configuration describes no decoder.
+    """
+
+    base_model_prefix = ""
+    _tied_weights_keys = {"decoder.output_projection.weight": "decoder.embed_tokens.weight"}  # noqa: RUF012
+
+    def __init__(self, config: PosencConfig) -> None:
+        super().__init__(config)
+        self.decoder = Decoder(config.decoder_config())
+        if not self.decoder.embed_tokens.weight.is_meta:  # transformers draws other initial weights
+            for module in self.decoder.modules():
+                vars(module)["_is_hf_initialized"] = True
+        config.complete_options()
+        self.gradient_checkpointing = self.decoder.checkpoint_activations
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        return self.decoder.embed_tokens
+
+    def set_input_embeddings(self, value: nn.Embedding) -> None:
+        self.decoder.embed_tokens = value
+
+    def get_output_embeddings(self) -> nn.Linear:
+        return self.decoder.output_projection
+
+    def set_output_embeddings(self, value: nn.Linear) -> None:
+        self.decoder.output_projection = value
+
+    def prepare_inputs_for_generation(self, input_ids: Tensor, attention_mask: Given = None, **_: Any) -> dict[str, Given]:
+        return {"input_ids": input_ids, "attention_mask": attention_mask}
+
+    @can_return_tuple
+    def forward(
+        self, input_ids: Tensor, attention_mask: Given = None, token_type_ids: Given = None, *, labels: Given = None,
+        logits_to_keep: int = 0, num_items_in_batch: Any = None, **others: Any,
+    ) -> modeling_outputs.CausalLMOutput:  # fmt: skip
+        """Return the scores of the token after each one, ``logits``, and with ``labels`` the loss.
+
+        Args:
+            input_ids: (B, n), padded on either side.
+            attention_mask: (B, n), 0 at padding; by default, where ``input_ids`` are the padding symbol.
+            token_type_ids: None or zeros.
+            labels: (B, n), usually ``input_ids``, -100 where there is none: label i + 1 is compared with the scores at i.
+            logits_to_keep: of how many last tokens there are scores; 0: of all.
+            num_items_in_batch: what the loss is divided by, if it is not the number of labels.
+            others: arguments of other decoders (``past_key_values``, ``position_ids``, …), None or false.
+
+        Raises:
+            InputError: an argument that would change something elsewhere, a mask of another shape, or a sequence longer than the
+                scheme takes.
+        """
+        require_zeros(token_type_ids)
+        require_idle(others, "decoder")
+        if attention_mask is not None:
+            if attention_mask.shape != input_ids.shape:
+                raise InputError(
+                    f"attention_mask must be {tuple(input_ids.shape)}, 0 at padding, and it is {tuple(attention_mask.shape)}"
+                )
+            input_ids = input_ids.masked_fill(attention_mask == 0, self.config.padding_idx)
+        self.decoder.attention_backend = self.attention_backend()
+        self.decoder.checkpoint_activations = self.gradient_checkpointing
+        scores = self.decoder.output_projection(self.decoder(input_ids)[:, -logits_to_keep:])
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(scores, labels, self.config.vocab_size, num_items_in_batch=num_items_in_batch)
+        return modeling_outputs.CausalLMOutput(loss, scores)
