@@ -205,3 +205,33 @@ def test_models_without_a_language_model(tmp_path, capsys):
     assert "cls.predictions" in capsys.readouterr().err
     assert status_of("pairs", tmp_path / "nowhere", "--data", data, "--out", tmp_path / "out") == 2
     assert "nowhere" in capsys.readouterr().err
+
+
+def test_the_perplexity_of_a_text_agrees_with_a_second_reading(world, tmp_path):
+    path = world.checkpoint("roberta_posenc_tiny", "--positions", "rope")
+    text = tmp_path / "text.txt"
+    text.write_text("\ufeff" + "\n\n".join(TEXTS) + "\r\n", "utf-8")
+    library_model(tmp_path / "gpt2", causal=True)
+    command = ["pairs", f"rope={path}", f"gpt2={tmp_path / 'gpt2'}", "--perplexity", text, "--out", tmp_path / "out"]
+    assert status_of(*command) == 0
+    rope, gpt2 = json.loads((tmp_path / "out" / "results.json").read_text())["perplexity"].values()
+    scorer = read(str(path), None)
+    sentences = [scorer.encode(line) for line in TEXTS]
+    nats, tokens = -scorer.scores(sentences, WITHIN_WORD).sum(), sum(len(sentence.ids) - 2 for sentence in sentences)
+    assert rope["tokens"] == tokens
+    assert rope["per_token"] == pytest.approx(np.exp(nats / tokens), rel=1e-4)
+    bits = nats / np.log(2) / sum(map(len, TEXTS))
+    assert rope["bits_per_character"] == pytest.approx(bits, rel=1e-4)
+    assert gpt2["per_token"] > 1
+    report = (tmp_path / "out" / "results.md").read_text()
+    assert "left_to_right" in report
+    assert "acceptable" not in report  # there are no pairs
+
+
+def test_without_pairs_and_text_there_is_nothing_to_score(world, tmp_path, capsys):
+    path = world.checkpoint("roberta_posenc_tiny", "--positions", "rope")
+    assert status_of("pairs", path, "--out", tmp_path / "out") == 2
+    assert "--perplexity" in capsys.readouterr().err
+    (tmp_path / "empty.txt").write_text(" \n")
+    assert status_of("pairs", path, "--perplexity", tmp_path / "empty.txt", "--out", tmp_path / "out") == 2
+    assert "empty.txt is empty" in capsys.readouterr().err

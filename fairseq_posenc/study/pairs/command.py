@@ -7,6 +7,8 @@ LABEL=MODEL for another name in the report. The pairs are JSON lines as BLiMP's,
 and linguistics_term, field and UID where they have them. OUT gets report.html, results.md, results.csv, results.json and a folder
 per model; the same command again does only what is not done yet.
 
+--perplexity FILE, with or without --data, gives the pseudo-perplexity of the lines of a text by the same scores.
+
 Besides the accuracy on all pairs there is that on "word order": the pairs whose sentences have the same words and differ in their
 order alone, of which a model without positions must get 50%.
 """
@@ -18,7 +20,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import Field
 
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
     from .data import Pair
     from .scoring import Scorer
 
+Texts = tuple[str, ...]
+"""A pair, which begins with its two sentences, or a line alone."""
+Row = TypeVar("Row", bound=Texts)
 METRICS = ("within_word_l2r", "original")
 
 
@@ -43,7 +48,8 @@ class Options:
     """The flags of ``fairseq-posenc pairs``."""
 
     models: tuple[str, ...] = option("[LABEL=]MODEL", names=("models",), nargs="+", metavar="MODEL")
-    data: tuple[Path, ...] = option("files of pairs, or folders with them", parse=_paths, metavar="PATH[,PATH…]")
+    data: tuple[Path, ...] = option("files of pairs, or folders with them", (), parse=_paths, metavar="PATH[,PATH…]")
+    perplexity: Path | None = option("a text whose perplexity is measured, each line alone", None, parse=existing, metavar="FILE")
     out: Path = option("the folder to write", metavar="DIR")
     metric: str = option("what is masked for the score of a token, in masked language models", METRICS[0], choices=METRICS)
     data_bin: Path | None = option(
@@ -53,9 +59,9 @@ class Options:
 
 
 class Scores(Recorded):
-    """The fields of the result of a cell: the scores of the pairs of a paradigm, and its numbers of tokens."""
+    """The fields of the result of a cell: scores of the pairs of a paradigm, or of the lines of a text, and numbers of tokens."""
 
-    scores: list[Annotated[list[float], Field(min_length=2, max_length=2)]]
+    scores: list[Annotated[list[float], Field(min_length=1, max_length=2)]]
     tokens: int
     unknown: int
 
@@ -67,71 +73,85 @@ def main(options: Options) -> None:
 
     from ..engine.statistics import by
     from ..engine.study import Study
-    from .data import read_pairs
+    from .data import read_lines, read_pairs
     from .models import read
-    from .report import report, summarise
+    from .report import perplexity, report, summarise
 
-    every = read_pairs(options.data)
+    every, lines = read_pairs(options.data), [] if options.perplexity is None else read_lines(options.perplexity)
     pairs = [pair for pair in every if pair.good != pair.bad]
-    if not pairs:
+    if not (every or lines):
+        raise InputError("there is nothing to score: give --data, --perplexity or both")
+    if every and not pairs:
         raise InputError(f"--data {', '.join(map(str, options.data))}: the sentences of all pairs are equal")
     scorers = [read(model, options.data_bin) for model in options.models]
     labels = [scorer.label for scorer in scorers]
     if len({*labels}) < len(labels):
         raise InputError("two models have one name: give each its own, as in small=MODEL")
-    fitting = _fitting(pairs, scorers, options.skip_long)
+    fitting, fitting_lines = _fitting(pairs, scorers, options.skip_long), _fitting(lines, scorers, options.skip_long)
     paradigms: dict[str, list[Pair]] = {}
     for pair in fitting:
         paradigms.setdefault(pair.paradigm, []).append(pair)
+    groups: list[tuple[dict[str, str], Sequence[Texts]]] = [({"paradigm": name}, group) for name, group in paradigms.items()]
+    inputs = [("--data", path) for path in options.data]
+    if options.perplexity is not None:
+        groups.append(({"text": options.perplexity.name}, fitting_lines))
+        inputs.append(("--perplexity", options.perplexity))
     cells = {
         Cell(
-            {"model": scorer.label, "paradigm": name},
+            {"model": scorer.label, **key},
             {"model": scorer.identity, "metric": scorer.metric(options.metric), "pairs": _digest(group)},
             outcome=Scores,
         ): (scorer, group)
         for scorer in scorers
-        for name, group in paradigms.items()
+        for key, group in groups
     }
 
     def run(cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:
         scorer, group = cells[cell]
-        return scorer.of_pairs(group, options.metric, progress)
+        return scorer.of_texts(group, options.metric, progress)
 
-    with Study.open(options.out, "pairs", [("--data", path) for path in options.data]) as study:
+    with Study.open(options.out, "pairs", inputs) as study:
         results = by("model", study.run(list(cells), run))
         ordered = [pair for group in paradigms.values() for pair in group]
-        scores = {model: np.array([pair for result in group for pair in result["scores"]]) for model, group in results.items()}
-        about = {
+        scores = {
+            model: np.array([pair for result in group if "paradigm" in result for pair in result["scores"]]).reshape(-1, 2)
+            for model, group in results.items()
+        }
+        about: dict[str, Any] = {
             "metrics": {scorer.label: scorer.metric(options.metric) for scorer in scorers},
             "equal": len(every) - len(pairs),
             "long": len(pairs) - len(fitting),
+            "long_lines": len(lines) - len(fitting_lines),
             "unknown": {
                 model: sum(result["unknown"] for result in group) / sum(result["tokens"] for result in group)
                 for model, group in results.items()
             },
         }
+        if lines:
+            characters = sum(len(line) for (line,) in fitting_lines)
+            about["perplexity"] = {model: perplexity(group[-1], characters) for model, group in results.items()}
         without = [scorer.label for scorer in scorers if not scorer.has_positions]
         show(study.write(report(summarise(ordered, scores, without), about)))
 
 
-def _digest(pairs: Sequence[Pair]) -> str:
-    return hashlib.sha256(json.dumps([(pair.good, pair.bad) for pair in pairs]).encode()).hexdigest()
+def _digest(rows: Sequence[Texts]) -> str:
+    return hashlib.sha256(json.dumps([row[:2] for row in rows]).encode()).hexdigest()
 
 
-def _fitting(pairs: Sequence[Pair], scorers: Sequence[Scorer], skip_long: bool) -> list[Pair]:
-    """Return the pairs that no model is too short for.
+def _fitting(rows: Sequence[Row], scorers: Sequence[Scorer], skip_long: bool) -> list[Row]:
+    """Return the pairs, or lines, that no model is too short for.
 
     Raises:
         InputError: there are others, and they are not to be left out; or there are no such pairs.
     """
-    fitting = list(pairs)
+    fitting = list(rows)
     for scorer in scorers:
-        if scorer.max_length is not None:
-            limit = scorer.max_length
-            short = [p for p in fitting if max(len(scorer.encode(text).ids) for text in (p.good, p.bad)) <= limit]
+        if (limit := scorer.max_length) is not None:
+            short = [row for row in fitting if max(len(scorer.encode(text).ids) for text in row[:2]) <= limit]
             if len(short) < len(fitting) and not (skip_long and short):
+                name = "pairs" if len(rows[0]) > 1 else "lines"
                 raise InputError(
-                    f"{scorer.label} takes {limit} tokens, and {len(fitting) - len(short):,} of {len(fitting):,} pairs are longer"
+                    f"{scorer.label} takes {limit} tokens; {len(fitting) - len(short):,} of {len(fitting):,} {name} are longer"
                     + ": leave them out, for all models, with --skip-long" * bool(short)
                 )
             fitting = short

@@ -6,9 +6,8 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...base.errors import InputError
 from ...base.files import read
@@ -20,8 +19,7 @@ WORD = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
 """A word, or a punctuation mark."""
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(NamedTuple):
     """Two sentences.
 
     Attributes:
@@ -45,7 +43,7 @@ def read_pairs(paths: Sequence[Path]) -> list[Pair]:
     """Read files, and all files of folders with a suffix of :data:`SUFFIXES`.
 
     Raises:
-        InputError, OSError: there are none, or one is damaged; the message names the file and the line.
+        InputError, OSError: a path has none, or one is damaged; the message names the file and the line.
     """
     files: list[Path] = []
     for path in paths:
@@ -54,18 +52,29 @@ def read_pairs(paths: Sequence[Path]) -> list[Pair]:
             raise InputError(f"--data {path} has no {', '.join(SUFFIXES)}: name the folder of the pairs' files, or files")
         files += inside
     pairs = [pair for file in files for pair in _read_file(file)]
-    if not pairs:
+    if paths and not pairs:
         raise InputError(f"--data {', '.join(map(str, paths))} has no pairs")
     return pairs
+
+
+def read_lines(path: Path) -> list[tuple[str]]:
+    """Read the lines of a text that are not empty; raises InputError or OSError as :func:`read_pairs` does."""
+    if lines := [(line.strip(),) for line in _text_of(path).split("\n") if line.strip()]:
+        return lines
+    raise InputError(f"--perplexity {path} is empty")
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return read(path).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 at byte {error.start + 1}") from None
 
 
 def _read_file(path: Path) -> Iterator[Pair]:
     if path.suffix not in SUFFIXES:
         raise InputError(f"--data {path}: name a file that ends in {', '.join(SUFFIXES)}")
-    try:
-        text = read(path).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 at byte {error.start + 1}") from None
+    text = _text_of(path)
     separator = SUFFIXES[path.suffix]
     for line, row in _json_lines(text, path) if separator is None else _table(text, separator, path):
         for name in (GOOD, BAD):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,12 @@ MEANING = (
     "interval over pairs (Wilson 1927). A difference is that from the first model on the same pairs, with its 95% interval by a "
     "paired bootstrap over pairs."
 )
+
+PERPLEXITY = (
+    "The perplexity of a text is exp(-Σ log p / tokens), with the log-probabilities of the metric; of a masked model it is a "
+    "pseudo-perplexity (Salazar et al. 2020). Models with one metric and other tokenizers are compared by bits per character."
+)
+KINDS = {"phenomena": "phenomenon", "paradigms": "paradigm"}
 
 
 def choices(scores: np.ndarray) -> np.ndarray:
@@ -52,6 +59,13 @@ def difference(chosen: np.ndarray, baseline: np.ndarray) -> dict[str, Any] | Non
         return dict.fromkeys(("mean", "low", "high"), float(deltas[0]))
     ends = bootstrap((deltas,), np.mean, n_resamples=2000, batch=50, method="percentile", rng=0).confidence_interval
     return {"mean": float(deltas.mean()), "low": float(ends.low), "high": float(ends.high)}
+
+
+def perplexity(result: Mapping[str, Any], characters: int) -> dict[str, float]:
+    """Return the perplexity per token, exp(-Σ log p / tokens), and the bits per character, of a text's scores."""
+    nats, tokens = -sum(score for (score,) in result["scores"]), result["tokens"]
+    per_token, bits = math.exp(min(nats / tokens, 700)), nats / math.log(2) / characters
+    return {"tokens": tokens, "per_token": per_token, "bits_per_character": bits}
 
 
 def summarise(pairs: Sequence[Pair], scores: Mapping[str, np.ndarray], without_positions: Sequence[str]) -> list[dict[str, Any]]:
@@ -85,7 +99,7 @@ def report(rows: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) -> Repor
     Args:
         rows: one per model.
         about: ``metrics`` by model, and the numbers of pairs that were left out: ``equal``, ``long``; ``unknown``, the share of
-            tokens that a vocabulary lacks, by model.
+            tokens that a vocabulary lacks, and the results of :func:`perplexity`, if any, by model.
     """
     head = ["model", "metric", ALL, "difference", ORDER, "difference", "ties"]
     lines = [
@@ -97,11 +111,13 @@ def report(rows: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) -> Repor
         ]
         for row in rows
     ]
-    summary: list[Part] = [Table(head, lines), MEANING, *_warnings(rows, about)]
-    names = {kind: list(rows[0][kind]) for kind in ("phenomena", "paradigms")}
+    has_pairs = rows[0][ALL]["pairs"] > 0
+    summary: list[Part] = [Table(head, lines), MEANING] if has_pairs else []
+    summary += [*_perplexities(about.get("perplexity", {}), about["metrics"]), *_warnings(rows, about)]
+    names = {kind: list(rows[0][kind]) for kind in KINDS}
     tables = {
         kind: Table(
-            [kind[:-1].replace("phenomena", "phenomenon"), "pairs", *(row["model"] for row in rows)],
+            [KINDS[kind], "pairs", *(row["model"] for row in rows)],
             [
                 [name or "–", f"{rows[0][kind][name]['pairs']:,}", *(number(row[kind][name]["accuracy"], ".1f") for row in rows)]
                 for name in names[kind]
@@ -112,10 +128,19 @@ def report(rows: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) -> Repor
     caption = "Accuracy by phenomenon, with the 95% interval over pairs. The dotted line is chance."
     sections: dict[str, list[Part]] = {
         "Phenomena": [Figure("phenomena", caption, _bars(rows)), tables["phenomena"]] if len(names["phenomena"]) > 1 else [],
-        "Paradigms": [tables["paradigms"]],
+        "Paradigms": [tables["paradigms"]] if has_pairs else [],
     }
-    flat = [{key: value for key, value in row.items() if key not in ("phenomena", "paradigms")} for row in rows]
+    flat = [{key: value for key, value in row.items() if key not in KINDS} for row in rows]
     return Report("Minimal pairs", summary, {**about, "models": rows}, flat, sections)
+
+
+def _perplexities(texts: Mapping[str, Mapping[str, float]], metrics: Mapping[str, str]) -> list[Part]:
+    lines = [
+        [model, metrics[model], f"{text['tokens']:,}", f"{text['per_token']:.4g}", f"{text['bits_per_character']:.3f}"]
+        for model, text in texts.items()
+    ]
+    head = ["model", "metric", "tokens", "perplexity per token", "bits per character"]
+    return [Table(head, lines), PERPLEXITY] if lines else []
 
 
 def _groups(names: Sequence[str]) -> dict[str, np.ndarray]:
@@ -138,6 +163,7 @@ def _warnings(rows: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) -> li
 LEFT_OUT = {
     "equal": "pairs of equal sentences were left out.",
     "long": "pairs that are longer than one of the models takes were left out for all (--skip-long).",
+    "long_lines": "lines that are longer than one of the models takes were left out for all (--skip-long).",
 }
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from ..engine.grid import Progress
-from .data import WORD, Pair
+from .data import WORD
 
 ORIGINAL, WITHIN_WORD, LEFT_TO_RIGHT = "original", "within_word_l2r", "left_to_right"
 TOKENS_PER_BATCH = 8192
@@ -91,11 +91,13 @@ class Scorer:
                 inputs[place:][words[place:] == words[place]] = self.mask
             yield Prediction(inputs, place, target)
 
-    def of_pairs(self, pairs: Sequence[Pair], metric: str, progress: Progress = lambda text, share=None: None) -> dict[str, Any]:
-        """Return the ``scores`` of both sentences of each pair, and the numbers of ``tokens`` and of ``unknown`` ones."""
-        sentences = [self.encode(text) for pair in pairs for text in (pair.good, pair.bad)]
+    def of_texts(
+        self, rows: Sequence[tuple[str, ...]], metric: str, progress: Progress = lambda text, share=None: None
+    ) -> dict[str, Any]:
+        """Return the ``scores`` of the sentences of pairs or of lines, and the numbers of ``tokens`` and ``unknown`` ones."""
+        sentences = [self.encode(text) for row in rows for text in row[:2]]
         scored = [int(i) for ids, words in sentences for i in ids[words >= 0]]
-        scores = self.scores(sentences, metric, progress).reshape(-1, 2).tolist()
+        scores = self.scores(sentences, metric, progress).reshape(len(rows), -1).tolist()
         return {"scores": scores, "tokens": len(scored), "unknown": scored.count(-1 if self.unknown is None else self.unknown)}
 
     @torch.inference_mode()
