@@ -90,7 +90,7 @@ def test_a_page_with_all_its_parts(save, text, tmp_path, capsys):
     page = Page((out / "report.html").read_text("utf-8"))
     pictures = pictures_in(out)
     assert pictures == {str(path.relative_to(out).with_suffix("")) for path in out.rglob("*.pdf")}
-    parts = {f"figures/{name}" for name in ("run", "kinds", "identical", "linear", "swaps")}
+    parts = {f"figures/{name}" for name in ("run", "kinds", "linear")}
     parts |= {f"models/-run-/{name}" for name in ("products", "scores", "rows", "correlations", "content")}
     parts |= {"models/ours/correlations", "models/ours/bias"}
     assert pictures == parts
