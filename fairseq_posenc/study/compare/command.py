@@ -65,7 +65,7 @@ def main(options: Options) -> None:
     from .claims import judge, read_claims
     from .costs import Costs
     from .plan import read_plan
-    from .report import write
+    from .report import report
     from .results import choose, finished, summarise
 
     claims = read_claims(options.claims) if options.claims else ()
@@ -97,7 +97,7 @@ def main(options: Options) -> None:
             times = execute(costs.cells, costs.measure, jobs=1)
         if results:
             rows = summarise(plan, results, times)
-            show(write(options.out, plan, rows, results, judge(claims, results), scores))
+            show(study.write(report(plan, rows, results, judge(claims, results), scores)))
         if options.dry_run:
             show(_remaining(runs, left, results, options.jobs))
 
