@@ -7,6 +7,7 @@ import re
 import pytest
 import torch
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
+from glue_files import write_task
 
 from fairseq_posenc import cli
 from fairseq_posenc.base.ownership import own
@@ -15,8 +16,6 @@ from fairseq_posenc.plugin.models.building import parse
 from fairseq_posenc.plugin.models.checkpoint import Checkpoint
 from fairseq_posenc.study.engine import grid, study
 from fairseq_posenc.study.finetune.glue_data import TASKS
-
-from .glue_files import write_task
 
 FAST = ["--seeds", "1", "--epochs", "2", "--batch-size", "8"]
 
