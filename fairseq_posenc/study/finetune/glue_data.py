@@ -68,32 +68,6 @@ TASKS = {
 }
 
 
-def _columns(**chosen: str) -> dict[str, str]:
-    """Return the metric of each evaluation set: the chosen one of its task, or the only one."""
-    tasks = [task for task in TASKS.values() if task.name != "WNLI"]
-    return {name: chosen.get(task.name.replace("-", ""), task.metrics[0]) for task in tasks for name in task.dev}
-
-
-AVERAGES = {
-    "ke2021": _columns(MRPC="accuracy", QQP="accuracy", STSB="pearson"),
-    "huang2021": _columns(MRPC="f1", QQP="f1", STSB="spearman"),
-}
-"""The nine columns of an average by paper: Ke et al. 2021 (TUPE), Huang et al. 2021. MNLI-m and MNLI-mm apart, without WNLI."""
-
-
-def columns_of(average: str | None, tasks: Iterable[str]) -> dict[str, str] | None:
-    """Return the columns of an average; None if it is over tasks. Raises InputError if the tasks lack some."""
-    if average is None:
-        return None
-    lacking = AVERAGES[average].keys() - {name for task in tasks for name in TASKS[task].dev}
-    if lacking:
-        raise InputError(
-            f"--average {average} is over {len(AVERAGES[average])} columns, and --tasks leaves out {', '.join(sorted(lacking))}: "
-            "name those too, or leave --average out"
-        )
-    return AVERAGES[average]
-
-
 @dataclass(frozen=True)
 class TaskFiles:
     """One task's files, evaluation sets by the name of their leaderboard file."""

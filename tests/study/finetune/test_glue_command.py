@@ -191,12 +191,6 @@ def test_missing_tasks_are_all_named_before_any_is_prepared(data, checkpoint, tm
     assert not (tmp_path / "out").exists()
 
 
-def test_a_papers_average_wants_all_of_its_columns(data, checkpoint, tmp_path, capsys):
-    message = refused(capsys, data, checkpoint, tmp_path / "out", "--tasks", "SST-2,MNLI", "--average", "huang2021")
-    assert "--average huang2021 is over 9 columns, and --tasks leaves out CoLA, MRPC, QNLI, QQP, RTE, STS-B" in message
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.usefixtures("untrained")
 def test_bad_rows_are_found_before_training(data, checkpoint, tmp_path, capsys):
     path = data / "SST-2" / "test.tsv"
