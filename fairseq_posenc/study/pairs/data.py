@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...base.errors import InputError
-from ...base.files import read
+from ...base.files import read_text
 
 GOOD, BAD = "sentence_good", "sentence_bad"
 SUFFIXES = {".jsonl": None, ".csv": ",", ".tsv": "\t"}
@@ -62,11 +62,7 @@ def read_pairs(paths: Sequence[Path]) -> list[Pair]:
 def _read_file(path: Path) -> Iterator[Pair]:
     if path.suffix not in SUFFIXES:
         raise InputError(f"--data {path}: name a file that ends in {', '.join(SUFFIXES)}")
-    try:
-        text = read(path).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 at byte {error.start + 1}") from None
-    separator = SUFFIXES[path.suffix]
+    text, separator = read_text(path), SUFFIXES[path.suffix]
     for line, row in _json_lines(text, path) if separator is None else _table(text, separator, path):
         for name in (GOOD, BAD):
             if not isinstance(row.get(name), str) or not row[name].strip():

@@ -123,9 +123,8 @@ def test_the_table_has_the_columns_that_were_measured(written):
     cells = {line[1]: dict(zip(table.head, line, strict=True)) for line in table.rows}
     absolute, none = cells["absolute"], cells["none"]
     assert (absolute["state"], absolute["started"], absolute["− absolute"], absolute["p"]) == (WORSE, "3 of 3", "–", "–")
-    assert (none["start"], none["started"], none["of started"], none["tokens"]) == ("never", "0 of 3", "–", "–")
+    assert (none["start"], none["started"], none["of started"]) == ("never", "0 of 3", "–")
     start = rows[0]["start"]
-    assert cells["tisa"]["tokens"] == f"{start['median'] * 64 * 64 / 1e6:.1f}"
     assert cells["tisa"]["at age 1,000"] == f"{start['loss_at_age']:.3f}"
     assert cells["tisa"]["÷ absolute"].startswith(f"{start['ratio']['mean']:.2f} (")
     assert (cells["rope"]["state"], cells["sentence_absolute"]["p"], cells["raffel"]["runs"]) == (BEST, "–", "0; 4 diverged")
