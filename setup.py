@@ -51,7 +51,7 @@ EXTRAS = {
     "hub": ["datasets>=4"],  # which no longer runs a data set's own code
     "plots": ["matplotlib"],
     "glue": ["scikit-learn", "scipy"],
-    "compare": ["matplotlib", "pandas", "scipy", "statsmodels"],
+    "compare": ["matplotlib", "scipy", "statsmodels"],
     "docs": [  # Material and mkdocstrings need Python 3.11
         "mkdocs>=1.6,<2; python_version >= '3.11'",
         "mkdocs-material>=9.6,<10; python_version >= '3.11'",

@@ -24,6 +24,7 @@ from fairseq_posenc.study.compare.cells import LAST
 from fairseq_posenc.study.compare.claims import judge, read_claims
 from fairseq_posenc.study.compare.plan import Plan, read_plan
 from fairseq_posenc.study.compare.results import finished, summarise
+from fairseq_posenc.study.engine import report as engine_report
 from fairseq_posenc.study.engine.grid import Cell
 from fairseq_posenc.study.word_order import report as order_report
 from fairseq_posenc.study.word_order.report import updates_needed
@@ -124,9 +125,9 @@ def main_schemes() -> str:
 def ranked() -> tuple[list[str], list[list[str]]]:
     """Return the head and the lines of the ranked table, with the columns of :data:`COMPARED`."""
     plan, runs, rows = comparison_of("english")
-    head, lines = report.ranking(rows, plan, next(run["unigram"] for run in runs if "unigram" in run))
-    shown = [column for column in COMPARED if column in head]
-    return shown, [[line[head.index(column)] for column in shown] for line in lines]
+    table = report.ranking(rows, plan, next(run["unigram"] for run in runs if "unigram" in run))
+    shown = [column for column in COMPARED if column in table.head]
+    return shown, [[line[table.head.index(column)] for column in shown] for line in table.rows]
 
 
 @cache
@@ -138,14 +139,14 @@ def verdicts() -> list[dict[str, Any]]:
 
 def claims() -> str:
     """Return the published claims with their verdicts."""
-    head, lines = report.claims_table(verdicts())
-    return tabulate(lines, head, "github", disable_numparse=True)
+    table = report.claims_table(verdicts())
+    return tabulate(table.rows, table.head, "github", disable_numparse=True)
 
 
 def by_length() -> str:
     """Return the losses on longer sequences of schemes that are trained with positions as they are, and with sampled ones."""
     plan, runs, rows = comparison_of("length")
-    losses = {scheme: cells for scheme, *cells in report.lengths(finished(runs), rows)[1]}
+    losses = {scheme: cells for scheme, *cells in report.lengths(finished(runs), rows).rows}
     lengths = [f"{factor * plan.tokens_per_sample}{kind}" for kind in ("", ", sampled") for factor in (1, 2, 4)]
     lines = [
         [scheme.removesuffix("-128"), *cells, *losses.get(f"{scheme}-random", ["–"] * 3)]
@@ -159,8 +160,9 @@ def fine_tuning() -> str:
     """Return the losses of pretrained models, and their scores and those of models from random weights after fine-tuning."""
     folder = RESULTS / "finetune"
     losses = {run["scheme"]: f"{run['loss']:.3f}" for run in recorded(folder, "runs/*/*") if run["status"] == FINISHED}
-    (first, *tasks), lines = report.benchmarks(recorded(folder, "benchmarks/*/*/*"))
-    rows = [[scheme, losses.get(scheme, "–"), *scores] for scheme, *scores in lines]
+    table = report.benchmarks(recorded(folder, "benchmarks/*/*/*"))
+    first, *tasks = table.head
+    rows = [[scheme, losses.get(scheme, "–"), *scores] for scheme, *scores in table.rows]
     return tabulate(
         rows, (first, "loss", *tasks), "github", disable_numparse=True, colalign=("left", *["right"] * (1 + len(tasks)))
     )
@@ -169,9 +171,9 @@ def fine_tuning() -> str:
 def results_by_scheme() -> Iterator[tuple[str, str, dict[str, str]]]:
     """Yield each result of a scheme: a title, the expression, and a table's row by column."""
     plan, _, rows = comparison_of("english")
-    head, lines = report.ranking(rows, plan, None)
-    for row, line in zip(rows, lines, strict=True):
-        cells = dict(zip(head, line, strict=True))
+    table = report.ranking(rows, plan, None)
+    for row, line in zip(rows, table.rows, strict=True):
+        cells = dict(zip(table.head, line, strict=True))
         yield (
             "Comparison on English text",
             row["positions"],
@@ -221,5 +223,5 @@ if __name__ == "__main__":
         save(charts.curves(rows, finished(runs), plan.reference, columns=2), PICTURE)
         with TemporaryDirectory() as folder:
             ownership.claim(Path(folder), "compare")
-            report.write(Path(folder), plan, rows, runs, verdicts())
-            PAGE.write_bytes((Path(folder) / report.PAGE).read_bytes())
+            report.report(plan, rows, runs, verdicts()).write(Path(folder))
+            PAGE.write_bytes((Path(folder) / engine_report.PAGE).read_bytes())

@@ -5,8 +5,8 @@ from importlib.util import find_spec
 import pytest
 import readme
 import yaml
-from finetuning.glue_files import write_task
-from finetuning.squad_files import write_squad
+from glue_files import write_task
+from squad_files import write_squad
 
 from fairseq_posenc import cli
 

@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from .errors import InputError
+
 LOCK = ".lock"
 HOLDER = "process "
 """The beginning of a lock's file, which names the process that holds it."""
@@ -61,6 +63,14 @@ def read(path: str | os.PathLike) -> bytes:
     if (size := os.path.getsize(path)) > MAX_BYTES:
         raise OSError(errno.EFBIG, f"{size:,} bytes, more than any such file has", os.fspath(path))
     return Path(path).read_bytes()
+
+
+def read_text(path: str | os.PathLike) -> str:
+    """Return the text of such a file, which is in UTF-8; raises InputError if it is not, or an OSError as :func:`read`."""
+    try:
+        return read(path).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{os.fspath(path)} is not UTF-8 ({error.reason} at byte {error.start + 1})") from None
 
 
 def _open_without_links(path: str, flags: int) -> int:

@@ -6,9 +6,9 @@ import json
 import math
 
 import pytest
-from finetuning.glue_files import write_task
-from finetuning.squad_files import write_squad
+from glue_files import write_task
 from on_device import needs_device
+from squad_files import write_squad
 
 from fairseq_posenc import cli
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from fairseq import options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from finetuning.glue_files import write_task
+from glue_files import write_task
 
 from fairseq_posenc.cli import main
 from fairseq_posenc.plugin.checkpoint.checkpoint_file import untrained, write

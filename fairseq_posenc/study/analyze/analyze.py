@@ -7,7 +7,7 @@ and R² is followed along all of them. LABEL=MODEL gives a model another name in
     fairseq-posenc analyze checkpoints/tisa bert=bert-base-uncased --text some.txt --out analysis
 
 The parameters alone show position vectors, their effect on the first layer's attention, and functions of the offset. With --text,
-the page also has the kinds of heads, correlations of words and positions, and probes of attention and hidden states. Each model
+the page also has the kinds of heads, correlations of words and positions, and linear probes of hidden states. Each model
 then takes minutes. All models are checked before the analysis begins. An interrupted analysis continues with the same command.
 Needs matplotlib and, for the probes, scikit-learn.
 """

@@ -19,13 +19,12 @@ from .embeddings import correlations, inseparable, position_vectors, positional_
 from .models import AnalyzedModel
 from .offsets import TERMS, OffsetFunction
 from .pictures import correlations_figure, function_figure, products_figure, rows_figure, scores_figure
-from .probes import batch_size, identical_words, linear_probes, swap_sensitivity
+from .probes import batch_size, linear_probes
 from .toeplitz import block_r_squared, of_noise, of_random_vectors, r_squared
 from .trace import trace
 
 BLOCKS = 4  # along the diagonal of P; of BERT's 512 positions, each has 128
 MAX_SCORED = 512  # that F̂_P is computed for
-WORDS = 32  # of the text, that are repeated in sentences of their own
 EXACT = 1e-6  # a term whose R² is nearer to 1 than this is a function of the offset
 VECTORS, SCORES, WORDS_AND_POSITIONS = "Position vectors", "What position vectors do to attention", "Words and positions"
 FUNCTIONS, HEADS, PROBES = "Functions of the offset", "Kinds of heads", "Probes"
@@ -171,21 +170,14 @@ def _of_vectors(model: AnalyzedModel, vectors: Tensor) -> tuple[dict[str, Any], 
 def _on_text(
     model: AnalyzedModel, sequences: Tensor, means: dict[str, Tensor], hidden: list[Tensor]
 ) -> tuple[dict[str, Any], dict[str, list[Figure]]]:
-    encoder = model.encoder
-    words = sequences[:, 1:-1].unique()
-    words = words[torch.linspace(0, len(words) - 1, min(WORDS, len(words))).long()]
-    ends = (int(sequences[0, 0]), int(sequences[0, -1]))
-    identical = identical_words(encoder, words, ends, sequences.shape[1])
     biases = [bias for bias in means["bias"][0] if not bias.isnan().any()] if "bias" in means else []  # without a window
     ranks = [rank(bias) for bias in biases if r_squared(bias) < 1 - EXACT]
     numbers: dict[str, Any] = {
         "windows": len(sequences),
         "kinds": [[offsets.kind_of(head) for head in layer] for layer in means["attention"]],
-        "identical_words": {name: values.tolist() for name, values in identical.items()},
         "linear_probes": linear_probes([state[:, 1:-1] for state in hidden]),  # the symbols would reveal the ends
-        "swap_change": {str(distance): change for distance, change in swap_sensitivity(encoder, sequences).items()},
         "correlations": None,
-        "no_correlations_because": inseparable(encoder),
+        "no_correlations_because": inseparable(model.encoder),
         "bias_ranks": ranks,
     }
     parts = {name: matrix for name, matrix in means.items() if name not in ("attention", *TERMS)}

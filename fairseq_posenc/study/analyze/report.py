@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ...base.plotting import grid, line_figure
 from ...base.record import FORMAT
 from ..engine.report import Figure, Part, Report, Table, number
@@ -25,16 +23,14 @@ SECTIONS = {
     "positions with words, and positions with positions.",
     FUNCTIONS: "The positional terms of each layer as functions of the offset r from query to key.",
     HEADS: "What heads attend to on average.",
-    PROBES: "What attention and hidden states reveal about positions.",
+    PROBES: "What hidden states reveal about positions.",
 }
 """Names and introductions of the page's sections."""
-MEASURES = ("locality", "symmetry", "invariance")  # of attention between identical words
 NO_TEXT = "No text was read (--text): no kinds of heads, correlations and probes, and |q·a| and |k·b| are of average words."
 MEANING = (
     "R² is that of P = E_P E_Pᵀ, or of the additive biases of models without position vectors. The rank is that of the position "
-    "vectors; in brackets, how many dimensions hold 99% of them. Locality, symmetry and invariance describe attention between "
-    "identical words, averaged over all heads. Position R² and order are what a linear probe reads from the last hidden states. "
-    "Swap is how much these states change when two neighbours are exchanged."
+    "vectors; in brackets, how many dimensions hold 99% of them. Position R² and order are what a linear probe reads from the "
+    "last hidden states."
 )
 
 
@@ -50,7 +46,7 @@ def report(models: Sequence[Mapping[str, Any]]) -> Report:
         own = [Figure(*figure) for model in models for figure in model["figures"].get(title, ())]
         if figures := [*own, *compared.get(title, ())]:
             sections[title] = [introduction, *figures]
-    head = ["model", "positions", "R²", "rank (99%)", *MEASURES, "position R²", "order", "swap"]
+    head = ["model", "positions", "R²", "rank (99%)", "position R²", "order"]
     summary: list[Part] = [Table(head, [_row(model) for model in models]), MEANING]
     summary += [] if all(model["text"] is not None for model in models) else [NO_TEXT]
     data = {"format": FORMAT, "models": [{name: value for name, value in model.items() if name != "figures"} for model in models]}
@@ -60,21 +56,16 @@ def report(models: Sequence[Mapping[str, Any]]) -> Report:
 
 def _row(model: Mapping[str, Any]) -> list[str]:
     vectors, text = model["vectors"], model["text"]
-    numbers: list[float | None] = [None] * 6
-    if text is not None:
-        heads = [[value for layer in text["identical_words"][name] for value in layer] for name in MEASURES]
-        numbers = [sum(values) / len(values) for values in heads]
-        numbers += [text["linear_probes"]["position"][-1], text["linear_probes"]["order"][-1]]
-        numbers += [next(iter(text["swap_change"].values()), None)]
+    probes = (None, None) if text is None else (text["linear_probes"][name][-1] for name in ("position", "order"))
     ranks = "–" if vectors is None else f"{vectors['rank']['full']} ({vectors['rank']['effective']})"
-    r2, *others = map(number, (model["r_squared"], *numbers))
-    return [model["model"], model["positions"], r2, ranks, *others]
+    return [model["model"], model["positions"], number(model["r_squared"]), ranks, *map(number, probes)]
 
 
 def _of_runs(models: Sequence[Mapping[str, Any]]) -> dict[str, list[Figure]]:
     runs = {m["model"]: m["run"] for m in models if len(m["run"]) > 1 and min(m["run"].values()) < 1 - EXACT}
     caption = "R² along the checkpoints of a run: of P, or of the additive biases of models without position vectors."
-    return {VECTORS: [Figure("figures/run", caption, _lines("updates", "R²", runs))]} if runs else {}
+    lines = {label: ([int(updates) for updates in run], [*run.values()]) for label, run in runs.items()}
+    return {VECTORS: [Figure("figures/run", caption, line_figure([("updates", "R²", lines)]))]} if runs else {}
 
 
 def _on_text(texts: Mapping[str, Mapping[str, Any]]) -> dict[str, list[Figure]]:
@@ -82,41 +73,16 @@ def _on_text(texts: Mapping[str, Mapping[str, Any]]) -> dict[str, list[Figure]]:
         return {}
     kinds = {label: text["kinds"] for label, text in texts.items()}
     of_kinds = Figure("figures/kinds", f"The kind of every head. {RULE}", kinds_figure(kinds))
-
-    def lines_of(part: str, names: Mapping[str, str], x_label: str, first: int) -> Drawing:
-        """Return one panel per measure, by layer or hidden state."""
-        panels = []
-        for name, y_label in names.items():
-            means = {label: [np.mean(values) for values in text[part][name]] for label, text in texts.items()}  # over heads
-            panels.append((x_label, y_label, {label: (range(first, first + len(y)), y) for label, y in means.items()}))
-        return line_figure(panels)
-
-    caption = (
-        "Attention in sentences that repeat one word, the mean over words and heads. Locality: the share of attention near the "
-        "word, halved with each token of distance. Symmetry: 1 where both sides get the same. Invariance: R², 1 where only the "
-        "offset counts."
-    )
-    names = {name: name for name in ("locality", "symmetry", "invariance")}
-    identical = Figure("figures/identical", caption, lines_of("identical_words", names, "layer", 1))
     caption = (
         "What a linear probe reads from hidden states (0 is the input of the first layer) of windows that it was not trained on: "
         "the position of a token, and which of two tokens comes first, where 0.5 is chance."
     )
     names = {"position": "R² of the position", "error": "error, in tokens", "order": "accuracy of the order"}
-    linear = Figure("figures/linear", caption, lines_of("linear_probes", names, "hidden state", 0))
-    caption = (
-        "How much the last hidden states change when two words are exchanged: the mean of ‖h' - h‖ / ‖h‖, each token compared "
-        "with itself wherever it is. 0 means that the model does not use the order."
-    )
-    swaps = {label: text["swap_change"] for label, text in texts.items()}
-    of_swaps = Figure("figures/swaps", caption, _lines("distance, in tokens", "relative change", swaps))
-    return {HEADS: [of_kinds], PROBES: [identical, linear, of_swaps]}
-
-
-def _lines(x_label: str, y_label: str, models: Mapping[str, Mapping[str, float]]) -> Drawing:
-    """Return one panel with a line per model: of numbers by an integer, which is text in JSON."""
-    lines = {label: ([int(x) for x in numbers], [*numbers.values()]) for label, numbers in models.items()}
-    return line_figure([(x_label, y_label, lines)])
+    panels = []
+    for name, y_label in names.items():
+        values = {label: text["linear_probes"][name] for label, text in texts.items()}
+        panels.append(("hidden state", y_label, {label: (range(len(y)), y) for label, y in values.items()}))
+    return {HEADS: [of_kinds], PROBES: [Figure("figures/linear", caption, line_figure(panels))]}
 
 
 def kinds_figure(models: Mapping[str, Sequence[Sequence[str]]]) -> Drawing:

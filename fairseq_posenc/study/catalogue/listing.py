@@ -7,10 +7,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from tabulate import tabulate
 from torch import nn
-from torch.overrides import TorchFunctionMode
 
 from ...base.errors import InputError, flag_of, flag_value, nearest
 from ...core.attention import BACKENDS
@@ -32,22 +30,6 @@ MARGIN = 26  # where the right-hand side of a card begins
 Row = dict[str, Any]
 
 
-class _WithoutMemory(TorchFunctionMode):
-    """Makes each new tensor of one zero, repeated without memory, and leaves out what would write into it.
-
-    On the meta device, PyTorch computes by modules that take seconds to import.
-    """
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if function is torch.empty:
-            return torch.zeros(()).expand(*args)
-        first = next(iter((*args, *(kwargs or {}).values())), None)
-        writes = re.fullmatch(r"[a-z]\w*_|__setitem__", function.__name__)
-        if writes and isinstance(first, torch.Tensor) and 0 in first.stride():
-            return first
-        return function(*args, **kwargs or {})
-
-
 def positions_of(
     expression: str,
     n: int = 512,
@@ -57,13 +39,12 @@ def positions_of(
     embed_dim: int | None = None,
     layers: int = 12,
 ) -> Positions:
-    """Return the positions of a model for sequences of ``n`` tokens, as the encoder would make them, without memory.
+    """Return the positions of a model for sequences of ``n`` tokens, as the encoder would make them.
 
     The model has base size by default. ``embed_dim`` is the width of the word embeddings, if that is not ``dim``.
     """
-    with _WithoutMemory():
-        settings = Settings(layers=layers, heads=heads, dim=dim, max_positions=n, separator=2, embed_dim=embed_dim)
-        return build(expression, settings, options)
+    settings = Settings(layers=layers, heads=heads, dim=dim, max_positions=n, separator=2, embed_dim=embed_dim)
+    return build(expression, settings, options)
 
 
 def count(module: nn.Module) -> int:

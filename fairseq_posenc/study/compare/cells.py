@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -93,32 +93,16 @@ class Runs:
         plan, key, flags = self.plan, _key(scheme, lr, seed), self.plan.flags(scheme)
         valid_steps = max(1, VALID_TOKENS // (plan.tokens_per_sample * plan.batch_size))
         log_interval = max(1, self._updates // POINTS // 2)
-        intervals = f"--validate-interval 1000000 --validate-interval-updates {2 * log_interval} --max-valid-steps {valid_steps}"
+        logging = f"--log-format json --log-interval {log_interval} --valid-subset valid,permuted --max-valid-steps {valid_steps}"
+        logging += f" --validate-interval 1000000 --validate-interval-updates {2 * log_interval}"
         scale = plan.schemes[scheme].initial_scale
         program = ["fairseq_cli.train"] if scale == 1 else ["fairseq_posenc.study.compare.scaled", f"{scale:g}"]
         command = [
-            *(
-                "env",
-                f"OMP_NUM_THREADS={plan.threads}",
-                SAVE,
-                sys.executable,
-                "-m",
-                *program,
-                str(self.data),
-                *user_dir(),
-                *flags,
-            ),
+            *("env", f"OMP_NUM_THREADS={plan.threads}", SAVE, sys.executable, "-m", *program),
+            *(str(self.data), *user_dir(), *flags),
             *("--lr", str(lr), "--seed", str(seed), "--save-dir", str(Cell(key, {}).folder(out)), "--no-epoch-checkpoints"),
             *("--distributed-world-size", "1"),  # with several GPUs, a batch of all would be larger
-            *(
-                "--valid-subset",
-                "valid,permuted",
-                *intervals.split(),
-                "--log-format",
-                "json",
-                "--log-interval",
-                str(log_interval),
-            ),
+            *logging.split(),
             *(() if torch.cuda.is_available() else ("--cpu",)),
         ]
         configuration = {"flags": flags, "threads": plan.threads, "valid_tokens": plan.valid_tokens, "data": dict(self.digests)}
@@ -149,24 +133,17 @@ class Runs:
 
     def first(self, out: Path) -> list[Cell]:
         """Return the runs that choose the learning rates."""
-        plan = self.plan
-        return [
-            self.cell(scheme, lr, seed, out)
-            for seed in SELECTION
-            for scheme in plan.schemes
-            for lr in plan.learning_rates
-            if seed <= plan.seeds_of(scheme)
-        ]
+        return self._cells(SELECTION, dict.fromkeys(self.plan.schemes, self.plan.learning_rates), out)
 
     def further(self, chosen: Mapping[str, float], out: Path) -> list[Cell]:
         """Return the runs with the other seeds, of schemes whose learning rate has been chosen."""
         seeds = range(1 + len(SELECTION), 1 + max(map(self.plan.seeds_of, self.plan.schemes)))
-        return [
-            self.cell(scheme, lr, seed, out)
-            for seed in seeds
-            for scheme, lr in chosen.items()
-            if seed <= self.plan.seeds_of(scheme)
-        ]
+        return self._cells(seeds, {scheme: [lr] for scheme, lr in chosen.items()}, out)
+
+    def _cells(self, seeds: Iterable[int], rates: Mapping[str, Sequence[float]], out: Path) -> list[Cell]:
+        """Return the runs of schemes with learning rates and those of these seeds that each scheme has."""
+        keys = [(scheme, lr, seed) for seed in seeds for scheme, of_scheme in rates.items() for lr in of_scheme]
+        return [self.cell(*key, out) for key in keys if key[-1] <= self.plan.seeds_of(key[0])]
 
     def benchmarks(self, runs: Sequence[Mapping[str, Any]], out: Path) -> list[Cell]:
         """Return the fine-tuning of the models of finished runs, and of models of the reference from random weights."""

@@ -11,7 +11,7 @@ with one of the reference. OUT gets report.html, results.md, results.csv, result
 command again does only what is not done yet.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,11 +23,7 @@ from ...base.commands import existing, option, show
 from ...base.errors import InputError, require_extras
 
 if TYPE_CHECKING:
-    from ..engine.grid import Bar, Cell, RunCell
-    from ..engine.study import Study
-    from .cells import Runs
-
-    Execute = Callable[..., list[dict[str, Any]]]
+    from ..engine.grid import Cell, RunCell
 
 COMMAND = "fairseq-posenc compare"
 ADDED, FORMAT = "added.json", 1
@@ -56,6 +52,7 @@ class Options:
 def main(options: Options) -> None:
     """Run the command."""
     require_extras("compare")
+    import torch
     from pydantic import create_model
 
     from ...base.record import Recorded, digests, read_object, write_json
@@ -65,7 +62,7 @@ def main(options: Options) -> None:
     from .claims import judge, read_claims
     from .costs import Costs
     from .plan import read_plan
-    from .report import write
+    from .report import report
     from .results import choose, finished, summarise
 
     claims = read_claims(options.claims) if options.claims else ()
@@ -73,7 +70,7 @@ def main(options: Options) -> None:
         raise InputError(f"--data {options.data} has no train.idx: name a data-bin of 'fairseq-posenc prepare'")
     files = ("dict.txt", "train.bin", "train.idx", "valid.bin", "valid.idx")
     read = [("--data", options.data / "dict.txt"), ("PLAN", options.plan)]
-    with Study.open(options.out, COMMAND, read) as study:
+    with Study.open(options.out, COMMAND, read, dry=options.dry_run) as study:
         before = read_object(options.out / ADDED, FORMAT, create_model("Added", __base__=Recorded, schemes=list[str]))
         added = list(dict.fromkeys([*(before or {"schemes": []})["schemes"], *options.add]))
         plan = read_plan(options.plan, added)
@@ -81,62 +78,34 @@ def main(options: Options) -> None:
         runs.check()
         if added and not options.dry_run:
             write_json(ownership.own(options.out / ADDED), {"format": FORMAT, "schemes": added})
-        left = list["Cell"]()
-        with (
-            nullcontext() if options.dry_run else Bar(plan.total) as bar
-        ):  # of all parts; timings, which take seconds, have their own
-            execute = _shown(runs, options, left) if bar is None else _executed(runs, options, study, bar)
-            results = execute(runs.first(options.out), runs.measure)
+        torch.set_num_threads(plan.threads)
+
+        def execute(cells: Sequence["Cell"], measure: "RunCell", jobs: int, bar: Bar | None) -> list[dict[str, Any]]:
+            """Run a part of the grid; its results have the runs that failed, too."""
+            failed_before = len(study.failed)
+            done = study.run(cells, measure, jobs=jobs, keep_temporary=options.keep_checkpoints, bar=bar)
+            return [*done, *study.failed[failed_before:]]
+
+        with nullcontext() if options.dry_run else Bar(plan.total) as bar:
+            results = execute(runs.first(options.out), runs.measure, options.jobs, bar)
             chosen = {scheme: lr for scheme, lr in choose(results).items() if lr is not None}
             if options.dry_run:  # of a rate that is not chosen yet, the commands are those of the first
                 chosen = dict.fromkeys(plan.schemes, plan.learning_rates[0]) | chosen
-            results += execute(runs.further(chosen, options.out), runs.measure)
+            results += execute(runs.further(chosen, options.out), runs.measure, options.jobs, bar)
             done = [run for group in finished(results).values() for run in group]
-            scores = execute(runs.benchmarks(done, options.out), runs.score)
-            costs = Costs(runs)
-            times = execute(costs.cells, costs.measure, jobs=1)
+            scores = execute(runs.benchmarks(done, options.out), runs.score, options.jobs, bar)
+        left, costs = list(study.left), Costs(runs)
+        times = execute(costs.cells, costs.measure, 1, None)  # these take seconds, and have a bar of their own
+        for cell in left:
+            show(runs.shown(cell))
         if results:
             rows = summarise(plan, results, times)
-            show(write(options.out, plan, rows, results, judge(claims, results), scores))
+            show(study.write(report(plan, rows, results, judge(claims, results), scores)))
         if options.dry_run:
-            show(_remaining(runs, left, results, options.jobs))
+            show(_remaining(left, plan.total, results, options.jobs))
 
 
-def _executed(runs: "Runs", options: Options, study: "Study", bar: "Bar") -> "Execute":
-    """Return the function that runs a part of the grid; its results have the runs that failed, too.
-
-    All parts share a bar, except timings, which take seconds and have their own.
-    """
-    import torch
-
-    torch.set_num_threads(runs.plan.threads)
-
-    def execute(cells: Sequence["Cell"], measure: "RunCell", jobs: int = options.jobs) -> list[dict[str, Any]]:
-        shared, before = bar if any(cell.command for cell in cells) else None, len(study.failed)
-        done = study.run(cells, measure, jobs=jobs, keep_temporary=options.keep_checkpoints, bar=shared)
-        return [*done, *study.failed[before:]]
-
-    return execute
-
-
-def _shown(runs: "Runs", options: Options, left: list["Cell"]) -> "Execute":
-    """Return the function that shows the commands of runs that are not done, adds these to ``left``, and returns the others."""
-    from ..engine import grid
-
-    def execute(cells: Sequence["Cell"], measure: "RunCell", jobs: int = 1) -> list[dict[str, Any]]:
-        results = []
-        for cell in cells:
-            if (result := grid.finished(cell, options.out)) is not None:
-                results.append(result)
-            elif cell.command:
-                left.append(cell)
-                show(runs.shown(cell))
-        return results
-
-    return execute
-
-
-def _remaining(runs: "Runs", left: Sequence["Cell"], results: Sequence[dict[str, Any]], jobs: int) -> str:
+def _remaining(left: Sequence["Cell"], total: int, results: Sequence[dict[str, Any]], jobs: int) -> str:
     """Return a sentence on the number of runs that are not done and their time, by that of runs that are."""
     seconds = [result["seconds"] for result in results if "loss" in result]
     time = "their time is not known, since no run has finished"
@@ -144,4 +113,4 @@ def _remaining(runs: "Runs", left: Sequence["Cell"], results: Sequence[dict[str,
         each = median(seconds)
         time = f"about {len(left) * each / jobs / 3600:.1f} hours with --jobs {jobs}, at {each / 60:.1f} minutes, the median of "
         time += f"{len(seconds)} that finished"
-    return f"{len(left)} of {runs.plan.total} runs are left: {time}."
+    return f"{len(left)} of {total} runs are left: {time}."

@@ -1,23 +1,16 @@
-"""The report of a comparison: a page, tables in Markdown, CSV and JSON, and pictures."""
+"""The report of a comparison: sentences, tables and pictures."""
 
 from __future__ import annotations
 
-import html
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pandas
 import yaml
-from tabulate import tabulate
 
-from ...base.files import atomic_write
-from ...base.ownership import own
-from ...base.record import DIVERGED, FAILED, FINISHED, FORMAT, write_json
-from ..engine import page
-from ..engine.report import CSV, JSON, MARKDOWN, PAGE, Figure, number
+from ...base.record import DIVERGED, FAILED, FINISHED, FORMAT
+from ..engine.report import Definitions, Figure, Folded, Part, Report, Table, number
 from ..engine.statistics import by
 from . import charts, starts
 from .claims import NOT_TESTED
@@ -27,11 +20,8 @@ from .starts import USED, Run
 from .statistics import estimate
 
 FIGURES = "figures"
-TITLE = "Comparison of positional encodings"
 UNIGRAM = "(unigram: no context)"
 Row = Mapping[str, Any]
-Table = tuple[list[str], list[list[str]]]
-"""The head and the rows."""
 COLOURS = "Blue: best; orange: worse; grey: undecided."
 COLUMNS = {
     "loss": "mean over the seeds, in bits per predicted token of text that no choice has used, ± half of its 95% interval",
@@ -39,7 +29,6 @@ COLUMNS = {
     "−": "mean difference from the reference, of runs with the same seed, ± half of its 95% interval",
     "p": "of the paired t test of this difference, corrected for the number of schemes; – where one of both is not decided",
     "start": f"updates from which the order of words saves {USED} bits until the end: median (first–last; never is the latest)",
-    "tokens": "read until then, in millions",
     "÷": "start relative to the reference's with the same seed, on a log scale, and its 95% interval",
     "started": "runs that used word order at the end; a run that diverged or failed did not",
     "of started": "mean loss at the end of the runs that started",
@@ -49,6 +38,11 @@ COLUMNS = {
     "runs": "that finished, and others",
 }
 """What the columns of the ranked table mean; those with data are shown."""
+SCORES = "Scores on development sets in per cent: the mean over models, of which each has the median over its seeds."
+RATES = (
+    "Losses on the first half of the validation text. The arrow marks the rate that is used: the least of those whose mean is "
+    f"within {TOLERANCE} bits of the best; none with a run that failed or diverged."
+)
 
 
 class Nothing(dict[str, Any]):
@@ -58,18 +52,12 @@ class Nothing(dict[str, Any]):
         return None
 
 
-def write(
-    out: Path,
-    plan: Plan,
-    rows: Sequence[Row],
-    runs: Sequence[Run],
-    verdicts: Sequence[Row] = (),
-    scores: Sequence[Run] = (),
-) -> str:
-    """Write report.html, results.md, results.csv, results.json and figures/ into ``out``; return the answer and the ranked table.
+def report(
+    plan: Plan, rows: Sequence[Row], runs: Sequence[Run], verdicts: Sequence[Row] = (), scores: Sequence[Run] = ()
+) -> Report:
+    """Return the report.
 
     Args:
-        out: the folder.
         plan: of the comparison.
         rows: of :func:`.results.summarise`.
         runs: the results of all cells.
@@ -78,29 +66,25 @@ def write(
     """
     done = finished(runs)
     unigram = next((run["unigram"] for run in runs if run.get("unigram") is not None), None)
-    pictures = _pictures(plan, rows, done)
-    for figure in pictures.values():
-        figure.save(out)
-    shown = {name: figure.html(out) for name, figure in pictures.items()}
-    opening, caveats = answer(rows, plan), state(plan, runs, scores)
-    sections = list(_sections(plan, rows, runs, done, verdicts, shown.get("updates"), scores))
-    ranked, under = ranking(rows, plan, unigram), setting(plan, runs)
-    meanings = {named: COLUMNS[name] for name, named in _columns(rows, plan).items() if name in COLUMNS}
-    picture = shown.get("overview", "")
-    body = f'<div class="row"><div><p class="soft">{html.escape(under)}</p>\n{page.paragraph(opening)}</div>{picture}</div>\n'
-    terms = "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(text)}</dd>\n" for name, text in meanings.items())
-    body += f"{_html(ranked)}<dl>\n{terms}</dl>\n{page.paragraph(caveats)}"
-    footer = "Made by fairseq-posenc compare. All numbers are in results.json; each picture is a PNG and a PDF in figures/."
-    page.write(own(out / PAGE), TITLE, TITLE, body, sections, footer)
-    legend = "\n".join(f"- *{name}*: {text}" for name, text in meanings.items())
-    tables = [_pipe(table) for table in (claims_table(verdicts), benchmarks(scores)) if table[1]]
-    with atomic_write(own(out / MARKDOWN)) as stream:
-        stream.write("\n\n".join(filter(None, [under, opening, _pipe(ranked), legend, caveats, *tables])) + "\n")
-    with atomic_write(own(out / CSV)) as stream:
-        pandas.json_normalize([*map(dict, rows)], sep="_").to_csv(stream, index=False, lineterminator="\n")
+    meanings = Definitions({head: COLUMNS[name] for name, head in _columns(rows, plan).items() if name in COLUMNS})
+    summary: list[Part] = [setting(plan, runs), answer(rows, plan), ranking(rows, plan, unigram), meanings]
+    summary += [caveats] if (caveats := state(plan, runs, scores)) else []
     result = {"format": FORMAT, "plan": plan.model_dump(mode="json"), "unigram": unigram, "schemes": rows, "claims": verdicts}
-    write_json(own(out / JSON), {**result, "runs": runs, "benchmarks": scores})
-    return f"{_pipe(ranked)}\n\n{opening} {caveats}".rstrip()
+    return Report(
+        title="Comparison of positional encodings",
+        summary=summary,
+        data={**result, "runs": runs, "benchmarks": scores},
+        rows=rows,
+        sections={
+            "Claims": _claims(verdicts),
+            "During training": _curves(plan, rows, done),
+            "Longer sequences": _with_text("Loss on longer sequences than those of training.", lengths(done, rows)),
+            "Fine-tuning": _with_text(SCORES, benchmarks(scores)),
+            "Learning rates": _with_text(RATES, learning_rates(runs)) if len({run["lr"] for run in runs}) > 1 else [],
+            "To repeat it": _repeat(plan, runs),
+        },
+        picture=_overview(rows) if any(row["loss"] is not None for row in rows) else None,
+    )
 
 
 def setting(plan: Plan, runs: Sequence[Run]) -> str:
@@ -170,23 +154,22 @@ def state(plan: Plan, runs: Sequence[Run], scores: Sequence[Run] = ()) -> str:
 def ranking(rows: Sequence[Row], plan: Plan, unigram: float | None) -> Table:
     """Return the ranked table."""
     columns = _columns(rows, plan)
-    lines = [[str(rank), *(_cells(row, plan)[name] for name in columns)] for rank, row in enumerate(rows, 1)]
+    lines = [[str(rank), *(_cells(row)[name] for name in columns)] for rank, row in enumerate(rows, 1)]
     if unigram is not None:
         lines.append(["", *({"scheme": UNIGRAM, "loss": number(unigram)}.get(name, "") for name in columns)])
-    return ["", *columns.values()], lines
+    return Table(["", *columns.values()], lines)
 
 
 def _columns(rows: Sequence[Row], plan: Plan) -> dict[str, str]:
     """The columns with data, and how they are headed."""
     age = next((f"at age {row['start']['age']:,}" for row in rows if row["start"]), "")
     heads = {"−": f"− {plan.reference}", "÷": f"÷ {plan.reference}", "at age": age}
-    filled = {name for row in rows for name, cell in _cells(row, plan).items() if cell != "–"}
+    filled = {name for row in rows for name, cell in _cells(row).items() if cell != "–"}
     return {name: heads.get(name, name) for name in ("scheme", *COLUMNS) if name in filled}
 
 
-def _cells(row: Row, plan: Plan) -> dict[str, str]:
+def _cells(row: Row) -> dict[str, str]:
     difference, start = row["difference"] or Nothing(), row["start"] or Nothing()
-    tokens = 1e-6 * (start["median"] or 0) * plan.tokens_per_sample * plan.batch_size
     return {
         "scheme": row["scheme"],
         "loss": _with_interval(row["loss"], row),
@@ -194,7 +177,6 @@ def _cells(row: Row, plan: Plan) -> dict[str, str]:
         "−": _with_interval(difference["mean"], difference, "+.3f"),
         "p": number(difference["p_holm"], ".2g"),
         "start": _start(start) if start else "–",
-        "tokens": number(tokens or None, ".1f"),
         "÷": _range(start["ratio"] or Nothing(), "mean"),
         "started": f"{start['started']} of {start['of']}" if start else "–",
         "of started": number(start["loss"]),
@@ -220,7 +202,7 @@ def claims_table(claims: Sequence[Row]) -> Table:
         here = claim["reason"] if verdict == NOT_TESTED else "; ".join(findings)
         shown = f"check: {verdict}" if claim["check"] else verdict
         lines.append([shown, claim["text"], here, number(claim["p"], ".2g"), corrected, claim["published"], claim["source"]])
-    return ["verdict", "claim", "here", "p", "p (Holm)", "published", "source"], lines
+    return Table(["verdict", "claim", "here", "p", "p (Holm)", "published", "source"], lines)
 
 
 def learning_rates(runs: Sequence[Run]) -> Table:
@@ -232,7 +214,7 @@ def learning_rates(runs: Sequence[Run]) -> Table:
         for run in group:
             cells[run["lr"]].append(f"{run['selection']:.3f}" if run["status"] == FINISHED else run["status"])
         lines.append([scheme, *(f"{', '.join(of) or '–'}{' ←' * (lr == chosen[scheme])}" for lr, of in cells.items())])
-    return ["scheme", *(f"{lr:g}" for lr in rates)], lines
+    return Table(["scheme", *(f"{lr:g}" for lr in rates)], lines)
 
 
 def lengths(done: Mapping[str, Sequence[Run]], rows: Sequence[Row]) -> Table:
@@ -246,7 +228,7 @@ def lengths(done: Mapping[str, Sequence[Run]], rows: Sequence[Row]) -> Table:
         of_length = [{**run["by_length"], "": run["loss"]} for seed, run in runs.items() if seed in common or not common]
         values = [[losses[length] for losses in of_length if length in losses] for length in ("", *columns)]
         lines.append([scheme, *(number(sum(column) / len(column)) if column else "–" for column in values)])
-    return ["scheme", "as in training", *(f"{length} tokens" for length in columns)], lines
+    return Table(["scheme", "as in training", *(f"{length} tokens" for length in columns)], lines)
 
 
 def benchmarks(scores: Sequence[Run]) -> Table:
@@ -257,54 +239,34 @@ def benchmarks(scores: Sequence[Run]) -> Table:
         by_benchmark = by("benchmark", group)
         columns = [[run.get("scores", {}).get(task) for run in by_benchmark.get(name, ())] for task, name in tasks.items()]
         lines.append([scheme, *map(_score, columns)])
-    return ["scheme", *tasks], lines
+    return Table(["scheme", *tasks], lines)
 
 
-def _pictures(plan: Plan, rows: Sequence[Row], done: Mapping[str, Sequence[Run]]) -> dict[str, Figure]:
-    """Draw the pictures, as far as there are results for them."""
-    drawn: dict[str, Figure] = {}
-    if any(row["loss"] is not None for row in rows):
-        caption = "Loss, start and cost of each scheme, with the interval of the loss and the ranges of the others."
-        drawn["overview"] = Figure(f"{FIGURES}/overview", f"{caption} {COLOURS}", charts.overview(rows), wide=False)
-    if any(done.values()):
-        caption = (
-            f"Loss during training: the mean of a scheme's runs, and a band for all of them; wide: {plan.reference}. {COLOURS}"
-        )
-        drawn["updates"] = Figure(f"{FIGURES}/updates", caption, charts.curves(rows, done, plan.reference), wide=False)
-    return drawn
+def _overview(rows: Sequence[Row]) -> Figure:
+    caption = "Loss, start and cost of each scheme, with the interval of the loss and the ranges of the others."
+    return Figure(f"{FIGURES}/overview", f"{caption} {COLOURS}", charts.overview(rows), wide=False)
 
 
-def _sections(
-    plan: Plan,
-    rows: Sequence[Row],
-    runs: Sequence[Run],
-    done: Mapping[str, Sequence[Run]],
-    claims: Sequence[Row],
-    curves: str | None,
-    scores: Sequence[Run],
-) -> Iterator[tuple[str, str]]:
-    """The names and the HTML of the sections."""
-    if claims:
-        counted = Counter(claim["verdict"] for claim in claims if not claim["check"])
-        counts = ", ".join(f"{count} {verdict}" for verdict, count in counted.items())
-        text = f"{counted.total()} published claims: {counts}. p is that of all tests of a claim, raw and corrected by Holm's "
-        text += "method over the claims, by which it is judged. Checks hold by construction and are not counted."
-        yield "Claims", page.paragraph(text) + _html(claims_table(claims))
-    if curves:
-        yield "During training", curves
-    if (by_length := lengths(done, rows))[1]:
-        yield "Longer sequences", page.paragraph("Loss on longer sequences than those of training.") + _html(by_length)
-    if scores:
-        text = "Scores on development sets in per cent: the mean over models, of which each has the median over its seeds."
-        yield "Fine-tuning", page.paragraph(text) + _html(benchmarks(scores))
-    if len({run["lr"] for run in runs}) > 1:
-        text = "Losses on the first half of the validation text. The arrow marks the rate that is used: the least of those whose "
-        text += f"mean is within {TOLERANCE} bits of the best; none with a run that failed or diverged."
-        yield "Learning rates", page.paragraph(text) + _html(learning_rates(runs))
-    yield "To repeat it", _repeat(plan, runs)
+def _curves(plan: Plan, rows: Sequence[Row], done: Mapping[str, Sequence[Run]]) -> list[Part]:
+    if not any(done.values()):
+        return []
+    caption = f"Loss during training: the mean of a scheme's runs, and a band for all of them; wide: {plan.reference}. {COLOURS}"
+    return [Figure(f"{FIGURES}/updates", caption, charts.curves(rows, done, plan.reference), wide=False)]
 
 
-def _repeat(plan: Plan, runs: Sequence[Run]) -> str:
+def _claims(claims: Sequence[Row]) -> list[Part]:
+    counted = Counter(claim["verdict"] for claim in claims if not claim["check"])
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in counted.items())
+    text = f"{counted.total()} published claims: {counts}. p is that of all tests of a claim, raw and corrected by Holm's "
+    text += "method over the claims, by which it is judged. Checks hold by construction and are not counted."
+    return _with_text(text, claims_table(claims))
+
+
+def _with_text(text: str, table: Table) -> list[Part]:
+    return [text, table] if table.rows else []
+
+
+def _repeat(plan: Plan, runs: Sequence[Run]) -> list[Part]:
     versions = {f"{name} {number}" for run in runs for name, number in run["versions"].items()}
     digests = {f"{name} {digest}" for run in runs for name, digest in run["configuration"].get("data", {}).items()}
     facts = {
@@ -312,13 +274,13 @@ def _repeat(plan: Plan, runs: Sequence[Run]) -> str:
         "Machines": sorted({run["device"] for run in runs if run.get("device")}),
         "SHA-256 of the data": sorted(digests),
     }
-    content = "".join(page.paragraph(f"{name}: {', '.join(values)}.") for name, values in facts.items() if values)
     plan_text = yaml.safe_dump(plan.model_dump(mode="json", exclude_defaults=True), sort_keys=False, allow_unicode=True)
     commands = "\n".join(run["command"] for run in runs if run.get("command"))
-    for name, text in (("The plan", plan_text), (f"The commands of {len(runs)} runs", commands)):
-        pre = page.scroll(f"<pre>{html.escape(text)}</pre>")
-        content += f"<details><summary>{name}</summary>{pre}</details>\n"
-    return content
+    return [
+        *(f"{name}: {', '.join(values)}." for name, values in facts.items() if values),
+        Folded("The plan", plan_text),
+        Folded(f"The commands of {len(runs)} runs", commands),
+    ]
 
 
 def _range(values: Row, middle: str) -> str:
@@ -359,18 +321,3 @@ def _score(values: Sequence[float | None]) -> str:
 def _with_interval(mean: float | None, ends: Row, form: str = ".3f") -> str:
     half = "" if ends["low"] is None else f" ± {number((ends['high'] - ends['low']) / 2, form.lstrip('+'))}"
     return number(mean, form) + half
-
-
-def _html(table: Table) -> str:
-    return page.table(*table, _alignment(table))
-
-
-def _pipe(table: Table) -> str:
-    return tabulate(table[1], table[0], "pipe", disable_numparse=True, colalign=_alignment(table))
-
-
-def _alignment(table: Table) -> list[str]:
-    """Columns of numbers to the right, but for those with intervals of different width."""
-    columns = ("".join(column) for column in zip(*table[1], strict=True))
-    numeric = (set(column) <= set("0123456789.,+−–e") for column in columns)
-    return ["right" if right else "left" for right in numeric]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -89,7 +89,7 @@ def summarise(plan: Plan, runs: Sequence[Run], costs: Sequence[Run] = ()) -> lis
     seeds = shared_seeds(every)
     groups = {scheme: [run for run in group if run["seed"] in seeds] for scheme, group in every.items()}
     done = {scheme: [run for run in group if run["status"] == FINISHED] for scheme, group in groups.items()}
-    losses = {scheme: _losses(group) for scheme, group in done.items()}
+    losses = {scheme: np.array([run["loss"] for run in group]) for scheme, group in done.items()}
     whole = [scheme for scheme, group in done.items() if group and {run["seed"] for run in group} == seeds]
     tested = [scheme for scheme in whole if len(seeds) >= MIN_SEEDS and not starts.is_late(groups[scheme])]
     with_p = {scheme: losses[scheme] for scheme in tested}
@@ -125,10 +125,6 @@ def summarise(plan: Plan, runs: Sequence[Run], costs: Sequence[Run] = ()) -> lis
         for scheme, group in groups.items()
     ]
     return sorted(rows, key=lambda row: (row["scheme"] not in whole, row["loss"] is None, row["loss"]))
-
-
-def _losses(runs: Iterable[Run]) -> np.ndarray:
-    return np.array([run["loss"] for run in runs])
 
 
 def _level(losses: np.ndarray) -> dict[str, Any]:

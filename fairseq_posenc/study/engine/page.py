@@ -2,7 +2,7 @@
 
 import base64
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ...base.files import atomic_write
@@ -26,7 +26,7 @@ td.right { text-align: right; white-space: nowrap; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1rem; font-size: .9rem; }
 dt { font-weight: 600; }
 dd { margin: 0; max-width: 60rem; }
-footer, .soft { opacity: .75; font-size: .9rem; }
+footer { opacity: .75; font-size: .9rem; }
 @media (max-width: 48rem) {
   .scroll .wide { max-width: 44rem; }
   thead { display: none; }
@@ -47,35 +47,31 @@ TEMPLATE = """<!doctype html>
 <style>{css}</style>
 </head>
 <body>
-<h1>{heading}</h1>
+<h1>{title}</h1>
 {opening}
 <nav>{links}</nav>
 {sections}
-<footer><p>{footer}</p></footer>
+<footer><p>Made by fairseq-posenc. All numbers are in results.json; the pictures are beside it or below, also as PDF.</p></footer>
 </body>
 </html>
 """
 
 
-def write(path: Path, title: str, heading: str, opening: str, sections: Iterable[tuple[str, str]], footer: str) -> None:
+def write(path: Path, title: str, opening: str, sections: Mapping[str, str]) -> None:
     """Write a page.
 
     Args:
-        title: of the browser's window.
-        heading: of the page.
+        title: of the page and of the browser's window.
         opening: HTML before the list of sections.
-        sections: the name and the HTML of each.
-        footer: a sentence on where the page is from.
+        sections: the HTML of each section, by its name.
     """
     links, content = "", ""
-    for name, text in sections:
+    for name, text in sections.items():
         anchor = name.lower().replace(" ", "-")
         links += f'<a href="#{anchor}">{html.escape(name)}</a> '
         content += f'<h2 id="{anchor}">{html.escape(name)}</h2>\n{text}\n'
-    words = {"title": title, "heading": heading, "footer": footer}
-    escaped = {name: html.escape(word) for name, word in words.items()}
     with atomic_write(path) as stream:
-        stream.write(TEMPLATE.format(css=CSS, opening=opening, links=links, sections=content, **escaped))
+        stream.write(TEMPLATE.format(css=CSS, title=html.escape(title), opening=opening, links=links, sections=content))
 
 
 def paragraph(text: str) -> str:
@@ -83,9 +79,26 @@ def paragraph(text: str) -> str:
     return f"<p>{html.escape(text)}</p>\n"
 
 
-def scroll(content: str, kind: str = "") -> str:
+def definitions(meanings: Mapping[str, str]) -> str:
+    """Return a list of names with their meanings, plain text both."""
+    entries = (f"<dt>{html.escape(name)}</dt><dd>{html.escape(meaning)}</dd>\n" for name, meaning in meanings.items())
+    return f"<dl>\n{''.join(entries)}</dl>\n"
+
+
+def folded(title: str, text: str) -> str:
+    """Return lines of plain text that are shown when their title is clicked."""
+    pre = _scroll(f"<pre>{html.escape(text)}</pre>")
+    return f"<details><summary>{html.escape(title)}</summary>{pre}</details>\n"
+
+
+def row(content: str, picture: str) -> str:
+    """Return HTML with a picture beside it, or below it on a narrow screen."""
+    return f'<div class="row"><div>{content}</div>{picture}</div>\n'
+
+
+def _scroll(content: str) -> str:
     """Return a box around HTML that may be wider than the screen."""
-    return f'<div class="scroll {kind}">{content}</div>\n'
+    return f'<div class="scroll">{content}</div>\n'
 
 
 def table(head: Sequence[str], lines: Iterable[Sequence[str]], alignment: Sequence[str]) -> str:
@@ -104,7 +117,7 @@ def table(head: Sequence[str], lines: Iterable[Sequence[str]], alignment: Sequen
         texts = ((name, side, html.escape(cell.replace(" ± ", "±")).translate(unbroken)) for name, side, cell in columns)
         cells = "".join(f'<td class="{side}" data-column="{name}">{text}</td>' for name, side, text in texts)
         rows += f"<tr>{cells}</tr>\n"
-    return scroll(f"<table><thead><tr>{names}</tr></thead>\n<tbody>{rows}</tbody></table>")
+    return _scroll(f"<table><thead><tr>{names}</tr></thead>\n<tbody>{rows}</tbody></table>")
 
 
 def figure(caption: str, file: Path, wide: bool = True) -> str:
@@ -118,4 +131,4 @@ def figure(caption: str, file: Path, wide: bool = True) -> str:
     alt, kind = html.escape(caption.partition(". ")[0]), ' class="wide"' if wide else ""
     data = base64.b64encode(file.read_bytes()).decode("ascii")
     image = f'<img{kind} alt="{alt}" src="data:image/png;base64,{data}">'
-    return f"<figure><figcaption>{html.escape(caption)}</figcaption>{scroll(image)}</figure>\n"
+    return f"<figure><figcaption>{html.escape(caption)}</figcaption>{_scroll(image)}</figure>\n"

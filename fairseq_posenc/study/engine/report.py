@@ -89,8 +89,39 @@ class Figure:
                 self.drawing.set_layout_engine("none")  # it is fixed now; computing it again takes longer than drawing
 
 
-Part = str | Table | Figure
-"""A part of a report: a paragraph of plain text, a table or a figure."""
+@dataclass(frozen=True)
+class Definitions:
+    """Names with what they mean, such as the columns of a table."""
+
+    meanings: Mapping[str, str]
+
+    def markdown(self) -> str:
+        """Return a list in Markdown."""
+        return "\n".join(f"- *{name}*: {meaning}" for name, meaning in self.meanings.items())
+
+    def html(self, folder: Path) -> str:
+        """Return a list in HTML; ``folder`` is not used."""
+        return page.definitions(self.meanings)
+
+
+@dataclass(frozen=True)
+class Folded:
+    """Lines of commands or settings, which the page shows when their title is clicked."""
+
+    title: str
+    text: str
+
+    def markdown(self) -> str:
+        """Return the title and the lines in Markdown."""
+        return f"{self.title}:\n\n```\n{self.text.rstrip()}\n```"
+
+    def html(self, folder: Path) -> str:
+        """Return the lines folded away under their title; ``folder`` is not used."""
+        return page.folded(self.title, self.text)
+
+
+Part = str | Table | Figure | Definitions | Folded
+"""A part of a report; a string is a paragraph of plain text."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +134,7 @@ class Report:
         data: everything, in JSON's types.
         rows: of the CSV file, by column; values in a mapping become columns of their own, and lists are left out.
         sections: the other parts, by the titles of their sections; without parts, a section is left out.
+        picture: beside the paragraphs with which the summary begins; it is not printed.
     """
 
     title: str
@@ -110,27 +142,35 @@ class Report:
     data: Any
     rows: Sequence[Mapping[str, Any]]
     sections: Mapping[str, Sequence[Part]] = field(default_factory=dict)
+    picture: Figure | None = None
 
     def write(self, folder: Path) -> str:
         """Write the files into a folder that has a record of its files; returns the summary in Markdown."""
         sections = {title: parts for title, parts in self.sections.items() if parts}
-        for part in itertools.chain(self.summary, *sections.values()):
+        for part in itertools.chain([self.picture], *sections.values()):
             if isinstance(part, Figure):
                 part.save(folder)
         write_json(own(folder / JSON), self.data)
-        summary = "\n\n".join(map(_markdown, self.summary))
+        summary = _markdown(self.summary)
         with atomic_write(own(folder / MARKDOWN)) as stream:
-            others = [f"## {title}\n\n" + "\n\n".join(map(_markdown, parts)) for title, parts in sections.items()]
+            others = [f"## {title}\n\n{_markdown(parts)}" for title, parts in sections.items()]
             stream.write("\n\n".join([summary, *others]) + "\n")
         flat = [dict(_flat(row)) for row in self.rows]
         with atomic_write(own(folder / CSV)) as stream:
             writer = csv.DictWriter(stream, list(dict.fromkeys(itertools.chain(*flat))), lineterminator="\n")
             writer.writeheader()
             writer.writerows(flat)
-        contents = ((title, _html(parts, folder)) for title, parts in sections.items())
-        footer = f"Made by fairseq-posenc. All numbers are in {JSON}, and each picture is beside it or below, also as a PDF."
-        page.write(own(folder / PAGE), self.title, self.title, _html(self.summary, folder), contents, footer)
+        page.write(
+            own(folder / PAGE), self.title, self._opening(folder), {name: _html(of, folder) for name, of in sections.items()}
+        )
         return summary
+
+    def _opening(self, folder: Path) -> str:
+        if self.picture is None:
+            return _html(self.summary, folder)
+        paragraphs = list(itertools.takewhile(lambda part: isinstance(part, str), self.summary))
+        beside = page.row(_html(paragraphs, folder), self.picture.html(folder))
+        return beside + _html(self.summary[len(paragraphs) :], folder)
 
 
 def number(value: float | None, form: str = ".3f") -> str:
@@ -138,8 +178,8 @@ def number(value: float | None, form: str = ".3f") -> str:
     return "–" if value is None else f"{value:{form}}".replace("-", "−")
 
 
-def _markdown(part: Part) -> str:
-    return part if isinstance(part, str) else part.markdown()
+def _markdown(parts: Sequence[Part]) -> str:
+    return "\n\n".join(part if isinstance(part, str) else part.markdown() for part in parts)
 
 
 def _html(parts: Sequence[Part], folder: Path) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ...base.ownership import Inputs, output
-from .grid import Bar, Cell, Failures, RunCell, run_grid
+from .grid import Bar, Cell, Failures, RunCell, finished, run_grid
 from .report import Report
 
 
@@ -19,27 +19,29 @@ class Study:
 
     Attributes:
         out: the folder.
+        left: of a study that runs nothing, the cells that are not done.
     """
 
-    def __init__(self, out: Path, lock: int) -> None:
-        self.out, self._lock, self._failures = out, lock, list[Failures]()
+    def __init__(self, out: Path, lock: int, dry: bool) -> None:
+        self.out, self.left, self._lock, self._dry, self._failures = out, list[Cell](), lock, dry, list[Failures]()
 
     @classmethod
     @contextmanager
-    def open(cls, out: Path, command: str, inputs: Inputs = ()) -> Iterator[Study]:
+    def open(cls, out: Path, command: str, inputs: Inputs = (), dry: bool = False) -> Iterator[Study]:
         """Claim and lock a folder; yields the study in it.
 
         Args:
             out: the folder, which ``--out`` names.
             command: the command's name in the folder's record.
             inputs: flags with the files and folders that are read, which must not lie in ``out``.
+            dry: run nothing.
 
         Raises:
             InputError, OSError: as :func:`.ownership.output`.
             Failures: on exit, if runs have failed, which by then are recorded and reported.
         """
         with output(out, command, inputs) as lock:
-            study = cls(out, lock)
+            study = cls(out, lock, dry)
             yield study
         for failures in study._failures:
             raise failures
@@ -64,6 +66,10 @@ class Study:
         Raises:
             InputError, OSError: as :func:`.grid.run_grid`.
         """
+        if self._dry:
+            results = {cell: finished(cell, self.out) for cell in cells}
+            self.left += [cell for cell, result in results.items() if result is None]
+            return [result for result in results.values() if result is not None]
         devices, lock = torch.cuda.device_count(), self._lock
         try:
             return run_grid(cells, self.out, run, keep_temporary=keep_temporary, jobs=jobs, devices=devices, lock=lock, bar=bar)

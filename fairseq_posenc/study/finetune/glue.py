@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ...base.commands import existing, option
 from ...base.errors import require_extras
-from .glue_data import AVERAGES, TASKS, GlueTask, columns_of, find
+from .glue_data import TASKS, GlueTask, find
 from .hyperparameters import SharedOptions, resolve
 
 
@@ -38,10 +38,6 @@ class Options(SharedOptions):
     max_length: int | None = option(
         "tokens per sequence, the rest is cut off (default: those of a sample in pretraining, at most 512)", None, metavar="N"
     )
-    average: str | None = option(
-        "over nine columns of one metric each, as in that paper (default: over tasks, each the mean of its metrics)", None,
-        choices=tuple(AVERAGES),
-    )  # fmt: skip
     predict: bool = option("also label the test sets, and write the leaderboard's files to OUT/submission", False)
 
 
@@ -57,7 +53,6 @@ def main(options: Options) -> None:
     from .tuning import fine_tune
 
     files = find(options.tasks, options.data, options.predict)
-    columns = columns_of(options.average, files)
     pretrained = Checkpoint(options.checkpoint, options.data_bin)
     tasks = [GlueRuns(TASKS[name], paths, pretrained, resolve(options, name, TASKS), options) for name, paths in files.items()]
-    fine_tune("glue", tasks, options, [options.data / name for name in files], columns)
+    fine_tune("glue", tasks, options, [options.data / name for name in files])

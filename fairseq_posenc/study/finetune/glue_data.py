@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...base.errors import InputError
-from ...base.files import read as read_file
+from ...base.files import read_text
 
 SCALE = 5.0
 """STS-B's scores are 0 … 5; a model is trained on score / 5, as in fairseq's recipe, on which its learning rates rest."""
@@ -68,32 +68,6 @@ TASKS = {
 }
 
 
-def _columns(**chosen: str) -> dict[str, str]:
-    """Return the metric of each evaluation set: the chosen one of its task, or the only one."""
-    tasks = [task for task in TASKS.values() if task.name != "WNLI"]
-    return {name: chosen.get(task.name.replace("-", ""), task.metrics[0]) for task in tasks for name in task.dev}
-
-
-AVERAGES = {
-    "ke2021": _columns(MRPC="accuracy", QQP="accuracy", STSB="pearson"),
-    "huang2021": _columns(MRPC="f1", QQP="f1", STSB="spearman"),
-}
-"""The nine columns of an average by paper: Ke et al. 2021 (TUPE), Huang et al. 2021. MNLI-m and MNLI-mm apart, without WNLI."""
-
-
-def columns_of(average: str | None, tasks: Iterable[str]) -> dict[str, str] | None:
-    """Return the columns of an average; None if it is over tasks. Raises InputError if the tasks lack some."""
-    if average is None:
-        return None
-    lacking = AVERAGES[average].keys() - {name for task in tasks for name in TASKS[task].dev}
-    if lacking:
-        raise InputError(
-            f"--average {average} is over {len(AVERAGES[average])} columns, and --tasks leaves out {', '.join(sorted(lacking))}: "
-            "name those too, or leave --average out"
-        )
-    return AVERAGES[average]
-
-
 @dataclass(frozen=True)
 class TaskFiles:
     """One task's files, evaluation sets by the name of their leaderboard file."""
@@ -142,7 +116,8 @@ def read(path: Path, task: GlueTask, labelled: bool = True, skip_bad: bool = Fal
         InputError, FileNotFoundError: the file is missing or empty, or lacks a column, or a row cannot be read; names the line.
     """
     skipped, count, problem = 0, 0, ""
-    lines = _lines(path)
+    text = read_text(path).rstrip("\r\n")
+    lines = [line.removesuffix("\r") for line in text.split("\n")]  # not at Unicode's other line breaks
     columns = task.header if labelled and task.header else lines.pop(0).split("\t")
     if absent := [name for name in (*task.columns, *([task.label] if labelled else [])) if name not in columns]:
         raise InputError(f"{path} has no column {absent[0]!r} in its first line, which has {', '.join(columns)}")
@@ -161,15 +136,6 @@ def read(path: Path, task: GlueTask, labelled: bool = True, skip_bad: bool = Fal
         raise InputError(f"{path} has no rows of data{f' that can be read: {problem}' if problem else ''}")
     if skipped:
         print(f"{path}: {skipped} rows left out, because they cannot be read ({problem})", file=sys.stderr)
-
-
-def _lines(path: Path) -> list[str]:
-    """Return the lines without blank ones at the end; a line ends in LF or CR LF, not at Unicode's other line breaks."""
-    try:
-        text = read_file(path).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 ({error.reason} at byte {error.start})") from None
-    return [line.removesuffix("\r") for line in text.rstrip("\r\n").split("\n")]
 
 
 def _example(fields: list[str], columns: Sequence[str], task: GlueTask, labelled: bool, number: int) -> Example:

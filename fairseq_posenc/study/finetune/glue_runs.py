@@ -21,9 +21,9 @@ from ...base.record import digests
 from ...plugin.checkpoint.state_dict import SPANS
 from ...text.vocabulary import Vocabulary
 from ..engine.grid import Cell
+from ..measure.inference import infer
 from .glue_data import SCALE, Example, GlueTask, TaskFiles, read
 from .grid_report import best_run
-from .inference import infer
 from .tuning import TaskRuns, max_length, write_items
 
 if TYPE_CHECKING:

@@ -112,29 +112,18 @@ def median_runs(results: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]
     return max(by("lr", results).values(), key=lambda runs: (statistics.median(map(overall, runs)), max(map(overall, runs))))
 
 
-def summarise(results: Sequence[Mapping[str, Any]], columns: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Return the results of a grid.
+def summarise(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the results of a grid, of the runs that finished or diverged.
 
-    Args:
-        results: of the runs that finished or diverged.
-        columns: the metric of each evaluation set that the average is over; by default it is over tasks.
-
-    Returns:
-        ``tasks`` has each task's model, settings, runs, overall scores, and ``scores``: a row per evaluation set and metric, none
-        if every run diverged. An ``average`` is None if one of its parts has no score. ``versions`` has each set of packages
-        that runs were made with.
+    ``tasks`` has each task's model, settings, runs, overall scores, and ``scores``: a row per evaluation set and metric, none if
+    every run diverged. ``average`` is over the tasks, and None if one of them has no score. ``versions`` has each set of packages
+    that runs were made with.
     """
     tasks = {name: _task(runs) for name, runs in by("task", results).items()}
     versions = [dict(pairs) for pairs in dict.fromkeys(tuple(result["versions"].items()) for result in results)]
-    rows = {(row["set"], row["metric"]): row for task in tasks.values() for row in task["scores"]}
-    parts = [rows.get(column) for column in columns.items()] if columns else [task["overall"] for task in tasks.values()]
-    average = {"best": _mean(parts, "best"), "median": _mean(parts, "median"), "columns": columns}
+    scores = {protocol: [task["overall"][protocol] for task in tasks.values()] for protocol in ("best", "median")}
+    average = {protocol: None if None in of_tasks else statistics.fmean(of_tasks) for protocol, of_tasks in scores.items()}
     return {"format": FORMAT, "versions": versions, "tasks": tasks, "average": average}
-
-
-def _mean(parts: Sequence[Mapping[str, Any] | None], protocol: str) -> float | None:
-    values = [part[protocol] for part in parts if part is not None]
-    return None if len(values) < len(parts) or None in values else statistics.fmean(values)
 
 
 def _task(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -163,9 +152,9 @@ def _task(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {**task, "overall": {"best": overall(best), "median": median}, "scores": rows}
 
 
-def report(results: Sequence[Mapping[str, Any]], columns: Mapping[str, str] | None = None) -> Report:
-    """Return the report of a grid; the arguments are those of :func:`summarise`."""
-    content = summarise(results, columns)
+def report(results: Sequence[Mapping[str, Any]]) -> Report:
+    """Return the report of a grid, from the runs that finished or diverged."""
+    content = summarise(results)
     rows = [{"task": name, **row} for name, task in content["tasks"].items() for row in task["scores"]]
     return Report(title="Results of fine-tuning", summary=[table(content)], data=content, rows=rows)
 
@@ -206,8 +195,7 @@ def table(content: Content) -> Table:
             )
     if len(content["tasks"]) > 1:
         average = content["average"]
-        over = f"{len(average['columns'])} columns" if average["columns"] else ""
-        rows.append(["average", over, "", _score(average["best"]), "", _score(average["median"]), *[""] * 5])
+        rows.append(["average", "", "", _score(average["best"]), "", _score(average["median"]), *[""] * 5])
     return Table(head, rows)
 
 

@@ -20,7 +20,7 @@ from ...base.files import atomic_write
 from ...base.ownership import own
 from ...base.record import digests, write_json
 from ...text.vocabulary import Encoding, Vocabulary
-from .inference import infer
+from ..measure.inference import infer
 from .squad_data import LENGTH, Limits, Question, applied_threshold, read, score_v1, score_v2
 from .tuning import TaskRuns, max_length, write_items
 

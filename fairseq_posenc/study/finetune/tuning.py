@@ -226,18 +226,11 @@ def max_length(length: int | None, pretrained: Checkpoint, minimum: int, default
     return length
 
 
-def fine_tune(
-    command: str,
-    tasks: Sequence[TaskRuns],
-    options: SharedOptions,
-    inputs: Iterable[Path],
-    columns: Mapping[str, str] | None = None,
-) -> None:
+def fine_tune(command: str, tasks: Sequence[TaskRuns], options: SharedOptions, inputs: Iterable[Path]) -> None:
     """Run what is not done yet, write the report into ``--out``, and print it. Bad input is rejected before training.
 
     Args:
         inputs: files and folders of the data set, which must not lie in ``--out``.
-        columns: those of the average: see :func:`.grid_report.summarise`.
 
     Raises:
         InputError, OSError: data cannot be read, or as :meth:`.Study.open` and :meth:`.Study.run`.
@@ -260,6 +253,6 @@ def fine_tune(
             keep_temporary=options.keep_checkpoints,
         )
         if results:
-            show(study.write(report(results, columns)))
+            show(study.write(report(results)))
         for task in () if study.failed else tasks:
             task.finish([result for result in results if result["task"] == task.name])

@@ -1,1 +1,1 @@
-"""Losses, time and memory of a model."""
+"""Losses, outputs, time and memory of a model."""

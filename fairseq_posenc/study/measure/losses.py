@@ -24,10 +24,10 @@ from ...base.errors import InputError, flag_of
 from ...plugin.checkpoint.checkpoint_file import config_errors_as_input_errors
 from ...plugin.models.checkpoint import Checkpoint
 from ..engine.grid import Diverged, Progress
+from .inference import MAX_TOKENS
 
 SPLIT = "valid"
 PARTS = 8  # of a sequence, for the loss by position
-TOKENS_PER_BATCH = 8192
 NOT_MEASURED = ("document_mask", "pack_documents", "shorten_method")  # options of tasks that change what a sample is
 
 
@@ -85,7 +85,7 @@ class MaskedText:
         """Yield tokens, inputs and masks, (B, n) each at most, of the sequences of these sizes."""
         bos, pad = self.task.dictionary.bos(), self.task.dictionary.pad()
         columns = [column.split(sizes) for column in (self.tokens, self.inputs, self.masked)]
-        count = max(1, TOKENS_PER_BATCH // n)
+        count = max(1, MAX_TOKENS // n)
         for first in range(0, len(sizes), count):
             tokens, inputs, masked = (
                 F.pad(pad_sequence(column[first : first + count], True, padding), (1, 0), value=beginning)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...base.errors import InputError
-from ...base.files import read
+from ...base.files import read_text
 
 GOOD, BAD = "sentence_good", "sentence_bad"
 SUFFIXES = {".jsonl": None, ".csv": ",", ".tsv": "\t"}
@@ -59,23 +59,15 @@ def read_pairs(paths: Sequence[Path]) -> list[Pair]:
 
 def read_lines(path: Path) -> list[tuple[str]]:
     """Read the lines of a text that are not empty; raises InputError or OSError as :func:`read_pairs` does."""
-    if lines := [(line.strip(),) for line in _text_of(path).split("\n") if line.strip()]:
+    if lines := [(line.strip(),) for line in read_text(path).split("\n") if line.strip()]:
         return lines
     raise InputError(f"--perplexity {path} is empty")
-
-
-def _text_of(path: Path) -> str:
-    try:
-        return read(path).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 at byte {error.start + 1}") from None
 
 
 def _read_file(path: Path) -> Iterator[Pair]:
     if path.suffix not in SUFFIXES:
         raise InputError(f"--data {path}: name a file that ends in {', '.join(SUFFIXES)}")
-    text = _text_of(path)
-    separator = SUFFIXES[path.suffix]
+    text, separator = read_text(path), SUFFIXES[path.suffix]
     for line, row in _json_lines(text, path) if separator is None else _table(text, separator, path):
         for name in (GOOD, BAD):
             if not isinstance(row.get(name), str) or not row[name].strip():

@@ -17,13 +17,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from ..engine.grid import Progress
+from ..measure.inference import batches
 from .data import WORD
 
 ORIGINAL, WITHIN_WORD, LEFT_TO_RIGHT = "original", "within_word_l2r", "left_to_right"
-TOKENS_PER_BATCH = 8192
 
 
 class Sentence(NamedTuple):
@@ -111,14 +110,10 @@ class Scorer:
             metric: ``original`` or ``within_word_l2r``; causal models have one metric only.
             progress: receives the number of predictions that are done, and their share.
         """
-        totals = np.zeros(len(sentences))
+        totals, done = np.zeros(len(sentences)), 0
         every = [(s, p) for s, sentence in enumerate(sentences) for p in self.predictions(sentence, metric)]
-        every.sort(key=lambda item: -len(item[1].inputs))  # so that the first of a batch is its longest
-        done = 0
-        while done < len(every):
-            count = max(1, TOKENS_PER_BATCH // len(every[done][1].inputs))
-            owners, batch = zip(*every[done : done + count], strict=True)
-            tokens = pad_sequence([p.inputs for p in batch], True, self.pad)
+        for numbers, tokens in batches([prediction.inputs for _, prediction in every], self.pad):
+            owners, batch = zip(*(every[number] for number in numbers), strict=True)
             places, targets = torch.tensor([p.place for p in batch]), torch.tensor([p.target for p in batch])
             logits = self.logits(tokens, places).float().cpu()
             np.add.at(totals, list(owners), logits.log_softmax(-1)[torch.arange(len(batch)), targets].double().numpy())

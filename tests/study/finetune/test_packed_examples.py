@@ -4,11 +4,10 @@ import json
 import re
 
 import pytest
+from glue_files import write_task
+from squad_files import write_squad
 
 from fairseq_posenc import cli
-
-from .glue_files import write_task
-from .squad_files import write_squad
 
 SAME = ["--lrs", "1e-3", "--seeds", "1", "--epochs", "1", "--batch-size", "8", "--dropout", "0", "--attention-dropout", "0"]
 WINDOWS = ["--version", "2.0", "--max-length", "40", "--doc-stride", "12", "--max-question-length", "16"]

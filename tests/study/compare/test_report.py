@@ -16,6 +16,7 @@ from fairseq_posenc.base.ownership import claim
 from fairseq_posenc.study.compare import report
 from fairseq_posenc.study.compare.claims import judge, read_claims
 from fairseq_posenc.study.compare.results import BEST, UNDECIDED, WORSE, summarise
+from fairseq_posenc.study.engine.report import CSV, JSON, MARKDOWN, PAGE
 
 SCHEMES = [*fake_runs.FINAL, "raffel", "sentence_absolute"]
 CLAIM = "- {id: tisa, text: TISA <helps>., source: a paper, published: 1 & 2, difference: [tisa, absolute]}"
@@ -53,20 +54,20 @@ def written(tmp_path_factory):
     rows = summarise(plan, runs, make_costs())
     path = tmp_path_factory.mktemp("claims") / "claims.yaml"
     path.write_text(CLAIM)
-    shown = report.write(out, plan, rows, runs, judge(read_claims(path), runs))
+    shown = report.report(plan, rows, runs, judge(read_claims(path), runs)).write(out)
     return out, rows, shown
 
 
 def test_the_page_is_one_file_whose_wide_parts_scroll(written):
     out, _, _ = written
-    page = Page((out / report.PAGE).read_text("utf-8"))
+    page = Page((out / PAGE).read_text("utf-8"))
     assert page.open == [("html", "")] or not page.open
     assert not page.loose
     assert len(page.sources) == len(list((out / report.FIGURES).glob("*.png")))
     assert all(source.startswith("data:image/png;base64,") for source in page.sources)
     assert page.links
     assert all(link.startswith("#") for link in page.links)
-    assert "viewport" in (out / report.PAGE).read_text("utf-8")
+    assert "viewport" in (out / PAGE).read_text("utf-8")
     for text in (
         "TISA <helps>.",
         "1 & 2",
@@ -81,12 +82,12 @@ def test_the_page_is_one_file_whose_wide_parts_scroll(written):
 
 def test_all_forms_have_the_same_numbers(written):
     out, rows, shown = written
-    markdown = (out / report.MARKDOWN).read_text("utf-8")
-    assert shown.partition("\n\n")[0] in markdown
+    markdown = (out / MARKDOWN).read_text("utf-8")
+    assert markdown.startswith(shown)
     assert "TISA <helps>." in markdown
-    with (out / report.CSV).open(encoding="utf-8", newline="") as stream:
+    with (out / CSV).open(encoding="utf-8", newline="") as stream:
         table = list(csv.DictReader(stream))
-    content = json.loads((out / report.JSON).read_text("utf-8"))
+    content = json.loads((out / JSON).read_text("utf-8"))
     assert [row["scheme"] for row in table] == [row["scheme"] for row in content["schemes"]] == [row["scheme"] for row in rows]
     for row, line in zip(table, rows, strict=True):
         assert row["loss"] == ("" if line["loss"] is None else str(line["loss"]))
@@ -94,7 +95,7 @@ def test_all_forms_have_the_same_numbers(written):
         p = line["difference"] and line["difference"]["p"]
         assert row.get("difference_p", "") == ("" if p is None else str(p))
         median = line["start"] and line["start"]["median"]
-        assert row["start_median"] == ("" if median is None else str(float(median)))
+        assert row["start_median"] == ("" if median is None else str(median))
     assert content["claims"][0]["verdict"] == "reproduced"
 
 
@@ -118,21 +119,28 @@ def test_the_answer_says_which_at_what_cost_and_what_is_not_known(written):
 
 def test_the_table_has_the_columns_that_were_measured(written):
     _, rows, _ = written
-    head, lines = report.ranking(rows, make_plan(SCHEMES), 8.1)
-    cells = {line[1]: dict(zip(head, line, strict=True)) for line in lines}
+    table = report.ranking(rows, make_plan(SCHEMES), 8.1)
+    cells = {line[1]: dict(zip(table.head, line, strict=True)) for line in table.rows}
     absolute, none = cells["absolute"], cells["none"]
     assert (absolute["state"], absolute["started"], absolute["− absolute"], absolute["p"]) == (WORSE, "3 of 3", "–", "–")
-    assert (none["start"], none["started"], none["of started"], none["tokens"]) == ("never", "0 of 3", "–", "–")
+    assert (none["start"], none["started"], none["of started"]) == ("never", "0 of 3", "–")
     start = rows[0]["start"]
-    assert cells["tisa"]["tokens"] == f"{start['median'] * 64 * 64 / 1e6:.1f}"
     assert cells["tisa"]["at age 1,000"] == f"{start['loss_at_age']:.3f}"
     assert cells["tisa"]["÷ absolute"].startswith(f"{start['ratio']['mean']:.2f} (")
     assert (cells["rope"]["state"], cells["sentence_absolute"]["p"], cells["raffel"]["runs"]) == (BEST, "–", "0; 4 diverged")
     assert cells[report.UNIGRAM]["loss"] == "8.100"
     old = [{**run, "permuted": None} for run in make_runs(["tisa", "absolute"])]
     plan = make_plan([*SCHEMES, "tisa"])
-    head, _ = report.ranking(summarise(plan, old), plan, None)
-    assert head == ["", "scheme", "loss", "state", "− absolute", "p", "parameters", "runs"]
+    assert report.ranking(summarise(plan, old), plan, None).head == [
+        "",
+        "scheme",
+        "loss",
+        "state",
+        "− absolute",
+        "p",
+        "parameters",
+        "runs",
+    ]
     assert "was not measured" in report.state(plan, old)
 
 
@@ -142,8 +150,8 @@ def test_the_table_has_the_columns_that_were_measured(written):
 def test_a_report_of_almost_nothing(runs, tmp_path):
     plan = make_plan(["absolute"])
     claim(tmp_path, "compare")
-    report.write(tmp_path, plan, summarise(plan, runs), runs)
-    assert (tmp_path / report.PAGE).exists()
+    report.report(plan, summarise(plan, runs), runs).write(tmp_path)
+    assert (tmp_path / PAGE).exists()
     assert (tmp_path / report.FIGURES / "overview.png").exists() == (runs[0]["status"] == "finished")
 
 
@@ -159,18 +167,18 @@ def test_what_is_not_done_or_not_equal():
 def test_the_chosen_learning_rate_has_the_arrow():
     """Also where two losses are equal to three decimals; none where a run failed."""
     runs = [make_run("t5", 1e-3, selection=5.1001), make_run("t5", 2e-3, selection=5.05), make_run("t5", 2e-3, 2, selection=5.0)]
-    assert report.learning_rates(runs)[1] == [["t5", "5.100", "5.050, 5.000 ←"]]
+    assert report.learning_rates(runs).rows == [["t5", "5.100", "5.050, 5.000 ←"]]
     failed = [*runs[:2], make_run("t5", 2e-3, 2, status="failed")]
-    assert report.learning_rates(failed)[1] == [["t5", "5.100 ←", "5.050, failed"]]
+    assert report.learning_rates(failed).rows == [["t5", "5.100 ←", "5.050, failed"]]
 
 
 def test_losses_on_longer_sequences_are_of_the_seeds_that_all_have():
     run = {"loss": 5.0, "by_length": {"64": 6.0, "128": 7.0}}
     short = {**run, "by_length": {"64": 6.0}}
     done = {"rope": [{**run, "seed": 1}, {**run, "seed": 2, "loss": 1.0}], "tisa": [{**short, "seed": 1}], "absolute": []}
-    head, lines = report.lengths(done, [{"scheme": scheme} for scheme in done])
-    assert head == ["scheme", "as in training", "64 tokens", "128 tokens"]
-    assert lines == [["rope", "5.000", "6.000", "7.000"], ["tisa", "5.000", "6.000", "–"]]
+    table = report.lengths(done, [{"scheme": scheme} for scheme in done])
+    assert table.head == ["scheme", "as in training", "64 tokens", "128 tokens"]
+    assert table.rows == [["rope", "5.000", "6.000", "7.000"], ["tisa", "5.000", "6.000", "–"]]
 
 
 def test_scores_have_intervals():
@@ -179,6 +187,6 @@ def test_scores_have_intervals():
     scores += [{"scheme": "none", "scores": {"RTE": 1.0}}, {"scheme": "rope", "scores": {"RTE": 1.0}}, {"scheme": "rope"}]
     scores = [{**run, "benchmark": "glue"} for run in scores]
     scores += [{"scheme": "tisa", "benchmark": "squad", "scores": {"SQuAD-1.1": 20.0}}]
-    head, lines = report.benchmarks(scores)
-    assert head == ["scheme", "RTE", "MRPC", "SQuAD-1.1"]
-    assert lines == [["tisa", "3.00 ± 2.48", "–", "20.00"], ["none", "1.00", "–", "–"], ["rope", "–", "–", "–"]]
+    table = report.benchmarks(scores)
+    assert table.head == ["scheme", "RTE", "MRPC", "SQuAD-1.1"]
+    assert table.rows == [["tisa", "3.00 ± 2.48", "–", "20.00"], ["none", "1.00", "–", "–"], ["rope", "–", "–", "–"]]

@@ -3,12 +3,11 @@
 import json
 
 import pytest
+from squad_files import write_squad
 
 from fairseq_posenc import cli
 from fairseq_posenc.study.engine import grid
 from fairseq_posenc.study.finetune.squad_data import read, score_v1, score_v2
-
-from .squad_files import write_squad
 
 WINDOWS = ["--max-length", "40", "--doc-stride", "12", "--max-question-length", "16"]
 

@@ -19,7 +19,7 @@ from fairseq_posenc.core.transformer import Encoder, EncoderConfig
 from fairseq_posenc.study.catalogue import listing
 from fairseq_posenc.study.catalogue.listing import count, positions_of
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 WRITTEN = runpy.run_path(str(ROOT / "scripts" / "write_tables.py"))
 
 

@@ -1,7 +1,5 @@
 """The statistics against their definitions, and what they conclude where the truth is known."""
 
-import gc
-
 import numpy as np
 import pytest
 
@@ -14,14 +12,6 @@ from fairseq_posenc.study.compare.statistics import against, estimate, holm
 
 ROPE = 0.032
 """The standard deviation of the loss over the seeds of ``rope``, in the comparison on English text."""
-
-
-@pytest.fixture(autouse=True)
-def fast_collection():
-    """statsmodels collects garbage in each correction, which takes 0.1 s among the objects of the tests."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 def states(losses):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fairseq_posenc.study.finetune.squad_data import Question, applied_threshold, exact, f1, normalise, read, score_v1, score_v2
 
-GOLDEN = Path(__file__).resolve().parents[3] / "shared" / "golden" / "squad_eval.json"
+GOLDEN = Path(__file__).resolve().parents[4] / "shared" / "golden" / "squad_eval.json"
 THRESHOLDS = ("0.3", "0.5", "0.8", "1.0")
 
 

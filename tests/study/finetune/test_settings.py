@@ -11,7 +11,7 @@ from fairseq_posenc.study.finetune.glue import Options
 from fairseq_posenc.study.finetune.glue_data import TASKS
 from fairseq_posenc.study.finetune.hyperparameters import Settings, resolve
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 DEFAULTS = Settings()
 SQUADS = ("SQuAD-1.1", "SQuAD-2.0")
 

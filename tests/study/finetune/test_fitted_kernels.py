@@ -1,10 +1,9 @@
 """TISA fitted to absolute positions, fine-tuned without more pretraining, and the table over the number of kernels."""
 
 import pytest
+from glue_files import write_task
 
 from fairseq_posenc.cli import main
-
-from .glue_files import write_task
 
 KERNELS = (0, 1, 3)
 FLAGS = "--tasks RTE,SST-2 --lrs 1e-3 --seeds 2 --epochs 1 --batch-size 8 --max-length 16".split()  # noqa: SIM905

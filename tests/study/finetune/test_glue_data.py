@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from fairseq import tasks
+from glue_files import write_task
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,8 +12,6 @@ from fairseq_posenc.plugin.models.building import parse
 from fairseq_posenc.study.finetune.glue_data import TASKS, read
 from fairseq_posenc.study.finetune.glue_runs import encode, score, shortened, write_predictions, write_split
 from fairseq_posenc.text.vocabulary import Vocabulary
-
-from .glue_files import write_task
 
 
 @pytest.mark.parametrize("name", TASKS)

@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from squad_files import write_squad
 
 from fairseq_posenc.base.ownership import claim
 from fairseq_posenc.study.finetune.squad_data import Limits, Question, find, read
 from fairseq_posenc.study.finetune.squad_runs import answer_text, answer_tokens, encoded, predict, target, windows, write_split
 from fairseq_posenc.text.vocabulary import Encoding, Vocabulary
-
-from .squad_files import write_squad
 
 
 @pytest.fixture
