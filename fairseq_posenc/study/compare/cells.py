@@ -29,7 +29,8 @@ from ..analyze.toeplitz import of_random_vectors
 from ..engine.grid import LOG, Cell, Progress
 from ..measure import losses
 from ..measure.work import default_device, device_name
-from .plan import LENGTH, SELECTION, UNKNOWN_UPDATES, Plan
+from .plan import LENGTH, PAIRS, SELECTION, UNKNOWN_UPDATES, Plan
+from .results import ACCURACIES
 
 Loss = Annotated[float, Field(ge=0, le=1000)]
 LAST = "checkpoint_last.pt"
@@ -146,26 +147,31 @@ class Runs:
         return [self.cell(*key, out) for key in keys if key[-1] <= self.plan.seeds_of(key[0])]
 
     def benchmarks(self, runs: Sequence[Mapping[str, Any]], out: Path) -> list[Cell]:
-        """Return the fine-tuning of the models of finished runs, and of models of the reference from random weights."""
+        """Return the benchmarks of the models of finished runs, and of untrained models of the reference."""
         cells = []
         for name, flags in self.plan.benchmarks.items():
             for run in runs:
                 scheme, seed = run["scheme"], run["seed"]
                 starts = [(scheme, shlex.split(flags))]
-                if scheme == self.plan.reference and seed == 1:  # from random weights, the seeds of fine-tuning alone differ
+                if (
+                    scheme == self.plan.reference and seed == 1 and name != PAIRS
+                ):  # from random weights, the seeds of fine-tuning alone differ
                     starts.append((RANDOM, [*shlex.split(flags), "--from-scratch"]))
                 for start, arguments in starts:
                     cell = _benchmark(name, start, seed)
                     model = Cell(_key(scheme, run["lr"], seed), {}).folder(out) / LAST
                     command = [sys.executable, "-m", "fairseq_posenc.cli", *user_dir(), name, *arguments]
-                    command += ["--checkpoint", str(model), "--data-bin", str(self.data), "--out", str(cell.folder(out) / name)]
+                    command += [f"{scheme}={model}"] if name == PAIRS else ["--checkpoint", str(model)]
+                    command += ["--data-bin", str(self.data), "--out", str(cell.folder(out) / name)]
                     configuration = {"model": run["configuration"], "lr": run["lr"], "flags": arguments}
                     cells.append(replace(cell, configuration=configuration, command=command))
         return cells
 
     def score(self, cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:
-        """Return the ``scores`` of a benchmark by task, each the median over its seeds, in per cent."""
+        """Return the ``scores`` of a benchmark in per cent: of tasks, the median over the seeds; of pairs, the accuracies."""
         report = read_object(folder / str(cell.key["benchmark"]) / "results.json", FORMAT) or {"tasks": {}}
+        if cell.key["benchmark"] == PAIRS:
+            return {"scores": {name: report["models"][0][name]["accuracy"] for name in ACCURACIES}}
         return {"scores": {task: content["overall"]["median"] for task, content in report["tasks"].items()}}
 
     def shown(self, cell: Cell) -> str:

@@ -99,7 +99,7 @@ def main(options: Options) -> None:
         for cell in left:
             show(runs.shown(cell))
         if results:
-            rows = summarise(plan, results, times)
+            rows = summarise(plan, results, times, scores)
             show(study.write(report(plan, rows, results, judge(claims, results), scores)))
         if options.dry_run:
             show(_remaining(left, plan.total, results, options.jobs))

@@ -29,6 +29,8 @@ LENGTH = "max_positions"
 """The option of schemes whose tables are to be longer than the samples, as those of positions that are drawn."""
 SELECTION = (1, 2)
 """The seeds that choose a scheme's learning rate."""
+PAIRS = "pairs"
+"""The benchmark that fine-tunes no model."""
 MAX_RUNS = 10**4
 UNKNOWN_UPDATES = 1000
 """Of a run whose budget is a time, the updates on which the intervals of validation are based."""
@@ -79,8 +81,8 @@ class Plan(Strict):
         threads: of a process on a CPU, on which the last digits of a loss depend.
         train: further flags of fairseq-train.
         text: what the report says of the text.
-        benchmarks: ``glue`` and ``squad`` with their flags, such as ``--data glue_data --tasks RTE,MRPC``. They fine-tune the
-            models that give the result and, for comparison, models of the reference from random weights.
+        benchmarks: ``glue``, ``squad`` and ``pairs`` with their flags, such as ``--data glue_data --tasks RTE,MRPC``, for the
+            models that give the result. The first two also fine-tune models of the reference from random weights, to compare.
     """
 
     arch: str = "roberta_posenc_tiny"
@@ -96,7 +98,7 @@ class Plan(Strict):
     threads: int = Field(1, ge=1, le=4096)
     train: str = ""
     text: str = ""
-    benchmarks: dict[Literal["glue", "squad"], str] = Field({})
+    benchmarks: dict[Literal["glue", "squad", "pairs"], str] = Field({})
 
     @model_validator(mode="before")
     @classmethod
@@ -144,9 +146,9 @@ class Plan(Strict):
     def total(self) -> int:
         """The number of all runs."""
         seeds = {name: self.seeds_of(name) for name in self.schemes}
-        of_benchmark = sum(seeds.values()) + 1
+        of_benchmarks = len(self.benchmarks) * sum(seeds.values()) + len({*self.benchmarks} - {PAIRS})
         of_rates = sum(min(len(SELECTION), count) for count in seeds.values()) * (len(self.learning_rates) - 1)
-        return of_rates + sum(seeds.values()) + len(self.benchmarks) * of_benchmark
+        return of_rates + sum(seeds.values()) + of_benchmarks
 
     def flags(self, name: str) -> list[str]:
         """Return the flags of fairseq-train of a scheme's runs, except the learning rate and the seed."""

@@ -14,8 +14,8 @@ from ..engine.report import Definitions, Figure, Folded, Part, Report, Table, nu
 from ..engine.statistics import by
 from . import charts, starts
 from .claims import NOT_TESTED
-from .plan import SELECTION, Plan
-from .results import BEST, MARGIN, TOLERANCE, UNDECIDED, choose, finished
+from .plan import PAIRS, SELECTION, Plan
+from .results import ACCURACIES, BEST, MARGIN, TOLERANCE, UNDECIDED, choose, finished
 from .starts import USED, Run
 from .statistics import estimate
 
@@ -33,6 +33,8 @@ COLUMNS = {
     "started": "runs that used word order at the end; a run that diverged or failed did not",
     "of started": "mean loss at the end of the runs that started",
     "at age": "mean loss so many updates after the start, of the runs that are as old: what a late start does not explain",
+    "all pairs": "accuracy on minimal pairs in per cent: mean over the seeds, ± half of its 95% interval",
+    "word order": "the same of pairs whose order alone differs, of which a model without positions must get 50",
     "time": "of a training step relative to the reference, timed in turn with it: median (range over several models)",
     "parameters": "of the positions",
     "runs": "that finished, and others",
@@ -68,7 +70,7 @@ def report(
     unigram = next((run["unigram"] for run in runs if run.get("unigram") is not None), None)
     meanings = Definitions({head: COLUMNS[name] for name, head in _columns(rows, plan).items() if name in COLUMNS})
     summary: list[Part] = [setting(plan, runs), answer(rows, plan), ranking(rows, plan, unigram), meanings]
-    summary += [caveats] if (caveats := state(plan, runs, scores)) else []
+    summary += [caveats] if (caveats := state(plan, runs, scores, rows)) else []
     result = {"format": FORMAT, "plan": plan.model_dump(mode="json"), "unigram": unigram, "schemes": rows, "claims": verdicts}
     return Report(
         title="Comparison of positional encodings",
@@ -79,7 +81,8 @@ def report(
             "Claims": _claims(verdicts),
             "During training": _curves(plan, rows, done),
             "Longer sequences": _with_text("Loss on longer sequences than those of training.", lengths(done, rows)),
-            "Fine-tuning": _with_text(SCORES, benchmarks(scores)),
+            "Minimal pairs": _pairs(rows),
+            "Fine-tuning": _with_text(SCORES, benchmarks([run for run in scores if run["benchmark"] != PAIRS])),
             "Learning rates": _with_text(RATES, learning_rates(runs)) if len({run["lr"] for run in runs}) > 1 else [],
             "To repeat it": _repeat(plan, runs),
         },
@@ -130,7 +133,7 @@ def answer(rows: Sequence[Row], plan: Plan) -> str:
     return " ".join([*sentences, *([f"Not known: {'; '.join(gaps)}."] if gaps else [])])
 
 
-def state(plan: Plan, runs: Sequence[Run], scores: Sequence[Run] = ()) -> str:
+def state(plan: Plan, runs: Sequence[Run], scores: Sequence[Run] = (), rows: Sequence[Row] = ()) -> str:
     """Return sentences on what is not done or not measured, and on several devices or versions; empty where there are none."""
     sentences, done = [], [run for group in finished(runs).values() for run in group]
     count = sum(run["status"] in (FINISHED, DIVERGED) for run in (*runs, *scores))
@@ -138,6 +141,10 @@ def state(plan: Plan, runs: Sequence[Run], scores: Sequence[Run] = ()) -> str:
         sentences.append(f"The comparison is not complete: {count} of {plan.total} runs are done.")
     if not starts.is_measured(done):
         sentences.append("When runs begin to use word order was not measured.")
+    for row in rows:
+        order = row["word order"]
+        if row["positions"] == "none" and order and not (order["low"] or order["mean"]) <= 50 <= (order["high"] or order["mean"]):
+            sentences.append(f"{row['scheme']} has no positions, and does not get 50% of {ACCURACIES[1]}: something is wrong.")
     devices = {(run["scheme"], run["seed"]): run.get("device") for run in done}
     if len(count_of := Counter(devices.values())) > 1:
         crossing = sum(devices.get((plan.reference, seed), device) != device for (_, seed), device in devices.items())
@@ -181,6 +188,7 @@ def _cells(row: Row) -> dict[str, str]:
         "started": f"{start['started']} of {start['of']}" if start else "–",
         "of started": number(start["loss"]),
         "at age": number(start["loss_at_age"]),
+        **{name: _with_interval((row[name] or Nothing())["mean"], row[name] or Nothing(), ".1f") for name in ACCURACIES},
         "time": _cost(row),
         "parameters": number(row["parameters"], ",d"),
         "runs": "; ".join([str(row["runs"]), *(f"{row[status]} {status}" for status in (DIVERGED, FAILED) if row[status])]),
@@ -245,6 +253,13 @@ def benchmarks(scores: Sequence[Run]) -> Table:
 def _overview(rows: Sequence[Row]) -> Figure:
     caption = "Loss, start and cost of each scheme, with the interval of the loss and the ranges of the others."
     return Figure(f"{FIGURES}/overview", f"{caption} {COLOURS}", charts.overview(rows), wide=False)
+
+
+def _pairs(rows: Sequence[Row]) -> list[Part]:
+    if not any(row["all pairs"] and row["loss"] is not None for row in rows):
+        return []
+    caption = f"Accuracy against loss, with the intervals over the seeds; the dotted line is chance. {COLOURS}"
+    return [Figure(f"{FIGURES}/pairs", caption, charts.accuracies(rows), wide=False)]
 
 
 def _curves(plan: Plan, rows: Sequence[Row], done: Mapping[str, Sequence[Run]]) -> list[Part]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from ...base.record import DIVERGED, FAILED, FINISHED
 from ..engine.statistics import by
+from ..pairs.report import ALL, ORDER
 from . import starts
 from .plan import SELECTION, Plan
 from .starts import Run
@@ -22,6 +23,8 @@ MARGIN = 0.1
 """Bits; a scheme is among the best if its loss is larger than the least by less than this with 95% confidence."""
 AGE = 4
 """Runs are compared at a quarter of the budget after their start."""
+ACCURACIES = (ALL, ORDER)
+"""The results of ``pairs`` that are part of a row: over all pairs, and over those whose order alone differs."""
 BEST, WORSE, UNDECIDED = "best", "worse", "undecided"
 
 
@@ -64,7 +67,7 @@ def shared_seeds(groups: Mapping[str, Sequence[Run]]) -> set[int]:
     return {seed for seed, count in counts.items() if 2 * count > len(groups)}
 
 
-def summarise(plan: Plan, runs: Sequence[Run], costs: Sequence[Run] = ()) -> list[dict[str, Any]]:
+def summarise(plan: Plan, runs: Sequence[Run], costs: Sequence[Run] = (), scores: Sequence[Run] = ()) -> list[dict[str, Any]]:
     """Return one row per scheme in JSON's types, the best first.
 
     All columns are of the runs with the chosen learning rate and the seeds of :func:`shared_seeds`. A scheme is tested if it has
@@ -82,6 +85,8 @@ def summarise(plan: Plan, runs: Sequence[Run], costs: Sequence[Run] = ()) -> lis
       ``ratio`` to the reference (:func:`.starts.ratio`); ``started``, the number of runs that did, of ``of``; ``loss``, theirs;
       ``age`` and ``loss_at_age``, their loss so many updates after the start; ``slope``, the decrease of the loss in bits per 100
       updates over the last fifth of the validations. None where it was not measured.
+    - ``all pairs`` and ``word order``: the ``mean`` accuracy on minimal pairs in per cent, and its 95% interval over seeds, from
+      ``low`` to ``high``; None where it was not measured.
     - ``cost``: the ``median`` time of a training step relative to the reference (see :class:`.costs.Costs`), and its range from
       ``low`` to ``high``; None where it has not been measured.
     """
@@ -120,6 +125,7 @@ def summarise(plan: Plan, runs: Sequence[Run], costs: Sequence[Run] = ()) -> lis
             "start": starts.summary(group, [] if group is reference else reference, age)
             if done[scheme] and starts.is_measured([*group, *reference])
             else None,
+            **{name: _accuracy(scores, scheme, name, seeds) for name in ACCURACIES},
             "cost": {name: ratios[scheme][name] for name in ("median", "low", "high")} if scheme in ratios else None,
         }
         for scheme, group in groups.items()
@@ -127,10 +133,16 @@ def summarise(plan: Plan, runs: Sequence[Run], costs: Sequence[Run] = ()) -> lis
     return sorted(rows, key=lambda row: (row["scheme"] not in whole, row["loss"] is None, row["loss"]))
 
 
-def _level(losses: np.ndarray) -> dict[str, Any]:
-    interval = estimate(losses) if len(losses) > 1 else None
-    mean = float(losses.mean()) if len(losses) else None
-    return {"loss": mean, "low": interval and interval.low, "high": interval and interval.high}
+def _level(values: np.ndarray, name: str = "loss") -> dict[str, Any]:
+    interval = estimate(values) if len(values) > 1 else None
+    mean = float(values.mean()) if len(values) else None
+    return {name: mean, "low": interval and interval.low, "high": interval and interval.high}
+
+
+def _accuracy(scores: Sequence[Run], scheme: str, name: str, seeds: Collection[int]) -> dict[str, Any] | None:
+    found = [run["scores"].get(name) for run in scores if run["scheme"] == scheme and run["seed"] in seeds and "scores" in run]
+    values = np.array([value for value in found if value is not None])
+    return _level(values, "mean") if len(values) else None
 
 
 def _state(scheme: str, from_best: Mapping[str, Mapping[str, Any]]) -> str:

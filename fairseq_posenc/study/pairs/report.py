@@ -11,6 +11,7 @@ from scipy.stats import bootstrap
 from statsmodels.stats.proportion import proportion_confint
 
 from ...base.plotting import grid
+from ...base.record import FORMAT
 from ..engine.report import Figure, Part, Report, Table, number
 from .data import Pair
 
@@ -131,7 +132,7 @@ def report(rows: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) -> Repor
         "Paradigms": [tables["paradigms"]] if has_pairs else [],
     }
     flat = [{key: value for key, value in row.items() if key not in KINDS} for row in rows]
-    return Report("Minimal pairs", summary, {**about, "models": rows}, flat, sections)
+    return Report("Minimal pairs", summary, {"format": FORMAT, **about, "models": rows}, flat, sections)
 
 
 def _perplexities(texts: Mapping[str, Mapping[str, float]], metrics: Mapping[str, str]) -> list[Part]:

@@ -108,7 +108,6 @@ def test_a_grid_in_two_parts_and_its_extension(world, tmp_path, forked, monkeypa
     assert [point["updates"] for point in run["curve"]] == [2, 4, 6, 8]
     assert set(run["by_length"]) == {"32", "64"}
     assert len(run["r_squared"]) == 1
-    assert not list(out.rglob("*.pt"))
     table = table_of(*command, "--add", "alibi")
     assert "alibi" in table
     assert len(forked) == 4  # of tisa none was run again
@@ -241,6 +240,31 @@ def test_models_are_fine_tuned(world, tmp_path, forked, monkeypatch, table_of):
     table_of(*command)
     assert len(forked) == 1
     assert len(fine_tuned) == 2
+
+
+def test_models_score_minimal_pairs(world, tmp_path, forked, monkeypatch):
+    data = tmp_path / "order.jsonl"
+    texts = ("w1 w2 w4", "w2 w1 w4"), ("w3 w6 w12", "w12 w6 w3")
+    data.write_text("".join(f'{{"sentence_good": "{good}", "sentence_bad": "{bad}"}}\n' for good, bad in texts))
+    plan = write(tmp_path, learning_rates=[1e-3], benchmarks={"pairs": f"--data {data} --metric original"})
+    execute = grid.execute
+
+    def scored(command, log, *arguments):
+        in_this_process = command[3] == "pairs"
+        return (status_of(*command[3:]), "") if in_this_process else execute(command, log, *arguments)
+
+    monkeypatch.setattr(grid, "execute", scored)
+    command, out = ["compare", plan, "--data", world.prepared, "--out", tmp_path / "out"], tmp_path / "out"
+    assert status_of(*command) == 0
+    shown = (out / "results.md").read_text()
+    rows = {row["scheme"]: row for row in json.loads((out / "results.json").read_text())["schemes"]}
+    assert rows["none"]["word order"]["mean"] == 50
+    assert rows["tisa"]["all pairs"]["mean"] is not None
+    assert "word order" in shown
+    assert "something is wrong" not in shown
+    assert status_of(*command) == 0
+    assert (out / "results.md").read_text() == shown
+    assert len(forked) == 4
 
 
 def test_runs_that_fail_are_recorded_and_the_others_go_on(world, tmp_path, forked, monkeypatch, table_of):

@@ -190,3 +190,34 @@ def test_scores_have_intervals():
     table = report.benchmarks(scores)
     assert table.head == ["scheme", "RTE", "MRPC", "SQuAD-1.1"]
     assert table.rows == [["tisa", "3.00 ± 2.48", "–", "20.00"], ["none", "1.00", "–", "–"], ["rope", "–", "–", "–"]]
+
+
+def test_accuracies_on_pairs_are_columns_and_none_is_the_control(tmp_path):
+    runs, plan = make_runs(), make_plan(SCHEMES)
+
+    def scored(order_of_none):
+        every = {"none": order_of_none, "absolute": 60.0, "tisa": 80.0}
+        return [
+            {
+                "status": "finished",
+                "benchmark": "pairs",
+                "scheme": scheme,
+                "seed": seed,
+                "scores": {"all pairs": 55.0 + seed, "word order": order},
+            }
+            for scheme, order in every.items()
+            for seed in (1, 2, 3)
+        ]
+
+    rows = summarise(plan, runs, scores=scored(50.0))
+    by_scheme = {row["scheme"]: row for row in rows}
+    assert by_scheme["tisa"]["all pairs"]["mean"] == pytest.approx(57)
+    assert by_scheme["rope"]["word order"] is None
+    claim(tmp_path / "out", "compare")
+    shown = report.report(plan, rows, runs, scores=scored(50.0)).write(tmp_path / "out")
+    assert "word order" in shown
+    assert "57.0 ± 2.5" in shown
+    assert "something is wrong" not in shown
+    assert (tmp_path / "out" / report.FIGURES / "pairs.png").exists()
+    wrong = summarise(plan, runs, scores=scored(53.0))
+    assert "none has no positions, and does not get 50%" in report.state(plan, runs, scored(53.0), wrong)
