@@ -146,12 +146,12 @@ def shares(devices: int, jobs: int) -> list[Variables]:
 
 
 def run_cell(
-    cell: Cell, folder: Path, run: RunCell, progress: Progress, lock: int, variables: Variables, stopping: Event
+    cell: Cell, folder: Path, run: RunCell, progress: Progress, lock: int | None, variables: Variables, stopping: Event
 ) -> dict[str, Any]:
     """Run one cell and record its result, which is returned; raises InputError and OSError of the run, and what stops it.
 
     Args:
-        lock: a file descriptor that its command holds open, so that the output folder stays locked while it runs.
+        lock: a file descriptor that its command holds open, or None.
         variables: of the environment of its command.
         stopping: set before the processes of threads are ended, which is no failure of theirs.
     """
@@ -181,12 +181,12 @@ def run_cell(
     return result
 
 
-def _execute(cell: Cell, log: Path, progress: Progress, lock: int, variables: Variables) -> None:
+def _execute(cell: Cell, log: Path, progress: Progress, lock: int | None, variables: Variables) -> None:
     def watch(output: str) -> None:
         for text, share in _progress(cell, output):
             progress(text, share)
 
-    status, output = execute(cell.command, log, variables, (lock,), watch)
+    status, output = execute(cell.command, log, variables, () if lock is None else (lock,), watch)
     if status:
         if reason := DIVERGENCE.search(output):
             raise Diverged(f"{reason[0]}; see {log.name}")

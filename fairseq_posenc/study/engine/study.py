@@ -29,7 +29,12 @@ class Failures(OSError):
 
 
 class Study:
-    """The output folder of a command, and the runs in it; made by :meth:`open`.
+    """The output folder of a command, and the runs in it.
+
+    Args:
+        out: the folder, which has a record.
+        lock: a file descriptor that commands hold open, so that the folder stays locked while they run; :meth:`open` has one.
+        dry: run nothing.
 
     Attributes:
         out: the folder.
@@ -37,7 +42,7 @@ class Study:
         failed: the results of the runs that have failed, by their names.
     """
 
-    def __init__(self, out: Path, lock: int, dry: bool) -> None:
+    def __init__(self, out: Path, lock: int | None = None, dry: bool = False) -> None:
         self.out, self._lock, self._dry = out, lock, dry
         self.left, self.failed, self._total = list[Cell](), dict[str, dict[str, Any]](), 0
 
@@ -59,8 +64,7 @@ class Study:
         with output(out, command, inputs) as lock:
             study = cls(out, lock, dry)
             yield study
-        if study.failed:
-            raise Failures(study.failed, study._total)
+        study.finish()
 
     def run(
         self, cells: Sequence[Cell], run: RunCell, *, jobs: int = 1, keep_temporary: bool = False, bar: Bar | None = None
@@ -120,6 +124,11 @@ class Study:
         self.failed |= {cell.name: results[cell] for cell in cells if results[cell]["status"] == FAILED}
         self._total += len(cells)
         return [results[cell] for cell in cells if results[cell]["status"] != FAILED]
+
+    def finish(self) -> None:
+        """Raise :class:`Failures` if runs have failed."""
+        if self.failed:
+            raise Failures(self.failed, self._total)
 
     def write(self, report: Report) -> str:
         """Write a report into the folder; returns its summary in Markdown."""
