@@ -24,8 +24,9 @@ from fairseq_posenc.base.errors import InputError
 from fairseq_posenc.base.files import sole_writer
 from fairseq_posenc.base.ownership import claim
 from fairseq_posenc.base.record import FINISHED, digests
-from fairseq_posenc.study.engine.grid import DIVERGENCE, Cell, Diverged, Progress, finished, run_grid
+from fairseq_posenc.study.engine.grid import DIVERGENCE, Cell, Diverged, Progress, finished
 from fairseq_posenc.study.engine.statistics import spread
+from fairseq_posenc.study.engine.study import Study
 
 
 def shaw(clip: int, terms: str = "both") -> list[str]:
@@ -190,7 +191,9 @@ def main() -> None:
     try:
         experiment = Experiment(args)
         claim(args.out, "ablations")
-        run_grid([experiment.cell(name, seed) for seed in args.seeds for name in args.only], args.out, experiment.run)
+        study = Study(args.out)  # whose folder is not locked: each run has a lock of its own
+        study.run([experiment.cell(name, seed) for seed in args.seeds for name in args.only], experiment.run)
+        study.finish()
         cells = {name: [experiment.cell(name, seed) for seed in args.seeds] for name in RUNS}
         found = {name: [finished(cell, args.out) for cell in group] for name, group in cells.items()}
     except (InputError, OSError) as error:

@@ -7,7 +7,7 @@ import difflib
 import math
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from importlib import metadata, util
 from types import NoneType, UnionType
@@ -96,6 +96,13 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     """Return ``did you mean … or …? `` with the nearest known names, or an empty string."""
     near = nearest(name, known)
     return f"did you mean {' or '.join(near)}? " if near else ""
+
+
+def require_known(flag: str, names: Iterable[str], known: Collection[str]) -> None:
+    """Raise InputError for the first value of a flag that is not known; the message has the nearest, and all that are."""
+    for name in names:
+        if name not in known:
+            raise InputError(f"{flag} {name}: {suggestion(name, known)}they are {', '.join(known)}")
 
 
 def flag_fault(message: str, flags: Iterable[str]) -> str:

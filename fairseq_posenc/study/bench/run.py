@@ -6,12 +6,12 @@ import dataclasses
 import itertools
 import sys
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...base.commands import show
-from ...base.errors import InputError, suggestion
+from ...base.errors import InputError, require_known
 from ...base.record import FORMAT, versions
 from ...core.attention import BACKENDS
 from ...core.families import Family, expressions, known_schemes, scheme_of
@@ -68,19 +68,13 @@ def bench(options: Options) -> None:
 def _rows(options: Options, lengths: Sequence[Shape], baseline: Model) -> list[tuple[Model, Shape]]:
     """Return by length: the baseline, peers, and schemes by backends; raises InputError if one has no meaning."""
     schemes, backends, family = options.schemes or known_schemes(), options.attention_backend, ENCODERS[options.family]
-    _require_known("--attention-backend", backends, ["auto", *BACKENDS])
-    _require_known("--peers", options.peers, peers.PEERS)
+    require_known("--attention-backend", backends, ["auto", *BACKENDS])
+    require_known("--peers", options.peers, peers.PEERS)
     if options.peers:
         import transformers  # noqa: F401 - fails now rather than after minutes
     models = [_of_scheme(family, "--schemes", name, backend) for name, backend in itertools.product(schemes, backends)]
     # The baseline is built once per length.
     return [(model, shape) for shape in lengths for model in (baseline, *map(Model, options.peers), *models)]
-
-
-def _require_known(flag: str, names: Sequence[str], known: Collection[str]) -> None:
-    for name in names:
-        if name not in known:
-            raise InputError(f"{flag} {name}: {suggestion(name, known)}they are {', '.join(known)}")
 
 
 def _of_scheme(family: Family, flag: str, name: str, backend: str) -> Model:

@@ -133,11 +133,6 @@ def describe(architecture: str, positions: Positions) -> Row:
     }
 
 
-def scheme_name(row: Row) -> str:
-    """Return the scheme's name in those of architectures, or its expression if there is no architecture."""
-    return architectures()[row["architecture"]].scheme if row["architecture"] else row["positions"]
-
-
 def as_table(rows: Sequence[Row]) -> str:
     """Return what one types, the number of parameters, the equation and advice, by families, fitted to the terminal."""
     first, second = (max(len(text_of(row[column])) for row in rows) for column in ("positions", "parameters"))
@@ -147,7 +142,7 @@ def as_table(rows: Sequence[Row]) -> str:
     for family, group in itertools.groupby(by_families(rows), key=lambda row: row["family"]):
         lines += ["", family]
         for row in group:
-            named = row["architecture"] and scheme_name(row) != row["positions"]
+            named = row["architecture"] and architectures()[row["architecture"]].scheme != row["positions"]
             parts = [*row["equation"].split("; "), row["advice"], f"--arch {row['architecture']}" if named else ""]
             wrapped = [line for part in parts for line in textwrap.wrap(part, width, break_on_hyphens=False)]
             lines += [f"  {row['positions']:{first}}  {text_of(row['parameters']):>{second}}  {wrapped[0]}"]

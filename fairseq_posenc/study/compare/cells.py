@@ -109,7 +109,8 @@ class Runs:
         configuration = {"flags": flags, "threads": plan.threads, "valid_tokens": plan.valid_tokens, "data": dict(self.digests)}
         configuration |= {"initial_scale": scale} if scale != 1 else {}
         until = ("wall", 60 * plan.budget.minutes) if plan.budget.minutes else ("num_updates", self._updates)
-        tuned = all(_is_finished(_benchmark(name, scheme, seed).folder(out)) for name in plan.benchmarks)
+        tuning = (read_object(_benchmark(name, scheme, seed).folder(out) / RESULT, FORMAT) for name in plan.benchmarks)
+        tuned = all(result is not None and result["status"] == FINISHED for result in tuning)
         needs = () if tuned else (LAST,)
         temporary = [name for name in (LAST, "checkpoint_best.pt", "crash.pt") if name not in needs]
         return Cell(key, configuration, command, until, needs, temporary, outcome=Measured)
@@ -239,11 +240,6 @@ class Runs:
 
 def _benchmark(name: str, scheme: str, seed: int) -> Cell:
     return Cell({"benchmark": name, "scheme": scheme, "seed": seed}, {}, within="benchmarks", outcome=Scored)
-
-
-def _is_finished(folder: Path) -> bool:
-    result = read_object(folder / RESULT, FORMAT)
-    return result is not None and result["status"] == FINISHED
 
 
 def _key(scheme: str, lr: float, seed: int) -> dict[str, str | int | float]:

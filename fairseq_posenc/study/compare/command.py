@@ -84,7 +84,7 @@ def main(options: Options) -> None:
             """Run a part of the grid; its results have the runs that failed, too."""
             failed_before = len(study.failed)
             done = study.run(cells, measure, jobs=jobs, keep_temporary=options.keep_checkpoints, bar=bar)
-            return [*done, *study.failed[failed_before:]]
+            return [*done, *list(study.failed.values())[failed_before:]]
 
         with nullcontext() if options.dry_run else Bar(plan.total) as bar:
             results = execute(runs.first(options.out), runs.measure, options.jobs, bar)

@@ -153,11 +153,8 @@ class Plan(Strict):
     def flags(self, name: str) -> list[str]:
         """Return the flags of fairseq-train of a scheme's runs, except the learning rate and the seed."""
         scheme = self.schemes[name]
-        flags = (
-            ["--arch", scheme.arch]
-            if scheme.arch
-            else ["--arch", self.arch, "--positions", scheme.positions or expression_of(name)]
-        )
+        positions = [] if scheme.arch else ["--positions", scheme.positions or expression_of(name)]
+        flags = ["--arch", scheme.arch or self.arch, *positions]
         for option, value in scheme.options.items():
             if option != LENGTH:
                 flags += [flag_of(option), flag_value(value)]

@@ -10,7 +10,7 @@ import numpy as np
 import yaml
 
 from ...base.record import DIVERGED, FAILED, FINISHED, FORMAT
-from ..engine.report import Definitions, Figure, Folded, Part, Report, Table, number
+from ..engine.report import Figure, Folded, Part, Report, Table, number
 from ..engine.statistics import by
 from . import charts, starts
 from .claims import NOT_TESTED
@@ -68,8 +68,13 @@ def report(
     """
     done = finished(runs)
     unigram = next((run["unigram"] for run in runs if run.get("unigram") is not None), None)
-    meanings = Definitions({head: COLUMNS[name] for name, head in _columns(rows, plan).items() if name in COLUMNS})
-    summary: list[Part] = [setting(plan, runs), answer(rows, plan), ranking(rows, plan, unigram), meanings]
+    meanings = [[head, COLUMNS[name]] for name, head in _columns(rows, plan).items() if name in COLUMNS]
+    summary: list[Part] = [
+        setting(plan, runs),
+        answer(rows, plan),
+        ranking(rows, plan, unigram),
+        Table(["column", "meaning"], meanings),
+    ]
     summary += [caveats] if (caveats := state(plan, runs, scores, rows)) else []
     result = {"format": FORMAT, "plan": plan.model_dump(mode="json"), "unigram": unigram, "schemes": rows, "claims": verdicts}
     return Report(

@@ -1,1 +1,1 @@
-"""Many runs: :mod:`.record` (what a folder was made from), :mod:`.grid` (resumable runs), :mod:`.log`, :mod:`.statistics`."""
+"""Studies: :mod:`.study` (a folder and its runs), :mod:`.grid` (one run), :mod:`.report`, :mod:`.statistics`."""

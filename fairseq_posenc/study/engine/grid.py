@@ -12,11 +12,9 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from queue import SimpleQueue
 from threading import Event
 from typing import Any, Protocol
 
@@ -24,7 +22,7 @@ from tqdm import tqdm
 
 from ...base.errors import InputError
 from ...base.log import entries
-from ...base.ownership import own, remove
+from ...base.ownership import own
 from ...base.record import (
     DIVERGED,
     FAILED,
@@ -58,20 +56,6 @@ class Done(Recorded):
 
 class Diverged(Exception):
     """Raised by a run whose numbers are no longer finite."""
-
-
-class Failures(OSError):
-    """Raised when every cell has been run and some have failed.
-
-    Attributes:
-        failed: the results of the cells that have failed.
-        results: the results of the other cells.
-    """
-
-    def __init__(self, failed: Mapping[str, dict[str, Any]], results: list[dict[str, Any]]) -> None:
-        reasons = "; ".join(f"{name} ({result['reason']})" for name, result in failed.items())
-        super().__init__(f"{len(failed)} of {len(failed) + len(results)} runs failed: {reasons}. The same command repeats these.")
-        self.failed, self.results = list(failed.values()), results
 
 
 class Progress(Protocol):
@@ -128,78 +112,6 @@ Variables = Mapping[str, str] | None
 """Those of the environment of a command; None: of this process."""
 
 
-def run_grid(
-    cells: Sequence[Cell],
-    out: Path,
-    run: RunCell,
-    *,
-    keep_temporary: bool = False,
-    jobs: int = 1,
-    devices: int = 0,
-    lock: int | None = None,
-    bar: "Bar | None" = None,
-) -> list[dict[str, Any]]:
-    """Run what is not done yet.
-
-    Args:
-        out: the output folder, which has a record.
-        run: does one cell.
-        keep_temporary: keep the temporary files of cells that finish.
-        jobs: cells that run at a time. With more than one, ``run`` is called in threads.
-        devices: the number of GPUs, which are divided evenly among the commands of ``jobs`` cells; 0: each command sees all.
-        lock: a file descriptor that commands hold open, so that the output folder stays locked while they run.
-        bar: the progress of several grids; by default, this one has its own.
-
-    Returns:
-        The results of the cells, in their order: key, configuration, status, outcome, seconds, versions.
-
-    Raises:
-        InputError: as :func:`finished`, or two cells have the same folder; before anything is run.
-        InputError, OSError: raised by a run; the cells that have not begun are not run.
-        Failures: cells have failed, which includes commands with another status than 0; after all cells have been run.
-    """
-    for folder, count in Counter(cell.folder(out) for cell in cells).items():
-        if count > 1:
-            raise InputError(f"two runs share the folder {folder}: their numbers must differ within their first six digits")
-    results = {cell: result for cell in cells if (result := finished(cell, out)) is not None}
-    waiting = [cell for cell in cells if cell not in results]
-    stopping = Event()  # set before the processes of threads are ended, which is no failure of theirs
-    free = SimpleQueue[Variables]()  # the variables of the environment of each job
-    for visible in _shares(devices, jobs):
-        free.put(visible)
-    with nullcontext(bar) if bar else Bar(len(cells), *{cell.within for cell in cells[:1]}) as progress_bar:
-        progress_bar.skip(len(results))
-
-        def complete(cell: Cell) -> None:
-            variables = free.get()
-            try:
-                results[cell] = _run(cell, cell.folder(out), run, progress_bar.progress_of(cell), lock, variables, stopping)
-            finally:
-                free.put(variables)
-            progress_bar.ended(cell, results[cell])
-            status = results[cell]["status"]
-            for name in cell.temporary if status == DIVERGED or (status == FINISHED and not keep_temporary) else ():
-                remove(cell.folder(out) / name)
-
-        if jobs == 1:
-            for cell in waiting:
-                complete(cell)
-        else:
-            with ThreadPoolExecutor(jobs) as pool:
-                try:
-                    for future in as_completed([pool.submit(complete, cell) for cell in waiting]):
-                        future.result()
-                except BaseException:
-                    stopping.set()
-                    pool.shutdown(cancel_futures=True)
-                    raise
-    failed = {cell.name: results[cell] for cell in cells if results[cell]["status"] == FAILED}
-    done = [results[cell] for cell in cells if results[cell]["status"] != FAILED]
-    if failed:
-        raise Failures(failed, done)
-    return done
-
-
 def finished(cell: Cell, out: Path) -> dict[str, Any] | None:
     """Return the result of a cell, or None if it has not finished or diverged yet.
 
@@ -223,8 +135,8 @@ def finished(cell: Cell, out: Path) -> dict[str, Any] | None:
     return {**result, **cell.key}
 
 
-def _shares(devices: int, jobs: int) -> list[Variables]:
-    """The variables of the environment with which each job sees its devices."""
+def shares(devices: int, jobs: int) -> list[Variables]:
+    """Return the variables of the environment with which each of several jobs sees its share of the GPUs; all see them if 0."""
     if jobs == 1 or devices == 0:
         return [None] * jobs
     count = max(1, devices // jobs)
@@ -233,9 +145,16 @@ def _shares(devices: int, jobs: int) -> list[Variables]:
     return [{**os.environ, "CUDA_VISIBLE_DEVICES": ",".join(of_job)} for of_job in visible]
 
 
-def _run(
+def run_cell(
     cell: Cell, folder: Path, run: RunCell, progress: Progress, lock: int | None, variables: Variables, stopping: Event
 ) -> dict[str, Any]:
+    """Run one cell and record its result, which is returned; raises InputError and OSError of the run, and what stops it.
+
+    Args:
+        lock: a file descriptor that its command holds open, or None.
+        variables: of the environment of its command.
+        stopping: set before the processes of threads are ended, which is no failure of theirs.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     own(*(folder / name for name in (RESULT, LOG, *cell.needs, *cell.temporary)))
     result = {**cell.key, "configuration": cell.configuration, "format": FORMAT}

@@ -23,9 +23,6 @@ figure { margin: 1.5rem 0 2.5rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .85rem; }
 th, td { padding: .3rem .38rem; border-bottom: 1px solid gray; vertical-align: top; text-align: left; }
 td.right { text-align: right; white-space: nowrap; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1rem; font-size: .9rem; }
-dt { font-weight: 600; }
-dd { margin: 0; max-width: 60rem; }
 footer { opacity: .75; font-size: .9rem; }
 @media (max-width: 48rem) {
   .scroll .wide { max-width: 44rem; }
@@ -35,7 +32,6 @@ footer { opacity: .75; font-size: .9rem; }
   tr > td { display: inline-block; }
   td:empty { display: none; }
   td::before { content: attr(data-column) " "; opacity: .65; font-size: .8rem; }
-  dl { display: block; }
 }
 """
 TEMPLATE = """<!doctype html>
@@ -77,12 +73,6 @@ def write(path: Path, title: str, opening: str, sections: Mapping[str, str]) -> 
 def paragraph(text: str) -> str:
     """Return a paragraph of plain text."""
     return f"<p>{html.escape(text)}</p>\n"
-
-
-def definitions(meanings: Mapping[str, str]) -> str:
-    """Return a list of names with their meanings, plain text both."""
-    entries = (f"<dt>{html.escape(name)}</dt><dd>{html.escape(meaning)}</dd>\n" for name, meaning in meanings.items())
-    return f"<dl>\n{''.join(entries)}</dl>\n"
 
 
 def folded(title: str, text: str) -> str:

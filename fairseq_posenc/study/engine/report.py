@@ -90,21 +90,6 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Definitions:
-    """Names with what they mean, such as the columns of a table."""
-
-    meanings: Mapping[str, str]
-
-    def markdown(self) -> str:
-        """Return a list in Markdown."""
-        return "\n".join(f"- *{name}*: {meaning}" for name, meaning in self.meanings.items())
-
-    def html(self, folder: Path) -> str:
-        """Return a list in HTML; ``folder`` is not used."""
-        return page.definitions(self.meanings)
-
-
-@dataclass(frozen=True)
 class Folded:
     """Lines of commands or settings, which the page shows when their title is clicked."""
 
@@ -120,7 +105,7 @@ class Folded:
         return page.folded(self.title, self.text)
 
 
-Part = str | Table | Figure | Definitions | Folded
+Part = str | Table | Figure | Folded
 """A part of a report; a string is a paragraph of plain text."""
 
 

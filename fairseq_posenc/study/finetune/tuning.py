@@ -111,16 +111,9 @@ class TaskRuns(ABC):
         }
         until = ("update", self.settings.epochs)
         return [
-            Cell(
-                {"task": self.name, "lr": lr, "seed": seed + 1},
-                configuration,
-                until=until,
-                needs=self.outputs,
-                temporary=CHECKPOINTS,
-                outcome=Scores,
-            )
+            Cell({"task": self.name, "lr": lr, "seed": seed}, configuration, (), until, self.outputs, CHECKPOINTS, outcome=Scores)
             for lr in self.settings.lrs
-            for seed in range(self.settings.seeds)
+            for seed in range(1, self.settings.seeds + 1)
         ]
 
     def check(self) -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...base.commands import option, show
-from ...base.errors import InputError, require_extras, suggestion
+from ...base.errors import InputError, require_extras, require_known
 from .settings import COUNT, PAPERS, Setting
 
 if TYPE_CHECKING:
@@ -87,9 +87,7 @@ def _cells(options: Options) -> list[Cell]:
     from .runs import longest_test
     from .tasks import TASKS
 
-    for task in options.tasks:
-        if task not in TASKS:
-            raise InputError(f"--tasks {task}: {suggestion(task, TASKS)}The tasks are {', '.join(TASKS)}.")
+    require_known("--tasks", options.tasks, TASKS)
     positions, limits = dict[str, str](), dict[str, int]()
     for scheme in ("".join(name.split()) for name in options.schemes or known_schemes()):
         name, at, sampling = scheme.partition("@")

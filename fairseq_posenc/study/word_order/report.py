@@ -160,12 +160,8 @@ def updates_needed(run: Run) -> int | None:
 def _common(runs: Sequence[Run]) -> list[str]:
     """The tasks that every scheme has run with the same seeds."""
     ranked = [run for run in runs if run["task"] not in PAPERS]
-    schemes = by("scheme", ranked)
-    seeds = {
-        task: [{run["seed"] for run in runs} for runs in by("scheme", group).values()]
-        for task, group in by("task", ranked).items()
-    }
-    return [task for task, sets in seeds.items() if len(sets) == len(schemes) and all(numbers == sets[0] for numbers in sets)]
+    schemes = len(by("scheme", ranked))
+    return [task for task, group in by("task", ranked).items() if len(group) == schemes * len(by("seed", group))]
 
 
 def _learned(run: Run) -> bool:

@@ -9,8 +9,10 @@ import pytest
 from fairseq_posenc.base.errors import InputError
 from fairseq_posenc.base.ownership import claim, own
 from fairseq_posenc.study.engine import grid
-from fairseq_posenc.study.engine.grid import Cell, Diverged, Failures, finished
+from fairseq_posenc.study.engine import study as studies
+from fairseq_posenc.study.engine.grid import Cell, Diverged, finished
 from fairseq_posenc.study.engine.statistics import by, spread
+from fairseq_posenc.study.engine.study import Failures, Study
 
 
 def cells(lrs=(1.0, 2.0), needs=(), **configuration):
@@ -19,8 +21,8 @@ def cells(lrs=(1.0, 2.0), needs=(), **configuration):
 
 
 def run_grid(cells, out, run, **options):
-    claim(out, "glue")
-    return grid.run_grid(cells, out, run, **options)
+    with Study.open(out, "glue") as study:
+        return study.run(cells, run, **options)
 
 
 class Recorder:
@@ -104,9 +106,11 @@ def test_a_diverged_cell_is_recorded_and_the_rest_goes_on(tmp_path):
 
 
 def test_a_failed_cell_is_recorded_and_run_again(tmp_path):
-    with pytest.raises(Failures, match=r"1 of 4 runs failed: RTE lr=1 seed=2 \(RuntimeError: out of memory") as error:
-        run_grid(cells(), tmp_path, Recorder(stop_at=1, error=RuntimeError("out of memory")))
-    assert [result["score"] for result in error.value.results] == [11.0, 21.0, 22.0]
+    recorder = Recorder(stop_at=1, error=RuntimeError("out of memory"))
+    message = r"1 of 4 runs failed: RTE lr=1 seed=2 \(RuntimeError: out of memory"
+    with pytest.raises(Failures, match=message), Study.open(tmp_path, "glue") as study:
+        results = study.run(cells(), recorder)
+    assert [result["score"] for result in results] == [11.0, 21.0, 22.0]
     failed = cells()[1].folder(tmp_path)
     assert json.loads((failed / "result.json").read_text())["status"] == "failed"
     assert "Traceback" in (failed / "train.log").read_text()
@@ -125,7 +129,7 @@ def test_errors_that_a_user_can_mend_stop_the_grid(tmp_path, error):
 
 def test_an_error_stops_a_grid_that_runs_in_threads(tmp_path, monkeypatch):
     """Also if a cell before it is still running."""
-    begun, stopped, shutdown = [], threading.Event(), grid.ThreadPoolExecutor.shutdown
+    begun, stopped, shutdown = [], threading.Event(), studies.ThreadPoolExecutor.shutdown
 
     def stop(pool, wait=True, cancel_futures=False):
         shutdown(pool, wait=False, cancel_futures=cancel_futures)
@@ -139,7 +143,7 @@ def test_an_error_stops_a_grid_that_runs_in_threads(tmp_path, monkeypatch):
         stopped.wait(5)
         return {}
 
-    monkeypatch.setattr(grid.ThreadPoolExecutor, "shutdown", stop)
+    monkeypatch.setattr(studies.ThreadPoolExecutor, "shutdown", stop)
     with pytest.raises(InputError, match="--flag"):
         run_grid(cells(lrs=(1.0, 2.0, 3.0)), tmp_path, run, jobs=2)
     assert len(begun) <= 3
@@ -187,10 +191,10 @@ def test_commands(tmp_path, jobs):
         calls.append((cell.key["seed"], threading.current_thread() is threading.main_thread()))
         return {"loss": float((folder / "train.log").read_text().split()[-1])}
 
-    with pytest.raises(Failures, match=r"1 of 4 runs failed: roberta_t5 seed=3 \(.*status 1: no such file") as error:
-        run_grid(commands, tmp_path, run, jobs=jobs)
+    message = r"1 of 4 runs failed: roberta_t5 seed=3 \(.*status 1: no such file"
+    with pytest.raises(Failures, match=message), Study.open(tmp_path, "glue") as study:
+        results = study.run(commands, run, jobs=jobs)
     assert sorted(calls) == [(1, jobs == 1), (4, jobs == 1)]
-    results = error.value.results
     assert [(result["seed"], result["status"], result.get("loss")) for result in results] == [
         (1, "finished", 3.5),
         (2, "diverged", None),
@@ -214,7 +218,7 @@ def test_jobs_share_the_devices_that_the_user_names(jobs, devices, given, expect
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if given:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
-    assert [share and share["CUDA_VISIBLE_DEVICES"] for share in grid._shares(devices, jobs)] == expected
+    assert [share and share["CUDA_VISIBLE_DEVICES"] for share in grid.shares(devices, jobs)] == expected
 
 
 def test_the_progress_of_a_command_is_that_of_its_log(tmp_path):

@@ -7,9 +7,9 @@ import pytest
 
 from fairseq_posenc.base.errors import InputError
 from fairseq_posenc.base.plotting import new_figure
-from fairseq_posenc.study.engine.grid import Cell, Failures
+from fairseq_posenc.study.engine.grid import Cell
 from fairseq_posenc.study.engine.report import Figure, Report, Table, number
-from fairseq_posenc.study.engine.study import Study
+from fairseq_posenc.study.engine.study import Failures, Study
 
 CELLS = [Cell({"task": "copy", "seed": seed}, {"updates": 4}) for seed in (1, 2)]
 
@@ -33,7 +33,7 @@ def test_a_failure_is_raised_after_the_report(tmp_path):
 
     with pytest.raises(Failures, match="seed=2"), Study.open(tmp_path / "out", "tasks") as study:  # noqa: PT012
         results = study.run(CELLS, run)
-        assert [result["seed"] for result in study.failed] == [2]
+        assert [result["seed"] for result in study.failed.values()] == [2]
         study.write(report(results))
     assert len(json.loads((tmp_path / "out" / "results.json").read_text())["runs"]) == 1
     done = []

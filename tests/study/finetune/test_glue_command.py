@@ -14,7 +14,7 @@ from fairseq_posenc.base.ownership import own
 from fairseq_posenc.plugin.checkpoint.loading import load as load_checkpoint
 from fairseq_posenc.plugin.models.building import parse
 from fairseq_posenc.plugin.models.checkpoint import Checkpoint
-from fairseq_posenc.study.engine import grid, study
+from fairseq_posenc.study.engine import grid
 from fairseq_posenc.study.finetune.glue_data import TASKS
 
 FAST = ["--seeds", "1", "--epochs", "2", "--batch-size", "8"]
@@ -337,16 +337,17 @@ def test_the_flags_of_a_run_make_the_checkpoints_model(arch, flags, names, data,
 
 def test_jobs_share_the_gpus(data, checkpoint, tmp_path, monkeypatch):
     """Six GPUs do not divide a batch of 8, and the two of each job do."""
-    given = {}
+    given = []
 
-    def run_grid(cells, out, run, **options):
-        given.update(options, world_size=cells[0].command[cells[0].command.index("--distributed-world-size") + 1])
+    def execute(command, log, variables, *_):
+        given.append((variables["CUDA_VISIBLE_DEVICES"], command[command.index("--distributed-world-size") + 1]))
         raise Stop
 
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 6)
-    monkeypatch.setattr(study, "run_grid", run_grid)
+    monkeypatch.setattr(grid, "execute", execute)
     assert glue(data, checkpoint, tmp_path / "out", "--tasks", "SST-2", "--lrs", "1e-3", *FAST, "--jobs", "3") == 130
-    assert (given["jobs"], given["devices"], given["world_size"]) == (3, 6, "2")
+    assert given[0] == ("0,1", "2")
 
 
 def test_a_full_disk_is_named_and_the_same_command_goes_on(data, checkpoint, tmp_path, capsys, monkeypatch):

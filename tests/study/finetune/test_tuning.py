@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from fairseq_posenc.study.engine.grid import Cell, Failures
+from fairseq_posenc.study.engine.grid import Cell
+from fairseq_posenc.study.engine.study import Failures
 from fairseq_posenc.study.finetune.hyperparameters import SharedOptions
 from fairseq_posenc.study.finetune.tuning import fine_tune
 
