@@ -82,6 +82,14 @@ def configured(flags, values):
             {"task.random_token_prob": 0.6, "task.leave_unmasked_prob": 0.5},
             r"--random-token-prob 0\.6 and --leave-unmasked-prob 0\.5: ",
         ),
+        (PLAIN, 0, {"task.mask_prob_end": 0.1}, r"--mask-prob-end 0\.1: .*--mask-prob-updates"),
+        (STATIC, 0, {"task.mask_prob_end": 0.2, "task.mask_prob_updates": 9}, r"--mask-prob-end 0\.2: .*--mask-prob 0\.15"),
+        (
+            PLAIN,
+            0,
+            {"task.mask_prob_end": 0.1, "task.mask_prob_updates": 9, "task.mask_whole_words": True},
+            r"--mask-prob-end 0\.1 and masks of several tokens: .*--mask-whole-words",
+        ),
         (STATIC, 0, {"dataset.max_tokens": 64}, "--task masked_lm_static: .*--max-tokens"),
         (
             STATIC,

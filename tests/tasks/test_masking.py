@@ -303,3 +303,50 @@ def test_another_thread_may_read_another_sample_meanwhile():
         __init__, epoch, _draw = lambda self: None, 1, lambda self, index: f"sample {index}"
 
     assert Shared()[3] == "sample 3"
+
+
+@pytest.mark.parametrize("name", ["masked_lm", "masked_lm_static", "masked_lm_sentence_order"])
+def test_masks_become_fewer(name, data):
+    """The words of masks that go are visible, and not predicted; the number of masks falls linearly, and the update draws them."""
+    options = {"tokens_per_sample": 16, "sample_break_mode": "complete_doc", "mask_prob": 0.5, "mask_prob_end": 0.125}
+    task = tasks.setup_task(OmegaConf.create({"_name": name, "data": str(data), "seed": 1, "mask_prob_updates": 6, **options}))
+    task.load_dataset("train", data_selector=None)
+    dataset = task.dataset("train")
+    dataset.rows = 24
+    sample = dataset.collater([dataset[i] for i in range(24)])
+    seen = []
+
+    class Criterion:
+        def __call__(self, model, sample):
+            seen.append(sample)
+            return torch.zeros((), requires_grad=True), 1, {}
+
+    def whole(sample):
+        """The words that the batch hides, in their places, and the inputs."""
+        inputs, target = sample["net_input"]["src_tokens"], sample["target"]
+        if name == "masked_lm_static":
+            count = sample["sample_size"]
+            places, target = sample["net_input"]["read_at"], torch.full(inputs.shape, PAD)
+            kept = sample["target"] != PAD
+            target.view(-1)[places[kept]] = sample["target"][kept]
+            assert count == kept.sum()
+        return torch.where(target == PAD, inputs, target), target != PAD
+
+    words, every = whole(sample)
+    optimizer = SimpleNamespace(backward=lambda loss: None)
+    model = SimpleNamespace(train=lambda: None, set_num_updates=lambda update: None)
+    for update in (0, 3, 3, 6, 9):
+        task.train_step(sample, model, Criterion(), optimizer, update)
+    counts = []
+    for batch in seen:
+        found, masked = whole(batch)
+        assert torch.equal(found, words)
+        assert not (masked & ~every).any()
+        counts.append(int(masked.sum()))
+    total = int(every.sum())
+    assert counts == [total, *[round(total * 0.625)] * 2, *[round(total * 0.25)] * 2]
+    targets = [batch["target"] for batch in seen]
+    assert not torch.equal(targets[1], targets[2])  # of two micro-batches
+    task.train_step(sample, model, Criterion(), optimizer, 3)
+    assert torch.equal(seen[-1]["target"], targets[1])  # as after a restart
+    assert not torch.equal(sample["target"], targets[-1])  # the batch itself is left as it was

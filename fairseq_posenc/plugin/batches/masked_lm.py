@@ -11,6 +11,7 @@ another order. A model that uses no word order has the same loss on both.
 import copy
 import logging
 import threading
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -27,6 +28,7 @@ from torch import Tensor
 
 from ...base.errors import InputError
 from ...text.vocabulary import Vocabulary, words
+from .mask_schedule import share, thinned
 
 VALIDATION_SEED = 1
 VALID, PERMUTED = "valid", "permuted"
@@ -178,6 +180,18 @@ class ComparableMaskedLMTask(MaskedLMTask):
     """fairseq's ``masked_lm``, which it replaces, with fixed masks for all splits except that of training."""
 
     args = property(lambda self: self.cfg)  # fairseq's --mask-whole-words reads the options there
+    _thinned = (-1, 0)  # the last update whose batches have lost masks, and how many of them
+
+    def train_step(
+        self, sample: dict[str, Any], model: Any, criterion: Any, optimizer: Any, update_num: int, ignore_grad: bool = False
+    ) -> Any:
+        """As fairseq, with the share of the masks that ``--mask-prob-end`` leaves."""
+        if getattr(self.cfg, "mask_prob_end", None) is not None and len(sample):
+            update, batches = self._thinned
+            self._thinned = update_num, batches + 1 if update == update_num else 0
+            seed = zlib.crc32(repr((self.cfg.seed, *self._thinned)).encode())
+            sample = thinned(sample, share(self.cfg, update_num), self.dictionary.pad(), seed)
+        return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         if "data_selector" in kwargs:  # which the trainer gives for its training split alone

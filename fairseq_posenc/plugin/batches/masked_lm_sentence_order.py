@@ -18,12 +18,12 @@ from fairseq.data import FairseqDataset, ListDataset, RawLabelDataset
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models import BaseFairseqModel
 from fairseq.tasks import register_task
-from fairseq.tasks.masked_lm import MaskedLMConfig
 from torch import Tensor
 from torch.nn import functional as F
 
 from ...base.errors import InputError
 from ..checkpoint.state_dict import SENTENCE_ORDER
+from .mask_schedule import ScheduledMaskedLMConfig
 from .masked_lm import FEW, ComparableMaskedLMTask, changed_options, report_found
 
 IN_ORDER, SWAPPED, WHOLE = 0, 1, -1
@@ -59,7 +59,7 @@ class SentenceOrderDataset(ListDataset):
         self._epoch = epoch
 
 
-@register_task("masked_lm_sentence_order", dataclass=MaskedLMConfig)
+@register_task("masked_lm_sentence_order", dataclass=ScheduledMaskedLMConfig)
 class MaskedLMSentenceOrder(ComparableMaskedLMTask):
     """Trains a model on the masked words and on the order of the halves, with the criterion of the same name."""
 

@@ -16,13 +16,13 @@ from fairseq.criterions.masked_lm import MaskedLmConfig, MaskedLmLoss
 from fairseq.data import BaseWrapperDataset, Dictionary, FairseqDataset, PrependTokenDataset
 from fairseq.data.iterators import EpochBatchIterator
 from fairseq.tasks import register_task
-from fairseq.tasks.masked_lm import MaskedLMConfig
 from torch import Tensor
 from torch.nn import functional as F
 
 from ...base.errors import InputError
 from ...core.terms import starts_of
 from ..models.building import ONE_SHAPE
+from .mask_schedule import ScheduledMaskedLMConfig
 from .masked_lm import FEW, ComparableMaskedLMTask, report_found
 from .row_packing import DocumentsDataset, PackedDocumentsDataset
 
@@ -30,7 +30,7 @@ WIDTH = 8  # positions; the size of tensor cores' tiles
 
 
 @dataclass
-class StaticMaskedLMConfig(MaskedLMConfig):
+class StaticMaskedLMConfig(ScheduledMaskedLMConfig):
     """Options of the task ``masked_lm_static``: those of ``masked_lm``, and what documents mean to attention and to rows."""
 
     document_mask: bool = field(

@@ -25,15 +25,20 @@ def cut_long_lines() -> None:
 def masked_language_models() -> None:
     """Replace fairseq's task ``masked_lm`` by one with comparable validation losses, faster masks, and words by the tokenizer.
 
-    Can be removed when fairseq's validation masks do not depend on ``--seed``, it draws masks once, and ``--mask-whole-words``
-    takes any tokenizer.
+    It also has ``--mask-prob-end``. Can be removed when fairseq's validation masks do not depend on ``--seed``, it draws masks
+    once, ``--mask-whole-words`` takes any tokenizer, and it has the option.
     """
     from fairseq import tasks
+    from hydra.core.config_store import ConfigStore
 
-    from ..batches import masked_lm
+    from ..batches import mask_schedule, masked_lm
 
     tasks.masked_lm.get_whole_word_mask = masked_lm.WordBeginnings
     tasks.masked_lm.MaskTokensDataset = masked_lm.FastMaskTokensDataset
+    options = tasks.TASK_DATACLASS_REGISTRY["masked_lm"] = mask_schedule.ScheduledMaskedLMConfig
+    node = options()
+    node._name = "masked_lm"
+    ConfigStore.instance().store(name="masked_lm", group="task", node=node, provider="fairseq")
     tasks.masked_lm.MaskedLMTask = tasks.TASK_REGISTRY["masked_lm"] = masked_lm.ComparableMaskedLMTask
 
 

@@ -127,6 +127,20 @@ REFUSALS: dict[str, tuple[Condition, str]] = {
         lambda s: s.task._name in MASKED and s.task.random_token_prob + s.task.leave_unmasked_prob > 1,
         "they are more than 1 together",
     ),
+    "--mask-prob-end {task.mask_prob_end}": (
+        lambda s: (
+            (end := getattr(s.task, "mask_prob_end", None)) is not None
+            and not (0 < end <= s.task.mask_prob and s.task.mask_prob_updates > 0)
+        ),
+        "it must be above 0 and at most --mask-prob {task.mask_prob}, and needs --mask-prob-updates, in which it is reached",
+    ),
+    "--mask-prob-end {task.mask_prob_end} and masks of several tokens": (
+        lambda s: (
+            getattr(s.task, "mask_prob_end", None) is not None
+            and (s.task.mask_whole_words or s.task.mask_multiple_length > 1 or s.task.mask_stdev > 0)
+        ),
+        "it uncovers single tokens; leave out --mask-whole-words, --mask-multiple-length and --mask-stdev",
+    ),
     f"--task {ONE_SHAPE}": (
         lambda s: s.task._name == ONE_SHAPE and (s.dataset.batch_size is None or s.dataset.max_tokens is not None),
         "it needs --batch-size, and no --max-tokens, whose batches have many shapes",
