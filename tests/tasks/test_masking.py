@@ -307,7 +307,7 @@ def test_another_thread_may_read_another_sample_meanwhile():
 
 @pytest.mark.parametrize("name", ["masked_lm", "masked_lm_static", "masked_lm_sentence_order"])
 def test_masks_become_fewer(name, data):
-    """The words of masks that go are visible, and not predicted; the number of masks falls linearly, and the update draws them."""
+    """The words of masks that go are visible and not predicted; their number falls linearly, and the update draws them."""
     options = {"tokens_per_sample": 16, "sample_break_mode": "complete_doc", "mask_prob": 0.5, "mask_prob_end": 0.125}
     task = tasks.setup_task(OmegaConf.create({"_name": name, "data": str(data), "seed": 1, "mask_prob_updates": 6, **options}))
     task.load_dataset("train", data_selector=None)
