@@ -14,7 +14,9 @@ from fairseq_posenc.plugin.run import refusals
 PLAIN = "--task masked_lm --criterion masked_lm --arch roberta_tisa --batch-size 8 --optimizer adam --cpu"
 STATIC = PLAIN.replace("masked_lm", "masked_lm_static")
 ORDER = PLAIN.replace("masked_lm", "masked_lm_sentence_order")
+ORDER_OF_BLOCKS = f"{ORDER} --sample-break-mode complete_doc"
 FUSED, MUON, STABLE = (PLAIN.replace("adam", name) for name in ("fused_adam", "muon", "stable_adamw"))
+FEWER_MASKS = [f"{flags} --mask-prob-end 0.1 --mask-prob-updates 5" for flags in (PLAIN, STATIC, ORDER_OF_BLOCKS)]
 DECAY = f"{PLAIN} --lr-scheduler polynomial_decay --total-num-update 5"
 
 
@@ -106,7 +108,7 @@ def test_what_is_refused(flags, zero, values, message):
         refusals.check(configured(flags, values), zero)
 
 
-@pytest.mark.parametrize("flags", [PLAIN, STATIC, FUSED, STABLE, MUON, f"{DECAY} --max-update 5"])
+@pytest.mark.parametrize("flags", [PLAIN, STATIC, FUSED, STABLE, MUON, f"{DECAY} --max-update 5", *FEWER_MASKS])
 def test_what_is_not(flags):
     refusals.check(configured(flags, {}))
     if flags in (PLAIN, STATIC):
