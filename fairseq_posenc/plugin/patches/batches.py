@@ -36,7 +36,7 @@ def masked_language_models() -> None:
     tasks.masked_lm.get_whole_word_mask = masked_lm.WordBeginnings
     tasks.masked_lm.MaskTokensDataset = masked_lm.FastMaskTokensDataset
     options = tasks.TASK_DATACLASS_REGISTRY["masked_lm"] = mask_schedule.ScheduledMaskedLMConfig
-    setattr(masked_lm.ComparableMaskedLMTask, "__dataclass", options)  # noqa: B010 - its name is not that of a class's own
+    setattr(masked_lm.ComparableMaskedLMTask, "__dataclass", options)
     node = options()
     node._name = "masked_lm"
     ConfigStore.instance().store(name="masked_lm", group="task", node=node, provider="fairseq")
