@@ -276,7 +276,7 @@ def trainer(tmp_path, rank=0):
 
 def test_missing_restore_file_is_an_error(tmp_path):
     named = str(tmp_path / "checkpoint7.pt")
-    with pytest.raises(FileNotFoundError, match=r"--restore-file \S*checkpoint7.pt does not exist"):
+    with pytest.raises(FileNotFoundError, match=r"--restore-file \S*checkpoint7.pt is no file"):
         Trainer.load_checkpoint(trainer(tmp_path), named)
 
 

@@ -72,7 +72,7 @@ def said(data_bin, tmp_path, monkeypatch, capsys):
         (f"BIN {FLAGS} --best-checkpoint-metric order_accuracy", "--best-checkpoint-metric order_accuracy: the worst"),
         (f"BIN {FLAGS} --lr-scheduler polynomial_decay", "--total-num-update is missing (lr_scheduler.total_num_update)"),
         (f"BIN {FLAGS} --train-subset none", "Dataset not found: none"),
-        (f"BIN {FLAGS} --restore-file none.pt", "--restore-file none.pt does not exist"),
+        (f"BIN {FLAGS} --restore-file none.pt", "--restore-file none.pt is no file"),
         (f"BIN {FLAGS} --restore-file file", "file cannot be read as a checkpoint: it is truncated, damaged or another kind"),
         (f"BIN {FLAGS} --finetune-from-model none.pt", "--finetune-from-model none.pt does not exist"),
         (f"BIN {FLAGS} --tensorboard-logdir file", "file/"),

@@ -88,7 +88,7 @@ def load_checkpoint(load: Callable, trainer: Trainer, filename: str, *args: Any,
     # Only one process per node may see the file; the others receive its contents.
     if Path(filename) != Path(default) and trainer.data_parallel_rank == 0 and not PathManager.isfile(filename):
         raise FileNotFoundError(
-            f"--restore-file {filename} does not exist. Correct the path, or leave the flag out: then training continues "
+            f"--restore-file {filename} is no file. Correct the path, or leave the flag out: then training continues "
             f"from {default} if that exists, and starts from scratch otherwise."
         )
     return refuse_resuming_another_model(load, trainer, filename, *args, **kwargs)
