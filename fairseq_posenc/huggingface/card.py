@@ -20,7 +20,6 @@ from ..core.families import architectures
 from ..core.schemes import parse
 from ..plugin.models.checkpoint import Checkpoint
 from ..text.data.folder import read
-from .card_results import Results
 from .parity import Parity
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ fairseq_posenc.
 
 {code}
 
-{results}## Export
+## Export
 
 fairseq_posenc {version} exported this model from the checkpoint with the SHA-256 `{digest}`.
 Both models were run in float32 on batches of the training data's text with masks and padding. Their outputs differ by:
@@ -82,7 +81,6 @@ def card(
     parity: Mapping[str, Parity],
     own_type: str,
     tokenizer: str,
-    results: Results | None,
 ) -> str:
     """Return the text of README.md.
 
@@ -92,7 +90,6 @@ def card(
         parity: the result of the comparison for each implementation of attention.
         own_type: transformers' type that the export is of; empty for this project's class.
         tokenizer: a sentence about how the tokenizer was checked, or :data:`NO_TOKENIZER`.
-        results: of fine-tuning.
     """
     config, head = checkpoint.config, checkpoint.head
     pipeline, example = USES[head.kind]
@@ -120,9 +117,6 @@ def card(
         "Language": ", ".join(languages) or "not stated",
         "Licence": options.license or "not stated",
     }
-    evaluations = [] if results is None else results.entries
-    if score is not None and not (tuned and results):  # otherwise they have it
-        evaluations = [EvalResult(pipeline, source, source, metric, score, dataset_split="valid"), *evaluations]
     metadata = ModelCardData(
         language=languages or None,
         license=options.license,
@@ -130,7 +124,7 @@ def card(
         pipeline_tag=pipeline,
         tags=["fairseq-posenc", *(scheme.name for scheme in parse(config.positions))],
         model_name=title,
-        eval_results=evaluations or None,
+        eval_results=None if score is None else [EvalResult(pipeline, source, source, metric, score, dataset_split="valid")],
     )
     return TEMPLATE.format(
         metadata=metadata.to_yaml(),
@@ -145,7 +139,6 @@ def card(
             example=example,
         ),
         code=f"This is transformers' own {own_type}." if own_type else REMOTE_CODE,
-        results=results.section if results else "",
         version=__version__,
         digest=checkpoint.digest,
         parity="\n".join(f"- {implementation}: {result}" for implementation, result in parity.items()),

@@ -24,7 +24,6 @@ from ..text.vocabulary import DICTIONARY, TOKENIZER_FILES
 from . import fast_tokenizer
 from .assemble import FILE_NAME
 from .card import NO_TOKENIZER, card, fine_tuned_on, usual_length
-from .card_results import read_results
 from .conversion import to_transformers
 from .model_types import MODEL_TYPES
 from .parity import Parity, compare, head_output, token_batches
@@ -63,9 +62,7 @@ def export(options: Options) -> dict[str, Parity]:
     if options.data is None and fine_tuned_on(checkpoint):
         raise InputError(f"{path} is fine-tuned, and does not record the data-bin of its pretraining: name it with --data")
     data = options.data or checkpoint.vocabulary.folder
-    inputs = [("CHECKPOINT", path), ("--data", data / "dict.txt"), ("--results", options.results)]
-    with _replacing(out, [(flag, file) for flag, file in inputs if file is not None], options.overwrite) as partial:
-        results = None if options.results is None else read_results(options.results, checkpoint)
+    with _replacing(out, [("CHECKPOINT", path), ("--data", data / "dict.txt")], options.overwrite) as partial:
         model, left_out = to_transformers(checkpoint)
         length = min(checkpoint.config.max_positions, SAMPLE_LENGTH)
         batches = token_batches(data, checkpoint.vocabulary.dictionary, length)
@@ -87,7 +84,7 @@ def export(options: Options) -> dict[str, Parity]:
                 f"The files are in {partial}, without a model card; {out} is unchanged."
             )
         own_type = MODEL_TYPES[model.config.model_type].title
-        text = card(options, checkpoint, data, differences, own_type, remark, results)
+        text = card(options, checkpoint, data, differences, own_type, remark)
         (partial / "README.md").write_text(text, "utf-8")
     if left_out:
         show(f"left out: {', '.join(left_out)}")
