@@ -240,24 +240,19 @@ def _encode(
     options: Options, sources: Sources, folder: Folder, split: Split, encoder: LineEncoder, names: Sequence[str],
     skipped: Skipped | None,
 ) -> None:  # fmt: skip
-    start, megabytes, bad, read = time.perf_counter(), 0.0, 0, set[tuple[str, int]]()
-    if skipped:
-        skipped.count = 0  # of the vocabulary's pass
+    start, megabytes = time.perf_counter(), 0.0
     for shards, hashes in write_shards(folder, names, sources, split, encoder, options.workers):
         with _record(options, sources, folder) as manifest:
             manifest.shards.update(shards)
             for (role, index), digest in hashes.items():
                 manifest.inputs[role][index]["sha256"] = digest
-        if skipped:  # the second and later passes read the text of the first again
-            bad, skipped.count = bad + (0 if hashes.keys() <= read else skipped.count), 0
-            read |= hashes.keys()
         for shard in shards.values():
             megabytes += sum(totals["text_bytes"] for totals in shard["totals"].values()) / 1e6
     seconds = time.perf_counter() - start
     speed = megabytes / seconds
     _say(f"{megabytes:,.1f} MB of text encoded in {seconds:,.1f} s, {speed:.1f} MB/s, {speed / options.workers:.1f} per process")
     if skipped:
-        _say(f"--skip-bad: {bad:,} lines or rows were skipped")
+        _say(f"--skip-bad: {skipped.count:,} lines or rows were skipped")
 
 
 def _report(options: Options, manifest: Manifest) -> None:

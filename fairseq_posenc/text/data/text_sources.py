@@ -92,7 +92,7 @@ class TextFile:
     def passages(self, on_read: OnRead = ignore, on_end: OnEnd = ignore) -> Iterator[Passage]:
         with text.MeteredFile(self.name, on_read) as raw:
             yield from text.read_passages(raw, self.name, self.layout)
-            on_end(raw.sha256())
+            on_end(raw.digest.hexdigest())
 
 
 def find(named: Mapping[str, Sequence[str]], layout: Layout) -> Sources:
@@ -123,12 +123,9 @@ def estimated_text(sources: Sequence[Source]) -> int | None:
 
     Compressed text is counted as ``PACKED`` times its size, about the ratio on prose.
     """
-    total = 0
-    for source in sources:
-        if source.size is None:
-            return None
-        total += source.size * (PACKED if text.packing(source.name) else 1)
-    return total
+    if any(source.size is None for source in sources):
+        return None
+    return sum((source.size or 0) * (PACKED if text.suffixes(source.name)[1] else 1) for source in sources)
 
 
 def progress_bar(label: str, sources: Sequence[Source]) -> tqdm:
@@ -171,7 +168,7 @@ def _in_folder(folder: Path) -> list[str]:
             print(f"{link}: a link to a folder is not followed; name it too if you want it", file=sys.stderr)
     files.sort()
     shown = [path for path in files if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
-    texts = [str(path) for path in shown if text.suffix(path.name) in text.TEXT_SUFFIXES]
+    texts = [str(path) for path in shown if text.suffixes(path.name)[0] in text.TEXT_SUFFIXES]
     if not texts:
         raise FileNotFoundError(
             f"{folder}: no text in this folder or below it; looked for {', '.join(text.TEXT_SUFFIXES)}, each plain or with "
