@@ -100,20 +100,19 @@ def _export_tokenizer(checkpoint: Checkpoint, batches: list[Tensor], folder: Pat
     symbols = vocabulary.dictionary.symbols[vocabulary.dictionary.nspecial :: 7]
     texts += fast_tokenizer.raw_texts(fast.get_added_vocab(), vocabulary.tokenizer.tokens(symbols))
 
+    lacking = {*filter(vocabulary.lacks_piece_of, texts)}
+
     def encode(text: str) -> list[int]:
         return vocabulary.encode(text).ids.tolist()
 
-    def difference_on(texts: list[str]) -> str | None:
-        return fast_tokenizer.disagreement(fast, encode, lambda ids: [vocabulary.dictionary[i] for i in ids], texts)
-
-    if difference := difference_on([text for text in texts if not vocabulary.lacks_piece_of(text)]):
+    if difference := fast_tokenizer.disagreement(fast, encode, [text for text in texts if text not in lacking]):
         raise InputError(
             f"the exported tokenizer does not cut text as {vocabulary.folder} does: {difference}. Export with --no-tokenizer, "
             "and use the data-bin's own."
         )
     fast_tokenizer.save(fast, folder)
     remark = f"The tokenizer gives the ids of the training data's own on {sum(map(len, texts)):,} characters of text."
-    if difference_on([*filter(vocabulary.lacks_piece_of, texts)]):
+    if fast_tokenizer.disagreement(fast, encode, lacking):
         remark += " Text with a piece that dict.txt lacks is an exception: fairseq reads <unk>, and the tokenizer other pieces."
     return remark
 

@@ -19,6 +19,7 @@ the shards, into one folder:
 
 import argparse
 import os
+import re
 import shlex
 import sys
 import time
@@ -65,11 +66,8 @@ MIN_SYMBOLS, MIN_COVERAGE = 7, 0.98
 
 
 def _numbers(text: str) -> range:
-    first, _, last = text.partition("-")
-    try:
-        numbers = range(int(first), int(last or first) + 1)
-    except ValueError:
-        numbers = range(0)
+    match = re.fullmatch(r"(\d+)(?:-(\d+))?", text)
+    numbers = range(int(match[1]), int(match[2] or match[1]) + 1) if match else range(0)
     if not numbers:
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form A-B, such as 0-7")
     return numbers
