@@ -33,9 +33,8 @@ def to_transformers(checkpoint: Checkpoint) -> tuple[PreTrainedModel, list[str]]
     exported_head = LANGUAGE_MODEL if head.name is None else f"{CLASSIFICATION}{head.name}."
     left_out = [name for name in state if name.startswith(HEADS) and not name.startswith(exported_head)]
     left_out += [name for name in state if name == MASK_POSITIONS and not steps]
-    state = {name: value for name, value in state.items() if name not in left_out}
-    if head.name is not None:
-        state = {name.replace(exported_head, CLASSIFICATION): value for name, value in state.items()}
+    ending = f"{head.name}."  # of a classification head, which has no name in transformers
+    state = {name.replace(CLASSIFICATION + ending, CLASSIFICATION): state[name] for name in state if name not in left_out}
     config = _config(checkpoint, encoder)
     kind = MODEL_TYPES[config.model_type]
     renamed, others = kind.to_transformers(state, config)

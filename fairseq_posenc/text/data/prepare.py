@@ -33,7 +33,7 @@ from typing import Any
 from ...base import ownership
 from ...base.commands import option
 from ...base.errors import InputError, flag_of
-from ...base.files import atomic_write, report_full_disk
+from ...base.files import atomic_write, report_full_disk, sole_writer
 from ...base.record import differences
 from ..vocabulary import DEFAULT_SYMBOLS, SENTENCEPIECE, UNKNOWN, LineEncoder, read_files, train
 from .folder import MANIFEST, SHARDS, Folder, Manifest, content_digests, resume
@@ -156,7 +156,7 @@ def main(options: Options) -> None:
         if options.overwrite:
             if options.vocabulary_files:
                 _line_encoder(options, options.vocabulary_files)  # raises now what would be raised when all is removed
-            with folder.lock():
+            with sole_writer(options.out, wait=True):
                 folder.empty()
         with _record(options, sources, folder) as manifest:
             encoder = _encoder(options, sources, folder, split, manifest)
@@ -180,7 +180,7 @@ def main(options: Options) -> None:
 @contextmanager
 def _record(options: Options, sources: Sources, folder: Folder) -> Iterator[Manifest]:
     """The folder's manifest, while no other process uses it; saved at the end."""
-    with folder.lock():
+    with sole_writer(options.out, wait=True):
         manifest = resume(options.out, options.deciding, sources)
         folder.claim()
         manifest.save()

@@ -106,7 +106,7 @@ def find(named: Mapping[str, Sequence[str]], layout: Layout) -> Sources:
     alike: dict[Hashable, list[tuple[Source, str, str]]] = {}
     for role, name in ((role, name) for role, names in named.items() for name in names):
         given = f"--valid {name}" if role == VALID else name
-        for source in _in_hub(name, layout) if name.startswith(HUB) else [TextFile(path, layout) for path in _paths(name)]:
+        for source in _named(name, layout):
             mention = given if source.name == name else f"{source.name} (of {given})"
             others = alike.setdefault(source.likeness(), [])
             for other, other_role, other_mention in others:
@@ -136,13 +136,11 @@ def progress_bar(label: str, sources: Sequence[Source]) -> tqdm:
     return tqdm(total=total, desc=label, unit="B", unit_scale=True, mininterval=interval)
 
 
-def _in_hub(name: str, layout: Layout) -> Sequence[Source]:
-    from .hub_datasets import shards  # needs an optional package
+def _named(name: str, layout: Layout) -> Sequence[Source]:
+    if name.startswith(HUB):
+        from .hub_datasets import shards  # needs an optional package
 
-    return shards(name.removeprefix(HUB), layout)
-
-
-def _paths(name: str) -> list[str]:
+        return shards(name.removeprefix(HUB), layout)
     if os.path.isdir(name):
         paths = _in_folder(Path(name))
     elif os.path.exists(name) or not glob.has_magic(name):
@@ -154,7 +152,7 @@ def _paths(name: str) -> list[str]:
     for path in paths:
         if os.path.exists(path) and not os.path.isfile(path):
             raise InputError(f"{path} is not a file but a pipe or device. Text is read more than once; write it to a file first.")
-    return paths
+    return [TextFile(path, layout) for path in paths]
 
 
 def _in_folder(folder: Path) -> list[str]:
