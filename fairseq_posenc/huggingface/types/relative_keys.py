@@ -16,11 +16,8 @@ from ...base.errors import InputError
 from ...plugin.checkpoint.state_dict import ABSOLUTE, POSITIONS, WORDS, StateDict
 from .base import Options
 
-SCHEMES: dict[str, tuple[str, str, Options]] = {
-    "relative_key": ("shaw", "keys", {"shaw_terms": "keys"}),
-    "relative_key_query": ("m4", "weight", {}),
-}
-"""The scheme, the name of its table, and its options, by the type."""
+SCHEMES = {"relative_key": ("shaw.keys", {"shaw_terms": "keys"}), "relative_key_query": ("m4.weight", {})}
+"""The scheme's table, and its options, by the type."""
 TABLE = "distance_embedding.weight"
 NAME = "posenc_relative_keys"
 
@@ -36,8 +33,8 @@ def fields(config: PretrainedConfig) -> Options:
         return {}
     if kind not in SCHEMES:
         raise InputError(f"position_embedding_type {kind!r} cannot be imported, only absolute, {' and '.join(SCHEMES)}")
-    name, _, options = SCHEMES[kind]
-    return {"positions": name, "position_options": dict(options)}
+    table, options = SCHEMES[kind]
+    return {"positions": table.partition(".")[0], "position_options": dict(options)}
 
 
 def restore(model: PreTrainedModel, weights: StateDict, scaled: bool) -> None:
@@ -88,5 +85,5 @@ def to_scheme(state: StateDict, config: PretrainedConfig, unused: int) -> None:
     """
     if tables := [state.pop(name) for name in [*state] if name.endswith("offsets.weight")]:
         state[WORDS] = state[WORDS] + state.pop(ABSOLUTE)[0]
-        table = torch.stack(tables)[:, None, unused : len(tables[0]) - unused].flip(2)
-        state[POSITIONS + ".".join(SCHEMES[config.position_embedding_type][:2])] = table
+        table, _ = SCHEMES[config.position_embedding_type]
+        state[POSITIONS + table] = torch.stack(tables)[:, None, unused : len(tables[0]) - unused].flip(2)

@@ -48,22 +48,18 @@ def write_shards(
     Raises:
         InputError, OSError: what is wrong with the text, or another process is writing one of these shards.
     """
+    jobs = {role: [(role, index, source) for index, source in enumerate(of_role)] for role, of_role in sources.items()}
     with encoding(encoder, workers) as encode:
         for group in range(split.groups):
             wanted = [name for name in split.shards[group :: split.groups] if name in names]
-            jobs: list[Job] = [("train", index, source) for index, source in enumerate(sources["train"])][group :: split.groups]
             for start in range(0, len(wanted), MAX_AT_ONCE):
-                yield from _one_pass(folder, wanted[start : start + MAX_AT_ONCE], jobs, sources[VALID], split, encoder, encode)
+                together = wanted[start : start + MAX_AT_ONCE]
+                texts = [*jobs["train"][group :: split.groups], *(jobs[VALID] if split.shards[0] in together else [])]
+                yield from _one_pass(folder, together, texts, split, encoder, encode)
 
 
 def _one_pass(
-    folder: Folder,
-    names: Sequence[str],
-    jobs: list[Job],
-    valid: Sequence[Source],
-    split: Split,
-    encoder: LineEncoder,
-    encode: Encode,
+    folder: Folder, names: Sequence[str], jobs: Sequence[Job], split: Split, encoder: LineEncoder, encode: Encode
 ) -> Iterator[Written]:
     hashes: dict[tuple[str, int], str] = {}
     with ExitStack() as stack:
@@ -73,8 +69,6 @@ def _one_pass(
             for destination, prefix in folder.prefixes(name).items():
                 prefix.parent.mkdir(exist_ok=True)
                 writers[destination] = stack.enter_context(DatabinWriter(prefix, encoder.dtype, len(encoder.symbols)))
-        if VALID in writers:
-            jobs = [*jobs, *((VALID, index, source) for index, source in enumerate(valid))]
         bar = stack.enter_context(progress_bar("encoding", [source for _, _, source in jobs]))
         for items in encode(_passages(jobs, split, writers, hashes, bar)):
             for destination, added in items.items():
