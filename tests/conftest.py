@@ -1,5 +1,6 @@
 """What several tests share: running commands as a user does, and a small data-bin to run them on."""
 
+import json
 import os
 import subprocess
 import sys
@@ -65,6 +66,45 @@ def toy_text(world) -> Path:
 def data_bin(world) -> Path:
     """The toy text as a data-bin for masked language modelling."""
     return world.data_bin
+
+
+@pytest.fixture(scope="session")
+def gpt2_bin(tmp_path_factory) -> Path:
+    """A byte-level vocabulary with the two merges that make ``red`` and `` ball`` partly one piece."""
+    from fairseq.data import Dictionary
+    from fairseq.data.encoders.gpt2_bpe_utils import bytes_to_unicode
+
+    folder = tmp_path_factory.mktemp("gpt2")
+    pieces = [*bytes_to_unicode().values(), "re", "red"]
+    (folder / "encoder.json").write_text(json.dumps({piece: i for i, piece in enumerate(pieces)}))
+    (folder / "vocab.bpe").write_text("#version: 0.2\nr e\nre d\n", encoding="utf-8")
+    dictionary = Dictionary()
+    for number in range(len(pieces)):
+        dictionary.add_symbol(str(number))
+    dictionary.save(str(folder / "dict.txt"))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def wordpiece_bin(tmp_path_factory) -> Path:
+    """BERT's cutting of words: letters, and letters inside a word, in lower case and without accents."""
+    from fairseq.data import Dictionary
+
+    tokenizers = pytest.importorskip("tokenizers", reason="tokenizers is not installed: pip install -e '.[hf]'")
+    letters = "abcdefghijklmnopqrstuvwxyz0123456789"
+    pieces = ["red", "ball", *letters, *(f"##{letter}" for letter in letters), *"“”,.€𝔘²"]
+    model = tokenizers.models.WordPiece({piece: i for i, piece in enumerate(["[UNK]", *pieces])}, unk_token="[UNK]")
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.normalizer = tokenizers.normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    tokenizer.enable_truncation(4)
+    folder = tmp_path_factory.mktemp("wordpiece")
+    tokenizer.save(str(folder / "tokenizer.json"))
+    dictionary = Dictionary()
+    for piece in reversed(pieces):
+        dictionary.add_symbol(piece)
+    dictionary.save(str(folder / "dict.txt"))
+    return folder
 
 
 @pytest.fixture

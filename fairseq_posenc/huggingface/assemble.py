@@ -9,7 +9,7 @@ and compares it with the checkpoint.
 from __future__ import annotations
 
 import ast
-import importlib
+import importlib.util
 import inspect
 import os
 import sys
@@ -60,10 +60,11 @@ def assemble(expression: str, causal: bool = False) -> str:
             return
         path, source = _source(module)
         is_package = path.name == "__init__.py"
+        imported = partial(_imported, package=module if is_package else module.rpartition(".")[0], packages=packages)
         tree, lines = ast.parse(source), source.splitlines(keepends=True)
         docstring = ast.get_docstring(tree) or ""
         for statement in tree.body:
-            if isinstance(statement, Import) and (internal := _imported(statement, module, is_package, packages)):
+            if isinstance(statement, Import) and (internal := imported(statement)):
                 for name in internal:
                     visit(name)
             elif isinstance(statement, Import):
@@ -73,7 +74,7 @@ def assemble(expression: str, causal: bool = False) -> str:
             for number in range(statement.lineno - 1, statement.end_lineno or statement.lineno):
                 lines[number] = ""
         if not is_package or module in used:  # this project's packages have no code of their own
-            _require_names(tree, path, partial(_imported, module=module, is_package=is_package, packages=packages))
+            _require_names(tree, path, imported)
             title = docstring.partition("\n")[0]
             bodies[module] = f"\n\n# {module}: {title}\n\n{''.join(lines).strip()}\n"
 
@@ -109,19 +110,16 @@ def _require_names(tree: ast.Module, path: Path, imported: Callable[[ast.Import 
                 )
 
 
-def _imported(statement: ast.Import | ast.ImportFrom, module: str, is_package: bool, packages: set[str]) -> list[str]:
+def _imported(statement: ast.Import | ast.ImportFrom, package: str, packages: set[str]) -> list[str]:
     """Return the modules of ``packages`` that a statement imports, or imports from.
 
-    In ``p.huggingface.modeling``, they are ``["p.schemes"]`` for ``from ..schemes import x`` and both for ``from . import a, b``.
+    In ``p.huggingface``, they are ``["p.schemes"]`` for ``from ..schemes import x``, and both for ``from . import a, b``.
     """
-    if isinstance(statement, ast.Import):
-        return [name.name for name in statement.names if name.name.partition(".")[0] in packages]
-    parents = module.split(".")
-    base = parents[: len(parents) - statement.level + is_package] if statement.level else []
-    if not statement.level and (statement.module or "").partition(".")[0] not in packages:
-        return []
-    if statement.module == PACKAGE and not statement.level:
-        return [getattr(getattr(sys.modules[PACKAGE], alias.name), "__module__", PACKAGE) for alias in statement.names]
-    if statement.module:
-        return [".".join([*base, statement.module])]
-    return [".".join([*base, alias.name]) for alias in statement.names]
+    names = [alias.name for alias in statement.names]
+    if isinstance(statement, ast.ImportFrom):
+        origin = importlib.util.resolve_name("." * statement.level + (statement.module or ""), package)
+        if statement.module == PACKAGE and not statement.level:  # which has names of its modules
+            names = [getattr(getattr(sys.modules[PACKAGE], name), "__module__", PACKAGE) for name in names]
+        else:
+            names = [origin] if statement.module else [f"{origin}.{name}" for name in names]
+    return [name for name in names if name.partition(".")[0] in packages]

@@ -20,7 +20,6 @@ from ..core.families import architectures
 from ..core.schemes import parse
 from ..plugin.models.checkpoint import Checkpoint
 from ..text.data.folder import read
-from .card_results import Results
 from .parity import Parity
 
 if TYPE_CHECKING:
@@ -33,43 +32,6 @@ USES = {  # of a head: transformers' name of the task, and an example
     "QuestionAnswering": ("question-answering", 'question="What is blue?", context="The sky is blue."'),
 }
 NAME = re.compile(r"\w[\w.+ -]{0,79}")
-TEMPLATE = """---
-{metadata}
----
-
-# {title}
-
-A transformer {kind} with `{positions}` positions, trained with [fairseq](https://github.com/facebookresearch/fairseq) and
-fairseq_posenc.
-
-| | |
-|---|---|
-{facts}
-
-## Use
-
-```python
-{use}
-```
-
-{code}
-
-{results}## Export
-
-fairseq_posenc {version} exported this model from the checkpoint with the SHA-256 `{digest}`.
-Both models were run in float32 on batches of the training data's text with masks and padding. Their outputs differ by:
-
-{parity}
-
-The export fails if they differ by more than {tolerance:g}. {tokenizer}
-"""
-PIPELINE = """from transformers import pipeline
-
-pipe = pipeline("{pipeline}", {name}{trust})
-pipe({example})"""
-WITHOUT_TOKENIZER = """from transformers import AutoModelFor{kind}
-
-model = AutoModelFor{kind}.from_pretrained({name}{trust})"""
 NO_TOKENIZER = "No tokenizer was exported."
 REMOTE_CODE = """The model's code is `modeling_posenc.py`, which needs PyTorch, transformers and what schemes of other packages
 import. Where fairseq_posenc is installed, `import fairseq_posenc.huggingface.auto` registers the same classes, and
@@ -77,13 +39,7 @@ import. Where fairseq_posenc is installed, `import fairseq_posenc.huggingface.au
 
 
 def card(
-    options: Options,
-    checkpoint: Checkpoint,
-    data: Path,
-    parity: Mapping[str, Parity],
-    own_type: str,
-    tokenizer: str,
-    results: Results | None,
+    options: Options, checkpoint: Checkpoint, data: Path, parity: Mapping[str, Parity], own_type: str, tokenizer: str
 ) -> str:
     """Return the text of README.md.
 
@@ -93,36 +49,14 @@ def card(
         parity: the result of the comparison for each implementation of attention.
         own_type: transformers' type that the export is of; empty for this project's class.
         tokenizer: a sentence about how the tokenizer was checked, or :data:`NO_TOKENIZER`.
-        results: of fine-tuning.
     """
-    config, head = checkpoint.config, checkpoint.head
-    pipeline, example = USES[head.kind]
-    languages = options.language.split(",") if options.language else []
-    length = f"{usual_length(checkpoint):,} tokens"
-    corpus, tuned = _describe(data), fine_tuned_on(checkpoint)
+    config, tuned = checkpoint.config, fine_tuned_on(checkpoint)
+    pipeline, example = USES[checkpoint.head.kind]
     known = architectures().get(checkpoint.arch)
     title = checkpoint.arch if known is None or known.expression else f"{checkpoint.arch}: {config.positions}"
     title += f", fine-tuned on {tuned}" if tuned else ""
-    metric, score = _evaluation(checkpoint)
-    validation = "" if score is None else f"{metric} {score:g}"
-    if score is not None and metric == "loss" and not tuned:
-        validation += f" bits per {'token' if checkpoint.is_causal else 'masked token'} (perplexity {2 ** min(score, 99):.4g})"
-    source = tuned or _file_name(data.resolve()) or "data-bin"
-    facts = {
-        "Size": f"{config.layers} layers of width {config.dim} with {config.heads} heads, {config.vocab_size:,} symbols, "
-        f"{sum(parameter.numel() for parameter in checkpoint.model.parameters()):,} parameters",
-        "Sequence length": f"any; trained on up to {length}" if checkpoint.inductive else f"up to {length}",
-        "Training data": f"{tuned}, after pretraining on {corpus}" if tuned else corpus,
-        "Score": "a similarity from 0 to 5, divided by 5" if tuned == "STS-B" else "",
-        "Classes": ", ".join(filter(NAME.fullmatch, checkpoint.labels)),
-        "Updates": "" if checkpoint.updates is None else f"{checkpoint.updates:,}",
-        "Validation": validation,
-        "Language": ", ".join(languages) or "not stated",
-        "Licence": options.license or "not stated",
-    }
-    evaluations = [] if results is None else results.entries
-    if score is not None and not (tuned and results):  # otherwise they have it
-        evaluations = [EvalResult(pipeline, source, source, metric, score, dataset_split="valid"), *evaluations]
+    languages = options.language.split(",") if options.language else []
+    evaluation = _evaluation(checkpoint, pipeline, tuned or _file_name(data.resolve()) or "data-bin")
     metadata = ModelCardData(
         language=languages or None,
         license=options.license,
@@ -130,29 +64,64 @@ def card(
         pipeline_tag=pipeline,
         tags=["fairseq-posenc", *(scheme.name for scheme in parse(config.positions))],
         model_name=title,
-        eval_results=evaluations or None,
+        eval_results=evaluation,
     )
-    return TEMPLATE.format(
-        metadata=metadata.to_yaml(),
-        title=title,
-        kind="decoder" if checkpoint.is_causal else "encoder",
-        positions=config.positions,
-        facts="\n".join(f"| {name} | {value} |" for name, value in facts.items() if value),
-        use=(WITHOUT_TOKENIZER if tokenizer == NO_TOKENIZER else PIPELINE).format(
-            pipeline=pipeline,
-            kind=head.kind,
-            name=json.dumps(options.out.resolve().name),
-            trust="" if own_type else ", trust_remote_code=True",
-            example=example,
-        ),
-        code=f"This is transformers' own {own_type}." if own_type else REMOTE_CODE,
-        results=results.section if results else "",
-        version=__version__,
-        digest=checkpoint.digest,
-        parity="\n".join(f"- {implementation}: {result}" for implementation, result in parity.items()),
-        tolerance=options.tolerance,
-        tokenizer=tokenizer,
-    )
+    corpus, length = _describe(data), f"up to {usual_length(checkpoint):,} tokens"
+    facts = {
+        "Size": f"{config.layers} layers of width {config.dim} with {config.heads} heads, {config.vocab_size:,} symbols, "
+        f"{sum(parameter.numel() for parameter in checkpoint.model.parameters()):,} parameters",
+        "Sequence length": f"any; trained on {length}" if checkpoint.inductive else length,
+        "Training data": f"{tuned}, after pretraining on {corpus}" if tuned else corpus,
+        "Score": "a similarity from 0 to 5, divided by 5" if tuned == "STS-B" else "",
+        "Classes": ", ".join(filter(NAME.fullmatch, checkpoint.labels)),
+        "Updates": "" if checkpoint.updates is None else f"{checkpoint.updates:,}",
+        "Validation": "",
+        "Language": ", ".join(languages) or "not stated",
+        "Licence": options.license or "not stated",
+    }
+    for result in evaluation or ():
+        facts["Validation"] = f"{result.metric_type} {result.metric_value:g}"
+        if result.metric_type == "loss" and not tuned:
+            facts["Validation"] += (
+                f" bits per {'token' if checkpoint.is_causal else 'masked token'} (perplexity {2 ** min(result.metric_value, 99):.4g})"
+            )
+    rows = "\n".join(f"| {name} | {value} |" for name, value in facts.items() if value)
+    name = json.dumps(options.out.resolve().name) + ("" if own_type else ", trust_remote_code=True")
+    loaded = f"AutoModelFor{checkpoint.head.kind}"
+    use = f"from transformers import {loaded}\n\nmodel = {loaded}.from_pretrained({name})"
+    if tokenizer != NO_TOKENIZER:
+        use = f'from transformers import pipeline\n\npipe = pipeline("{pipeline}", {name})\npipe({example})'
+    differences = "\n".join(f"- {implementation}: {result}" for implementation, result in parity.items())
+    return f"""---
+{metadata.to_yaml()}
+---
+
+# {title}
+
+A transformer {"decoder" if checkpoint.is_causal else "encoder"} with `{config.positions}` positions, trained with [fairseq](https://github.com/facebookresearch/fairseq) and
+fairseq_posenc.
+
+| | |
+|---|---|
+{rows}
+
+## Use
+
+```python
+{use}
+```
+
+{f"This is transformers' own {own_type}." if own_type else REMOTE_CODE}
+
+## Export
+
+fairseq_posenc {__version__} exported this model from the checkpoint with the SHA-256 `{checkpoint.digest}`.
+Both models were run in float32 on batches of the training data's text with masks and padding. Their outputs differ by:
+
+{differences}
+
+The export fails if they differ by more than {options.tolerance:g}. {tokenizer}
+"""
 
 
 def usual_length(checkpoint: Checkpoint) -> int:
@@ -186,10 +155,10 @@ def _describe(data: Path) -> str:
     return f"{name} ({'; '.join([*sizes, 'from ' + ', '.join(named)])})"
 
 
-def _evaluation(checkpoint: Checkpoint) -> tuple[str, float | None]:
-    """Return the name and the value of the checkpoint's validation metric; None where there is none."""
+def _evaluation(checkpoint: Checkpoint, pipeline: str, data: str) -> list[EvalResult] | None:
+    """Return the checkpoint's result on the validation text of ``data``; None where there is none."""
     metric = str(getattr(checkpoint.section("checkpoint"), "best_checkpoint_metric", "loss"))
     score = checkpoint.extra_state.get("val_loss")
-    if isinstance(score, (int, float)) and math.isfinite(score) and NAME.fullmatch(metric):
-        return metric, float(score)
-    return metric, None
+    if not (isinstance(score, (int, float)) and math.isfinite(score) and NAME.fullmatch(metric)):
+        return None
+    return [EvalResult(pipeline, data, data, metric, float(score), dataset_split="valid")]

@@ -13,8 +13,8 @@ from ..plugin.checkpoint.state_dict import CLASSIFICATION, HEADS, LANGUAGE_MODEL
 from ..plugin.models.checkpoint import Checkpoint
 from .causal import PosencForCausalLM
 from .configuration import PosencConfig
-from .model_types import MODEL_TYPES
 from .new_positions import same_function
+from .types import MODEL_TYPES
 from .types.base import TOKEN_TYPES, Head
 
 PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
@@ -36,9 +36,8 @@ def to_transformers(checkpoint: Checkpoint) -> tuple[PreTrainedModel, list[str]]
     exported_head = LANGUAGE_MODEL if head.name is None else f"{CLASSIFICATION}{head.name}."
     left_out = [name for name in state if name.startswith(HEADS) and not name.startswith(exported_head)]
     left_out += [name for name in state if name == MASK_POSITIONS and not steps]
-    state = {name: value for name, value in state.items() if name not in left_out}
-    if head.name is not None:
-        state = {name.replace(exported_head, CLASSIFICATION): value for name, value in state.items()}
+    ending = f"{head.name}."  # of a classification head, which has no name in transformers
+    state = {name.replace(CLASSIFICATION + ending, CLASSIFICATION): state[name] for name in state if name not in left_out}
     config = _config(checkpoint, encoder)
     kind = MODEL_TYPES[config.model_type]
     renamed, others = kind.to_transformers(state, config)

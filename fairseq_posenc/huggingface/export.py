@@ -24,10 +24,9 @@ from ..text.vocabulary import DICTIONARY, TOKENIZER_FILES
 from . import fast_tokenizer
 from .assemble import FILE_NAME
 from .card import NO_TOKENIZER, card, fine_tuned_on, usual_length
-from .card_results import read_results
 from .conversion import to_transformers
-from .model_types import MODEL_TYPES
 from .parity import MASKED, Parity, compare, head_output, token_batches
+from .types import MODEL_TYPES
 from .vocabularies import FAIRSEQ_FOLDER
 
 if TYPE_CHECKING:
@@ -63,9 +62,7 @@ def export(options: Options) -> dict[str, Parity]:
     if options.data is None and fine_tuned_on(checkpoint):
         raise InputError(f"{path} is fine-tuned, and does not record the data-bin of its pretraining: name it with --data")
     data = options.data or checkpoint.vocabulary.folder
-    inputs = [("CHECKPOINT", path), ("--data", data / "dict.txt"), ("--results", options.results)]
-    with _replacing(out, [(flag, file) for flag, file in inputs if file is not None], options.overwrite) as partial:
-        results = None if options.results is None else read_results(options.results, checkpoint)
+    with _replacing(out, [("CHECKPOINT", path), ("--data", data / "dict.txt")], options.overwrite) as partial:
         model, left_out = to_transformers(checkpoint)
         length = min(checkpoint.config.max_positions, SAMPLE_LENGTH)
         masked = 0 if checkpoint.is_causal else MASKED
@@ -88,7 +85,7 @@ def export(options: Options) -> dict[str, Parity]:
                 f"The files are in {partial}, without a model card; {out} is unchanged."
             )
         own_type = MODEL_TYPES[model.config.model_type].title
-        text = card(options, checkpoint, data, differences, own_type, remark, results)
+        text = card(options, checkpoint, data, differences, own_type, remark)
         (partial / "README.md").write_text(text, "utf-8")
     if left_out:
         show(f"left out: {', '.join(left_out)}")
@@ -104,20 +101,19 @@ def _export_tokenizer(checkpoint: Checkpoint, batches: list[Tensor], folder: Pat
     symbols = vocabulary.dictionary.symbols[vocabulary.dictionary.nspecial :: 7]
     texts += fast_tokenizer.raw_texts(fast.get_added_vocab(), vocabulary.tokenizer.tokens(symbols))
 
+    lacking = {*filter(vocabulary.lacks_piece_of, texts)}
+
     def encode(text: str) -> list[int]:
         return vocabulary.encode(text).ids.tolist()
 
-    def difference_on(texts: list[str]) -> str | None:
-        return fast_tokenizer.disagreement(fast, encode, lambda ids: [vocabulary.dictionary[i] for i in ids], texts)
-
-    if difference := difference_on([text for text in texts if not vocabulary.lacks_piece_of(text)]):
+    if difference := fast_tokenizer.disagreement(fast, encode, [text for text in texts if text not in lacking]):
         raise InputError(
             f"the exported tokenizer does not cut text as {vocabulary.folder} does: {difference}. Export with --no-tokenizer, "
             "and use the data-bin's own."
         )
     fast_tokenizer.save(fast, folder)
     remark = f"The tokenizer gives the ids of the training data's own on {sum(map(len, texts)):,} characters of text."
-    if difference_on([*filter(vocabulary.lacks_piece_of, texts)]):
+    if fast_tokenizer.disagreement(fast, encode, lacking):
         remark += " Text with a piece that dict.txt lacks is an exception: fairseq reads <unk>, and the tokenizer other pieces."
     return remark
 

@@ -34,8 +34,6 @@ class Options:
     tolerance: float = option("greatest allowed difference of an output", TOLERANCE, metavar="D")
     language: str | None = option("the data's languages for the model card, such as en,de", None, metavar="CODES")
     license: str | None = option("the model's licence for the model card, such as mit or cc-by-4.0", None, metavar="NAME")
-    results: Path | None = option("for the model card: the --out of glue or squad with this checkpoint, or the folder of the run "
-                                  "that made it", None, parse=existing, metavar="DIR")  # fmt: skip
     no_tokenizer: bool = option("export no tokenizer", False)
     overwrite: bool = option("replace an existing export", False)
 

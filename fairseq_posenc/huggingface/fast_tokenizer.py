@@ -83,12 +83,7 @@ def raw_texts(added: Iterable[str], pieces: Iterable[str | None]) -> list[str]:
     return texts + [f"a {joint.join(words[i : i + 20])}" for i in range(0, len(words), 20) for joint in ("", " ")]
 
 
-def disagreement(
-    tokenizer: PreTrainedTokenizerBase,
-    encode: Callable[[str], list[int]],
-    names: Callable[[list[int]], list[str]],
-    texts: Iterable[str],
-) -> str | None:
+def disagreement(tokenizer: PreTrainedTokenizerBase, encode: Callable[[str], list[int]], texts: Iterable[str]) -> str | None:
     """Return the first text of which a tokenizer of transformers gives other ids than ``encode``, with both; None if they agree.
 
     Texts that contain the name of a special token are left out: transformers reads the token, and fairseq the text.
@@ -103,5 +98,6 @@ def disagreement(
         with library_errors(f"the tokenizer cannot cut {text[:80]!r}"):
             fast = tokenizer(text, add_special_tokens=False)["input_ids"]
         if expected != fast:
-            return "{!r} is {} and becomes {}".format(text, *(" ".join(map(str, names(ids))) for ids in (expected, fast)))
+            names = (" ".join(map(str, tokenizer.convert_ids_to_tokens(ids))) for ids in (expected, fast))
+            return "{!r} is {} and becomes {}".format(text, *names)
     return None

@@ -65,14 +65,10 @@ def write_converted(
     Raises:
         InputError, OSError: the folder has another vocabulary, the checkpoint cannot be written, or the two models differ.
     """
-    flags = model_flags(converted.config, source.model_options)
     with TemporaryDirectory() as folder:
         source.vocabulary.write(Path(folder))
-        cfg, model = build(converted.config, flags, Path(folder), source.kind, converted.state, seed)
-        equivalent = model
-        if not converted.same_function:
-            same = model_flags(source.config, source.model_options)
-            _, equivalent = build(source.config, same, Path(folder), source.kind, source.state, seed)
+        cfg, model = build(source, converted.config, converted.state, folder, seed)
+        equivalent = model if converted.same_function else build(source, source.config, source.state, folder, seed)[1]
     options = {
         "features_only": source.kind == "Model",
         "classification_head_name": next(iter(head_names(equivalent.state_dict())), None),
@@ -103,11 +99,11 @@ def write_converted(
         show("The positions differ from the source's, and so do the outputs until the model is trained.")
         show(f"with the source's positions, they differ by {parity}")
     show(f"{out}: continue from it with")
-    for command in _commands(source, out, flags, converted.config.max_positions):
+    for command in _commands(source, out, converted.config):
         show(f"  {shlex.join(command)}")
 
 
-def _commands(source: Source, out: Path, flags: list[str], tokens: int) -> list[list[str]]:
+def _commands(source: Source, out: Path, config: EncoderConfig) -> list[list[str]]:
     folder, data = str(out.parent), str(out.parent / "data-bin")
     if source.kind == "QuestionAnswering":
         files = ["--checkpoint", str(out), "--data-bin", folder, "--out", str(out.parent / "squad")]
@@ -118,8 +114,8 @@ def _commands(source: Source, out: Path, flags: list[str], tokens: int) -> list[
         names = ["--trainpref", "TRAIN", "--validpref", "VALID", "--srcdict", str(out.parent / DICTIONARY)]
         prepare = ["fairseq-preprocess", "--only-source", *names, "--destdir", data]
     start = ["--finetune-from-model", str(out), "--save-dir", str(out.parent / "checkpoints")]
-    task = ["--task", "masked_lm", "--criterion", "masked_lm", "--tokens-per-sample", str(tokens)]
-    return [prepare, ["fairseq-train", data, *user_dir(), *start, *task, *flags, *TRAINING]]
+    task = ["--task", "masked_lm", "--criterion", "masked_lm", "--tokens-per-sample", str(config.max_positions)]
+    return [prepare, ["fairseq-train", data, *user_dir(), *start, *task, *model_flags(config, source.model_options), *TRAINING]]
 
 
 def model_flags(config: EncoderConfig, others: dict[str, Any]) -> list[str]:
@@ -138,17 +134,19 @@ def model_flags(config: EncoderConfig, others: dict[str, Any]) -> list[str]:
     return flags
 
 
-def build(
-    config: EncoderConfig, flags: list[str], folder: Path, kind: str, state: StateDict, seed: int
-) -> tuple[DictConfig, BaseFairseqModel]:
-    """Return a fairseq configuration and its model with these parameters, of which only a language model's head may be missing.
+def build(source: Source, config: EncoderConfig, state: StateDict, folder: str, seed: int) -> tuple[DictConfig, BaseFairseqModel]:
+    """Return fairseq's configuration of a source's model with this encoder, and the model with these parameters.
+
+    Args:
+        folder: of the dictionary.
+        seed: of the language model's head, the only part of which parameters may be missing.
 
     Raises:
-        InputError: parameters are missing or left over.
+        InputError: others are missing, or some are left over.
     """
-    task, length = ("squad", "--max-positions") if kind == "QuestionAnswering" else ("masked_lm", "--tokens-per-sample")
-    flags = ["--task", task, "--criterion", task, length, str(config.max_positions), "--load-checkpoint-heads", *flags]
-    cfg = parse([str(folder), *flags])
+    task, length = ("squad", "--max-positions") if source.kind == "QuestionAnswering" else ("masked_lm", "--tokens-per-sample")
+    flags = ["--task", task, "--criterion", task, length, str(config.max_positions), "--load-checkpoint-heads"]
+    cfg = parse([folder, *flags, *model_flags(config, source.model_options)])
     torch.manual_seed(seed)
     model = tasks.setup_task(cfg.task).build_model(cfg.model)
     if not any(name.startswith(LANGUAGE_MODEL) for name in state):

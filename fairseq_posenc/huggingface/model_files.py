@@ -21,7 +21,7 @@ from ..plugin.checkpoint import loading
 from ..plugin.checkpoint.checkpoint_file import config_errors_as_input_errors
 from ..plugin.checkpoint.state_dict import StateDict, count_layers, is_ordinary
 from ..text.vocabulary import library_errors
-from .model_types import MODEL_TYPES
+from .types import MODEL_TYPES
 
 SENTENCEPIECE = "spm.model"  # DeBERTa's
 MAX_COUNT = 10_000
@@ -53,29 +53,35 @@ def read_config(name: str) -> PretrainedConfig:
     return config
 
 
-def load_model(name: str, config: PretrainedConfig, kind: str, state: StateDict) -> tuple[PreTrainedModel, list[str]]:
-    """Return the model with these weights, in float32 and for evaluation, and the names of weights that are not part of it.
+def load_model(name: str) -> tuple[PreTrainedModel, str, list[str]]:
+    """Return the model of that name in float32 and for evaluation, the kind of its head, and names of weights not part of it.
 
     Raises:
-        InputError: the weights are not those of such a model.
+        InputError: its files are missing, damaged, of a type that has no equivalent here, or do not belong together.
     """
-    wanted = MODEL_TYPES[config.model_type].model_class(kind)
+    config, weights = read_config(name), read_weights(name)
+    kind = MODEL_TYPES[config.model_type]
     with config_errors_as_input_errors(f"{name}/config.json"):
+        config, weights = kind.prepare(config, weights)
+        head = kind.head_of(config)
         groups = getattr(config, "layer_groups", 0) or getattr(config, "num_hidden_groups", 0)
-        layers, held = groups or config.num_hidden_layers, count_layers(state)
+        layers, held = groups or config.num_hidden_layers, count_layers(weights)
         if held != layers:
             raise InputError(f"config.json describes {layers} layers, and the weights are of {held}")
+        wanted = kind.model_class(head)
         with torch.device("meta"):
             described = sum(parameter.numel() for parameter in wanted(config).parameters())
-        if described > 2 * sum(value.numel() for value in state.values()):  # before memory is taken; heads may be missing
+        if described > 2 * sum(value.numel() for value in weights.values()):  # before memory is taken; heads may be missing
             raise InputError(f"config.json describes {described:,} parameters, far more than the weights have")
         options = {"output_loading_info": True, "dtype": torch.float32}
-        model, info = wanted.from_pretrained(None, config=config, state_dict=state, **options)
+        model, info = wanted.from_pretrained(None, config=config, state_dict=weights, **options)
     # An encoder's pooler may be missing, and not one that is part of a head, as DeBERTa's.
-    needed = [key for key in info["missing_keys"] if "pooler" not in key or (kind != "Model" and key.startswith("pooler."))]
+    needed = [key for key in info["missing_keys"] if "pooler" not in key or (head != "Model" and key.startswith("pooler."))]
     if missing := sorted(needed):
         raise InputError(f"{name} lacks parameters of a {wanted.__name__}: {', '.join(missing[:6])}")
-    return model.eval(), sorted(info["unexpected_keys"])
+    with config_errors_as_input_errors(f"{name}/config.json"):
+        kind.complete(model, weights)
+    return model.eval(), head, sorted(info["unexpected_keys"])
 
 
 def read_weights(name: str) -> StateDict:

@@ -299,7 +299,7 @@ class PosencLanguageModelHead(LanguageModelHead):
 
 
 class PosencWithHead(PosencPreTrainedModel):
-    """The encoder with a head: subclasses add its modules, and have its scores, its loss and the class of its output."""
+    """The encoder with a head: subclasses add its modules, and have its scores and the class of its output."""
 
     output_class: Any = ModelOutput
     decodes_masks = False
@@ -318,10 +318,6 @@ class PosencWithHead(PosencPreTrainedModel):
         """The head's scores of the states (B, n, D) of tokens (B, n) with their mask."""
         raise NotImplementedError
 
-    def head_loss(self, scores: Tensor, labels: Tensor, items: Any) -> Tensor:
-        """The loss of scores, by the number of items by which transformers' trainer has it divided, if it has."""
-        return self.loss_function(scores, labels, self.config, num_items_in_batch=items)
-
     @can_return_tuple
     def forward(
         self, input_ids: Given = None, attention_mask: Given = None, token_type_ids: Given = None, *, labels: Given = None,
@@ -336,10 +332,12 @@ class PosencWithHead(PosencPreTrainedModel):
             labels: (B,) of classes of sequences; (B, n) of symbols or classes of tokens, -100 where there is none.
             options: further arguments of :class:`PosencModel`.
         """
-        items = options.pop("num_items_in_batch", None)
+        items, loss = options.pop("num_items_in_batch", None), None
         output = self.model(input_ids, attention_mask, token_type_ids, decode_masks=self.decodes_masks, **options)
         scores = self.head_scores(output.last_hidden_state, input_ids, attention_mask)
-        loss = None if labels is None else self.head_loss(scores, labels, items)
+        if labels is not None:  # by the names that transformers' losses have for what they need
+            named = {"logits": scores, "pooled_logits": scores, "vocab_size": self.config.vocab_size, "config": self.config}
+            loss = self.loss_function(labels=labels, num_items_in_batch=items, **named)
         return self.output_class(loss, scores, output.hidden_states, output.attentions)
 
 
@@ -360,9 +358,6 @@ class PosencForMaskedLM(PosencWithHead):
 
     def head_scores(self, states: Tensor, tokens: Given, attention_mask: Given) -> Tensor:
         return self.lm_head(states)
-
-    def head_loss(self, scores: Tensor, labels: Tensor, items: Any) -> Tensor:
-        return self.loss_function(scores, labels, self.config.vocab_size, num_items_in_batch=items)
 
 
 class ClassificationHead(nn.Module):
@@ -393,9 +388,6 @@ class PosencForSequenceClassification(PosencWithHead):
 
     def head_scores(self, states: Tensor, tokens: Given, attention_mask: Given) -> Tensor:
         return self.classifier(self.first_states(states, tokens, attention_mask))
-
-    def head_loss(self, scores: Tensor, labels: Tensor, items: Any) -> Tensor:
-        return self.loss_function(labels=labels, pooled_logits=scores, config=self.config, num_items_in_batch=items)
 
 
 class PosencForTokenClassification(PosencWithHead):
@@ -452,7 +444,5 @@ class PosencForQuestionAnswering(PosencWithHead):
         items = options.pop("num_items_in_batch", None)
         output = self.model(input_ids, attention_mask, token_type_ids, **options)
         start, end = self.qa_outputs(output.last_hidden_state).unbind(-1)
-        loss = None
-        if start_positions is not None and end_positions is not None:
-            loss = self.loss_function(start, end, start_positions, end_positions, num_items_in_batch=items)
+        loss = self.loss_function(start, end, start_positions, end_positions, num_items_in_batch=items)
         return modeling_outputs.QuestionAnsweringModelOutput(loss, start, end, output.hidden_states, output.attentions)

@@ -14,20 +14,19 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PretrainedConfig
 
 from ..base.errors import InputError
-from ..core.transformer import ACTIVATIONS, Encoder, EncoderConfig
+from ..core.transformer import Encoder, EncoderConfig
 from ..plugin.checkpoint.checkpoint_file import config_errors_as_input_errors
 from ..plugin.checkpoint.state_dict import CLASSIFICATION, ENCODER, LANGUAGE_MODEL, WORDS, StateDict, load_into
 from ..plugin.models.checkpoint import Checkpoint
 from ..plugin.models.stock import from_stock
 from ..text.vocabulary import DICTIONARY
 from . import TOLERANCE
-from .model_files import load_model, read_config, read_weights
-from .model_types import MODEL_TYPES
+from .model_files import load_model
 from .parity import Parity, compare, head_output, random_batches
-from .types.base import TOKEN_TYPES, ModelType, our_activation
+from .types import MODEL_TYPES
+from .types.base import TOKEN_TYPES, ModelType
 from .types.relative_keys import TABLE
 from .vocabularies import SourceVocabulary, read_vocabulary
 
@@ -157,14 +156,8 @@ def of_checkpoint(checkpoint: Checkpoint, folder: Path) -> Source:
 
 
 def _read_transformers(name: str) -> Source:
-    config, weights = read_config(name), read_weights(name)
-    kind = MODEL_TYPES[config.model_type]
-    with config_errors_as_input_errors(f"{name}/config.json"):
-        config, weights = kind.prepare(config, weights)
-        head = _head(config, kind)
-    model, unexpected = load_model(name, config, head, weights)
-    with config_errors_as_input_errors(f"{name}/config.json"):
-        kind.complete(model, weights)
+    model, head, unexpected = load_model(name)
+    config, kind = model.config, MODEL_TYPES[model.config.model_type]
     vocabulary = read_vocabulary(name, config.vocab_size)
     order, pad = vocabulary.order, vocabulary.dictionary.pad()
     if kind.counts_from_padding and config.pad_token_id != order[pad]:
@@ -178,7 +171,7 @@ def _read_transformers(name: str) -> Source:
     task_state: dict[str, Any] = {}
     with config_errors_as_input_errors(f"{name}/config.json"):
         state, others = kind.to_fairseq(state, config)
-        encoder, options = kind.encoder_config(config, vocabulary.dictionary), _model_options(config, kind)
+        encoder, options = kind.encoder_config(config, vocabulary.dictionary), kind.model_options(config)
         if head == "MaskedLM":
             options["untie_weights_roberta"] = not torch.equal(state[WORDS], state[f"{LANGUAGE_MODEL}weight"])
         if head == "SequenceClassification":
@@ -208,22 +201,3 @@ def _read_transformers(name: str) -> Source:
         token_type=types,
         max_length=None if windows is None else min(windows if isinstance(windows, list) else [windows]) // 2 + 1,
     )
-
-
-def _head(config: PretrainedConfig, kind: ModelType) -> str:
-    """Return the kind of the head that a configuration names, if it has an equivalent here, or ``Model``."""
-    if not isinstance(config.architectures or [], list):
-        raise InputError(f"architectures {config.architectures!r} is no list of names of classes")
-    architecture = str((config.architectures or [""])[0]).replace("ForPreTraining", "ForMaskedLM")
-    return next((head for head in kind.heads if architecture.endswith(f"For{head}")), "Model")
-
-
-def _model_options(config: PretrainedConfig, kind: ModelType) -> dict[str, Any]:
-    """Return the options of a fairseq model's classification head that a configuration has."""
-    options = {"pooler_activation_fn": "tanh"}
-    for option, name in ((option, name) for option, names in kind.pooler.items() for name in reversed(names)):
-        if (value := getattr(config, name, None)) is not None:
-            options[option] = value
-    if (activation := our_activation(options["pooler_activation_fn"])) not in ACTIVATIONS:
-        raise InputError(f"the pooler's activation {activation!r} has no equivalent here, only {', '.join(ACTIVATIONS)}")
-    return options | {"pooler_activation_fn": activation}

@@ -149,7 +149,7 @@ def _difference(tokenizer: PreTrainedTokenizerBase, dictionary: Dictionary, orde
     ordinary = order[dictionary.nspecial : -1].tolist()
     added = [token for token, number in tokenizer.get_added_vocab().items() if number in ordinary]
     texts = raw_texts(added, tokenizer.convert_ids_to_tokens(ordinary[::7]))
-    return disagreement(tokenizer, encode, tokenizer.convert_ids_to_tokens, texts)
+    return disagreement(tokenizer, encode, texts)
 
 
 def _pieces(model: bytes, tokenizer: PreTrainedTokenizerBase, special: set[int], tokens: dict[int, str]) -> dict[int, str]:

@@ -2,37 +2,19 @@
 
 import json
 import os
-import re
 import shutil
 from pathlib import Path
 
 import pytest
+import readme
 import torch
 import yaml
 from small_models import export, make_model, save
 from transformers import AutoTokenizer
 
-from fairseq_posenc.base.errors import InputError
-from fairseq_posenc.base.files import sha256
-from fairseq_posenc.base.record import write_json
 from fairseq_posenc.plugin.checkpoint.loading import load as load_checkpoint
-from fairseq_posenc.study.finetune.grid_report import summarise
 
 SECRET = "hunter2"
-
-
-def run_of(task, seed, checkpoint, **metrics):
-    """A run of glue or squad, as its result.json has it."""
-    scores = {"scores": {task: metrics}, "majority": {task: {}}, "constant": []}
-    configuration = {"model": {"checkpoint": checkpoint, "arch": "roberta_posenc_tiny"}, "epochs": 3}
-    about = {"configuration": configuration, "versions": {"torch": "2"}, "seconds": 1.0, "status": "finished", "format": 1}
-    return {"task": task, "lr": 1e-5, "seed": seed, **about, **scores}
-
-
-def write_grid(folder, *runs):
-    folder.mkdir()
-    write_json(folder / "results.json", summarise(runs))
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -65,12 +47,8 @@ def exports(prepared, tmp_path_factory):
     record["inputs"]["train"] = [*({**text, "path": path} for path in paths), {"dataset": "allenai/c4", "sha256": None}]
     (data / "manifest.json").write_text(json.dumps(record))
     previous = os.umask(0o027)
-    digest = sha256(path)
-    runs = [run_of("MRPC", seed, digest, f1=80.0 + seed, accuracy=70.0 + seed) for seed in (1, 2, 3)]
-    grid = write_grid(folder / "grid", *runs, run_of("SQuAD-2.0", 1, digest, exact=52.5, f1=52.25))
-    export(folder / "lm.pt", data, folder / "lm", "lm", language="en,de", license="mit", results=grid)
-    write_json(folder / "run" / "result.json", run_of("RTE", 1, digest, accuracy=66.5))
-    export(folder / "run" / "tuned.pt", data, folder / "tuned", "topic", results=folder / "run")
+    export(folder / "lm.pt", data, folder / "lm", "lm", language="en,de", license="mit")
+    export(folder / "run" / "tuned.pt", data, folder / "tuned", "topic")
     os.umask(previous)
     return folder
 
@@ -114,31 +92,16 @@ def test_the_card_has_no_secret_and_no_markup_of_others(exports, name):
     assert str(exports.parent) not in text
 
 
-def test_results_of_fine_tuning_are_in_the_card(exports):
-    metadata, text = card(exports / "lm")
-    tasks = {
-        entry["dataset"].get("config") or entry["dataset"]["type"]: entry for entry in metadata["model-index"][0]["results"][1:]
-    }
-    assert tasks["mrpc"]["dataset"] == {"name": "MRPC", "type": "nyu-mll/glue", "config": "mrpc", "split": "validation"}
-    assert tasks["mrpc"]["metrics"] == [{"type": "f1", "value": 82.0}, {"type": "accuracy", "value": 72.0}]
-    assert tasks["rajpurkar/squad_v2"]["task"] == {"type": "question-answering"}
-    assert tasks["rajpurkar/squad_v2"]["metrics"] == [{"type": "exact_match", "value": 52.5}, {"type": "f1", "value": 52.25}]
-    (row,) = (line for line in text.splitlines() if re.match(r"\| MRPC +\| accuracy ", line))
-    assert "72.00" in {cell.strip() for cell in row.split("|")}
-    metadata, text = card(exports / "tuned")
-    assert [entry["metrics"] for entry in metadata["model-index"][0]["results"]] == [[{"type": "accuracy", "value": 66.5}]]
-    assert "| RTE " in text
-
-
-@pytest.mark.parametrize(("task", "digest"), [("MRPC", "of another"), ("[x](y)", None)])
-def test_results_of_another_checkpoint_and_names_of_others(exports, prepared, tmp_path, task, digest):
-    checkpoint = exports / "lm.pt"
-    grid = write_grid(tmp_path / "grid", run_of(task, 1, digest or sha256(checkpoint), accuracy=1.0))
-    with pytest.raises(InputError, match=r"--results|results\.json"):
-        export(checkpoint, prepared, tmp_path / "out", "lm", results=grid)
-    with pytest.raises(InputError, match=r"--results .*nowhere"):
-        export(checkpoint, prepared, tmp_path / "out", "lm", results=tmp_path / "nowhere")
-    assert not (tmp_path / "out").exists()
+def test_results_of_fine_tuning_are_added_as_the_document_says(exports, tmp_path, monkeypatch):
+    shutil.copytree(exports / "lm", tmp_path / "my-model")
+    monkeypatch.chdir(tmp_path)
+    exec(readme.blocks("## Export", "python", file="examples/huggingface/README.md")[-1], {})  # noqa: S102 - the document's
+    (before, text), (metadata, new_text) = (card(folder) for folder in (exports / "lm", tmp_path / "my-model"))
+    first, added = metadata["model-index"][0]["results"]
+    assert [first] == before["model-index"][0]["results"]
+    assert added["dataset"] == {"name": "RTE", "type": "nyu-mll/glue", "config": "rte", "split": "validation"}
+    assert added["metrics"] == [{"type": "accuracy", "value": 66.5}]
+    assert new_text.split("---\n", 2)[2].strip() == text.split("---\n", 2)[2].strip()
 
 
 def test_classes_have_the_names_that_the_checkpoint_gives(exports):

@@ -57,6 +57,8 @@ def test_the_code_is_saved_and_uploaded_with_the_model(tmp_path, monkeypatch):
     uploaded = set()
     hub = SimpleNamespace(create_repo=lambda *_, **__: SimpleNamespace(repo_id="user/repo"))
     monkeypatch.setattr(modeling_utils, "hf_api", lambda: hub)
+    card = SimpleNamespace(save=lambda path: None)  # transformers' own, which it would look for on the hub
+    monkeypatch.setattr(modeling_utils, "create_and_tag_model_card", lambda *_, **__: card)
     monkeypatch.setattr(
         PreTrainedModel, "_upload_modified_files", lambda self, folder, name, before, **_: uploaded.update(os.listdir(folder))
     )

@@ -23,6 +23,7 @@ from fairseq_posenc.cli import main
 from fairseq_posenc.core.transformer import Encoder, EncoderConfig, build_positions
 from fairseq_posenc.huggingface import new_positions, source_models
 from fairseq_posenc.huggingface.conversion import to_transformers
+from fairseq_posenc.huggingface.importing import build
 from fairseq_posenc.huggingface.new_positions import convert
 from fairseq_posenc.huggingface.parity import compare
 from fairseq_posenc.plugin.checkpoint.loading import load as load_checkpoint
@@ -296,11 +297,8 @@ def test_removed_positions_leave_their_average(toy_text, tmp_path, capsys):
         table[:] = table[2:].mean(0)
         order = source.vocabulary.order
         expected = model(order[tokens]).logits[..., order].log_softmax(-1)
-    from fairseq_posenc.huggingface.importing import build, model_flags
-
     converted = convert(source.config, source.state, "none", {})
-    flags = model_flags(converted.config, {})
-    _, ours = build(converted.config, flags, tmp_path / "out", "MaskedLM", converted.state, 1)
+    _, ours = build(source, converted.config, converted.state, str(tmp_path / "out"), 1)
     with torch.no_grad():
         torch.testing.assert_close(ours(tokens)[0].log_softmax(-1), expected, atol=1e-5, rtol=1e-4)
 

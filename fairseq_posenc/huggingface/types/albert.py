@@ -3,12 +3,11 @@
 from transformers import PretrainedConfig
 
 from ...core.transformer import EncoderConfig
-from .base import OFFSETS, PROJECTION, Head, Names, Options, embeddings, language_model, layers, pooled, register
-from .bert import BertLike
+from .base import PROJECTION, Head, Names, Options, embeddings, language_model, layers, pooled, register
+from .bert import BertLike, projections
 
 LAYER: dict[Names, Names] = {
-    **{f"self_attn.{name[0]}_proj": f"attention.{name}" for name in ("query", "key", "value")},
-    OFFSETS.removesuffix(".weight"): "attention.distance_embedding",
+    **projections("attention"),
     "self_attn.out_proj": "attention.dense",
     "self_attn_layer_norm": "attention.LayerNorm",
     "fc1": "ffn",

@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 
 from ...base.errors import InputError
-from ...core.transformer import EncoderConfig
+from ...core.transformer import ACTIVATIONS, EncoderConfig
 from ...core.transformer.config import TRANSFORMERS
 from ...plugin.checkpoint.state_dict import ABSOLUTE, CLASSIFICATION, ENCODER, LANGUAGE_MODEL, SPANS, WORDS, StateDict
 
@@ -30,8 +30,6 @@ PROJECTION, FINAL_NORM = f"{ENCODER}project_in_dim.", f"{ENCODER}layer_norm."
 TOKEN_TYPES = "embeddings.token_type_embeddings.weight"
 DERIVED = ("predictions.bias", "lm_head.bias", "encoder.embed_positions.weight")
 """Ends of the names of parameters that are others once more, and of RoFormer's sines."""
-OFFSETS = "offsets.weight"
-"""The end of the names of tables of offsets that layers have in transformers."""
 ATTENTION: dict[Names, Names] = {
     **{f"self_attn.{name}_proj": f"self_attn.{name}_proj" for name in "qkv"},
     "self_attn.out_proj": "self_attn.o_proj",
@@ -135,6 +133,27 @@ class ModelType:
     def model_class(self, kind: str) -> Any:
         """Return the class for a kind of head; ``Model`` is none."""
         return getattr(self.library, self.prefix + ("Model" if kind == "Model" else f"For{kind}"))
+
+    def head_of(self, config: PretrainedConfig) -> str:
+        """Return the kind of the head that a configuration names, if it has an equivalent here, or ``Model``."""
+        if not isinstance(config.architectures or [], list):
+            raise InputError(f"architectures {config.architectures!r} is no list of names of classes")
+        architecture = str((config.architectures or [""])[0]).replace("ForPreTraining", "ForMaskedLM")
+        return next((head for head in self.heads if architecture.endswith(f"For{head}")), "Model")
+
+    def model_options(self, config: PretrainedConfig) -> Options:
+        """Return the options of a fairseq model's classification head that a configuration has.
+
+        Raises:
+            InputError: the head has an activation that has no equivalent here.
+        """
+        options: Options = {"pooler_activation_fn": "tanh"}
+        for option, name in ((option, name) for option, names in self.pooler.items() for name in reversed(names)):
+            if (value := getattr(config, name, None)) is not None:
+                options[option] = value
+        if (activation := our_activation(options["pooler_activation_fn"])) not in ACTIVATIONS:
+            raise InputError(f"the pooler's activation {activation!r} has no equivalent here, only {', '.join(ACTIVATIONS)}")
+        return options | {"pooler_activation_fn": activation}
 
     def prepare(self, config: PretrainedConfig, weights: StateDict) -> tuple[PretrainedConfig, StateDict]:
         """Return a source's configuration and weights as this type has them."""

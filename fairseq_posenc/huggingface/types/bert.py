@@ -5,20 +5,26 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from ...plugin.checkpoint.state_dict import ABSOLUTE, StateDict
 from . import relative_keys
-from .base import OFFSETS, Keys, ModelType, Names, Options, embeddings, language_model, layers, pooled, register
+from .base import Keys, ModelType, Names, Options, embeddings, language_model, layers, pooled, register
+
+
+def projections(attention: str, ending: str = "") -> dict[Names, Names]:
+    """Return the names of the projections of queries, keys and values and the table of offsets in the module ``attention``."""
+    names: dict[Names, Names] = {f"self_attn.{name[0]}_proj": f"{attention}.{name}{ending}" for name in ("query", "key", "value")}
+    return {**names, "offsets": f"{attention}.distance_embedding"}
 
 
 def bert_encoder(model: str, projection: str = "") -> Keys:
     """Return the names of the embeddings and layers in the module ``model``, whose projections end in ``projection``."""
     names: dict[Names, Names] = {
-        f"self_attn.{name[0]}_proj": f"attention.self.{name}{projection}" for name in ("query", "key", "value")
-    }
-    names |= {
-        OFFSETS.removesuffix(".weight"): "attention.self.distance_embedding",
+        **projections("attention.self", projection),
         "self_attn.out_proj": "attention.output.dense",
+        "self_attn_layer_norm": "attention.output.LayerNorm",
+        "fc1": "intermediate.dense",
+        "fc2": "output.dense",
+        "final_layer_norm": "output.LayerNorm",
     }
-    names |= {"self_attn_layer_norm": "attention.output.LayerNorm", "fc1": "intermediate.dense", "fc2": "output.dense"}
-    return *embeddings(model), *layers(f"{model}.encoder.layer.#", {**names, "final_layer_norm": "output.LayerNorm"})
+    return *embeddings(model), *layers(f"{model}.encoder.layer.#", names)
 
 
 BERT_HEAD = language_model("cls.predictions.transform", "LayerNorm", "cls.predictions.decoder")
@@ -35,7 +41,7 @@ class BertLike(ModelType):
         return config.pad_token_id + 1 if self.counts_from_padding else 0
 
     def complete(self, model: PreTrainedModel, weights: StateDict) -> None:
-        if relative_keys.scheme(model.config):
+        if relative_keys.fields(model.config):
             relative_keys.restore(model, weights, self.scales_offsets)
 
     def fields(self, config: PretrainedConfig) -> Options:

@@ -14,30 +14,27 @@ from transformers.masking_utils import eager_mask
 
 from ...base.errors import InputError
 from ...plugin.checkpoint.state_dict import ABSOLUTE, POSITIONS, WORDS, StateDict
-from .base import OFFSETS, Options
+from .base import Options
 
-SCHEMES = {"relative_key": ("shaw", "keys"), "relative_key_query": ("m4", "weight")}
-"""The scheme, and the name of its table, by the type."""
+SCHEMES = {"relative_key": ("shaw.keys", {"shaw_terms": "keys"}), "relative_key_query": ("m4.weight", {})}
+"""The scheme's table, and its options, by the type."""
 TABLE = "distance_embedding.weight"
 NAME = "posenc_relative_keys"
 
 
-def scheme(config: PretrainedConfig) -> str | None:
-    """Return the name of the scheme of positions by offset; None if they are absolute.
+def fields(config: PretrainedConfig) -> Options:
+    """Return the fields of EncoderConfig that describe positions by offset; none if they are absolute.
 
     Raises:
         InputError: they are of another type, which transformers 5 ignores.
     """
     kind = getattr(config, "position_embedding_type", None) or "absolute"
-    if kind not in ("absolute", *SCHEMES):
+    if kind == "absolute":
+        return {}
+    if kind not in SCHEMES:
         raise InputError(f"position_embedding_type {kind!r} cannot be imported, only absolute, {' and '.join(SCHEMES)}")
-    return None if kind == "absolute" else SCHEMES[kind][0]
-
-
-def fields(config: PretrainedConfig) -> Options:
-    """Return the fields of EncoderConfig that describe positions by offset; none if they are absolute."""
-    options = {"shaw": {"shaw_terms": "keys"}, "m4": {}}
-    return {} if (name := scheme(config)) is None else {"positions": name, "position_options": options[name]}
+    table, options = SCHEMES[kind]
+    return {"positions": table.partition(".")[0], "position_options": dict(options)}
 
 
 def restore(model: PreTrainedModel, weights: StateDict, scaled: bool) -> None:
@@ -86,7 +83,7 @@ def to_scheme(state: StateDict, config: PretrainedConfig, unused: int) -> None:
     The rows of the table of absolute positions are zero, but for the vector of token type 0, which goes into the word embeddings.
     ``unused`` is the number of positions that no token has.
     """
-    if tables := [state.pop(name) for name in [*state] if name.endswith(OFFSETS)]:
+    if tables := [state.pop(name) for name in [*state] if name.endswith("offsets.weight")]:
         state[WORDS] = state[WORDS] + state.pop(ABSOLUTE)[0]
-        table = torch.stack(tables)[:, None, unused : len(tables[0]) - unused].flip(2)
-        state[POSITIONS + ".".join(SCHEMES[config.position_embedding_type])] = table
+        table, _ = SCHEMES[config.position_embedding_type]
+        state[POSITIONS + table] = torch.stack(tables)[:, None, unused : len(tables[0]) - unused].flip(2)

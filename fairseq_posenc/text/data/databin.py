@@ -5,11 +5,10 @@
 """
 
 import os
+import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 
@@ -17,7 +16,6 @@ from ...base.files import INDEX_HEADER, INDEX_MAGIC, INDEX_VERSION, atomic_write
 from ..vocabulary import UNK_ID
 
 _TYPE_CODES = {np.dtype(np.uint16): 8, np.dtype(np.uint32): 9}
-_BLOCK = 1 << 16
 COUNTS = ("items", "tokens", "documents", "text_bytes", "unknown", "spelled")
 """The totals that a writer counts; ``spelled`` are the places where the text itself has the name of <unk>."""
 
@@ -42,23 +40,25 @@ class DatabinWriter:
         self.counts = np.zeros(symbols, dtype=np.int64)  # how often each symbol occurs
         self.totals: Counter[str] = Counter(dict.fromkeys(COUNTS, 0))
         self._dtype = dtype
-        self._sizes = tempfile.TemporaryFile(dir=self.bin.parent)  # noqa: SIM115 (both are closed by __exit__)
+        self._sizes = tempfile.TemporaryFile(dir=self.bin.parent)  # noqa: SIM115 - all three are closed by __exit__
+        self._offsets = tempfile.TemporaryFile(dir=self.bin.parent)  # noqa: SIM115
         self._bin = create(partial_of(self.bin), "wb")
 
-    def add(self, ids: np.ndarray, sizes: np.ndarray) -> None:
-        """Append ``len(sizes)`` items, whose ids follow one another."""
+    def add(self, ids: np.ndarray, sizes: np.ndarray, **totals: int) -> None:
+        """Append ``len(sizes)`` items, whose ids follow one another, and others of the ``COUNTS``.
+
+        If there are ``documents``, each begins with an item that is a single ``</s>``; the very first one is dropped.
+        """
+        if totals.get("documents") and not self.totals["documents"]:
+            ids, sizes = ids[1:], sizes[1:]
+        start = self._bin.tell()
         self._bin.write(ids.astype(self._dtype, copy=False).tobytes())
         self._sizes.write(sizes.astype(np.int32, copy=False).tobytes())
+        ends = sizes.cumsum(dtype=np.int64)
+        self._offsets.write((start + (ends - sizes) * self._dtype.itemsize).tobytes())
         counts = np.bincount(ids, minlength=len(self.counts))
         self.counts += counts
-        self.totals.update(items=len(sizes), tokens=len(ids), unknown=int(counts[UNK_ID]))
-
-    def add_documents(self, ids: np.ndarray, sizes: np.ndarray, documents: int, text_bytes: int, spelled: int) -> None:
-        """Append items in which every document starts with a single ``</s>``; the very first one is dropped."""
-        if documents and not self.totals["documents"]:
-            ids, sizes = ids[1:], sizes[1:]
-        self.add(ids, sizes)
-        self.totals.update(documents=documents, text_bytes=text_bytes, spelled=spelled)
+        self.totals.update(totals, items=len(sizes), tokens=len(ids), unknown=int(counts[UNK_ID]))
 
     def finish(self) -> dict[str, int]:
         """Put both files in place; returns the totals."""
@@ -66,29 +66,16 @@ class DatabinWriter:
         os.fsync(self._bin.fileno())
         os.replace(self._bin.name, self.bin)
         with atomic_write(self.idx, "wb") as index:
-            self._write_index(index)
+            index.write(INDEX_HEADER.pack(INDEX_MAGIC, INDEX_VERSION, _TYPE_CODES[self._dtype], self.totals["items"]))
+            for part in (self._sizes, self._offsets):
+                part.seek(0)
+                shutil.copyfileobj(part, index)
         return dict(self.totals)
-
-    def _write_index(self, index: IO[bytes]) -> None:
-        items = self.totals["items"]
-        index.write(INDEX_HEADER.pack(INDEX_MAGIC, INDEX_VERSION, _TYPE_CODES[self._dtype], items))
-        for sizes in self._blocks():
-            index.write(sizes.tobytes())
-        offset = 0
-        for sizes in self._blocks():
-            ends = offset + np.cumsum(sizes.astype(np.int64) * self._dtype.itemsize)
-            index.write(np.concatenate(([offset], ends[:-1])).astype(np.int64).tobytes())
-            offset = int(ends[-1])
-
-    def _blocks(self) -> Iterator[np.ndarray]:
-        self._sizes.seek(0)
-        while block := self._sizes.read(4 * _BLOCK):
-            yield np.frombuffer(block, np.int32)
 
     def __enter__(self) -> "DatabinWriter":
         return self
 
     def __exit__(self, *_) -> None:
-        self._sizes.close()
-        self._bin.close()
+        for stream in (self._bin, self._sizes, self._offsets):
+            stream.close()
         partial_of(self.bin).unlink(missing_ok=True)

@@ -54,10 +54,6 @@ class Folder(NamedTuple):
         prefixes = {shard: place / "train"}
         return prefixes | {VALID: place / VALID} if shard == next(iter(self.shards)) else prefixes
 
-    def lock(self) -> AbstractContextManager:
-        """Hold the lock of the tokenizer and the manifest, after waiting for another process that holds it."""
-        return sole_writer(self.out, wait=True)
-
     def lock_shard(self, shard: str) -> AbstractContextManager:
         """Hold the lock of a shard while it is written, or raise BlockingIOError if another process does."""
         return sole_writer(self.out, self._lock_name(shard))

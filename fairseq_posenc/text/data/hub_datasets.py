@@ -12,7 +12,7 @@ from typing import Any
 import datasets
 
 from ...base.errors import InputError, first_line
-from .text import Layout, Line, OnEnd, OnRead, Passage, document_lines, group, ignore, text_of
+from .text import BadText, Layout, Line, OnEnd, OnRead, Passage, document_lines, group, ignore, parsed, text_of
 
 _NAME = re.compile(r"(?P<name>[^@:]+)(@(?P<revision>[^:]+))?(:(?P<config>[^:]*))?(:(?P<split>[^:]+))?")
 
@@ -39,17 +39,17 @@ class HubShard:
     def passages(self, on_read: OnRead = ignore, on_end: OnEnd = ignore) -> Iterator[Passage]:
         digest = hashlib.sha256()
 
+        def parse(number: int, row: object) -> list[Line]:
+            try:
+                return document_lines(text_of(row, self.layout.text_field))
+            except InputError as error:
+                raise BadText(self.name, number, f"row {number}: {error}") from None
+
         def lines() -> Iterator[Line]:
-            for number, row in enumerate(self.data, start=1):
-                try:
-                    document = document_lines(text_of(row, self.layout.text_field))
-                except InputError as error:
-                    self.layout.on_bad(InputError(f"{self.name}, row {number}: {error}"))
-                    continue
-                for line in document:
-                    digest.update(line or b"\n")
-                    on_read(len(line or b""))
-                    yield line
+            for line in parsed(enumerate(self.data, start=1), parse, self.layout):
+                digest.update(line or b"\n")
+                on_read(len(line or b""))
+                yield line
 
         yield from group(lines())
         on_end(digest.hexdigest())

@@ -19,6 +19,7 @@ the shards, into one folder:
 
 import argparse
 import os
+import re
 import shlex
 import sys
 import time
@@ -32,7 +33,7 @@ from typing import Any
 from ...base import ownership
 from ...base.commands import option
 from ...base.errors import InputError, flag_of
-from ...base.files import atomic_write, report_full_disk
+from ...base.files import atomic_write, report_full_disk, sole_writer
 from ...base.record import differences
 from ..vocabulary import DEFAULT_SYMBOLS, SENTENCEPIECE, UNKNOWN, LineEncoder, read_files, train
 from .folder import MANIFEST, SHARDS, Folder, Manifest, content_digests, resume
@@ -65,11 +66,8 @@ MIN_SYMBOLS, MIN_COVERAGE = 7, 0.98
 
 
 def _numbers(text: str) -> range:
-    first, _, last = text.partition("-")
-    try:
-        numbers = range(int(first), int(last or first) + 1)
-    except ValueError:
-        numbers = range(0)
+    match = re.fullmatch(r"(\d+)(?:-(\d+))?", text)
+    numbers = range(int(match[1]), int(match[2] or match[1]) + 1) if match else range(0)
     if not numbers:
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form A-B, such as 0-7")
     return numbers
@@ -158,7 +156,7 @@ def main(options: Options) -> None:
         if options.overwrite:
             if options.vocabulary_files:
                 _line_encoder(options, options.vocabulary_files)  # raises now what would be raised when all is removed
-            with folder.lock():
+            with sole_writer(options.out, wait=True):
                 folder.empty()
         with _record(options, sources, folder) as manifest:
             encoder = _encoder(options, sources, folder, split, manifest)
@@ -182,7 +180,7 @@ def main(options: Options) -> None:
 @contextmanager
 def _record(options: Options, sources: Sources, folder: Folder) -> Iterator[Manifest]:
     """The folder's manifest, while no other process uses it; saved at the end."""
-    with folder.lock():
+    with sole_writer(options.out, wait=True):
         manifest = resume(options.out, options.deciding, sources)
         folder.claim()
         manifest.save()
@@ -240,24 +238,19 @@ def _encode(
     options: Options, sources: Sources, folder: Folder, split: Split, encoder: LineEncoder, names: Sequence[str],
     skipped: Skipped | None,
 ) -> None:  # fmt: skip
-    start, megabytes, bad, read = time.perf_counter(), 0.0, 0, set[tuple[str, int]]()
-    if skipped:
-        skipped.count = 0  # of the vocabulary's pass
+    start, megabytes = time.perf_counter(), 0.0
     for shards, hashes in write_shards(folder, names, sources, split, encoder, options.workers):
         with _record(options, sources, folder) as manifest:
             manifest.shards.update(shards)
             for (role, index), digest in hashes.items():
                 manifest.inputs[role][index]["sha256"] = digest
-        if skipped:  # the second and later passes read the text of the first again
-            bad, skipped.count = bad + (0 if hashes.keys() <= read else skipped.count), 0
-            read |= hashes.keys()
         for shard in shards.values():
             megabytes += sum(totals["text_bytes"] for totals in shard["totals"].values()) / 1e6
     seconds = time.perf_counter() - start
     speed = megabytes / seconds
     _say(f"{megabytes:,.1f} MB of text encoded in {seconds:,.1f} s, {speed:.1f} MB/s, {speed / options.workers:.1f} per process")
     if skipped:
-        _say(f"--skip-bad: {bad:,} lines or rows were skipped")
+        _say(f"--skip-bad: {skipped.count:,} lines or rows were skipped")
 
 
 def _report(options: Options, manifest: Manifest) -> None:

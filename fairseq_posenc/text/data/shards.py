@@ -32,7 +32,7 @@ from .text import Passage
 from .text_sources import VALID, Source, Sources, progress_bar
 
 MAX_AT_ONCE = 100
-"""Shards that are written in one pass over their text, each to two open files."""
+"""Shards that are written in one pass over their text, each to three open files."""
 
 Job = tuple[str, int, Source]
 """The role of a source, its number among those of this role, and the source."""
@@ -48,22 +48,18 @@ def write_shards(
     Raises:
         InputError, OSError: what is wrong with the text, or another process is writing one of these shards.
     """
+    jobs = {role: [(role, index, source) for index, source in enumerate(of_role)] for role, of_role in sources.items()}
     with encoding(encoder, workers) as encode:
         for group in range(split.groups):
             wanted = [name for name in split.shards[group :: split.groups] if name in names]
-            jobs: list[Job] = [("train", index, source) for index, source in enumerate(sources["train"])][group :: split.groups]
             for start in range(0, len(wanted), MAX_AT_ONCE):
-                yield from _one_pass(folder, wanted[start : start + MAX_AT_ONCE], jobs, sources[VALID], split, encoder, encode)
+                together = wanted[start : start + MAX_AT_ONCE]
+                texts = [*jobs["train"][group :: split.groups], *(jobs[VALID] if split.shards[0] in together else [])]
+                yield from _one_pass(folder, together, texts, split, encoder, encode)
 
 
 def _one_pass(
-    folder: Folder,
-    names: Sequence[str],
-    jobs: list[Job],
-    valid: Sequence[Source],
-    split: Split,
-    encoder: LineEncoder,
-    encode: Encode,
+    folder: Folder, names: Sequence[str], jobs: Sequence[Job], split: Split, encoder: LineEncoder, encode: Encode
 ) -> Iterator[Written]:
     hashes: dict[tuple[str, int], str] = {}
     with ExitStack() as stack:
@@ -73,12 +69,10 @@ def _one_pass(
             for destination, prefix in folder.prefixes(name).items():
                 prefix.parent.mkdir(exist_ok=True)
                 writers[destination] = stack.enter_context(DatabinWriter(prefix, encoder.dtype, len(encoder.symbols)))
-        if VALID in writers:
-            jobs = [*jobs, *((VALID, index, source) for index, source in enumerate(valid))]
         bar = stack.enter_context(progress_bar("encoding", [source for _, _, source in jobs]))
         for items in encode(_passages(jobs, split, writers, hashes, bar)):
-            for destination, of_destination in items.items():
-                writers[destination].add_documents(*of_destination)
+            for destination, added in items.items():
+                writers[destination].add(added.ids, added.sizes, **added.totals)
         for destination, writer in writers.items():
             if writer.totals["items"] < writer.totals["documents"]:
                 raise InputError(f"no text for {destination}: the vocabulary has no token for any of its lines. Name other text.")
@@ -115,16 +109,14 @@ CHUNK_BYTES = 1 << 20
 
 
 class Items(NamedTuple):
-    """The items of one destination: their ids one after another, and the size of each.
+    """The items of one destination: their ids one after another, the size of each, and totals of :data:`.databin.COUNTS`.
 
     A document starts with an item that is a single ``</s>``.
     """
 
     ids: np.ndarray
     sizes: np.ndarray
-    documents: int
-    text_bytes: int
-    spelled: int
+    totals: dict[str, int]
 
 
 Encode = Callable[[Iterable[AssignedPassage]], Iterator[dict[str, Items]]]
@@ -181,14 +173,16 @@ def _encode(chunk: list[AssignedPassage]) -> dict[str, Items]:
     items = {}
     for destination, at_destination in passages.items():
         lines = [line for passage in at_destination for line in (*[""] * passage.opens_document, *passage.lines())]
-        documents = sum(passage.opens_document for passage in at_destination)
         ids, sizes = _encoder.encode(lines)
         # The tokenizer drops some characters; a line of such alone would be an empty item, which ends a document.
         lost = (sizes == 1) & np.array(lines, bool)
         ids, sizes = np.delete(ids, sizes.cumsum()[lost] - 1), sizes[~lost]
-        size = sum(len(passage.text) for passage in at_destination)
-        spelled = sum(passage.text.count(UNKNOWN.encode()) for passage in at_destination)
-        items[destination] = Items(ids, sizes, documents, size, spelled)
+        totals = {
+            "documents": sum(passage.opens_document for passage in at_destination),
+            "text_bytes": sum(len(passage.text) for passage in at_destination),
+            "spelled": sum(passage.text.count(UNKNOWN.encode()) for passage in at_destination),
+        }
+        items[destination] = Items(ids, sizes, totals)
     return items
 
 

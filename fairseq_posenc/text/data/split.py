@@ -47,8 +47,7 @@ def held_out(fraction: float, seed: int) -> Iterator[bool]:
 def deal(shards: Sequence[str], seed: int, file: int) -> Iterator[str]:
     """Yield for each document of a file in turn its shard: each round of ``len(shards)`` documents gives every shard one."""
     if len(shards) == 1:
-        while True:
-            yield shards[0]
+        yield from repeat(shards[0])
     chance = random.Random(f"deal {seed} {file}")
     while True:
         yield from chance.sample(shards, len(shards))

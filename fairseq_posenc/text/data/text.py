@@ -13,8 +13,8 @@ import re
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import chain
-from pathlib import PurePath
 from typing import Any, NamedTuple, TypeAlias
 
 from backports import zstd
@@ -65,40 +65,52 @@ class MeteredFile(io.FileIO):
     def __init__(self, path: str, on_read: OnRead = ignore) -> None:
         super().__init__(path)
         self._on_read = on_read
-        self._digest = hashlib.sha256()
+        self.digest = hashlib.sha256()
 
     def readinto(self, buffer: Any) -> int:
         """Read into a buffer, as all methods of a buffered reader do."""
         count = super().readinto(buffer)
-        self._digest.update(memoryview(buffer)[:count])
+        self.digest.update(memoryview(buffer)[:count])
         self._on_read(count)
         return count
 
-    def sha256(self) -> str:
-        """Return the digest of the bytes read so far."""
-        return self._digest.hexdigest()
+
+class BadText(InputError):
+    """A line or row that cannot be read.
+
+    Args:
+        source: the name of the file or data set.
+        number: of the line or row, from 1.
+        problem: the rest of the message.
+    """
+
+    def __init__(self, source: str, number: int, problem: str) -> None:
+        super().__init__(f"{source}, {problem}")
+        self.source, self.number = source, number
 
 
-def refuse(error: InputError) -> None:
+def refuse(error: BadText) -> None:
     """End reading at a bad line."""
     raise error from None
 
 
 class Skipped:
-    """Reports the first bad lines, each once although text is read more than once, counts all of them, and continues."""
+    """Reports the first bad lines, counts all, each once although text is read more than once, and continues."""
 
     LIMIT = 20
 
     def __init__(self) -> None:
-        self._named: set[str] = set()
-        self.count = 0  # a line counts each time that it is read
+        self._last: dict[str, int] = {}  # the number of the last bad line of each source
+        self.count = 0
 
-    def __call__(self, error: InputError) -> None:
+    def __call__(self, error: BadText) -> None:
         """Report and count a line."""
+        if error.number <= self._last.get(error.source, 0):
+            return
+        self._last[error.source] = error.number
         self.count += 1
-        if len(self._named) < self.LIMIT and str(error) not in self._named:
-            self._named.add(str(error))
-            last = "; further lines are skipped without a message" if len(self._named) == self.LIMIT else ""
+        if self.count <= self.LIMIT:
+            last = "; further lines are skipped without a message" if self.count == self.LIMIT else ""
             print(f"skipped: {error}{last}", file=sys.stderr)
 
 
@@ -107,23 +119,13 @@ class Layout(NamedTuple):
 
     text_field: str = "text"  # of each row of JSON lines, or of a data set of the hub
     document_per_line: bool = False  # in text: every line is a document; otherwise a blank line separates them
-    on_bad: Callable[[InputError], None] = refuse  # called with the error of every line or row that cannot be read
+    on_bad: Callable[[BadText], None] = refuse  # called with the error of every line or row that cannot be read
 
 
-def packing(path: str) -> str:
-    """Return the suffix of a compressed file, which is a key of :data:`READERS`; empty for other files."""
-    suffix = os.path.splitext(path)[1].lower()
-    return suffix if suffix in READERS else ""
-
-
-def unpacked(path: str) -> str:
-    """Return a name without the suffix of its compression: ``c4.jsonl`` of ``c4.jsonl.gz``."""
-    return path[: len(path) - len(packing(path))]
-
-
-def suffix(path: str) -> str:
-    """Return the suffix of a name before that of its compression: ``.jsonl`` of ``c4.jsonl.gz``."""
-    return PurePath(unpacked(path)).suffix.lower()
+def suffixes(path: str) -> tuple[str, str]:
+    """Return the suffixes of a file's format and of its compression: ``(".jsonl", ".gz")`` of ``c4.jsonl.gz``."""
+    stem, suffix = os.path.splitext(path.lower())
+    return (os.path.splitext(stem)[1], suffix) if suffix in READERS else (suffix, "")
 
 
 def read_passages(raw: MeteredFile, path: str, layout: Layout) -> Iterator[Passage]:
@@ -135,15 +137,24 @@ def read_passages(raw: MeteredFile, path: str, layout: Layout) -> Iterator[Passa
         InputError: the file is not compressed as its name implies, or ends early, or has other line ends or a line that is too
             long; and what ``layout.on_bad`` raises.
     """
-    if packing(path) and not os.path.getsize(path):
-        raise InputError(f"{path}: cannot be unpacked: it is empty, which no {packing(path)} file is. Copy it again.")
-    unpack = READERS.get(packing(path), lambda stream: stream)
+    kind, packing = suffixes(path)
+    if packing and not os.path.getsize(path):
+        raise InputError(f"{path}: cannot be unpacked: it is empty, which no {packing} file is. Copy it again.")
+    unpack = READERS.get(packing, lambda stream: stream)
     stream = io.BufferedReader(unpack(io.BufferedReader(raw, 1 << 20)), 1 << 20)
-    if suffix(path) in JSON_SUFFIXES:
-        lines = _json_documents(_lines(stream, path, MAX_ROW_BYTES), path, layout)
-    else:
-        lines = _text_documents(_lines(stream, path, MAX_LINE_BYTES), path, layout)
-    return group(lines)
+    parse, longest = (_of_row, MAX_ROW_BYTES) if kind in JSON_SUFFIXES else (_of_line, MAX_LINE_BYTES)
+    return group(parsed(_lines(stream, path, longest), partial(parse, path, layout), layout))
+
+
+def parsed(rows: Iterable[tuple[int, Any]], parse: Callable[[int, Any], list[Line]], layout: Layout) -> Iterator[Line]:
+    """Yield the lines in numbered rows; for rows of which ``parse`` raises BadText, call ``layout.on_bad``."""
+    for number, row in rows:
+        try:
+            lines = parse(number, row)
+        except BadText as error:
+            layout.on_bad(error)
+        else:
+            yield from lines
 
 
 def group(lines: Iterable[Line]) -> Iterator[Passage]:
@@ -204,39 +215,26 @@ def _require_text(beginning: bytes, path: str) -> None:
         raise InputError(f"{path}: {encoding}, not UTF-8. Convert the file first: iconv -f {encoding} -t UTF-8 {path}")
 
 
-def _text_documents(lines: Iterable[tuple[int, bytes]], path: str, layout: Layout) -> Iterator[Line]:
-    for number, line in lines:
-        if not line:
-            yield None
-            continue
-        try:
-            line.decode("utf-8")
-        except UnicodeDecodeError as error:
-            layout.on_bad(
-                InputError(
-                    f"{path}, line {number}, byte {error.start + 1}: not UTF-8 ({error.reason}, 0x{line[error.start]:02x}). "
-                    f"Convert the file first, for instance with: iconv -f WINDOWS-1252 -t UTF-8 {path}"
-                )
-            )
-            continue
-        if b"\0" in line:
-            layout.on_bad(InputError(f"{path}, line {number}: a NUL character. The file is UTF-16 or UTF-32, or not text."))
-            continue
-        yield line
-        if layout.document_per_line:
-            yield None
+def _of_line(path: str, layout: Layout, number: int, line: bytes) -> list[Line]:
+    if not line:
+        return [None]
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        problem = f"line {number}, byte {error.start + 1}: not UTF-8 ({error.reason}, 0x{line[error.start]:02x}). "
+        advice = f"Convert the file first, for instance with: iconv -f WINDOWS-1252 -t UTF-8 {path}"
+        raise BadText(path, number, problem + advice) from None
+    if b"\0" in line:
+        raise BadText(path, number, f"line {number}: a NUL character. The file is UTF-16 or UTF-32, or not text.")
+    return [line, None] if layout.document_per_line else [line]
 
 
-def _json_documents(rows: Iterable[tuple[int, bytes]], path: str, layout: Layout) -> Iterator[Line]:
-    for number, row in rows:
-        if not row:
-            continue
-        try:
-            lines = document_lines(text_of(json.loads(row), layout.text_field))
-        except (ValueError, RecursionError) as error:
-            layout.on_bad(InputError(f"{path}, line {number}: not a row with a text ({error}); expected a JSON object per line"))
-        else:
-            yield from lines
+def _of_row(path: str, layout: Layout, number: int, row: bytes) -> list[Line]:
+    try:
+        return document_lines(text_of(json.loads(row), layout.text_field)) if row else []
+    except (ValueError, RecursionError) as error:
+        problem = f"line {number}: not a row with a text ({error}); expected a JSON object per line"
+        raise BadText(path, number, problem) from None
 
 
 def text_of(row: object, field: str) -> str:

@@ -92,7 +92,7 @@ class TextFile:
     def passages(self, on_read: OnRead = ignore, on_end: OnEnd = ignore) -> Iterator[Passage]:
         with text.MeteredFile(self.name, on_read) as raw:
             yield from text.read_passages(raw, self.name, self.layout)
-            on_end(raw.sha256())
+            on_end(raw.digest.hexdigest())
 
 
 def find(named: Mapping[str, Sequence[str]], layout: Layout) -> Sources:
@@ -106,7 +106,7 @@ def find(named: Mapping[str, Sequence[str]], layout: Layout) -> Sources:
     alike: dict[Hashable, list[tuple[Source, str, str]]] = {}
     for role, name in ((role, name) for role, names in named.items() for name in names):
         given = f"--valid {name}" if role == VALID else name
-        for source in _in_hub(name, layout) if name.startswith(HUB) else [TextFile(path, layout) for path in _paths(name)]:
+        for source in _named(name, layout):
             mention = given if source.name == name else f"{source.name} (of {given})"
             others = alike.setdefault(source.likeness(), [])
             for other, other_role, other_mention in others:
@@ -123,12 +123,9 @@ def estimated_text(sources: Sequence[Source]) -> int | None:
 
     Compressed text is counted as ``PACKED`` times its size, about the ratio on prose.
     """
-    total = 0
-    for source in sources:
-        if source.size is None:
-            return None
-        total += source.size * (PACKED if text.packing(source.name) else 1)
-    return total
+    if any(source.size is None for source in sources):
+        return None
+    return sum((source.size or 0) * (PACKED if text.suffixes(source.name)[1] else 1) for source in sources)
 
 
 def progress_bar(label: str, sources: Sequence[Source]) -> tqdm:
@@ -139,13 +136,11 @@ def progress_bar(label: str, sources: Sequence[Source]) -> tqdm:
     return tqdm(total=total, desc=label, unit="B", unit_scale=True, mininterval=interval)
 
 
-def _in_hub(name: str, layout: Layout) -> Sequence[Source]:
-    from .hub_datasets import shards  # needs an optional package
+def _named(name: str, layout: Layout) -> Sequence[Source]:
+    if name.startswith(HUB):
+        from .hub_datasets import shards  # needs an optional package
 
-    return shards(name.removeprefix(HUB), layout)
-
-
-def _paths(name: str) -> list[str]:
+        return shards(name.removeprefix(HUB), layout)
     if os.path.isdir(name):
         paths = _in_folder(Path(name))
     elif os.path.exists(name) or not glob.has_magic(name):
@@ -157,7 +152,7 @@ def _paths(name: str) -> list[str]:
     for path in paths:
         if os.path.exists(path) and not os.path.isfile(path):
             raise InputError(f"{path} is not a file but a pipe or device. Text is read more than once; write it to a file first.")
-    return paths
+    return [TextFile(path, layout) for path in paths]
 
 
 def _in_folder(folder: Path) -> list[str]:
@@ -171,7 +166,7 @@ def _in_folder(folder: Path) -> list[str]:
             print(f"{link}: a link to a folder is not followed; name it too if you want it", file=sys.stderr)
     files.sort()
     shown = [path for path in files if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
-    texts = [str(path) for path in shown if text.suffix(path.name) in text.TEXT_SUFFIXES]
+    texts = [str(path) for path in shown if text.suffixes(path.name)[0] in text.TEXT_SUFFIXES]
     if not texts:
         raise FileNotFoundError(
             f"{folder}: no text in this folder or below it; looked for {', '.join(text.TEXT_SUFFIXES)}, each plain or with "

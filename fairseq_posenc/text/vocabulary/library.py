@@ -114,7 +114,7 @@ class TokenizerJson(LibraryTokenizer):
         return self._spelling(symbol)
 
     def renumbered(self, symbols: Sequence[str]) -> tokenizers.Tokenizer:
-        from tokenizers import Tokenizer
+        from tokenizers import Regex, Tokenizer, pre_tokenizers
 
         described = json.loads(self._library.to_str())
         model, tokens = described["model"], self.tokens(symbols)
@@ -134,21 +134,16 @@ class TokenizerJson(LibraryTokenizer):
         if model["type"] == "Unigram":
             least = min(scores.values())  # the cost of <unk> derives from the least likely piece
             model |= {"vocab": [[token, scores.get(token, least)] for token in tokens], "unk_id": UNK_ID}
-            # Text that becomes <s> when it is normalised is not this symbol.
-            split = {
-                "type": "Split",
-                "pattern": {"Regex": "<(?=/?s>|pad>|unk>)"},
-                "behavior": "MergedWithPrevious",
-                "invert": False,
-            }
-            cutting = [cut for cut in (described["pre_tokenizer"], split) if cut]
-            described["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": cutting}
         else:
             model["vocab"] = {token: number for number, token in enumerate(tokens)}
             model["unk_token"] = model["unk_token"] and symbols[UNK_ID]
         described |= {"added_tokens": sorted(added, key=lambda token: token["id"]), "post_processor": None}
         with library_errors(f"{self.FILES[0]} cannot be renumbered"):
-            return Tokenizer.from_str(json.dumps(described))
+            library = Tokenizer.from_str(json.dumps(described))
+        if model["type"] == "Unigram":  # text that becomes <s> when it is normalised is not this symbol
+            cut = pre_tokenizers.Split(Regex("<(?=/?s>|pad>|unk>)"), "merged_with_previous")
+            library.pre_tokenizer = pre_tokenizers.Sequence([*filter(None, [library.pre_tokenizer]), cut])
+        return library
 
 
 def take_over(library: tokenizers.Tokenizer, special: Collection[int]) -> tuple[dict[int, str | None], dict[str, bytes]]:

@@ -102,7 +102,8 @@ class Sentencepiece(Tokenizer):
         if trainer.treat_whitespace_as_suffix or trainer.model_type not in kinds or not rules.escape_whitespaces:
             raise InputError(f"{self.FILES[0]} is not a unigram or BPE model with spaces before words: it cannot be converted")
         tokens = self.tokens(symbols)
-        names = [*SPECIALS, *(piece.piece for piece in model.pieces if piece.type in (piece.BYTE, piece.CONTROL, piece.UNUSED))]
+        silent = (model.SentencePiece.BYTE, model.SentencePiece.CONTROL, model.SentencePiece.UNUSED)  # not found in text
+        names = [*SPECIALS, *(piece.piece for piece in model.pieces if piece.type in silent and len(piece.piece) > 1)]
         whole = [piece.piece for piece in model.pieces if piece.type == piece.USER_DEFINED and piece.piece in tokens]
         # Text passes the normaliser as a whole, with the names of these, which are found in what it gives. So text that is one of
         # these names and nothing else has no dummy prefix, unlike in sentencepiece.
@@ -113,14 +114,13 @@ class Sentencepiece(Tokenizer):
         if trainer.model_type == trainer.UNIGRAM:
             normal = [piece.score for piece in model.pieces if piece.type == piece.NORMAL]
             scores = {piece.piece: piece.score for piece in model.pieces if piece.type != piece.UNKNOWN}
-            scores |= {
-                piece: len(piece.encode("utf-8")) * max(0.0, *normal) - 0.1 for piece in whole
-            }  # as sentencepiece prefers them
+            # Whole pieces score as sentencepiece prefers them.
+            scores |= {piece: len(piece.encode("utf-8")) * max(0.0, *normal) - 0.1 for piece in whole}
             # Symbols that are no pieces get the score of the least likely piece, from which the cost of <unk> derives.
             pieces = [(token, scores.get(token, min(normal))) for token in tokens]
             tokenizer = Tokenizer(models.Unigram(pieces, UNK_ID, trainer.byte_fallback))
-            for first in {name[0] for name in names if len(name) > 1}:  # text that becomes <0x41> or <s> is no byte and no <s>
-                rest = longest_of(name[1:] for name in names if name[0] == first and len(name) > 1)
+            for first in sorted({name[0] for name in names}):  # text that becomes <0x41> or <s> is no byte and no <s>
+                rest = longest_of(name[1:] for name in names if name[0] == first)
                 cuts.append(pre_tokenizers.Split(Regex(f"[{characters(first)}](?={rest})"), "merged_with_previous"))
         else:
             vocab = {token: i for i, token in enumerate(tokens)}

@@ -308,7 +308,7 @@ class TestLeftovers:
 
 class TestProcesses:
     def test_a_full_disk_is_named(self, tmp_path, text, capsys, monkeypatch):
-        def full(*_):
+        def full(*_, **__):
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as patch:

@@ -11,6 +11,7 @@ import tracemalloc
 from itertools import chain
 from pathlib import Path
 
+import fork_server
 import numpy as np
 import pytest
 from commands import environment
@@ -91,9 +92,10 @@ def test_hosts_at_the_same_time(tmp_path, corpus):
     """One learns the vocabulary while the others wait."""
     together, apart = tmp_path / "together", tmp_path / "apart"
     arguments = ["prepare", corpus, *SMALL, "--shards", 2, "--out", together, "--only"]
-    command = [sys.executable, "-m", "fairseq_posenc.cli", *map(str, arguments)]
-    processes = [subprocess.Popen([*command, str(shard)], env=environment()) for shard in range(2)]
-    assert [process.wait(timeout=600) for process in processes] == [0, 0]
+    command = ["-m", "fairseq_posenc.cli", *map(str, arguments)]
+    with (tmp_path / "said").open("wb") as said:
+        processes = [fork_server.start([*command, str(shard)], said, environment=environment()) for shard in range(2)]
+        assert [process.wait(600) for process in processes] == [0, 0]
     assert prepare(corpus, "--out", apart, *SMALL, "--shards", 2) == 0
     assert files(together) == files(apart)
 
