@@ -82,9 +82,8 @@ def card(
     for result in evaluation or ():
         facts["Validation"] = f"{result.metric_type} {result.metric_value:g}"
         if result.metric_type == "loss" and not tuned:
-            facts["Validation"] += (
-                f" bits per {'token' if checkpoint.is_causal else 'masked token'} (perplexity {2 ** min(result.metric_value, 99):.4g})"
-            )
+            facts["Validation"] += f" bits per predicted token (perplexity {2 ** min(result.metric_value, 99):.4g})"
+    kind = "decoder" if checkpoint.is_causal else "encoder"
     rows = "\n".join(f"| {name} | {value} |" for name, value in facts.items() if value)
     name = json.dumps(options.out.resolve().name) + ("" if own_type else ", trust_remote_code=True")
     loaded = f"AutoModelFor{checkpoint.head.kind}"
@@ -98,7 +97,7 @@ def card(
 
 # {title}
 
-A transformer {"decoder" if checkpoint.is_causal else "encoder"} with `{config.positions}` positions, trained with [fairseq](https://github.com/facebookresearch/fairseq) and
+A transformer {kind} with `{config.positions}` positions, trained with [fairseq](https://github.com/facebookresearch/fairseq) and
 fairseq_posenc.
 
 | | |
