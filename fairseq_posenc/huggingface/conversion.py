@@ -12,8 +12,8 @@ from ..core.transformer import EncoderConfig
 from ..plugin.checkpoint.state_dict import CLASSIFICATION, HEADS, LANGUAGE_MODEL, MASK_POSITIONS
 from ..plugin.models.checkpoint import Checkpoint
 from .configuration import PosencConfig
+from .model_types import MODEL_TYPES
 from .new_positions import same_function
-from .types import MODEL_TYPES
 from .types.base import TOKEN_TYPES, Head
 
 PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
