@@ -13,8 +13,8 @@ from ..plugin.checkpoint.state_dict import CLASSIFICATION, HEADS, LANGUAGE_MODEL
 from ..plugin.models.checkpoint import Checkpoint
 from .causal import PosencForCausalLM
 from .configuration import PosencConfig
+from .model_types import MODEL_TYPES
 from .new_positions import same_function
-from .types import MODEL_TYPES
 from .types.base import TOKEN_TYPES, Head
 
 PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")

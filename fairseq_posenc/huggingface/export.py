@@ -25,8 +25,8 @@ from . import fast_tokenizer
 from .assemble import FILE_NAME
 from .card import NO_TOKENIZER, card, fine_tuned_on, usual_length
 from .conversion import to_transformers
+from .model_types import MODEL_TYPES
 from .parity import MASKED, Parity, compare, head_output, token_batches
-from .types import MODEL_TYPES
 from .vocabularies import FAIRSEQ_FOLDER
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from ..plugin.checkpoint import loading
 from ..plugin.checkpoint.checkpoint_file import config_errors_as_input_errors
 from ..plugin.checkpoint.state_dict import StateDict, count_layers, is_ordinary
 from ..text.vocabulary import library_errors
-from .types import MODEL_TYPES
+from .model_types import MODEL_TYPES
 
 SENTENCEPIECE = "spm.model"  # DeBERTa's
 MAX_COUNT = 10_000

@@ -24,8 +24,8 @@ from ..plugin.models.stock import from_stock
 from ..text.vocabulary import DICTIONARY
 from . import TOLERANCE
 from .model_files import load_model
+from .model_types import MODEL_TYPES
 from .parity import Parity, compare, head_output, random_batches
-from .types import MODEL_TYPES
 from .types.base import TOKEN_TYPES, ModelType
 from .types.relative_keys import TABLE
 from .vocabularies import SourceVocabulary, read_vocabulary

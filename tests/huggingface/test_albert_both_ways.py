@@ -18,8 +18,8 @@ from fairseq_posenc.core.transformer import Encoder
 from fairseq_posenc.huggingface import source_models
 from fairseq_posenc.huggingface.configuration import PosencConfig
 from fairseq_posenc.huggingface.conversion import to_transformers
+from fairseq_posenc.huggingface.model_types import MODEL_TYPES
 from fairseq_posenc.huggingface.modeling import PosencForMaskedLM
-from fairseq_posenc.huggingface.types import MODEL_TYPES
 from fairseq_posenc.huggingface.types.base import TOKEN_TYPES
 from fairseq_posenc.plugin.checkpoint.state_dict import ENCODER
 from fairseq_posenc.plugin.models.checkpoint import Checkpoint

@@ -17,9 +17,9 @@ from fairseq_posenc.core.attention import Mask
 from fairseq_posenc.core.transformer import Encoder, EncoderConfig
 from fairseq_posenc.huggingface import source_models
 from fairseq_posenc.huggingface.configuration import PosencConfig
+from fairseq_posenc.huggingface.model_types import MODEL_TYPES
 from fairseq_posenc.huggingface.modeling import PosencForMaskedLM
 from fairseq_posenc.huggingface.new_positions import IN_LAYERS, convert
-from fairseq_posenc.huggingface.types import MODEL_TYPES
 from fairseq_posenc.plugin.checkpoint.state_dict import ABSOLUTE, ENCODER, WORDS
 
 SMALL = dict(hidden_size=32, num_attention_heads=4, intermediate_size=24, max_position_embeddings=50)

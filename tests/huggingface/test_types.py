@@ -13,7 +13,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_N
 
 from fairseq_posenc.huggingface import source_models
 from fairseq_posenc.huggingface.conversion import to_transformers
-from fairseq_posenc.huggingface.types import MODEL_TYPES
+from fairseq_posenc.huggingface.model_types import MODEL_TYPES
 from fairseq_posenc.plugin.checkpoint.state_dict import CLASSIFICATION, ENCODER, LANGUAGE_MODEL, POSITIONS
 from fairseq_posenc.plugin.models.checkpoint import Checkpoint
 

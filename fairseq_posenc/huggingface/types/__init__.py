@@ -1,7 +1,4 @@
-"""The types of models that are imported and exported, one file each: transformers', and the project's own.
-
-Every module here is imported, so a new type needs no more than a file.
-"""
+"""The types of transformers' models, one file each. Every module here is imported, so a new type needs no more than a file."""
 
 import importlib
 import pkgutil
