@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from fairseq_posenc.study.engine.grid import DIVERGENCE, Diverged
-from fairseq_posenc.study.finetune.inference import infer
+from fairseq_posenc.study.measure.inference import infer
 
 INCONSISTENT = "Fatal error: gradients are inconsistent between workers.\nrank   0 = {}\nrank   1 = {}\n"
 
