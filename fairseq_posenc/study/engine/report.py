@@ -132,7 +132,7 @@ class Report:
     def write(self, folder: Path) -> str:
         """Write the files into a folder that has a record of its files; returns the summary in Markdown."""
         sections = {title: parts for title, parts in self.sections.items() if parts}
-        for part in itertools.chain([self.picture], *sections.values()):
+        for part in itertools.chain([self.picture], self.summary, *sections.values()):
             if isinstance(part, Figure):
                 part.save(folder)
         write_json(own(folder / JSON), self.data)

@@ -4,11 +4,11 @@ import json
 import re
 import shutil
 from contextlib import suppress
-from html.parser import HTMLParser
 
 import pytest
 import torch
 from omegaconf import OmegaConf
+from pages import Page
 from world import make_english, sentences
 
 from fairseq_posenc.cli import main
@@ -51,27 +51,6 @@ def text(tmp_path_factory):
     path = tmp_path_factory.mktemp("text") / "text.txt"
     path.write_text("\n".join(sentences(60, seed=3)), "utf-8")
     return path
-
-
-class Page(HTMLParser):
-    """What a page is made of."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.sources, self.captions, self.links = [], [], 0, []
-        self.feed(text)
-        assert self.open == []
-
-    def handle_starttag(self, tag, attributes):
-        found = dict(attributes)
-        self.captions += tag == "figcaption"
-        self.sources += [found[name] for name in ("src", "srcset") if name in found]
-        self.links += [found["href"]] if tag == "a" else []
-        if tag not in ("meta", "img", "source"):
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
 
 
 def pictures_in(out):
