@@ -11,7 +11,6 @@ import numpy as np
 
 from ...base.record import DIVERGED, FAILED, FINISHED
 from ..engine.statistics import by
-from ..pairs.report import ALL, ORDER
 from . import starts
 from .plan import SELECTION, Plan
 from .starts import Run
@@ -23,7 +22,7 @@ MARGIN = 0.1
 """Bits; a scheme is among the best if its loss is larger than the least by less than this with 95% confidence."""
 AGE = 4
 """Runs are compared at a quarter of the budget after their start."""
-ACCURACIES = (ALL, ORDER)
+ACCURACIES = ("all pairs", "word order")
 """The results of ``pairs`` that are part of a row: over all pairs, and over those whose order alone differs."""
 BEST, WORSE, UNDECIDED = "best", "worse", "undecided"
 
