@@ -153,10 +153,10 @@ class Runs:
         for name, flags in self.plan.benchmarks.items():
             for run in runs:
                 scheme, seed = run["scheme"], run["seed"]
-                starts = [(scheme, shlex.split(flags))]
-                if (
-                    scheme == self.plan.reference and seed == 1 and name != PAIRS
-                ):  # from random weights, the seeds of fine-tuning alone differ
+                of_all = ["--max-length", str(self.plan.tokens_per_sample)] if name == PAIRS else []  # some schemes take no more
+                starts = [(scheme, [*of_all, *shlex.split(flags)])]
+                if scheme == self.plan.reference and seed == 1 and name != PAIRS:
+                    # From random weights, the seeds of fine-tuning alone differ.
                     starts.append((RANDOM, [*shlex.split(flags), "--from-scratch"]))
                 for start, arguments in starts:
                     cell = _benchmark(name, start, seed)

@@ -56,6 +56,8 @@ class Options:
         "the vocabulary of checkpoints (default: that of their training)", None, parse=existing, metavar="DIR"
     )
     skip_long: bool = option("leave out the pairs that are longer than one of the models takes", False)
+    max_length: int | None = option("leave out the pairs that are longer than N tokens of a model", None, minimum=1, metavar="N")
+    limit: int | None = option("read the first N pairs of each paradigm only", None, minimum=1, metavar="N")
 
 
 class Scores(Recorded):
@@ -77,7 +79,7 @@ def main(options: Options) -> None:
     from .models import read
     from .report import perplexity, report, summarise
 
-    every, lines = read_pairs(options.data), [] if options.perplexity is None else read_lines(options.perplexity)
+    every, lines = read_pairs(options.data, options.limit), [] if options.perplexity is None else read_lines(options.perplexity)
     pairs = [pair for pair in every if pair.good != pair.bad]
     if not (every or lines):
         raise InputError("there is nothing to score: give --data, --perplexity or both")
@@ -87,7 +89,7 @@ def main(options: Options) -> None:
     labels = [scorer.label for scorer in scorers]
     if len({*labels}) < len(labels):
         raise InputError("two models have one name: give each its own, as in small=MODEL")
-    fitting, fitting_lines = _fitting(pairs, scorers, options.skip_long), _fitting(lines, scorers, options.skip_long)
+    fitting, fitting_lines = _fitting(pairs, scorers, options), _fitting(lines, scorers, options)
     paradigms: dict[str, list[Pair]] = {}
     for pair in fitting:
         paradigms.setdefault(pair.paradigm, []).append(pair)
@@ -138,17 +140,18 @@ def _digest(rows: Sequence[Texts]) -> str:
     return hashlib.sha256(json.dumps([row[:2] for row in rows]).encode()).hexdigest()
 
 
-def _fitting(rows: Sequence[Row], scorers: Sequence[Scorer], skip_long: bool) -> list[Row]:
-    """Return the pairs, or lines, that no model is too short for.
+def _fitting(rows: Sequence[Row], scorers: Sequence[Scorer], options: Options) -> list[Row]:
+    """Return the pairs, or lines, that no model is too short for, and that are no longer than ``--max-length``.
 
     Raises:
         InputError: there are others, and they are not to be left out; or there are no such pairs.
     """
     fitting = list(rows)
     for scorer in scorers:
-        if (limit := scorer.max_length) is not None:
+        if (limit := min(filter(None, (scorer.max_length, options.max_length)), default=None)) is not None:
             short = [row for row in fitting if max(len(scorer.encode(text).ids) for text in row[:2]) <= limit]
-            if len(short) < len(fitting) and not (skip_long and short):
+            allowed = options.skip_long or limit == options.max_length
+            if len(short) < len(fitting) and not (allowed and short):
                 name = "pairs" if len(rows[0]) > 1 else "lines"
                 raise InputError(
                     f"{scorer.label} takes {limit} tokens; {len(fitting) - len(short):,} of {len(fitting):,} {name} are longer"

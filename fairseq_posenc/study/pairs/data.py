@@ -39,8 +39,8 @@ class Pair(NamedTuple):
         return self.good != self.bad and Counter(WORD.findall(self.good)) == Counter(WORD.findall(self.bad))
 
 
-def read_pairs(paths: Sequence[Path]) -> list[Pair]:
-    """Read files, and all files of folders with a suffix of :data:`SUFFIXES`.
+def read_pairs(paths: Sequence[Path], limit: int | None = None) -> list[Pair]:
+    """Read files, and all files of folders with a suffix of :data:`SUFFIXES`; the first ``limit`` pairs of each paradigm.
 
     Raises:
         InputError, OSError: a path has none, or one is damaged; the message names the file and the line.
@@ -54,7 +54,10 @@ def read_pairs(paths: Sequence[Path]) -> list[Pair]:
     pairs = [pair for file in files for pair in _read_file(file)]
     if paths and not pairs:
         raise InputError(f"--data {', '.join(map(str, paths))} has no pairs")
-    return pairs
+    paradigms: dict[str, list[Pair]] = {}
+    for pair in pairs:
+        paradigms.setdefault(pair.paradigm, []).append(pair)
+    return [pair for group in paradigms.values() for pair in group[:limit]]
 
 
 def read_lines(path: Path) -> list[tuple[str]]:

@@ -163,8 +163,8 @@ def _warnings(rows: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) -> li
 
 LEFT_OUT = {
     "equal": "pairs of equal sentences were left out.",
-    "long": "pairs that are longer than one of the models takes were left out for all (--skip-long).",
-    "long_lines": "lines that are longer than one of the models takes were left out for all (--skip-long).",
+    "long": "pairs that are longer than a model takes, or than --max-length, were left out for all.",
+    "long_lines": "lines that are longer than a model takes, or than --max-length, were left out for all.",
 }
 
 

@@ -235,3 +235,16 @@ def test_without_pairs_and_text_there_is_nothing_to_score(world, tmp_path, capsy
     (tmp_path / "empty.txt").write_text(" \n")
     assert status_of("pairs", path, "--perplexity", tmp_path / "empty.txt", "--out", tmp_path / "out") == 2
     assert "empty.txt is empty" in capsys.readouterr().err
+
+
+def test_the_first_pairs_of_a_paradigm_and_those_that_are_short(world, tmp_path):
+    path = world.checkpoint("roberta_posenc_tiny", "--positions", "rope")
+    short = [(f"{word} ball", f"ball {word}") for word in ("red", "green", "blue")]
+    data = rows(tmp_path / "data", *short, UID="short")
+    rows(data, ("red " * 30, "green " * 30), ("red box", "box red"), name="long.jsonl", UID="long")
+    command = ["pairs", f"rope={path}", "--data", data, "--limit", 2, "--max-length", 20, "--out", tmp_path / "out"]
+    assert status_of(*command) == 0
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    (model,) = results["models"]
+    assert {name: found["pairs"] for name, found in model["paradigms"].items()} == {"long": 1, "short": 2}
+    assert results["long"] == 1
