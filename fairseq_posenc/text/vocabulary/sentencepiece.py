@@ -102,7 +102,8 @@ class Sentencepiece(Tokenizer):
         if trainer.treat_whitespace_as_suffix or trainer.model_type not in kinds or not rules.escape_whitespaces:
             raise InputError(f"{self.FILES[0]} is not a unigram or BPE model with spaces before words: it cannot be converted")
         tokens = self.tokens(symbols)
-        names = [*SPECIALS, *(piece.piece for piece in model.pieces if piece.type in (piece.BYTE, piece.CONTROL, piece.UNUSED))]
+        typed = (piece.piece for piece in model.pieces if piece.type in (piece.BYTE, piece.CONTROL, piece.UNUSED))
+        names = [*SPECIALS, *(name for name in typed if name in tokens)]
         whole = [piece.piece for piece in model.pieces if piece.type == piece.USER_DEFINED and piece.piece in tokens]
         # Text passes the normaliser as a whole, with the names of these, which are found in what it gives. So text that is one of
         # these names and nothing else has no dummy prefix, unlike in sentencepiece.
@@ -113,9 +114,9 @@ class Sentencepiece(Tokenizer):
         if trainer.model_type == trainer.UNIGRAM:
             normal = [piece.score for piece in model.pieces if piece.type == piece.NORMAL]
             scores = {piece.piece: piece.score for piece in model.pieces if piece.type != piece.UNKNOWN}
-            scores |= {
-                piece: len(piece.encode("utf-8")) * max(0.0, *normal) - 0.1 for piece in whole
-            }  # as sentencepiece prefers them
+            best = max(0.0, *normal)
+            # As sentencepiece prefers them, in its precision, in which equal sums are equal.
+            scores |= {piece: float(np.float32(len(piece.encode("utf-8")) * best - 0.1)) for piece in whole}
             # Symbols that are no pieces get the score of the least likely piece, from which the cost of <unk> derives.
             pieces = [(token, scores.get(token, min(normal))) for token in tokens]
             tokenizer = Tokenizer(models.Unigram(pieces, UNK_ID, trainer.byte_fallback))
@@ -155,14 +156,15 @@ class Sentencepiece(Tokenizer):
                 pattern = "".join(f"[{characters({c, ' '} if c == SPACE else c)}]" for c in token)
                 steps.append(normalizers.Replace(Regex(pattern), token))
         tokenizer.normalizer = normalizers.Sequence(steps)
+        # The library looks for these in what the normaliser gives.
+        if unlike := [token for token in added if tokenizer.normalizer.normalize_str(token) != token]:
+            raise InputError(f"the normaliser of {self.FILES[0]} changes its piece {unlike[0]!r}: it cannot be converted")
         inside = [token for token in tokens if SPACE in token[1:]]
         split = SPACE in self.pieces and not inside
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace(SPACE, "never", split), *cuts])
-        metaspace = decoders.Metaspace(SPACE, prepend_scheme="first" if rules.add_dummy_prefix else "never")
-        if trainer.byte_fallback:
-            tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse(), metaspace])
-        else:
-            tokenizer.decoder = metaspace
+        # Metaspace would leave out every space of the first piece.
+        bytes_, prefix = [decoders.ByteFallback()] * trainer.byte_fallback, [decoders.Strip(" ", 1, 0)] * rules.add_dummy_prefix
+        tokenizer.decoder = decoders.Sequence([decoders.Replace(SPACE, " "), *bytes_, decoders.Fuse(), *prefix])
         tokenizer.add_tokens([AddedToken(token, normalized=True) for token in added])
         return tokenizer
 
