@@ -11,15 +11,5 @@ from .vocabulary import TOKENIZER_FILES, VOCABULARY, LineEncoder, Vocabulary, di
 
 __all__ = ["DEFAULT_SYMBOLS", "DICTIONARY", "EOS_ID", "GIVEN_DICTIONARY", "GPT2", "MASK", "SENTENCEPIECE", "SPECIALS", "UNK_ID"]
 __all__ += ["TOKENIZER_FILES", "VOCABULARY", "Encoding", "LineEncoder", "Sentencepiece", "TokenizerJson", "Vocabulary"]
-__all__ += [
-    "MADE_UP",
-    "UNKNOWN",
-    "differing",
-    "fingerprint",
-    "library_errors",
-    "load_dictionary",
-    "read_files",
-    "symbol_of",
-    "take_over",
-    "train",
-]
+__all__ += ["MADE_UP", "UNKNOWN", "differing", "fingerprint", "library_errors", "load_dictionary", "read_files", "symbol_of"]
+__all__ += ["take_over", "train"]

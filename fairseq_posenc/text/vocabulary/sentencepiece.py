@@ -133,11 +133,8 @@ class Sentencepiece(Tokenizer):
         steps = normalization.steps(rules.precompiled_charsmap) if rules.precompiled_charsmap else []
         changed = [piece for piece in whole if normalizers.Sequence(steps).normalize_str(piece) != piece]
         marks = {piece: chr(FIRST_NAME + number) for number, piece in enumerate(changed)}
-        steps = [
-            *(normalizers.Replace(piece, mark) for piece, mark in marks.items()),
-            *steps,
-            *(normalizers.Replace(mark, piece) for piece, mark in marks.items()),
-        ]
+        steps = [normalizers.Replace(piece, mark) for piece, mark in marks.items()] + steps
+        steps += [normalizers.Replace(mark, piece) for piece, mark in marks.items()]
         if rules.remove_extra_whitespaces:
             steps += [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Replace(Regex(rf"\A +|[ {SPACE}]+\z"), "")]
         if self._runs:
