@@ -44,10 +44,8 @@ logger = logging.getLogger(__name__)
 
 def report_found(text: str, warn: bool, advice: str) -> None:
     """Log how much of what an option needs is in the data, as a warning with advice where that is little."""
-    if warn:
-        logger.warning(f"{text}: little of this is trained. {advice}")
-    else:
-        logger.info(text)
+    level, more = (logging.WARNING, f": little of this is trained. {advice}") if warn else (logging.INFO, "")
+    logger.log(level, text + more)
 
 
 @contextmanager
@@ -118,8 +116,7 @@ class FastMaskTokensDataset(MaskTokensDataset):
     @classmethod
     def apply_mask(cls, dataset: FairseqDataset, *args: Any, **options: Any) -> tuple[BaseWrapperDataset, BaseWrapperDataset]:
         """Return the data sets of inputs and of targets."""
-        multiple = options["mask_whole_words"] is not None or options["mask_multiple_length"] > 1 or options["mask_stdev"] > 0
-        if multiple:
+        if options["mask_whole_words"] is not None or options["mask_multiple_length"] > 1 or options["mask_stdev"] > 0:
             return LockedMaskTokensDataset.apply_mask(dataset, *args, **options)
         pairs = cls(dataset, *args, **options)
         return RowOfPairDataset(pairs, 0), RowOfPairDataset(pairs, 1)
