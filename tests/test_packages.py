@@ -24,13 +24,13 @@ DESIGN = (readme.ROOT / "docs" / "design.md").read_text("utf-8")
 FLOORS = {  # each imports only those above it; then the most lines of code that it may have
     "base": 800,
     "core": 4_520,
-    "text": 1_578,
+    "text": 1_575,
     "plugin": 5_245,
     "huggingface": 2_200,
-    "study": 5_715,
+    "study": 5_730,
     "entry points": 350,  # cli, train, and the package itself, which import what they start
 }
-MAX_CODE_LINES = 20_395
+MAX_CODE_LINES = 20_398
 """Lines of code of the package, without docstrings, comments and blank lines; what a change adds is taken from elsewhere."""
 MAX_EDGES = {"between floors": 20, "within floors": 45}
 """Pairs of floors, or of units of one floor, of which one imports the other."""

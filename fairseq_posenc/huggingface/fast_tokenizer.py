@@ -21,8 +21,8 @@ RAW = unicodedata.normalize(
     "NFD",
     "tiếng Việt ngữ|garçon été Ångström|한국어 값 각|שָׁלוֹם עֲלֵיכֶם|اَلسَّلَامُ عَلَيْكُمْ|हिन्दी क़लम ज़्यादा|กำลังน้ำ|ガギパ|ё Й İSTANBUL ẞ ǅ|"
     "ά ᾳ ᾯ|e\u0301\u0323 e\u0323\u0301 \u0301x|ｆｕｌｌ ｶﾞ ﬁ ½ ™ ㌔|👩\u200d👩\u200d👧 🇩🇪 ✍🏽 ©\u200d ½\ufe0f|"
-    "a  b\tc\u00a0d\u3000e|a\u200bb\u200cc\ufeff \u00ad|\ue000 \U000f0000 \x01x \x7f|▁ a▁b ▁▁|<0x41> ##s Ġa @@|"
-    "A, b. (C) 'd' \"e\" 1,234.5%",
+    "a  b\tc\u00a0d\u3000e|a   b    c     d      |a\u200bb\u200cc\ufeff \u00ad|\ue000 \U000f0000 \x01x \x7f|▁ a▁b ▁▁|"
+    "<0x41> ##s Ġa @@|A, b. (C) 'd' \"e\" 1,234.5%",
 ).split("|")
 """Decomposed letters, marks in several orders, compatibility characters, emoji, white space and control characters."""
 

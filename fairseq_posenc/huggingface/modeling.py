@@ -295,7 +295,7 @@ class PosencLanguageModelHead(LanguageModelHead):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, n, D) -> (B, n, V)."""
-        return self.scores(x, self.decoder.weight, self.decoder.bias)
+        return self.decoder(self.inner(x))  # quantized and adapted modules have other weights than they apply
 
 
 class PosencWithHead(PosencPreTrainedModel):

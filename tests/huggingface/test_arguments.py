@@ -50,3 +50,12 @@ def test_what_would_change_something_is_refused(model):
             outputs(model, **{name: value})
     with pytest.raises(TypeError, match="positional arguments"):
         outputs(model, types, types)  # labels, in BERT's order of arguments
+
+
+def test_what_stands_for_the_output_projection_is_applied():
+    """As quantization and adapters put modules into its place."""
+    config = PosencConfig(vocab_size=20, layers=1, dim=16, ffn_dim=16, heads=2, max_positions=24, positions="tisa")
+    model = modeling.PosencForMaskedLM(config).eval()
+    before = outputs(model)
+    model.lm_head.decoder = torch.nn.Sequential(model.lm_head.decoder, torch.nn.Tanh())
+    torch.testing.assert_close(outputs(model), before.tanh())

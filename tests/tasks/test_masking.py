@@ -17,6 +17,7 @@ from lines import write_databin
 from omegaconf import OmegaConf
 from untrained import write_chance
 
+from fairseq_posenc.base.errors import InputError
 from fairseq_posenc.plugin.batches.masked_lm import FastMaskTokensDataset, WordBeginnings
 from fairseq_posenc.text.data.databin import DatabinWriter
 from fairseq_posenc.text.vocabulary import Vocabulary
@@ -29,9 +30,10 @@ def data(tmp_path_factory):
     return write_databin(tmp_path_factory.mktemp("masks") / "bin", train=[9, 14, 30] * 8, valid=[9, 14, 30] * 8)
 
 
-def load(data, name, split, seed, mask_whole_words=False, **trainer):
+def load(data, name, split, seed, mask_whole_words=False, given=None, **trainer):
     """The samples of a split in their own order: inputs and targets."""
     options = {"tokens_per_sample": 16, "sample_break_mode": "complete_doc", "mask_whole_words": mask_whole_words}
+    options |= given or {}
     task = tasks.setup_task(OmegaConf.create({"_name": name, "data": str(data), "seed": seed, **options}))
     task.load_dataset(split, **trainer)
     columns = task.dataset(split)
@@ -49,6 +51,18 @@ def test_validation_has_the_same_masks_for_every_seed(name, data):
     assert {sample[0] for sample in inputs} == {BOS}
     assert {sample[0] for sample in targets} == {PAD}
     assert any(token != PAD for sample in targets for token in sample)
+
+
+@pytest.mark.parametrize("name", ["masked_lm", "masked_lm_static", "masked_lm_sentence_order"])
+def test_random_words_by_counts_need_counts(name, data, tmp_path):
+    """Of counts that are all 0, as converted dictionaries have them, every random word would be <s>."""
+    options = {"freq_weighted_replacement": True, "random_token_prob": 0.9, "leave_unmasked_prob": 0.05}
+    assert BOS not in {token for sample in load(data, name, "valid", 1, given=options)[0] for token in sample[1:]}
+    folder = shutil.copytree(data, tmp_path / "bin")
+    path = folder / "dict.txt"
+    path.write_text(re.sub(" [0-9]+$", " 0", path.read_text("utf-8"), flags=re.MULTILINE), "utf-8")
+    with pytest.raises(InputError, match="--freq-weighted-replacement"):
+        load(folder, name, "valid", 1, given=options)
 
 
 @pytest.mark.parametrize("name", ["masked_lm", "masked_lm_static"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from .config import ACTIVATIONS, EncoderConfig
 from .layers import new_norm
@@ -23,7 +22,6 @@ class LanguageModelHead(nn.Module):
         self.activation = ACTIVATIONS[config.activation] if config.head_layer else nn.Identity()
         self.layer_norm = new_norm(config, self.width) if config.head_layer else nn.Identity()
 
-    def scores(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """(…, D) -> (…, V), with the output projection's weight (V, E) and bias (V,)."""
-        scores = F.linear(self.layer_norm(self.activation(self.dense(x))), weight)
-        return scores if bias is None else scores + bias
+    def inner(self, x: Tensor) -> Tensor:
+        """(…, D) -> (…, E), of which the output projection makes the scores."""
+        return self.layer_norm(self.activation(self.dense(x)))

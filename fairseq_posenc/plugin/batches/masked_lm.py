@@ -46,10 +46,8 @@ logger = logging.getLogger(__name__)
 
 def report_found(text: str, warn: bool, advice: str) -> None:
     """Log how much of what an option needs is in the data, as a warning with advice where that is little."""
-    if warn:
-        logger.warning(f"{text}: little of this is trained. {advice}")
-    else:
-        logger.info(text)
+    level, more = (logging.WARNING, f": little of this is trained. {advice}") if warn else (logging.INFO, "")
+    logger.log(level, text + more)
 
 
 @contextmanager
@@ -120,8 +118,7 @@ class FastMaskTokensDataset(MaskTokensDataset):
     @classmethod
     def apply_mask(cls, dataset: FairseqDataset, *args: Any, **options: Any) -> tuple[BaseWrapperDataset, BaseWrapperDataset]:
         """Return the data sets of inputs and of targets."""
-        multiple = options["mask_whole_words"] is not None or options["mask_multiple_length"] > 1 or options["mask_stdev"] > 0
-        if multiple:
+        if options["mask_whole_words"] is not None or options["mask_multiple_length"] > 1 or options["mask_stdev"] > 0:
             return LockedMaskTokensDataset.apply_mask(dataset, *args, **options)
         pairs = cls(dataset, *args, **options)
         return RowOfPairDataset(pairs, 0), RowOfPairDataset(pairs, 1)
@@ -210,6 +207,9 @@ class ComparableMaskedLMTask(MaskedLMTask):
             inputs.dataset = PermutedDataset(inputs.dataset, targets.dataset, self.dictionary.pad())
 
     def _load_dataset_split(self, split: str, epoch: int, combine: bool) -> FairseqDataset:
+        counted = sum(self.dictionary.count[self.dictionary.nspecial :]) - self.dictionary.count[self.mask_idx]
+        if self.cfg.freq_weighted_replacement and not counted:
+            raise InputError(f"--freq-weighted-replacement: all counts in dict.txt of {self.cfg.data} are 0: leave the flag out")
         return super()._load_dataset_split(VALID if split == PERMUTED else split, epoch, combine)
 
     def _report_words(self, split: str) -> None:

@@ -39,8 +39,7 @@ def load_hub_interface(path: Path, data: Path | None = None) -> RobertaHubInterf
         for label in labels:
             task.label_dictionary.add_symbol(label)
     interface = HubInterface(cfg, task, checkpoint.model)
-    interface.bpe = Subwords(vocabulary)
-    interface.vocabulary = vocabulary
+    interface.bpe, interface.vocabulary = Subwords(vocabulary), vocabulary
     return interface.eval()
 
 

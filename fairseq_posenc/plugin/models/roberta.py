@@ -70,7 +70,8 @@ class RobertaHead(LanguageModelHead):
 
     def forward(self, features: Tensor, masked_tokens: Tensor | None = None) -> Tensor:
         """(B, n, D) -> (B, n, V), or (m, V) at the m ``masked_tokens``, (B, n) bool."""
-        return self.scores(features if masked_tokens is None else features[masked_tokens], self.weight, self.bias)
+        inner = self.inner(features if masked_tokens is None else features[masked_tokens])
+        return nn.functional.linear(inner, self.weight) + (0.0 if self.bias is None else self.bias)
 
 
 class PosencRobertaEncoder(AnyLength, RobertaEncoder):

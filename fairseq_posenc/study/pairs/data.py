@@ -2,21 +2,24 @@
 
 import csv
 import io
-import json
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pydantic_core import from_json
+
 from ...base.errors import InputError
 from ...base.files import read_text
+from ...text.vocabulary.words import SCRIPTS
 
 GOOD, BAD = "sentence_good", "sentence_bad"
 SUFFIXES = {".jsonl": None, ".csv": ",", ".tsv": "\t"}
 """The files that are read, and what separates their columns."""
-WORD = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
-"""A word, or a punctuation mark."""
+_LETTERS = rf"(?:(?![{SCRIPTS}])\w)+"
+_WORD = re.compile(rf"(?!\s)[{SCRIPTS}]_*|{_LETTERS}(?:['’]{_LETTERS})*|[^\w\s]")
 
 
 class Pair(NamedTuple):
@@ -36,7 +39,16 @@ class Pair(NamedTuple):
     @property
     def only_order_differs(self) -> bool:
         """Whether both have the same words and punctuation marks, in another order."""
-        return self.good != self.bad and Counter(WORD.findall(self.good)) == Counter(WORD.findall(self.bad))
+        return self.good != self.bad and Counter(words(self.good).values()) == Counter(words(self.bad).values())
+
+
+def words(text: str) -> dict[int, str]:
+    """Return the words and punctuation marks of a text by the place where each begins.
+
+    Marks and joiners belong to the letter before them. In scripts without spaces, each letter is a word.
+    """
+    joined = "".join("_" if unicodedata.category(letter) in ("Mn", "Mc", "Me", "Cf") else letter for letter in text)
+    return {match.start(): text[slice(*match.span())] for match in _WORD.finditer(joined)}
 
 
 def read_pairs(paths: Sequence[Path], limit: int | None = None) -> list[Pair]:
@@ -83,20 +95,22 @@ def _json_lines(text: str, path: Path) -> Iterator[tuple[int, Mapping[str, Any]]
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             try:
-                row = json.loads(line)
-            except (ValueError, RecursionError):
-                row = None
+                row = from_json(line)
+            except ValueError as error:
+                row = error
             if not isinstance(row, dict):
-                raise InputError(f"{path}:{number} is not a JSON object")
+                raise InputError(f"{path}:{number} is not a JSON object: {row!s:.80}")
             yield number, row
 
 
 def _table(text: str, separator: str, path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator)
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     if missing := {GOOD, BAD} - set(reader.fieldnames or ()):
         raise InputError(f"{path} has no column {', '.join(sorted(missing))}")
     try:
         for row in reader:
+            if None in row:
+                raise csv.Error(f"more than {len(reader.fieldnames or ())} columns")
             yield reader.line_num, row
     except csv.Error as error:
-        raise InputError(f"{path}:{reader.line_num}: {error}") from None
+        raise InputError(f"{path}:{reader.reader.line_num}: {error}; quote a field that holds separators or quotes") from None

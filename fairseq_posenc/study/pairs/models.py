@@ -121,7 +121,7 @@ def _max_length(model: Any, tokenizer: Any) -> int | None:
 
     if isinstance(model.config, PosencConfig):
         return model.decoder.max_length if model.config.is_decoder else model.base_model.encoder.max_length
-    tables = (module for name, module in model.named_modules() if name.endswith(".position_embeddings"))
+    tables = (module for name, module in model.named_modules() if name.endswith((".position_embeddings", ".wpe")))
     rows = [len(table.weight) - (-1 if table.padding_idx is None else table.padding_idx) - 1 for table in tables]
     limits = [*rows, tokenizer.model_max_length]
     return min((limit for limit in limits if limit < 10**9), default=None)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ..engine.grid import Progress
 from ..measure.inference import batches
-from .data import WORD
+from .data import words
 
 ORIGINAL, WITHIN_WORD, LEFT_TO_RIGHT = "original", "within_word_l2r", "left_to_right"
 
@@ -124,10 +124,10 @@ class Scorer:
 
 def sentence_of(text: str, ids: Sequence[int], begins: Sequence[int], special: Sequence[bool]) -> Sentence:
     """Return a sentence from its tokens and the place in the text where each begins."""
-    starts = [match.start() for match in WORD.finditer(text)]
-    words = []
+    starts = [*words(text)]
+    of_tokens = []
     for begin, is_special in zip(begins, special, strict=True):
         while begin < len(text) and text[begin].isspace():  # which some tokenizers count to a piece
             begin += 1
-        words.append(-1 if is_special else max(0, bisect_right(starts, begin) - 1))
-    return Sentence(torch.tensor(ids), torch.tensor(words))
+        of_tokens.append(-1 if is_special else max(0, bisect_right(starts, begin) - 1))
+    return Sentence(torch.tensor(ids), torch.tensor(of_tokens))

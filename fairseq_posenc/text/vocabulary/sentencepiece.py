@@ -102,8 +102,8 @@ class Sentencepiece(Tokenizer):
         if trainer.treat_whitespace_as_suffix or trainer.model_type not in kinds or not rules.escape_whitespaces:
             raise InputError(f"{self.FILES[0]} is not a unigram or BPE model with spaces before words: it cannot be converted")
         tokens = self.tokens(symbols)
-        silent = (model.SentencePiece.BYTE, model.SentencePiece.CONTROL, model.SentencePiece.UNUSED)  # not found in text
-        names = [*SPECIALS, *(piece.piece for piece in model.pieces if piece.type in silent and len(piece.piece) > 1)]
+        typed = (piece.piece for piece in model.pieces if piece.type in (piece.BYTE, piece.CONTROL, piece.UNUSED))
+        names = [*SPECIALS, *(name for name in typed if name in tokens and len(name) > 1)]
         whole = [piece.piece for piece in model.pieces if piece.type == piece.USER_DEFINED and piece.piece in tokens]
         # Text passes the normaliser as a whole, with the names of these, which are found in what it gives. So text that is one of
         # these names and nothing else has no dummy prefix, unlike in sentencepiece.
@@ -114,8 +114,9 @@ class Sentencepiece(Tokenizer):
         if trainer.model_type == trainer.UNIGRAM:
             normal = [piece.score for piece in model.pieces if piece.type == piece.NORMAL]
             scores = {piece.piece: piece.score for piece in model.pieces if piece.type != piece.UNKNOWN}
-            # Whole pieces score as sentencepiece prefers them.
-            scores |= {piece: len(piece.encode("utf-8")) * max(0.0, *normal) - 0.1 for piece in whole}
+            best = max(0.0, *normal)
+            # As sentencepiece prefers them, in its precision, in which equal sums are equal.
+            scores |= {piece: float(np.float32(len(piece.encode("utf-8")) * best - 0.1)) for piece in whole}
             # Symbols that are no pieces get the score of the least likely piece, from which the cost of <unk> derives.
             pieces = [(token, scores.get(token, min(normal))) for token in tokens]
             tokenizer = Tokenizer(models.Unigram(pieces, UNK_ID, trainer.byte_fallback))
@@ -132,11 +133,8 @@ class Sentencepiece(Tokenizer):
         steps = normalization.steps(rules.precompiled_charsmap) if rules.precompiled_charsmap else []
         changed = [piece for piece in whole if normalizers.Sequence(steps).normalize_str(piece) != piece]
         marks = {piece: chr(FIRST_NAME + number) for number, piece in enumerate(changed)}
-        steps = [
-            *(normalizers.Replace(piece, mark) for piece, mark in marks.items()),
-            *steps,
-            *(normalizers.Replace(mark, piece) for piece, mark in marks.items()),
-        ]
+        steps = [normalizers.Replace(piece, mark) for piece, mark in marks.items()] + steps
+        steps += [normalizers.Replace(mark, piece) for piece, mark in marks.items()]
         if rules.remove_extra_whitespaces:
             steps += [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Replace(Regex(rf"\A +|[ {SPACE}]+\z"), "")]
         if self._runs:
@@ -155,14 +153,15 @@ class Sentencepiece(Tokenizer):
                 pattern = "".join(f"[{characters({c, ' '} if c == SPACE else c)}]" for c in token)
                 steps.append(normalizers.Replace(Regex(pattern), token))
         tokenizer.normalizer = normalizers.Sequence(steps)
+        # The library looks for these in what the normaliser gives.
+        if unlike := [token for token in added if tokenizer.normalizer.normalize_str(token) != token]:
+            raise InputError(f"the normaliser of {self.FILES[0]} changes its piece {unlike[0]!r}: it cannot be converted")
         inside = [token for token in tokens if SPACE in token[1:]]
         split = SPACE in self.pieces and not inside
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace(SPACE, "never", split), *cuts])
-        metaspace = decoders.Metaspace(SPACE, prepend_scheme="first" if rules.add_dummy_prefix else "never")
-        if trainer.byte_fallback:
-            tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse(), metaspace])
-        else:
-            tokenizer.decoder = metaspace
+        # Metaspace would leave out every space of the first piece.
+        bytes_, prefix = [decoders.ByteFallback()] * trainer.byte_fallback, [decoders.Strip(" ", 1, 0)] * rules.add_dummy_prefix
+        tokenizer.decoder = decoders.Sequence([decoders.Replace(SPACE, " "), *bytes_, decoders.Fuse(), *prefix])
         tokenizer.add_tokens([AddedToken(token, normalized=True) for token in added])
         return tokenizer
 

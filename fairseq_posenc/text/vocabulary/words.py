@@ -8,11 +8,11 @@ import re
 import unicodedata
 
 # Thai, Lao, Tibetan, Myanmar; Khmer; Tai, Balinese, Javanese; kana, bopomofo and Chinese characters, without Hangul.
-_SCRIPTS = "\u0e00-\u109f\u1780-\u17ff\u1950-\u1aaf\u1b00-\u1b7f\ua980-\ua9ff\uaa60-\uaadf\u2e80-\u312f\u3190-\u9fff\uf900-\ufaff"
-_SCRIPTS += "\ufe30-\ufe4f\uff00-\uff9f\U0001b000-\U0001b16f\U00020000-\U0003ffff"
+SCRIPTS = "\u0e00-\u109f\u1780-\u17ff\u1950-\u1aaf\u1b00-\u1b7f\ua980-\ua9ff\uaa60-\uaadf\u2e80-\u312f\u3190-\u9fff\uf900-\ufaff"
+SCRIPTS += "\ufe30-\ufe4f\uff00-\uff9f\U0001b000-\U0001b16f\U00020000-\U0003ffff"
 _PARTS = "\udce0[\udcb8-\udcbf]|\udce1[\udc80-\udc82\udc9e\udc9f]|[\udce3-\udce9]|\udcef[\udcbc\udcbd]"
 _PARTS += "|\udcf0[\udca0-\udcbf]"
-_WITHOUT_SPACES = f"(?:[{_SCRIPTS}]|{_PARTS})"
+_WITHOUT_SPACES = f"(?:[{SCRIPTS}]|{_PARTS})"
 _BEGINS = re.compile(f" |{_WITHOUT_SPACES}|[\udce0\udce1]$")  # of Thai, Khmer and others, the first byte alone
 _ENDS = re.compile(f"{_WITHOUT_SPACES}[\udc80-\udcbf]*$")
 

@@ -1,6 +1,7 @@
 """Minimal pairs: scores against a second reading of both metrics, files of pairs, and the command's table."""
 
 import json
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from fairseq_posenc.base.errors import InputError
 from fairseq_posenc.plugin.models.checkpoint import Checkpoint
-from fairseq_posenc.study.pairs.data import Pair, read_pairs
+from fairseq_posenc.study.pairs.data import Pair, read_pairs, words
 from fairseq_posenc.study.pairs.models import read
 from fairseq_posenc.study.pairs.report import accuracy, choices, difference
 from fairseq_posenc.study.pairs.scoring import ORIGINAL, WITHIN_WORD
@@ -101,6 +102,7 @@ def test_a_causal_model_reads_from_left_to_right(tmp_path):
     model, _ = library_model(tmp_path, causal=True)
     scorer = read(str(tmp_path), None)
     assert scorer.metric(WITHIN_WORD) == "left_to_right"
+    assert scorer.max_length == 20
     sentence = scorer.encode("the rivers carry sand")
     ids = sentence.ids.tolist()
     assert ids[0] == 0  # <s>, from which the first token is predicted
@@ -154,8 +156,12 @@ def test_pairs_that_are_too_long_are_an_error_or_left_out_for_all(world, tmp_pat
         ("a.jsonl", '{"sentence_good": "x", "sentence_bad": "y"}\n{"sentence_good": "x"}\n', r"a\.jsonl:2: sentence_bad"),
         ("a.jsonl", '{"sentence_good": " ", "sentence_bad": "y"}\n', r"a\.jsonl:1: sentence_good is empty"),
         ("a.jsonl", "[" * 10**5, r"a\.jsonl:1"),
+        ("a.jsonl", '{"sentence_good": "\\ud83d", "sentence_bad": "y"}', r"a\.jsonl:1 .*hex escape"),
         ("a.csv", "sentence_good,other\nx,y\n", r"a\.csv has no column sentence_bad"),
         ("a.tsv", "sentence_good\tsentence_bad\nx\n", r"a\.tsv:2: sentence_bad"),
+        ("a.csv", "sentence_good,sentence_bad\nx, y, z.,x, y, w.\n", r"a\.csv:2: more than 2 columns"),
+        ("a.tsv", 'sentence_good\tsentence_bad\n"Go!" he said.\tHe "go!" said.\n', r"a\.tsv:2: .*quote"),
+        ("a.tsv", 'sentence_good\tsentence_bad\n"x\ty\nx\ty\n', r"a\.tsv:3: .*quote"),
         ("a.jsonl", "\n", "no pairs"),
         ("a.jsonl", b"\xff\xfe", r"a\.jsonl is not UTF-8"),
         ("a.txt", "x", r"\.jsonl, \.csv, \.tsv"),
@@ -180,6 +186,31 @@ def test_only_order_differs():
     assert Pair("what did he see?", "he did see what?", "", "").only_order_differs
     assert not Pair("He can go.", "Can he go?", "", "").only_order_differs
     assert not Pair("same", "same", "", "").only_order_differs
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("He isn't 3rd, no!", ["He", "isn't", "3rd", ",", "no", "!"]),
+        (unicodedata.normalize("NFD", "tiếng Việt."), [*unicodedata.normalize("NFD", "tiếng Việt").split(), "."]),
+        ("हिन्दी क़लम।", ["हिन्दी", "क़लम", "।"]),
+        ("שָׁלוֹם עֲלֵיכֶם", ["שָׁלוֹם", "עֲלֵיכֶם"]),
+        ("می\u200cخواهم كِتَابٌ", ["می\u200cخواهم", "كِتَابٌ"]),
+        ("我们\u3000去。", ["我", "们", "去", "。"]),
+        ("ภาษา กำ", ["ภ", "า", "ษ", "า", "ก", "ำ"]),
+        ("go北京", ["go", "北", "京"]),
+    ],
+)
+def test_words_of_every_script(text, expected):
+    found = words(text)
+    assert [*found.values()] == expected
+    assert all(text.startswith(word, place) for place, word in found.items())
+
+
+def test_only_order_differs_in_scripts_with_marks_and_without_spaces():
+    assert Pair("我去北京", "北京我去", "", "").only_order_differs
+    swapped = [unicodedata.normalize("NFD", text) for text in ("bà má", "bá mà")]
+    assert not Pair(*swapped, "", "").only_order_differs
 
 
 def test_ties_and_intervals():
