@@ -56,7 +56,6 @@ class PosencConfig(PretrainedConfig):
         **options: Any,
     ) -> None:
         self.format = FORMAT
-        self.is_decoder = is_decoder
         self.pooler_activation = pooler_activation
         self.pooler_dropout = pooler_dropout
         self.pooler_dim = pooler_dim
@@ -66,6 +65,7 @@ class PosencConfig(PretrainedConfig):
             setattr(self, field.name, options.pop(field.name, 0 if default is MISSING else default))
         special = {"bos_token_id": 0, "pad_token_id": self.padding_idx, "eos_token_id": self.separator_idx}
         super().__init__(tie_word_embeddings=tie_word_embeddings, **{"auto_map": AUTO_MAP, **special, **options})
+        self.is_decoder = is_decoder  # which transformers 4 has set to False
         if is_decoder:
             self.auto_map, self.use_cache = CAUSAL_AUTO_MAP, False
 
