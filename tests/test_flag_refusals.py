@@ -84,6 +84,7 @@ def configured(flags, values):
             {"task.random_token_prob": 0.6, "task.leave_unmasked_prob": 0.5},
             r"--random-token-prob 0\.6 and --leave-unmasked-prob 0\.5: ",
         ),
+        (PLAIN, 0, {"task.mask_prob_updates": 5}, "--mask-prob-end None: .*--mask-prob-updates"),
         (PLAIN, 0, {"task.mask_prob_end": 0.1}, r"--mask-prob-end 0\.1: .*--mask-prob-updates"),
         (STATIC, 0, {"task.mask_prob_end": 0.2, "task.mask_prob_updates": 9}, r"--mask-prob-end 0\.2: .*--mask-prob 0\.15"),
         (

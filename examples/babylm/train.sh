@@ -30,9 +30,9 @@ esac
 mkdir -p "$out"
 fairseq-posenc prepare "$text" --out "$out/data-bin" --vocab-size "$vocabulary" --valid-fraction 0.02
 
-# "1M:UPDATES 2M:UPDATES …": when 1M, 2M, … 10M, 20M, … words have been seen, and the end. A word begins with a piece in ▁.
+# "1M:UPDATES 2M:UPDATES …": when 1M, 2M, … 10M, 20M, … words have been seen, and the end. A word begins with a piece in ▁, and a sample with <s>.
 milestones=$(
-  python - "$out/data-bin" "$epochs" "$((tokens * batch))" <<'EOF'
+  python - "$out/data-bin" "$epochs" "$(((tokens - 1) * batch))" <<'EOF'
 import sys
 from pathlib import Path
 import numpy as np
@@ -56,7 +56,7 @@ for milestone in $milestones; do
     --mask-prob 0.4 --mask-prob-end 0.15 --mask-prob-updates "$last" \
     --optimizer adam --adam-betas '(0.9,0.98)' --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 1 \
     --lr-scheduler polynomial_decay --total-num-update "$last" --warmup-updates "$((last / 20 + 1))" \
-    --max-update "$updates" --seed 1 --save-dir "$out/checkpoints" --no-epoch-checkpoints --log-interval 50
+    --max-update "$updates" --seed 1 --distributed-world-size 1 --save-dir "$out/checkpoints" --no-epoch-checkpoints --log-interval 50
   fairseq-posenc export-hf "$out/checkpoints/checkpoint_last.pt" --out "$out/hf/$name"
 done
 echo "The models are in $out/hf. To score the last: fairseq-posenc pairs $out/hf/end --data BLIMP --out $out/pairs"

@@ -83,7 +83,7 @@ def card(
         facts["Validation"] = f"{result.metric_type} {result.metric_value:g}"
         if result.metric_type == "loss" and not tuned:
             facts["Validation"] += f" bits per predicted token (perplexity {2 ** min(result.metric_value, 99):.4g})"
-    kind = "decoder" if checkpoint.is_causal else "encoder"
+    kind, inputs = ("decoder", "padding") if checkpoint.is_causal else ("encoder", "masks and padding")
     rows = "\n".join(f"| {name} | {value} |" for name, value in facts.items() if value)
     name = json.dumps(options.out.resolve().name) + ("" if own_type else ", trust_remote_code=True")
     loaded = f"AutoModelFor{checkpoint.head.kind}"
@@ -115,7 +115,7 @@ fairseq_posenc.
 ## Export
 
 fairseq_posenc {__version__} exported this model from the checkpoint with the SHA-256 `{checkpoint.digest}`.
-Both models were run in float32 on batches of the training data's text with masks and padding. Their outputs differ by:
+Both models were run in float32 on batches of the training data's text with {inputs}. Their outputs differ by:
 
 {differences}
 

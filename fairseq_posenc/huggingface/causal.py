@@ -24,6 +24,7 @@ class PosencForCausalLM(PosencPreTrainedModel, GenerationMixin):
     """
 
     base_model_prefix = ""
+    _no_split_modules = ["DecoderLayer"]  # noqa: RUF012 - transformers reads a class attribute
     _tied_weights_keys = {"decoder.output_projection.weight": "decoder.embed_tokens.weight"}  # noqa: RUF012
 
     def __init__(self, config: PosencConfig) -> None:
@@ -48,8 +49,10 @@ class PosencForCausalLM(PosencPreTrainedModel, GenerationMixin):
     def set_output_embeddings(self, value: nn.Linear) -> None:
         self.decoder.output_projection = value
 
-    def prepare_inputs_for_generation(self, input_ids: Tensor, attention_mask: Given = None, **_: Any) -> dict[str, Given]:
-        return {"input_ids": input_ids, "attention_mask": attention_mask}
+    def prepare_inputs_for_generation(
+        self, input_ids: Tensor, attention_mask: Given = None, logits_to_keep: int = 0, **_: Any
+    ) -> dict[str, Any]:
+        return {"input_ids": input_ids, "attention_mask": attention_mask, "logits_to_keep": logits_to_keep}
 
     @can_return_tuple
     def forward(

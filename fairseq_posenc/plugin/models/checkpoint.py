@@ -163,10 +163,9 @@ class Checkpoint:
 
     @property
     def start(self) -> int:
-        """What stands before the first word of a text: ``<s>``, or for a causal model without ``--add-bos-token`` ``</s>``."""
+        """What stands before the first word of a text: ``<s>``, or for a causal model ``</s>``."""
         dictionary = self.vocabulary.dictionary
-        from_eos = self.is_causal and not getattr(self.task, "add_bos_token", False)
-        return dictionary.eos() if from_eos else dictionary.bos()
+        return dictionary.eos() if self.is_causal else dictionary.bos()
 
     @property
     def heads(self) -> list[str]:

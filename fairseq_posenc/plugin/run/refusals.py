@@ -129,8 +129,8 @@ REFUSALS: dict[str, tuple[Condition, str]] = {
     ),
     "--mask-prob-end {task.mask_prob_end}": (
         lambda s: (
-            (end := getattr(s.task, "mask_prob_end", None)) is not None
-            and not (0 < end <= s.task.mask_prob and s.task.mask_prob_updates > 0)
+            (getattr(s.task, "mask_prob_end", None) is not None or getattr(s.task, "mask_prob_updates", 0))
+            and not (0 < (s.task.mask_prob_end or 0) <= s.task.mask_prob and s.task.mask_prob_updates > 0)
         ),
         "it must be above 0 and at most --mask-prob {task.mask_prob}, and needs --mask-prob-updates, in which it is reached",
     ),

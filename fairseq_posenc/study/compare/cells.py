@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +19,7 @@ from omegaconf import DictConfig
 from pydantic import Field
 
 from ...base import log
+from ...base.commands import Parser, add_flags, read_flags
 from ...base.errors import InputError
 from ...base.record import FINISHED, FORMAT, RESULT, Recorded, read_object
 from ...plugin.models.building import complete_new, parse_flags_of, require_no_user_dir, user_dir
@@ -37,6 +39,8 @@ LAST = "checkpoint_last.pt"
 RANDOM = "(random weights)"
 POINTS = 25
 """Validations during training."""
+COMMANDS = {"glue": "..finetune.glue", "squad": "..finetune.squad", PAIRS: "..pairs.command"}
+"""The modules of the benchmarks' commands, which run in processes of their own."""
 SAVE = "FAIRSEQ_POSENC_SAVE_SECONDS=300"
 """What a kill may lose of a run: see :mod:`..compat.graceful_stop`."""
 CHUNK = 1 << 24
@@ -118,6 +122,8 @@ class Runs:
     def check(self) -> None:
         """Raise InputError if fairseq-train would reject a scheme, or run code that the plan names; the message names it."""
         require_no_user_dir(self.plan.benchmarks.values(), self._file)
+        for name, flags in self.plan.benchmarks.items():
+            self._check_benchmark(name, shlex.split(flags))
         for scheme in self.plan.schemes:
             try:
                 cfg = parse_flags_of(self._file, [str(self.data), *self.plan.flags(scheme)])
@@ -132,6 +138,16 @@ class Runs:
                     complete_new(cfg.model, cfg.model._name, cfg.task)
             except InputError as error:
                 raise InputError(f"schemes.{scheme}: {error}") from None
+
+    def _check_benchmark(self, name: str, flags: Sequence[str]) -> None:
+        """Raise InputError if a benchmark would reject its flags, which is else found after the trainings."""
+        options, parser = import_module(COMMANDS[name], __package__).Options, Parser(prog=name)
+        add_flags(parser, options)
+        model = ["model"] if name == PAIRS else ["--checkpoint", str(self.data / "dict.txt")]
+        try:
+            read_flags(options, parser.parse_args([*model, "--data-bin", str(self.data), "--out", "out", *flags]))
+        except InputError as error:
+            raise InputError(f"{self._file}: benchmarks.{name}: {error}") from None
 
     def first(self, out: Path) -> list[Cell]:
         """Return the runs that choose the learning rates."""
@@ -162,7 +178,7 @@ class Runs:
                     cell = _benchmark(name, start, seed)
                     model = Cell(_key(scheme, run["lr"], seed), {}).folder(out) / LAST
                     command = [sys.executable, "-m", "fairseq_posenc.cli", *user_dir(), name, *arguments]
-                    command += [f"{scheme}={model}"] if name == PAIRS else ["--checkpoint", str(model)]
+                    command += [f"{PAIRS}={model}"] if name == PAIRS else ["--checkpoint", str(model)]
                     command += ["--data-bin", str(self.data), "--out", str(cell.folder(out) / name)]
                     configuration = {"model": run["configuration"], "lr": run["lr"], "flags": arguments}
                     cells.append(replace(cell, configuration=configuration, command=command))

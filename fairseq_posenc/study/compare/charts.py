@@ -93,7 +93,7 @@ def accuracies(rows: Sequence[Row]) -> Figure:
         for row in rows:
             if (value := row[name]) is not None:
                 x, y = (
-                    [[mean - (low or mean)], [(high or mean) - mean]]
+                    [[0 if low is None else mean - low], [0 if high is None else high - mean]]
                     for mean, low, high in ((row["loss"], row["low"], row["high"]), (value["mean"], value["low"], value["high"]))
                 )
                 panel.errorbar(

@@ -113,7 +113,10 @@ def main(options: Options) -> None:
         return scorer.of_texts(group, options.metric, progress)
 
     with Study.open(options.out, "pairs", inputs) as study:
-        results = by("model", study.run(list(cells), run))
+        every_result = by("model", study.run(list(cells), run))
+        results = {model: group for model, group in every_result.items() if len(group) == len(groups)}  # none of which failed
+        if not results:
+            return
         ordered = [pair for group in paradigms.values() for pair in group]
         scores = {
             model: np.array([pair for result in group if "paradigm" in result for pair in result["scores"]]).reshape(-1, 2)
@@ -125,12 +128,15 @@ def main(options: Options) -> None:
             "long": len(pairs) - len(fitting),
             "long_lines": len(lines) - len(fitting_lines),
             "unknown": {
-                model: sum(result["unknown"] for result in group) / sum(result["tokens"] for result in group)
+                model: sum(result["unknown"] for result in group) / max(1, sum(result["tokens"] for result in group))
                 for model, group in results.items()
             },
         }
         if lines:
             characters = sum(len(line) for (line,) in fitting_lines)
+            for model, group in results.items():
+                if not group[-1]["tokens"]:
+                    raise InputError(f"--perplexity {options.perplexity} has no token that {model} predicts")
             about["perplexity"] = {model: perplexity(group[-1], characters) for model, group in results.items()}
         without = [scorer.label for scorer in scorers if not scorer.has_positions]
         show(study.write(report(summarise(ordered, scores, without), about)))
@@ -153,9 +159,8 @@ def _fitting(rows: Sequence[Row], scorers: Sequence[Scorer], options: Options) -
             allowed = options.skip_long or limit == options.max_length
             if len(short) < len(fitting) and not (allowed and short):
                 name = "pairs" if len(rows[0]) > 1 else "lines"
-                raise InputError(
-                    f"{scorer.label} takes {limit} tokens; {len(fitting) - len(short):,} of {len(fitting):,} {name} are longer"
-                    + ": leave them out, for all models, with --skip-long" * bool(short)
-                )
+                longer = f"{len(fitting) - len(short):,} of {len(fitting):,} {name} are longer"
+                limited = f"--max-length {limit}" if limit == options.max_length else f"{scorer.label} takes {limit} tokens"
+                raise InputError(f"{limited}: {longer}" + "; leave them out, for all models, with --skip-long" * bool(short))
             fitting = short
     return fitting

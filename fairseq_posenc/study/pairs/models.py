@@ -42,11 +42,11 @@ def _of_checkpoint(label: str, checkpoint: Checkpoint) -> Scorer:
         ends = (True, *[False] * len(encoding.ids), True)
         return sentence_of(text, vocabulary.join(encoding.ids).tolist(), [0, *encoding.begins.tolist(), 0], ends)
 
-    def logits(tokens: Tensor, places: Tensor) -> Tensor:
+    def logits(tokens: Tensor, rows: Tensor, places: Tensor) -> Tensor:
         if checkpoint.is_causal:
-            return model(tokens.to(device))[0][torch.arange(len(tokens)), places]
+            return model(tokens.to(device))[0][rows, places]
         chosen = torch.zeros(tokens.shape, dtype=torch.bool)
-        chosen[torch.arange(len(tokens)), places] = True
+        chosen[rows, places] = True
         return model(tokens.to(device), masked_tokens=chosen.to(device))[0]
 
     symbols = dictionary.pad(), None if checkpoint.is_causal else dictionary.index(MASK), dictionary.unk()
@@ -87,10 +87,10 @@ def _of_transformers(label: str, name: str) -> Scorer:
             ids, begins, special = [start, *ids], [0, *begins], [True, *special]
         return sentence_of(text, ids, begins, special)
 
-    def logits(tokens: Tensor, places: Tensor) -> Tensor:
+    def logits(tokens: Tensor, rows: Tensor, places: Tensor) -> Tensor:
         attended = torch.arange(tokens.shape[1]) < lengths(tokens)[:, None]
         output = model(input_ids=tokens.to(device), attention_mask=attended.long().to(device)).logits
-        return output[torch.arange(len(tokens)), places]
+        return output[rows, places]
 
     def lengths(tokens: Tensor) -> Tensor:
         """The number of tokens of each row; padding is at the end, and may be a symbol that sentences have as well."""
@@ -123,5 +123,5 @@ def _max_length(model: Any, tokenizer: Any) -> int | None:
         return model.decoder.max_length if model.config.is_decoder else model.base_model.encoder.max_length
     tables = (module for name, module in model.named_modules() if name.endswith((".position_embeddings", ".wpe")))
     rows = [len(table.weight) - (-1 if table.padding_idx is None else table.padding_idx) - 1 for table in tables]
-    limits = [*rows, tokenizer.model_max_length]
-    return min((limit for limit in limits if limit < 10**9), default=None)
+    limits = [*rows, tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", None)]
+    return min((limit for limit in limits if limit is not None and limit < 10**9), default=None)

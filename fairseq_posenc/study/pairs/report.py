@@ -31,7 +31,8 @@ MEANING = (
 
 PERPLEXITY = (
     "The perplexity of a text is exp(-Σ log p / tokens), with the log-probabilities of the metric; of a masked model it is a "
-    "pseudo-perplexity (Salazar et al. 2020). Models with one metric and other tokenizers are compared by bits per character."
+    "pseudo-perplexity (Salazar et al. 2020, for the metric original). Bits per character compare models with one metric and "
+    "other tokenizers."
 )
 KINDS = {"phenomena": "phenomenon", "paradigms": "paradigm"}
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from ..engine.grid import Progress
 from ..measure.inference import batches
@@ -38,11 +39,11 @@ class Sentence(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """One forward pass: the token ``target`` at ``place`` is predicted from ``inputs``, (n,)."""
+    """One forward pass: the tokens ``targets`` (P,) are predicted at ``places`` (P,) from ``inputs`` (n,)."""
 
     inputs: Tensor
-    place: int
-    target: int
+    places: Tensor
+    targets: Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +53,7 @@ class Scorer:
     Attributes:
         label: its name in reports.
         encode: cuts a sentence into tokens.
-        logits: (B, n) tokens, padded to the right, and a place in each row, (B,) -> (B, vocabulary) at these places.
+        logits: (B, n) tokens, padded to the right, and the rows and places of P predictions, in this order -> (P, vocabulary).
         pad: the padding symbol.
         mask: the symbol of a masked language model; None for a causal one.
         unknown: the symbol of what the vocabulary lacks, or None.
@@ -63,7 +64,7 @@ class Scorer:
 
     label: str
     encode: Callable[[str], Sentence]
-    logits: Callable[[Tensor, Tensor], Tensor]
+    logits: Callable[[Tensor, Tensor, Tensor], Tensor]
     pad: int
     mask: int | None
     unknown: int | None
@@ -78,26 +79,31 @@ class Scorer:
     def predictions(self, sentence: Sentence, metric: str) -> Iterator[Prediction]:
         """Yield the predictions of which a score is the sum."""
         ids, words = sentence
-        for place in (words >= 0).nonzero().flatten().tolist():
-            target = int(ids[place])
-            if self.mask is None:
-                if place:  # the first token follows nothing
-                    yield Prediction(ids[:place], place - 1, target)
-                continue
+        if self.mask is None:
+            places = self.scored(sentence) - 1
+            yield Prediction(ids, places, ids[places + 1])
+            return
+        for place in self.scored(sentence).split(1):
             inputs = ids.clone()
             inputs[place] = self.mask
             if metric == WITHIN_WORD:
                 inputs[place:][words[place:] == words[place]] = self.mask
-            yield Prediction(inputs, place, target)
+            yield Prediction(inputs, place, ids[place])
+
+    def scored(self, sentence: Sentence) -> Tensor:
+        """Return the places of the tokens that are predicted; the first of all follows nothing, for a causal model."""
+        places = (sentence.words >= 0).nonzero().flatten()
+        return places[places > 0] if self.mask is None else places
 
     def of_texts(
         self, rows: Sequence[tuple[str, ...]], metric: str, progress: Progress = lambda text, share=None: None
     ) -> dict[str, Any]:
         """Return the ``scores`` of the sentences of pairs or of lines, and the numbers of ``tokens`` and ``unknown`` ones."""
         sentences = [self.encode(text) for row in rows for text in row[:2]]
-        scored = [int(i) for ids, words in sentences for i in ids[words >= 0]]
+        tokens = torch.cat([sentence.ids[self.scored(sentence)] for sentence in sentences])
         scores = self.scores(sentences, metric, progress).reshape(len(rows), -1).tolist()
-        return {"scores": scores, "tokens": len(scored), "unknown": scored.count(-1 if self.unknown is None else self.unknown)}
+        unknown = 0 if self.unknown is None else int((tokens == self.unknown).sum())
+        return {"scores": scores, "tokens": len(tokens), "unknown": unknown}
 
     @torch.inference_mode()
     def scores(
@@ -108,17 +114,18 @@ class Scorer:
         Args:
             sentences: results of :attr:`encode`.
             metric: ``original`` or ``within_word_l2r``; causal models have one metric only.
-            progress: receives the number of predictions that are done, and their share.
+            progress: receives the number of forward passes that are done, and their share.
         """
         totals, done = np.zeros(len(sentences)), 0
         every = [(s, p) for s, sentence in enumerate(sentences) for p in self.predictions(sentence, metric)]
         for numbers, tokens in batches([prediction.inputs for _, prediction in every], self.pad):
             owners, batch = zip(*(every[number] for number in numbers), strict=True)
-            places, targets = torch.tensor([p.place for p in batch]), torch.tensor([p.target for p in batch])
-            logits = self.logits(tokens, places).float().cpu()
-            np.add.at(totals, list(owners), logits.log_softmax(-1)[torch.arange(len(batch)), targets].double().numpy())
+            rows = torch.arange(len(batch)).repeat_interleave(torch.tensor([len(p.places) for p in batch]))
+            places, targets = torch.cat([p.places for p in batch]), torch.cat([p.targets for p in batch])
+            losses = F.cross_entropy(self.logits(tokens, rows, places).float().cpu(), targets, reduction="none")
+            np.add.at(totals, np.array(owners)[rows], -losses.double().numpy())
             done += len(batch)
-            progress(f"{done:,} of {len(every):,} predictions", done / len(every))
+            progress(f"{done:,} of {len(every):,} passes", done / len(every))
         return totals
 
 

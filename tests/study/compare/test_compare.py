@@ -246,7 +246,8 @@ def test_models_score_minimal_pairs(world, tmp_path, forked, monkeypatch):
     data = tmp_path / "order.jsonl"
     texts = ("w1 w2 w4", "w2 w1 w4"), ("w3 w6 w12", "w12 w6 w3")
     data.write_text("".join(f'{{"sentence_good": "{good}", "sentence_bad": "{bad}"}}\n' for good, bad in texts))
-    plan = write(tmp_path, learning_rates=[1e-3], benchmarks={"pairs": f"--data {data} --metric original"})
+    schemes = ["none", "tisa(kernels=3)"]  # a name with a sign that labels of models end with
+    plan = write(tmp_path, schemes=schemes, learning_rates=[1e-3], benchmarks={"pairs": f"--data {data} --metric original"})
     execute = grid.execute
 
     def scored(command, log, *arguments):
@@ -259,7 +260,7 @@ def test_models_score_minimal_pairs(world, tmp_path, forked, monkeypatch):
     shown = (out / "results.md").read_text()
     rows = {row["scheme"]: row for row in json.loads((out / "results.json").read_text())["schemes"]}
     assert rows["none"]["word order"]["mean"] == 50
-    assert rows["tisa"]["all pairs"]["mean"] is not None
+    assert rows["tisa(kernels=3)"]["all pairs"]["mean"] is not None
     assert "word order" in shown
     assert "something is wrong" not in shown
     assert status_of(*command) == 0
@@ -295,6 +296,8 @@ def test_runs_that_fail_are_recorded_and_the_others_go_on(world, tmp_path, forke
         ({"budget": {"updates": 5, "tokens": 5}}, "budget"),
         ({"learning_rate": 3}, "learning_rate:"),
         ({"train": "--no-such-flag"}, "--no-such-flag"),
+        ({"benchmarks": {"pairs": "--skip-lon"}}, r"plan.yaml: benchmarks.pairs: .*--skip-lon"),
+        ({"benchmarks": {"glue": "--data missing"}}, "benchmarks.glue: .*missing"),
         ({"train": "--sample-break-mode complete"}, "--sample-break-mode complete"),
         ({"train": "--update-freq=8"}, "train: .*--update-freq"),
         ({"schemes": {"none": None, "a": {"options": {"lr": 1.0}}}}, "schemes.a.options: --lr"),
@@ -313,7 +316,10 @@ def test_a_bad_plan_is_named_before_anything_runs(changes, named, world, tmp_pat
 @pytest.mark.parametrize(
     "name", thorough_but(["short"], ["english", "length", "variants", "starts", "finetune", "short", "gpu"], ["english"])
 )
-def test_the_examples_are_plans_that_fairseq_train_takes(name, world):
+def test_the_examples_are_plans_that_fairseq_train_takes(name, world, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("glue_data", "squad"):  # which the plans name
+        Path(folder).mkdir()
     Runs(read_plan(readme.ROOT / "examples" / "compare" / f"{name}.yaml", []), world.prepared, {}).check()
 
 
