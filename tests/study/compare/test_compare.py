@@ -297,6 +297,8 @@ def test_runs_that_fail_are_recorded_and_the_others_go_on(world, tmp_path, forke
         ({"train": "--no-such-flag"}, "--no-such-flag"),
         ({"train": "--sample-break-mode complete"}, "--sample-break-mode complete"),
         ({"train": "--update-freq=8"}, "train: .*--update-freq"),
+        ({"train": "--fp16 --bf16"}, "schemes.none: .*--bf16"),
+        ({"train": "--mask-prob-end 0.1"}, "schemes.none: --mask-prob-end 0.1"),  # without --mask-prob-updates
         ({"schemes": {"none": None, "a": {"options": {"lr": 1.0}}}}, "schemes.a.options: --lr"),
         ({"schemes": {"none": None, "a": {"positions": "tisa", "options": {"dropout": 0.1}}}}, "schemes.a.options: --dropout"),
         ({"schemes": {"none": None, "a": {"positions": "tisa", "options": {"mask_prob": 0.3}}}}, "schemes.a: options.mask_prob"),
@@ -328,6 +330,10 @@ def test_the_examples_are_plans_that_fairseq_train_takes(name, world):
         ({"schemes": {"none": {"options": {"a": [1]}}}}, "schemes.none.options.a: must be a string, a number, true or false"),
         ({"learning_rates": []}, "learning_rates: must not be empty"),
         ({"learning_rates": ["a"]}, "learning_rates.0: must be a number, and finite"),
+        ({"learning_rates": [True]}, "learning_rates: is no place for true or false"),
+        ({"seeds": True}, "seeds: is no place for true or false"),
+        ({"schemes": ["none", "tisa", "none"]}, "schemes: a name occurs twice"),
+        ({"train": "--max-epoch 1"}, "train: the plan has other fields for --max-epoch"),
         ({"reference": None}, "reference: must be a string"),
     ],
 )
