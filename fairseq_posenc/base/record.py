@@ -118,7 +118,8 @@ def read_object(path: Path, version: int, fields: type[BaseModel] = Recorded) ->
 class _Loader(yaml.SafeLoader):
     """Reads numbers as YAML 1.2 does: 1e-5 is one, where PyYAML requires a point and a sign; 010 is not 8, and 1:30 is not 90.
 
-    A name that occurs twice in a mapping, of which PyYAML keeps the last, is an error. Aliases, by which a few lines can describe more than any memory holds, count with what they repeat.
+    A name that occurs twice in a mapping, of which PyYAML keeps the last, is an error. Aliases, by which a few lines can describe
+    more than any memory holds, count with what they repeat.
     """
 
     _nodes = 0
