@@ -3,13 +3,14 @@
 import json
 import platform
 import re
+from collections import Counter
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from .errors import KINDS, InputError, suggestion
 from .files import atomic_write, read, sha256
@@ -55,6 +56,14 @@ class Strict(BaseModel):
     """A part of a file of settings, in which unknown names are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, str_max_length=10**4)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _not_boolean(cls, value: Any) -> Any:
+        """YAML's ``yes`` is no 1: no field is true or false, and pydantic would convert it."""
+        if any(isinstance(entry, bool) for entry in (value if isinstance(value, list) else [value])):
+            raise ValueError("is no place for true or false, as which YAML also reads yes, no, on and off")
+        return value
 
 
 class Recorded(BaseModel):
@@ -107,9 +116,10 @@ def read_object(path: Path, version: int, fields: type[BaseModel] = Recorded) ->
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads 1e-5 as a number, as YAML 1.2 does, where PyYAML requires a point and a sign: 1.0e-5.
+    """Reads numbers as YAML 1.2 does: 1e-5 is one, where PyYAML requires a point and a sign; 010 is not 8, and 1:30 is not 90.
 
-    Aliases, by which a few lines can describe more than any memory holds, count with what they repeat.
+    A name that occurs twice in a mapping, of which PyYAML keeps the last, is an error. Aliases, by which a few lines can describe
+    more than any memory holds, count with what they repeat.
     """
 
     _nodes = 0
@@ -124,14 +134,22 @@ class _Loader(yaml.SafeLoader):
             node.size = self._nodes - before
         if isinstance(node.value, str):
             node.value.encode("utf-8")  # raises ValueError for half of a surrogate pair
+        if isinstance(node, yaml.MappingNode):
+            names = Counter(key.value for key, _ in node.value if isinstance(key.value, str))
+            if twice := [name for name, times in names.items() if times > 1]:
+                raise yaml.YAMLError(f"line {node.start_mark.line + 1}: a mapping has {twice[0]} more than once")
         if self._nodes > MAX_NODES:
             raise yaml.YAMLError(f"it has more than {MAX_NODES:,} entries, counting what aliases repeat")
         return node
 
 
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
-)
+_NUMBERS = {"int": r"[-+]?(0|[1-9]\d*)$", "float": r"[-+]?((\d+(\.\d*)?|\.\d+)[eE][-+]?\d+|\d+\.\d*|\.\d+|\.inf|\.nan)$"}
+_Loader.yaml_implicit_resolvers = {
+    first: [rule for rule in rules if rule[0].rpartition(":")[2] not in _NUMBERS]
+    for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+for _kind, _pattern in _NUMBERS.items():
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", re.compile(_pattern), list("-+.0123456789"))
 
 
 def read_yaml(path: Path, name: str = "") -> Any:

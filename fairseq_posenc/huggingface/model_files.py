@@ -48,6 +48,7 @@ def read_config(name: str) -> PretrainedConfig:
     if config.model_type not in MODEL_TYPES:
         raise InputError(f"{name}: models of type {config.model_type!r} cannot be imported, only {', '.join(MODEL_TYPES)}")
     config._attn_implementation = "eager"  # it may be the name of a kernel on the hub, whose code would be run
+    config.chunk_size_feed_forward = 0  # it saves memory in transformers, and not every length is a multiple of it
     if hasattr(config, "quantization_config"):
         del config.quantization_config
     return config

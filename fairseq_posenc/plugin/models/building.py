@@ -18,7 +18,7 @@ from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from ...base.errors import InputError, flag_fault, flag_value
+from ...base.errors import InputError, first_line, flag_fault, flag_value
 from ...core.schemes import Positions, option_fields
 from ...core.transformer import EncoderConfig, PositionSampling, Stack, build_positions
 from ..checkpoint.trust import require_no_user_dir, require_stock
@@ -47,7 +47,10 @@ def parse(arguments: Sequence[str]) -> DictConfig:
 
     parser = options.get_training_parser()
     parser.error = refuse  # rather than print all of fairseq's flags and exit
-    return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, [*user_dir(), *arguments]))
+    try:
+        return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, [*user_dir(), *arguments]))
+    except ValueError as error:  # fairseq's own of flags that exclude each other
+        raise InputError(first_line(error)) from None
 
 
 def user_dir() -> list[str]:

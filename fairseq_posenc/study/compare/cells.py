@@ -24,6 +24,7 @@ from ...base.errors import InputError
 from ...base.record import FINISHED, FORMAT, RESULT, Recorded, read_object
 from ...plugin.models.building import complete_new, parse_flags_of, require_no_user_dir, user_dir
 from ...plugin.models.checkpoint import Checkpoint
+from ...plugin.run import refusals
 from ...text.vocabulary import load_dictionary
 from ..analyze.embeddings import position_vectors, vector_count
 from ..analyze.examine import r_squared_of_run
@@ -136,6 +137,7 @@ class Runs:
                     )
                 if hasattr(ARCH_MODEL_REGISTRY[cfg.model._name], "option_set"):
                     complete_new(cfg.model, cfg.model._name, cfg.task)
+                refusals.check(cfg)
             except InputError as error:
                 raise InputError(f"schemes.{scheme}: {error}") from None
 

@@ -21,7 +21,7 @@ RECIPE = """
 FIXED = frozenset(
     shlex.split("""
     --arch -a --positions --lr --lr-scheduler --seed --save-dir --tokens-per-sample --max-positions --batch-size --max-sentences
-    --max-tokens --update-freq --max-update --total-num-update --warmup-updates --stop-time-hours
+    --max-tokens --update-freq --max-epoch --max-update --total-num-update --warmup-updates --stop-time-hours
     """)
 )
 """Flags of which the plan has the values."""
@@ -108,6 +108,8 @@ class Plan(Strict):
             pairs = [*schemes.items()] if isinstance(schemes, dict) else [(name, None) for name in schemes]
             if not all(isinstance(name, str) for name, _ in pairs):
                 raise ValueError("schemes: names are needed, in quotes where YAML takes them for something else")
+            if len(dict(pairs)) < len(pairs):
+                raise ValueError("schemes: a name occurs twice in the list")
             content = {**content, "schemes": {name: scheme or {} for name, scheme in pairs}}
         return content
 
