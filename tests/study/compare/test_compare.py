@@ -212,7 +212,7 @@ def test_initial_values_are_scaled_for_a_row(world, tmp_path):
 @pytest.mark.thorough
 def test_models_are_fine_tuned(world, tmp_path, forked, monkeypatch, table_of):
     """By ``glue``, which is replaced here by one that gives each model a score."""
-    flags = "--data glue_data --tasks RTE --seeds 1"
+    flags = "--data . --tasks RTE --seeds 1"
     plan, out = write(tmp_path, schemes=["none"], learning_rates=[1e-3], seeds=1, benchmarks={"glue": flags}), tmp_path / "out"
     execute, fine_tuned = grid.execute, []
 
