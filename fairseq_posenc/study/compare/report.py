@@ -29,6 +29,7 @@ COLUMNS = {
     "−": "mean difference from the reference, of runs with the same seed, ± half of its 95% interval",
     "p": "of the paired t test of this difference, corrected for the number of schemes; – where one of both is not decided",
     "start": f"updates from which the order of words saves {USED} bits until the end: median (first–last; never is the latest)",
+    "tokens": "read until then, in millions",
     "÷": "start relative to the reference's with the same seed, on a log scale, and its 95% interval",
     "started": "runs that used word order at the end; a run that diverged or failed did not",
     "of started": "mean loss at the end of the runs that started",
@@ -167,7 +168,7 @@ def state(plan: Plan, runs: Sequence[Run], scores: Sequence[Run] = (), rows: Seq
 def ranking(rows: Sequence[Row], plan: Plan, unigram: float | None) -> Table:
     """Return the ranked table."""
     columns = _columns(rows, plan)
-    lines = [[str(rank), *(_cells(row)[name] for name in columns)] for rank, row in enumerate(rows, 1)]
+    lines = [[str(rank), *(_cells(row, plan)[name] for name in columns)] for rank, row in enumerate(rows, 1)]
     if unigram is not None:
         lines.append(["", *({"scheme": UNIGRAM, "loss": number(unigram)}.get(name, "") for name in columns)])
     return Table(["", *columns.values()], lines)
@@ -177,12 +178,13 @@ def _columns(rows: Sequence[Row], plan: Plan) -> dict[str, str]:
     """The columns with data, and how they are headed."""
     age = next((f"at age {row['start']['age']:,}" for row in rows if row["start"]), "")
     heads = {"−": f"− {plan.reference}", "÷": f"÷ {plan.reference}", "at age": age}
-    filled = {name for row in rows for name, cell in _cells(row).items() if cell != "–"}
+    filled = {name for row in rows for name, cell in _cells(row, plan).items() if cell != "–"}
     return {name: heads.get(name, name) for name in ("scheme", *COLUMNS) if name in filled}
 
 
-def _cells(row: Row) -> dict[str, str]:
+def _cells(row: Row, plan: Plan) -> dict[str, str]:
     difference, start = row["difference"] or Nothing(), row["start"] or Nothing()
+    tokens = 1e-6 * (start["median"] or 0) * plan.tokens_per_sample * plan.batch_size
     return {
         "scheme": row["scheme"],
         "loss": _with_interval(row["loss"], row),
@@ -190,6 +192,7 @@ def _cells(row: Row) -> dict[str, str]:
         "−": _with_interval(difference["mean"], difference, "+.3f"),
         "p": number(difference["p_holm"], ".2g"),
         "start": _start(start) if start else "–",
+        "tokens": number(tokens or None, ".1f"),
         "÷": _range(start["ratio"] or Nothing(), "mean"),
         "started": f"{start['started']} of {start['of']}" if start else "–",
         "of started": number(start["loss"]),

@@ -167,6 +167,19 @@ def test_scores_have_intervals():
     assert table.rows == [["tisa", "3.00 ± 2.48", "–", "20.00"], ["none", "1.00", "–", "–"], ["rope", "–", "–", "–"]]
 
 
+def test_starts_are_in_updates_and_in_tokens(written):
+    plan, rows = make_plan(SCHEMES), written[1]
+    table = report.ranking(rows, plan, None)
+    place = {name: table.head.index(name) for name in ("scheme", "start", "tokens")}
+    starts = {row["scheme"]: row["start"] for row in rows}
+    assert any(start and start["median"] for start in starts.values())
+    for line in table.rows:
+        start = starts[line[place["scheme"]]]
+        if start and start["median"]:
+            millions = start["median"] * plan.tokens_per_sample * plan.batch_size / 1e6
+            assert line[place["tokens"]] == f"{millions:.1f}"
+
+
 def test_accuracies_on_pairs_are_columns_and_none_is_the_control(tmp_path):
     runs, plan = make_runs(), make_plan(SCHEMES)
 
