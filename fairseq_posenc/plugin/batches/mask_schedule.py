@@ -12,7 +12,7 @@ class ScheduledMaskedLMConfig(MaskedLMConfig):
     """Options of ``masked_lm``: fairseq's, and the probability of masks at the end."""
 
     mask_prob_end: Optional[float] = field(
-        default=None, metadata={"help": "probability of masks to which that of --mask-prob falls linearly"}
+        default=None, metadata={"help": "probability of masks to which that of --mask-prob falls linearly; validation keeps that"}
     )
     mask_prob_updates: int = field(default=0, metadata={"help": "updates in which --mask-prob-end is reached"})
 

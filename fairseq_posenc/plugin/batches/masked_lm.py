@@ -207,8 +207,8 @@ class ComparableMaskedLMTask(MaskedLMTask):
             inputs.dataset = PermutedDataset(inputs.dataset, targets.dataset, self.dictionary.pad())
 
     def _load_dataset_split(self, split: str, epoch: int, combine: bool) -> FairseqDataset:
-        counted = sum(self.dictionary.count[self.dictionary.nspecial :]) - self.dictionary.count[self.mask_idx]
-        if self.cfg.freq_weighted_replacement and not counted:
+        counts = self.dictionary.count
+        if self.cfg.freq_weighted_replacement and sum(counts[self.dictionary.nspecial :]) == counts[self.mask_idx]:
             raise InputError(f"--freq-weighted-replacement: all counts in dict.txt of {self.cfg.data} are 0: leave the flag out")
         return super()._load_dataset_split(VALID if split == PERMUTED else split, epoch, combine)
 
