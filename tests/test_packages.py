@@ -26,8 +26,8 @@ FLOORS = {  # each imports only those above it; then the most lines of code that
     "core": 4_520,
     "text": 1_575,
     "plugin": 5_250,
-    "huggingface": 2_205,
-    "study": 5_755,
+    "huggingface": 2_202,
+    "study": 5_758,
     "entry points": 350,  # cli, train, and the package itself, which import what they start
 }
 MAX_CODE_LINES = 20_450

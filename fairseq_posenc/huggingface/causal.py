@@ -30,12 +30,7 @@ class PosencForCausalLM(PosencPreTrainedModel, GenerationMixin):
     def __init__(self, config: PosencConfig) -> None:
         super().__init__(config)
         self.decoder = Decoder(config.decoder_config())
-        if not self.decoder.embed_tokens.weight.is_meta:  # transformers draws other initial weights
-            for module in self.decoder.modules():
-                vars(module)["_is_hf_initialized"] = True
-        config.complete_options()
-        self.gradient_checkpointing = self.decoder.checkpoint_activations
-        self.post_init()
+        self.complete(self.decoder, own=True)
 
     def get_input_embeddings(self) -> nn.Embedding:
         return self.decoder.embed_tokens

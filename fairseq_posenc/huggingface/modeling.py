@@ -20,7 +20,7 @@ from ..core.attention.bias import additive_bias, rounded
 from ..core.attention.transform import transform
 from ..core.schemes import Scheme
 from ..core.terms import Terms, is_captured, starts_of
-from ..core.transformer import ACTIVATIONS, Encoder, EncoderConfig, LanguageModelHead, build_positions
+from ..core.transformer import ACTIVATIONS, Encoder, EncoderConfig, LanguageModelHead, Stack, build_positions
 from ..core.transformer.sampling import PLAIN
 from ..core.transformer.stack import reordered, require_shape, tokens_first
 from .configuration import PosencConfig
@@ -106,6 +106,14 @@ class PosencPreTrainedModel(PreTrainedModel):
     def _can_set_attn_implementation(cls) -> bool:
         return True
 
+    def complete(self, core: Stack, own: bool) -> None:
+        """End the initialisation of a model of ``core``, whose weights are its ``own`` where transformers draws others."""
+        for module in core.modules() if own and not core.embed_tokens.weight.is_meta else ():
+            vars(module)["_is_hf_initialized"] = True
+        self.config.complete_options()
+        self.gradient_checkpointing = core.checkpoint_activations
+        self.post_init()
+
     def attention_backend(self) -> str | Backend:
         """Return the backend that ``attn_implementation`` names, or that wraps a function registered with transformers."""
         name = self.config._attn_implementation
@@ -142,12 +150,7 @@ class PosencModel(PosencPreTrainedModel):
     def __init__(self, config: PosencConfig) -> None:
         super().__init__(config)
         self.encoder = Encoder(config.encoder_config())
-        own = config.initialization != "bert" or config.scale_embeddings  # other initial weights than transformers draws
-        for module in self.encoder.modules() if own and not self.encoder.embed_tokens.weight.is_meta else ():
-            vars(module)["_is_hf_initialized"] = True
-        config.complete_options()
-        self.gradient_checkpointing = self.encoder.checkpoint_activations
-        self.post_init()
+        self.complete(self.encoder, config.initialization != "bert" or config.scale_embeddings)
 
     def get_input_embeddings(self) -> nn.Embedding:
         return self.encoder.embed_tokens
