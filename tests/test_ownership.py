@@ -1,12 +1,8 @@
 """The record of an output folder: only files that it lists are removed or written over, and no input of a command."""
 
-import ctypes
 import errno
-import itertools
 import json
 import os
-import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,13 +11,10 @@ from fairseq_posenc.base import files
 from fairseq_posenc.base.ownership import (
     RECORD,
     claim,
-    discard,
-    is_empty,
     made_by,
     output,
     own,
     remove,
-    replace,
     require_apart,
     require_free,
 )
@@ -196,106 +189,6 @@ class TestRemove:
         claim(made, "glue")
         remove(made)
         assert tree(made).keys() == {"below/notes.txt", "notes.txt", RECORD}
-
-
-@pytest.fixture
-def pair(tmp_path):
-    """A folder with files of a user's among its own, and a new one, as functions that make them again."""
-
-    def write(folder: Path, text: str, *names: str) -> Path:
-        shutil.rmtree(folder, ignore_errors=True)
-        claim(folder, "export-hf")
-        for name in names:
-            (folder / name).parent.mkdir(exist_ok=True)
-            own(folder / name).write_text(text)
-        return folder
-
-    def make() -> tuple[Path, Path]:
-        old = write(tmp_path / "out", "old", "card.md", "fairseq/dict.txt", "old.txt")
-        for name in MINE:
-            (old / name).parent.mkdir(parents=True, exist_ok=True)
-            (old / name).write_text("mine")
-        (old / "link").symlink_to("nowhere")
-        (old / "empty").mkdir()
-        return old, write(tmp_path / "out.partial-1", "new", "card.md", "fairseq/dict.txt", "new.txt")
-
-    return make
-
-
-MINE = ("notes.txt", "fairseq/notes.txt", "runs/a/b.txt")
-OLD, NEW = ({*names, "card.md", "fairseq/dict.txt"} for names in (("old.txt",), ("new.txt",)))
-
-
-def is_whole(folder: Path) -> bool:
-    """Whether all files of others are in the folder, and either the old files or the new ones."""
-    ours = (RECORD, files.partial_of(RECORD).name)
-    content = {name: text.decode() for name, text in tree(folder).items() if name not in ours}
-    mine = {name for name, text in content.items() if text == "mine"}
-    texts = {name: text for name, text in content.items() if name not in mine}
-    assert os.readlink(folder / "link") == "nowhere"
-    assert (folder / "empty").is_dir()
-    return mine == {*MINE} and texts in (dict.fromkeys(OLD, "old"), dict.fromkeys(NEW, "new"))
-
-
-def killed_after(calls: int) -> None:
-    """End this process, without any cleaning, before one of its calls that open or change a file or a folder."""
-    left = itertools.count(calls, -1)
-    sys.addaudithook(lambda event, _: event.startswith(("os.", "open", "ctypes")) and not next(left) and os._exit(3))
-
-
-class TestReplace:
-    @pytest.mark.parametrize("swaps", [True, False], ids=["one step", "three renames"])
-    def test_by_a_new_folder(self, pair, swaps, monkeypatch):
-        if not swaps:
-            monkeypatch.setattr(ctypes, "CDLL", lambda *_: object())
-        old, new = pair()
-        replace(old, new)
-        assert is_whole(old)
-        assert {*listed(old)} == NEW
-        assert os.listdir(old.parent) == ["out"]
-
-    def test_it_stays_where_a_rename_fails(self, pair, monkeypatch):
-        old, new = pair()
-        monkeypatch.setattr(ctypes, "CDLL", lambda *_: object())
-        rename = os.rename
-        monkeypatch.setattr(os, "rename", lambda a, b: rename(a, b if a != new else old / "no" / "place"))
-        with pytest.raises(OSError, match="No such file"):
-            replace(old, new)
-        assert is_whole(old)
-
-    def test_a_file_of_somebody_elses_is_in_the_way(self, pair):
-        old, new = pair()
-        (old / "new.txt").write_text("mine")
-        with pytest.raises(ValueError, match=r"new\.txt was not made by export-hf: move it away"):
-            replace(old, new)
-        assert (old / "new.txt").read_text() == "mine"
-        assert (old / "card.md").read_text() == "old"
-
-    def test_a_file_system_without_links(self, pair, monkeypatch):
-        def link(*_, **__):
-            raise PermissionError(errno.EPERM, "Operation not permitted")
-
-        old, new = pair()
-        monkeypatch.setattr(os, "link", link)
-        replace(old, new)
-        assert is_whole(old)
-
-    def test_a_kill_at_any_moment_leaves_one_of_them_whole(self, pair):
-        for calls in itertools.count():
-            old, new = pair()
-            if (child := os.fork()) == 0:
-                killed_after(calls)
-                replace(old, new)
-                os._exit(0)
-            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-            assert is_whole(old), calls
-            if made_by(new) is not None:
-                discard(new, old)  # as the next command does
-            assert is_whole(old), calls
-            assert is_empty(new), calls
-            if status == 0:
-                return
-            assert status == 3
 
 
 class TestInputs:

@@ -1,6 +1,5 @@
 """Files that are either complete or absent."""
 
-import ctypes
 import errno
 import fcntl
 import hashlib
@@ -24,7 +23,6 @@ HOLDER = "process "
 INDEX_MAGIC, INDEX_VERSION, INDEX_HEADER = b"MMIDIDX\x00\x00", 1, struct.Struct("<9sQBQ")
 """Of the ``.idx`` file of fairseq's memory-mapped data set: these two, the code of the ids' type (8: uint16, 9: uint32), and
 the number of items. The size of each item in ids (int32) and its offset in the ``.bin`` file in bytes (int64) follow."""
-AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux, <fcntl.h> and <linux/fs.h>
 MAX_BYTES = 1 << 28
 """Of a file that is read as a whole: a record, a tokenizer or a file of settings."""
 DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -102,21 +100,6 @@ def atomic_write(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
-
-
-def exchange(first: Path, second: Path) -> None:
-    """Swap two folders: in one step, or in three renames where the system or the file system (NFS) has no such step."""
-    swap = getattr(ctypes.CDLL(None), "renameat2", None)
-    if swap is not None and swap(AT_FDCWD, os.fsencode(first), AT_FDCWD, os.fsencode(second), RENAME_EXCHANGE) == 0:
-        return
-    aside = partial_of(first)
-    os.rename(first, aside)
-    try:
-        os.rename(second, first)
-    except BaseException:
-        os.rename(aside, first)
-        raise
-    os.rename(aside, second)
 
 
 def sha256(path: str | os.PathLike) -> str:

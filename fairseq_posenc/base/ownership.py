@@ -9,14 +9,13 @@ a folder is removed only when it is empty. The :func:`.files.partial_of` a liste
 import fcntl
 import json
 import os
-import shutil
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from .errors import InputError
-from .files import LOCK, atomic_write, exchange, partial_of, read, real, report_full_disk, require_writable, sole_writer
+from .files import LOCK, atomic_write, partial_of, read, real, report_full_disk, require_writable, sole_writer
 
 RECORD = "fairseq_posenc.json"
 FORMAT = 2
@@ -134,45 +133,6 @@ def remove(path: Path, keep: Collection[Path] = ()) -> None:
 def is_empty(folder: Path) -> bool:
     """Return whether a folder is missing, or has nothing but a record, a lock or a cache of Python."""
     return not folder.is_dir() or not any(map(_is_content, os.listdir(folder)))
-
-
-def replace(folder: Path, new: Path) -> None:
-    """Let a new folder take the place of ``folder`` in one step, and remove that; both have a record.
-
-    Files in ``folder`` that are not listed are linked into the new one before, so that they are there at any moment.
-
-    Raises:
-        InputError: such a file has the name of a file in the new folder.
-        OSError: it cannot be linked or copied.
-    """
-    names = (str(path.relative_to(new)) for path in new.rglob("*") if path.is_file())
-    own(*(folder / name for name in sorted(filter(_is_content, names))))
-    record = _read(folder)
-    assert record is not None
-    for path in folder.rglob("*"):
-        name, place = str(path.relative_to(folder)), new / path.relative_to(folder)
-        if path.is_dir() and not path.is_symlink():
-            place.mkdir(exist_ok=True)
-        elif _is_content(name) and name not in record.files:
-            try:
-                os.link(path, place, follow_symlinks=False)
-            except OSError:  # a file system without links
-                shutil.copy2(path, place, follow_symlinks=False)
-    finish(new)
-    shutil.copymode(folder, new)
-    exchange(folder, new)
-    discard(new, folder)
-
-
-def discard(folder: Path, other: Path) -> None:
-    """Remove a folder with a record: what is listed, and what is linked to the same place in another."""
-    for path in sorted(folder.rglob("*"), reverse=True):  # what is in a folder before it
-        with suppress(OSError):
-            if path.is_dir() and not path.is_symlink():
-                path.rmdir()
-            elif os.path.samestat(path.lstat(), (other / path.relative_to(folder)).lstat()):
-                path.unlink()
-    remove(folder)
 
 
 @contextmanager

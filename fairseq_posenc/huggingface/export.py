@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import glob
 import importlib.util
 import shutil
 import sys
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
 
 SAMPLE_LENGTH = 512  # tokens of the samples on which the models are compared
 MAKER = "export-hf"  # in the folders' record
-PARTIAL = ".partial-"
+PARTIAL = ".partial"
 FILES = (
     *("config.json", "generation_config.json", "model.safetensors", FILE_NAME),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
@@ -71,7 +69,7 @@ def export(options: Options) -> dict[str, Parity]:
         for weights in partial.glob("*.safetensors"):  # safetensors makes them readable by their owner only
             shutil.copymode(partial / "config.json", weights)
         remark = NO_TOKENIZER if options.no_tokenizer else _export_tokenizer(checkpoint, batches, partial)
-        (partial / FAIRSEQ_FOLDER).mkdir()
+        (partial / FAIRSEQ_FOLDER).mkdir(exist_ok=True)
         for source in checkpoint.vocabulary.files():
             shutil.copyfile(source, partial / FAIRSEQ_FOLDER / source.name)
         differences = _check(checkpoint, partial, type(model), batches)
@@ -156,27 +154,33 @@ def _load(folder: Path, exported_class: Any) -> PreTrainedModel:
 
 @contextmanager
 def _replacing(out: Path, inputs: ownership.Inputs, overwrite: bool) -> Iterator[Path]:
-    """Yield a new folder next to ``out``, which takes its place as a whole at the end of the block, under the lock of ``out``.
+    """Yield a new folder in ``out``, whose files are moved there at the end of the block, under the lock of ``out``.
 
-    An error removes it, except :class:`DifferentOutputs`, after which a user may inspect it; the next export removes it.
+    Until all are there, ``out`` has no config.json, so that nothing loads a part of an export. An error leaves ``out`` as it was
+    and removes the new folder, except :class:`DifferentOutputs`, after which a user may inspect it; the next export removes it.
     """
     with ownership.output(out, MAKER, inputs):
         target = out.resolve()
-        partial = target.with_name(f"{target.name}{PARTIAL}{uuid.uuid4().hex[:8]}")
+        partial = target / PARTIAL
         try:
-            if not overwrite and not ownership.is_empty(out):
+            ownership.remove(partial)
+            if not overwrite and not ownership.is_empty(target):
                 raise FileExistsError(f"--out {out} is not empty: name another folder, or add --overwrite to replace that export")
-            for folder in target.parent.glob(f"{glob.escape(target.name)}{PARTIAL}*"):
-                if ownership.made_by(folder) == MAKER:
-                    ownership.discard(folder, target)
-            ownership.claim(partial, MAKER)
             ownership.own(*(partial / name for name in FILES))
+            partial.mkdir(exist_ok=True)
             yield partial
-            ownership.replace(target, partial)
+            names = [name for name in reversed(FILES) if (partial / name).exists()]
+            ownership.own(*(target / name for name in names))
         except BaseException as error:
-            if partial.exists() and not isinstance(error, DifferentOutputs):
-                ownership.discard(partial, target)
-            ownership.finish(target)
-            ownership.remove(target, keep=[target / name for name in FILES])  # if it is new
-            (target / LOCK).unlink(missing_ok=True)
+            if not isinstance(error, DifferentOutputs):
+                ownership.remove(target, keep=[target / name for name in FILES])  # all of it, if it is new
             raise
+        else:
+            (target / "config.json").unlink(missing_ok=True)
+            ownership.remove(target, keep=[folder / name for folder in (partial, target) for name in names])
+            for name in names:
+                (target / name).parent.mkdir(exist_ok=True)
+                (partial / name).replace(target / name)
+            ownership.remove(partial)
+        finally:
+            (target / LOCK).unlink(missing_ok=True)  # which is no part of an export

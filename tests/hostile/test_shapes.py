@@ -2,7 +2,6 @@
 
 import argparse
 import time
-import zipfile
 
 import pytest
 import torch
@@ -10,7 +9,6 @@ from cases import in_turn
 
 from fairseq_posenc.base.errors import InputError
 from fairseq_posenc.plugin.checkpoint.checkpoint_file import config_errors_as_input_errors
-from fairseq_posenc.plugin.checkpoint.loading import load as load_checkpoint
 
 COMMANDS = ("glue", "squad", "export-hf", "analyze", "consolidate", "import-hf")
 WORDS = "encoder.sentence_encoder.embed_tokens.weight"
@@ -185,19 +183,6 @@ def test_functions_of_other_shapes_are_not_drawn(value, contents, commands, refu
     content = parameter("encoder.sentence_encoder.positions.tisa.offset", value)(contents("roberta_tisa_tiny"))
     torch.save(content, tmp_path / "shapes.pt")
     assert "shapes.pt" in refusal("analyze", *commands["analyze"](tmp_path / "shapes.pt"))
-
-
-def test_a_compressed_file_is_refused(tmp_path):
-    torch.save({"model": {"zeros": torch.zeros(10**6)}}, tmp_path / "whole.pt")
-    with (
-        zipfile.ZipFile(tmp_path / "whole.pt") as whole,
-        zipfile.ZipFile(tmp_path / "small.pt", "w", zipfile.ZIP_DEFLATED) as small,
-    ):
-        for entry in whole.infolist():
-            small.writestr(entry.filename, whole.read(entry))
-    assert (tmp_path / "small.pt").stat().st_size < 10**5
-    with pytest.raises(Exception, match=r"small\.pt is compressed"):
-        load_checkpoint(tmp_path / "small.pt")
 
 
 @pytest.mark.parametrize("raised", [InputError("file.pt: no layers"), InputError("no layers"), TypeError("no layers")])

@@ -180,15 +180,36 @@ def test_a_model_that_differs_is_refused(checkpoint, prepared, tmp_path, monkeyp
     out = tmp_path / "out"
     arguments = ["export-hf", str(checkpoint), "--data", str(prepared), "--out", str(out), "--head", "lm"]
     assert main(arguments) == 0
-    before = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
+    before = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file() and path.name != ownership.RECORD}
     monkeypatch.setattr(PosencPreTrainedModel, "save_pretrained", save_another)
     capsys.readouterr()
     assert main([*arguments, "--overwrite"]) == 2
     assert "the exported model is not the checkpoint's: outputs differ by" in capsys.readouterr().err
-    assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
-    (partial,) = tmp_path.glob("out.partial-*")
-    assert (partial / "model.safetensors").exists()
-    assert not (partial / "README.md").exists()
+    assert {name: (out / name).read_bytes() for name in before} == before
+    assert (out / ".partial" / "model.safetensors").exists()
+    assert not (out / ".partial" / "README.md").exists()
+    monkeypatch.undo()
+    assert main([*arguments, "--overwrite"]) == 0
+    assert not (out / ".partial").exists()
+
+
+def test_a_kill_while_the_files_are_moved(checkpoint, prepared, tmp_path, monkeypatch):
+    """The folder does not load, and the same command completes it."""
+    arguments = ["export-hf", str(checkpoint), "--data", str(prepared), "--out", str(tmp_path), "--head", "lm", "--overwrite"]
+    assert main(arguments) == 0
+    first, replace, left = contents(tmp_path), Path.replace, iter(range(3))
+
+    def killed(path, target):
+        if path.parent.name == ".partial" and next(left, None) is None:
+            raise KeyboardInterrupt
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", killed)
+    assert main(arguments) != 0
+    assert not (tmp_path / "config.json").exists()
+    monkeypatch.undo()
+    assert main(arguments) == 0
+    assert contents(tmp_path).keys() == first.keys()
 
 
 def installed(folder, head):
@@ -309,10 +330,7 @@ def test_overwrite_replaces_an_export_and_nothing_else(checkpoint, prepared, tmp
     out, arguments = tmp_path / "out", [str(checkpoint), "--data", str(prepared), "--head", "lm"]
     assert main(["export-hf", *arguments, "--out", str(out)]) == 0
     first = contents(out)
-    killed = tmp_path / "out.partial-0123abcd"
-    ownership.claim(killed, "export-hf")
-    ownership.own(killed / "config.json").touch()
-    names = ("out/fairseq/notes.txt", "out/notes.txt", "out.partial/mine", "out.former/mine")
+    names = ("out/fairseq/notes.txt", "out/notes.txt", "out.former/mine")
     mine = [tmp_path / name for name in names]
     for path in mine:
         path.parent.mkdir(exist_ok=True)
@@ -323,8 +341,11 @@ def test_overwrite_replaces_an_export_and_nothing_else(checkpoint, prepared, tmp
     said = refusal(capsys, *arguments, "--out", out)
     assert said.endswith("is not empty: name another folder, or add --overwrite to replace that export")
     assert contents(tmp_path) == before
+    killed = out / ".partial" / "config.json"
+    killed.parent.mkdir()
+    ownership.own(killed).touch()
     assert main(["export-hf", *arguments, "--out", str(tmp_path / "link"), "--overwrite"]) == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "out", "out.former", "out.partial"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "out", "out.former"]
     assert (tmp_path / "link").is_symlink()
     assert all(path.read_text() == "mine" for path in mine)
     assert contents(out).keys() == {*first, "fairseq/notes.txt", "notes.txt"}

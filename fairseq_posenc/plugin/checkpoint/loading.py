@@ -19,12 +19,7 @@ from torch.serialization import get_safe_globals, safe_globals
 
 from ...base.errors import InputError
 from ...base.files import require_regular
-from .opcodes import require_bounded
 from .stand_ins import Array, Config, DType, InvalidContent, Metadata, Value, empty_bytes, plain_dict, resolve, scalar
-
-MAX_DIRECTORY_BYTES = 1 << 24
-"""Of an archive's list of its files, in which ``torch.save`` writes some hundred bytes for each tensor."""
-LEGACY_PICKLES = 5  # in the format before PyTorch 1.6: magic number, version, system, content, keys of the tensors
 
 
 class Unreadable(InputError, RuntimeError):
@@ -91,8 +86,8 @@ def peek(path: str | os.PathLike, verify: bool = False) -> Any:
 
 
 def _read(file: Any, verify: bool, path: str | None = None, **options: Any) -> Any:
-    """Inspect and read a file; with its path, tensors stay on disk if the format allows."""
-    options = {"mmap": _inspect(file, verify) and path is not None, **options, "weights_only": True}
+    """Read a file; with its path, tensors stay on disk if the format allows."""
+    options = {"mmap": _verify(file, verify) and path is not None, **options, "weights_only": True}
     ours = allowed_types()
     names = {name for _, name in ours}
     others = {entry for entry in get_safe_globals() if (entry[1] if isinstance(entry, tuple) else _name(entry)) in names}
@@ -105,44 +100,20 @@ def _read(file: Any, verify: bool, path: str | None = None, **options: Any) -> A
         hidden.__enter__()
 
 
-def _inspect(file: IO[bytes], verify: bool) -> bool:
-    """Check that ``torch.load`` would end and not fill the memory, and with ``verify`` that the checksums are right.
+def _verify(file: IO[bytes], verify: bool) -> bool:
+    """Return whether the file is a zip archive, and with ``verify`` check that its checksums are right.
 
-    ``torch.save`` never compresses. Returns whether the file is a zip archive: in the format before PyTorch 1.6, which has no
-    checksums, pickles come first.
+    In the format before PyTorch 1.6, which has no checksums, pickles come first.
     """
     start = file.tell()
     is_zip = file.read(4) == b"PK\3\4"  # as PyTorch decides
     file.seek(start)
-    if is_zip:
-        with zipfile.ZipFile(_Listed(file)) as archive:
-            if sum(entry.file_size for entry in archive.infolist()) > file.seek(0, os.SEEK_END):
-                raise InvalidContent("is compressed")
-            if verify and (damaged := archive.testzip()):
+    if is_zip and verify:
+        with zipfile.ZipFile(file) as archive:
+            if damaged := archive.testzip():
                 raise zipfile.BadZipFile(f"{damaged} does not have its checksum")
         file.seek(start)
-        # With PyTorch's own reader, since zipfile may find another file of the same name.
-        require_bounded(io.BytesIO(torch._C.PyTorchFileReader(file).get_record("data.pkl")))
-    else:
-        for _ in range(LEGACY_PICKLES):
-            require_bounded(file)
-    file.seek(start)
     return is_zip
-
-
-class _Listed:
-    """A file of which :mod:`zipfile` reads the list of an archive's files, in one piece, only if that is not too long."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._file, name)
-
-    def read(self, size: int = -1) -> bytes:
-        if size > MAX_DIRECTORY_BYTES:
-            raise InvalidContent(f"is an archive whose list of files has {size:,} bytes")
-        return self._file.read(size)
 
 
 def refused_type(message: str) -> str | None:
