@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sentencepiece
-import torch
 from corpora import SMALL, copy, documents, files, load, make_text, prepare
 
 from fairseq_posenc.base.files import partial_of
@@ -159,14 +158,8 @@ def test_it_ends_with_a_command_that_trains_here(tmp_path, text, capsys, run):
     assert before.endswith("Train on it here with")
     program, *arguments = shlex.split(command)
     assert program == "fairseq-train"
-    said = run(program, *arguments, "--max-update", "1", "--bf16", "--log-interval", "20", cwd=tmp_path).stdout
+    run(program, *arguments, "--max-update", "1", "--bf16", cwd=tmp_path)
     assert (tmp_path / "checkpoints" / "checkpoint_last.pt").exists()
-    if not torch.cuda.is_available():
-        assert (
-            said.count("training on the CPU, as PyTorch finds no GPU (processes: 1, threads of each: 1); leave --bf16 out, ") == 1
-        )
-        assert "; the loss is logged after every 20 updates (--log-interval 10 shows more)\n" in said
-    assert "GPUs/TPUs" not in said
 
 
 def test_damaged_output_is_made_again(tmp_path, text):

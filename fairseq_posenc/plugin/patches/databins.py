@@ -13,10 +13,6 @@ from ...base.patching import ModuleProxy, wrap
 
 CHECKED_TOGETHER = 1 << 20
 """Ids of a .bin file, or items of an .idx file, that are in memory at once."""
-OLDER_HEADER = struct.Struct("<8sQQQQQ")
-"""Of the .idx file of ``--dataset-impl lazy`` and ``cached``: its magic and version, the code of the ids' type and its bytes, and
-the numbers of items and of their dimensions. Three tables of int64 follow: for each item and the end, its first dimension and its
-first id; and the dimensions, one for each item, which are the sizes."""
 ADVICE = "Prepare the data again, or copy both files again."
 
 
@@ -64,7 +60,7 @@ def explain_dictionaries() -> None:
 
 
 def refuse_damaged_data() -> None:
-    """Compare a .bin file with its .idx file and all of its ids with the dictionary when it is opened.
+    """Compare a memory-mapped .bin file with its .idx file and all of its ids with the dictionary when it is opened.
 
     fairseq fails hours later, at the first item that is missing, with "buffer is smaller than requested size"; an id that the
     dictionary lacks is an IndexError, and on a GPU "device-side assert triggered". Fractions are cut off without a word. Can be
@@ -88,9 +84,8 @@ def refuse_damaged_data() -> None:
             raise InputError(f"{path}.idx is no index of fairseq's: prepare the data again, or copy the file again")
         if impl != kind and (impl, kind) != ("lazy", "cached"):
             raise InputError(f"{path}.idx is of --dataset-impl {kind}, not {impl}: correct the flag, or leave it out")
-        if kind != "huffman":
-            dtype = _require_intact(path, kind == "cached")
-            _require_ids(path, dtype, int(kind == "cached" and fix_lua_indexing), dictionary)
+        if kind == "mmap":
+            _require_ids(path, _require_intact(path), dictionary)
         try:
             return make_dataset(path, impl, fix_lua_indexing, dictionary)
         except (AssertionError, ValueError, LookupError, AttributeError, struct.error) as error:
@@ -99,51 +94,44 @@ def refuse_damaged_data() -> None:
             ) from error
 
 
-def _require_intact(prefix: str, older: bool) -> np.dtype:
+def _require_intact(prefix: str) -> np.dtype:
     """Check that the items follow one another and fill both files; returns the type of the ids."""
     from fairseq.data.indexed_dataset import _code_to_dtype
 
-    index, header = f"{prefix}.idx", OLDER_HEADER if older else INDEX_HEADER
+    index = f"{prefix}.idx"
     with open(index, "rb") as file:
-        beginning = file.read(header.size)
-    magic, version, code, *counts = header.unpack(beginning.ljust(header.size, b"\0"))
-    if len(beginning) == header.size and (version != INDEX_VERSION or (not older and magic != INDEX_MAGIC)):
+        beginning = file.read(INDEX_HEADER.size)
+    magic, version, code, items = INDEX_HEADER.unpack(beginning.ljust(INDEX_HEADER.size, b"\0"))
+    if len(beginning) == INDEX_HEADER.size and (version, magic) != (INDEX_VERSION, INDEX_MAGIC):
         raise InputError(f"{index} has version {version} of its format, and fairseq reads version {INDEX_VERSION}. {ADVICE}")
     dtype = np.dtype(_code_to_dtype.get(code, "V"))
-    unit, items = (counts[0], counts[1]) if older else (1, counts[0])
-    whole = unit in (1, dtype.itemsize) and counts[2:] == [items] * older
-    if not dtype.itemsize or not whole or os.path.getsize(index) != header.size + (24 * items + 16 if older else 12 * items):
+    if not dtype.itemsize or os.path.getsize(index) != INDEX_HEADER.size + 12 * items:
         raise InputError(f"{index} is damaged, or of another program: its length does not fit its number of items. {ADVICE}")
     if dtype.kind not in "iu":
         raise InputError(f"{index} describes ids of the type {dtype}, and ids are whole numbers. {ADVICE}")
     if not items:
         raise InputError(f"{prefix}.bin and .idx hold nothing: prepare them from some text, or remove them")
-    sizes_at, offsets_at = (16 * items + 16, 8 * items + 8) if older else (0, 4 * items)
-    sizes = np.memmap(index, "<i8" if older else "<i4", "r", header.size + sizes_at, (items,))
-    offsets = np.memmap(index, "<i8", "r", header.size + offsets_at, (items + older,))
+    sizes = np.memmap(index, "<i4", "r", INDEX_HEADER.size, (items,))
+    offsets = np.memmap(index, "<i8", "r", INDEX_HEADER.size + 4 * items, (items,))
     end, intact = 0, True  # of the items so far, in the .bin file
-    if older:
-        intact = np.array_equal(np.memmap(index, "<i8", "r", header.size, (items + 1,)), np.arange(items + 1))
     for start in range(0, items, CHECKED_TOGETHER):
-        tables = np.stack([table[start : start + CHECKED_TOGETHER].astype(np.int64) for table in (sizes, offsets[:items])])
-        lengths, begins = tables * [[dtype.itemsize], [unit]]
+        lengths = sizes[start : start + CHECKED_TOGETHER].astype(np.int64) * dtype.itemsize
         ends = end + np.cumsum(lengths)
-        in_file = tables.min() >= 0 and tables.max() < 1 << 48  # so that the products do not overflow
-        intact &= bool(in_file and (begins == ends - lengths).all())
+        intact &= bool((lengths >= 0).all() and (offsets[start : start + CHECKED_TOGETHER] == ends - lengths).all())
         end = int(ends[-1])
-    if not intact or (older and int(offsets[-1]) * unit != end):
+    if not intact:
         raise InputError(f"{index} is damaged: its items do not follow one another. {ADVICE}")
     if end != (held := os.path.getsize(f"{prefix}.bin")):
         raise InputError(f"{prefix}.bin has {held:,} bytes, and its .idx describes {end:,}: they do not match. {ADVICE}")
     return dtype
 
 
-def _require_ids(prefix: str, dtype: np.dtype, first: int, dictionary: Any) -> None:
-    """Check that all ids, of which ``first`` is written for 0, are those of a dictionary, if there is one."""
+def _require_ids(prefix: str, dtype: np.dtype, dictionary: Any) -> None:
+    """Check that all ids are those of a dictionary, if there is one."""
     symbols = np.inf if dictionary is None else len(dictionary)
     with open(f"{prefix}.bin", "rb") as file:
         while len(ids := np.fromfile(file, dtype, CHECKED_TOGETHER)):
-            for number in (int(ids.max()) - first, int(ids.min()) - first):
+            for number in (int(ids.max()), int(ids.min())):
                 if number < 0:
                     raise InputError(f"{prefix}.bin has the id {number:,}, and ids begin at 0. {ADVICE}")
                 if number >= symbols:

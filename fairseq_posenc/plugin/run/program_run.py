@@ -6,7 +6,6 @@ context managers :data:`AROUND_ALL`. In each process, ``main`` runs within :data
 """
 
 import functools
-import logging
 import os
 import sys
 import traceback
@@ -32,8 +31,6 @@ from . import checks, hydra_job, readers, refusals, session
 from .non_blocking_trainer import NonBlockingTrainer
 
 NEED_A_MODEL = {f"fairseq_cli.{name}" for name in ("generate", "interactive", "eval_lm", "validate")}
-OFTEN = 10
-"""Updates between two lines of the log that are advised where an update takes long."""
 
 
 @dataclass
@@ -205,31 +202,6 @@ def choose_trainer(run: ProgramRun) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def name_the_processor(run: ProgramRun) -> Iterator[None]:
-    """Without a GPU, log that and what to change, once, where fairseq logs "training on N devices (GPUs/TPUs)"."""
-    cfg = run.cfg
-    why, processes = "" if cfg.common.cpu else ", as PyTorch finds no GPU", cfg.distributed_training.distributed_world_size
-    parts = [f"training on the CPU{why} (processes: {processes}, threads of each: {torch.get_num_threads()})"]
-    if cfg.common.bf16:
-        parts.append("leave --bf16 out, which is slower than float32 on most CPUs")
-    if cfg.common.log_interval > OFTEN:
-        parts.append(f"the loss is logged after every {cfg.common.log_interval} updates (--log-interval {OFTEN} shows more)")
-
-    def replace(record: logging.LogRecord) -> bool:
-        if str(record.msg).endswith("devices (GPUs/TPUs)"):
-            record.msg = "; ".join(parts)
-        return True
-
-    logger = run.module["logger"]
-    if without_gpus(cfg):
-        logger.addFilter(replace)
-    try:
-        yield
-    finally:
-        logger.removeFilter(replace)
-
-
 def build_optimizer(build: Callable, trainer: Trainer) -> None:
     """Build a trainer's optimizer; the parameters for Muon are marked before, since fairseq gives it no names."""
     if trainer.cfg.optimizer._name == muon.NAME:
@@ -255,7 +227,6 @@ AROUND_TRAINING = (
     consolidate,
     stop_on_signal,
     choose_trainer,
-    name_the_processor,
     readers.end_readers,
 )
 AROUND_OTHERS = (report_errors, require_checkpoint, readers.end_readers)
