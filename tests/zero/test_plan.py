@@ -2,102 +2,117 @@
 
 import json
 import re
+from unittest import mock
 
 import pytest
+import torch
 from commands import status_of
+from torch.nn import functional as F
 from training_runs import RANKS, call, needs_deepspeed
 
+from fairseq_posenc.core.saved_tensors import saved_bytes
 from fairseq_posenc.plugin.zero import plan, zero_config
-from fairseq_posenc.plugin.zero.plan import footprint
 from fairseq_posenc.plugin.zero.zero_config import ZeroConfig
 
 SMALL = ["encoder_layers=3", "encoder_embed_dim=128", "encoder_ffn_embed_dim=512", "encoder_attention_heads=4"]
 
 
-@pytest.fixture(scope="module")
-def small():
-    return footprint("roberta_tisa", SMALL, vocabulary=1000, tokens=64, precision="fp32")
+def footprint(arch, model=SMALL, vocabulary=1000, tokens=64, precision="fp32", samples=1, mask_prob=0.15):
+    return plan.footprint(
+        plan.Options(
+            arch=arch,
+            model=list(model),
+            vocab_size=vocabulary,
+            tokens_per_sample=tokens,
+            precision=precision,
+            batch_size=samples,
+            mask_prob=mask_prob,
+        )
+    )
 
 
-def test_parameters_are_those_of_the_architecture(small):
+def test_parameters_are_those_of_the_architecture():
     """Counted by hand: embeddings, LayerNorms, layers, TISA's 3·S·H, the head, whose output weights are the embeddings."""
     dim, ffn = 128, 512
     layer = 4 * (dim * dim + dim) + 2 * dim * ffn + ffn + dim + 4 * dim + 3 * 5 * 4
     head = dim * dim + dim + 2 * dim + 1000
-    assert small.parameters == 1000 * dim + 2 * dim + 3 * layer + head
+    parameters, _ = footprint("roberta_tisa")
+    assert parameters == 1000 * dim + 2 * dim + 3 * layer + head
 
 
-def test_activations_of_more_layers_and_samples_follow_from_one_and_two(small):
-    """What is multiplied up is what a forward pass of all layers and several samples keeps."""
-    model = plan._build(plan._options("roberta_tisa", SMALL, 64), 1000, "fp32")
-    kept = plan.saved_bytes(model, 5, 1000, 64)
-    assert kept == pytest.approx(small.activations(5), rel=1e-3)
+@pytest.mark.parametrize("positions", ["tisa", "none", "shaw | t5", "t5 | tisa(window=4) | none", "floater", "m4m"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_what_has_no_data_keeps_what_a_real_forward_pass_keeps(positions, precision):
+    samples, tokens, model = 5, 64, [*SMALL, f"positions={positions}"]
+    parameters, activations = footprint("roberta_posenc", model, precision=precision, samples=samples)
+    real = plan._build(plan._options("roberta_posenc", model, tokens), 1000, precision)
+    masked = torch.arange(samples)[:, None], torch.arange(round(0.15 * tokens))
+
+    def loss():
+        logits = real(torch.full((samples, tokens), 10), masked_tokens=masked)[0].flatten(0, -2)
+        return F.nll_loss(F.log_softmax(logits, dim=-1, dtype=torch.float32), torch.zeros(len(logits), dtype=torch.long))
+
+    with mock.patch.object(F, "scaled_dot_product_attention", plan._fused_attention):
+        kept = saved_bytes(real.parameters(), loss)
+    assert parameters == sum(parameter.numel() for parameter in real.parameters())
+    assert activations == pytest.approx(kept, rel=1e-3)
 
 
 @pytest.mark.parametrize("scheme", ["t5", "tupe_r", "shaw"])
 def test_activations_are_those_of_the_backend_that_a_gpu_uses(scheme):
     """Counted by hand for sdpa (t5, tupe_r): per sample nothing in n², and the bias, shared by all layers, in n² once."""
-    sizes = [*SMALL, "encoder_layers=2"]
-    of_none, short, long = (
-        footprint(f"roberta_{name}", sizes, vocabulary=100, tokens=tokens, precision="bf16")
-        for name, tokens in (("none", 160), (scheme, 80), (scheme, 160))
+
+    def kept(scheme, tokens, samples):
+        return footprint(f"roberta_{scheme}", tokens=tokens, precision="bf16", samples=samples, mask_prob=0)[1]
+
+    short, long, of_none = (
+        kept(name, tokens, 4) - kept(name, tokens, 2) for name, tokens in ((scheme, 80), (scheme, 160), ("none", 160))
     )
     if scheme == "shaw":  # eager, which keeps scores
-        assert long.activations_per_sample > 2 * short.activations_per_sample + 2 * 4 * 160 * 160
+        assert long > 2 * short + 2 * 2 * 4 * 160 * 160
     else:
-        assert long.activations_per_sample == pytest.approx(2 * short.activations_per_sample)
-        assert long.activations_per_sample == of_none.activations_per_sample
-        assert long.shared_activations >= 4 * 160 * 160 * 2
+        assert long == pytest.approx(2 * short, rel=1e-3)
+        assert long == of_none
+        assert 2 * kept(scheme, 160, 1) - kept(scheme, 160, 2) >= 4 * 160 * 160 * 2
 
 
-@pytest.mark.parametrize("positions", ["shaw | none | none", "shaw | t5", "t5 | tisa(window=4) | none"])
-@pytest.mark.parametrize("layers", [1, 2, 4, 7])
-def test_layers_that_alternate_are_those_of_the_whole_model(positions, layers):
-    model = [*SMALL, f"positions={positions}", f"encoder_layers={layers}"]
-    found = footprint("roberta_posenc", model, vocabulary=200, tokens=32, precision="fp32")
-    whole = plan._build(plan._options("roberta_posenc", model, 32), 200, "fp32")
-    assert found.parameters == sum(parameter.numel() for parameter in whole.parameters())
-    assert found.activations(3) == pytest.approx(plan.saved_bytes(whole, 3, 200, 32), rel=1e-3)
-
-
-def test_more_symbols_follow_from_few():
-    """Counted by hand: a row of the embeddings and a bias each, and nothing is built for them."""
-    few, many = (footprint("roberta_t5", SMALL, vocabulary, tokens=64, precision="bf16") for vocabulary in (1000, 1 << 24))
-    symbols = (1 << 24) - 1000
-    assert many.parameters == few.parameters + symbols * (128 + 1)
-    predicted = 12  # of 64 tokens, the first 3 of every 20, each with a float32 for every symbol
-    assert many.activations_per_sample == few.activations_per_sample + symbols * predicted * 4
+def test_predicted_tokens_and_symbols_have_a_float_each():
+    """Counted by hand: the logarithm of a probability in float32 for each; a symbol has a row of the embeddings and a bias."""
+    few, many = (footprint("roberta_t5", vocabulary=size, precision="bf16") for size in (1000, 10**5))
+    symbols = 10**5 - 1000
+    assert many[0] == few[0] + symbols * (128 + 1)
+    assert many[1] == few[1] + symbols * 10 * 4  # 15% of 64 tokens
+    more = footprint("roberta_t5", vocabulary=10**5, precision="bf16", mask_prob=0.3)
+    assert more[1] - many[1] == pytest.approx(10**5 * 9 * 4, rel=1e-2)
 
 
 def test_layers_that_share_weights_are_counted_once():
     """ALBERT by hand: a layer's weights, its projection and embeddings once."""
-    found = footprint("albert_tisa", [*SMALL, "embedding_size=32"], vocabulary=1000, tokens=64, precision="fp32")
+    found = footprint("albert_tisa", [*SMALL, "embedding_size=32"])
     dim, ffn, narrow, positions = 128, 512, 32, 3 * 5 * 4
     layer = 4 * (dim * dim + dim) + 2 * dim * ffn + ffn + dim + 4 * dim
     head = dim * narrow + narrow + 2 * narrow + 1000
-    assert found.parameters == 1000 * narrow + 2 * narrow + narrow * dim + dim + layer + 3 * positions + head
-    unshared = footprint("albert_tisa", [*SMALL, "embedding_size=32", "encoder_layer_groups=0"], 1000, 64, precision="fp32")
-    assert unshared.parameters == found.parameters + 2 * layer
-    assert unshared.activations(5) == found.activations(5)
+    assert found[0] == 1000 * narrow + 2 * narrow + narrow * dim + dim + layer + 3 * positions + head
+    unshared = footprint("albert_tisa", [*SMALL, "embedding_size=32", "encoder_layer_groups=0"])
+    assert unshared == (found[0] + 2 * layer, found[1])
 
 
 @pytest.mark.parametrize(
     ("options", "vocabulary", "tokens", "message"),
     [
-        ([], 10**12, 64, "vocab_size must be at most 16777216, got 1000000000000"),
         (["encoder_layers=-1"], 1000, 64, "--encoder-layers must be at least 1, got -1"),
         (["encoder_layers=1000000000"], 1000, 64, "--encoder-layers must be at most"),
         (["encoder_layer_groups=5"], 1000, 64, "--encoder-layers 12 do not divide into --encoder-layer-groups 5"),
         (["encoder_layers=deep"], 1000, 64, "--encoder-layers must be a whole number, got 'deep'"),
         (["encoder_embed_dim=0"], 1000, 64, "--encoder-embed-dim must be at least 1, got 0"),
         (["dropout=nan"], 1000, 64, "--dropout must be a number, and finite, got 'nan'"),
-        (["max_positions=512"], 1000, 10**12, "at --tokens-per-sample 1000000000000: 2 of its layers do not fit"),
+        (["max_positions=512"], 1000, 10**12, "at --tokens-per-sample 1000000000000: "),
         ([], 1000, 10**12, "--max-positions must be at most"),
     ],
 )
 def test_what_is_never_built_is_refused(options, vocabulary, tokens, message):
     with pytest.raises(ValueError, match=message):
-        footprint("roberta_t5", options, vocabulary, tokens, precision="fp32")
+        footprint("roberta_t5", options, vocabulary, tokens)
 
 
 BUCKET = 300000
@@ -158,7 +173,7 @@ from fairseq_posenc.plugin.zero import plan
 from torch.nn import functional as F
 torch.distributed.init_process_group("gloo")
 tokens = torch.full((2, 64), 10)
-masked = (torch.arange(64).remainder(plan.PER_TOKENS) < plan.MASKED_TOKENS).expand(2, -1)
+masked = (torch.arange(64) < 10).expand(2, -1)
 with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
     model = plan._build(plan._options("roberta_tisa", sys.argv[1:], 64), 1000, "fp32")
     parallel = torch.nn.parallel.DistributedDataParallel(model)
@@ -242,6 +257,10 @@ def test_the_command_prints_a_plan(capsys):
     assert "fits in 80 GB" in shown
     assert status_of("plan", "roberta_tisa", "--gpu-memory", 0.0001, *flags) == 0
     assert "cannot start" in capsys.readouterr().out
+    assert status_of("plan", "roberta_tisa", "--gpu-memory", "H200", "--tokens", 1e9, "--throughput", 1e4, *flags) == 0
+    shown = capsys.readouterr().out
+    assert "fits in 141 GB" in shown
+    assert "1,000,000,000 tokens at 10,000 per second: 1.2 days" in shown
 
 
 @pytest.mark.parametrize(
@@ -250,9 +269,12 @@ def test_the_command_prints_a_plan(capsys):
         (["roberta_tiza"], "did you mean roberta_tisa"),
         (["roberta_tisa", "--gpus", "0"], "--gpus must be"),
         (["roberta_tisa", "--vocab-size", "0"], "--vocab-size must be"),
-        (["roberta_tisa", "--gpu-memory", "nan"], "--gpu-memory must be"),
+        (["roberta_tisa", "--vocab-size", "1" + "0" * 12], "--vocab-size must be at most 16777216"),
+        (["roberta_tisa", "--gpu-memory", "nan"], "--gpu-memory: must be a number"),
         (["roberta_tisa", "--batch-size", "1" + "0" * 400], "--batch-size must be"),
         (["roberta_tisa", "--model", "width=3"], "--model width=3"),
+        (["roberta_tisa", "--gpu-memory", "H1000"], "--gpu-memory"),
+        (["roberta_tisa", "--tokens", "1e9"], "--tokens and --throughput"),
     ],
 )
 def test_the_command_refuses_nonsense(capsys, wrong, message):

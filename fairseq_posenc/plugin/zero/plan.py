@@ -1,9 +1,10 @@
 """Estimate the memory per GPU that a pretraining run needs.
 
-Nothing is trained and no GPU is needed. Parameters are counted on the architecture itself, and activations by running one and
-two of its layers here, at the run's length and precision.
+Nothing is trained and no GPU is needed: the whole model runs a batch at the run's length and precision on tensors without data
+(PyTorch's FakeTensor), of which what the backward pass needs is counted.
 
     fairseq-posenc plan roberta_m4m_large --gpus 32 --deepspeed-config zero2 --batch-size 6
+    fairseq-posenc plan modernbert_rope --tokens-per-sample 1024 --mask-prob 0.3 --gpu-memory H200 --tokens 1e11 --throughput 2e6
 
 Not included: what CUDA, NCCL and fragmentation take (allow 2 to 4 GB), and activations beyond those kept for the backward pass.
 """
@@ -15,7 +16,7 @@ import json
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest import mock
 
@@ -33,9 +34,16 @@ if TYPE_CHECKING:
 GB = 1e9
 BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
 DTYPES = {"bf16": "bfloat16", "fp16": "bfloat16", "fp32": "float32"}  # fp16 is equally wide, and CPUs lack some of its operations
-SMALL_VOCABULARY = 64  # symbols; measurements are extrapolated from it
-MASKED_TOKENS, PER_TOKENS = 3, 20  # masked language modelling predicts 15%
+GPUS = {"V100": 32, "RTX4090": 24, "L40S": 48, "A100": 80, "H100": 80, "H200": 141, "B200": 180}
+"""The memory of NVIDIA's GPUs in GB; of those that exist with several sizes, the largest."""
 POSITIVE = {"minimum": 1, "maximum": 10**12}
+
+
+def _gpu_memory(text: str) -> float:
+    gigabytes = float(GPUS.get(text, text))
+    if not 1e-6 <= gigabytes <= 1e12:
+        raise argparse.ArgumentTypeError(f"must be a number of GB, or one of {', '.join(GPUS)}, got {text}")
+    return gigabytes
 
 
 @dataclass(frozen=True)
@@ -48,102 +56,61 @@ class Options:
     deepspeed_config: str = option("preset or file, as for training", "zero0", metavar="NAME|FILE")
     batch_size: int = option("samples per GPU and micro-batch", 8, **POSITIVE)
     tokens_per_sample: int = option("length of a sample", 512, **POSITIVE)
-    vocab_size: int = option("symbols", 50265, **POSITIVE)
+    mask_prob: float = option("share of the tokens that are predicted", 0.15, minimum=0, maximum=1)
+    vocab_size: int = option("symbols", 50265, minimum=1, maximum=1 << 24)
     precision: str = option("of parameters and activations", "bf16", choices=BYTES)
-    gpu_memory: float = option("memory of a GPU", 80.0, metavar="GB", minimum=1e-6, maximum=1e12)
+    gpu_memory: float = option(f"memory of a GPU in GB, or its name: {', '.join(GPUS)}", 80.0, parse=_gpu_memory, metavar="GB")
+    tokens: float | None = option("with --throughput: tokens to train on", None, minimum=1, maximum=1e18)
+    throughput: float | None = option("tokens per second of all GPUs, as you have measured it", None, minimum=1e-6, maximum=1e18)
 
 
 def main(options: Options) -> None:
-    """Print the memory per GPU; raises InputError if the model or an option is unknown or too large to be measured."""
+    """Print the memory per GPU; raises InputError if the model or an option is unknown or has impossible sizes."""
     zero = zero_config.read(options.deepspeed_config)
+    if (options.tokens is None) != (options.throughput is None):
+        raise InputError("--tokens and --throughput give the number of days together: give both, or neither")
     os.environ.setdefault("DS_ACCELERATOR", "cpu")  # fairseq imports DeepSpeed, which otherwise warns where there is no GPU
-    sizes = (options.vocab_size, options.tokens_per_sample, options.precision)
-    show(report(options, footprint(options.arch, options.model, *sizes), zero))
+    show(report(options, *footprint(options), zero))
 
 
-@dataclass(frozen=True)
-class Footprint:
-    """Sizes of a model at one sequence length and precision."""
-
-    parameters: int
-    shared_activations: float  # bytes, independent of the number of samples: positional terms
-    activations_per_sample: float  # bytes
-
-    def activations(self, samples: int) -> float:
-        """Return the bytes kept for the backward pass over a batch."""
-        return self.shared_activations + samples * self.activations_per_sample
-
-
-def footprint(arch: str, overrides: Sequence[str], vocabulary: int, tokens: int, precision: str) -> Footprint:
-    """Measure an architecture with one and two layers on one and two samples; further layers and samples are copies.
-
-    Where layers alternate, as in ``rope | rope(window=64)``, one and two rounds of them are measured, and what remains. The cost
-    per symbol likewise follows from two small vocabularies.
-
-    Args:
-        arch: name of one of this package's architectures, or an expression, for RoBERTa of base size.
-        overrides: options of the model, ``name=value``.
-        vocabulary: number of symbols.
-        tokens: length of a sample.
-        precision: bf16, fp16 or fp32.
+def footprint(options: Options) -> tuple[int, int]:
+    """Return the number of parameters of a model, and the bytes that one GPU keeps of a forward pass for the backward pass.
 
     Raises:
-        InputError: the architecture, an option or its value is unknown, or its layers do not fit into this host's memory.
+        InputError: the architecture, an option or its value is unknown, or a tensor would have more elements than can be counted.
     """
-    from ...core.schemes.positions import sums_of
-
-    args = _options(arch, overrides, tokens)
-    groups, layers = args.encoder_layer_groups, args.encoder_layers
-    alternatives = sums_of(args.positions)[:layers]
-    args.positions = " | ".join(alternatives)
-    periods, rest = divmod(layers, period := len(alternatives))
-
-    def measure(depth: int, symbols: int) -> tuple[int, int, int, int]:
-        """Return the parameters, those of a layer without its positional ones, and bytes kept for one sample and for two."""
-        model = _build(OmegaConf.merge(args, {"encoder_layers": depth, "encoder_layer_groups": 0}), symbols, precision)
-        encoder = model.encoder.sentence_encoder
-        replace(encoder.config, layers=layers, layer_groups=groups, vocab_size=vocabulary)  # checks all three
-        counts = (sum(parameter.numel() for parameter in module.parameters()) for module in (model, encoder.layers[0]))
-        return *counts, *(saved_bytes(model, number, symbols, tokens) for number in (1, 2))
-
-    try:
-        least, wider = (measure(period, symbols) for symbols in (SMALL_VOCABULARY, 2 * SMALL_VOCABULARY))
-        deeper = measure(2 * period, SMALL_VOCABULARY)
-        longer = measure(period + rest, SMALL_VOCABULARY) if rest else least
-    except RuntimeError as error:
-        if not any(sign in str(error) for sign in ("allocate", "overflow")):  # more than memory, or than a size can be
-            raise
-        raise InputError(
-            f"{arch} at --tokens-per-sample {tokens}: {2 * period} of its layers do not fit into this host's memory, "
-            "where they are tried. Plan a smaller one."
-        ) from error
-    parameters, layer, for_one_sample, for_two_samples = (
-        last + (periods - 1) * (second - first) + (vocabulary - SMALL_VOCABULARY) * (more - first) // SMALL_VOCABULARY
-        for first, second, last, more in zip(least, deeper, longer, wider, strict=True)
-    )
-    return Footprint(
-        parameters=parameters - (layers - groups) * layer if groups else parameters,
-        shared_activations=2 * for_one_sample - for_two_samples,
-        activations_per_sample=for_two_samples - for_one_sample,
-    )
-
-
-def saved_bytes(model: Any, samples: int, symbols: int, length: int) -> int:
-    """Return the bytes of the distinct tensors, without parameters, that a GPU keeps of a forward pass of masked-LM training."""
     import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.nn import functional as F
 
     from ...core.saved_tensors import saved_bytes
 
-    tokens = torch.full((samples, length), min(10, symbols - 1))
-    masked = (torch.arange(length).remainder(PER_TOKENS) < MASKED_TOKENS).expand(samples, -1)
+    samples, length, vocabulary = options.batch_size, options.tokens_per_sample, options.vocab_size
+    args = _options(options.arch, options.model, length)
+    try:
+        with torch.device("meta"):
+            model = _build(args, vocabulary, options.precision)
+        with FakeTensorMode():
+            tensors = dict([*model.named_parameters(), *model.named_buffers()])
+            state = {name: torch.empty(x.shape, dtype=x.dtype, requires_grad=x.requires_grad) for name, x in tensors.items()}
+            masked = torch.arange(samples)[:, None], torch.arange(round(options.mask_prob * length))
 
-    def loss() -> Tensor:
-        logits = model(tokens, masked_tokens=masked)[0]
-        return F.nll_loss(F.log_softmax(logits, dim=-1, dtype=torch.float32), tokens[masked])
+            def loss() -> Tensor:
+                inputs = (torch.full((samples, length), vocabulary - 1),), {"masked_tokens": masked}
+                logits = torch.func.functional_call(model, state, *inputs)[0].flatten(0, -2)
+                return F.nll_loss(F.log_softmax(logits, dim=-1, dtype=torch.float32), torch.zeros(len(logits), dtype=torch.long))
 
-    with mock.patch.object(F, "scaled_dot_product_attention", _fused_attention):
-        return saved_bytes(model, loss)
+            with (
+                mock.patch.object(F, "scaled_dot_product_attention", _fused_attention),
+                mock.patch.object(torch.Tensor, "any", return_value=False),  # there is no padding
+            ):
+                return sum(x.numel() for x in model.parameters()), saved_bytes(state.values(), loss)
+    except RuntimeError as error:
+        if not any(sign in str(error) for sign in ("overflow", "too large")):
+            raise
+        raise InputError(
+            f"{options.arch} at --tokens-per-sample {length}: its tensors are too large. Plan a smaller one."
+        ) from error
 
 
 def _fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, *_: Any, **options: Any) -> Tensor:
@@ -273,9 +240,9 @@ def memory(parameters: int, zero: ZeroConfig, gpus: int, precision: str, activat
     )
 
 
-def report(options: Options, model: Footprint, zero: ZeroConfig) -> str:
+def report(options: Options, parameters: int, activations: int, zero: ZeroConfig) -> str:
     """Return the plan as text."""
-    needed = memory(model.parameters, zero, options.gpus, options.precision, model.activations(options.batch_size))
+    needed = memory(parameters, zero, options.gpus, options.precision, activations)
     fits = "fits" if needed.peak < options.gpu_memory * GB else "does NOT fit"
     if needed.start >= options.gpu_memory * GB:
         fits = "cannot start, as each GPU first holds the whole model: does NOT fit"
@@ -285,8 +252,12 @@ def report(options: Options, model: Footprint, zero: ZeroConfig) -> str:
         ("while stepping", needed.step), ("peak", needed.peak), ("on the host, per GPU", needed.host),
     ]  # fmt: skip
     table = "\n".join(f"  {name:26} {size / GB:9.2f} GB" for name, size in rows)
+    days = ""
+    if options.tokens and options.throughput:
+        seconds = options.tokens / options.throughput
+        days = f"\n\n{options.tokens:,.0f} tokens at {options.throughput:,.0f} per second: {seconds / 86400:.2g} days"
     return (
-        f"{options.arch}: {model.parameters:,} parameters; {options.gpus} GPUs, {options.deepspeed_config}, "
+        f"{options.arch}: {parameters:,} parameters; {options.gpus} GPUs, {options.deepspeed_config}, "
         f"{options.precision}\n\n"
-        f"memory per GPU ({fits} in {options.gpu_memory:g} GB)\n{table}"
+        f"memory per GPU ({fits} in {options.gpu_memory:g} GB)\n{table}{days}"
     )

@@ -160,7 +160,7 @@ def pairs(work: Work, baseline: Work, repeats: int) -> list[tuple[float, float]]
 def memory(work: Work, in_use: int) -> int:
     """Return in bytes a run's peak beyond ``in_use`` on a GPU, and elsewhere what is saved for the backward pass."""
     if work.device.type != "cuda":
-        return saved_bytes(work, work.compute)
+        return saved_bytes(work.parameters(), work.compute)
     torch.cuda.reset_peak_memory_stats(work.device)
     work.run()
     torch.cuda.synchronize(work.device)
