@@ -43,6 +43,7 @@ class Command(NamedTuple):
 COMMANDS = {
     "prepare": Command("text.data.prepare", "turn raw text into a data-bin for fairseq-train"),
     "schemes": Command("study.catalogue.schemes", "list every architecture: equation, source, properties, parameters"),
+    "check": Command("study.catalogue.check", "check what a scheme claims, for whoever develops an encoding"),
     "bench": Command("study.bench.command", "time attention and training of each scheme against stock RoBERTa"),
     "tasks": Command("study.word_order.command", "train small models on tasks that need word order, with every scheme"),
     "glue": Command("study.finetune.glue", "fine-tune a checkpoint on GLUE and score it"),

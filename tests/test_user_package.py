@@ -28,6 +28,7 @@ PLAN = {
 COMMANDS = {
     "prepare": "text.txt --document-per-line --out prepared --workers 1",
     "schemes": "slope",
+    "check": "slope",
     "bench": "--schemes slope --layers 1 --size tiny --tokens 16 --repeats 1",
     "tasks": "--out tasks --tasks copy --schemes absolute+slope --updates 1",
     "glue": "--data glue --checkpoint run --tasks RTE,SST-2 --lrs 1e-3 --seeds 1 --epochs 1 --jobs 2 --out tuned",

@@ -118,7 +118,7 @@ def _export_tokenizer(checkpoint: Checkpoint, batches: list[Tensor], folder: Pat
 
 def _check(checkpoint: Checkpoint, folder: Path, exported_class: Any, batches: list[Tensor]) -> dict[str, Parity]:
     """Compare the checkpoint with what was written, by the code that was written, for each implementation of attention."""
-    model = _load(folder, exported_class)
+    model = load_exported(folder, exported_class)
     default = model.config._attn_implementation
     pad = checkpoint.config.padding_idx
     results = {}
@@ -132,7 +132,7 @@ def _check(checkpoint: Checkpoint, folder: Path, exported_class: Any, batches: l
     return results
 
 
-def _load(folder: Path, exported_class: Any) -> PreTrainedModel:
+def load_exported(folder: Path, exported_class: Any) -> PreTrainedModel:
     """Return the exported model, by the exported code where there is any."""
     if (folder / FILE_NAME).exists():
         spec = importlib.util.spec_from_file_location("fairseq_posenc_exported", folder / FILE_NAME)

@@ -70,24 +70,6 @@ def test_tokens_anywhere_are_those_of_a_sequence_with_gaps(row: Row) -> None:
             assert_same(with_gradients(anywhere(name), positions, layer), expected, row.tolerance)
 
 
-@rows
-def test_documents_are_rows_of_their_own(row: Row) -> None:
-    """Those of two documents in one row, with [CLS] at the beginning of each, are the terms of either."""
-    positions = make_positions(row)
-    starts = torch.tensor([[0, 0, 0, 0, 4, 4, 4]])
-    ids = torch.arange(7)[None] - starts
-    layer = make_layer(row, positions, 7, (7,))
-    whole = by_package(positions, layer, window=Window(7, positions=ids, span=7, first=ids == 0), documents=starts)
-    for first, last in ((0, 4), (4, 7)):
-        alone = dataclasses.replace(
-            layer,
-            **{name: getattr(layer, name)[:, :, first:last] for name in "qkv"},
-            **{name: getattr(layer, name)[:, first:last] for name in ("x", "tokens", "padding")},
-        )
-        found = {name: x[:, :, first:last] if name == "z" else x[:, first:last] for name, x in whole.items()}
-        assert_same(found, by_package(positions, alone), 1e-9)
-
-
 FUNCTIONS = ("sinusoidal", "tisa", "alibi", "kerple", "fire", "rope", "liere", "pope", "log_cpb", "transformer_xl", "floater")
 
 

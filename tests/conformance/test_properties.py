@@ -12,12 +12,11 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from fairseq_posenc.core.attention import BACKENDS, Mask
+from fairseq_posenc.core.attention import BACKENDS
 from fairseq_posenc.core.attention.bias import additive_bias
 from fairseq_posenc.core.schemes import Positions
-from fairseq_posenc.core.terms import Window
 
-from .layers import HEAD_DIM, Results, assert_same, by_package, make_layer, make_positions, project, terms_of, with_gradients
+from .layers import HEAD_DIM, Results, by_package, make_layer, make_positions, project, terms_of, with_gradients
 from .references.reading import Layer
 from .references.untied import thetas
 from .table import ROWS, Row
@@ -85,13 +84,6 @@ def moved(row: Row, n: int, shift: int, seed: int = 0) -> tuple[Results, Results
     return at_start, cut(by_package(positions, hide(layer, 0, shift)), shift, shift + n)
 
 
-@rows(*[row for row in ROWS if row.translation_invariant])
-@drawn(n=SHORT, shift=SHORT, seed=SEEDS)
-def test_moving_a_window_changes_nothing(row: Row, n: int, shift: int, seed: int) -> None:
-    at_start, further = moved(row, n, shift, seed)
-    assert_same(further, at_start, 1e-9)
-
-
 @pytest.mark.parametrize("expression", sorted({row.expression for row in ROWS if not row.translation_invariant}))
 def test_moving_a_window_changes_what_is_not_translation_invariant(expression: str) -> None:
     differences = []
@@ -100,16 +92,6 @@ def test_moving_a_window_changes_what_is_not_translation_invariant(expression: s
             at_start, further = moved(row, n=7, shift=3)
             differences += [(further[name] - value).abs().max() for name, value in at_start.items()]
     assert max(differences) > 1e-3
-
-
-@rows()
-@drawn(n=SHORT, further=SHORT, seed=SEEDS)
-def test_length_changes_nothing_in_the_common_part(row: Row, n: int, further: int, seed: int) -> None:
-    total = n + further
-    positions = make_positions(row, max_positions=n if row.inductive else total, seed=seed)
-    layer = make_layer(row, positions, total, seed=seed)
-    longer = cut(by_package(positions, hide(layer, n, total)), 0, n)
-    assert_same(longer, by_package(positions, part(layer, 0, n)), 1e-9)
 
 
 @rows(*[row for row in ROWS if not row.inductive])
@@ -185,26 +167,6 @@ def test_shared_parameters_are_one(row: Row, kind: str) -> None:
         assert torch.allclose(first, others, rtol=1e-9, atol=1e-9) == same
 
 
-@rows(*[row for row in ROWS if row.decoder])
-@drawn(keys=range(1, 10), queries=range(1, 10), seed=SEEDS)
-def test_a_cache_of_keys_agrees_with_the_whole(row: Row, keys: int, queries: int, seed: int) -> None:
-    """The last queries over all keys, as a decoder with a cache sees them, are the last rows of the causal whole."""
-    queries = min(queries, keys)
-    positions = make_positions(row, seed=seed)
-    layer = dataclasses.replace(make_layer(row, positions, keys, seed=seed), causal=True)
-    whole = cut(by_package(positions, layer), keys - queries, keys)
-
-    new = part(layer, keys - queries, keys)
-    window = Window(keys, queries, causal=True)
-    terms = project(terms_of(positions, new, window), layer)
-    found = {"z": attend(BACKENDS["eager"], terms, new.q, layer.k, layer.v, Mask(causal=True))[0]}
-    if "embedding" in whole:
-        found["embedding"] = positions.embed(window, new.tokens).expand_as(whole["embedding"])
-    if "layer input" in whole:
-        found["layer input"] = terms.inputs[0].expand_as(whole["layer input"])
-    assert_same(found, whole, 1e-9)
-
-
 class LargestTensor(TorchDispatchMode):
     """Notes the number of elements of the largest tensor that comes into being."""
 
@@ -226,14 +188,3 @@ def test_no_tensor_is_as_large_as_a_vector_for_every_pair(row: Row) -> None:
     with LargestTensor() as largest:
         with_gradients(by_package, positions, layer)
     assert n * n <= largest.size < n * n * d / 4
-
-
-@rows()
-def test_every_parameter_has_an_effect(row: Row) -> None:
-    """What no loss can reach is a dead parameter: it costs memory, and PyTorch's DDP stops at it."""
-    options = {"position_share_layers": True}
-    positions = make_positions(row, options={name: value for name, value in options.items() if name in row.general_options})
-    layer = make_layer(row, positions, 16)
-    results = with_gradients(by_package, positions, layer)
-    for name, _ in positions.named_parameters():
-        assert results[f"gradient of {name}"].ne(0).any(), name
