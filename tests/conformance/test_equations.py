@@ -14,6 +14,7 @@ from torch import Tensor
 from fairseq_posenc.core.attention import BACKENDS, Backend, choose, chunked, shifted
 from fairseq_posenc.core.families import expressions
 from fairseq_posenc.core.schemes import REGISTRY
+from fairseq_posenc.core.terms import Window
 
 from .layers import assert_same, by_package, by_reference, make_layer, make_positions, terms_of, to, with_gradients
 from .table import ROWS, Row, thoroughly
@@ -100,6 +101,28 @@ def test_backend_agrees_with_eager(row: Row, backend: Backend, monkeypatch: pyte
     compare_with_eager(row, backend, heads=4, lengths=(17, 9, 0))
 
 
+PACKED = torch.tensor([[0] * 9 + [9] * 8])
+"""The start of each place's document."""
+IN_DOCUMENTS = Window(17, positions=torch.arange(17)[None] - PACKED, span=17, first=PACKED == torch.arange(17))
+
+
+@rows
+@pytest.mark.parametrize("packed", [False, True], ids=["padded", "packed"])
+def test_flex_attention_agrees_with_eager(row: Row, packed: bool) -> None:
+    """Its values, of padded sequences, of which one is empty, and of rows of two documents; it has no gradients on a CPU."""
+    positions = make_positions(row, max_positions=20)
+    layer = make_layer(row, positions, 17, (17, 9, 0))
+    where = {"window": IN_DOCUMENTS, "documents": PACKED} if packed else {}
+    with torch.no_grad():
+        terms = terms_of(positions, layer, where.get("window"))
+        if reason := BACKENDS["flex"].objection(terms):
+            with pytest.raises(ValueError, match=re.escape(reason)):
+                choose("flex", terms)
+            return
+        expected = by_package(positions, layer, **where)
+        assert_same(by_package(positions, layer, BACKENDS["flex"], **where), expected, 1e-9)
+
+
 def compare_with_eager(row: Row, backend: Backend, heads: int, lengths: tuple[int, ...]) -> None:
     positions = make_positions(row, heads, max_positions=20)
     layer = make_layer(row, positions, 17, lengths)
@@ -124,8 +147,9 @@ def test_precision(row: Row, dtype: torch.dtype) -> None:
     # The error of one gradient can be small by luck, above all a scalar's; the worst of all gradients is not.
     worst = 2 * max(value for name, value in budget.items() if name.startswith("gradient"))
     for backend in BACKENDS.values():
-        # Kernels that are interpreted take long; tests/attention/test_band.py asks the same of each kind of term.
-        if backend.name == "band" or backend.objection(terms_of(positions, layer)):
+        # Kernels that are interpreted take long; tests/attention/test_band.py asks the same of each kind of term. FlexAttention
+        # has no gradients on a CPU; tests/gpu/test_flex_on_gpu.py asks the same.
+        if backend.name in ("band", "flex") or backend.objection(terms_of(positions, layer)):
             continue
         found = with_gradients(run_package(backend.name), positions, layer)
         assert found.keys() == exact.keys()

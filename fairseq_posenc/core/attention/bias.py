@@ -10,6 +10,19 @@ from .call import Call
 from .relative import dense, replace_cls
 
 
+def beyond_bias(terms: Terms) -> str:
+    """Name what is neither a transform nor an additive bias, for which PyTorch's kernels have no place; empty if there is none."""
+    kinds = {
+        "vectors that multiply queries or keys (A, B)": terms.vectors,
+        "vectors that are added to the values (V)": terms.value_tables,
+        "gains that multiply the scores (g)": terms.gains,
+    }
+    unsupported = [kind for kind, present in kinds.items() if present]
+    if not terms.content and not (terms.biases and all(isinstance(bias, LowRank) for bias in terms.biases)):
+        unsupported.append("scores without q·k")
+    return " or ".join(unsupported)
+
+
 def additive_bias(terms: Terms, call: Call) -> Tensor | None:
     """(1 or B, 1 or H, Q, K): the whole bias, or None where there is none."""
     parts = [_matrix(bias) for bias in terms.biases]

@@ -11,6 +11,9 @@ from ..terms import is_captured
 
 MIN_TILE = 128
 """Least number of queries in a tile of :meth:`Call.tiles`; at n = 1,024, steps with half of it took up to a quarter longer."""
+MIN_TILE_ELSEWHERE = 512
+"""The same on other devices than CPUs, which start kernels for each tile and run many queries side by side. It was not timed."""
+EVERY = slice(None)
 
 
 @dataclass(frozen=True)
@@ -33,14 +36,11 @@ class Call:
     def tiles(self, window: int | None) -> list[tuple[slice, slice]]:
         """Blocks of queries, each with the keys that the terms' window leaves visible to some of them.
 
-        It is one block of everything where more save nothing: without a window, or with one that is wide, and where kernels run
-        side by side rather than one after the other.
+        It is one block of everything where more save nothing: without a window, or with one that is wide.
         """
-        block = max(MIN_TILE, window or 0)
-        whole = window is None or block >= self.queries or block + 2 * window >= self.keys
-        if whole or self.device.type != "cpu" or is_captured():
+        block = max(MIN_TILE if self.device.type == "cpu" else MIN_TILE_ELSEWHERE, window or 0)
+        if window is None or block >= self.queries or block + 2 * window >= self.keys or is_captured():
             return [(slice(0, self.queries), slice(0, self.keys))]
-        assert window is not None
         stops = [min(i + block, self.queries) for i in range(0, self.queries, block)]
         starts = [0, *stops[:-1]]
         return [
@@ -74,18 +74,20 @@ class Mask:
         same = self.documents[:, :, None] == self.documents[:, None, :]
         return (same & visible[:, None, :]).sum(2)
 
-    def blocked(self, call: Call, window: int | None) -> Tensor | None:
-        """(B or 1, 1, Q or 1, K) bool, True where a key is masked; None if none is masked. ``window``: that of the terms."""
-        masks = [] if self.padding is None else [self.padding[:, None, None, :]]
+    def blocked(self, call: Call, window: int | None, queries: slice = EVERY, keys: slice = EVERY) -> Tensor | None:
+        """(B or 1, 1, Q or 1, K) bool, True where a key is masked; None if none is masked.
+
+        ``window`` is that of the terms; ``queries`` and ``keys`` cut a tile out.
+        """
+        masks = [] if self.padding is None else [self.padding[:, None, None, keys]]
+        places = torch.arange(call.keys, device=call.device)
+        of_queries, of_keys = places[call.start :][queries, None], places[keys]
         if self.causal and call.queries > 1:  # all keys are visible to the last query
-            allowed = torch.ones(call.queries, call.keys, dtype=torch.bool, device=call.device).tril(call.start)
-            masks.append(~allowed[None, None])
+            masks.append((of_keys > of_queries)[None, None])
         if window is not None and (is_captured() or window < call.keys - 1):
-            places = torch.arange(call.keys, device=call.device)
-            masks.append(((places[call.start :, None] - places).abs() > window)[None, None])
+            masks.append(((of_queries - of_keys).abs() > window)[None, None])
         if self.documents is not None:
-            of_keys = self.documents[:, None, None, :]
-            masks.append(of_keys[..., call.start :].transpose(-1, -2) != of_keys)
+            masks.append(self.documents[:, None, call.start :][..., queries, None] != self.documents[:, None, None, keys])
         if not masks:
             return None
         total, *others = masks

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..terms import LowRank, Relative, Terms, precise
+from ..terms import LowRank, Relative, Terms, first_tokens, precise
 from .bias import sum_of_low_rank
 from .call import Call
 from .relative import by_offset, of_cls
@@ -56,15 +56,16 @@ class Tables:
         dense = sum(matrices[1:], start=matrices[0]) if matrices else None
         low_rank = sum_of_low_rank(terms)
         if terms.cls_bias is not None:
-            offsets = call.queries + call.keys - 1
-            bias = merged.get("bias", terms.cls_bias.new_zeros(1, offsets))[:, :offsets]
+            bias = merged.get("bias", terms.cls_bias.new_zeros(1, call.queries + call.keys - 1))
+            if "bias" in with_cls:
+                bias = bias[:, :-2]
             heads = max(len(bias), len(terms.cls_bias))
             merged["bias"] = torch.cat([bias.expand(heads, -1), precise(terms.cls_bias).expand(heads, -1)], dim=1)
             with_cls.add("bias")
-            positions = torch.arange(call.keys, device=terms.cls_bias.device)[:, None]
-            queries, keys = positions[call.start :] == 0, positions == 0
+            keys = first_tokens(terms.cls_first, call.keys, terms.cls_bias.device)[:, None, :, None]  # (B or 1, 1, K, 1)
+            queries = keys[:, :, call.start :]
             if dense is not None:
-                dense = dense.masked_fill(queries | keys.T, 0)
+                dense = dense.masked_fill(queries | keys.transpose(-1, -2), 0)
             if low_rank is not None:
                 low_rank = LowRank(low_rank.left.masked_fill(queries, 0), low_rank.right.masked_fill(keys, 0))
         return cls(tuple(merged.get(name) for name in relative_tables(terms)), frozenset(with_cls), dense, low_rank)

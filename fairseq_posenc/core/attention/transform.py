@@ -36,9 +36,9 @@ def fold(q: Tensor, k: Tensor, bias: LowRank | None, scale: float, content: bool
     return _extended(q, bias.left / scale, content), _extended(k, bias.right, content)
 
 
-def of_one_width(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """(…, d) each, filled up with zeros to the widest, as kernels take only one width."""
-    width = max(x.shape[-1] for x in tensors)
+def of_one_width(*tensors: Tensor, least: int = 0) -> tuple[Tensor, ...]:
+    """(…, d) each, filled up with zeros to the widest and to ``least`` features, as kernels take only one width."""
+    width = max(least, *(x.shape[-1] for x in tensors))
     return tuple(x if x.shape[-1] == width else F.pad(x, (0, width - x.shape[-1])) for x in tensors)
 
 

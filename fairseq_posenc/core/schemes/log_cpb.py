@@ -20,8 +20,8 @@ class LogCPB(Scheme):
     B is 16, as in the authors' code, which does not subtract B/2: softmax ignores it, and half precision keeps the differences
     of numbers about 0 better. With ``--log-cpb-bound 0`` there is no bound, as in the paper: ``b_ij = g_θ(…)``. Each
     layer has its own network: ``weight1`` and ``bias1`` are (layers, hidden), ``weight2`` is (layers, heads, hidden). They start
-    as the authors': weights truncated normal at 0.02, biases at 0, so that all offsets are nearly equal. The function is defined
-    for offsets beyond those of training.
+    as the authors': weights normal at 0.02 (truncated there at 100 standard deviations, which changes nothing), biases at 0, so that
+    all offsets are nearly equal. The function is defined for offsets beyond those of training.
     """
 
     name = "log_cpb"
@@ -42,9 +42,9 @@ class LogCPB(Scheme):
         self.weight1 = nn.Parameter(torch.empty(self.layer_sets, options.hidden))
         self.bias1 = nn.Parameter(torch.empty(self.layer_sets, options.hidden))
         self.weight2 = self.parameter(options.hidden)
-        nn.init.trunc_normal_(self.weight1, std=0.02)
+        nn.init.normal_(self.weight1, std=0.02)
         nn.init.zeros_(self.bias1)
-        nn.init.trunc_normal_(self.weight2, std=0.02)
+        nn.init.normal_(self.weight2, std=0.02)
 
     def layer_terms(self, window: Window) -> Sequence[Terms]:
         index = RelativeIndex(window)
