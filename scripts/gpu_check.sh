@@ -129,7 +129,7 @@ for process in "${parts[@]}"; do
 done
 part bench-against-stock 60 bash -c 'bench bench-against-stock --schemes absolute,tisa' || failed=1
 schemes=$(IFS=, && echo "${timed[*]}")
-part bench 200 bash -c "bench bench --schemes $schemes --baseline absolute --attention-backend auto,band" || failed=1
+part bench 200 bash -c "bench bench --schemes $schemes --baseline absolute --attention-backend auto,band,flex" || failed=1
 for results in "$out"/bench*/results.md; do
   [ ! -e "$results" ] || { echo && cat "$results"; }
 done

@@ -41,6 +41,15 @@ def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(params=[torch.float32, torch.bfloat16], ids=str)
+def dtype(request: pytest.FixtureRequest) -> Iterator[torch.dtype]:
+    """Of models that are made."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(request.param)
+    yield request.param
+    torch.set_default_dtype(before)
+
+
 def test_it_finds_a_read_and_two_devices(fake_cuda: None) -> None:
     with pytest.raises(RuntimeError):
         torch.ones(3).sum().item()
@@ -48,17 +57,16 @@ def test_it_finds_a_read_and_two_devices(fake_cuda: None) -> None:
         torch.ones(3) + torch.ones(3, device="cpu")
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("positions", sorted({*expressions().values(), *PATTERNS}))
-def test_a_forward_pass_stays_on_the_device(fake_cuda: None, positions: str, backend: str, dtype: torch.dtype) -> None:
+def test_a_forward_pass_stays_on_the_device(dtype: torch.dtype, fake_cuda: None, positions: str, backend: str) -> None:
     """Initialisation, too. FlexAttention's backward pass, which PyTorch traces with the forward pass, needs a device."""
     if BACKENDS[backend].missing:
         pytest.skip(BACKENDS[backend].missing)
     tokens, padding = torch.ones(B, N, dtype=torch.long), torch.zeros(B, N, dtype=torch.bool)
     masks = [Mask(padding), Mask(padding, documents=torch.zeros(B, N, dtype=torch.long)), Mask(causal=True)]
     try:
-        encoder = Encoder(EncoderConfig(**SIZES, positions=positions, attention_backend=backend)).to(dtype)
+        encoder = Encoder(EncoderConfig(**SIZES, positions=positions, attention_backend=backend))
         with torch.set_grad_enabled(backend != "flex"):
             states = [encoder(tokens, mask=mask).last_hidden_state for mask in masks]
     except FieldError as refused:

@@ -64,7 +64,8 @@ class Attention(Work):
         lengths[shape.sequences // 2 :] -= shape.tokens // 3
         self.mask = Mask((torch.arange(shape.tokens) >= lengths).to(device) if padded else None)
         with torch.no_grad():
-            self.backend = choose(backend, self._terms(), self.call)
+            terms = self._terms()
+        self.backend = choose(backend, terms, self.call)  # with gradients, which a backend may not have on a device
 
     @property
     def leaves(self) -> list[Tensor]:
