@@ -14,6 +14,7 @@ from fairseq_posenc.base.errors import FieldError
 from fairseq_posenc.core.attention import BACKENDS, Mask, flex
 from fairseq_posenc.core.attention.band import function
 from fairseq_posenc.core.families import expressions
+from fairseq_posenc.core.schemes import REGISTRY
 from fairseq_posenc.core.schemes.positions import PATTERNS
 from fairseq_posenc.core.transformer import Encoder, EncoderConfig
 
@@ -42,8 +43,10 @@ def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture(params=[torch.float32, torch.bfloat16], ids=str)
-def dtype(request: pytest.FixtureRequest) -> Iterator[torch.dtype]:
-    """Of models that are made."""
+def dtype(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.dtype]:
+    """Of models that are made, of all their parameters, since fake ones cannot be converted."""
+    for scheme in REGISTRY.values():
+        monkeypatch.setattr(scheme, "keeps_float32", False)
     before = torch.get_default_dtype()
     torch.set_default_dtype(request.param)
     yield request.param

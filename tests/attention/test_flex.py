@@ -1,5 +1,7 @@
-"""What is special to FlexAttention, without gradients, which it has on GPUs only. That it agrees with the reference is tested with
-each scheme, in tests/conformance."""
+"""What is special to FlexAttention, without gradients, which it has on GPUs only.
+
+That it agrees with the reference is tested with each scheme, in tests/conformance.
+"""
 
 from __future__ import annotations
 
@@ -137,7 +139,11 @@ def test_biases_of_cls_agree_with_the_reference(positions: Tensor | None, first:
     more = (LowRank(random(2, 1, 11, 2), random(1, H, 17, 2)),) if low_rank else ()
     q, k, v = random(2, H, 11, DIM), random(2, H, 17, DIM), random(2, H, 17, DIM)
     reset = {"cls_bias": random(1, 2), "cls_first": first}
-    for terms in (Terms(biases=(with_rows, *more)), Terms(biases=(relative(window), *more), **reset), Terms(biases=more, **reset)):
+    for terms in (
+        Terms(biases=(with_rows, *more)),
+        Terms(biases=(relative(window), *more), **reset),
+        Terms(biases=more, **reset),
+    ):
         found, expected = (attend(backend, terms, q, k, v)[0] for backend in (FLEX, EAGER))
         torch.testing.assert_close(found, expected)
 
@@ -199,7 +205,19 @@ def test_the_schemes_that_it_runs() -> None:
         except ValueError:
             continue
         taken.add(name)
-    biased = {"t5", "raffel", "tisa", "alibi", "kerple", "log_cpb", "bert_r", "absolute_tisa", "tupe_a", "tupe_r", "tupe_r_tie_cls"}
+    biased = {
+        "t5",
+        "raffel",
+        "tisa",
+        "alibi",
+        "kerple",
+        "log_cpb",
+        "bert_r",
+        "absolute_tisa",
+        "tupe_a",
+        "tupe_r",
+        "tupe_r_tie_cls",
+    }
     assert biased | {"absolute", "sinusoidal", "rope", "liere", "pope", "floater", "none"} <= taken
     assert not taken & {"shaw", "m1", "m2", "m4", "m4m", "deberta", "transformer_xl", "fire", "cable", "synthesizer_dense"}
 
@@ -208,9 +226,14 @@ def test_the_schemes_that_it_runs() -> None:
 def test_compiled_kernels_agree_with_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those for a CPU, which leave blocks out; one program serves other lengths, documents and windows."""
     run = torch.compile(flex.flex_attention, fullgraph=True)
-    monkeypatch.setattr(flex, "_run", lambda *tensors, **options: run(*tensors, **options))
+    monkeypatch.setattr(flex, "_run", run)
     programs = []
-    for n, lengths, reach in ((300, [200, 100], 40), (420, [20, 300, 100], None), (700, [300, 300, 100], 100), (513, [500, 13], 7)):
+    for n, lengths, reach in (
+        (300, [200, 100], 40),
+        (420, [20, 300, 100], None),
+        (700, [300, 300, 100], 100),
+        (513, [500, 13], 7),
+    ):
         window = Window(n)
         bias = Relative(torch.randn(H, 2 * n - 1), RelativeIndex(window))
         angles = torch.arange(n, dtype=torch.float32)[:, None] * torch.ones(32)

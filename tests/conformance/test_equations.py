@@ -103,7 +103,7 @@ def test_backend_agrees_with_eager(row: Row, backend: Backend, monkeypatch: pyte
 
 PACKED = torch.tensor([[0] * 9 + [9] * 8])
 """The start of each place's document."""
-IN_DOCUMENTS = Window(17, positions=torch.arange(17)[None] - PACKED, span=17, first=PACKED == torch.arange(17))
+IN_DOCUMENTS = Window(17, positions=torch.arange(17)[None] - PACKED, span=17, first=torch.arange(17) == PACKED)
 
 
 @rows

@@ -11,7 +11,7 @@ from .relative import dense, replace_cls
 
 
 def beyond_bias(terms: Terms) -> str:
-    """Name what is neither a transform nor an additive bias, for which PyTorch's kernels have no place; empty if there is none."""
+    """Name what is neither a transform nor an additive bias, for which PyTorch's kernels have no place; "" if all is."""
     kinds = {
         "vectors that multiply queries or keys (A, B)": terms.vectors,
         "vectors that are added to the values (V)": terms.value_tables,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -65,7 +64,7 @@ class Flex(Backend):
             q, k = of_one_width(*fold(*transform(q, k, terms), low_rank, scale, terms.content), least=LEAST_WIDTH)
             (v,) = of_one_width(v, least=LEAST_WIDTH)
             q, k, v = (x.to(call.dtype) for x in (q, k, v))
-            return _run(q, k, v, score_mod=modify, block_mask=blocks, scale=scale)[..., : call.head_dim], None
+            return _run(q, k, v, modify, blocks, scale)[..., : call.head_dim], None
 
         return attend
 
@@ -84,8 +83,8 @@ class Flex(Backend):
 def block_mask(mask: Mask, call: Call, window: int | None) -> BlockMask | None:
     """Return the mask, with the terms' ``window``, as FlexAttention takes it; None if every key is visible.
 
-    ``create_block_mask`` would compute the mask of all pairs first. Here blocks are compared by their least and greatest positions
-    and documents, of which the latter ascend in a row, so that a few blocks are visited in which nothing is visible.
+    ``create_block_mask`` would compute the mask of all pairs first. Here blocks are compared by their least and greatest
+    positions and documents, which ascend in a row, so that with a window a few more blocks are visited than need be.
     """
     reach = call.keys if window is None else min(window, call.keys)
     ahead = 0 if mask.causal else reach
@@ -137,12 +136,12 @@ def _biased(terms: Terms, call: Call, tables: Tables) -> Modify:
     return modify
 
 
-def _run(*tensors: Tensor, **options: Any) -> Tensor:
+def _run(q: Tensor, k: Tensor, v: Tensor, modify: Modify | None, blocks: BlockMask | None, scale: float) -> Tensor:
     """FlexAttention, compiled where it has kernels; an error if it cannot be, rather than all scores."""
-    if tensors[0].device.type == "cpu" or torch.compiler.is_compiling():
-        return flex_attention(*tensors, **options)  # type: ignore[return-value]  # without auxiliary outputs
-    with torch._dynamo.config.patch(recompile_limit=COMPILED):
-        return _compiled()(*tensors, **options)
+    if q.device.type == "cpu" or torch.compiler.is_compiling():
+        return flex_attention(q, k, v, modify, blocks, scale)
+    with torch._dynamo.config.patch(cache_size_limit=COMPILED):  # recompile_limit from PyTorch 2.7 on, which knows both names
+        return _compiled()(q, k, v, modify, blocks, scale)
 
 
 @functools.cache

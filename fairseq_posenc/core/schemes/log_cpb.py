@@ -20,8 +20,8 @@ class LogCPB(Scheme):
     B is 16, as in the authors' code, which does not subtract B/2: softmax ignores it, and half precision keeps the differences
     of numbers about 0 better. With ``--log-cpb-bound 0`` there is no bound, as in the paper: ``b_ij = g_θ(…)``. Each
     layer has its own network: ``weight1`` and ``bias1`` are (layers, hidden), ``weight2`` is (layers, heads, hidden). They start
-    as the authors': weights normal at 0.02 (truncated there at 100 standard deviations, which changes nothing), biases at 0, so that
-    all offsets are nearly equal. The function is defined for offsets beyond those of training.
+    as the authors': weights normal at 0.02 (truncated there at 100 standard deviations, which changes nothing), biases at 0, so
+    that all offsets are nearly equal. The function is defined for offsets beyond those of training.
     """
 
     name = "log_cpb"
