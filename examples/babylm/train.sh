@@ -3,6 +3,7 @@
 #   bash examples/babylm/train.sh TEXT OUT                  minutes on two cores
 #   bash examples/babylm/train.sh TEXT OUT strict-small     10 epochs of 10M words, 12 layers of width 384, on a GPU
 #   POSITIONS=rope bash examples/babylm/train.sh TEXT OUT   another positional encoding
+#   FLAGS=--masked-next-token bash examples/babylm/train.sh TEXT OUT   more flags
 # TEXT is a file or a folder, as for 'fairseq-posenc prepare'. The same command continues one that was killed.
 set -euo pipefail
 [ $# -ge 2 ] || {
@@ -26,6 +27,8 @@ strict-small)
   exit 2
   ;;
 esac
+
+read -ra more <<<"${FLAGS:-}"
 
 mkdir -p "$out"
 fairseq-posenc prepare "$text" --out "$out/data-bin" --vocab-size "$vocabulary" --valid-fraction 0.02
@@ -52,7 +55,7 @@ for milestone in $milestones; do
   name=${milestone%:*} updates=${milestone#*:}
   [ ! -e "$out/hf/$name/README.md" ] || continue
   FAIRSEQ_POSENC_SAVE_SECONDS=600 fairseq-train "$out/data-bin" --task masked_lm --criterion masked_lm \
-    --positions "$positions" "${flags[@]}" --tokens-per-sample "$tokens" --batch-size "$batch" \
+    --positions "$positions" "${flags[@]}" "${more[@]}" --tokens-per-sample "$tokens" --batch-size "$batch" \
     --mask-prob 0.4 --mask-prob-end 0.15 --mask-prob-updates "$last" \
     --optimizer adam --adam-betas '(0.9,0.98)' --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 1 \
     --lr-scheduler polynomial_decay --total-num-update "$last" --warmup-updates "$((last / 20 + 1))" \

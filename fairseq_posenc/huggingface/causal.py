@@ -51,8 +51,8 @@ class PosencForCausalLM(PosencPreTrainedModel, GenerationMixin):
 
     @can_return_tuple
     def forward(
-        self, input_ids: Tensor, attention_mask: Given = None, token_type_ids: Given = None, *, labels: Given = None,
-        logits_to_keep: int = 0, num_items_in_batch: Any = None, **others: Any,
+        self, input_ids: Given = None, attention_mask: Given = None, token_type_ids: Given = None, *, labels: Given = None,
+        logits_to_keep: int | Tensor = 0, num_items_in_batch: Any = None, **others: Any,
     ) -> modeling_outputs.CausalLMOutput:  # fmt: skip
         """Return the scores of the token after each one, ``logits``, and with ``labels`` the loss.
 
@@ -61,16 +61,19 @@ class PosencForCausalLM(PosencPreTrainedModel, GenerationMixin):
             attention_mask: (B, n), 0 at padding; by default, where ``input_ids`` are the padding symbol.
             token_type_ids: None or zeros.
             labels: (B, n), usually ``input_ids``, -100 where there is none: label i + 1 is compared with the scores at i.
-            logits_to_keep: of how many last tokens there are scores; 0: of all.
+            logits_to_keep: of how many last tokens there are scores, 0: of all; or (k,) the places of those that have them.
             num_items_in_batch: what the loss is divided by, if it is not the number of labels.
-            others: arguments of other decoders (``past_key_values``, ``position_ids``, …), None or false.
+            others: arguments of other decoders (``past_key_values``, ``output_hidden_states``, …), None or false.
 
         Raises:
-            InputError: an argument that would change something elsewhere, a mask of another shape, or a sequence longer than the
-                scheme takes.
+            InputError: no ``input_ids``, an argument or an option of the configuration that would change something elsewhere, a
+                mask of another shape, or a sequence longer than the scheme takes.
         """
         require_zeros(token_type_ids)
-        require_idle(others, "decoder")
+        returned = {name: getattr(self.config, name) for name in ("output_hidden_states", "output_attentions")}
+        require_idle({**returned, **others}, "decoder")
+        if input_ids is None:
+            raise InputError("input_ids are missing: a decoder reads tokens")
         if attention_mask is not None:
             if attention_mask.shape != input_ids.shape:
                 raise InputError(
@@ -79,7 +82,8 @@ class PosencForCausalLM(PosencPreTrainedModel, GenerationMixin):
             input_ids = input_ids.masked_fill(attention_mask == 0, self.config.padding_idx)
         self.decoder.attention_backend = self.attention_backend()
         self.decoder.checkpoint_activations = self.gradient_checkpointing
-        scores = self.decoder.output_projection(self.decoder(input_ids)[:, -logits_to_keep:])
+        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        scores = self.decoder.output_projection(self.decoder(input_ids)[:, kept])
         loss = None
         if labels is not None:
             loss = self.loss_function(scores, labels, self.config.vocab_size, num_items_in_batch=num_items_in_batch)

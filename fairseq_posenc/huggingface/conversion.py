@@ -30,12 +30,13 @@ def to_transformers(checkpoint: Checkpoint) -> tuple[PreTrainedModel, list[str]]
     if checkpoint.is_causal:
         return _causal_to_transformers(checkpoint), []
     head, state, dictionary = checkpoint.head, checkpoint.model.state_dict(), checkpoint.vocabulary.dictionary
-    steps = checkpoint.config.mask_decoder_steps if head.kind == "MaskedLM" else 0
-    function: dict[str, Any] = {"attention_backend": "auto", "checkpoint_activations": False, "mask_decoder_steps": steps}
+    function: dict[str, Any] = {"attention_backend": "auto", "checkpoint_activations": False}
+    if head.kind != "MaskedLM":
+        function |= {"mask_decoder_steps": 0, "masked_next_token": False}
     encoder = replace(checkpoint.config, **function)  # without what does not change it, or is of another head
     exported_head = LANGUAGE_MODEL if head.name is None else f"{CLASSIFICATION}{head.name}."
     left_out = [name for name in state if name.startswith(HEADS) and not name.startswith(exported_head)]
-    left_out += [name for name in state if name == MASK_POSITIONS and not steps]
+    left_out += [name for name in state if name == MASK_POSITIONS and not encoder.mask_decoder_steps]
     ending = f"{head.name}."  # of a classification head, which has no name in transformers
     state = {name.replace(CLASSIFICATION + ending, CLASSIFICATION): state[name] for name in state if name not in left_out}
     config = _config(checkpoint, encoder)

@@ -175,7 +175,7 @@ class PosencModel(PosencPreTrainedModel):
             inputs_embeds: (B, n, D or E), used instead of word embeddings.
             output_attentions: also return the attention weights, which the eager backend computes.
             output_hidden_states: also return the states between the layers.
-            decode_masks: return the states that words are predicted from, where the model has a decoder for them.
+            decode_masks: return the states that masked words are predicted from, as :class:`Encoder` does.
             position_ids: (B or 1, n) the position of each token. Where the whole numbers of all rows count tokens, from 0 or,
                 as RoBERTa's, from ``padding_idx + 1``, they are the default; another document begins wherever they begin again,
                 as in the batches of transformers' ``DataCollatorWithFlattening``. Others are taken as they are; then another

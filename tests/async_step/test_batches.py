@@ -76,6 +76,36 @@ def test_documents_do_not_depend_on_masks(batches):
     assert seen
 
 
+@pytest.mark.parametrize(
+    ("step", "option"), [("plain", None), ("fast", None), ("fast", "document_mask"), ("fast", "pack_documents")]
+)
+def test_with_masked_next_token_first_tokens_are_visible(step, option, batches):
+    """Those of rows and of documents, which have no token before them; the others stay as they are."""
+    values = {"task.mask_prob": 0.5} | ({f"task.{option}": True} if option else {})
+    shown = 0
+    for batch, before in zip(*(batches(step, {**values, "model.masked_next_token": on})[0] for on in (True, False)), strict=True):
+        (tokens, target), (old_tokens, old_target) = (spread(each) for each in (batch, before))
+        starts = batch["net_input"].get("mask", {}).get("documents", torch.zeros_like(tokens))
+        first = starts == torch.arange(tokens.shape[1])
+        assert (target[first] == PAD).all()
+        assert torch.equal(target[~first], old_target[~first])
+        assert torch.equal(tokens[~first], old_tokens[~first])
+        assert torch.equal(tokens[first], torch.where(old_target == PAD, old_tokens, old_target)[first])
+        shown += int((old_target[first] != PAD).sum())
+    assert bool(shown) == (option != "pack_documents")  # where no first token is ever predicted
+
+
+def spread(batch):
+    """The tokens of a batch, and the targets in their places."""
+    tokens, target = batch["net_input"]["src_tokens"], batch["target"]
+    if "read_at" not in batch["net_input"]:
+        return tokens, target
+    count, places = batch["sample_size"], batch["net_input"]["read_at"]
+    spread = torch.full(tokens.shape, PAD)
+    spread.view(-1)[places[:count]] = target[:count]
+    return tokens, spread
+
+
 @given(st.lists(st.sampled_from([EOS, EOS, 5]), min_size=1, max_size=12))
 @settings(max_examples=60, deadline=None, derandomize=True, database=None)
 def test_where_documents_start(line):

@@ -61,6 +61,8 @@ def test_padding_loss_and_last_scores(tisa):
     # What the mask hides is padding, whatever its symbol.
     other = model(left.masked_fill(left == 1, 20), attention_mask=left.ne(1).long(), logits_to_keep=1)
     torch.testing.assert_close(other.logits[:, 0], output.logits[:, -1])
+    some = model(left, attention_mask=left.ne(1).long(), logits_to_keep=torch.tensor([4, 2]))
+    torch.testing.assert_close(some.logits, output.logits[:, [4, 2]])
 
 
 def test_it_generates_what_the_scores_say(tisa):
@@ -99,5 +101,11 @@ def test_each_kind_of_model_is_loaded_by_its_own_class(tisa, world, tmp_path):
     with pytest.raises(ValueError, match="AutoModelForMaskedLM"):
         transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "encoder")
     model = transformers.AutoModelForCausalLM.from_pretrained(folder)
-    with pytest.raises(ValueError, match="position_ids"):
-        model(torch.tensor(LEFT), position_ids=torch.arange(5)[None])
+    for name, value in {"position_ids": torch.arange(5)[None], "output_hidden_states": True}.items():
+        with pytest.raises(ValueError, match=f"{name} means nothing"):
+            model(torch.tensor(LEFT), **{name: value})
+    with pytest.raises(ValueError, match="input_ids are missing"):
+        model(attention_mask=torch.ones(2, 5))
+    model.config.output_hidden_states = True
+    with pytest.raises(ValueError, match="output_hidden_states means nothing"):
+        model(torch.tensor(LEFT))

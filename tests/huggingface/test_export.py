@@ -130,6 +130,26 @@ def test_absolute_positions_become_plain_roberta(exports):
     assert not list(folder.glob("*.py"))
 
 
+@pytest.mark.parametrize("arch", ["roberta_absolute_tiny", "albert_absolute_tiny", "roberta_alibi_tiny"])
+def test_with_masked_next_token_each_score_is_of_the_token_in_its_place(arch, prepared, tmp_path):
+    """As fill-mask and evaluators read them. transformers' own classes cannot do so; of a classifier they are the same."""
+    model = make_model(arch, prepared, masked_next_token=True)
+    path = save(model, tmp_path / "checkpoint.pt", prepared)
+    export(path, prepared, tmp_path / "words", "lm", no_tokenizer=True, tolerance=TOLERANCE)
+    left = torch.tensor([[1, 1, 1, 0, 7, 9, 4, 2], [0, 5, 6, 7, 8, 9, 10, 2]])
+    with torch.no_grad():
+        exported = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "words")
+        found = exported(left, attention_mask=left.ne(1).long()).logits
+        expected = Checkpoint(path, prepared, "lm").build_model(masked_next_token=False)(left)[0]
+    assert isinstance(exported, PosencForMaskedLM)
+    assert exported.config.masked_next_token
+    torch.testing.assert_close(found[0, 4:], expected[0, 3:-1])
+    torch.testing.assert_close(found[1, 1:], expected[1, :-1])
+    export(path, prepared, tmp_path / "classes", "topic", no_tokenizer=True, tolerance=TOLERANCE)
+    kind = json.loads((tmp_path / "classes" / "config.json").read_text())["model_type"]
+    assert kind == ("fairseq_posenc" if "alibi" in arch else arch.partition("_")[0])
+
+
 def test_loads_without_remote_code_where_the_package_is_installed(exports, tmp_path):
     model = transformers.AutoModelForMaskedLM.from_pretrained(exports / "tisa-trained")
     assert type(model) is PosencForMaskedLM

@@ -50,6 +50,9 @@ class EncoderConfig:
     ``scale_embeddings`` multiplies the sum of word and position embeddings by √D and starts as Vaswani et al. 2017 do:
     embeddings at standard deviation 1/√D, and projections as Glorot and Bengio 2010.
 
+    With ``masked_next_token``, masked token i is predicted from the state of token i - 1 of its row or document (Charpentier and
+    Samuel 2024: GPT-BERT), so that the first token of each is not predicted.
+
     Raises:
         FieldError: a value without meaning, or beyond all sizes that are built; the message names the field.
     """
@@ -136,6 +139,9 @@ class EncoderConfig:
         0, "runs of the last layer for masked words, absolute positions added to its queries; DeBERTa has 2; 0: none",
         "mask_decoder_steps", minimum=0, maximum=100,
     )  # fmt: skip
+    masked_next_token: bool = _option(
+        False, "prediction of a masked token from the state one place to its left, as in GPT-BERT", "masked_next_token"
+    )
     initialization: str = _option(
         "bert", "initial weights: normal, of standard deviation 0.02 (bert), or truncated at twice that, and smaller by the root "
         "of twice the number of layers where a block ends (megatron)", "initialization", choices=("bert", "megatron"),
@@ -190,8 +196,9 @@ class DecoderConfig(EncoderConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.mask_decoder_steps:
-            raise FieldError("`mask_decoder_steps` predicts masked words, and a decoder has none: leave it out")
+        for name in ("mask_decoder_steps", "masked_next_token"):
+            if getattr(self, name):
+                raise FieldError(f"`{name}` predicts masked words, and a decoder has none: leave it out")
         if self.embed_dim:
             raise FieldError("`embed_dim` narrows the word embeddings, which are as wide as a decoder's output: leave it out")
         if not (self.head_layer and self.output_bias):

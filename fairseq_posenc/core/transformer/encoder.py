@@ -82,8 +82,9 @@ class Encoder(Stack):
             inputs_embeds: (B, n, D), or (B, n, E) where ``embed_dim`` is set, to be used in place of the word embeddings.
             output_hidden_states: return the states between the layers.
             output_attentions: return the attention weights, computed by a backend that supports it.
-            decode_masks: return the states of DeBERTa's enhanced mask decoder, if the model has one, which replaces the last
-                layer. Its attention weights are those of every step.
+            decode_masks: return the states that masked words are predicted from: those of DeBERTa's enhanced mask decoder, if the
+                model has one, which replaces the last layer, and with ``masked_next_token`` for each token that of the token
+                before it. The attention weights of the decoder are those of every step.
             mask: the mask of the batch, in place of ``padding``, with padding on the right only. Tokens attend to their own
                 document, and positions restart in each.
             position_ids: (B or 1, n), each token's position: whole numbers from 0, or real ones for schemes that compute their
@@ -131,6 +132,8 @@ class Encoder(Stack):
             hidden.append(x)
         if self.layer_norm is not None:
             x = self.layer_norm(x)
+        if decode_masks and self.config.masked_next_token:
+            x = _states_before(x, mask)
         given = tuple(p for p in attentions if p is not None)
         output = EncoderOutput(x, tuple(hidden) if output_hidden_states else (), given)
         return output if order is None else output.reordered(order.argsort(1))
@@ -168,6 +171,15 @@ class Encoder(Stack):
                 "raise `max_positions` (and train again), or shorten the sequences"
             )
         return self.mask_positions(window.positions)  # type: ignore[misc]  # there where this is called
+
+
+def _states_before(x: Tensor, mask: Mask) -> Tensor:
+    """(B, n, D): for each token, the state of the one before it; for the first of a row or a document, its own."""
+    before = torch.cat([x[:, :1], x[:, :-1]], dim=1)
+    if mask.documents is None:
+        return before
+    first = mask.documents == torch.arange(x.shape[1], device=x.device)
+    return torch.where(first[..., None], x, before)
 
 
 def _call(layer: nn.Module, *args: Any) -> tuple[Tensor, Tensor | None]:

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from fairseq import utils
 from fairseq.data import BaseWrapperDataset, Dictionary, FairseqDataset, MaskTokensDataset
+from fairseq.models import BaseFairseqModel
 from fairseq.tasks import FairseqTask
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from torch import Tensor
@@ -177,7 +178,13 @@ class ComparableMaskedLMTask(MaskedLMTask):
     """fairseq's ``masked_lm``, which it replaces, with fixed masks for all splits except that of training."""
 
     args = property(lambda self: self.cfg)  # fairseq's --mask-whole-words reads the options there
+    predicts_next = False  # whether the model has --masked-next-token
     _thinned = (-1, 0)  # the last update whose batches have lost masks, and how many of them
+
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> BaseFairseqModel:
+        """Build the model, after which data sets are loaded for it."""
+        self.predicts_next = bool(getattr(cfg, "masked_next_token", False))
+        return super().build_model(cfg, from_checkpoint)
 
     def train_step(
         self, sample: dict[str, Any], model: Any, criterion: Any, optimizer: Any, update_num: int, ignore_grad: bool = False
@@ -191,14 +198,12 @@ class ComparableMaskedLMTask(MaskedLMTask):
         return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
-        if "data_selector" in kwargs:  # which the trainer gives for its training split alone
-            with GLOBAL_GENERATOR:
-                super().load_dataset(split, epoch, combine, **kwargs)
-            self._report_words(split)
-            return
-        with GLOBAL_GENERATOR, changed_options(self, seed=VALIDATION_SEED):
+        trains = "data_selector" in kwargs  # which the trainer gives for its training split alone
+        with GLOBAL_GENERATOR, changed_options(self, **{} if trains else {"seed": VALIDATION_SEED}):
             super().load_dataset(split, epoch, combine, **kwargs)
         self._report_words(split)
+        if trains and not self.predicts_next:
+            return
         columns = self.datasets[split].dataset.defn
         for name, token in (("net_input.src_tokens", self.dictionary.bos()), ("target", self.dictionary.pad())):
             columns[name].dataset = FirstTokenDataset(columns[name].dataset, token)

@@ -51,6 +51,7 @@ class FixedShapeDataset(BaseWrapperDataset):
 
     Args:
         dataset: the samples, as :class:`MaskedLMTask` makes them.
+        predicts_next: whether the model has ``--masked-next-token``, and the first token of a document is not predicted.
 
     Attributes:
         rows: B, rows per batch; 0 for as many as there are samples.
@@ -58,10 +59,11 @@ class FixedShapeDataset(BaseWrapperDataset):
 
     rows = 0
 
-    def __init__(self, dataset: FairseqDataset, dictionary: Dictionary, cfg: StaticMaskedLMConfig) -> None:
+    def __init__(self, dataset: FairseqDataset, dictionary: Dictionary, cfg: StaticMaskedLMConfig, predicts_next: bool) -> None:
         super().__init__(dataset)
         self._dictionary, self._tokens, self._packed = dictionary, cfg.tokens_per_sample, cfg.pack_documents
         self._documents = cfg.document_mask or cfg.pack_documents
+        self._from_second = cfg.pack_documents or (cfg.document_mask and predicts_next)
         self._masked = int(cfg.mask_prob * self._tokens) + 1  # expected per row at most; the share is rounded by chance
 
     def collater(self, samples: list[Any]) -> dict[str, Any]:
@@ -84,8 +86,9 @@ class FixedShapeDataset(BaseWrapperDataset):
         unmasked = torch.where(target == pad, tokens, target)
         if self._documents:
             mask["documents"] = starts_of(unmasked == bos) if self._packed else document_starts(unmasked, bos, eos)
-        if self._packed:  # <s> is not predicted: it would be a larger share of shorter documents
-            tokens, target = tokens.where(unmasked != bos, bos), target.where(unmasked != bos, pad)
+        if self._from_second:  # <s>, as the first token of a packed document, would be a larger share of shorter documents
+            first = mask["documents"] == torch.arange(self._tokens)
+            tokens, target = torch.where(first, unmasked, tokens), target.masked_fill(first, pad)
         target = target.flatten()
         masked = target.ne(pad).nonzero().flatten()
         unused = -(-max(len(tokens) * self._masked, len(masked)) // WIDTH) * WIDTH - len(masked)
@@ -141,7 +144,7 @@ class StaticMaskedLMTask(ComparableMaskedLMTask):
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         super().load_dataset(split, epoch, combine, **kwargs)
-        self.datasets[split] = FixedShapeDataset(self.datasets[split], self.source_dictionary, self.cfg)
+        self.datasets[split] = FixedShapeDataset(self.datasets[split], self.source_dictionary, self.cfg, self.predicts_next)
 
     def get_batch_iterator(self, dataset: FixedShapeDataset, **options: Any) -> EpochBatchIterator:
         rows, multiple = options["max_sentences"], options["required_batch_size_multiple"]

@@ -156,7 +156,10 @@ ENCODER_OPTIONS = OptionSet(
 )
 DEFAULTS = ENCODER_OPTIONS.defaults
 
-_IN_ENCODERS = ("embed_dim", "layer_groups", "mask_decoder_steps", "head_layer", "head_bias", "output_bias", "initialization")
+_IN_ENCODERS = (
+    *("embed_dim", "layer_groups", "mask_decoder_steps", "masked_next_token"),
+    *("head_layer", "head_bias", "output_bias", "initialization"),
+)
 _IN_DECODERS = {
     **{name: option for name, option in FAIRSEQ.items() if name not in _IN_ENCODERS},
     "layernorm_embedding": "layernorm_embedding",
