@@ -175,11 +175,8 @@ class Encoder(Stack):
 
 def _states_before(x: Tensor, mask: Mask) -> Tensor:
     """(B, n, D): for each token, the state of the one before it; for the first of a row or a document, its own."""
-    before = torch.cat([x[:, :1], x[:, :-1]], dim=1)
-    if mask.documents is None:
-        return before
-    first = mask.documents == torch.arange(x.shape[1], device=x.device)
-    return torch.where(first[..., None], x, before)
+    first = torch.arange(x.shape[1], device=x.device) == (0 if mask.documents is None else mask.documents)
+    return torch.where(first[..., None], x, x.roll(1, dims=1))
 
 
 def _call(layer: nn.Module, *args: Any) -> tuple[Tensor, Tensor | None]:
