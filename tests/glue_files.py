@@ -18,7 +18,6 @@ HEADERS = {
     "RTE": "index\tsentence1\tsentence2\tlabel",
     "WNLI": "index\tsentence1\tsentence2\tlabel",
 }
-TEST_HEADERS = {"CoLA": "index\tsentence", "SST-2": "index\tsentence", "QQP": "id\tquestion1\tquestion2"}
 
 
 def label(task: GlueTask, rng: random.Random) -> str:
@@ -38,18 +37,13 @@ def row(columns: list[str], task: GlueTask, number: int, texts: list[str], targe
 
 
 def write_task(folder: Path, name: str, rows: int, seed: int = 0) -> None:
-    """``rows`` rows of training and development data, and half of them as test data."""
+    """``rows`` rows of training and development data."""
     task, rng = TASKS[name], random.Random(seed)
     folder = folder / name
     folder.mkdir(parents=True)
     header = HEADERS.get(name)
     columns = list(task.header) if header is None else header.lstrip("\ufeff").split("\t")
-    test_header = TEST_HEADERS.get(name) or "\t".join(c for c in columns if c not in (task.label, "label1"))
     texts = [sentences(2, seed=1000 * seed + i)[: len(task.columns)] for i in range(rows)]
     lines = [row(columns, task, number, pair, label(task, rng)) for number, pair in enumerate(texts)]
     for file in ["train.tsv", *task.dev.values()]:
         (folder / file).write_text("\n".join([*([header] if header else []), *lines]) + "\n", encoding="utf-8")
-    tests = [row(test_header.split("\t"), task, number, pair, "") for number, pair in enumerate(texts[: rows // 2])]
-    for test, file in task.test.items():
-        if test != "AX":
-            (folder / file).write_text("\n".join([test_header, *tests]) + "\n", encoding="utf-8")

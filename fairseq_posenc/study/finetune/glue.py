@@ -38,7 +38,6 @@ class Options(SharedOptions):
     max_length: int | None = option(
         "tokens per sequence, the rest is cut off (default: those of a sample in pretraining, at most 512)", None, metavar="N"
     )
-    predict: bool = option("also label the test sets, and write the leaderboard's files to OUT/submission", False)
 
 
 def main(options: Options) -> None:
@@ -52,7 +51,7 @@ def main(options: Options) -> None:
     from .glue_runs import GlueRuns
     from .tuning import fine_tune
 
-    files = find(options.tasks, options.data, options.predict)
+    files = find(options.tasks, options.data)
     pretrained = Checkpoint(options.checkpoint, options.data_bin)
     tasks = [GlueRuns(TASKS[name], paths, pretrained, resolve(options, name, TASKS), options) for name, paths in files.items()]
     fine_tune("glue", tasks, options, [options.data / name for name in files])

@@ -13,8 +13,6 @@ SCALE = 5.0
 ENTAILMENT = ("entailment", "not_entailment")
 BINARY = ("0", "1")
 PAIR = ("sentence1", "sentence2")
-OPTIONAL_TESTS = ("AX",)
-"""Test sets that a download may lack."""
 
 
 @dataclass(frozen=True)
@@ -27,14 +25,12 @@ class GlueTask:
     labels: tuple[str, ...]  # in the files, in the order of the classes; empty for a regression on 0 … 5
     metrics: tuple[str, ...] = ("accuracy",)  # of glue_runs.measures, in the benchmark's order
     names: tuple[str, ...] = ()  # of the classes if the labels are numbers
-    dev: dict[str, str] = field(default_factory=dict)  # leaderboard file -> file of the evaluation set
-    test: dict[str, str] = field(default_factory=dict)
+    dev: dict[str, str] = field(default_factory=dict)  # evaluation set -> its file
     header: tuple[str, ...] | None = None  # columns of train and dev files without a header row
 
     def __post_init__(self) -> None:
         if not self.dev:
             object.__setattr__(self, "dev", {self.name: "dev.tsv"})
-            object.__setattr__(self, "test", {self.name: "test.tsv"})
         object.__setattr__(self, "names", self.names or self.labels)
 
     @property
@@ -50,7 +46,6 @@ MNLI = GlueTask(
     "gold_label",
     ("contradiction", "neutral", "entailment"),
     dev={"MNLI-m": "dev_matched.tsv", "MNLI-mm": "dev_mismatched.tsv"},
-    test={"MNLI-m": "test_matched.tsv", "MNLI-mm": "test_mismatched.tsv", "AX": "../diagnostic/diagnostic.tsv"},
 )
 TASKS = {
     task.name: task
@@ -70,46 +65,42 @@ TASKS = {
 
 @dataclass(frozen=True)
 class TaskFiles:
-    """One task's files, evaluation sets by the name of their leaderboard file."""
+    """One task's files, evaluation sets by their name."""
 
     train: Path
     dev: dict[str, Path]  # the first selects epochs
-    tests: dict[str, Path]
 
 
-def find(tasks: Iterable[GlueTask], data: Path, predict: bool) -> dict[str, TaskFiles]:
+def find(tasks: Iterable[GlueTask], data: Path) -> dict[str, TaskFiles]:
     """Return the files of each task, by its name, or raise FileNotFoundError, which names all that are missing."""
     files: dict[str, TaskFiles] = {}
     missing: list[str] = []
     for task in tasks:
         folder = data / task.name
         dev = {name: folder / file for name, file in task.dev.items()}
-        tests = {name: folder / file for name, file in task.test.items()} if predict else {}
-        tests = {name: path for name, path in tests.items() if path.is_file() or name not in OPTIONAL_TESTS}
-        paths = [folder / "train.tsv", *dev.values(), *tests.values()]
+        paths = [folder / "train.tsv", *dev.values()]
         missing += [str(path.relative_to(data)) for path in paths if not path.is_file()]
-        files[task.name] = TaskFiles(folder / "train.tsv", dev, tests)
+        files[task.name] = TaskFiles(folder / "train.tsv", dev)
     if missing:
         raise FileNotFoundError(
             f"--data {data} lacks {', '.join(missing)}. It is the folder that holds the benchmark's folders, of which --tasks "
-            "names some; test sets are needed only for --predict"
+            "names some"
         )
     return files
 
 
 @dataclass(frozen=True)
 class Example:
-    """A row: one sentence or two, and the class, or score / 5 of a regression, or None in test files."""
+    """A row: one sentence or two, and the class, or score / 5 of a regression."""
 
     texts: tuple[str, ...]
-    target: float | int | None
+    target: float | int
 
 
-def read(path: Path, task: GlueTask, labelled: bool = True, skip_bad: bool = False) -> Iterator[Example]:
+def read(path: Path, task: GlueTask, skip_bad: bool = False) -> Iterator[Example]:
     """Yield the rows of one file, in order.
 
     Args:
-        labelled: false for test files.
         skip_bad: leave rows out that cannot be read, and count them on stderr: for training sets. A score is of every row.
 
     Raises:
@@ -118,12 +109,12 @@ def read(path: Path, task: GlueTask, labelled: bool = True, skip_bad: bool = Fal
     skipped, count, problem = 0, 0, ""
     text = read_text(path).rstrip("\r\n")
     lines = [line.removesuffix("\r") for line in text.split("\n")]  # not at Unicode's other line breaks
-    columns = task.header if labelled and task.header else lines.pop(0).split("\t")
-    if absent := [name for name in (*task.columns, *([task.label] if labelled else [])) if name not in columns]:
+    columns = task.header if task.header else lines.pop(0).split("\t")
+    if absent := [name for name in (*task.columns, task.label) if name not in columns]:
         raise InputError(f"{path} has no column {absent[0]!r} in its first line, which has {', '.join(columns)}")
     for place, line in enumerate(lines, 1 if columns is task.header else 2):
         try:
-            example = _example(line.split("\t"), columns, task, labelled, number=count)
+            example = _example(line.split("\t"), columns, task)
         except InputError as error:
             problem = problem or f"{path}, line {place}: {error}"
             if not skip_bad:
@@ -138,17 +129,11 @@ def read(path: Path, task: GlueTask, labelled: bool = True, skip_bad: bool = Fal
         print(f"{path}: {skipped} rows left out, because they cannot be read ({problem})", file=sys.stderr)
 
 
-def _example(fields: list[str], columns: Sequence[str], task: GlueTask, labelled: bool, number: int) -> Example:
+def _example(fields: list[str], columns: Sequence[str], task: GlueTask) -> Example:
     if len(fields) != len(columns):
         raise InputError(f"{len(fields)} columns where the header has {len(columns)}; tabs separate columns, also within quotes")
     values = dict(zip(columns, fields, strict=True))
     texts = tuple(values[name] for name in task.columns)
-    if not labelled:
-        if (index := values.get("index", str(number))) != str(number):
-            raise InputError(
-                f"the index is {index!r}, and must be {number}, as predictions are numbered in the order of the rows"
-            )
-        return Example(texts, None)
     label = values[task.label]
     if not task.regression:
         if label not in task.labels:

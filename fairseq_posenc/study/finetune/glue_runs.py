@@ -1,10 +1,10 @@
-"""The runs of one GLUE task: its examples as sequences, its data-bin, how a model is scored, and the leaderboard's files."""
+"""The runs of one GLUE task: its examples as sequences, its data-bin, and how a model is scored."""
 
 from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,14 +16,12 @@ from torch import Tensor
 
 from ...base.errors import InputError
 from ...base.files import atomic_write
-from ...base.ownership import own, remove
+from ...base.ownership import own
 from ...base.record import digests
 from ...plugin.checkpoint.state_dict import SPANS
 from ...text.vocabulary import Vocabulary
-from ..engine.grid import Cell
 from ..measure.inference import infer
-from .glue_data import SCALE, Example, GlueTask, TaskFiles, read
-from .grid_report import best_run
+from .glue_data import Example, GlueTask, TaskFiles, read
 from .tuning import TaskRuns, max_length, write_items
 
 if TYPE_CHECKING:
@@ -53,9 +51,6 @@ class GlueRuns(TaskRuns):
         if f"{SPANS}weight" in pretrained.state and not options.from_scratch:
             raise InputError(f"--checkpoint {pretrained.path} was tuned on SQuAD: name the one that it was tuned from")
         self.length = max_length(options.max_length, pretrained, minimum=2 * len(task.columns) + 2)
-        # Predictions are of one test file: of another, they are made anew.
-        self._predictions = {test: f"{test}-{digest[:12]}.tsv" for test, digest in digests(files.tests).items()}
-        self.outputs = [*self._predictions.values()]
 
     @property
     def arguments(self) -> list[str]:
@@ -72,9 +67,8 @@ class GlueRuns(TaskRuns):
         return {"data": digests({"train": self.files.train, **self.files.dev}), "max_length": self.length}
 
     def prepare(self) -> None:
-        for labelled, files in ((True, self.files.dev), (False, self.files.tests)):
-            for path in files.values():
-                deque(read(path, self.task, labelled), maxlen=0)
+        for path in self.files.dev.values():
+            deque(read(path, self.task), maxlen=0)
         super().prepare()
 
     def write_data(self) -> int:
@@ -93,9 +87,6 @@ class GlueRuns(TaskRuns):
             outcome["majority"][name] = score(self.task, targets, np.full(len(targets), frequent))
             if len(np.unique(predictions)) == 1:
                 outcome["constant"].append(name)
-        for name, path in self.files.tests.items():
-            predictions = self._predict(model, read(path, self.task, labelled=False))
-            write_predictions(self.task, predictions, folder / self._predictions[name])
         return outcome
 
     def _predict(self, model: BaseFairseqModel, examples: Iterable[Example]) -> np.ndarray:
@@ -108,20 +99,6 @@ class GlueRuns(TaskRuns):
         sequences = [vocabulary.join(*encode(vocabulary, example.texts, self.length)) for example in examples]
         outputs = np.stack(infer(model, sequences, forward, vocabulary.dictionary.pad()))
         return outputs[:, 0] if self.task.regression else outputs.argmax(1)
-
-    def finish(self, results: Sequence[Mapping[str, Any]]) -> None:
-        """Copy the best run's predictions to the folder for submission; if every run diverged, remove those of earlier runs."""
-        best, out = best_run(results), self.options.out
-        for test, name in self._predictions.items():
-            target = out / "submission" / f"{test}.tsv"
-            if best is None:
-                remove(target)
-                print(f"{target} is not written, because every run diverged", file=sys.stderr)
-            else:
-                target.parent.mkdir(exist_ok=True)
-                folder = Cell({key: best[key] for key in ("task", "lr", "seed")}, {}).folder(out)
-                with atomic_write(own(target), "wb") as stream:
-                    stream.write((folder / name).read_bytes())
 
 
 def encode(vocabulary: Vocabulary, texts: tuple[str, ...], max_length: int) -> list[np.ndarray]:
@@ -190,12 +167,3 @@ def _correlation(measure: Callable[..., Any], targets: np.ndarray, predictions: 
 def score(task: GlueTask, targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
     """Return the task's metrics in per cent."""
     return {name: 100 * float(measures()[name](targets, predictions)) for name in task.metrics}
-
-
-def write_predictions(task: GlueTask, predictions: np.ndarray, path: Path) -> None:
-    """Write classes (or scores / 5) as labels (or scores from 0 to 5), numbered from 0."""
-    with atomic_write(path) as stream:
-        stream.write("index\tprediction\n")
-        for index, prediction in enumerate(predictions.tolist()):
-            label = f"{SCALE * min(max(prediction, 0.0), 1.0):.3f}" if task.regression else task.labels[prediction]
-            stream.write(f"{index}\t{label}\n")

@@ -4,7 +4,7 @@ import shlex
 import sys
 from abc import ABC, abstractmethod
 from argparse import ArgumentParser
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -89,9 +89,6 @@ class TaskRuns(ABC):
     @abstractmethod
     def score(self, model: BaseFairseqModel, folder: Path) -> dict[str, Any]:
         """Return ``scores`` by evaluation set and metric, ``majority`` scores, and the sets with ``constant`` answers."""
-
-    def finish(self, results: Sequence[Mapping[str, Any]]) -> None:  # noqa: B027 - not every benchmark has more
-        """Write what depends on all results of the task, other than the report."""
 
     @cached_property
     def cells(self) -> list[Cell]:
@@ -247,5 +244,3 @@ def fine_tune(command: str, tasks: Sequence[TaskRuns], options: SharedOptions, i
         )
         if results:
             show(study.write(report(results)))
-        for task in () if study.failed else tasks:
-            task.finish([result for result in results if result["task"] == task.name])

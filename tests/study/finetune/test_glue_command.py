@@ -10,7 +10,6 @@ from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from glue_files import write_task
 
 from fairseq_posenc import cli
-from fairseq_posenc.base.ownership import own
 from fairseq_posenc.plugin.checkpoint.loading import load as load_checkpoint
 from fairseq_posenc.plugin.models.building import parse
 from fairseq_posenc.plugin.models.checkpoint import Checkpoint
@@ -38,14 +37,12 @@ def result(out, task, lr="0.001", seed=1):
 def test_end_to_end(data, checkpoint, tmp_path, capsys, request):
     out = tmp_path / "out"
     flags = ["--tasks", "sst-2,STS-B,MNLI", "--lrs", "1e-3", *FAST]
-    assert glue(data, checkpoint, out, *flags, "--predict") == 0
+    assert glue(data, checkpoint, out, *flags) == 0
     printed = capsys.readouterr()
     report = json.loads((out / "results.json").read_text())
     assert list(report["tasks"]) == ["SST-2", "STS-B", "MNLI"]
     assert [row["set"] for row in report["tasks"]["MNLI"]["scores"]] == ["MNLI-m", "MNLI-mm"]
     assert (out / "results.md").read_text().strip() in printed.out
-    assert {path.name for path in (out / "submission").iterdir()} == {"SST-2.tsv", "STS-B.tsv", "MNLI-m.tsv", "MNLI-mm.tsv"}
-    assert len((out / "submission" / "SST-2.tsv").read_text().splitlines()) == 13
     assert not list(out.rglob("*.pt"))
     dev = (data / "SST-2" / "dev.tsv").read_text().splitlines()[1:]
     positive = 100 * sum(line.endswith("\t1") for line in dev) / len(dev)
@@ -106,11 +103,10 @@ def test_models_of_one_class_are_marked_and_checkpoints_name_the_labels(data, ch
 @pytest.mark.thorough
 @pytest.mark.parametrize("lrs", ["1e-3", pytest.param("1e-3,1e30", marks=pytest.mark.slow)])
 def test_runs_at_a_time(data, checkpoint, tmp_path, request, lrs):
-    flags = ["--tasks", "SST-2", "--lrs", lrs, *FAST, "--predict", "--jobs", "2"]
+    flags = ["--tasks", "SST-2", "--lrs", lrs, *FAST, "--jobs", "2"]
     assert glue(data, checkpoint, tmp_path / "out", *flags) == 0
     runs = json.loads((tmp_path / "out/results.json").read_text())["tasks"]["SST-2"]["runs"]
     assert [run["status"] for run in runs] == ["finished", "diverged"][: len(lrs.split(","))]
-    assert len((tmp_path / "out/submission/SST-2.tsv").read_text().splitlines()) == 13
     assert not list(tmp_path.rglob("*.pt"))
     request.getfixturevalue("untrained")
     assert glue(data, checkpoint, tmp_path / "out", *flags, "--jobs", "1") == 0
@@ -158,22 +154,16 @@ def test_errors_are_one_paragraph(data, checkpoint, tmp_path, capsys):
 
 
 def test_runs_that_diverge(data, checkpoint, tmp_path, capsys, request):
-    flags = ["--tasks", "SST-2", "--lrs", "1e30", *FAST, "--predict", "--keep-checkpoints"]
+    flags = ["--tasks", "SST-2", "--lrs", "1e30", *FAST, "--keep-checkpoints"]
     assert glue(data, checkpoint, tmp_path / "out", *flags) == 0
     printed = capsys.readouterr()
     assert "| diverged" in printed.out
     assert "1 (1 diverged)" in printed.out
-    assert "SST-2.tsv is not written, because every run diverged" in printed.err
     recorded = result(tmp_path / "out", "SST-2", lr="1e+30")
     assert (recorded["status"], recorded["reason"]) == ("diverged", "gradients are Nan/Inf; see train.log")
     assert not list(tmp_path.rglob("crash.pt"))
     request.getfixturevalue("untrained")
-    submission = tmp_path / "out" / "submission" / "SST-2.tsv"
-    submission.parent.mkdir()
-    own(submission)
-    submission.write_text("of an earlier grid")
     assert glue(data, checkpoint, tmp_path / "out", *flags) == 0
-    assert not submission.exists()
     report = json.loads((tmp_path / "out" / "results.json").read_text(), parse_constant=pytest.fail)
     assert report["tasks"]["SST-2"]["scores"] == []
 
@@ -193,11 +183,6 @@ def test_missing_tasks_are_all_named_before_any_is_prepared(data, checkpoint, tm
 
 @pytest.mark.usefixtures("untrained")
 def test_bad_rows_are_found_before_training(data, checkpoint, tmp_path, capsys):
-    path = data / "SST-2" / "test.tsv"
-    lines = path.read_text().splitlines()
-    path.write_text("\n".join([*lines, "12\ta\tb"]))
-    message = refused(capsys, data, checkpoint, tmp_path / "out", "--tasks", "SST-2", "--predict")
-    assert f"test.tsv, line {len(lines) + 1}: 3 columns where the header has 2" in message
     path = data / "MNLI" / "dev_mismatched.tsv"
     path.write_text(path.read_text() + "cut\n")
     message = refused(capsys, data, checkpoint, tmp_path / "out", "--tasks", "STS-B,MNLI")
