@@ -161,6 +161,22 @@ def wav2vec2_bert(layers: int) -> Tensors:
     return {"x": x, "p": p, "z": z, **attention.state_dict()}
 
 
+def inkling(layers: int) -> Tensors:
+    """Of its attention the bias of queries and of the keys before them, and its convolution of keys, at padded tokens 0."""
+    from transformers.models.inkling.modeling_inkling import InklingRelativeLogits, InklingShortConvolution
+
+    n, generator = max(LENGTHS), torch.Generator().manual_seed(2)
+    logits = InklingRelativeLogits(d_rel=6, rel_extent=n - 3)
+    nn.init.zeros_(logits.proj)
+    curves, projection = randomise(logits), randomise(nn.Linear(DIM, HEADS * 6, bias=False))
+    x, k = torch.randn(2, *tokens().shape, DIM, generator=generator).half().double()
+    bias = curves(projection(x).unflatten(-1, (HEADS, -1)), torch.arange(n), torch.arange(n))
+    convolution = randomise(InklingShortConvolution(DIM, 4, layer_idx=0, conv_idx=0))
+    present = tokens().ne(PADDING)
+    found = {"x": x, "bias": bias, "k": k, "padding": ~present, "convolved": convolution(k, conv_mask=present)}
+    return found | {"curves": curves.proj, "projection": projection.weight, "weight": convolution.conv1d.weight}
+
+
 def xlnet(layers: int) -> Tensors:
     """Transformer-XL's attention in both directions."""
     from transformers import XLNetModel
@@ -236,6 +252,7 @@ PEERS: dict[
     "deberta_v2": deberta_v2,
     "deberta_v2_buckets": deberta_v2_buckets,
     "wav2vec2_bert": wav2vec2_bert,
+    "inkling": inkling,
     "xlnet": xlnet,
     "bloom": bloom,
     "x_transformers_pope": x_transformers_pope,

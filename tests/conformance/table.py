@@ -48,6 +48,7 @@ class Row:
 BOTH = ("layers", "heads")
 CLIP = {"max_relative_position": 5}
 BUCKETS = {"deberta_buckets": 8, "max_relative_position": 14}  # the offsets of 20 tokens go beyond
+CURVES = {"relative_logits_rank": 3, "relative_logits_max_distance": 6}  # some offsets of most tests are beyond
 POSITIONS = {"inductive": False, "translation_invariant": False}  # learns each position
 YARN = {"rope_type": "yarn", "rope_factor": 4.0, "rope_original_positions": 300, "rope_base": 100.0, "rope_layout": "half"}
 LLAMA3 = {"rope_type": "llama3", "rope_factor": 4.0, "rope_original_positions": 40, "rope_base": 30.0}
@@ -74,6 +75,12 @@ ROWS = [
     Row("shaw", relative.shaw, CLIP, own=BOTH, clips=True),
     Row("shaw", relative.shaw, {"shaw_terms": "keys"}, own=BOTH, clips=True),
     Row("shaw", relative.shaw, {"shaw_terms": "values"}, own=BOTH, clips=True),
+    Row("relative_logits", relative.relative_logits, own=BOTH),
+    *(
+        Row("relative_logits", relative.relative_logits, CURVES | {"relative_logits_input": name}, own=BOTH)
+        for name in ("query", "hidden")
+    ),
+    Row("rope+relative_logits", rotary.rope_relative_logits, {"rope_fraction": 0.5, "relative_logits_input": "hidden"}, own=BOTH),
     *(
         variant
         for scheme, reference, rate in [

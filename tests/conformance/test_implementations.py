@@ -188,6 +188,19 @@ def test_the_forgetting_transformers_gates(peer: Peer) -> None:
     assert_close(ours, found["bias"], 1e-10)
 
 
+def test_inklings_relative_logits(peer: Peer) -> None:
+    """Its curves are of the distance to keys before the query, from 0 on; ours are 0 for the others."""
+    found = peer("inkling")
+    rank, extent = found["curves"].shape
+    curves = torch.cat([found["curves"].T.flip(0), torch.zeros(extent - 1, rank)])
+    projection = found["projection"].unflatten(0, (HEADS, rank)).mT
+    values = {"relative_logits.weight": curves[None], "relative_logits.projection": projection[None]}
+    options = {"relative_logits_input": "hidden", "relative_logits_rank": rank, "relative_logits_max_distance": extent}
+    positions = make("relative_logits", values, **options)
+    (ours,) = positions.terms(Window(found["x"].shape[1])).of(0, found["x"]).biases
+    assert_close(ours, found["bias"], 1e-12)
+
+
 def test_fairseq_sinusoids(peer: Peer) -> None:
     found = peer("fairseq_sinusoidal")
     real = found["tokens"].ne(PADDING)

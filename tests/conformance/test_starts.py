@@ -24,6 +24,10 @@ STARTS = {
     "absolute": {"weight": (0, 0.02, BERT)},
     "sentence_absolute": {"weight": (0, 0.02, BERT)},
     "shaw": {"keys": (0, 0.02, BERT), "values": (0, 0.02, BERT)},
+    "relative_logits": {
+        "projection": (0, HEAD_DIM**-0.5, "this package: r as large as q"),
+        "weight": (0, 0.02, "transformers (initializer_range)"),
+    },
     "m1": {"weight": (1, 0.02, "the scores without positions, with BERT's spread")},
     "m2": {"weight": (1, 0.02, "the scores without positions, with BERT's spread")},
     "m4": {"weight": (0, 0.02, BERT)},

@@ -97,7 +97,7 @@ class Scheme(nn.Module):
     keeps_float32: ClassVar[bool] = False  # rounding parameters once would change far positions much, as in p·θ
     alone: ClassVar[bool] = True  # means something without another scheme
     has_causal_form: ClassVar[bool] = True  # with which a cache of keys agrees
-    reads_input: ClassVar[bool] = False  # has its terms from :meth:`input_terms`
+    reads_input: bool = False  # has its terms from :meth:`input_terms`
     position_vectors: ClassVar[tuple[str, ...]] = ()  # names of tables (…, n, width) with a vector per position
     share_heads: ClassVar[bool] = False  # the source's own choice, where no option is given
     share_layers: ClassVar[bool] = False

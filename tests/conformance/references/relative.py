@@ -48,6 +48,25 @@ def shaw_reset(p: Parameters, layer: Layer) -> Reading:
     return Reading((content(layer) + a) * layer.scale(), vectors_with_cls(p["shaw.values"], layer))
 
 
+def relative_logits(p: Parameters, layer: Layer) -> Reading:
+    """Inkling (2026): q_i·k_j / √d + r_i·D_{j-i}, r_i = W x_i per head, or made of the query; D is 0 from max_distance on."""
+    return Reading(content(layer) * layer.scale() + relative_logits_bias(p, layer))
+
+
+def relative_logits_bias(p: Parameters, layer: Layer) -> Tensor:
+    """(B, H, n, n)"""
+    of_head, curves = (p[f"relative_logits.{name}"] for name in ("projection", "weight"))
+    of_head, curves = layer.of(of_head), curves[layer.number if len(curves) > 1 else 0]
+    hidden = layer.options.get("relative_logits_input") == "hidden"
+    r = torch.einsum("bnc,hcs->bhns", layer.x, of_head) if hidden else torch.einsum("bhnc,hcs->bhns", layer.q, of_head)
+    furthest = layer.options.get("relative_logits_max_distance", 1024)
+    rows = []
+    for i in range(layer.n):
+        known = [curves[j - i + furthest - 1] if abs(j - i) < furthest else torch.zeros_like(curves[0]) for j in range(layer.n)]
+        rows.append(torch.einsum("bhs,js->bhj", r[:, :, i], torch.stack(known)))
+    return torch.stack(rows, dim=2)
+
+
 def m4(p: Parameters, layer: Layer) -> Reading:
     """Huang et al. 2021, eq. 12: (q_i·k_j + q_i·a_ij + k_j·a_ij) / √d."""
     a = vectors(p["m4.weight"], layer)

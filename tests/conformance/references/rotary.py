@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from .reading import Layer, Parameters, Reading
+from .relative import relative_logits_bias
 
 
 def rope(p: Parameters, layer: Layer) -> Reading:
@@ -34,6 +35,11 @@ def rope(p: Parameters, layer: Layer) -> Reading:
     q = torch.einsum("pde,bhpe->bhpd", rotations, layer.q)
     k = torch.einsum("pde,bhpe->bhpd", rotations, layer.k)
     return Reading(torch.einsum("bhid,bhjd->bhij", q, k) * layer.scale())
+
+
+def rope_relative_logits(p: Parameters, layer: Layer) -> Reading:
+    """Both, as curves that are mixed by the layer's input do not see the rotations."""
+    return Reading(rope(p, layer).scores + relative_logits_bias(p, layer))
 
 
 def liere(p: Parameters, layer: Layer) -> Reading:
