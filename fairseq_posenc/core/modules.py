@@ -203,7 +203,7 @@ class PositionalAttention(_Positional):
         require_padding(padding, batch, k.shape[2])
         present = None if padding is None or position_ids is None else ~padding
         first = None if present is None else present & (present.cumsum(1) == 1)  # padding may be on the left
-        window = _window(k.shape[2], q.shape[2], self.causal, q, position_ids, first)
+        window = _window(k.shape[2], q.shape[2], self.causal, q, position_ids, first, padding)
         call = Call(q.device, q.dtype, self.head_dim, q.shape[2], k.shape[2], self.dropout if self.training else 0.0)
         terms = self._terms(window, layer, x)
         return choose(self.backend, terms, call).bind(terms, Mask(padding, self.causal), call)(q, k, v)[0]
@@ -225,7 +225,13 @@ def _no_bias(terms: Terms, positions: Positions) -> str | None:
 
 
 def _window(
-    keys: int, queries: int | None, causal: bool, like: Tensor, position_ids: Tensor | None, first: Tensor | None = None
+    keys: int,
+    queries: int | None,
+    causal: bool,
+    like: Tensor,
+    position_ids: Tensor | None,
+    first: Tensor | None = None,
+    padding: Tensor | None = None,
 ) -> Window:
     if not 1 <= (keys if queries is None else queries) <= keys:
         raise FieldError(f"there must be at least one query and a key for each, got {queries} queries and {keys} keys")
@@ -234,6 +240,5 @@ def _window(
         span = span_of(position_ids, like.shape[0], keys)
     elif is_captured():  # where positions are data, no length becomes a constant
         position_ids = torch.arange(keys, device=like.device)[None]
-    return Window(
-        keys, queries, positions=position_ids, span=span, first=first, causal=causal, device=like.device, dtype=like.dtype
-    )
+    places: dict[str, Any] = {"positions": position_ids, "span": span, "first": first, "padding": padding}
+    return Window(keys, queries, **places, causal=causal, device=like.device, dtype=like.dtype)

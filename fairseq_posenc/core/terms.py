@@ -53,6 +53,8 @@ class Window:
         positions: (B or 1, K) the position of each key, if others than those.
         span: the positions are whole numbers below it. Without it they are real numbers, which learned tables have no rows for.
         first: (B or 1, K) bool, whether a key is the first token of its document ([CLS]); by default, only key 0 is.
+        padding: (B, K) bool, True at padding, which is no token's neighbour.
+        documents: (B or 1, K) the place where each key's document starts; by default, all keys are of one.
         causal: whether queries attend only to keys that are not after them.
         device: of tables.
         dtype: of tables.
@@ -66,6 +68,8 @@ class Window:
         positions: Tensor | None = None,
         span: int | None = None,
         first: Tensor | None = None,
+        padding: Tensor | None = None,
+        documents: Tensor | None = None,
         causal: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype = torch.float64,
@@ -80,6 +84,8 @@ class Window:
         self.contiguous = positions is None
         self.span = keys if positions is None else span
         self.first = first
+        self.padding = padding
+        self.documents = documents
         self._positions = positions if positions is None or span is not None else positions.to(self.dtype)
 
     @property
@@ -115,6 +121,18 @@ class Window:
         if self.bounds is None:
             return torch.arange(self.offsets.numel(), device=self.device).view_as(self._differences)
         return self._differences - self.bounds[0]
+
+    def neighbours(self, steps: Tensor) -> Tensor:
+        """(H, T) steps along the row -> (B or 1, H, T, K) the key so far from each key, -1 where its document has none there."""
+        keys = torch.arange(self.keys, device=self.device)
+        places = keys + steps[..., None]
+        there = places.clamp(0, self.keys - 1)
+        valid = (places == there)[None]
+        if self.documents is not None:
+            valid = valid & (self.documents[:, there] == self.documents[:, None, None])
+        if self.padding is not None:
+            valid = valid & ~self.padding[:, there]
+        return there.where(valid, -1)
 
     @property
     def _differences(self) -> Tensor:
@@ -209,6 +227,7 @@ class Rotation:
     cos: Tensor  # (K, d) or (1 or B, 1 or H, K, d), of the keys; queries take the last Q rows
     sin: Tensor  # of the same shape
     interleaved: bool = True
+    turning: int | None = None  # how many pairs turn, the first ones; None: all may
 
     def cut(self, window: Window) -> Rotation:
         """As :meth:`Terms.cut`."""
@@ -258,6 +277,21 @@ class Shift:
 
 
 @dataclass(frozen=True, eq=False)
+class Convolution:
+    """Keys that are mixed along the sequence, ``k'_j = Σ_t w_t k_{p_t(j)}``, before anything else happens to them."""
+
+    weights: Tensor  # (1 or H, T, d), w
+    places: Tensor  # (1 or B, 1 or H, T, K), p; -1: no key
+
+    def cut(self, window: Window) -> Convolution:
+        """As :meth:`Terms.cut`."""
+        return replace(self, places=self.places[..., : window.keys])
+
+
+Transform = Rotation | Polar | Expansion | Shift | Convolution
+
+
+@dataclass(frozen=True, eq=False)
 class Terms:
     """One layer's terms of the canonical form. An empty field is absent; terms of one kind are added, gains multiplied.
 
@@ -269,7 +303,7 @@ class Terms:
     combine: Literal["add", "multiply"] = "add"  # C: the sum of q·k, ΣA and ΣB, or their product
     content: bool = True  # whether q·k is there at all (the Synthesizer has none)
     inputs: tuple[Tensor, ...] = ()  # (B or 1, Q, D), added to the layer's attention input
-    transforms: tuple[Rotation | Polar | Expansion | Shift, ...] = ()  # of queries and keys, in this order, before every product
+    transforms: tuple[Transform, ...] = ()  # of queries and keys, in this order, before every product
     query_tables: tuple[Relative, ...] = ()  # A_r, vectors
     key_tables: tuple[Relative, ...] = ()  # B_r, vectors
     hidden_query_tables: tuple[Relative, ...] = ()  # (1, T, D): A once the layer's own key projection is applied
@@ -296,6 +330,11 @@ class Terms:
     def widens(self) -> bool:
         """Whether queries and keys have more features after the transforms."""
         return any(isinstance(change, (Polar, Expansion)) for change in self.transforms)
+
+    @property
+    def mixes_keys(self) -> bool:
+        """Whether a key depends on its neighbours, so that all keys of a row are needed."""
+        return any(isinstance(change, Convolution) for change in self.transforms)
 
     @property
     def projected(self) -> bool:
@@ -368,9 +407,11 @@ class Terms:
         )
 
 
-def _rank(change: Rotation | Polar | Expansion | Shift) -> int:
+def _rank(change: Transform) -> int:
     """Rotations come before what does not commute with them, so that the order of the schemes changes nothing."""
-    return int(not change.interleaved) if isinstance(change, Rotation) else 2
+    if isinstance(change, Rotation):
+        return 2 - change.interleaved
+    return 0 if isinstance(change, Convolution) else 3
 
 
 TUPLES = tuple(field.name for field in fields(Terms) if field.default == ())

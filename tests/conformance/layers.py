@@ -90,9 +90,13 @@ def tensors(layer: Layer) -> Results:
     return {name: getattr(layer, name) for name in ("q", "k", "v", "x")} | dict(layer.projections)
 
 
+def window_of(layer: Layer, **options: Any) -> Window:
+    return Window(layer.n, padding=layer.padding, causal=layer.causal, **options)
+
+
 def terms_of(positions: Positions, layer: Layer, window: Window | None = None) -> Terms:
     """The terms of this layer, computed as an encoder does: the layers before it come first."""
-    terms = positions.terms(window or Window(layer.n, causal=layer.causal))
+    terms = positions.terms(window or window_of(layer))
     return [terms.of(number, layer.x) for number in range(layer.number + 1)][-1]
 
 
@@ -113,7 +117,7 @@ def by_package(
     documents: Tensor | None = None,
 ) -> Results:
     """z, and whatever is added to embeddings and layer inputs where there is a token."""
-    window = window or Window(layer.n, causal=layer.causal)
+    window = window or window_of(layer)
     terms = terms_of(positions, layer, window)
     z, _ = attend_by(backend, project(terms, layer), layer.q, layer.k, layer.v, Mask(layer.padding, layer.causal, documents))
     embedding = positions.embed(window, layer.tokens)

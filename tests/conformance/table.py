@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from cases import SOME
 
-from .references import absolute, functional, relative, rotary, scalar, synthesizer, untied
+from .references import absolute, functional, neighbours, relative, rotary, scalar, synthesizer, untied
 from .references.reading import Layer, Parameters, Reading
 
 
@@ -110,6 +110,12 @@ ROWS = [
     Row("rope", rotary.rope, LLAMA3),
     Row("rope", rotary.rope, LONGROPE),
     Row("rope", rotary.rope, {"rope_type": "ntk_bidirectional", "rope_factor": 3.0, "rope_original_positions": 300}),
+    Row("key_offset", neighbours.key_offset, tells_apart=False),
+    Row("rope+key_offset", neighbours.rope_key_offset, {"rope_fraction": 0.5}),
+    Row("rope+key_offset", neighbours.rope_key_offset, {"rope_fraction": 0.25, "rope_layout": "half"}),
+    Row("key_convolution", neighbours.key_convolution, own=BOTH, tells_apart=False),
+    Row("key_convolution", neighbours.key_convolution, {"key_convolution_width": 2}, own=BOTH, tells_apart=False),
+    Row("rope+key_convolution", neighbours.rope_key_convolution, own=BOTH),
     Row("liere", rotary.liere, own=BOTH, rate=0.3),
     Row("pope", rotary.pope, own=BOTH),
     Row("log_cpb", scalar.log_cpb, {"log_cpb_hidden": 7}, own=BOTH),

@@ -201,6 +201,19 @@ def test_inklings_relative_logits(peer: Peer) -> None:
     assert_close(ours, found["bias"], 1e-12)
 
 
+def test_inklings_convolution_of_keys(peer: Peer) -> None:
+    """It adds the convolution to the keys themselves, and its last weight is that of the token itself."""
+    found = peer("inkling")
+    weight = found["weight"][:, 0].flip(1).unflatten(0, (HEADS, HEAD_DIM)).mT.clone()
+    weight[:, 0] += 1
+    positions = make("key_convolution", {"key_convolution.weight": weight[None]}, key_convolution_width=weight.shape[1])
+    k, expected = (found[name].unflatten(-1, (HEADS, HEAD_DIM)).transpose(1, 2) for name in ("k", "convolved"))
+    window = Window(k.shape[2], padding=found["padding"], causal=True)
+    _, ours = transform(k, k, positions.terms(window).of(0, found["k"]))
+    tokens = ~found["padding"]
+    assert_close(ours.transpose(1, 2)[tokens], expected.transpose(1, 2)[tokens], 1e-5)  # in float32
+
+
 def test_fairseq_sinusoids(peer: Peer) -> None:
     found = peer("fairseq_sinusoidal")
     real = found["tokens"].ne(PADDING)

@@ -77,6 +77,7 @@ STARTS = {
     ),
     "pope": {"bias": (0, 0, "the authors' code")},
     "cable": {"weight": (0, 0.02, "the authors' code"), "bias": (None, None, "ALiBi's slopes as the first steps; this package")},
+    "key_convolution": {"weight": (None, None, "the scores without it; this package")},
     "liere": {"theta": (None, None, "RoPE's angles; this package")},
     "floater": {
         **dict.fromkeys(("initial", "time_weight"), (0, 0.02, OURS)),
@@ -126,6 +127,11 @@ def test_every_parameter_has_a_row(scheme: str) -> None:
     names = {name.removeprefix(f"{scheme}.") for name, _ in start(scheme).named_parameters()}
     assert names == STARTS[scheme].keys()
     assert all(source for _, _, source in STARTS.get(scheme, {}).values())
+
+
+def test_convolutions_of_keys_start_at_the_keys_themselves() -> None:
+    weight = start("key_convolution").get_parameter("key_convolution.weight")
+    assert torch.equal(weight, torch.eye(4)[0, :, None].expand_as(weight))
 
 
 def test_initial_values_that_are_those_of_another_scheme() -> None:

@@ -6,19 +6,22 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..terms import Expansion, LowRank, Polar, Rotation, Terms, precise
+from ..terms import Convolution, Expansion, LowRank, Polar, Rotation, Terms, precise
 
 
 def transform(q: Tensor, k: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
     """Queries and keys after the terms' rotations and shifts, in their order.
 
-    Both have the last positions of the terms' window: queries (B, H, Q, d), and keys (B, H, K, d) or only the new ones.
+    Both have the last positions of the terms' window: queries (B, H, Q, d), and keys (B, H, K, d), or only the new ones where
+    the terms do not mix keys.
     """
     for change in terms.transforms:
         if isinstance(change, Rotation):
             q, k = _rotate(q, change), _rotate(k, change)
         elif isinstance(change, Polar):
             q, k = _polar(q, change.queries), _polar(k, change.keys)
+        elif isinstance(change, Convolution):
+            k = _convolve(k, change)
         elif isinstance(change, Expansion):
             features = (precise(q) + change.shift) @ precise(change.weight)
             q = torch.cat([q, _rotate(features, change.rotation).to(q.dtype)], dim=-1)
@@ -50,6 +53,15 @@ def _extended(x: Tensor, by: Tensor, content: bool) -> Tensor:
 
 def _shift(x: Tensor, by: Tensor | None) -> Tensor:
     return x if by is None else x + by[..., -x.shape[-2] :, :].to(x.dtype)
+
+
+def _convolve(k: Tensor, convolution: Convolution) -> Tensor:
+    """(B, H, K, d) -> (B, H, K, d). In float32 or better, since it is a sum."""
+    keys = F.pad(precise(k), (0, 0, 1, 0))  # a zero at place -1
+    places = (convolution.places + 1)[..., None].expand(*k.shape[:2], -1, -1, k.shape[-1])
+    taps = zip(convolution.weights.unbind(1), places.unbind(2), strict=True)
+    parts = [keys.gather(2, at) * weight[:, None].to(keys.dtype) for weight, at in taps]
+    return sum(parts[1:], start=parts[0]).to(k.dtype)
 
 
 def _polar(x: Tensor, angles: Tensor) -> Tensor:

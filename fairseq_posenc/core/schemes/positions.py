@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ...base.errors import FieldError, InputError, check_value, suggestion
-from ..terms import Rotation, Terms, Window
+from ..terms import Convolution, Rotation, Terms, Window
 from .base import REGISTRY, GeneralOptions, Scheme, Settings, option_fields, scheme_options
 
 PATTERNS = {
@@ -147,8 +147,9 @@ class Positions(nn.Module):
             self.add_module(scheme.name, made)
         probe = self._join()
         self._has_content = probe.content
-        rotates = any(isinstance(change, Rotation) for change in probe.transforms)
-        self._rotates_others = rotates and (len(probe.transforms) > 1 or bool(probe.vectors))
+        changes = [change for change in probe.transforms if not isinstance(change, Convolution)]
+        rotates = any(isinstance(change, Rotation) for change in changes)
+        self._rotates_others = rotates and (len(changes) > 1 or bool(probe.vectors))
         if refuse_idle:
             require_meaning(values, self)
 

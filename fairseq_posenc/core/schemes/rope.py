@@ -112,15 +112,14 @@ class Rope(Scheme):
             parameters |= {"beta_fast": options.beta_fast, "beta_slow": options.beta_slow}
         if options.type == "llama3":
             parameters |= {"high_freq_factor": options.beta_fast, "low_freq_factor": options.beta_slow}
-        turning = int(options.fraction * self.settings.head_dim // 2)
         if options.type == "longrope":
-            parameters |= {"long_factor": self._factors[:turning], "short_factor": self._factors[:turning]}
+            parameters |= {"long_factor": self._factors[: self._turning], "short_factor": self._factors[: self._turning]}
         if options.fraction < 1:
             parameters["partial_rotary_factor"] = options.fraction
             if options.type in ("default", "linear") or options.type.startswith("ntk"):
                 parameters["rope_type"] = "proportional"
             else:  # there, the angles of fewer pairs reach as far as those of all
-                parameters["partial_rotary_factor"] = share = 2 * turning / self.settings.head_dim
+                parameters["partial_rotary_factor"] = share = 2 * self._turning / self.settings.head_dim
                 parameters["rope_theta"] = self._base**share
         return {"rope_parameters": parameters}
 
@@ -150,7 +149,12 @@ class Rope(Scheme):
             theta = kept * theta + (1 - kept) * theta / options.factor
         if options.type == "longrope":
             theta = theta / torch.tensor(self._factors, dtype=torch.float64, device="cpu")
-        return theta.where(t < options.fraction * d // 2, 0.0)
+        return theta.where(t < self._turning, 0.0)
+
+    @property
+    def _turning(self) -> int:
+        """How many pairs turn."""
+        return int(self.options.fraction * self.settings.head_dim // 2)
 
     @property
     def magnification(self) -> float:
@@ -164,7 +168,7 @@ class Rope(Scheme):
         cos, sin = self.of_positions(self._cos_and_sin, window).unbind(-2)
         if not window.contiguous:
             cos, sin = cos[:, None], sin[:, None]
-        return [Terms(transforms=(Rotation(cos, sin, self.options.layout == "interleaved"),))]
+        return [Terms(transforms=(Rotation(cos, sin, self.options.layout == "interleaved", self._turning),))]
 
     def _cos_and_sin(self, positions: Tensor) -> Tensor:
         """(…) -> (…, 2, d)."""

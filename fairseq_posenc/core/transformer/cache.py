@@ -18,8 +18,9 @@ Pair = tuple[Tensor, Tensor]
 class Cache:
     """Keys and values of one batch that is being decoded, and the terms of the positions to come.
 
-    Keys are kept as they enter the product, rotated already, and tables as the layers have projected them. A cache belongs to
-    one decoder and to one batch, whose rows :meth:`select` reorders, repeats and removes. ``length`` is its number of tokens.
+    Keys are kept as they enter the product, rotated already, or, where terms mix them, as the layers have projected them. Tables
+    are kept projected. A cache belongs to one decoder and to one batch, whose rows :meth:`select` reorders, repeats and removes.
+    ``length`` is its number of tokens.
     """
 
     def __init__(self) -> None:

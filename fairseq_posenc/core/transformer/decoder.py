@@ -112,9 +112,11 @@ class Decoder(Stack):
 
 
 def _attend(terms: Terms, bound: Attend, cache: Cache | None, layer: int, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, None]:
-    """Self-attention of new tokens, whose keys enter the cache after the terms have transformed them."""
+    """Self-attention of new tokens, whose keys enter the cache after the terms have transformed them, or before they mix them."""
+    if cache is not None and terms.mixes_keys:
+        k, v = cache.extend(layer, k, v)
     q, k = transform(q, k, terms)
-    if cache is not None:
+    if cache is not None and not terms.mixes_keys:
         k, v = cache.extend(layer, k, v)
     return bound(q, k, v)[0], None
 

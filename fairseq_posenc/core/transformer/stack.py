@@ -115,7 +115,8 @@ class Stack(nn.Module):
         n = words.shape[1]
         if not n:
             raise FieldError("a row needs at least one token")
-        window_at = partial(Window, n, causal=mask.causal, device=words.device, dtype=words.dtype)
+        seen: dict[str, Any] = {"padding": mask.padding, "documents": mask.documents, "causal": mask.causal}
+        window_at = partial(Window, n, **seen, device=words.device, dtype=words.dtype)
         row, places, first = window_at(), torch.arange(n, device=words.device)[None], None
         if mask.documents is not None:
             places = places - mask.documents
