@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from fairseq_posenc.base.errors import FieldError
 from fairseq_posenc.core.attention import BACKENDS, Call, Mask
@@ -54,6 +55,36 @@ def test_padding_changes_nothing(positions: str, order: str) -> None:
     together = encoder(batch).last_hidden_state
     torch.testing.assert_close(together[:1, :5], encoder(short).last_hidden_state)
     torch.testing.assert_close(together[1:], encoder(long).last_hidden_state)
+
+
+KEYS, GROWING = "rope(fraction=0.5)+key_offset", {"position_log_n": "floor", "log_n_beta": 0.8, "log_n_length": 2}
+
+
+@pytest.mark.parametrize(
+    ("positions", "options"),
+    [
+        (KEYS, {}),
+        (f"rope+key_convolution | {KEYS}(window=1)", {"key_convolution_width": 3}),
+        ("alibi(window=2) | rope+log_n", {"position_log_n": "ssmax"}),
+        ("rope(window=2) | t5 | relative_logits", GROWING),
+        ("selective_rope", {"position_log_n": "ssmax"}),
+    ],
+)
+@pytest.mark.parametrize("backend", ["eager", "sdpa", "chunked"])
+def test_a_row_of_documents_is_a_padded_batch(positions: str, options: dict[str, Any], backend: str) -> None:
+    """Neither neighbours of keys nor their number go beyond a document or reach its padding, and neither do gradients."""
+    encoder, lengths, size = make(positions, position_options=options), (5, 1, 3), 9
+    encoder.attention_backend = "auto" if backend == "sdpa" and "relative_logits" in positions else backend
+    documents = [sequence(length) for length in lengths]
+    batch = torch.cat([F.pad(document, (0, size - document.shape[1]), value=PAD) for document in documents])
+    row = torch.cat([*documents, torch.full((1, 4), PAD)], dim=1)
+    starts = torch.tensor([[0] * 5 + [5] + [6] * 7])
+    found = encoder(row, mask=Mask(row == PAD, documents=starts)).last_hidden_state[row != PAD]
+    expected = encoder(batch).last_hidden_state[batch != PAD]
+    torch.testing.assert_close(found, expected)
+    cotangent, parameters = torch.randn_like(found), [*encoder.layers.parameters(), *encoder.positions.parameters()]
+    gradients = [torch.autograd.grad((z * cotangent).sum(), parameters) for z in (found, expected)]
+    torch.testing.assert_close(*gradients)
 
 
 def test_padding_of_a_whole_sequence_is_finite_and_has_no_gradient() -> None:

@@ -113,7 +113,9 @@ def test_positions_count_from_anywhere_in_any_order(positions):
         assert torch.allclose(moved, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("positions", ["m4+reset", "untied+t5+reset", "rope"])
+@pytest.mark.parametrize(
+    "positions", ["m4+reset", "untied+t5+reset", "rope", "rope(fraction=0.5)+key_offset", "key_convolution+log_n"]
+)
 def test_padding_may_be_on_the_left(positions):
     """[CLS] is then the first key that is not padding."""
     attention, tensors = attention_of(positions), q_k_v()

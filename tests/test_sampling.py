@@ -24,6 +24,7 @@ TABLES = {
     "m4",
     "m4m",
     "raffel",
+    "relative_logits",
     "reset",
     "sentence_absolute",
     "shaw",
@@ -31,6 +32,8 @@ TABLES = {
 TABLES |= {"untied", *(name for name in REGISTRY if name.startswith("synthesizer"))}
 """What takes whole numbers only."""
 FUNCTIONS = REGISTRY.keys() - TABLES
+BY_TOKENS = {"none", "cable", "log_n", "selective_rope", "key_offset", "key_convolution"}
+"""What depends on no positions, but on which tokens are between, or beside."""
 
 
 def make(positions, sampling, kind=Encoder, config=CONFIG, **changes):
@@ -123,11 +126,11 @@ def test_every_scheme_trains_and_is_evaluated(name, sampling):
     first.sum().backward()
     again, other = encoder(tokens).last_hidden_state, encoder(tokens).last_hidden_state
     assert first.isfinite().all()
-    order = [scheme for scheme in names if scheme not in ("none", "cable") and not scheme.startswith("synthesizer")]
+    order = [scheme for scheme in names if scheme not in BY_TOKENS and not scheme.startswith("synthesizer")]
     invariant = sampling == "shift:20" and all(
         REGISTRY[scheme].translation_invariant or scheme in ("reset", "sentence_absolute") for scheme in order
     )
-    dense = positions in ("none", "cable", "synthesizer_dense", "synthesizer_factorized_dense")
+    dense = positions in {*BY_TOKENS, "synthesizer_dense", "synthesizer_factorized_dense"}
     if not dense and not (invariant or positions.startswith("fire")):
         assert not torch.equal(again, other)
     for seed in (6, 5):

@@ -218,7 +218,7 @@ def _no_bias(terms: Terms, positions: Positions) -> str | None:
     if terms.factor != 1:
         return f"the scores are scaled by 1/√({terms.factor:g}d)"
     if terms.transforms:
-        return "queries and keys are rotated or moved"
+        return "queries and keys are rotated, moved or scaled"
     if terms.vectors or terms.value_tables or terms.gains:
         return "queries, keys, values or scores are combined with tables"
     return None

@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 
 def is_captured() -> bool:
@@ -133,6 +134,20 @@ class Window:
         if self.padding is not None:
             valid = valid & ~self.padding[:, there]
         return there.where(valid, -1)
+
+    def seen(self, width: int | None) -> Tensor:
+        """(B or 1, Q) the number of keys that each query sees, at most ``width`` places away; 1 where it sees none."""
+        keys = torch.arange(self.keys, device=self.device)[None]
+        present = torch.ones_like(keys) if self.padding is None else (~self.padding).long()
+        first = torch.zeros_like(keys) if self.documents is None else self.documents.long()
+        sizes = torch.zeros_like(first).scatter_add(1, first, torch.ones_like(first))
+        last = keys if self.causal else first + sizes.gather(1, first) - 1
+        if width is not None:
+            first, last = first.maximum(keys - width), last.minimum(keys + width)
+        before = F.pad(present.cumsum(1), (1, 0))  # (B or 1, K + 1) tokens before each place
+        batch = max(len(before), len(first))
+        before, first, last = (x.expand(batch, -1) for x in (before, first, last))
+        return (before.gather(1, last + 1) - before.gather(1, first)).clamp(min=1)[:, self.start :]
 
     @property
     def _differences(self) -> Tensor:
@@ -288,7 +303,18 @@ class Convolution:
         return replace(self, places=self.places[..., : window.keys])
 
 
-Transform = Rotation | Polar | Expansion | Shift | Convolution
+@dataclass(frozen=True, eq=False)
+class Scale:
+    """What queries are multiplied by, after all other transforms."""
+
+    queries: Tensor  # (1 or B, 1 or H, Q, 1)
+
+    def cut(self, window: Window) -> Scale:
+        """As :meth:`Terms.cut`."""
+        return Scale(self.queries[..., window.start : window.keys, :])
+
+
+Transform = Rotation | Polar | Expansion | Shift | Convolution | Scale
 
 
 @dataclass(frozen=True, eq=False)
@@ -386,7 +412,11 @@ class Terms:
             raise ValueError("a product of q·k, q·A and k·B cannot include the vector terms of another scheme")
         if multiplies and not all(part.content for part in parts):
             raise ValueError("a product with q·k has no meaning together with a scheme that removes q·k")
-        if any(part.widens for part in parts) and sum(bool(part.transforms or part.vectors) for part in parts) > 1:
+        scaled = [part for part in parts if any(isinstance(change, Scale) for change in part.transforms)]
+        if scaled and (multiplies or not all(part.content for part in parts)):
+            raise ValueError("a factor of queries needs scores with q·k in which each query is once: leave out log-n")
+        changed = [part for part in parts if part not in scaled and (part.transforms or part.vectors)]
+        if len(changed) > 1 and any(part.widens for part in changed):
             raise ValueError(
                 "more features of queries and keys, which some schemes have between whole positions only, leave no meaning to "
                 "rotations, shifts and vectors of another scheme"
@@ -411,7 +441,7 @@ def _rank(change: Transform) -> int:
     """Rotations come before what does not commute with them, so that the order of the schemes changes nothing."""
     if isinstance(change, Rotation):
         return 2 - change.interleaved
-    return 0 if isinstance(change, Convolution) else 3
+    return {Convolution: 0, Scale: 4}.get(type(change), 3)
 
 
 TUPLES = tuple(field.name for field in fields(Terms) if field.default == ())

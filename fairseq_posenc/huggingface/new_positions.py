@@ -37,6 +37,10 @@ class Converted:
     same_function: bool
 
 
+GENERAL = ("position_scale_factor", "position_log_n", "log_n_beta", "log_n_length")
+"""Options that any expression has a meaning for."""
+
+
 def convert(
     config: EncoderConfig,
     state: StateDict,
@@ -111,7 +115,7 @@ def _shared_options(config: EncoderConfig, expression: str) -> dict[str, Any]:
     parts = [read_sum(part) for part in sums_of(config.positions)]
     options = {**config.position_options, **(parts[0].options if len(parts) == 1 else {})}
     shared = {*parse(config.positions)} & {*parse(expression)}
-    names = {name for scheme in shared for name in (*scheme_options(scheme), *scheme.honours, "position_scale_factor")}
+    names = {name for scheme in shared for name in (*scheme_options(scheme), *scheme.honours, *GENERAL)}
     given = {name for part in sums_of(expression) for name in read_sum(part).options}
     return {name: value for name, value in options.items() if name in names - given}
 

@@ -132,6 +132,16 @@ def test_a_whole_deberta_with_logarithmic_buckets(peer: Peer) -> None:
         assert_close(own[_renamed(name, DEBERTA)].grad.view_as(value), value, 1e-5)
 
 
+def test_log_n_of_ministral() -> None:
+    """Its positions count from 0; in Llama 4, as here, from 1."""
+    pytest.importorskip("transformers")
+    from transformers.models.ministral3.modeling_ministral3 import get_llama_4_attn_scale
+
+    positions = make("rope", {}, position_log_n="floor", log_n_beta=0.3, log_n_length=5)
+    *_, scale = terms(positions, 23, causal=True).transforms
+    assert_close(scale.queries, get_llama_4_attn_scale(torch.arange(1, 24)[None], 0.3, 5).double(), 1e-7)
+
+
 @pytest.mark.parametrize(("buckets", "distance"), [(256, 512), (32, 128), (64, 1024), (6, 10), (7, 12)])
 def test_logarithmic_buckets_of_deberta(buckets: int, distance: int) -> None:
     """Beyond the distance all are at the end of the table."""

@@ -29,7 +29,7 @@ from .table import ROWS, Row
 N = 15
 PLACES = torch.tensor([[0, 2, 3, 7, 8, 14], [0, 1, 5, 9, 11, 12]])
 BACKENDS_ANYWHERE = ("eager", "sdpa", "chunked")
-BY_TOKENS = {"sentence_absolute", "cable", "key_offset", "key_convolution"}  # some of which are missing
+BY_TOKENS = {"sentence_absolute", "cable", "selective_rope", "key_offset", "key_convolution"}  # some of which are missing
 COUNTED = [row for row in ROWS if not BY_TOKENS & {*row.expression.split("+")}]
 rows = pytest.mark.parametrize("row", COUNTED, ids=lambda row: row.id)
 
@@ -53,7 +53,8 @@ def compact(layer: Layer) -> Layer:
 
 def anywhere(backend: str):
     def run(positions, layer: Layer) -> Results:
-        return by_package(positions, compact(layer), BACKENDS[backend], Window(PLACES.shape[1], positions=PLACES, span=N))
+        layer = compact(layer)
+        return by_package(positions, layer, BACKENDS[backend], window_of(layer, positions=PLACES, span=N))
 
     return run
 

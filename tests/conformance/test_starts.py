@@ -75,9 +75,11 @@ STARTS = {
     "transformer_xl": dict.fromkeys(
         ("content_bias", "position_bias", "projection"), (0, 0.02, "Transformer-XL's code (init_std)")
     ),
+    "log_n": {"scale": (1 / math.log(64), 0, "this package: the scores without it, in a row of max_positions tokens")},
     "pope": {"bias": (0, 0, "the authors' code")},
     "cable": {"weight": (0, 0.02, "the authors' code"), "bias": (None, None, "ALiBi's slopes as the first steps; this package")},
     "key_convolution": {"weight": (None, None, "the scores without it; this package")},
+    "selective_rope": {"down": (0, 0.02, OURS), "up": (0, 0, "RoPE's angles; this package")},
     "liere": {"theta": (None, None, "RoPE's angles; this package")},
     "floater": {
         **dict.fromkeys(("initial", "time_weight"), (0, 0.02, OURS)),

@@ -50,7 +50,8 @@ def test_an_unknown_option_names_the_near_ones() -> None:
 @pytest.mark.parametrize("name", sorted(name for name, scheme in REGISTRY.items() if scheme.reads_input))
 def test_terms_of_the_input_are_probed_in_half_precision(name: str) -> None:
     positions = Positions(name, Settings(layers=1, heads=2, dim=8, max_positions=8)).to(torch.bfloat16)
-    assert positions.probes()[0].biases
+    probe = positions.probes()[0]
+    assert probe.biases or probe.transforms
 
 
 def test_an_option_of_another_scheme_is_refused() -> None:
@@ -73,6 +74,33 @@ def test_effective_options_are_those_given_or_the_schemes_own() -> None:
 @pytest.mark.parametrize("clip", [-1, -3])
 def test_a_clip_below_zero_is_refused(clip: int) -> None:
     refused("shaw", f"max_relative_position must be at least 0, got {clip}", max_relative_position=clip)
+
+
+def test_keys_move_where_no_rotation_turns_them() -> None:
+    refused("rope+key_offset", "'key_offset' moves the features that rotations leave still, and these turn all")
+    refused("rope(fraction=0.5)+pope+key_offset", "no meaning to")
+    assert Positions("key_offset+rope(fraction=0.5)", SETTINGS)
+
+
+@pytest.mark.parametrize("expression", ["m4m", "synthesizer_random"])
+def test_log_n_needs_one_query_in_each_score(expression: str) -> None:
+    refused(expression, f"positions '{expression}': a factor of queries needs .*: leave out log-n", position_log_n="ssmax")
+
+
+def test_log_n_belongs_to_any_sum_and_has_the_options_of_its_form() -> None:
+    floor = Positions("rope+absolute", SETTINGS, {"position_log_n": "floor", "log_n_beta": 0.2})
+    assert {"position_log_n": "floor", "log_n_beta": 0.2, "log_n_length": 6}.items() <= floor.complete_options.items()
+    assert Positions("none", SETTINGS, {"position_log_n": "ssmax"}).log_n.scale.shape == (2, 2)
+    refused("rope", "log_n_beta 0.2 means nothing", position_log_n="ssmax", log_n_beta=0.2)
+    refused("rope", "log_n_beta 0.2 means nothing to positions rope, only to log_n", log_n_beta=0.2)
+
+
+def test_selective_rotations_start_as_rope() -> None:
+    x, window = torch.randn(1, 6, 8), Window(6, dtype=torch.float32)
+    (selective,) = Positions("selective_rope", SETTINGS).terms(window).of(1, x).transforms
+    (rope,) = Positions("rope", SETTINGS).terms(Window(7, dtype=torch.float32)).of(1, x).transforms
+    torch.testing.assert_close(selective.cos, rope.cos[1:].expand_as(selective.cos))
+    torch.testing.assert_close(selective.sin, rope.sin[1:].expand_as(selective.sin))
 
 
 def test_a_scale_factor_must_be_positive() -> None:
@@ -225,7 +253,7 @@ TERMS = sorted(
     {*REGISTRY, "rope(layout=half)", "fire(threshold=1)", "cable(gates=2)", "shaw(terms=values)", "alibi(sided=true)"} - {"fire"}
 )
 SAME_PAIRS = {"liere+rope"}
-"""Rotations that commute, since both turn adjacent features; they count as others that rotate."""
+"""Rotations that commute, since both turn adjacent features; they count as others that rotate, and so do those by words."""
 
 
 @pytest.mark.parametrize("first", TERMS)
@@ -255,7 +283,8 @@ def test_moving_all_positions_changes_the_scores_of_exactly_the_sums_that_say_so
             for parameter in positions.parameters():
                 parameter += 0.5 * random(*parameter.shape)
         invariant = torch.allclose(moved(positions, 7), moved(positions, 0), rtol=0, atol=1e-9)
-        if "reset" not in expression and expression not in SAME_PAIRS:
+        by_words = invariant and "selective_rope" in expression
+        if "reset" not in expression and expression not in SAME_PAIRS and not by_words:
             assert positions.terms_are_invariant == invariant, expression
         assert not (positions.terms_are_invariant and not invariant), expression
     assert not make("rope+liere").terms_are_invariant

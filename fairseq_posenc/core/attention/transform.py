@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..terms import Convolution, Expansion, LowRank, Polar, Rotation, Terms, precise
+from ..terms import Convolution, Expansion, LowRank, Polar, Rotation, Scale, Terms, precise
 
 
 def transform(q: Tensor, k: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
@@ -20,6 +20,8 @@ def transform(q: Tensor, k: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
             q, k = _rotate(q, change), _rotate(k, change)
         elif isinstance(change, Polar):
             q, k = _polar(q, change.queries), _polar(k, change.keys)
+        elif isinstance(change, Scale):
+            q = (precise(q) * change.queries).to(q.dtype)
         elif isinstance(change, Convolution):
             k = _convolve(k, change)
         elif isinstance(change, Expansion):

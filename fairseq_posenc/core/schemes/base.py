@@ -41,6 +41,10 @@ class GeneralOptions:
     position_scale_factor: float | None = option(
         "f of the scale 1/sqrt(f d) of the attention scores", None, minimum=1e-6, maximum=1e6, metavar="f"
     )
+    position_log_n: str | None = option(
+        "multiply queries by s ln n, with n keys and a learned s (ssmax), or by 1 + β ln(1 + ⌊n / n_0⌋) (floor)", None,
+        choices=("ssmax", "floor"),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,7 @@ class Settings:
     options: GeneralOptions = GeneralOptions()
     factor: float = 1.0  # f of the scale s = 1/sqrt(f·d); set by the composition
     schemes: frozenset[str] = frozenset()  # the names of all schemes of the expression; set by the composition
+    window: int | None = None  # how many places to either side a query sees; set by the composition
 
     @property
     def head_dim(self) -> int:
@@ -206,6 +211,7 @@ class Scheme(nn.Module):
             "position_share_layers": self.share_layers,
             "max_relative_position": self.settings.max_positions - 1,
             "position_scale_factor": self.settings.factor,
+            "position_log_n": "ssmax",
         }
         return defaults[name] if given is None else given
 

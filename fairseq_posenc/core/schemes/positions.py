@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ...base.errors import FieldError, InputError, check_value, suggestion
-from ..terms import Convolution, Rotation, Terms, Window
+from ..terms import Convolution, Rotation, Scale, Terms, Window
 from .base import REGISTRY, GeneralOptions, Scheme, Settings, option_fields, scheme_options
 
 PATTERNS = {
@@ -23,6 +23,7 @@ PATTERNS = {
 """Names of expressions: the alternating layers of Gemma 3 (Gemma Team 2025), whose 512 tokens count the query, and of ModernBERT
 (Warner et al. 2024), and global layers without positions after local ones (RNoPE: Yang et al. 2025) with ModernBERT's window."""
 WINDOW = "window"
+LOG_N = "log_n"  # the scheme that --position-log-n adds
 _TERM = re.compile(r"(\w+) *(?:\(([^()]*)\))?")
 _PLUS = re.compile(r"\+(?![^()]*\))")  # outside of parentheses
 
@@ -132,12 +133,14 @@ class Positions(nn.Module):
         super().__init__()
         self.expression = expression
         self._sum = read_sum(expression)
-        classes = self._sum.classes
-        values = _check_options(options or {})
+        classes, values = self._sum.classes, _check_options(options or {})
+        if "position_log_n" in values:
+            classes = tuple(dict.fromkeys((*classes, REGISTRY[LOG_N])))
         general = GeneralOptions(**{f.name: values[f.name] for f in dataclasses.fields(GeneralOptions) if f.name in values})
         factor = general.position_scale_factor or max(scheme.scale_factor for scheme in classes)
         names = frozenset(scheme.name for scheme in classes)
-        self.settings = dataclasses.replace(settings, options=general, factor=factor, schemes=names)
+        own: dict[str, Any] = {"options": general, "factor": factor, "schemes": names, "window": self._sum.window}
+        self.settings = dataclasses.replace(settings, **own)
         for scheme in classes:
             chosen = {**values, **self._sum.options}
             own_values = {f.name: chosen[full] for full, f in scheme_options(scheme).items() if full in chosen}
@@ -147,7 +150,7 @@ class Positions(nn.Module):
             self.add_module(scheme.name, made)
         probe = self._join()
         self._has_content = probe.content
-        changes = [change for change in probe.transforms if not isinstance(change, Convolution)]
+        changes = [change for change in probe.transforms if not isinstance(change, (Convolution, Scale))]
         rotates = any(isinstance(change, Rotation) for change in changes)
         self._rotates_others = rotates and (len(changes) > 1 or bool(probe.vectors))
         if refuse_idle:

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from ...core.attention import Mask
 from ...core.attention.relative import times_keys, times_queries
 from ...core.attention.transform import transform
-from ...core.terms import Rotation
+from ...core.terms import Shift
 from ...core.transformer import Encoder
 from .trace import Layer, trace
 
@@ -71,8 +71,8 @@ def inseparable(encoder: Encoder) -> str | None:
     terms = positions.probes()[0]
     if terms.combine == "multiply" or terms.gains:
         return "words and positions are multiplied with each other"
-    if terms.widens or any(isinstance(change, Rotation) for change in terms.transforms):
-        return "rotations act on every product of words"
+    if not all(isinstance(change, Shift) for change in terms.transforms):
+        return "rotations, mixtures of keys or factors of queries act on every product of words"
     if not terms.content:
         return "they have no products of queries and keys"
     return "the biases depend on the words" if any(scheme.reads_input for scheme in positions.schemes) else None

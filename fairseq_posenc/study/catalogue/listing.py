@@ -21,7 +21,7 @@ from .equations import advice_of, equation_of, family_of, source_of
 COLUMNS = ("positions", "architecture", "family", "advice", "equation", "source", *PROPERTIES, "backends", "parameters")
 FAMILIES = (
     "added to word embeddings", "rotations", "scalar biases by offset", "vectors by offset", "keys of neighbours",
-    "untied positions (TUPE)", "scalar factors by offset", "dynamics", "no products of words", "no positions",
+    "scales of scores", "untied positions (TUPE)", "scalar factors by offset", "dynamics", "no products of words", "no positions",
 )  # fmt: skip
 """In the order in which they are listed; others follow."""
 NAMES = r"(?:^|[+|]) *(\w+)"

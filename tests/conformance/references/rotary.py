@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .reading import Layer, Parameters, Reading
+from .reading import Layer, Parameters, Reading, content
 from .relative import relative_logits_bias
 
 
@@ -64,6 +64,47 @@ def pope(p: Parameters, layer: Layer) -> Reading:
         magnitudes = layer.q[..., c].exp().log1p()[..., :, None] * layer.k[..., c].exp().log1p()[..., None, :]
         scores = scores + magnitudes * torch.cos(offsets * theta + delta[:, c, None, None])
     return Reading(scores * layer.scale())
+
+
+def selective_rope(p: Parameters, layer: Layer) -> Reading:
+    """Movahedi et al. 2025: the angle between i and j is the sum of those of the words between, here θ_c (1 + (U V x_t)_c)."""
+    row = layer.number if len(p["selective_rope.up"]) > 1 else 0
+    down, up = (p[f"selective_rope.{name}"][row] for name in ("down", "up"))
+    pairs, base = layer.head_dim // 2, layer.options.get("selective_rope_base", 1e4)
+    theta = torch.tensor([base ** (-c / pairs) for c in range(pairs)], dtype=torch.float64)
+    words = layer.x @ down.transpose(1, 2)[:, None] @ up.transpose(1, 2)[:, None]  # (H, B, n, d/2)
+    steps = (theta * (1 + words.transpose(0, 1))).expand(-1, layer.heads, -1, -1)  # (B, H, n, d/2)
+    q, k = (torch.complex(x[..., ::2].double(), x[..., 1::2].double()) for x in (layer.q, layer.k))
+    columns = []
+    for j in range(layer.n):
+        angles = []
+        for i in range(layer.n):
+            between = steps[:, :, min(i, j) + 1 : max(i, j) + 1].sum(2)
+            angles.append(between if j > i else -between)
+        turned = torch.polar(torch.ones_like(steps), torch.stack(angles, dim=2)) * k[:, :, j, None]
+        columns.append((q.conj() * turned).real.sum(-1))
+    return Reading((torch.stack(columns, dim=-1) * layer.scale()).to(layer.q.dtype))
+
+
+def log_n(p: Parameters, layer: Layer) -> Tensor:
+    """(B, H, n, 1) what scores grow by: s ln n (Nakanishi 2025, eq. 2), or 1 + β ln(1 + ⌊n / n_0⌋) (Llama 4), n keys seen."""
+    before = torch.ones(layer.n, layer.n).tril() if layer.causal else torch.ones(layer.n, layer.n)
+    n = (before * ~layer.padding[:, None]).sum(-1).clamp(min=1).to(layer.q.dtype)[:, None, :, None]
+    if layer.options.get("position_log_n") == "floor":
+        return 1 + layer.options["log_n_beta"] * (1 + n // layer.options["log_n_length"]).log()
+    return layer.of(p["log_n.scale"])[:, None, None] * n.log()
+
+
+def plain_log_n(p: Parameters, layer: Layer) -> Reading:
+    return Reading(content(layer) * layer.scale() * log_n(p, layer))
+
+
+def rope_log_n(p: Parameters, layer: Layer) -> Reading:
+    return Reading(rope(p, layer).scores * log_n(p, layer))
+
+
+def pope_log_n(p: Parameters, layer: Layer) -> Reading:
+    return Reading(pope(p, layer).scores * log_n(p, layer))
 
 
 def angles(d: int, options: Mapping[str, Any]) -> tuple[list[float], float]:

@@ -40,13 +40,14 @@ FUNCTIONS = {
         "liere",
         "pope",
         "rope",
+        "selective_rope",
         "sentence_absolute",
         "sinusoidal",
     ),
 }
 
 
-NOTHING_TO_SEE = {"none", "key_offset"}  # equal words have equal keys
+NOTHING_TO_SEE = {"none", "key_offset", "log_n"}  # equal words have equal queries and keys
 ALONE = sorted(name for name, scheme in REGISTRY.items() if scheme.alone and name not in NOTHING_TO_SEE)
 
 
