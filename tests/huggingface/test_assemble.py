@@ -36,6 +36,11 @@ def test_needs_pytorch_and_transformers_only(expression):
     assert [name for name in set(defined) if defined.count(name) > 1] == []
 
 
+def test_what_an_option_adds_to_any_positions_travels():
+    assert "class LogN(" in assemble.assemble("rope")
+    assert "class KeyOffset(" not in assemble.assemble("rope")
+
+
 @pytest.fixture
 def two_files(tmp_path, monkeypatch):
     """A function that writes and imports a package of two modules with a scheme, by an import statement and an expression."""

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from ...base.errors import FieldError, InputError, check_value, suggestion
 from ..terms import Convolution, Rotation, Scale, Terms, Window
 from .base import REGISTRY, GeneralOptions, Scheme, Settings, option_fields, scheme_options
+from .log_n import LogN
 
 PATTERNS = {
     "gemma": " | ".join([*["rope(window=511)"] * 5, "rope(base=1e6)"]),
@@ -23,7 +24,6 @@ PATTERNS = {
 """Names of expressions: the alternating layers of Gemma 3 (Gemma Team 2025), whose 512 tokens count the query, and of ModernBERT
 (Warner et al. 2024), and global layers without positions after local ones (RNoPE: Yang et al. 2025) with ModernBERT's window."""
 WINDOW = "window"
-LOG_N = "log_n"  # the scheme that --position-log-n adds
 _TERM = re.compile(r"(\w+) *(?:\(([^()]*)\))?")
 _PLUS = re.compile(r"\+(?![^()]*\))")  # outside of parentheses
 
@@ -135,7 +135,7 @@ class Positions(nn.Module):
         self._sum = read_sum(expression)
         classes, values = self._sum.classes, _check_options(options or {})
         if "position_log_n" in values:
-            classes = tuple(dict.fromkeys((*classes, REGISTRY[LOG_N])))
+            classes = tuple(dict.fromkeys((*classes, LogN)))
         general = GeneralOptions(**{f.name: values[f.name] for f in dataclasses.fields(GeneralOptions) if f.name in values})
         factor = general.position_scale_factor or max(scheme.scale_factor for scheme in classes)
         names = frozenset(scheme.name for scheme in classes)

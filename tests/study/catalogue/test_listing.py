@@ -46,7 +46,7 @@ def test_what_one_types_is_listed_by_families_with_advice(schemes, monkeypatch):
             family = line
         elif re.match("  [a-z]", line):
             listed.setdefault(family, []).append(line.split()[0])
-    assert listed["rotations"] == ["liere", "pope", "rope"]
+    assert listed["rotations"] == ["liere", "pope", "rope", "selective_rope"]
     assert listed["scalar biases by offset"][-2:] == ["absolute+t5", "absolute+tisa"]
     assert sum(map(len, listed.values())) == len(expressions())
     assert all(row["advice"] for row in rows(schemes))
