@@ -139,14 +139,12 @@ class Window:
         """(B or 1, Q) the number of keys that each query sees, at most ``width`` places away; 1 where it sees none."""
         keys = torch.arange(self.keys, device=self.device)[None]
         present = torch.ones_like(keys) if self.padding is None else (~self.padding).long()
-        first = torch.zeros_like(keys) if self.documents is None else self.documents.long()
+        first = torch.zeros_like(present) if self.documents is None else self.documents + torch.zeros_like(present)
         sizes = torch.zeros_like(first).scatter_add(1, first, torch.ones_like(first))
-        last = keys if self.causal else first + sizes.gather(1, first) - 1
+        last = torch.zeros_like(first) + keys if self.causal else first + sizes.gather(1, first) - 1
         if width is not None:
             first, last = first.maximum(keys - width), last.minimum(keys + width)
-        before = F.pad(present.cumsum(1), (1, 0))  # (B or 1, K + 1) tokens before each place
-        batch = max(len(before), len(first))
-        before, first, last = (x.expand(batch, -1) for x in (before, first, last))
+        before = F.pad((present + torch.zeros_like(first)).cumsum(1), (1, 0))  # (B or 1, K + 1) tokens before each place
         return (before.gather(1, last + 1) - before.gather(1, first)).clamp(min=1)[:, self.start :]
 
     @property
