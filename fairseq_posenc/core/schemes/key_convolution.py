@@ -17,8 +17,8 @@ class KeyConvolution(Scheme):
     """``k'_j = Σ_c w_c ⊙ k_{j-c}`` for c below the width, before rotations; in an encoder, half of the heads have ``k_{j+c}``.
 
     ``weight`` w is (layers, heads, width, d), a number for each feature. It starts at w_0 = 1 and 0 for other c, where nothing is
-    mixed. Where the document has no token, 0 is added. In an encoder it does not tell equal words apart, and needs another scheme
-    beside it.
+    mixed. Where the document has no token, 0 is added. In an encoder it does not tell equal words apart, which the order task of
+    FIDELITY.md needs, so that it belongs beside another scheme.
     """
 
     name = "key_convolution"

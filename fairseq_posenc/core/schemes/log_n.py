@@ -19,7 +19,8 @@ class LogN(Scheme):
     """``q'_i = s_h ln(n_i) q_i``, n_i the number of keys that the query sees; ``--position-log-n`` adds it to any positions.
 
     n_i counts the tokens of the query's document that are no padding, within the layer's window and, in a decoder, up to i: a
-    softmax over more keys is flatter, and larger scores make up for it. The products with queries grow, and biases do not.
+    softmax over more keys is flatter, and larger scores make up for it. The products with queries grow, and biases do not. Alone,
+    it does not tell equal words apart, which the order task of FIDELITY.md needs.
 
     - ``ssmax``: ``scale`` s is (layers, heads), learned. It starts at 1 / ln(max_positions), where a row of the greatest length
       has the scores of plain attention; 1 / (ln N - 1) in the paper, which is causal, at N = 1,024.
