@@ -141,13 +141,13 @@ def test_nag_resumes_with_the_rate_of_the_update_before():
     assert torch.equal(whole, parts)
 
 
-@pytest.mark.parametrize("name", thorough_but(["muon"], NAMES))
-@pytest.mark.parametrize("precision", ["float32", pytest.param("memory_efficient_bf16", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("name", thorough_but(["muon"], (*NAMES, "adam")))
+@pytest.mark.parametrize("precision", ["float32", "bf16", pytest.param("memory_efficient_bf16", marks=pytest.mark.thorough)])
 def test_training_resumes_bit_for_bit(name, precision, train):
     values = {"optimizer": optimizer(name)}
-    if precision != "float32":
-        values |= {"common.bf16": True, "common.memory_efficient_bf16": True}
-    if precision != "float32" and name == "muon":
+    values |= {"common.bf16": True} if precision != "float32" else {}
+    values |= {"common.memory_efficient_bf16": True} if precision == "memory_efficient_bf16" else {}
+    if precision == "memory_efficient_bf16" and name == "muon":
         with pytest.raises(InputError, match=r"--memory-efficient-bf16 and --optimizer muon"):
             train("plain", "whole", values)
         return
@@ -161,6 +161,9 @@ def test_training_resumes_bit_for_bit(name, precision, train):
     for state, other in zip(*(t.checkpoint["last_optimizer_state"]["state"].values() for t in (whole, parts)), strict=True):
         assert state.keys() == other.keys()
         assert all(torch.equal(torch.as_tensor(state[key]), torch.as_tensor(other[key])) for key in state)
+    masters = [t.checkpoint["last_optimizer_state"].get("master", ()) for t in (whole, parts)]
+    assert (len(masters[0]) > 0) == (precision == "bf16")
+    assert all(map(torch.equal, *masters))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -201,6 +204,12 @@ def test_what_keeps_float32_is_trained_in_float32_beside_half_precision(kind, na
         assert theta.dtype == torch.float32
         assert 0 < (theta - before).abs().max() <= 1.01e-5 * update  # less than a unit of half precision
     assert (theta - before).ne(0).all()
+    if kind is FP16Optimizer:  # the weights are rounded, and what a checkpoint has of the optimizer is not
+        again = kind.build_optimizer(cfg, parameters)
+        again.load_state_dict(copy.deepcopy(built.state_dict()))
+        (masters, loaded) = (o.fp32_params.values() if o.has_flat_params else o.fp32_params for o in (built, again))
+        assert all(map(torch.equal, loaded, masters))
+        assert any((p.half().float() != p).any() for p in loaded)
 
 
 def test_muon_refuses():

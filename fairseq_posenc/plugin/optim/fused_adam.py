@@ -9,7 +9,7 @@ from fairseq.optim import register_optimizer
 from torch import Tensor, nn
 
 from ...base.errors import InputError
-from .settings import AdamConfig, AdamOptimizer
+from .settings import MASTER, AdamConfig, AdamOptimizer
 
 NAME = "fused_adam"
 
@@ -89,12 +89,12 @@ class FusedAdam(AdamOptimizer):
     def state_dict(self) -> dict[str, Any]:
         """Return the optimizer's state, and the float32 weights if the model's are rounded."""
         state = self._optimizer.state_dict()
-        return state if self._exact else {**state, "master": self._master.detach()}
+        return state if self._exact else {**state, MASTER: self._master.detach()}
 
     def load_state_dict(self, state_dict: dict[str, Any], optimizer_overrides: dict[str, Any] | None = None) -> None:
         super().load_state_dict(state_dict, optimizer_overrides)
         self._updates = int(state_dict["state"][0]["step"]) if state_dict["state"] else 0
-        master = state_dict.get("master")
+        master = state_dict.get(MASTER)
         if master is not None and all(
             torch.equal(part.to(p), p) for part, p in zip(self._by_parameter(master), self._parameters, strict=True)
         ):  # otherwise the weights were changed since, as by averaging, and count

@@ -11,6 +11,9 @@ from omegaconf import II
 
 from ...base.errors import InputError, flag_of
 
+MASTER = "master"
+"""The entry of an optimizer's state with the float32 weights, where the model's are rounded."""
+
 
 @dataclass
 class AdamConfig(FairseqDataclass):

@@ -126,6 +126,20 @@ def options_of_this_training() -> None:
             group.update({**options, **(optimizer_overrides or {})})
 
 
+def float32_weights() -> None:
+    """Save the float32 weights of ``--bf16`` and ``--fp16`` with the optimizer's state, and continue from them.
+
+    fairseq saves the model's weights alone, which are rounded, so that a training that continues differs from one that was not
+    interrupted. Can be removed when fairseq saves both.
+    """
+    from fairseq.optim.fp16_optimizer import _FP16OptimizerMixin
+
+    from ..run import resume
+
+    wrap(_FP16OptimizerMixin, "state_dict")(resume.optimizer_state_dict)
+    wrap(_FP16OptimizerMixin, "load_state_dict")(resume.load_optimizer_state_dict)
+
+
 def stock_roberta_loads_ours() -> None:
     """Let fairseq's own RoBERTa load our ``absolute`` checkpoints. Can be removed when nobody needs both."""
     from fairseq.models.roberta import RobertaModel
@@ -144,5 +158,5 @@ def stock_roberta_loads_ours() -> None:
 
 PATCHES = (
     load_weights_only, read_literals, write_atomically, read_once_and_check, resume_the_same_model, options_of_this_training,
-    stock_roberta_loads_ours,
+    float32_weights, stock_roberta_loads_ours,
 )  # fmt: skip

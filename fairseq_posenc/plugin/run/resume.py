@@ -8,12 +8,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import torch
 from fairseq.file_io import PathManager
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, BaseFairseqModel
 from fairseq.models.roberta import RobertaModel
 from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
 
 from ...base.errors import InputError, first_line, flag_of
 from ...text.vocabulary import VOCABULARY, differing, fingerprint
@@ -22,6 +24,7 @@ from ..checkpoint.state_dict import FORMAT, FORMAT_KEY, misfit
 from ..models.building import PosencModel, complete, differences
 from ..models.reading import read_once
 from ..models.stock import our_options
+from ..optim.settings import MASTER
 from ..options.option_set import ENCODER_OPTIONS, OptionSet
 from ..processes.group import from_first_process
 
@@ -49,6 +52,30 @@ def load_state_dict(load: Callable, task: FairseqTask, state: dict[str, Any]) ->
     if fault := other_vocabulary(state, task):
         raise InputError(fault)
     load(task, state)
+
+
+def optimizer_state_dict(save: Callable, wrapper: Any) -> dict[str, Any]:
+    """Return the state of fairseq's wrapper for half precision with its float32 weights, one for each parameter."""
+    return {**save(wrapper), MASTER: [master.clone() for master, _ in _weights(wrapper)]}
+
+
+def load_optimizer_state_dict(
+    load: Callable, wrapper: Any, state: dict[str, Any], overrides: dict[str, Any] | None = None
+) -> None:
+    """Load such a state. The model's weights count more where they were changed since, as by averaging checkpoints."""
+    load(wrapper, state, overrides)
+    for saved, (master, weight) in zip(state.get(MASTER, ()), _weights(wrapper), strict=False):
+        if torch.equal(saved.to(weight), weight):
+            master.copy_(saved)
+
+
+def _weights(wrapper: Any) -> list[tuple[Tensor, Tensor]]:
+    """Return the float32 weights, which are one flat tensor or one for each parameter, and the model's."""
+    model, masters = [parameter.detach() for parameter in wrapper.fp16_params], wrapper.fp32_params
+    if wrapper.has_flat_params:
+        (flat,) = masters.values()
+        masters = flat.split([weight.numel() for weight in model])
+    return [(master.detach().view_as(weight), weight) for master, weight in zip(masters, model, strict=True)]
 
 
 def vocabulary_of(task: FairseqTask) -> dict[str, str]:
