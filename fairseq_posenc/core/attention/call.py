@@ -38,9 +38,12 @@ class Call:
 
         It is one block of everything where more save nothing: without a window, or with one that is wide.
         """
-        block = max(MIN_TILE if self.device.type == "cpu" else MIN_TILE_ELSEWHERE, window or 0)
-        if window is None or block >= self.queries or block + 2 * window >= self.keys or is_captured():
-            return [(slice(0, self.queries), slice(0, self.keys))]
+        whole = [(slice(0, self.queries), slice(0, self.keys))]
+        if window is None or is_captured():  # first, as comparing lengths would fix them in what is captured
+            return whole
+        block = max(MIN_TILE if self.device.type == "cpu" else MIN_TILE_ELSEWHERE, window)
+        if block >= self.queries or block + 2 * window >= self.keys:
+            return whole
         stops = [min(i + block, self.queries) for i in range(0, self.queries, block)]
         starts = [0, *stops[:-1]]
         return [

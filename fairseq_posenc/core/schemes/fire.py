@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from ...base.errors import MAX_POSITIONS
-from ..terms import Terms, Window, precise
+from ..terms import Terms, Window, is_captured, precise
 from .base import Scheme, Settings, option, register
 
 QUERIES_AT_ONCE = 64  # bounds the (queries, keys, hidden) activations of the network
@@ -61,11 +61,12 @@ class Fire(Scheme):
     def _bias(self, layer: int, window: Window) -> Tensor:
         """(B or 1, H, Q, K)."""
         positions = window.positions.to(precise(self.c).dtype)
-        queries = positions[:, window.start :].split(QUERIES_AT_ONCE, dim=1)
+        queries = positions[:, window.start :]
+        parts = [queries] if is_captured() else queries.split(QUERIES_AT_ONCE, dim=1)  # whose number cannot be a symbol
         # Recomputed in the backward pass, so that the network's activations never exist for all pairs. Without one, the compiler,
         # which the first checkpoint imports, would only cost seconds.
         compute = partial(checkpoint, self._scores, use_reentrant=False) if torch.is_grad_enabled() else self._scores
-        rows = [compute(layer, some, positions) for some in queries]
+        rows = [compute(layer, some, positions) for some in parts]
         return torch.cat(rows, dim=1).permute(0, 3, 1, 2)
 
     def _scores(self, layer: int, queries: Tensor, keys: Tensor) -> Tensor:

@@ -1,5 +1,7 @@
 """The transformer itself, in plain PyTorch: embeddings, layers, encoder, decoder and heads."""
 
+from torch.export import register_dataclass
+
 from ..attention import Mask
 from .cache import Cache
 from .config import ACTIVATIONS, DecoderConfig, EncoderConfig, build_positions
@@ -23,3 +25,5 @@ __all__ = [
     "Stack",
     "build_positions",
 ]
+
+register_dataclass(EncoderOutput)  # which torch.export needs of what a model returns
