@@ -72,6 +72,11 @@ def test_a_bias_is_what_pytorchs_attention_adds(positions):
     assert torch.allclose(z, attention(q, k, v), atol=1e-6)
 
 
+def test_an_option_that_does_not_exist_is_named():
+    with pytest.raises(FieldError, match="'position_option': did you mean position_options"):
+        position_bias("t5", heads=2, position_option={})
+
+
 def test_a_causal_bias_and_its_last_queries():
     bias = position_bias("alibi", heads=HEADS, causal=True)
     whole = bias(N)

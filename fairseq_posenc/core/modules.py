@@ -6,13 +6,14 @@ queries, keys and values. :class:`.transformer.Encoder` has every scheme.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..base.errors import FieldError
+from ..base.errors import FieldError, suggestion
 from .attention import Call, Mask, choose
 from .attention.bias import additive_bias, rounded
 from .schemes import Positions, Scheme, Settings, build
@@ -117,7 +118,15 @@ class PositionBias(_Positional):
 
 
 def position_bias(positions: str, heads: int, **options: Any) -> PositionBias:
-    """Return a :class:`PositionBias`: ``position_bias("t5", heads=8)(n)`` is a tensor (heads, n, n)."""
+    """Return a :class:`PositionBias`: ``position_bias("t5", heads=8)(n)`` is a tensor (heads, n, n).
+
+    Raises:
+        FieldError: as that, or an unknown option.
+    """
+    known = inspect.signature(PositionBias).parameters
+    if unknown := [name for name in options if name not in known]:
+        near = suggestion(unknown[0], known)
+        raise FieldError(f"unknown option {unknown[0]!r}: {near}Options of schemes belong in `position_options`")
     return PositionBias(positions, heads, **options)
 
 

@@ -284,6 +284,14 @@ def wordpiece():
     return tokenizer, dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), special, strict=True))
 
 
+def wordlevel():
+    tokenizer, names = wordpiece()
+    words = Tokenizer(models.WordLevel(unk_token="[UNK]"))
+    words.normalizer, words.pre_tokenizer = tokenizer.normalizer, tokenizer.pre_tokenizer
+    words.train_from_iterator(sentences(), trainers.WordLevelTrainer(vocab_size=300, special_tokens=list(names.values())))
+    return words, names
+
+
 def byte_level(normalizer=None):
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
@@ -317,7 +325,7 @@ ADDED = [
 
 
 @pytest.mark.parametrize("added", [[], ADDED], ids=["none", "added"])
-@pytest.mark.parametrize("kind", [wordpiece, byte_level, lambda: byte_level(normalizers.NFC()), unigram])
+@pytest.mark.parametrize("kind", [wordpiece, wordlevel, byte_level, lambda: byte_level(normalizers.NFC()), unigram])
 def test_added_tokens_survive_import_and_export(kind, added, tmp_path):
     tokenizer, names = kind()
     source = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)

@@ -118,8 +118,8 @@ class TokenizerJson(LibraryTokenizer):
 
         described = json.loads(self._library.to_str())
         model, tokens = described["model"], self.tokens(symbols)
-        if model["type"] not in ("WordPiece", "Unigram", "BPE"):
-            raise InputError(f"{self.FILES[0]} is of type {model['type']}, and only WordPiece, Unigram and BPE can be renumbered")
+        if model["type"] not in (kinds := ("WordLevel", "WordPiece", "Unigram", "BPE")):
+            raise InputError(f"{self.FILES[0]} is of type {model['type']}, and only {', '.join(kinds)} can be renumbered")
         scores = dict(model["vocab"])
         numbers = {token: number for number, token in enumerate(tokens)}
         added = [
