@@ -95,7 +95,7 @@ bench() { # NAME FLAG...
 compile() { # SCHEME...: the kernels, for this GPU; what is timed finds them compiled
   local architecture
   architecture=$("$python" -c 'import torch; print("%d%d" % torch.cuda.get_device_capability())') &&
-    "$python" "$project/tests/attention/compile_band.py" "$architecture" "$@" --jobs "$(($(nproc) / 2 + 1))"
+    "$python" "$project/tests/core/attention/compile_band.py" "$architecture" "$@" --jobs "$(($(nproc) / 2 + 1))"
 }
 
 export -f tests bench compile

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Sets up .venv where needed and runs the tests: all but the slow ones, with one process more than there are cores, and at most four.
-# Arguments go to pytest instead: bash scripts/test.sh tests/test_hook.py -k disabled
+# Arguments go to pytest instead: bash scripts/test.sh tests/plugin/test_hook.py -k disabled
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bash scripts/setup_venv.sh dev plots hf hub deepspeed triton docs

@@ -35,8 +35,8 @@ def interpreted() -> bool:
 def block_size(call: Call, width: int, kinds: Collection[str]) -> int:
     """The number of queries and of keys of a tile, such that a program fits into the registers and shared memory of an A100.
 
-    The sizes follow from the compiler's report (``tests/attention/compile_band.py``) and were not timed. Products of float32 hold
-    whole rows of both factors in registers.
+    The sizes follow from the compiler's report (``tests/core/attention/compile_band.py``) and were not timed. Products of float32
+    hold whole rows of both factors in registers.
     ``width`` is the number of features of a query, and ``kinds`` has the names of the tables in :func:`relative_tables`.
     """
     if call.dtype.itemsize > 2:

@@ -1,8 +1,8 @@
 """Compiles the band kernels for a CUDA architecture, given as 80 or 90, as they are when a scheme trains; needs no GPU.
 
-    python tests/attention/compile_band.py 90                      of one scheme, quickly
-    python tests/attention/compile_band.py 90 tisa m4m --jobs 8
-    python tests/attention/compile_band.py 90 all --dtypes bf16,fp16,fp32 --head-dims 32,64,128
+    python tests/core/attention/compile_band.py 90                      of one scheme, quickly
+    python tests/core/attention/compile_band.py 90 tisa m4m --jobs 8
+    python tests/core/attention/compile_band.py 90 all --dtypes bf16,fp16,fp32 --head-dims 32,64,128
 
 Attention binds each scheme's own terms and runs forward and backward on the CPU, where the kernels, in place of being started,
 are compiled for the arguments that they get. Prints what every program takes: shared memory, registers, bytes of a thread that

@@ -18,7 +18,7 @@ from fairseq_posenc.plugin.models.building import complete, encoder_config
 from fairseq_posenc.plugin.models.roberta import PosencRobertaModel
 from fairseq_posenc.plugin.models.stock import DEAD_COPIES, to_stock
 
-GOLDEN = Path(__file__).parents[3] / "shared" / "golden" / "fairseq_roberta.safetensors"
+GOLDEN = Path(__file__).parents[4] / "shared" / "golden" / "fairseq_roberta.safetensors"
 SIZE = dict(
     encoder_layers=2, encoder_embed_dim=32, encoder_ffn_embed_dim=64, encoder_attention_heads=4, max_positions=24,
 )  # fmt: skip

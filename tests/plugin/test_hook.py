@@ -10,7 +10,7 @@ import pytest
 import readme
 from commands import environment
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 STARTUP = ROOT / "startup"
 DISABLED = {"FAIRSEQ_POSENC_DISABLE": "1"}
 

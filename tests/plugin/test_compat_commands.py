@@ -86,7 +86,7 @@ model: {{_name: roberta, encoder_layers: 1, encoder_embed_dim: 16, encoder_atten
 
 def test_hydra_with_user_dir_beside_the_hook(data_bin, tmp_path, run):
     """A configuration as fairseq's own are, for Hydra 1.0: it warns of nothing, and the job runs in a folder of its own."""
-    user_dir = Path(__file__).parent.parent / "fairseq_posenc"
+    user_dir = Path(__file__).parents[2] / "fairseq_posenc"
     config = CONFIG.format(user_dir=user_dir, data=data_bin)
     (tmp_path / "small.yaml").write_text(config)
     flags = ["--config-dir", tmp_path, "--config-name", "small"]

@@ -1,6 +1,6 @@
 """Two hosts on one machine: network namespaces with addresses, sshd and names of their own, and a cable between them.
 
-bash scripts/test.sh tests/zero/test_two_hosts.py        (as root; Debian: iproute2 openssh-server openssh-client pdsh)
+bash scripts/test.sh tests/plugin/zero/test_two_hosts.py        (as root; Debian: iproute2 openssh-server openssh-client pdsh)
 """
 
 import os
@@ -15,7 +15,7 @@ from training_runs import OPTIONS, Training, environment, needs_deepspeed
 
 from fairseq_posenc.plugin.checkpoint.loading import load as load_checkpoint
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 HOSTS = {"posenc-a": "10.77.0.1", "posenc-b": "10.77.0.2"}
 TOOLS = ("ip", "ssh", "ssh-keygen", "/usr/sbin/sshd", "pdsh")
 MISSING = [tool for tool in TOOLS if shutil.which(tool) is None]

@@ -6,7 +6,7 @@ import pytest
 import yaml
 from training_runs import call, needs_deepspeed
 
-FOLDER = Path(__file__).parents[2] / "examples" / "pretraining"
+FOLDER = Path(__file__).parents[3] / "examples" / "pretraining"
 GPUS_PER_NODE = 8
 RUNS = {  # name: architecture, nodes, batch, updates
     "huang2021_base": ("roberta_m4m", 1, 96, 500_000),

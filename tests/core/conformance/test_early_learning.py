@@ -1,7 +1,7 @@
 """The task ``order`` of fairseq-posenc tasks: it needs word order, at the papers' learning rate.
 
 The committed runs show which schemes learn it within three times the updates of absolute positions. The slow test repeats these
-runs: bash scripts/test.sh -m slow tests/conformance/test_early_learning.py
+runs: bash scripts/test.sh -m slow tests/core/conformance/test_early_learning.py
 """
 
 import inspect

@@ -18,7 +18,7 @@ from fairseq_posenc.plugin.checkpoint.loading import load as load_checkpoint
 
 pytestmark = pytest.mark.slow
 PROGRAMS = environment(PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-EXAMPLES = Path(__file__).parents[2] / "examples" / "translation"
+EXAMPLES = Path(__file__).parents[3] / "examples" / "translation"
 
 TRAINING = [
     *["--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1", "--share-all-embeddings"],

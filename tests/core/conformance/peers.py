@@ -17,7 +17,7 @@ from fairseq_posenc.core.schemes import Positions, Settings
 from fairseq_posenc.core.terms import Terms, Window
 from fairseq_posenc.core.transformer import layers
 
-GOLDEN = Path(__file__).parents[3] / "shared" / "golden"
+GOLDEN = Path(__file__).parents[4] / "shared" / "golden"
 HEADS, HEAD_DIM, MAX_POSITIONS = 4, 8, 48  # of the golden files, unless they say otherwise
 LENGTHS = (13, 40)
 

@@ -1,4 +1,4 @@
-"""What is special to attention in chunks. That it agrees with the reference is tested with each scheme, in tests/conformance."""
+"""What is special to attention in chunks; tests/core/conformance compares it with the reference for each scheme."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What is special to FlexAttention, without gradients, which it has on GPUs only.
 
-That it agrees with the reference is tested with each scheme, in tests/conformance.
+That it agrees with the reference is tested with each scheme, in tests/core/conformance.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What ZeRO costs against fairseq's own data parallelism (DDP), and how far apart the two train; prints one table.
 
-    python tests/zero/overhead.py                                   2 processes on a CPU, minutes
-    python tests/zero/overhead.py --processes 8 --bf16 -- --encoder-layers 24 --encoder-embed-dim 1024 \\
+    python tests/plugin/zero/overhead.py                                   2 processes on a CPU, minutes
+    python tests/plugin/zero/overhead.py --processes 8 --bf16 -- --encoder-layers 24 --encoder-embed-dim 1024 \\
         --encoder-ffn-embed-dim 4096 --encoder-attention-heads 16 --tokens-per-sample 512 --max-positions 512 --lr 1e-4
 
 Each way trains the same updates in turn, as often as --repetitions says; times are medians over all updates but the first ten

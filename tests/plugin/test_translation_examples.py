@@ -28,7 +28,7 @@ from fairseq_posenc.base.files import LOCK, partial_of, sha256
 from fairseq_posenc.base.record import RESULT
 from fairseq_posenc.text.vocabulary import train
 
-FOLDER = Path(__file__).parents[1] / "examples" / "translation"
+FOLDER = Path(__file__).parents[2] / "examples" / "translation"
 WORDS = ["one", "two", "three", "four", "five", "six"]
 
 

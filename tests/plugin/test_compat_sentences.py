@@ -17,7 +17,7 @@ from fairseq_posenc.base.errors import InputError
 from fairseq_posenc.plugin.processes import exits
 from fairseq_posenc.plugin.run.program_run import ProgramRun, report_errors
 
-EXAMPLES = Path(__file__).parent.parent / "examples/pretraining"
+EXAMPLES = Path(__file__).parents[2] / "examples/pretraining"
 FLAGS = """--task masked_lm --criterion masked_lm --tokens-per-sample 16 --arch roberta_tisa_tiny --encoder-layers 1
     --encoder-embed-dim 8 --encoder-ffn-embed-dim 8 --encoder-attention-heads 2 --optimizer adam --lr 1e-3 --batch-size 8
     --num-workers 0 --cpu --no-save"""

@@ -15,7 +15,7 @@ from training_runs import SCRIPTS
 
 from fairseq_posenc import train
 
-FOLDER = Path(__file__).parents[2] / "examples" / "multi_node"
+FOLDER = Path(__file__).parents[3] / "examples" / "multi_node"
 SRUN = """#!/usr/bin/env bash
 trap 'echo told; sleep 0.2; exit 75' USR1
 echo "runs $*"

@@ -12,7 +12,7 @@ from signals import SIGNALS, cause, ended, running, wait_until_caught
 from world import SIZES, TRAINING
 
 SCRIPTS = Path(sys.executable).parent
-EXAMPLES = Path(__file__).parent.parent / "examples/pretraining"
+EXAMPLES = Path(__file__).parents[2] / "examples/pretraining"
 ENDLESS = (*TRAINING, "--arch", "roberta_none", *SIZES, "--num-workers", "2", "--max-update", "999999")
 pytestmark = pytest.mark.skipif(
     any(signal.getsignal(number) == signal.SIG_IGN for number in SIGNALS),

@@ -1,6 +1,6 @@
 """What installed libraries compute, from tiny random models in float64: kept in ``golden/``, one file per entry of ``PEERS``.
 
-    python tests/conformance/make_golden.py [NAME ...]
+    python tests/core/conformance/make_golden.py [NAME ...]
 
 rewrites the files, all or those named; each names the releases that made it in its metadata. They hold inputs, parameters and
 results, all of them numbers that came out of a run. Parameters are rounded to what 16 bits can hold, and stored so.

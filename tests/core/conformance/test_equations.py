@@ -22,7 +22,7 @@ from .table import ROWS, Row, thoroughly
 rows = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
 BAND, SDPA, CHUNKED = parameters("band", "sdpa", "chunked")
 
-# A sum, and one that the kernels reject; tests/attention/test_band.py runs them on each kind of term.
+# A sum, and one that the kernels reject; tests/core/attention/test_band.py runs them on each kind of term.
 INTERPRETED = ("untied+t5+reset", "shaw+reset")
 SHAPES = {  # n, heads, lengths
     "n1": (1, 2, (1, 1)),
@@ -43,13 +43,13 @@ def run_package(backend: str = "eager"):
 @pytest.mark.parametrize("name", sorted(REGISTRY))
 def test_every_scheme_has_a_row(name: str) -> None:
     assert any(name in row.expression.split("+") for row in ROWS), (
-        f"the scheme {name!r} has no row in tests/conformance/table.py, so nothing holds it to its equation"
+        f"the scheme {name!r} has no row in tests/core/conformance/table.py, so nothing holds it to its equation"
     )
 
 
 @pytest.mark.parametrize("expression", sorted(set(expressions().values())))
 def test_every_architecture_has_a_row(expression: str) -> None:
-    assert expression in [row.expression for row in ROWS], f"{expression!r} has no row in tests/conformance/table.py"
+    assert expression in [row.expression for row in ROWS], f"{expression!r} has no row in tests/core/conformance/table.py"
 
 
 def test_rows_differ() -> None:
@@ -147,8 +147,8 @@ def test_precision(row: Row, dtype: torch.dtype) -> None:
     # The error of one gradient can be small by luck, above all a scalar's; the worst of all gradients is not.
     worst = 2 * max(value for name, value in budget.items() if name.startswith("gradient"))
     for backend in BACKENDS.values():
-        # Kernels that are interpreted take long; tests/attention/test_band.py asks the same of each kind of term. FlexAttention
-        # has no gradients on a CPU; tests/gpu/test_flex_on_gpu.py asks the same.
+        # Kernels that are interpreted take long; tests/core/attention/test_band.py asks the same of each kind of term.
+        # FlexAttention has no gradients on a CPU; tests/gpu/test_flex_on_gpu.py asks the same.
         if backend.name in ("band", "flex") or backend.objection(terms_of(positions, layer)):
             continue
         found = with_gradients(run_package(backend.name), positions, layer)

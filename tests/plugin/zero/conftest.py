@@ -2,7 +2,7 @@
 
 Launchers, 16 bits, offloading, Hydra, every pair of stages, and kills at many moments take longer, and run with
 
-    bash scripts/test.sh tests/zero -m slow
+    bash scripts/test.sh tests/plugin/zero -m slow
 """
 
 import functools
