@@ -5,4 +5,4 @@
 set -euo pipefail
 exec torchrun --nnodes "$NODES" --node-rank "$NODE_RANK" --nproc-per-node "${GPUS:-gpu}" \
     --master-addr "$MASTER_ADDR" --master-port "${MASTER_PORT:-29500}" \
-    -m fairseq_posenc.train --deepspeed-config "${DEEPSPEED_CONFIG:-zero2}" "$@"
+    -m fairseq_posenc.train --deepspeed-config "${DEEPSPEED_CONFIG:-zero0}" "$@"

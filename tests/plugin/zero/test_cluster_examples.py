@@ -46,7 +46,7 @@ def job(tmp_path):
 def test_a_job_whose_time_is_up_lets_the_run_save_and_is_queued_again(job):
     started = job()
     assert started.stdout.readline() == "runs --kill-on-bad-exit=1 --cpus-per-task=1 python -m fairseq_posenc.train " \
-                                        "--deepspeed-config zero2 DATA\n"  # fmt: skip
+                                        "--deepspeed-config zero0 DATA\n"  # fmt: skip
     wait_until_caught(started.pid, signal.SIGUSR1)
     started.send_signal(signal.SIGUSR1)
     output, _ = started.communicate(timeout=300)
