@@ -1,13 +1,10 @@
-"""The equation of a sum of schemes under one scale, and its source."""
+"""The equations of a sum of schemes under one scale, and their source."""
 
 import re
 
 from ...core.schemes import Positions
 
 SCALE = re.compile(r"/ √(?:d|\(\d+d\))")
-SCORE = re.compile(rf"e = (?P<content>.+?) {SCALE.pattern}(?P<rest>.*)")
-SUM = re.compile(r"\(q·k \+ (?P<added>.+)\)")
-BARE = "q·k"
 
 PUBLISHED: dict[frozenset[str], tuple[str | None, str, str]] = {
     frozenset({"absolute", "m4m"}): (None, "Huang et al. 2021, §5.3, eq. 20", "m4m beside absolute positions"),
@@ -32,7 +29,11 @@ PUBLISHED: dict[frozenset[str], tuple[str | None, str, str]] = {
         "Ke et al. 2021, §3.1, §3.2 (TUPE-R)",
         "TUPE-R: TUPE-A with T5's biases; good from little training",
     ),
-    frozenset({"untied", "t5"}): (None, "Ke et al. 2021, §3.1 (TUPE-R, tied [CLS])", "TUPE-R with [CLS] as the other tokens"),
+    frozenset({"untied", "t5"}): (
+        "e = (q·k + (p_i U^Q)·(p_j U^K)) / √(2d) + b[bucket(j-i)]",
+        "Ke et al. 2021, §3.1 (TUPE-R, tied [CLS])",
+        "TUPE-R with [CLS] as the other tokens",
+    ),
 }
 """The sums of papers, by the names of their schemes: the equation, where the parts do not make it, its source, and advice."""
 
@@ -60,24 +61,12 @@ def _source(positions: Positions) -> str:
 
 
 def equation_of(positions: Positions) -> str:
-    """Return the equation of the word embeddings and of the scores; semicolons separate its parts, ``|`` alternating layers."""
+    """Return the equations of a sum's parts at its own scale, separated by semicolons, and those of alternating layers by ``|``."""
     return " | ".join(dict.fromkeys(map(_equation, positions.alternatives)))
 
 
 def _equation(positions: Positions) -> str:
     equation, *_ = PUBLISHED.get(frozenset(scheme.name for scheme in positions.schemes), (None,))
-    parts = [scheme.equation for scheme in positions.schemes]
-    return equation or "; ".join(parts if len(parts) == 1 else _one_score(parts, positions.settings.factor))
-
-
-def _one_score(parts: list[str], factor: float) -> list[str]:
-    """Return the same parts at the sum's own scale, with those that are sums of scores made one."""
-    root = "√d" if factor == 1 else f"√({factor:g}d)"
-    scores = [match for part in parts if (match := SCORE.fullmatch(part))]
-    contents = [match["content"] for match in scores if match["content"] != BARE]
-    added = [match["added"] for content in contents if (match := SUM.fullmatch(content))]
-    if not scores or len(contents) > max(1, len(added)):  # what multiplies or rotates does not add up with other vectors
-        return [SCALE.sub(f"/ {root}", part) for part in parts]
-    content = f"({' + '.join([BARE, *added])})" if added else (*contents, BARE)[0]
-    rests = sorted((match["rest"] for match in scores), key=lambda rest: rest.startswith(","))  # what is no score comes last
-    return [*(part for part in parts if not SCORE.fullmatch(part)), f"e = {content} / {root}{''.join(rests)}"]
+    factor = positions.settings.factor
+    scale = "/ √d" if factor == 1 else f"/ √({factor:g}d)"
+    return equation or "; ".join(SCALE.sub(scale, scheme.equation) for scheme in positions.schemes)

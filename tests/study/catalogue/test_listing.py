@@ -113,14 +113,17 @@ def test_a_sum_without_an_architecture(schemes):
             "Ke et al. 2021, §3.1, §3.2 (TUPE-R)",
         ),
         ("m4_reset", "e = (q·k + q·a_ij + k·a_ij) / √d; a_ij = a_r, a_0j = θ₁, a_i0 = θ₂", "Huang et al. 2021, §5.3, eq. 12"),
-        ("shaw+kerple", "e = (q·k + q·a^K_r) / √d - r₁ log(1 + r₂|j-i|),  z = Σ p (v + a^V_r)", None),
+        ("shaw+kerple", "e = (q·k + q·a^K_r) / √d,  z = Σ p (v + a^V_r); e = q·k / √d - r₁ log(1 + r₂|j-i|)", None),
         (
             "t5 | alibi",
             "e = q·k / √d + b[bucket(j-i)] | e = q·k / √d - m_h |j-i|",
             "Raffel et al. 2020, §2.1 | Press et al. 2022, §3",
         ),
-        ("rope+t5", "e = (R_i q)·(R_j k) / √d + b[bucket(j-i)]", None),
-        ("untied+deberta", "e = (q·k + (p_i U^Q)·(p_j U^K) + q·(a_r W^K) + k·(a_r W^Q)) / √(3d)", None),
+        (
+            "untied+deberta",
+            "e = (q·k + (p_i U^Q)·(p_j U^K)) / √(3d); e = (q·k + q·(a_r W^K) + k·(a_r W^Q)) / √(3d)",
+            None,
+        ),
         ("untied+rope", "e = (q·k + (p_i U^Q)·(p_j U^K)) / √(2d); e = (R_i q)·(R_j k) / √(2d)", None),
     ],
 )
