@@ -69,7 +69,7 @@ class _Problem:
             products = self._kernels @ (self.weights * self._centred(values - _function(theta, self.offsets)))
             best = int(np.argmax(products**2 / self._squares))
             theta = np.column_stack([theta, [products[best] / self._squares[best], *self._tried[:, best]]])
-            solution = least_squares(self._residual, theta.ravel(), self._jacobian, method="lm", x_scale="jac", args=(values,))
+            solution = least_squares(self._residual, theta.ravel(), method="lm", x_scale="jac", args=(values,))
             theta = self._bounded(solution.x)
         return theta
 
@@ -77,16 +77,6 @@ class _Problem:
         """Return (R + S,): residuals times the roots of their weights, and amplitudes times that of their cost."""
         theta = self._bounded(x)
         return np.concatenate([self._roots * self._centred(_function(theta, self.offsets) - values), self._ridge * theta[0]])
-
-    def _jacobian(self, x: Array, values: Array) -> Array:
-        """Return the derivatives of the residuals, (R + S, 3 S)."""
-        a, log_b, c = self._bounded(x)[..., None]
-        b, distances = np.exp(log_b), self.offsets - c
-        kernels = np.exp(-b * distances**2)  # (S, R)
-        columns = np.concatenate([kernels, -a * b * distances**2 * kernels, 2 * a * b * distances * kernels])
-        ridge = np.zeros((len(a), len(columns)))
-        np.fill_diagonal(ridge, self._ridge)
-        return np.concatenate([(self._roots * self._centred(columns)).T, ridge])
 
     def _bounded(self, x: Array) -> Array:
         theta = x.reshape(3, -1).copy()
