@@ -80,8 +80,6 @@ def load_model(name: str) -> tuple[PreTrainedModel, str, list[str]]:
     needed = [key for key in info["missing_keys"] if "pooler" not in key or (head != "Model" and key.startswith("pooler."))]
     if missing := sorted(needed):
         raise InputError(f"{name} lacks parameters of a {wanted.__name__}: {', '.join(missing[:6])}")
-    with config_errors_as_input_errors(f"{name}/config.json"):
-        kind.complete(model, weights)
     return model.eval(), head, sorted(info["unexpected_keys"])
 
 

@@ -27,7 +27,6 @@ from .model_files import load_model
 from .model_types import MODEL_TYPES
 from .parity import Parity, compare, head_output, random_batches
 from .types.base import TOKEN_TYPES, ModelType
-from .types.relative_keys import TABLE
 from .vocabularies import SourceVocabulary, read_vocabulary
 
 BY_SYMBOL = (WORDS, f"{LANGUAGE_MODEL}weight", f"{LANGUAGE_MODEL}bias")
@@ -195,7 +194,7 @@ def _read_transformers(name: str) -> Source:
         kind=head,
         outputs=outputs,
         states=lambda tokens: model.base_model(order[tokens], attention_mask=tokens.ne(pad).long()).last_hidden_state,
-        left_out=others + [key for key in unexpected if not key.endswith(TABLE)],
+        left_out=others + unexpected,
         model_options=options,
         task_state=task_state,
         token_type=types,

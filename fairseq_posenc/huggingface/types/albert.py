@@ -29,13 +29,8 @@ class Albert(BertLike):
         *pooled("albert.pooler"),
     )
 
-    scales_offsets = False
-
     def fields(self, config: PretrainedConfig) -> Options:
-        values = super().fields(config) | {"embed_dim": config.embedding_size, "layer_groups": config.num_hidden_groups}
-        if "position_options" in values:
-            values["position_options"]["position_share_layers"] = True
-        return values
+        return super().fields(config) | {"embed_dim": config.embedding_size, "layer_groups": config.num_hidden_groups}
 
     def describe(self, encoder: EncoderConfig, head: Head) -> Options | None:
         width, groups = encoder.embed_dim, encoder.layer_groups

@@ -13,7 +13,7 @@ import torch
 import transformers
 from fairseq.data import Dictionary
 from torch import Tensor
-from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
+from transformers import AutoConfig, PretrainedConfig
 
 from ...base.errors import InputError
 from ...core.transformer import ACTIVATIONS, EncoderConfig
@@ -158,9 +158,6 @@ class ModelType:
     def prepare(self, config: PretrainedConfig, weights: StateDict) -> tuple[PretrainedConfig, StateDict]:
         """Return a source's configuration and weights as this type has them."""
         return config, weights
-
-    def complete(self, model: PreTrainedModel, weights: StateDict) -> None:
-        """Give a model what transformers' class does not read from its configuration and weights, in place."""
 
     def fields(self, config: PretrainedConfig) -> Options:
         """Return the fields of :class:`EncoderConfig` that follow from a configuration otherwise than by :attr:`names`.

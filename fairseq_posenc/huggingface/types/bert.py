@@ -1,17 +1,16 @@
-"""BERT (Devlin et al. 2019), and what types like it have in common: embeddings with token types, and positions by offset."""
+"""BERT (Devlin et al. 2019), and what types like it have in common: embeddings with token types, and absolute positions."""
 
 import torch
-from transformers import PretrainedConfig, PreTrainedModel
+from transformers import PretrainedConfig
 
+from ...base.errors import InputError
 from ...plugin.checkpoint.state_dict import ABSOLUTE, StateDict
-from . import relative_keys
 from .base import Keys, ModelType, Names, Options, embeddings, language_model, layers, pooled, register
 
 
 def projections(attention: str, ending: str = "") -> dict[Names, Names]:
-    """Return the names of the projections of queries, keys and values and the table of offsets in the module ``attention``."""
-    names: dict[Names, Names] = {f"self_attn.{name[0]}_proj": f"{attention}.{name}{ending}" for name in ("query", "key", "value")}
-    return {**names, "offsets": f"{attention}.distance_embedding"}
+    """Return the names of the projections of queries, keys and values in the module ``attention``."""
+    return {f"self_attn.{name[0]}_proj": f"{attention}.{name}{ending}" for name in ("query", "key", "value")}
 
 
 def bert_encoder(model: str, projection: str = "") -> Keys:
@@ -31,27 +30,19 @@ BERT_HEAD = language_model("cls.predictions.transform", "LayerNorm", "cls.predic
 
 
 class BertLike(ModelType):
-    """A type with learned absolute positions or, with ``position_embedding_type``, those by offset of :mod:`.relative_keys`."""
-
-    scales_offsets = True
-    """Whether the products with tables of offsets are divided by √d."""
+    """A type with learned absolute positions. Its others, which transformers 5 computes as absolute ones, are refused."""
 
     def _unused(self, config: PretrainedConfig) -> int:
         """Return the number of rows at the beginning of the position table that no token uses."""
         return config.pad_token_id + 1 if self.counts_from_padding else 0
 
-    def complete(self, model: PreTrainedModel, weights: StateDict) -> None:
-        if relative_keys.fields(model.config):
-            relative_keys.restore(model, weights, self.scales_offsets)
-
     def fields(self, config: PretrainedConfig) -> Options:
-        values = {"max_positions": config.max_position_embeddings - self._unused(config)}
-        return values | relative_keys.fields(config)
+        if (kind := getattr(config, "position_embedding_type", None) or "absolute") != "absolute":
+            raise InputError(f"position_embedding_type {kind!r} cannot be imported, only absolute: transformers 5 ignores others")
+        return {"max_positions": config.max_position_embeddings - self._unused(config)}
 
     def after_import(self, state: StateDict, config: PretrainedConfig) -> None:
-        unused = self._unused(config)
-        state[ABSOLUTE] = state[ABSOLUTE][unused:]
-        relative_keys.to_scheme(state, config, unused)
+        state[ABSOLUTE] = state[ABSOLUTE][self._unused(config) :]
 
     def before_export(self, state: StateDict, config: PretrainedConfig) -> None:
         table = state[ABSOLUTE]

@@ -61,7 +61,7 @@ def _source(positions: Positions) -> str:
 
 
 def equation_of(positions: Positions) -> str:
-    """Return the equations of a sum's parts at its own scale, separated by semicolons, and those of alternating layers by ``|``."""
+    """Return the equations of a sum's parts at its own scale, separated by semicolons; ``|`` separates alternating layers."""
     return " | ".join(dict.fromkeys(map(_equation, positions.alternatives)))
 
 
