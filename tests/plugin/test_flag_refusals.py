@@ -36,26 +36,15 @@ def configured(flags, values):
 @pytest.mark.parametrize(
     ("flags", "zero", "values", "message"),
     [
-        *(
-            (flags, 0, {path: value}, f"{flag} and --optimizer {name}")
-            for flags, name in ((FUSED, "fused_adam"), (MUON, "muon"), (STABLE, "stable_adamw"))
-            for path, value, flag in (
-                ("distributed_training.zero_sharding", "os", "--zero-sharding os"),
-                ("distributed_training.ddp_backend", "fully_sharded", "--ddp-backend fully_sharded"),
-                ("optimization.use_bmuf", True, "--use-bmuf"),
-            )
-        ),
         (MUON, 0, {"common.fp16": True}, "--fp16 without --fp16-no-flatten-grads and --optimizer muon"),
         (MUON, 0, {"common.memory_efficient_bf16": True}, "--memory-efficient-bf16 and --optimizer muon"),
         (STABLE, 0, {"common.fp16": True}, "--fp16 without --fp16-no-flatten-grads and --optimizer stable_adamw"),
         (FUSED, 0, {"common.fp16": True}, "--fp16 and --optimizer fused_adam"),
         (FUSED, 0, {"common.memory_efficient_bf16": True}, "--memory-efficient-bf16 and"),
-        (FUSED, 0, {"distributed_training.ddp_backend": "slowmo"}, "--ddp-backend slowmo and"),
         (FUSED, 0, {"ema.store_ema": True}, "--store-ema and"),
         (MUON, 2, {}, "--optimizer muon and --deepspeed-config"),
         (PLAIN, 2, {"common.amp": True}, "--amp and --deepspeed-config"),
         (PLAIN, 2, {"common.memory_efficient_bf16": True}, "--memory-efficient-bf16 and --deepspeed-config"),
-        (PLAIN, 2, {"common.fp16": True, "common.threshold_loss_scale": 1.0}, "--fp16 with --threshold-loss-scale and"),
         (PLAIN, 3, {"ema.store_ema": True}, "--store-ema and --deepspeed-config"),
         (PLAIN, 0, {"common.fp16": True}, "--fp16: .*--bf16"),
         (PLAIN, 0, {"common.memory_efficient_fp16": True}, "--fp16: .*--bf16"),

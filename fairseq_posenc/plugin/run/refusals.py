@@ -34,13 +34,9 @@ UPDATES: dict[str, Condition] = {
     "--amp": lambda s: s.common.amp,
     "--compile": lambda s: getattr(s.model, "compile", False),
     "--criterion {criterion._name}": lambda s: not CRITERION_REGISTRY[s.criterion._name].logging_outputs_can_be_summed(),
-    "--ddp-backend fully_sharded": lambda s: s.distributed_training.ddp_backend == "fully_sharded",
-    "--ddp-backend slowmo": lambda s: s.distributed_training.ddp_backend == "slowmo",
     "--deepspeed-config with ZeRO": lambda s: s.zero > 0,
     "--deepspeed-config with ZeRO stage 3": lambda s: s.zero == 3,
     "--fp16": lambda s: s.common.fp16,
-    "--fp16 with --fp16-scale-tolerance": lambda s: s.common.fp16 and s.common.fp16_scale_tolerance > 0,
-    "--fp16 with --threshold-loss-scale": lambda s: s.common.fp16 and s.common.threshold_loss_scale is not None,
     "--fp16 without --fp16-no-flatten-grads": lambda s: (
         s.common.fp16 and not (s.common.memory_efficient_fp16 or s.common.bf16 or s.common.fp16_no_flatten_grads)
     ),
@@ -49,23 +45,18 @@ UPDATES: dict[str, Condition] = {
     "--optimizer fused_adam": lambda s: s.optimizer._name == "fused_adam",
     "--optimizer muon": lambda s: s.optimizer._name == "muon",
     "--optimizer stable_adamw": lambda s: s.optimizer._name == "stable_adamw",
-    "--quantization-config-path": lambda s: s.common.quantization_config_path is not None,
     "--store-ema": lambda s: s.ema.store_ema,
-    "--use-bmuf": lambda s: s.optimization.use_bmuf,
     "--write-checkpoints-asynchronously": lambda s: s.checkpoint.write_checkpoints_asynchronously,
-    "--zero-sharding os": lambda s: s.distributed_training.zero_sharding == "os",
 }
 """Flags that decide how parameters and gradients are stored, summed and updated."""
-DIVIDED = ("--ddp-backend fully_sharded", "--use-bmuf", "--zero-sharding os")
 HALF_PRECISION = ("--memory-efficient-bf16", "--memory-efficient-fp16")
-OTHERS = (*DIVIDED, *HALF_PRECISION, "--amp", "--ddp-backend slowmo", "--quantization-config-path")
 EXCLUDED = {
-    "--optimizer stable_adamw": (*DIVIDED, "--fp16 without --fp16-no-flatten-grads"),
-    "--optimizer muon": (*DIVIDED, *HALF_PRECISION, "--fp16 without --fp16-no-flatten-grads"),
-    "--optimizer fused_adam": (*OTHERS, "--fp16", "--store-ema", "--criterion {criterion._name}"),
+    "--optimizer stable_adamw": ("--fp16 without --fp16-no-flatten-grads",),
+    "--optimizer muon": (*HALF_PRECISION, "--fp16 without --fp16-no-flatten-grads"),
+    "--optimizer fused_adam": (*HALF_PRECISION, "--amp", "--fp16", "--store-ema", "--criterion {criterion._name}"),
     "--deepspeed-config with ZeRO": (
-        *(*OTHERS, "--compile", "--fp16 with --fp16-scale-tolerance", "--fp16 with --threshold-loss-scale"),
-        *("--optimizer fused_adam", "--optimizer muon", "--write-checkpoints-asynchronously"),
+        *(*HALF_PRECISION, "--amp", "--compile", "--optimizer fused_adam", "--optimizer muon"),
+        "--write-checkpoints-asynchronously",
     ),
     "--deepspeed-config with ZeRO stage 3": ("--store-ema",),
 }
