@@ -4,16 +4,17 @@ import json
 import platform
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+from pydantic_core import from_json
 
 from .errors import KINDS, InputError, suggestion
-from .files import atomic_write, read, sha256
+from .files import atomic_write, read, read_text, sha256
 from .version import __version__
 
 MAX_NODES = 10**4
@@ -113,6 +114,23 @@ def read_object(path: Path, version: int, fields: type[BaseModel] = Recorded) ->
         raise InputError(f"{path} is damaged, or another release wrote it. Remove it to have that part done again.")
     require_fields(content, fields, path)
     return content
+
+
+def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the number and the JSON object of each line that is not empty.
+
+    Raises:
+        InputError, OSError: the file is something else; the message names the line.
+    """
+    for number, line in enumerate(read_text(path).split("\n"), 1):
+        if line.strip():
+            try:
+                row = from_json(line)
+            except ValueError as error:
+                row = error
+            if not isinstance(row, dict):
+                raise InputError(f"{path}:{number} is not a JSON object: {row!s:.80}")
+            yield number, row
 
 
 class _Loader(yaml.SafeLoader):

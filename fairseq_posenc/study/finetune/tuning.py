@@ -106,7 +106,7 @@ class TaskRuns(ABC):
         ]
 
     def check(self) -> None:
-        """Raise InputError if fairseq-train rejects --train-flags, or have a flag of the model, or one that this command gives."""
+        """Raise InputError if fairseq-train rejects --train-flags, or have a flag of the model or one that this command gives."""
         flags = self._flags(self.options.out, lr=1e-5, seed=1, examples=1, processes=1)
         decided = {*flags, *(name for action in self._model_actions for name in action.option_strings)}
         try:

@@ -9,10 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic_core import from_json
-
 from ...base.errors import InputError
 from ...base.files import read_text
+from ...base.record import json_lines
 from ...text.vocabulary.words import SCRIPTS
 
 GOOD, BAD = "sentence_good", "sentence_bad"
@@ -82,25 +81,13 @@ def read_lines(path: Path) -> list[tuple[str]]:
 def _read_file(path: Path) -> Iterator[Pair]:
     if path.suffix not in SUFFIXES:
         raise InputError(f"--data {path}: name a file that ends in {', '.join(SUFFIXES)}")
-    text, separator = read_text(path), SUFFIXES[path.suffix]
-    for line, row in _json_lines(text, path) if separator is None else _table(text, separator, path):
+    separator = SUFFIXES[path.suffix]
+    for line, row in json_lines(path) if separator is None else _table(read_text(path), separator, path):
         for name in (GOOD, BAD):
             if not isinstance(row.get(name), str) or not row[name].strip():
                 raise InputError(f"{path}:{line}: {name} {'is empty' if name in row else 'is missing'}")
         phenomenon = row.get("linguistics_term") or row.get("field") or ""
         yield Pair(row[GOOD], row[BAD], str(row.get("UID") or path.stem), str(phenomenon))
-
-
-def _json_lines(text: str, path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip():
-            try:
-                row = from_json(line)
-            except ValueError as error:
-                row = error
-            if not isinstance(row, dict):
-                raise InputError(f"{path}:{number} is not a JSON object: {row!s:.80}")
-            yield number, row
 
 
 def _table(text: str, separator: str, path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:

@@ -9,14 +9,13 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from ...base import plotting
+from ...base import plotting, record
 from ...base.errors import InputError
 from ...base.files import atomic_write
-from ...base.files import read as read_file
 from ...base.ownership import own
-from ...base.record import DIVERGED, FINISHED, FORMAT, RESULT, Recorded, read_object, require_fields, require_same, write_json
+from ...base.record import DIVERGED, FINISHED, FORMAT, RESULT, Recorded
 from ..engine.grid import SCHEME, Cell, Done
 from ..engine.report import Figure, Report, Table, number
 from ..engine.statistics import by
@@ -38,7 +37,7 @@ class Settings(Recorded):
     updates: int = Field(ge=1)
 
 
-class TaskRun(Done):
+class EndedRun(Done):
     """The result of a run that finished or diverged."""
 
     task: Literal[tuple(TASKS)]  # type: ignore[valid-type]
@@ -46,18 +45,21 @@ class TaskRun(Done):
     seed: int
     status: Literal["finished", "diverged"]
     configuration: Settings
-    learned: bool = False
-    updates: int = Field(1, ge=1)
-    within: float = Field(0.0, ge=0, le=1)
-    beyond: float = Field(0.0, ge=0, le=1)
-    every: int = Field(1, ge=1)
-    curve: list[float] = Field([])
 
-    @model_validator(mode="after")
-    def _is_whole(self) -> TaskRun:
-        if self.status == FINISHED and not {"learned", "updates", *SCORES, "every", "curve"} <= self.model_fields_set:
-            raise ValueError("it has finished, and its results are not complete")
-        return self
+
+class TaskRun(EndedRun):
+    """The result of a run that finished."""
+
+    learned: bool
+    updates: int = Field(ge=1)
+    within: float = Field(ge=0, le=1)
+    beyond: float = Field(ge=0, le=1)
+    every: int = Field(ge=1)
+    curve: list[float]
+
+
+def _require_whole(run: Run, name: str | Path) -> None:
+    record.require_fields(run, TaskRun if run.get("status") == FINISHED else EndedRun, name)
 
 
 def recorded(out: Path) -> list[Run]:
@@ -66,15 +68,11 @@ def recorded(out: Path) -> list[Run]:
     Raises:
         InputError: a line is not a run of this command.
     """
-    path, runs = out / RUNS, []
-    for place, line in enumerate(read_file(path).decode("utf-8", "replace").splitlines() if path.exists() else (), 1):
-        try:
-            run = json.loads(line)
-        except (ValueError, RecursionError):
-            run = None
-        require_fields(run, TaskRun, f"{path}, line {place},")
-        runs.append(run)
-    return runs
+    path = out / RUNS
+    lines = dict(record.json_lines(path)) if path.exists() else {}
+    for place, run in lines.items():
+        _require_whole(run, f"{path}:{place}")
+    return list(lines.values())
 
 
 def restore(out: Path) -> None:
@@ -83,16 +81,16 @@ def restore(out: Path) -> None:
         result = Cell({name: run[name] for name in ("task", "scheme", "seed")}, {}).folder(out) / RESULT
         if not result.exists():
             result.parent.mkdir(parents=True, exist_ok=True)
-            write_json(own(result), run)
+            record.write_json(own(result), run)
 
 
 def read_runs(out: Path) -> list[Run]:
     """The results of the runs in a folder that have finished or diverged, by task, scheme and seed."""
     done = []
     for path in out.glob(f"runs/*/*/*/{RESULT}"):
-        run = read_object(path, FORMAT)
+        run = record.read_object(path, FORMAT)
         if run is not None and run.get("status") in (FINISHED, DIVERGED):
-            require_fields(run, TaskRun, path)
+            _require_whole(run, path)
             if Cell({name: run[name] for name in ("task", "scheme", "seed")}, {}).folder(out) != path.parent:
                 raise InputError(f"{path} is of another run than its folder: remove it")
             done.append(run)
@@ -113,7 +111,7 @@ def require_comparable(out: Path, cells: Sequence[Cell]) -> None:
     for run in read_runs(out):
         if run["task"] in now:
             problem = f"--out {out} has runs of {run['task']} with another setting"
-            require_same(setting(run["configuration"]), now[run["task"]], problem, "Name another --out.")
+            record.require_same(setting(run["configuration"]), now[run["task"]], problem, "Name another --out.")
 
 
 def write_runs(out: Path) -> list[Run]:

@@ -222,7 +222,7 @@ def test_other_settings_and_damaged_lines_are_refused(tmp_path, capsys):
     with (tmp_path / "out" / "runs.jsonl").open("a") as stream:
         stream.write("{}\n")
     assert status_of(*command, "--updates", 4) == 2
-    assert "runs.jsonl, line 2" in capsys.readouterr().err
+    assert "runs.jsonl:2" in capsys.readouterr().err
 
 
 OUTCOME = {"learned": True, "updates": 300, "within": 0.995, "beyond": 0.5, "every": 25, "curve": [0.1, 0.5, 0.91, 0.995]}
@@ -258,7 +258,7 @@ def test_a_folder_with_any_expression_is_continued_and_one_with_a_path_is_not(tm
     for scheme in ("../none", "..", "a/b", "", "a\\b"):
         (tmp_path / "runs.jsonl").write_text(json.dumps({**json.loads(line), "scheme": scheme}) + "\n")
         assert status_of(*command) == 2
-        assert "runs.jsonl, line 1" in capsys.readouterr().err
+        assert "runs.jsonl:1" in capsys.readouterr().err
 
 
 def test_schemes_are_ranked_over_the_tasks_that_all_have_run():
