@@ -2,7 +2,6 @@
 
 import atexit
 import dataclasses
-import os
 import queue
 
 from ...base.patching import ModuleProxy, wrap
@@ -119,20 +118,6 @@ def workers_of_one_epoch() -> None:
     wrap(iterators.EpochBatchIterator, "next_epoch_itr")(epochs.with_new_workers)
 
 
-def workers_leave_inherited_iterators() -> None:
-    """Leave alone, in a forked process that reads data, the iterators that it has inherited: only their own process ends them.
-
-    Python may delete one there, as it is part of a cycle; PyTorch then prints a traceback of an AssertionError ("can only test a
-    child process"), which changes nothing. Can be removed when PyTorch does the same.
-    """
-    from torch.utils.data import dataloader
-
-    @wrap(dataloader._MultiProcessingDataLoaderIter, "__del__")
-    def delete(delete, self):
-        if all(worker._parent_pid == os.getpid() for worker in getattr(self, "_workers", ())):
-            delete(self)
-
-
 def resume_at_the_same_place() -> None:
     """Resume within an epoch after the same share of its batches, by another number of processes, or with other batches.
 
@@ -149,5 +134,5 @@ def resume_at_the_same_place() -> None:
 
 PATCHES = (
     cut_long_lines, masked_language_models, batch_warmup_option, readers_that_can_end, skip_only_the_last_batch,
-    log_waiting_for_data, workers_of_one_epoch, workers_leave_inherited_iterators, resume_at_the_same_place,
+    log_waiting_for_data, workers_of_one_epoch, resume_at_the_same_place,
 )  # fmt: skip

@@ -1,26 +1,27 @@
-"""Patches without which fairseq cannot be imported on Python 3.11 and later."""
+"""What is around fairseq's import."""
 
 import dataclasses
 import logging
-import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-
-UNHELPFUL_LOGGERS = (
-    "fairseq.tasks.text_to_speech",  # advises every command to install tensorboardX
-    "DeepSpeed",  # which fairseq imports where it is installed: warns that it finds no GPU
-)
+from contextlib import contextmanager
 
 
 @contextmanager
 def importable() -> Iterator[None]:
-    """Make fairseq importable in this context; on exit, the standard library is as before."""
-    with ExitStack() as stack:
-        stack.enter_context(quiet_loggers())
-        if sys.version_info >= (3, 11):
-            stack.enter_context(dataclasses_as_defaults())
-        yield
+    """Make fairseq importable in this context; on exit, the standard library is as before.
+
+    Nothing is logged meanwhile: fairseq's text-to-speech task advises every command to install tensorboardX, and DeepSpeed, which
+    it imports where it is installed, warns that it finds no GPU. Python 3.12 would warn of fairseq's escape sequences.
+    """
+    warnings.filterwarnings("ignore", category=SyntaxWarning, module=r".*/fairseq/")
+    disabled = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with dataclasses_as_defaults():
+            yield
+    finally:
+        logging.disable(disabled)
 
 
 @contextmanager
@@ -46,21 +47,3 @@ def dataclasses_as_defaults() -> Iterator[None]:
         yield
     finally:
         dataclasses.dataclass = original
-
-
-@contextmanager
-def quiet_loggers() -> Iterator[None]:
-    """Disable :data:`UNHELPFUL_LOGGERS` while fairseq is imported, and warnings of Python 3.12 about fairseq's escape sequences.
-
-    Can be removed when fairseq imports its text-to-speech task and DeepSpeed only where they are used, and writes raw strings.
-    """
-    warnings.filterwarnings("ignore", category=SyntaxWarning, module=r".*/fairseq/")
-    loggers = [logging.getLogger(name) for name in UNHELPFUL_LOGGERS]
-    before = [logger.disabled for logger in loggers]
-    for logger in loggers:
-        logger.disabled = True
-    try:
-        yield
-    finally:
-        for logger, disabled in zip(loggers, before, strict=True):
-            logger.disabled = disabled

@@ -152,14 +152,9 @@ def state(plan: Plan, runs: Sequence[Run], scores: Sequence[Run] = (), rows: Seq
     for row in rows:
         if row["positions"] == "none" and row["word order"] and abs(row["word order"]["mean"] - 50) > TOLERATED:
             sentences.append(f"{row['scheme']} has no positions, and does not get 50% of {ACCURACIES[1]}: something is wrong.")
-    devices = {(run["scheme"], run["seed"]): run.get("device") for run in done}
-    if len(count_of := Counter(devices.values())) > 1:
-        crossing = sum(devices.get((plan.reference, seed), device) != device for (_, seed), device in devices.items())
-        named = ", ".join(f"{count} on {device}" for device, count in count_of.items())
-        sentences.append(
-            f"The runs are of several devices ({named}), which round differently: {crossing} are of another than the run of "
-            f"{plan.reference} with the same seed."
-        )
+    if len(devices := Counter(run.get("device") for run in done)) > 1:
+        named = ", ".join(f"{count} on {device}" for device, count in devices.items())
+        sentences.append(f"The runs are of several devices, which round differently: {named}.")
     if len({tuple(sorted(run["versions"].items())) for run in done}) > 1:
         sentences.append("The runs are of several versions, between which losses may differ.")
     return " ".join(sentences)
@@ -208,15 +203,8 @@ def claims_table(claims: Sequence[Row]) -> Table:
     """Return the claims with their verdicts; those that hold by construction come last."""
     lines = []
     for claim in sorted(claims, key=lambda claim: claim["check"]):
-        findings = [
-            finding["name"]
-            if finding["value"] is None
-            else f"{finding['name']}: {_interval(finding['value'])} {finding['unit']}".rstrip()
-            + f", {finding['value']['seeds']} seeds"
-            for finding in claim["findings"]
-        ]
         verdict, corrected = claim["verdict"], "–" if claim["check"] else number(claim["p_holm"], ".2g")
-        here = claim["reason"] if verdict == NOT_TESTED else "; ".join(findings)
+        here = claim["reason"] if verdict == NOT_TESTED else "; ".join(map(_finding, claim["findings"]))
         shown = f"check: {verdict}" if claim["check"] else verdict
         lines.append([shown, claim["text"], here, number(claim["p"], ".2g"), corrected, claim["published"], claim["source"]])
     return Table(["verdict", "claim", "here", "p", "p (Holm)", "published", "source"], lines)
@@ -291,17 +279,17 @@ def _with_text(text: str, table: Table) -> list[Part]:
 
 
 def _repeat(plan: Plan, runs: Sequence[Run]) -> list[Part]:
-    versions = {f"{name} {number}" for run in runs for name, number in run["versions"].items()}
-    digests = {f"{name} {digest}" for run in runs for name, digest in run["configuration"].get("data", {}).items()}
     facts = {
-        "Versions": sorted(versions),
-        "Machines": sorted({run["device"] for run in runs if run.get("device")}),
-        "SHA-256 of the data": sorted(digests),
+        "Versions": {f"{name} {version}" for run in runs for name, version in run["versions"].items()},
+        "Machines": {run["device"] for run in runs if run.get("device")},
+        "SHA-256 of the data": {
+            f"{name} {digest}" for run in runs for name, digest in run["configuration"].get("data", {}).items()
+        },
     }
     plan_text = yaml.safe_dump(plan.model_dump(mode="json", exclude_defaults=True), sort_keys=False, allow_unicode=True)
     commands = "\n".join(run["command"] for run in runs if run.get("command"))
     return [
-        *(f"{name}: {', '.join(values)}." for name, values in facts.items() if values),
+        *(f"{name}: {', '.join(sorted(values))}." for name, values in facts.items() if values),
         Folded("The plan", plan_text),
         Folded(f"The commands of {len(runs)} runs", commands),
     ]
@@ -316,6 +304,12 @@ def _interval(value: Row) -> str:
     """The mean and its interval: half of it, or both ends of one that is not symmetric, as that of a ratio."""
     symmetric = abs(value["high"] + value["low"] - 2 * value["mean"]) < 1e-6
     return _with_interval(value["mean"], value) if symmetric else _range(value, "mean")
+
+
+def _finding(finding: Row) -> str:
+    value = finding["value"]
+    measured = "" if value is None else f": {_interval(value)} {finding['unit']}".rstrip() + f", {value['seeds']} seeds"
+    return f"{finding['name']}{measured}"
 
 
 def _cost(row: Row) -> str:

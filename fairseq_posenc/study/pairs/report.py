@@ -35,6 +35,7 @@ PERPLEXITY = (
     "other tokenizers."
 )
 KINDS = {"phenomena": "phenomenon", "paradigms": "paradigm"}
+"""Of groups of pairs, with the field of a pair that names its group."""
 
 
 def choices(scores: np.ndarray) -> np.ndarray:
@@ -46,10 +47,11 @@ def choices(scores: np.ndarray) -> np.ndarray:
 
 def accuracy(chosen: np.ndarray) -> dict[str, Any]:
     """Return the accuracy of choices in per cent with its 95% interval, and the numbers of pairs and of ties."""
-    low, high = proportion_confint(chosen.sum(), len(chosen), method="wilson") if len(chosen) else (None, None)
-    share = 100 * float(chosen.mean()) if len(chosen) else None
-    ends = {"low": None if low is None else 100 * float(low), "high": None if high is None else 100 * float(high)}
-    return {"accuracy": share, **ends, "pairs": len(chosen), "ties": int((chosen == 0.5).sum())}
+    if not len(chosen):
+        return {**dict.fromkeys(("accuracy", "low", "high")), "pairs": 0, "ties": 0}
+    low, high = (100 * float(end) for end in proportion_confint(chosen.sum(), len(chosen), method="wilson"))
+    shares = {"accuracy": 100 * float(chosen.mean()), "low": low, "high": high}
+    return {**shares, "pairs": len(chosen), "ties": int((chosen == 0.5).sum())}
 
 
 def difference(chosen: np.ndarray, baseline: np.ndarray) -> dict[str, Any] | None:
@@ -79,8 +81,7 @@ def summarise(pairs: Sequence[Pair], scores: Mapping[str, np.ndarray], without_p
         without_positions: models that cannot tell the order of words.
     """
     groups = {ALL: np.ones(len(pairs), bool), ORDER: np.array([pair.only_order_differs for pair in pairs], bool)}
-    by_phenomenon = _groups([pair.phenomenon for pair in pairs])
-    by_paradigm = _groups([pair.paradigm for pair in pairs])
+    by_kind = {kind: _groups([getattr(pair, name) for pair in pairs]) for kind, name in KINDS.items()}
     baseline, rows = None, []
     for model, values in scores.items():
         chosen = choices(values)
@@ -88,8 +89,7 @@ def summarise(pairs: Sequence[Pair], scores: Mapping[str, np.ndarray], without_p
         for name, group in groups.items():
             row[name] = accuracy(chosen[group])
             row[f"{name}, difference"] = None if baseline is None else difference(chosen[group], baseline[group])
-        row["phenomena"] = {name: accuracy(chosen[group]) for name, group in by_phenomenon.items()}
-        row["paradigms"] = {name: accuracy(chosen[group]) for name, group in by_paradigm.items()}
+        row |= {kind: {name: accuracy(chosen[group]) for name, group in of.items()} for kind, of in by_kind.items()}
         baseline = chosen if baseline is None else baseline
         rows.append(row)
     return rows
@@ -116,20 +116,15 @@ def report(rows: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) -> Repor
     has_pairs = rows[0][ALL]["pairs"] > 0
     summary: list[Part] = [Table(head, lines), MEANING] if has_pairs else []
     summary += [*_perplexities(about.get("perplexity", {}), about["metrics"]), *_warnings(rows, about)]
-    names = {kind: list(rows[0][kind]) for kind in KINDS}
-    tables = {
-        kind: Table(
-            [KINDS[kind], "pairs", *(row["model"] for row in rows)],
-            [
-                [name or "–", f"{rows[0][kind][name]['pairs']:,}", *(number(row[kind][name]["accuracy"], ".1f") for row in rows)]
-                for name in names[kind]
-            ],
-        )
-        for kind in names
-    }
+    tables = {}
+    for kind, title in KINDS.items():
+        head = [title, "pairs", *(row["model"] for row in rows)]
+        named = {name: [row[kind][name] for row in rows] for name in rows[0][kind]}
+        lines = [[name or "–", f"{of[0]['pairs']:,}", *(number(x["accuracy"], ".1f") for x in of)] for name, of in named.items()]
+        tables[kind] = Table(head, lines)
     caption = "Accuracy by phenomenon, with the 95% interval over pairs. The dotted line is chance."
     sections: dict[str, list[Part]] = {
-        "Phenomena": [Figure("phenomena", caption, _bars(rows)), tables["phenomena"]] if len(names["phenomena"]) > 1 else [],
+        "Phenomena": [Figure("phenomena", caption, _bars(rows)), tables["phenomena"]] if len(rows[0]["phenomena"]) > 1 else [],
         "Paradigms": [tables["paradigms"]] if has_pairs else [],
     }
     flat = [{key: value for key, value in row.items() if key not in KINDS} for row in rows]
