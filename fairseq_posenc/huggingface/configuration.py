@@ -10,7 +10,7 @@ from transformers import PretrainedConfig
 
 from ..base.errors import InputError
 from ..core.transformer import DecoderConfig, EncoderConfig, build_positions
-from ..core.transformer.config import LAYER_TYPES, TRANSFORMERS
+from ..core.transformer.config import TRANSFORMERS
 
 FORMAT = 1
 """The version of the options in config.json."""
@@ -94,29 +94,10 @@ class PosencConfig(PretrainedConfig):
             self.write_code(self.positions, save_directory, causal=self.is_decoder)
 
     def complete_options(self) -> None:
-        """Set the position options that have their scheme's default, which a later release may change.
-
-        Options that transformers has a name for (``rope_parameters``) are also set under that name, which is never read. Those of
-        alternating layers are set by transformers' type of layer, where that decides them, and else not at all.
-        """
+        """Set the position options that have their scheme's default, which a later release may change."""
         with torch.device("meta"):
             config = self.core_config()
-            positions = build_positions(config)
-        self.position_options = {**positions.complete_options, **config.position_options}
-        kinds = [LAYER_TYPES[probe.window is not None] for probe in positions.probes()]
-        options = [dict(item for scheme in part.schemes for item in scheme.transformers_options.items())
-                   for part in positions.alternatives]  # fmt: skip
-        by_kind, names = dict(zip(kinds, options, strict=True)), dict.fromkeys(name for part in options for name in part)
-        if all(part == options[0] for part in options):
-            named = options[0]
-        elif all(by_kind[kind] == part for kind, part in zip(kinds, options, strict=True)):
-            named = {name: {kind: part.get(name) for kind, part in by_kind.items()} for name in names}
-            named["layer_types"] = [kinds[layer % len(kinds)] for layer in range(self.layers)]
-        else:
-            named = {}
-        for name in ("rope_parameters", "layer_types"):  # of other positions
-            self.__dict__.pop(name, None)
-        self.__dict__.update(named)
+            self.position_options = {**build_positions(config).complete_options, **config.position_options}
 
     def core_config(self) -> EncoderConfig:
         """Return the core's configuration of the encoder or the decoder; raises InputError for a value that it cannot have."""

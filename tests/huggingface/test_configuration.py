@@ -70,89 +70,36 @@ def test_the_code_is_saved_and_uploaded_with_the_model(tmp_path, monkeypatch):
     assert not list(tmp_path.glob("other/*"))
 
 
+LENGTHS = {"factor": 8.0, "original_positions": 64}
+FACTORS = [1 + t / 7 for t in range(32)]
+
+
 @pytest.mark.parametrize(
-    ("kind", "own"),
-    [("default", {}), ("linear", {"factor": 4.0}), ("ntk", {"factor": 4.0}), ("yarn", {"factor": 8.0, "original_positions": 64})],
+    ("kind", "own", "theirs"),
+    [
+        ("linear", {"factor": 4.0}, {"factor": 4.0}),
+        ("ntk", {"factor": 4.0}, {"rope_type": "dynamic", "factor": 1.0}),
+        ("yarn", LENGTHS, {"factor": 8.0}),
+        ("llama3", LENGTHS, {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}),
+        (
+            "longrope",
+            {**LENGTHS, "factors": ":".join(map(str, FACTORS))},
+            {"factor": 8.0, "long_factor": FACTORS, "short_factor": FACTORS},
+        ),
+    ],
 )
-def test_transformers_reads_the_angles_of_rope(kind, own, tmp_path):
-    """Those of each extension, from what it has a name for in the config."""
+def test_angles_of_rope_are_those_of_transformers(kind, own, theirs):
+    """Of each extension; ntk is transformers' dynamic one for a sequence of four times the length."""
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
     options = {"rope_type": kind, "rope_base": 500.0, **{f"rope_{name}": value for name, value in own.items()}}
-    sizes = {**SIZES, "dim": 128}
-    PosencConfig(**sizes, positions="rope", position_options=options).save_pretrained(tmp_path)
-    config = PosencConfig.from_pretrained(tmp_path)
+    config = PosencConfig(**{**SIZES, "dim": 128}, positions="rope", position_options=options)
     rope = PosencModel(config).encoder.positions.rope
-    theirs = config.rope_parameters
-    if kind == "ntk":  # as it is for a sequence of four times the length
-        config.rope_parameters = {"rope_type": "dynamic", "rope_theta": 500.0, "factor": 1.0}
-        frequencies, magnification = ROPE_INIT_FUNCTIONS["dynamic"](config, seq_len=4 * config.max_positions)
-        torch.testing.assert_close(rope.frequencies(), frequencies.double(), rtol=1e-5, atol=0)
-    if kind in ("default", "ntk"):  # a function of a model's class, not on the list
-        assert theirs["rope_type"] == "default"
-        frequencies, magnification = theirs["rope_theta"] ** (-torch.arange(0, 64, 2) / 64), 1.0
-    else:
-        frequencies, magnification = ROPE_INIT_FUNCTIONS[kind](config)
+    config.rope_parameters = {"rope_type": kind, "rope_theta": 500.0, "original_max_position_embeddings": 64, **theirs}
+    lengths = {"seq_len": 4 * config.max_positions} if kind == "ntk" else {}
+    frequencies, magnification = ROPE_INIT_FUNCTIONS[config.rope_parameters["rope_type"]](config, **lengths)
     torch.testing.assert_close(rope.frequencies(), frequencies.double(), rtol=1e-5, atol=0)
     assert rope.magnification == pytest.approx(magnification)
-
-
-EXTENSIONS = {
-    "default": {},
-    "linear": {"factor": 4.0},
-    "ntk": {"factor": 4.0},
-    "yarn": {"factor": 8.0, "original_positions": 64},
-    "llama3": {"factor": 8.0, "original_positions": 64},
-    "longrope": {"factor": 8.0, "original_positions": 64, "factors": ":".join(str(1 + t / 7) for t in range(32))},
-}
-
-
-@pytest.mark.parametrize("kind", EXTENSIONS)
-@pytest.mark.parametrize("fraction", [0.25, 0.3, 0.5])
-def test_transformers_reads_which_pairs_of_rope_turn(kind, fraction):
-    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
-
-    options = {f"rope_{name}": value for name, value in EXTENSIONS[kind].items()}
-    options |= {"rope_type": kind, "rope_base": 500.0, "rope_fraction": fraction}
-    model = PosencModel(PosencConfig(**{**SIZES, "dim": 128}, positions="rope", position_options=options))
-    if (theirs := model.config.rope_parameters["rope_type"]) not in ROPE_INIT_FUNCTIONS:
-        pytest.skip(f"this release of transformers has no {theirs}")
-    turned, rope = int(fraction * 64 // 2), model.encoder.positions.rope
-    frequencies, magnification = ROPE_INIT_FUNCTIONS[theirs](model.config)
-    torch.testing.assert_close(rope.frequencies()[:turned], frequencies[:turned].double(), rtol=1e-5, atol=0)
-    assert not rope.frequencies()[turned:].any()
-    assert not frequencies[turned:].any()
-    assert rope.magnification == pytest.approx(magnification)
-
-
-@pytest.mark.parametrize(
-    ("positions", "types", "bases"),
-    [
-        ("rope(base=1e6) | rope(window=3) | rope(window=3)", "fssfs", {"full": 1e6, "sliding": 1e4}),
-        ("modernbert", "fssfs", {"full": 160_000.0, "sliding": 1e4}),
-        ("rnope", "sssfs", {"sliding": 1e4, "full": None}),
-        ("rope(window=2) | tisa", "sfsfs", {"sliding": 1e4, "full": None}),
-        ("rope | rope(window=3)", None, 1e4),
-        ("rope | rope(base=500)", None, None),
-        ("rope | none", None, None),
-        ("tisa | none", None, None),
-    ],
-)
-def test_layers_that_differ_are_described_by_transformers_types(positions, types, bases, tmp_path):
-    """Or by nothing, where these do not tell them apart; also in place of what a configuration had before."""
-    config = PosencConfig(**{**SIZES, "layers": 5}, positions=positions)
-    config.rope_parameters, config.layer_types = {"rope_type": "default", "rope_theta": 7.0}, ["full_attention"] * 5
-    PosencModel(config).save_pretrained(tmp_path)
-    config = PosencModel.from_pretrained(tmp_path).config
-    found = getattr(config, "rope_parameters", None)
-    names = None if types is None else [{"f": "full_attention", "s": "sliding_attention"}[letter] for letter in types]
-    assert getattr(config, "layer_types", None) == names
-    if isinstance(bases, dict):
-        assert {kind: part and part["rope_theta"] for kind, part in found.items()} == {
-            f"{k}_attention": v for k, v in bases.items()
-        }
-    else:
-        assert (found and found["rope_theta"]) == bases
 
 
 @pytest.mark.parametrize("positions", ["absolute", "untied+reset", "absolute_untied_projection", "synthesizer_random"])

@@ -231,11 +231,6 @@ class Scheme(nn.Module):
         return {name: getattr(self.options, field.name) for name, field in scheme_options(type(self)).items()}
 
     @property
-    def transformers_options(self) -> dict[str, Any]:
-        """The scheme's options in the configs of transformers' own models, by their names, for programs that read those."""
-        return {}
-
-    @property
     def general_options(self) -> dict[str, Any]:
         """The values of the general options that mean something here, given or the scheme's choice."""
         return {name: self.general(name) for name in self.honours}

@@ -97,33 +97,6 @@ class Rope(Scheme):
         return {name: value for name, value in super().own_options.items() if value is not None}
 
     @property
-    def transformers_options(self) -> dict[str, Any]:
-        options = self.options
-        parameters = {"rope_type": options.type, "rope_theta": self._base}
-        if options.type.startswith("ntk"):  # in transformers a factor follows each sequence's length; a fixed one is a base
-            parameters["rope_type"] = "default"
-        elif options.type != "default":
-            parameters["factor"] = options.factor
-        if options.type in ("yarn", "llama3", "longrope"):
-            parameters["original_max_position_embeddings"] = options.original_positions
-        if options.type in ("yarn", "longrope"):
-            parameters["attention_factor"] = self.magnification
-        if options.type == "yarn":
-            parameters |= {"beta_fast": options.beta_fast, "beta_slow": options.beta_slow}
-        if options.type == "llama3":
-            parameters |= {"high_freq_factor": options.beta_fast, "low_freq_factor": options.beta_slow}
-        if options.type == "longrope":
-            parameters |= {"long_factor": self._factors[: self._turning], "short_factor": self._factors[: self._turning]}
-        if options.fraction < 1:
-            parameters["partial_rotary_factor"] = options.fraction
-            if options.type in ("default", "linear") or options.type.startswith("ntk"):
-                parameters["rope_type"] = "proportional"
-            else:  # there, the angles of fewer pairs reach as far as those of all
-                parameters["partial_rotary_factor"] = share = 2 * self._turning / self.settings.head_dim
-                parameters["rope_theta"] = self._base**share
-        return {"rope_parameters": parameters}
-
-    @property
     def _base(self) -> float:
         d, options = self.settings.head_dim, self.options
         if options.type == "ntk":
