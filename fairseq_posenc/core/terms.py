@@ -385,16 +385,11 @@ class Terms:
         A decoder computes terms for many positions at once, and cuts out of them what each step needs.
         """
         queries, keys = slice(window.start, window.keys), slice(window.keys)
+        others = [name for name in TUPLES if name not in ("inputs", "biases")]
         return replace(
             self,
+            **{name: tuple(part.cut(window) for part in getattr(self, name)) for name in others},
             inputs=tuple(addition[:, queries] for addition in self.inputs),
-            transforms=tuple(change.cut(window) for change in self.transforms),
-            query_tables=tuple(table.cut(window) for table in self.query_tables),
-            key_tables=tuple(table.cut(window) for table in self.key_tables),
-            hidden_query_tables=tuple(table.cut(window) for table in self.hidden_query_tables),
-            hidden_key_tables=tuple(table.cut(window) for table in self.hidden_key_tables),
-            value_tables=tuple(table.cut(window) for table in self.value_tables),
-            gains=tuple(gain.cut(window) for gain in self.gains),
             biases=tuple(b[..., queries, keys] if isinstance(b, Tensor) else b.cut(window) for b in self.biases),
         )
 

@@ -145,11 +145,9 @@ def _parse(source: str) -> dict[str, Any]:
         path = PRESETS / f"{source}.json"
     try:
         contents = json.loads(files.read(path))
-    except FileNotFoundError:
-        presets = ", ".join(preset_names())
-        raise InputError(f"--deepspeed-config {source}: there is no such .json file, and the presets are {presets}") from None
     except OSError as error:
-        raise InputError(f"--deepspeed-config {source} cannot be read: {error.strerror}") from None
+        presets = ", ".join(preset_names())
+        raise InputError(f"--deepspeed-config {source} cannot be read: {error.strerror}; the presets are {presets}") from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"--deepspeed-config {source} is not JSON: {error}") from None
     if not isinstance(contents, dict):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -44,25 +45,18 @@ class Attention(Work):
         padded: bool = False,
     ) -> None:
         super().__init__()
-        self.device = device
         generator = torch.Generator().manual_seed(1)
         with torch.random.fork_rng():
             torch.manual_seed(1)
-            self.positions = positions_of(expression, shape).to(device, dtype)
-            self.projections = layers.Attention(shape.dim, shape.heads).to(device, dtype)
-
-        def random(*size: int) -> Tensor:
-            return torch.randn(size, generator=generator).to(device, dtype)
-
+            self.positions = positions_of(expression, shape)
+            self.projections = layers.Attention(shape.dim, shape.heads)
         by_head = (shape.sequences, shape.heads, shape.tokens, shape.dim // shape.heads)
-        self.inputs = [random(*by_head).requires_grad_() for _ in "qkv"]
-        self.x = random(shape.sequences, shape.tokens, shape.dim).requires_grad_()
-        self.cotangent = random(*by_head)
-        self.window = Window(shape.tokens, device=device)
-        self.call = call_of(shape, device, dtype, dropout)
+        sizes = [by_head] * 3 + [(shape.sequences, shape.tokens, shape.dim), by_head]
+        *self.inputs, self.x, self.cotangent = (torch.randn(size, generator=generator) for size in sizes)
         lengths = torch.full((shape.sequences, 1), shape.tokens)
         lengths[shape.sequences // 2 :] -= shape.tokens // 3
-        self.mask = Mask((torch.arange(shape.tokens) >= lengths).to(device) if padded else None)
+        self.padding = torch.arange(shape.tokens) >= lengths if padded else None
+        self._place(call_of(shape, device, dtype, dropout))
         with torch.no_grad():
             terms = self._terms()
         self.backend = choose(backend, terms, self.call)  # with gradients, which a backend may not have on a device
@@ -85,15 +79,20 @@ class Attention(Work):
 
     def again(self, backend: str, device: torch.device, dtype: torch.dtype) -> Attention:
         """Return the same numbers in another backend, device and precision."""
-        other = copy.deepcopy(self).to(device, dtype)
-        other.inputs = [tensor.detach().to(device, dtype).requires_grad_() for tensor in self.inputs]
-        other.x = self.x.detach().to(device, dtype).requires_grad_()
-        other.cotangent = self.cotangent.to(device, dtype)
-        other.device, other.window = device, Window(self.window.keys, device=device)
-        other.mask = Mask(None if self.mask.padding is None else self.mask.padding.to(device))
-        other.call = Call(device, dtype, self.call.head_dim, self.call.queries, self.call.keys)
+        other = copy.deepcopy(self)
+        other._place(replace(self.call, device=device, dtype=dtype))
         other.backend = BACKENDS[backend]
         return other
+
+    def _place(self, call: Call) -> None:
+        """Move everything to the device and the precision of a call."""
+        self.to(call.device, call.dtype)
+        self.call, self.device = call, call.device
+        self.inputs = [x.detach().to(call.device, call.dtype).requires_grad_() for x in self.inputs]
+        self.x = self.x.detach().to(call.device, call.dtype).requires_grad_()
+        self.cotangent = self.cotangent.to(call.device, call.dtype)
+        self.window = Window(call.keys, device=call.device)
+        self.mask = Mask(None if self.padding is None else self.padding.to(call.device))
 
     def _terms(self) -> Terms:
         return self.projections.project(self.positions.terms(self.window).of(0, self.x))

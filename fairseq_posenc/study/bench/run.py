@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import sys
 import tempfile
@@ -40,8 +39,12 @@ def bench(options: Options) -> None:
     baseline = Model(FAIRSEQS) if stock else _of_scheme(family, "--baseline", options.baseline, "auto")
     rows = _rows(options, lengths, baseline)
     by_key = {(model.name, model.backend or "own", shape.tokens): (model, shape) for model, shape in rows}
+    common = {**machine.describe(), "baseline": baseline.name, "repeats": options.repeats}
     cells = [
-        Cell({"model": name, "backend": backend, "tokens": tokens}, _configuration(options, shape, baseline, machine))
+        Cell(
+            {"model": name, "backend": backend, "tokens": tokens},
+            {size: value for size, value in vars(shape).items() if size != "tokens"} | common,
+        )
         for (name, backend, tokens), (_, shape) in by_key.items()
     ]
     steps = Steps(baseline, machine, options.repeats)
@@ -85,12 +88,6 @@ def _of_scheme(family: Family, flag: str, name: str, backend: str) -> Model:
     except InputError as error:
         raise InputError(f"{flag} {name}: {error}") from None
     return Model(family.architecture(scheme) if scheme in expressions() else scheme, expression, backend, family.model)
-
-
-def _configuration(options: Options, shape: Shape, baseline: Model, machine: Machine) -> dict[str, Any]:
-    sizes = {name: value for name, value in dataclasses.asdict(shape).items() if name != "tokens"}
-    others = {"baseline": baseline.name, "repeats": options.repeats}
-    return {**sizes, **machine.describe(), **others}
 
 
 def _title(options: Options, lengths: Sequence[Shape], machine: Machine) -> str:

@@ -89,7 +89,6 @@ def report(
             "Claims": _claims(verdicts),
             "During training": _curves(plan, rows, done),
             "Longer sequences": _with_text("Loss on longer sequences than those of training.", lengths(done, rows)),
-            "Minimal pairs": _pairs(rows),
             "Fine-tuning": _with_text(SCORES, benchmarks([run for run in scores if run["benchmark"] != PAIRS])),
             "Learning rates": _with_text(RATES, learning_rates(runs)) if len({run["lr"] for run in runs}) > 1 else [],
             "To repeat it": _repeat(plan, runs),
@@ -152,9 +151,14 @@ def state(plan: Plan, runs: Sequence[Run], scores: Sequence[Run] = (), rows: Seq
     for row in rows:
         if row["positions"] == "none" and row["word order"] and abs(row["word order"]["mean"] - 50) > TOLERATED:
             sentences.append(f"{row['scheme']} has no positions, and does not get 50% of {ACCURACIES[1]}: something is wrong.")
-    if len(devices := Counter(run.get("device") for run in done)) > 1:
-        named = ", ".join(f"{count} on {device}" for device, count in devices.items())
-        sentences.append(f"The runs are of several devices, which round differently: {named}.")
+    devices = {(run["scheme"], run["seed"]): run.get("device") for run in done}
+    if len(count_of := Counter(devices.values())) > 1:
+        crossing = sum(devices.get((plan.reference, seed), device) != device for (_, seed), device in devices.items())
+        named = ", ".join(f"{count} on {device}" for device, count in count_of.items())
+        sentences.append(
+            f"The runs are of several devices ({named}), which round differently: {crossing} are of another than the run of "
+            f"{plan.reference} with the same seed."
+        )
     if len({tuple(sorted(run["versions"].items())) for run in done}) > 1:
         sentences.append("The runs are of several versions, between which losses may differ.")
     return " ".join(sentences)
@@ -250,13 +254,6 @@ def benchmarks(scores: Sequence[Run]) -> Table:
 def _overview(rows: Sequence[Row]) -> Figure:
     caption = "Loss, start and cost of each scheme, with the interval of the loss and the ranges of the others."
     return Figure(f"{FIGURES}/overview", f"{caption} {COLOURS}", charts.overview(rows), wide=False)
-
-
-def _pairs(rows: Sequence[Row]) -> list[Part]:
-    if not any(row["all pairs"] and row["loss"] is not None for row in rows):
-        return []
-    caption = f"Accuracy against loss, with the intervals over the seeds; the dotted line is chance. {COLOURS}"
-    return [Figure(f"{FIGURES}/pairs", caption, charts.accuracies(rows), wide=False)]
 
 
 def _curves(plan: Plan, rows: Sequence[Row], done: Mapping[str, Sequence[Run]]) -> list[Part]:

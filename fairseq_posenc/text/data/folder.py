@@ -33,6 +33,8 @@ CONTENT = ("options", "inputs", "tokenizer", "shards")
 SHARDS = "shards.txt"
 TOKENIZERS = (*TOKENIZER_FILES, GIVEN_DICTIONARY)
 MAKER = "prepare"  # in the folder's record
+SHARD_LOCK = f"{LOCK}-{{}}".format
+"""The name of the lock of a shard."""
 
 
 class Folder(NamedTuple):
@@ -56,11 +58,7 @@ class Folder(NamedTuple):
 
     def lock_shard(self, shard: str) -> AbstractContextManager:
         """Hold the lock of a shard while it is written, or raise BlockingIOError if another process does."""
-        return sole_writer(self.out, self._lock_name(shard))
-
-    @staticmethod
-    def _lock_name(shard: str) -> str:
-        return f"{LOCK}-{shard}"
+        return sole_writer(self.out, SHARD_LOCK(shard))
 
     def require_free(self, options: Options, sources: Sequence[Source]) -> None:
         """Raise InputError or OSError if fairseq cannot read the folder, or it holds text or another command's files."""
@@ -78,7 +76,7 @@ class Folder(NamedTuple):
     def claim(self) -> None:
         """List every file of all shards in the folder's record before it is written, or raise InputError; needs the lock."""
         ownership.claim(self.out, MAKER)
-        paths = [self.out / name for name in (MANIFEST, SHARDS, *TOKENIZERS, *map(self._lock_name, self.shards))]
+        paths = [self.out / name for name in (MANIFEST, SHARDS, *TOKENIZERS, *map(SHARD_LOCK, self.shards))]
         for name, place in self.shards.items():
             paths += [place / file for file in (DICTIONARY, *TOKENIZERS)]
             paths += chain.from_iterable(map(files_of, self.prefixes(name).values()))
@@ -86,7 +84,7 @@ class Folder(NamedTuple):
 
     def empty(self, keep: Collection[Path] = ()) -> None:
         """Remove what was prepared here but ``keep``; needs the lock. Raises BlockingIOError while a shard is written."""
-        for lock in (self.out / self._lock_name("train"), *self.out.glob(self._lock_name("shard-?????"))):
+        for lock in (self.out / SHARD_LOCK("train"), *self.out.glob(SHARD_LOCK("shard-?????"))):
             if lock.exists():
                 with sole_writer(self.out, lock.name):
                     pass
