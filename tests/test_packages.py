@@ -22,12 +22,12 @@ from fairseq_posenc.core.schemes import REGISTRY
 PACKAGE = Path(fairseq_posenc.__file__).parent
 DESIGN = (readme.ROOT / "docs" / "design.md").read_text("utf-8")
 FLOORS = {  # each imports only those above it; then the most lines of code that it may have
-    "base": 810,
-    "core": 4_520,
-    "text": 1_575,
-    "plugin": 5_250,
-    "huggingface": 2_202,
-    "study": 5_758,
+    "base": 780,
+    "core": 4_890,
+    "text": 1_580,
+    "plugin": 5_130,
+    "huggingface": 2_130,
+    "study": 5_830,
     "entry points": 350,  # cli, train, and the package itself, which import what they start
 }
 MAX_CODE_LINES = 20_450
