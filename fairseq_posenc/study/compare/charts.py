@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...base.plotting import COLOURS, DASHES, grid
-from .results import BEST, UNDECIDED, WORSE
+from .results import ACCURACIES, BEST, UNDECIDED, WORSE
 from .starts import Run
 
 if TYPE_CHECKING:
@@ -81,4 +81,26 @@ def curves(rows: Sequence[Row], runs: Mapping[str, Sequence[Run]], reference: st
             panel.fill_between(updates, losses.min(0), losses.max(0), color=colour, alpha=0.12, linewidth=0)
         if panel.lines:
             panel.legend(frameon=False, fontsize="small", handlelength=3.2)
+    return figure
+
+
+def accuracies(rows: Sequence[Row]) -> Figure:
+    """Draw the accuracies on minimal pairs against the loss, a point per scheme with the intervals of both."""
+    rows = [row for row in rows if row["loss"] is not None and row["all pairs"]]
+    names = [name for name in ACCURACIES if any(row[name] for row in rows)]
+    figure, panels = grid(names, (4.2, 3.0), 1, same_x=True, x_label=BITS, y_label="accuracy, per cent")
+    for panel, name in zip(panels, names, strict=True):
+        for row in rows:
+            if (value := row[name]) is not None:
+                x, y = (
+                    [[0 if low is None else mean - low], [0 if high is None else high - mean]]
+                    for mean, low, high in ((row["loss"], row["low"], row["high"]), (value["mean"], value["low"], value["high"]))
+                )
+                panel.errorbar(
+                    row["loss"], value["mean"], y, x, "o", color=STATE_COLOURS[row["state"]], markersize=4, linewidth=0.8
+                )
+                panel.annotate(
+                    row["scheme"], (row["loss"], value["mean"]), (3, 3), textcoords="offset points", fontsize="x-small"
+                )
+        panel.axhline(50, color="0.4", linewidth=0.9, linestyle=":")
     return figure

@@ -89,6 +89,7 @@ def report(
             "Claims": _claims(verdicts),
             "During training": _curves(plan, rows, done),
             "Longer sequences": _with_text("Loss on longer sequences than those of training.", lengths(done, rows)),
+            "Minimal pairs": _pairs(rows),
             "Fine-tuning": _with_text(SCORES, benchmarks([run for run in scores if run["benchmark"] != PAIRS])),
             "Learning rates": _with_text(RATES, learning_rates(runs)) if len({run["lr"] for run in runs}) > 1 else [],
             "To repeat it": _repeat(plan, runs),
@@ -254,6 +255,13 @@ def benchmarks(scores: Sequence[Run]) -> Table:
 def _overview(rows: Sequence[Row]) -> Figure:
     caption = "Loss, start and cost of each scheme, with the interval of the loss and the ranges of the others."
     return Figure(f"{FIGURES}/overview", f"{caption} {COLOURS}", charts.overview(rows), wide=False)
+
+
+def _pairs(rows: Sequence[Row]) -> list[Part]:
+    if not any(row["all pairs"] and row["loss"] is not None for row in rows):
+        return []
+    caption = f"Accuracy against loss, with the intervals over the seeds; the dotted line is chance. {COLOURS}"
+    return [Figure(f"{FIGURES}/pairs", caption, charts.accuracies(rows), wide=False)]
 
 
 def _curves(plan: Plan, rows: Sequence[Row], done: Mapping[str, Sequence[Run]]) -> list[Part]:

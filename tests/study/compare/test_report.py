@@ -206,5 +206,6 @@ def test_accuracies_on_pairs_are_columns_and_none_is_the_control(tmp_path):
     assert "word order" in shown
     assert "57.0 ± 2.5" in shown
     assert "something is wrong" not in shown
+    assert (tmp_path / "out" / report.FIGURES / "pairs.png").exists()
     wrong = summarise(plan, runs, scores=scored(53.0))
     assert "none has no positions, and does not get 50%" in report.state(plan, runs, scored(53.0), wrong)
