@@ -29,6 +29,14 @@ from .grid_report import report
 from .hyperparameters import Settings, SharedOptions
 
 CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt", "crash.pt")
+FIXED = frozenset(
+    shlex.split("""
+    --arch -a --finetune-from-model --restore-file --max-tokens --max-sentences --update-freq --max-update --train-subset
+    --valid-subset --maximize-best-checkpoint-metric --disable-validation --validate-interval --save-interval --regression-target
+    --checkpoint-suffix --no-save --no-last-checkpoints
+    """)
+)
+"""fairseq-train's flags on whose defaults the results rest, in addition to those of the model, the task and its settings."""
 UNDECIDED = ("--log-format", "json", "--log-interval", "20", "--num-workers", "0", "--find-unused-parameters")
 """Flags that decide no result. Heads that fine-tuning does not use, such as the language model's, get no gradients."""
 PREPARED, FORMAT = "prepared.json", 1
@@ -106,9 +114,9 @@ class TaskRuns(ABC):
         ]
 
     def check(self) -> None:
-        """Raise InputError if fairseq-train rejects --train-flags, or have a flag of the model or one that this command gives."""
+        """Raise InputError if fairseq-train rejects --train-flags, or they set something that the task or the grid decides."""
         flags = self._flags(self.options.out, lr=1e-5, seed=1, examples=1, processes=1)
-        decided = {*flags, *(name for action in self._model_actions for name in action.option_strings)}
+        decided = FIXED | {*flags, *(name for action in self._model_actions for name in action.option_strings)}
         try:
             words = shlex.split(self.options.train_flags)
             if conflicts := [flag for word in words if (flag := word.partition("=")[0]).startswith("-") and flag in decided]:
