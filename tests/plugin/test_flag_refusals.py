@@ -63,6 +63,7 @@ def configured(flags, values):
             "--batch-warmup-updates: ",
         ),
         (DECAY, 0, {"optimization.max_update": 9}, "--max-update 9: .*--total-num-update 5"),
+        (PLAIN, 0, {"checkpoint.write_checkpoints_asynchronously": True}, "--write-checkpoints-asynchronously: .*begin again"),
         (PLAIN, 0, {"model.compile": True}, "--compile: .*--task masked_lm_static"),
         (STATIC, 0, {"model._name": "roberta_base"}, "--task masked_lm_static.*roberta_tisa"),
         (PLAIN, 0, {"model._name": "roberta_base", "task.pack_examples": 16}, "--task .*--pack-examples: "),

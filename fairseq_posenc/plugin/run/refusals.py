@@ -46,7 +46,6 @@ UPDATES: dict[str, Condition] = {
     "--optimizer muon": lambda s: s.optimizer._name == "muon",
     "--optimizer stable_adamw": lambda s: s.optimizer._name == "stable_adamw",
     "--store-ema": lambda s: s.ema.store_ema,
-    "--write-checkpoints-asynchronously": lambda s: s.checkpoint.write_checkpoints_asynchronously,
 }
 """Flags that decide how parameters and gradients are stored, summed and updated."""
 HALF_PRECISION = ("--memory-efficient-bf16", "--memory-efficient-fp16")
@@ -54,10 +53,7 @@ EXCLUDED = {
     "--optimizer stable_adamw": ("--fp16 without --fp16-no-flatten-grads",),
     "--optimizer muon": (*HALF_PRECISION, "--fp16 without --fp16-no-flatten-grads"),
     "--optimizer fused_adam": (*HALF_PRECISION, "--amp", "--fp16", "--store-ema", "--criterion {criterion._name}"),
-    "--deepspeed-config with ZeRO": (
-        *(*HALF_PRECISION, "--amp", "--compile", "--optimizer fused_adam", "--optimizer muon"),
-        "--write-checkpoints-asynchronously",
-    ),
+    "--deepspeed-config with ZeRO": (*HALF_PRECISION, "--amp", "--compile", "--optimizer fused_adam", "--optimizer muon"),
     "--deepspeed-config with ZeRO stage 3": ("--store-ema",),
 }
 """Optimizers and ZeRO, with the other flags of :data:`UPDATES` that they exclude."""
@@ -101,6 +97,10 @@ REFUSALS: dict[str, tuple[Condition, str]] = {
         lambda s: _replaces_later_checkpoints(s.checkpoint),
         "training from it would replace checkpoint_last.pt in --save-dir {checkpoint.save_dir}; leave --restore-file out to "
         "continue from that, or name another --save-dir",
+    ),
+    "--write-checkpoints-asynchronously": (
+        lambda s: s.checkpoint.write_checkpoints_asynchronously,
+        "it keeps no checkpoint_last.pt, so that the same command would begin again at update 0 and write over the others",
     ),
     "--compile": (
         lambda s: getattr(s.model, "compile", False) and s.task._name != ONE_SHAPE,
