@@ -42,6 +42,24 @@ def masked_language_models() -> None:
     tasks.masked_lm.MaskedLMTask = tasks.TASK_REGISTRY["masked_lm"] = masked_lm.ComparableMaskedLMTask
 
 
+def word_order_of_language_models() -> None:
+    """Let ``language_modeling`` validate on the tokens after blocks, in order and permuted: see :mod:`..batches.word_order`.
+
+    Can be removed when fairseq measures the use of word order.
+    """
+    from fairseq.tasks.language_modeling import LanguageModelingTask
+
+    from ..batches import masked_lm, word_order
+
+    @wrap(LanguageModelingTask, "load_dataset")
+    def load(load_dataset, self, split, *args, **kwargs):
+        if split not in (word_order.ORDERED, masked_lm.PERMUTED):
+            return load_dataset(self, split, *args, **kwargs)
+        load_dataset(self, masked_lm.VALID, *args, **kwargs)
+        permutes = split == masked_lm.PERMUTED
+        self.datasets[split] = word_order.BlockEndDataset(self.datasets[masked_lm.VALID], self.dictionary.pad(), permutes)
+
+
 def batch_warmup_option() -> None:
     """Add ``--batch-warmup-updates`` to the group ``optimization``, of which ``--update-freq`` is a part.
 
@@ -133,6 +151,6 @@ def resume_at_the_same_place() -> None:
 
 
 PATCHES = (
-    cut_long_lines, masked_language_models, batch_warmup_option, readers_that_can_end, skip_only_the_last_batch,
-    log_waiting_for_data, workers_of_one_epoch, resume_at_the_same_place,
+    cut_long_lines, masked_language_models, word_order_of_language_models, batch_warmup_option, readers_that_can_end,
+    skip_only_the_last_batch, log_waiting_for_data, workers_of_one_epoch, resume_at_the_same_place,
 )  # fmt: skip

@@ -22,6 +22,7 @@ from ...base import log
 from ...base.commands import Parser, add_flags, read_flags
 from ...base.errors import InputError
 from ...base.record import FINISHED, FORMAT, RESULT, Recorded, read_object
+from ...plugin.batches.word_order import ORDERED
 from ...plugin.models.building import complete_new, parse_flags_of, require_no_user_dir, user_dir
 from ...plugin.models.checkpoint import Checkpoint
 from ...plugin.run import refusals
@@ -32,7 +33,7 @@ from ..analyze.toeplitz import of_random_vectors
 from ..engine.grid import LOG, Cell, Progress
 from ..measure import losses
 from ..measure.work import default_device, device_name
-from .plan import LENGTH, PAIRS, SELECTION, UNKNOWN_UPDATES, Plan
+from .plan import LEFT_TO_RIGHT, LENGTH, PAIRS, SELECTION, UNKNOWN_UPDATES, Plan
 from .results import ACCURACIES
 
 Loss = Annotated[float, Field(ge=0, le=1000)]
@@ -99,7 +100,8 @@ class Runs:
         plan, key, flags = self.plan, _key(scheme, lr, seed), self.plan.flags(scheme)
         valid_steps = max(1, VALID_TOKENS // (plan.tokens_per_sample * plan.batch_size))
         log_interval = max(1, self._updates // POINTS // 2)
-        logging = f"--log-format json --log-interval {log_interval} --valid-subset valid,permuted --max-valid-steps {valid_steps}"
+        subsets = f"valid,{ORDERED},permuted" if plan.task == LEFT_TO_RIGHT else "valid,permuted"
+        logging = f"--log-format json --log-interval {log_interval} --valid-subset {subsets} --max-valid-steps {valid_steps}"
         logging += f" --validate-interval 1000000 --validate-interval-updates {2 * log_interval}"
         scale = plan.schemes[scheme].initial_scale
         program = ["fairseq_cli.train"] if scale == 1 else ["fairseq_posenc.study.compare.scaled", f"{scale:g}"]
@@ -204,11 +206,13 @@ class Runs:
 
         Returns:
             ``selection`` and ``loss``, the bits per predicted token of the first and the second half; ``permuted``, those of the
-            second half with the visible words of each sequence in another order (:meth:`.losses.MaskedText.permuted`);
+            second half with the visible words of each sequence in another order (:meth:`.losses.Text.permuted`), or of a model
+            that reads from left to right, ``loss`` and what this order costs of the words that are predicted in it;
             ``by_position``, the loss in equal parts of a sequence from left to right; ``by_length``, the loss on longer sequences
-            that the model takes; ``unigram``, the loss of the training text's frequencies of words; ``curve``, the ``updates``,
-            ``loss`` and ``permuted`` of the validations during training; ``device``; ``parameters``, of the positions;
-            ``r_squared`` by the number of updates (see :func:`.analyze.examine.r_squared_of_run`);
+            that the model takes, up to 4 times those of training, or 8 times if it reads from left to right; ``unigram``, the
+            loss of the training text's frequencies of words; ``curve``, the ``updates``, ``loss`` and ``permuted`` of the
+            validations during training; ``device``; ``parameters``, of the positions;
+            ``r_squared`` by the number of updates, of encoders (see :func:`.analyze.examine.r_squared_of_run`);
             ``r_squared_of_random_vectors``, None where none are added to words; and the ``command``.
 
         Raises:
@@ -216,31 +220,32 @@ class Runs:
         """
         progress("measuring")
         plan, n = self.plan, self.plan.tokens_per_sample
-        checkpoint = Checkpoint(folder / LAST, self.data)
-        model = checkpoint.build_model()
+        checkpoint = Checkpoint(folder / LAST, self.data, may_be_causal=True)
+        model, causal = checkpoint.build_model(), checkpoint.is_causal
         selection, text = losses.read(checkpoint, self.data, plan.valid_tokens, 4 * n).halves(n)
-        predictions, permuted = losses.predict(model, text, n), losses.predict(model, text.permuted(n), n)
-        encoder = checkpoint.encoder()
-        vectors = position_vectors(encoder, vector_count(encoder, n))
-        permuted_losses = log.validation_losses(folder / LOG, "permuted")
+        predictions, shuffled = losses.predict(model, text, n), text.permuted(n)
+        loss, in_order = predictions.summary()["loss"], predictions.losses[shuffled.predicted[text.predicted]]
+        encoder = None if causal else checkpoint.encoder()
+        vectors = None if encoder is None else position_vectors(encoder, vector_count(encoder, n))
+        curve, ordered, permuted = (log.validation_losses(folder / LOG, name) for name in ("valid", ORDERED, "permuted"))
         return {
             "selection": losses.predict(model, selection, n).summary()["loss"],
-            "loss": predictions.summary()["loss"],
-            "permuted": permuted.summary()["loss"],
+            "loss": loss,
+            "permuted": loss + float((losses.predict(model, shuffled, n).losses - in_order).mean()),
             "by_position": [part["loss"] for part in predictions.summary()["parts"]],
             "by_length": {
                 str(length): losses.predict(model, text, length).summary()["loss"]
-                for length in (2 * n, 4 * n)
+                for length in (2 * n, 4 * n, *([8 * n] if causal else []))
                 if checkpoint.max_length >= length and len(text.tokens) >= length - 1
             },
-            "unigram": float(self._unigram[text.tokens[text.masked].numpy()].mean()),
+            "unigram": float(self._unigram[text.tokens[text.predicted].numpy()].mean()),
             "curve": [
-                {"updates": updates, "loss": loss, "permuted": permuted_losses.get(updates)}
-                for updates, loss in log.validation_losses(folder / LOG).items()
+                {"updates": at, "loss": loss, "permuted": permuted[at] + loss - ordered.get(at, loss) if at in permuted else None}
+                for at, loss in curve.items()
             ],
             "device": device_name(default_device()),
             "parameters": sum(tensor.numel() for name, tensor in checkpoint.state.items() if ".positions." in name),
-            "r_squared": r_squared_of_run([folder / LAST], n),
+            "r_squared": {} if causal else r_squared_of_run([folder / LAST], n),
             "r_squared_of_random_vectors": None if vectors is None else of_random_vectors(*vectors.shape),
             "command": self.shown(cell),
         }

@@ -7,15 +7,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from fairseq.models import ARCH_MODEL_REGISTRY
 from pydantic import Field, ValidationError, model_validator
 
 from ...base.errors import MAX_POSITIONS, InputError, flag_of, flag_value
 from ...base.record import Strict, faults, read_yaml
 from ...core.families import expression_of
+from ...plugin.models import transformer_lm
 from ..engine.grid import SCHEME
 
+MASKED, LEFT_TO_RIGHT = "masked_lm", transformer_lm.PosencLanguageModel.option_set.task
+CRITERIA = {MASKED: "masked_lm", LEFT_TO_RIGHT: "cross_entropy"}
+"""The criterion of each task whose models are compared."""
 RECIPE = """
-    --task masked_lm --criterion masked_lm --sample-break-mode none --dropout 0 --attention-dropout 0
+    --sample-break-mode none --dropout 0 --attention-dropout 0
     --optimizer adam --adam-betas (0.9,0.98) --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 1
 """
 FIXED = frozenset(
@@ -25,6 +30,7 @@ FIXED = frozenset(
     """)
 )
 """Flags of which the plan has the values."""
+TASK = frozenset(("--task", "--criterion"))
 LENGTH = "max_positions"
 """The option of schemes whose tables are to be longer than the samples, as those of positions that are drawn."""
 SELECTION = (1, 2)
@@ -67,7 +73,8 @@ class Plan(Strict):
     """The whole file.
 
     Attributes:
-        arch: the architecture of schemes that name none.
+        arch: the architecture of schemes that name none. All are of masked language models, or all of models that read from left
+            to right; the task and the criterion follow from it.
         schemes: by the name in the report.
         budget: of each run.
         learning_rates: every scheme is trained with each of them and two seeds (:func:`.results.choose`); the one with the least
@@ -117,21 +124,35 @@ class Plan(Strict):
     def _has_reference(self) -> Plan:
         if self.reference not in self.schemes:
             raise ValueError(f"reference: {self.reference} is not one of the schemes")
+        if self.task not in CRITERIA:
+            raise ValueError(f"arch: models of the task {self.task} are not compared: name one of masked language models, or "
+                             "transformer_lm_…")  # fmt: skip
         for name, scheme in self.schemes.items():
+            if _task(scheme.arch or self.arch) != self.task:
+                raise ValueError(f"schemes.{name}: its task is not that of {self.reference}, {self.task}: losses do not compare")
             if not SCHEME.fullmatch(name):
                 raise ValueError(f"schemes.{name}: a name begins with a letter and has no slash")
             if scheme.positions and scheme.arch:
                 raise ValueError(f"schemes.{name}: name either positions or arch")
-            same = FIXED | _flags(RECIPE) | _flags(self.train)
+            same = FIXED | TASK | _flags(RECIPE) | _flags(self.train)
             if fixed := same & {flag_of(option) for option in scheme.options if option != LENGTH}:
                 raise ValueError(f"schemes.{name}.options: {', '.join(sorted(fixed))} would differ between schemes: leave it out")
         if self.total > MAX_RUNS:
             raise ValueError(f"the schemes, learning rates and seeds make {self.total:,} runs, more than {MAX_RUNS:,}")
-        for flags in self.benchmarks.values():
+        for name, flags in self.benchmarks.items():
             shlex.split(flags)  # raises ValueError if a quote is missing
-        if fixed := FIXED & _flags(self.train):
+            if self.task == LEFT_TO_RIGHT and name != PAIRS:
+                raise ValueError(
+                    f"benchmarks.{name}: fine-tunes encoders, and these models read from left to right: leave it out"
+                )
+        if fixed := (FIXED | (TASK if self.task == LEFT_TO_RIGHT else set())) & _flags(self.train):
             raise ValueError(f"train: the plan has other fields for {', '.join(sorted(fixed))}")
         return self
+
+    @property
+    def task(self) -> str:
+        """fairseq's name of the task of all runs."""
+        return _task(self.schemes[self.reference].arch or self.arch)
 
     @property
     def updates(self) -> int | None:
@@ -163,7 +184,7 @@ class Plan(Strict):
         return [*flags, *self._train_flags(scheme.options.get(LENGTH, self.tokens_per_sample))]
 
     def _train_flags(self, max_positions: str | float) -> Iterator[str]:
-        yield from shlex.split(RECIPE)
+        yield from ("--task", self.task, "--criterion", CRITERIA[self.task], *shlex.split(RECIPE))
         yield from ("--tokens-per-sample", str(self.tokens_per_sample), "--batch-size", str(self.batch_size))
         yield from (flag_of(LENGTH), str(max_positions))
         if self.budget.minutes is not None:  # the number of updates, on which other schedules depend, is not known
@@ -174,6 +195,11 @@ class Plan(Strict):
             yield from ("--lr-scheduler", "polynomial_decay", "--warmup-updates", str(round(self.warmup * updates)))
             yield from ("--total-num-update", str(updates), "--max-update", str(updates))
         yield from shlex.split(self.train)
+
+
+def _task(arch: str) -> str:
+    """The task of the models of an architecture; what is none is refused where its flags are read."""
+    return getattr(getattr(ARCH_MODEL_REGISTRY.get(arch), "option_set", None), "task", MASKED)
 
 
 def _flags(words: str) -> set[str]:

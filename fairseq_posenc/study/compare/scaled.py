@@ -11,21 +11,21 @@ from typing import Any
 import torch
 from fairseq_cli import train
 
-from ...plugin.models.roberta import PosencRobertaModel
+from ...plugin.models.building import PosencModel
 
 
 def main() -> None:
     """Run the program."""
-    scale, build = float(sys.argv.pop(1)), PosencRobertaModel.build_model
+    scale, build = float(sys.argv.pop(1)), PosencModel.build_model.__func__  # type: ignore[attr-defined]
 
-    def build_scaled(cfg: Any, task: Any) -> PosencRobertaModel:
-        model = build(cfg, task)
+    def build_scaled(cls: type[PosencModel], cfg: Any, task: Any) -> PosencModel:
+        model = build(cls, cfg, task)
         with torch.no_grad():
-            for name, parameter in model.encoder.sentence_encoder.positions.named_parameters():
-                parameter.mul_(1.0 if "layer_norm" in name else scale)
+            for name, parameter in model.named_parameters():
+                parameter.mul_(scale if ".positions." in name and "layer_norm" not in name else 1.0)
         return model
 
-    PosencRobertaModel.build_model = build_scaled  # type: ignore[assignment,method-assign]
+    PosencModel.build_model = classmethod(build_scaled)  # type: ignore[assignment,method-assign]
     train.cli_main()
 
 

@@ -1,8 +1,9 @@
-"""Measure the masked-LM loss by the length of the sequences and by the position in them.
+"""Measure the loss of a language model by the length of the sequences and by the position in them.
 
-The text of the data-bin's validation set, with the masks of validation, is cut into sequences of each length, as the checkpoint's
-task cuts its samples. So two lengths differ in how much context each masked token has, and in whether the scheme extrapolates. At
-the length of pretraining, the loss of the whole text is the one that fairseq-validate reports.
+The text of the data-bin's validation set, with the masks of validation or for a model that reads from left to right, is cut into
+sequences of each length, as the checkpoint's task cuts its samples. So two lengths differ in how much context each predicted token
+has, and in whether the scheme extrapolates. At the length of pretraining, the loss of the whole text is the one that
+fairseq-validate reports.
 
     fairseq-posenc extrapolate checkpoints/checkpoint_best.pt --data data-bin --lengths 128,256,512,1024 --out longer
 
@@ -45,7 +46,9 @@ class Options:
     )
     data: Path | None = option("a data-bin, whose validation text is read (default: that of the checkpoint's training)", None,
                                names=("--data", "--data-bin"), parse=existing, metavar="DATA_BIN")  # fmt: skip
-    lengths: tuple[int, ...] = option("tokens, <s> included", (128, 256, 512, 1024, 2048, 4096), minimum=16, metavar="N[,N…]")
+    lengths: tuple[int, ...] = option(
+        "tokens, <s> included where sequences begin with it", (128, 256, 512, 1024, 2048, 4096), minimum=16, metavar="N[,N…]"
+    )
     tokens: int = option("tokens of the text that are read, at most", 1 << 17, metavar="T")
     out: Path = option("the folder to write", metavar="DIR")
     flags: Namespace
@@ -73,7 +76,7 @@ def main(options: Options) -> None:
 
     require_extras("plots")
     lengths, changes = sorted(set(options.lengths)), position_options(options.flags)
-    checkpoint = Checkpoint(options.checkpoint, options.data)
+    checkpoint = Checkpoint(options.checkpoint, options.data, may_be_causal=True)
     model = _model(checkpoint, changes, lengths[-1])
     data = checkpoint.vocabulary.folder
     text = losses.read(checkpoint, data, options.tokens, lengths[-1])
@@ -103,10 +106,10 @@ def _model(checkpoint: Checkpoint, changes: dict[str, Any], length: int) -> Base
         InputError: an option does not apply to them, or they have fewer positions, or there is no language model.
     """
     from ...core.transformer import PositionSampling, build_positions
-    from ...plugin.checkpoint.state_dict import LANGUAGE_MODEL, POSITIONS
+    from ...plugin.checkpoint.state_dict import LANGUAGE_MODEL
     from ...plugin.options.option_set import field_errors_as_flags
 
-    if f"{LANGUAGE_MODEL}weight" not in checkpoint.state:
+    if not checkpoint.is_causal and f"{LANGUAGE_MODEL}weight" not in checkpoint.state:
         raise InputError(f"{checkpoint.path} has no language model's head, whose loss is measured: name another")
     config = checkpoint.config
     with field_errors_as_flags():
@@ -122,8 +125,9 @@ def _model(checkpoint: Checkpoint, changes: dict[str, Any], length: int) -> Base
             f"--lengths {length}: {checkpoint.path} learned {beyond[0][1]} positions and has none beyond ({beyond[0][0]}). Name "
             "lengths up to that, make its table longer with fairseq-posenc grow, or use a checkpoint with an inductive scheme."
         )
+    shapes = {name.partition(".positions.")[2]: value.shape for name, value in checkpoint.state.items()}
     for name, parameter in positions.named_parameters() if changes else ():
-        if parameter.shape != checkpoint.state[f"{POSITIONS}{name}"].shape:
+        if parameter.shape != shapes.get(name):
             flags = ", ".join(map(flag_of, changes))
             raise InputError(f"{flags}: {checkpoint.path} was trained with another shape of positions.{name}. Leave it out.")
     return checkpoint.build_model(
@@ -162,7 +166,7 @@ def picture(results: Sequence[Mapping[str, Any]], pretrained_on: int, title: str
     by_length.errorbar(lengths, losses, errors, **line_style(0), capsize=3)
     by_length.set_xscale("log", base=2)
     by_length.set_xticks(lengths, [str(length) for length in lengths])
-    by_length.set(xlabel="tokens per sequence", ylabel="masked-LM loss, bits per token")
+    by_length.set(xlabel="tokens per sequence", ylabel="loss, bits per predicted token")
     for number, result in enumerate(results):
         parts = [part for part in result["parts"] if part["loss"] is not None]
         middles = [(part["from"] + part["to"]) / 2 for part in parts]

@@ -1,19 +1,21 @@
-"""The masked-LM loss of a model on the same text, cut into sequences of one length or another."""
+"""The loss of a language model on the same text, cut into sequences of one length or another."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from fairseq.data import data_utils
 from fairseq.models import BaseFairseqModel
+from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from omegaconf import OmegaConf
 from torch import Tensor
@@ -21,6 +23,8 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from ...base.errors import InputError, flag_of
+from ...plugin.batches import word_order
+from ...plugin.batches.blocks import CutLinesBlockDataset
 from ...plugin.checkpoint.checkpoint_file import config_errors_as_input_errors
 from ...plugin.models.checkpoint import Checkpoint
 from ..engine.grid import Diverged, Progress
@@ -28,24 +32,29 @@ from .inference import MAX_TOKENS
 
 SPLIT = "valid"
 PARTS = 8  # of a sequence, for the loss by position
-NOT_MEASURED = ("document_mask", "pack_documents", "shorten_method")  # options of tasks that change what a sample is
+NOT_MEASURED = ("document_mask", "pack_documents", "shorten_method", "add_bos_token")
+"""Options of tasks that change what a sample is."""
 
 
 @dataclass(frozen=True, eq=False)
-class MaskedText:
-    """The running text of a validation set with the masks of validation, which do not depend on the length of the sequences.
+class Text:
+    """The running text of a validation set, and what a model reads to predict it, whatever the length of the sequences.
 
     Attributes:
         tokens: (T,).
-        inputs: (T,), the tokens with their masks.
-        masked: (T,) bool, whether a token is to be predicted.
-        task: cuts the text into samples.
+        inputs: (T,), the tokens with the masks of validation; of a model that reads from left to right, the tokens before them.
+        predicted: (T,) bool, whether a token is to be predicted.
+        first: what precedes the inputs of each sequence, as one of its tokens: ``<s>`` before masked ones, or nothing.
+        pad: the padding symbol.
+        blocks: a number of tokens -> the sizes of the task's samples with that limit, without ``first``.
     """
 
     tokens: Tensor
     inputs: Tensor
-    masked: Tensor
-    task: MaskedLMTask
+    predicted: Tensor
+    first: tuple[int, ...]
+    pad: int
+    blocks: Callable[[int], np.ndarray]
 
     @property
     def digest(self) -> str:
@@ -53,52 +62,55 @@ class MaskedText:
         return hashlib.sha256(self.tokens.numpy().tobytes()).hexdigest()
 
     def sizes(self, n: int) -> list[int]:
-        """Return the numbers of tokens of the sequences of length ``n``, without ``<s>``, cut as the task cuts its samples."""
-        self.task.cfg.tokens_per_sample = n
-        left, sizes = len(self.tokens), list[int]()
-        for size in self.task._load_dataset_split(SPLIT, 1, False).sizes:
-            size = min(int(size) - 1, left)
-            sizes += [n - 1] * (size // (n - 1)) + [size % (n - 1)] * (size % (n - 1) > 0)  # a sentence may be longer than n
-            left -= size
-        return sizes
+        """Return the numbers of inputs of the sequences of length ``n``, without ``first``, cut as the task cuts its samples."""
+        ends = np.cumsum(self.blocks(n - len(self.first)), dtype=np.int64).clip(max=len(self.tokens))
+        return [size for size in np.diff(ends, prepend=0).tolist() if size]
 
-    def halves(self, n: int) -> tuple[MaskedText, MaskedText]:
+    def halves(self, n: int) -> tuple[Text, Text]:
         """Return the two halves of the text, the first of which consists of whole sequences of length ``n``."""
-        middle = len(self.tokens) // 2 // (n - 1) * (n - 1)
+        size = n - len(self.first)
+        middle = len(self.tokens) // 2 // size * size
         halves = slice(middle), slice(middle, None)
-        first, second = (MaskedText(self.tokens[x], self.inputs[x], self.masked[x], self.task) for x in halves)
+        first, second = (replace(self, tokens=self.tokens[x], inputs=self.inputs[x], predicted=self.predicted[x]) for x in halves)
         return first, second
 
-    def permuted(self, n: int) -> MaskedText:
+    def permuted(self, n: int) -> Text:
         """Return the text with the visible words of each sequence of length ``n`` in another order, the same for all models.
 
-        A model that uses no word order has the same loss on it. Samples of the task must be cut by length alone.
+        A model that uses no word order has the same loss on it. Samples of the task must be cut by length alone. If it is read
+        from left to right, only the words after blocks are predicted: see :mod:`...plugin.batches.word_order`.
         """
-        visible = ~self.masked
-        sequence = torch.arange(len(self.tokens)) // (n - 1)
-        keys = sequence[visible] + torch.rand(int(visible.sum()), dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+        every, size = torch.arange(len(self.tokens)), n - len(self.first)
+        if not self.first:
+            places = every % size
+            inputs = self.inputs[word_order.permutation(places, 1)]
+            return replace(self, inputs=inputs, predicted=self.predicted & word_order.ends_block(places))
+        visible = ~self.predicted
+        keys = every[visible] // size + torch.rand(
+            int(visible.sum()), dtype=torch.float64, generator=torch.Generator().manual_seed(1)
+        )
         inputs = self.inputs.clone()
         inputs[visible] = self.inputs[visible][keys.argsort()]
         return replace(self, inputs=inputs)
 
     def batches(self, n: int, sizes: list[int]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Yield tokens, inputs and masks, (B, n) each at most, of the sequences of these sizes."""
-        bos, pad = self.task.dictionary.bos(), self.task.dictionary.pad()
-        columns = [column.split(sizes) for column in (self.tokens, self.inputs, self.masked)]
+        """Yield tokens, inputs and what is predicted, (B, n) each at most, of the sequences of these sizes."""
+        width, symbol = len(self.first), next(iter(self.first), 0)
+        columns = [column.split(sizes) for column in (self.tokens, self.inputs, self.predicted)]
         count = max(1, MAX_TOKENS // n)
         for first in range(0, len(sizes), count):
-            tokens, inputs, masked = (
-                F.pad(pad_sequence(column[first : first + count], True, padding), (1, 0), value=beginning)
-                for column, padding, beginning in zip(columns, (pad, pad, False), (bos, bos, False), strict=True)
+            tokens, inputs, predicted = (
+                F.pad(pad_sequence(column[first : first + count], True, padding), (width, 0), value=beginning)
+                for column, padding, beginning in zip(columns, (self.pad, self.pad, False), (symbol, symbol, False), strict=True)
             )
-            yield tokens, inputs, masked
+            yield tokens, inputs, predicted
 
 
-def read(checkpoint: Checkpoint, data: Path, max_tokens: int, length: int) -> MaskedText:
-    """Return the validation text of a data-bin, ``<s>`` left out, masked as the checkpoint's task masks it.
+def read(checkpoint: Checkpoint, data: Path, max_tokens: int, length: int) -> Text:
+    """Return the validation text of a data-bin, masked as the task of a checkpoint masks it, or to be read from left to right.
 
     Args:
-        checkpoint: the checkpoint, whose options of the task apply where ``masked_lm`` has them.
+        checkpoint: the checkpoint, whose options of the task apply where ``masked_lm`` or ``language_modeling`` has them.
         data: the data-bin.
         max_tokens: tokens that are read, at most.
         length: tokens of the longest sequence, of which the text has at least one.
@@ -114,31 +126,42 @@ def read(checkpoint: Checkpoint, data: Path, max_tokens: int, length: int) -> Ma
     if without:
         message = f"{checkpoint.path} was trained with {', '.join(without)}; its loss is measured without, on running text"
         logging.getLogger(__name__).warning(message)
-    data_utils.load_indexed_dataset(str(data / SPLIT), dictionary)  # whose faults are not those of the checkpoint
+    lines = data_utils.load_indexed_dataset(str(data / SPLIT), dictionary)  # whose faults are not those of the checkpoint
+    pad, eos = dictionary.pad(), dictionary.eos()
+    kind, described, source, first = (
+        (LanguageModelingTask, LanguageModelingConfig, "source", ())
+        if checkpoint.is_causal
+        else (MaskedLMTask, MaskedLMConfig, "net_input.src_tokens", (dictionary.bos(),))
+    )
     with config_errors_as_input_errors(checkpoint.path):
-        names = [field.name for field in fields(MaskedLMConfig) if field.name in checkpoint.task]
+        names = [field.name for field in fields(described) if field.name in checkpoint.task and field.name != "add_bos_token"]
         options = {name: getattr(checkpoint.task, name) for name in names}
         options |= {"data": str(data), "tokens_per_sample": checkpoint.length, "seed": 1, "shorten_method": "none"}
-        task = MaskedLMTask(OmegaConf.merge(OmegaConf.structured(MaskedLMConfig), options), dictionary)
+        cfg = OmegaConf.merge(OmegaConf.structured(described), options)
+        task = kind(cfg, dictionary)
         task.load_dataset(SPLIT)
+
+    def blocks(size: int) -> np.ndarray:
+        return CutLinesBlockDataset(lines, lines.sizes, size, pad, eos, break_mode=cfg.sample_break_mode).sizes
+
     dataset = task.dataset(SPLIT)
     dataset.set_epoch(1)  # as for validation
     samples: list[tuple[Tensor, Tensor]] = []
     size = 0
     for number in range(len(dataset)):
         sample = dataset[number]
-        samples.append((sample["net_input.src_tokens"][1:], sample["target"][1:]))
+        samples.append((sample[source][len(first) :], sample["target"][len(first) :]))
         size += len(samples[-1][0])
         if size >= max_tokens:
             break
-    if min(size, max_tokens) < length - 1:
+    if min(size, max_tokens) < length - len(first):
         limit = f"{data / SPLIT} has {size:,} tokens" if size < max_tokens else f"--tokens is {max_tokens}"
         raise InputError(f"--lengths {length}: {limit}, fewer than one sequence needs. Name shorter lengths, or more text.")
     inputs, target = (torch.cat(column)[:max_tokens] for column in zip(*samples, strict=True))
-    masked = target != dictionary.pad()
-    if not masked.any():
+    predicted = target != pad
+    if not predicted.any():
         raise InputError(f"--tokens {max_tokens}: none of the {len(target)} tokens is masked. Name a larger number.")
-    return MaskedText(torch.where(masked, target, inputs), inputs, masked, task)
+    return Text(torch.where(predicted, target, inputs), inputs, predicted, first, pad, blocks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,8 +195,8 @@ class Predictions:
 
 
 @torch.inference_mode()
-def predict(model: BaseFairseqModel, text: MaskedText, n: int, progress: Progress = lambda text, share=None: None) -> Predictions:
-    """Predict the masked tokens from sequences of up to ``n`` tokens: ``<s>`` and up to ``n - 1`` of the text.
+def predict(model: BaseFairseqModel, text: Text, n: int, progress: Progress = lambda text, share=None: None) -> Predictions:
+    """Predict a text from sequences of up to ``n`` tokens: ``<s>`` and up to ``n - 1`` of it with masks, or up to ``n`` of it.
 
     Args:
         model: with a language model's head, for evaluation.
@@ -186,11 +209,11 @@ def predict(model: BaseFairseqModel, text: MaskedText, n: int, progress: Progres
     """
     sizes, device, first = text.sizes(n), next(model.parameters()).device, 0
     columns: list[tuple[Tensor, Tensor]] = []
-    for tokens, inputs, masked in text.batches(n, sizes):
-        if masked.any():
-            logits = model(inputs.to(device), masked_tokens=masked.to(device))[0]
-            losses = F.cross_entropy(logits.float(), tokens[masked].to(device), reduction="none").cpu().double() / math.log(2)
-            columns.append((masked.nonzero(as_tuple=True)[1], losses))
+    for tokens, inputs, predicted in text.batches(n, sizes):
+        if predicted.any():
+            logits = model(inputs.to(device), masked_tokens=predicted.to(device))[0]
+            losses = F.cross_entropy(logits.float(), tokens[predicted].to(device), reduction="none").cpu().double() / math.log(2)
+            columns.append((predicted.nonzero(as_tuple=True)[1], losses))
         first += len(tokens)
         progress(f"{first:,} of {len(sizes):,} sequences")
     predictions = Predictions(n, len(sizes), *map(torch.cat, zip(*columns, strict=True)))

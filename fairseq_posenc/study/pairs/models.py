@@ -43,8 +43,6 @@ def _of_checkpoint(label: str, checkpoint: Checkpoint) -> Scorer:
         return sentence_of(text, vocabulary.join(encoding.ids).tolist(), [0, *encoding.begins.tolist(), 0], ends)
 
     def logits(tokens: Tensor, rows: Tensor, places: Tensor) -> Tensor:
-        if checkpoint.is_causal:
-            return model(tokens.to(device))[0][rows, places]
         chosen = torch.zeros(tokens.shape, dtype=torch.bool)
         chosen[rows, places] = True
         return model(tokens.to(device), masked_tokens=chosen.to(device))[0]

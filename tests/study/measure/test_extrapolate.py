@@ -25,8 +25,8 @@ def test_the_loss_is_that_of_each_sequence_alone(checkpoint, data, n):
     model, dictionary = pretrained.model, pretrained.vocabulary.dictionary
     text = losses.read(pretrained, data, 300, 40)
     assert len(text.tokens) == 300
-    assert torch.equal(text.inputs[~text.masked], text.tokens[~text.masked])
-    assert 0.6 < text.inputs[text.masked].eq(dictionary.index("<mask>")).float().mean() < 0.95
+    assert torch.equal(text.inputs[~text.predicted], text.tokens[~text.predicted])
+    assert 0.6 < text.inputs[text.predicted].eq(dictionary.index("<mask>")).float().mean() < 0.95
     found = losses.predict(model, text, n).summary()
     expected, places = [], []
     for start in range(0, len(text.tokens), n - 1):
@@ -34,10 +34,10 @@ def test_the_loss_is_that_of_each_sequence_alone(checkpoint, data, n):
         with torch.no_grad():
             logits = model(sequence[None])[0][0].double()
         for place in range(1, len(sequence)):
-            if text.masked[start + place - 1]:
+            if text.predicted[start + place - 1]:
                 expected.append(F.cross_entropy(logits[place], text.tokens[start + place - 1]).item() / math.log(2))
                 places.append(place)
-    assert found["predicted"] == len(expected) == text.masked.sum()
+    assert found["predicted"] == len(expected) == text.predicted.sum()
     assert found["sequences"] == -(-len(text.tokens) // (n - 1))
     assert found["loss"] == pytest.approx(torch.tensor(expected).mean().item(), abs=1e-5)
     spread = torch.tensor(expected).std(correction=0).item()
