@@ -38,11 +38,15 @@ def write_chance(folder: Path) -> Path:
 
 def write_untrained(path: Path, data: Path, arch: str, **options: object) -> Path:
     """The checkpoint of such a model on the data of :func:`write_chance`, every parameter away from its initial value."""
-    dictionary = Dictionary.load(str(data / "dict.txt"))
-    dictionary.add_symbol(MASK)
+    dictionary, causal = Dictionary.load(str(data / "dict.txt")), arch.startswith("transformer_lm")
+    if not causal:
+        dictionary.add_symbol(MASK)
+    sizes = {name.replace("encoder", "decoder") if causal else name: size for name, size in SIZES.items()}
+    sizes |= {"share_decoder_input_output_embed": True} if causal else {}
     torch.manual_seed(0)
-    task = {"_name": "masked_lm", "data": str(data), "tokens_per_sample": LENGTH}
-    model = build(arch, OmegaConf.create({"_name": arch, **SIZES, **options}), dictionary, OmegaConf.create(task))
+    task = {"_name": "language_modeling" if causal else "masked_lm", "data": str(data), "tokens_per_sample": LENGTH}
+    task |= {"dataset_impl": None, "use_plasma_view": False, "plasma_path": ""} if causal else {}
+    model = build(arch, OmegaConf.create({"_name": arch, **sizes, **options}), dictionary, OmegaConf.create(task))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))

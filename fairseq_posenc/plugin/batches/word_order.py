@@ -46,7 +46,7 @@ class BlockEndDataset(BaseWrapperDataset):
     def __getitem__(self, index: int) -> dict[str, Any]:
         sample = self.dataset[index]
         source, places = sample["source"], torch.arange(len(sample["source"]))
-        source = source[permutation(places, index)] if self._permutes else source
+        source = source[permutation(places, int(index))] if self._permutes else source
         return {**sample, "source": source, "target": sample["target"].masked_fill(~ends_block(places), self._pad)}
 
     def collater(self, samples: list[dict[str, Any]]) -> dict[str, Any]:

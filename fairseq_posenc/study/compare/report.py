@@ -14,7 +14,7 @@ from ..engine.report import Figure, Folded, Part, Report, Table, number
 from ..engine.statistics import by
 from . import charts, starts
 from .claims import NOT_TESTED
-from .plan import PAIRS, SELECTION, Plan
+from .plan import MASKED, PAIRS, SELECTION, Plan
 from .results import ACCURACIES, BEST, MARGIN, TOLERANCE, UNDECIDED, choose, finished
 from .starts import USED, Run
 from .statistics import estimate
@@ -35,7 +35,7 @@ COLUMNS = {
     "of started": "mean loss at the end of the runs that started",
     "at age": "mean loss so many updates after the start, of the runs that are as old: what a late start does not explain",
     "all pairs": "accuracy on minimal pairs in per cent: mean over the seeds, ± half of its 95% interval",
-    "word order": "the same of pairs whose order alone differs, of which a model without positions must get 50",
+    "word order": "the same of pairs whose order alone differs, of which an encoder without positions must get 50",
     "time": "of a training step relative to the reference, timed in turn with it: median (range over several models)",
     "parameters": "of the positions",
     "runs": "that finished, and others",
@@ -149,7 +149,7 @@ def state(plan: Plan, runs: Sequence[Run], scores: Sequence[Run] = (), rows: Seq
         sentences.append(f"The comparison is not complete: {count} of {plan.total} runs are done.")
     if not starts.is_measured(done):
         sentences.append("When runs begin to use word order was not measured.")
-    for row in rows:
+    for row in rows if plan.task == MASKED else ():
         if row["positions"] == "none" and row["word order"] and abs(row["word order"]["mean"] - 50) > TOLERATED:
             sentences.append(f"{row['scheme']} has no positions, and does not get 50% of {ACCURACIES[1]}: something is wrong.")
     devices = {(run["scheme"], run["seed"]): run.get("device") for run in done}
@@ -228,13 +228,15 @@ def learning_rates(runs: Sequence[Run]) -> Table:
 
 
 def lengths(done: Mapping[str, Sequence[Run]], rows: Sequence[Row]) -> Table:
-    """Return the mean loss on longer sequences of the schemes that take them, over the seeds that all of them have."""
-    every = {row["scheme"]: {run["seed"]: run for run in done.get(row["scheme"], ()) if run["by_length"]} for row in rows}
-    measured = {scheme: runs for scheme, runs in every.items() if runs}
-    common = set.intersection(*map(set, measured.values())) if measured else set()
-    columns = sorted({length for runs in measured.values() for run in runs.values() for length in run["by_length"]}, key=int)
+    """Return the mean loss on longer sequences, over the seeds that all schemes have that take them; a dash for others."""
+    every = {row["scheme"]: {run["seed"]: run for run in done.get(row["scheme"], ())} for row in rows}
+    measured = [runs for runs in every.values() if any(run["by_length"] for run in runs.values())]
+    common = set.intersection(*map(set, measured)) if measured else set()
+    columns = sorted({length for runs in measured for run in runs.values() for length in run["by_length"]}, key=int)
     lines = []
-    for scheme, runs in measured.items():
+    for scheme, runs in every.items() if measured else ():
+        if not runs:
+            continue
         of_length = [{**run["by_length"], "": run["loss"]} for seed, run in runs.items() if seed in common or not common]
         values = [[losses[length] for losses in of_length if length in losses] for length in ("", *columns)]
         lines.append([scheme, *(number(sum(column) / len(column)) if column else "–" for column in values)])

@@ -1,8 +1,8 @@
 """Measure the loss of a language model by the length of the sequences and by the position in them.
 
-The text of the data-bin's validation set, with the masks of validation or for a model that reads from left to right, is cut into
-sequences of each length, as the checkpoint's task cuts its samples. So two lengths differ in how much context each predicted token
-has, and in whether the scheme extrapolates. At the length of pretraining, the loss of the whole text is the one that
+The text of the data-bin's validation set, with the masks of validation or for a model that reads from left to right, is cut
+into sequences of each length, as the checkpoint's task cuts its samples. So two lengths differ in how much context each predicted
+token has, and in whether the scheme extrapolates. At the length of pretraining, the loss of the whole text is the one that
 fairseq-validate reports.
 
     fairseq-posenc extrapolate checkpoints/checkpoint_best.pt --data data-bin --lengths 128,256,512,1024 --out longer

@@ -1,6 +1,7 @@
 """``fairseq-posenc compare``: equal conditions, two parts of a grid, resumption, failures and bad files."""
 
 import json
+import math
 import os
 import re
 import shlex
@@ -16,12 +17,16 @@ import torch
 import yaml
 from cases import thorough_but
 from commands import status_of
+from fairseq.data import data_utils
 from signals import SIGNALS, cause, ended, running
+from torch.nn.functional import cross_entropy
 
 pytest.importorskip("statsmodels", reason="needs pip install -e '.[compare]'")
 
 from fairseq_posenc.base.errors import InputError
 from fairseq_posenc.plugin.checkpoint.checkpoint_file import load
+from fairseq_posenc.plugin.models.checkpoint import Checkpoint
+from fairseq_posenc.study.compare import report
 from fairseq_posenc.study.compare.cells import RANDOM, Runs
 from fairseq_posenc.study.compare.plan import read_plan
 from fairseq_posenc.study.engine import grid
@@ -38,6 +43,16 @@ PLAN = {
     "batch_size": 8,
     "valid_tokens": 1024,
     "train": SIZES,
+}
+
+
+LANGUAGE_MODELS = {
+    **PLAN,
+    "arch": "transformer_lm_posenc_tiny",
+    "schemes": ["none", "absolute", "rope"],
+    "reference": "rope",
+    "learning_rates": [1e-2],
+    "train": f"{SIZES.replace('encoder', 'decoder')} --share-decoder-input-output-embed",
 }
 
 
@@ -190,10 +205,11 @@ def test_a_run_that_was_killed_continues_inside(world, tmp_path, monkeypatch):
     assert next(count for count in range(2, 101, 2) if f'"num_updates": "{count}"' in after) >= 40
 
 
-def test_initial_values_are_scaled_for_a_row(world, tmp_path):
+@pytest.mark.parametrize(("scheme", "others"), [("untied", {}), ("shaw", LANGUAGE_MODELS)])
+def test_initial_values_are_scaled_for_a_row(scheme, others, world, tmp_path):
     """Those of the positions alone, but for layer norms; with a learning rate of almost nothing, they stay so."""
-    rows = {"untied": None, "small": {"positions": "untied", "initial_scale": 0.1}}
-    plan = read_plan(write(tmp_path, schemes=rows, reference="untied", budget={"updates": 1}), [])
+    rows = {scheme: None, "small": {"positions": scheme, "initial_scale": 0.1}}
+    plan = read_plan(write(tmp_path, **{**others, "schemes": rows, "reference": scheme, "budget": {"updates": 1}}), [])
     runs, states = Runs(plan, world.prepared, {}), {}
     for name in rows:
         cell = runs.cell(name, 1e-12, 1, tmp_path)
@@ -201,12 +217,70 @@ def test_initial_values_are_scaled_for_a_row(world, tmp_path):
         done = fork_server.run(list(cell.command[4:]), environment=environment, timeout=100)
         assert done.returncode == 0, done.stdout
         states[name] = load(cell.folder(tmp_path) / "checkpoint_last.pt")["model"]
-    for name, value in states["untied"].items():
+    for name, value in states[scheme].items():
         scale = 0.1 if ".positions." in name and "layer_norm" not in name else 1
         torch.testing.assert_close(states["small"][name], scale * value, rtol=1e-5, atol=1e-9)
     cells = [runs.cell(name, 1e-3, 1, tmp_path) for name in rows]
     assert runs.shown(cells[1]).startswith("OMP_NUM_THREADS=1 python -m fairseq_posenc.study.compare.scaled 0.1 ")
     assert [cell.configuration.get("initial_scale") for cell in cells] == [None, 0.1]
+
+
+def test_language_models(world, tmp_path, forked, monkeypatch, table_of):
+    """Read from left to right: with the losses of their checkpoints, on longer sequences, too, and without those of masks."""
+    data, execute = tmp_path / "order.jsonl", grid.execute
+    data.write_text('{"sentence_good": "w1 w2 w4", "sentence_bad": "w2 w1 w4"}\n')
+
+    def scored(command, log, *arguments):
+        in_this_process = command[3] == "pairs"
+        return (status_of(*command[3:]), "") if in_this_process else execute(command, log, *arguments)
+
+    monkeypatch.setattr(grid, "execute", scored)
+    monkeypatch.setattr(report, "TOLERATED", -1.0)  # any accuracy of an encoder without positions would be wrong
+    plan, out = write(tmp_path, **LANGUAGE_MODELS, benchmarks={"pairs": f"--data {data}"}), tmp_path / "out"
+    shown = table_of("compare", plan, "--data", world.prepared, "--out", out, "--keep-checkpoints")
+    assert "wrong" not in shown
+    assert "| absolute | " in re.sub(" +", " ", (out / "results.md").read_text().partition("## Longer sequences")[2])
+    runs = results(out)
+    assert len(forked) == len(runs) == 6
+    assert {scheme: {*run["by_length"]} for (scheme, _, _), run in runs.items()} == {
+        "none": {"32", "64", "128"},
+        "rope": {"32", "64", "128"},
+        "absolute": set(),
+    }
+    run, folder = runs["rope", 1e-2, 1], out / "runs" / "rope" / "lr-0.01_seed-1"
+    assert run["r_squared"] == {}
+    assert all(point["permuted"] != point["loss"] for point in run["curve"])
+    assert run["permuted"] != run["loss"]
+    checkpoint = Checkpoint(folder / "checkpoint_last.pt", world.prepared, may_be_causal=True)
+    lines = data_utils.load_indexed_dataset(str(world.prepared / "valid"), checkpoint.vocabulary.dictionary)
+    tokens = torch.cat([lines[number] for number in range(len(lines))]).long()[:1024]
+    middle = len(tokens) // 2 // 16 * 16
+    for length, loss in (("16", run["loss"]), *run["by_length"].items()):
+        parts = [part.split(int(length)) for part in (tokens[middle - 1 : -1], tokens[middle:])]
+        with torch.no_grad():
+            scores = torch.cat([checkpoint.model(inputs[None])[0][0] for inputs in parts[0]])
+        expected = cross_entropy(scores, torch.cat(parts[1])).item() / math.log(2)
+        assert loss == pytest.approx(expected, abs=1e-5)
+    assert status_of("extrapolate", folder, "--lengths", "16,32", "--tokens", 1024, "--out", tmp_path / "longer") == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"train": "--mask-prob 0.3"}, "schemes.none: .*--mask-prob"),
+        ({"train": "--task masked_lm"}, "train: the plan has other fields for --task"),
+        ({"benchmarks": {"glue": "--data ."}}, "benchmarks.glue: fine-tunes encoders"),
+        ({"schemes": ["rope", "cable"]}, "schemes.cable: --positions cable cannot be a decoder's"),
+        ({"schemes": {"rope": None, "a": {"arch": "transformer_lm_cable_tiny"}}}, "schemes.a: .*no causal form"),
+        ({"schemes": {"rope": None, "a": {"arch": "roberta_rope_tiny"}}}, "schemes.a: its task is not that of rope"),
+        ({"arch": "transformer_posenc_tiny"}, "arch: models of the task translation are not compared"),
+    ],
+)
+def test_what_means_nothing_to_language_models_is_named_before_anything_runs(changes, named, world, tmp_path, forked, capsys):
+    plan = write(tmp_path, **LANGUAGE_MODELS | changes)
+    assert status_of("compare", plan, "--data", world.prepared, "--out", tmp_path / "out") == 2
+    assert re.search(named, capsys.readouterr().err)
+    assert not forked
 
 
 @pytest.mark.thorough
@@ -316,12 +390,15 @@ def test_a_bad_plan_is_named_before_anything_runs(changes, named, world, tmp_pat
 
 
 @pytest.mark.parametrize(
-    "name", thorough_but(["short"], ["english", "length", "variants", "starts", "finetune", "short", "gpu"], ["english"])
+    "name",
+    thorough_but(
+        ["short"], ["english", "length", "variants", "starts", "finetune", "short", "gpu", "language_model"], ["english"]
+    ),
 )
 def test_the_examples_are_plans_that_fairseq_train_takes(name, world, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for folder in ("glue_data", "squad"):  # which the plans name
-        Path(folder).mkdir()
+    for folder in ("glue_data", "squad", "blimp/data"):  # which the plans name
+        Path(folder).mkdir(parents=True)
     Runs(read_plan(readme.ROOT / "examples" / "compare" / f"{name}.yaml", []), world.prepared, {}).check()
 
 

@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("statsmodels", reason="needs pip install -e '.[compare]'")
 
-from test_compare import write
+from test_compare import LANGUAGE_MODELS, write
 
 from fairseq_posenc.study.compare import costs
 from fairseq_posenc.study.compare.cells import Runs
@@ -29,6 +29,15 @@ def test_steps_are_of_the_batch_and_model_of_the_plan(measured, world):
     step.run()
     assert step.compute().item() < first
     assert all((old != new).any() for old, new in zip(before, step.model.parameters(), strict=True))
+
+
+def test_a_step_of_a_language_model(world, tmp_path):
+    plan = read_plan(write(tmp_path, **LANGUAGE_MODELS), [])
+    step = costs.Step(world.prepared, plan.flags("none"))
+    assert step.sample["net_input"]["src_tokens"].shape == (8, 16)
+    first = step.compute().item()
+    step.run()
+    assert step.compute().item() < first
 
 
 def test_the_ratio_is_of_the_schemes_time_to_the_references(measured, tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from commands import status_of
+from fairseq.data import data_utils
 from torch.nn import functional as F
 
 from fairseq_posenc.base.errors import InputError
@@ -53,6 +54,39 @@ def test_the_loss_is_that_of_each_sequence_alone(checkpoint, data, n):
             assert (part["loss"], part["error"]) == (None, None)
 
 
+@pytest.mark.parametrize("n", [16, 40])
+def test_a_text_is_read_from_left_to_right(checkpoint, data, n):
+    """Each token is predicted from those before it, of which the first is the last one of the sequence before."""
+    pretrained = Checkpoint(checkpoint("transformer_lm_t5_tiny"), data, may_be_causal=True)
+    dictionary = pretrained.vocabulary.dictionary
+    lines = data_utils.load_indexed_dataset(str(data / "valid"), dictionary)
+    tokens = torch.cat([lines[number] for number in range(len(lines))]).long()[:300]
+    inputs = torch.cat([torch.tensor([dictionary.eos()]), tokens[:-1]])
+    found = losses.predict(pretrained.model, losses.read(pretrained, data, 300, 40), n).summary()
+    with torch.no_grad():
+        scores = torch.cat([pretrained.model(part[None])[0][0] for part in inputs.split(n)]).double()
+    expected = F.cross_entropy(scores, tokens, reduction="none") / math.log(2)
+    assert (found["predicted"], found["sequences"]) == (300, -(-300 // n))
+    assert found["loss"] == pytest.approx(expected.mean().item(), abs=1e-5)
+    first = expected[torch.arange(300) % n < n // 8]
+    assert found["parts"][0]["loss"] == pytest.approx(first.mean().item(), abs=1e-5)
+
+
+def test_what_order_costs_a_model_that_reads_from_left_to_right(checkpoint, data):
+    """Nothing where all words before the last are alike: in one layer without positions. In two, the causal mask orders them."""
+    for layers in (1, 2):
+        pretrained = Checkpoint(checkpoint("transformer_lm_none_tiny", decoder_layers=layers), data, may_be_causal=True)
+        text = losses.read(pretrained, data, 300, 16)
+        permuted = text.permuted(16)
+        places = torch.arange(300) % 16
+        assert torch.equal(permuted.predicted, (places == 7) | (places == 15))
+        assert torch.equal(permuted.inputs[permuted.predicted], text.inputs[permuted.predicted])
+        for ours, theirs in zip(permuted.inputs.split(8), text.inputs.split(8), strict=True):
+            assert torch.equal(ours.sort().values, theirs.sort().values)
+        in_order, moved = (losses.predict(pretrained.model, each, 16).losses for each in (text, permuted))
+        assert torch.allclose(in_order[permuted.predicted], moved, atol=1e-4) == (layers == 1)
+
+
 def test_masks_are_the_same_in_threads(checkpoint, data):
     """As of runs of a grid that end at the same time."""
     pretrained = Checkpoint(checkpoint("roberta_t5_tiny"), data)
@@ -90,6 +124,15 @@ def test_an_extension_of_rope_acts_without_training(checkpoint, data):
     with torch.no_grad():
         stretched.encoder.sentence_encoder.positions = plain.encoder.sentence_encoder.positions
     assert losses.predict(stretched, text, 40).summary()["loss"] == losses.predict(plain, text, 40).summary()["loss"]
+
+
+def test_a_model_that_reads_from_left_to_right(checkpoint, data, tmp_path, capsys):
+    command = ["extrapolate", checkpoint("transformer_lm_rope_tiny"), "--data", data, *FLAGS, "--out", tmp_path / "out"]
+    assert status_of(*command, "--rope-base", "100") == 0
+    assert "|                    40 |" in capsys.readouterr().out
+    absolute = ["extrapolate", checkpoint("transformer_lm_absolute_tiny"), *command[2:]]
+    assert status_of(*absolute) == 2
+    assert "learned 16 positions and has none beyond (positions absolute)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
