@@ -240,8 +240,12 @@ class Runs:
             },
             "unigram": float(self._unigram[text.tokens[text.predicted].numpy()].mean()),
             "curve": [
-                {"updates": at, "loss": loss, "permuted": permuted[at] + loss - ordered.get(at, loss) if at in permuted else None}
-                for at, loss in curve.items()
+                {
+                    "updates": at,
+                    "loss": bits,
+                    "permuted": permuted[at] + (bits - ordered.get(at, bits)) if at in permuted else None,
+                }
+                for at, bits in curve.items()
             ],
             "device": device_name(default_device()),
             "parameters": sum(tensor.numel() for name, tensor in checkpoint.state.items() if ".positions." in name),

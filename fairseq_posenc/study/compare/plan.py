@@ -128,7 +128,7 @@ class Plan(Strict):
             raise ValueError(f"arch: models of the task {self.task} are not compared: name one of masked language models, or "
                              "transformer_lm_…")  # fmt: skip
         for name, scheme in self.schemes.items():
-            if _task(scheme.arch or self.arch) != self.task:
+            if _task(scheme.arch or self.arch) not in (None, self.task):
                 raise ValueError(f"schemes.{name}: its task is not that of {self.reference}, {self.task}: losses do not compare")
             if not SCHEME.fullmatch(name):
                 raise ValueError(f"schemes.{name}: a name begins with a letter and has no slash")
@@ -152,7 +152,7 @@ class Plan(Strict):
     @property
     def task(self) -> str:
         """fairseq's name of the task of all runs."""
-        return _task(self.schemes[self.reference].arch or self.arch)
+        return _task(self.schemes[self.reference].arch or self.arch) or MASKED
 
     @property
     def updates(self) -> int | None:
@@ -197,9 +197,10 @@ class Plan(Strict):
         yield from shlex.split(self.train)
 
 
-def _task(arch: str) -> str:
-    """The task of the models of an architecture; what is none is refused where its flags are read."""
-    return getattr(getattr(ARCH_MODEL_REGISTRY.get(arch), "option_set", None), "task", MASKED)
+def _task(arch: str) -> str | None:
+    """The task of the models of an architecture; None if there is none, which is refused where its flags are read."""
+    model = ARCH_MODEL_REGISTRY.get(arch)
+    return getattr(getattr(model, "option_set", None), "task", MASKED) if model else None
 
 
 def _flags(words: str) -> set[str]:
