@@ -261,6 +261,8 @@ def test_language_models(world, tmp_path, forked, monkeypatch, table_of):
             scores = torch.cat([checkpoint.model(inputs[None])[0][0] for inputs in parts[0]])
         expected = cross_entropy(scores, torch.cat(parts[1])).item() / math.log(2)
         assert loss == pytest.approx(expected, abs=1e-5)
+    whole = (run["selection"] * middle + run["loss"] * (len(tokens) - middle)) / len(tokens)
+    assert run["curve"][-1]["loss"] == pytest.approx(whole, abs=1e-3)  # that of fairseq's validation
     assert status_of("extrapolate", folder, "--lengths", "16,32", "--tokens", 1024, "--out", tmp_path / "longer") == 0
 
 
