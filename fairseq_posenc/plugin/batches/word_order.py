@@ -23,11 +23,12 @@ def ends_block(places: Tensor) -> Tensor:
     return places % BLOCK == BLOCK - 1
 
 
-def permutation(places: Tensor, seed: int) -> Tensor:
-    """Return an order (T,) of tokens at these places (T,) in which those of each block but the last change places at random."""
-    keys = torch.rand(len(places), dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-    keys[ends_block(places)] = 1
-    return ((places % BLOCK == 0).cumsum(0) + keys).argsort()
+def permuted(tokens: Tensor, visible: Tensor, groups: Tensor, seed: int) -> Tensor:
+    """Return tokens (T,) of which the ``visible`` ones, (T,) bool, change places at random within their ``groups``, (T,) int64."""
+    keys = torch.rand(int(visible.sum()), dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    tokens = tokens.clone()
+    tokens[visible] = tokens[visible][(groups[visible] + keys).argsort()]
+    return tokens
 
 
 class BlockEndDataset(BaseWrapperDataset):
@@ -46,8 +47,9 @@ class BlockEndDataset(BaseWrapperDataset):
     def __getitem__(self, index: int) -> dict[str, Any]:
         sample = self.dataset[index]
         source, places = sample["source"], torch.arange(len(sample["source"]))
-        source = source[permutation(places, int(index))] if self._permutes else source
-        return {**sample, "source": source, "target": sample["target"].masked_fill(~ends_block(places), self._pad)}
+        between = ~ends_block(places)
+        source = permuted(source, between, places // BLOCK, int(index)) if self._permutes else source
+        return {**sample, "source": source, "target": sample["target"].masked_fill(between, self._pad)}
 
     def collater(self, samples: list[dict[str, Any]]) -> dict[str, Any]:
         """Return a batch, whose ``ntokens`` are those that are predicted."""

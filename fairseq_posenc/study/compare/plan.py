@@ -125,8 +125,7 @@ class Plan(Strict):
         if self.reference not in self.schemes:
             raise ValueError(f"reference: {self.reference} is not one of the schemes")
         if self.task not in CRITERIA:
-            raise ValueError(f"arch: models of the task {self.task} are not compared: name one of masked language models, or "
-                             "transformer_lm_…")  # fmt: skip
+            raise ValueError(f"arch: models of the task {self.task} are not compared, only masked and causal language models")
         for name, scheme in self.schemes.items():
             if _task(scheme.arch or self.arch) not in (None, self.task):
                 raise ValueError(f"schemes.{name}: its task is not that of {self.reference}, {self.task}: losses do not compare")
@@ -142,9 +141,7 @@ class Plan(Strict):
         for name, flags in self.benchmarks.items():
             shlex.split(flags)  # raises ValueError if a quote is missing
             if self.task == LEFT_TO_RIGHT and name != PAIRS:
-                raise ValueError(
-                    f"benchmarks.{name}: fine-tunes encoders, and these models read from left to right: leave it out"
-                )
+                raise ValueError(f"benchmarks.{name}: fine-tunes encoders, and these models are decoders: leave it out")
         if fixed := (FIXED | (TASK if self.task == LEFT_TO_RIGHT else set())) & _flags(self.train):
             raise ValueError(f"train: the plan has other fields for {', '.join(sorted(fixed))}")
         return self

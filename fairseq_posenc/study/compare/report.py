@@ -229,14 +229,12 @@ def learning_rates(runs: Sequence[Run]) -> Table:
 
 def lengths(done: Mapping[str, Sequence[Run]], rows: Sequence[Row]) -> Table:
     """Return the mean loss on longer sequences, over the seeds that all schemes have that take them; a dash for others."""
-    every = {row["scheme"]: {run["seed"]: run for run in done.get(row["scheme"], ())} for row in rows}
+    every = {row["scheme"]: runs for row in rows if (runs := {run["seed"]: run for run in done.get(row["scheme"], ())})}
     measured = [runs for runs in every.values() if any(run["by_length"] for run in runs.values())]
     common = set.intersection(*map(set, measured)) if measured else set()
     columns = sorted({length for runs in measured for run in runs.values() for length in run["by_length"]}, key=int)
     lines = []
     for scheme, runs in every.items() if measured else ():
-        if not runs:
-            continue
         of_length = [{**run["by_length"], "": run["loss"]} for seed, run in runs.items() if seed in common or not common]
         values = [[losses[length] for losses in of_length if length in losses] for length in ("", *columns)]
         lines.append([scheme, *(number(sum(column) / len(column)) if column else "–" for column in values)])

@@ -80,18 +80,12 @@ class Text:
         A model that uses no word order has the same loss on it. Samples of the task must be cut by length alone. If it is read
         from left to right, only the words after blocks are predicted: see :mod:`...plugin.batches.word_order`.
         """
-        every, size = torch.arange(len(self.tokens)), n - len(self.first)
+        places, size = torch.arange(len(self.tokens)), n - len(self.first)
+        predicted, groups = self.predicted, places // size
         if not self.first:
-            places = every % size
-            inputs = self.inputs[word_order.permutation(places, 1)]
-            return replace(self, inputs=inputs, predicted=self.predicted & word_order.ends_block(places))
-        visible = ~self.predicted
-        keys = every[visible] // size + torch.rand(
-            int(visible.sum()), dtype=torch.float64, generator=torch.Generator().manual_seed(1)
-        )
-        inputs = self.inputs.clone()
-        inputs[visible] = self.inputs[visible][keys.argsort()]
-        return replace(self, inputs=inputs)
+            predicted = predicted & word_order.ends_block(places % size)
+            groups = groups * size + places % size // word_order.BLOCK
+        return replace(self, inputs=word_order.permuted(self.inputs, ~predicted, groups, 1), predicted=predicted)
 
     def batches(self, n: int, sizes: list[int]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Yield tokens, inputs and what is predicted, (B, n) each at most, of the sequences of these sizes."""

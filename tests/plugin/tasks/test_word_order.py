@@ -5,21 +5,20 @@ from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks import setup_task
 
-from fairseq_posenc.plugin.batches.word_order import permutation
+from fairseq_posenc.plugin.batches.word_order import permuted
 
 FLAGS = "--task language_modeling --arch transformer_lm_rope_tiny --tokens-per-sample 20 --batch-size 4"
 
 
 def test_the_tokens_before_the_last_of_a_block_change_places():
-    places = torch.arange(60) % 20  # three sequences, whose last blocks have four tokens
-    order = permutation(places, 1)
-    assert torch.equal(order, permutation(places, 1))
-    assert not torch.equal(order, permutation(places, 2))
-    for start, end in ((start + block, min(start + block + 8, start + 20)) for start in (0, 20, 40) for block in (0, 8, 16)):
-        assert sorted(order[start:end].tolist()) == list(range(start, end))
-    last = torch.tensor([7, 15, 27, 35, 47, 55])
-    assert torch.equal(order[last], last)
-    assert (order != torch.arange(60)).sum() > 30
+    visible, groups = torch.arange(40) % 8 != 7, torch.arange(40) // 8
+    order = permuted(torch.arange(40), visible, groups, 1)
+    assert torch.equal(order, permuted(torch.arange(40), visible, groups, 1))
+    assert not torch.equal(order, permuted(torch.arange(40), visible, groups, 2))
+    assert torch.equal(order[~visible], torch.arange(40)[~visible])
+    assert torch.equal(order // 8, groups)
+    assert len({*order.tolist()}) == 40
+    assert (order != torch.arange(40)).sum() > 20
 
 
 def test_samples_are_those_of_validation(data_bin):
