@@ -24,7 +24,7 @@ def ends_block(places: Tensor) -> Tensor:
 
 
 def permuted(tokens: Tensor, visible: Tensor, groups: Tensor, seed: int) -> Tensor:
-    """Return tokens (T,) of which the ``visible`` ones, (T,) bool, change places at random within their ``groups``, (T,) int64."""
+    """Return tokens (T,) whose ``visible`` ones, (T,) bool, change places at random within their ``groups``, (T,)."""
     keys = torch.rand(int(visible.sum()), dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     tokens = tokens.clone()
     tokens[visible] = tokens[visible][(groups[visible] + keys).argsort()]
