@@ -10,7 +10,7 @@ per model; the same command again does only what is not done yet.
 --perplexity FILE, with or without --data, gives the pseudo-perplexity of the lines of a text by the same scores.
 
 Besides the accuracy on all pairs there is that on "word order": the pairs whose sentences have the same words and differ in their
-order alone, of which a model without positions must get 50%.
+order alone, of which an encoder without positions must get 50%.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ ALL, ORDER = "all pairs", "word order"
 MEANING = (
     "The accuracy is the share of the pairs, in per cent, of which a model finds the acceptable sentence more probable; a tie, a "
     f"difference below {TIE:g} of the scores, counts as one half. {ORDER.capitalize()}: the pairs whose sentences have the same "
-    "words and differ in their order alone, of which a model without positions must get 50. What follows ± is half of the 95% "
+    "words and differ in their order alone, of which an encoder without positions must get 50. What follows ± is half of the 95% "
     "interval over pairs (Wilson 1927). A difference is that from the first model on the same pairs, with its 95% interval by a "
     "paired bootstrap over pairs."
 )

@@ -402,8 +402,8 @@ def test_a_bad_plan_is_named_before_anything_runs(changes, named, world, tmp_pat
 )
 def test_the_examples_are_plans_that_fairseq_train_takes(name, world, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for folder in ("glue_data", "squad", "blimp/data"):  # which the plans name
-        Path(folder).mkdir(parents=True)
+    for folder in ("glue_data", "squad"):  # which the plans name
+        Path(folder).mkdir()
     Runs(read_plan(readme.ROOT / "examples" / "compare" / f"{name}.yaml", []), world.prepared, {}).check()
 
 
