@@ -25,12 +25,12 @@ FLOORS = {  # each imports only those above it; then the most lines of code that
     "base": 780,
     "core": 4_890,
     "text": 1_580,
-    "plugin": 5_130,
+    "plugin": 5_170,
     "huggingface": 2_130,
-    "study": 5_830,
+    "study": 5_900,
     "entry points": 350,  # cli, train, and the package itself, which import what they start
 }
-MAX_CODE_LINES = 20_450
+MAX_CODE_LINES = 20_760
 """Lines of code of the package, without docstrings, comments and blank lines; what a change adds is taken from elsewhere."""
 MAX_EDGES = {"between floors": 20, "within floors": 45}
 """Pairs of floors, or of units of one floor, of which one imports the other."""
