@@ -386,9 +386,10 @@ class Terms:
         """
         queries, keys = slice(window.start, window.keys), slice(window.keys)
         others = [name for name in TUPLES if name not in ("inputs", "biases")]
+        cut: dict[str, Any] = {name: tuple(part.cut(window) for part in getattr(self, name)) for name in others}
         return replace(
             self,
-            **{name: tuple(part.cut(window) for part in getattr(self, name)) for name in others},
+            **cut,
             inputs=tuple(addition[:, queries] for addition in self.inputs),
             biases=tuple(b[..., queries, keys] if isinstance(b, Tensor) else b.cut(window) for b in self.biases),
         )
