@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import multiprocessing
 import os
 import struct
 from pathlib import Path
@@ -235,15 +234,6 @@ def test_training_resumes_after_the_same_share_of_an_epoch(batches, processes, p
     after.load_state_dict(before.state_dict())
     assert after.iterations_in_epoch == place
     assert next(after.next_epoch_itr(shuffle=False)).item() == place * processes
-
-
-def test_a_worker_deletes_no_iterator_of_its_parent():
-    iterator = iter(torch.utils.data.DataLoader(range(4), num_workers=1))
-    forked = multiprocessing.get_context("fork").Process(target=iterator.__del__)
-    forked.start()
-    forked.join()
-    assert forked.exitcode == 0
-    assert sorted(int(item) for item in iterator) == [0, 1, 2, 3]
 
 
 def test_workers_of_validation_stay():

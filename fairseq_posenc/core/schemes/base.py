@@ -42,7 +42,7 @@ class GeneralOptions:
         "f of the scale 1/sqrt(f d) of the attention scores", None, minimum=1e-6, maximum=1e6, metavar="f"
     )
     position_log_n: str | None = option(
-        "multiply queries by s ln n, with n keys and a learned s (ssmax), or by 1 + β ln(1 + ⌊n / n_0⌋) (floor)", None,
+        "multiply queries by s ln n, with n keys and a learned s (ssmax), or by 1 + beta ln(1 + floor(n / n0)) (floor)", None,
         choices=("ssmax", "floor"),
     )  # fmt: skip
 

@@ -40,8 +40,8 @@ class LogN(Scheme):
 
     @dataclass(frozen=True)
     class Options:
-        beta: float = option("β of position_log_n=floor", 0.1, minimum=0.0, maximum=1e3)
-        length: int | None = option("n_0 of position_log_n=floor", None, minimum=1, maximum=MAX_POSITIONS)
+        beta: float = option("beta of position_log_n=floor", 0.1, minimum=0.0, maximum=1e3)
+        length: int | None = option("n0 of position_log_n=floor", None, minimum=1, maximum=MAX_POSITIONS)
 
     scale: nn.Parameter | None
 

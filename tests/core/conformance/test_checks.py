@@ -6,7 +6,7 @@ import pytest
 from commands import status_of
 
 from fairseq_posenc.core.schemes import REGISTRY
-from fairseq_posenc.study.catalogue import check
+from fairseq_posenc.study.catalogue import checks
 
 from .planted import Idle, Mirrored, OneLength, Right, SeesPadding
 from .table import ROWS, Row
@@ -17,8 +17,8 @@ ELSEWHERE = ("half precision stays near", "an export for transformers gives equa
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
 def test_every_scheme_has_what_it_claims(row: Row, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ELSEWHERE:
-        monkeypatch.delitem(check.CHECKS, name)
-    found = list(check.run(check.Subject(row.expression, row.options, row.spread)))
+        monkeypatch.delitem(checks.CHECKS, name)
+    found = list(checks.run(checks.Subject(row.expression, row.options, row.spread)))
     assert [(name, text) for name, holds, text in found if holds is False] == []
     claimed = {name: holds for name, holds, _ in found}
     assert (claimed["depends on offsets alone, if it claims so"] is True) <= row.translation_invariant
@@ -36,7 +36,7 @@ def test_every_scheme_has_what_it_claims(row: Row, monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_what_a_scheme_lacks_is_found(scheme, lacking, said, monkeypatch, capsys):
-    monkeypatch.delitem(check.CHECKS, ELSEWHERE[1])  # whose code registers the scheme; tests/test_user_package.py exports one
+    monkeypatch.delitem(checks.CHECKS, ELSEWHERE[1])  # whose code registers the scheme; tests/test_user_package.py exports one
     monkeypatch.setitem(REGISTRY, "planted", scheme)
     status = status_of("check", "planted")
     lines = capsys.readouterr().out.splitlines()

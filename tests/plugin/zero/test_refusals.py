@@ -33,7 +33,7 @@ def test_every_host_says_what_it_finds_before_it_meets_the_others(monkeypatch, c
     with pytest.raises(SystemExit) as ended:
         train.main(["data", "--deepspeed-config", "missing.json"])
     assert ended.value.code == exits.REFUSED
-    assert capsys.readouterr().err.count(f"train on {platform.node()}: --deepspeed-config missing.json: there is no such") == said
+    assert capsys.readouterr().err.count(f"train on {platform.node()}: --deepspeed-config missing.json cannot be read") == said
 
 
 @needs_deepspeed
