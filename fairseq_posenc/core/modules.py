@@ -13,11 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..base.errors import FieldError, suggestion
+from ..base.errors import FieldError
 from .attention import Call, Mask, choose
 from .attention.bias import additive_bias, rounded
 from .schemes import Positions, Scheme, Settings, build
 from .terms import Terms, Window, is_captured
+from .transformer.config import require_options
 from .transformer.stack import require_padding, span_of
 
 
@@ -123,10 +124,7 @@ def position_bias(positions: str, heads: int, **options: Any) -> PositionBias:
     Raises:
         FieldError: as that, or an unknown option.
     """
-    known = inspect.signature(PositionBias).parameters
-    if unknown := [name for name in options if name not in known]:
-        near = suggestion(unknown[0], known)
-        raise FieldError(f"unknown option {unknown[0]!r}: {near}Options of schemes belong in `position_options`")
+    require_options(options, inspect.signature(PositionBias).parameters)
     return PositionBias(positions, heads, **options)
 
 

@@ -83,12 +83,13 @@ class Mask:
         ``window`` is that of the terms; ``queries`` and ``keys`` cut a tile out.
         """
         masks = [] if self.padding is None else [self.padding[:, None, None, keys]]
-        places = torch.arange(call.keys, device=call.device)
-        of_queries, of_keys = places[call.start :][queries, None], places[keys]
-        if self.causal and call.queries > 1:  # all keys are visible to the last query
-            masks.append((of_keys > of_queries)[None, None])
-        if window is not None and (is_captured() or window < call.keys - 1):
-            masks.append(((of_queries - of_keys).abs() > window)[None, None])
+        causal = self.causal and call.queries > 1  # all keys are visible to the last query
+        reach = window if window is not None and (is_captured() or window < call.keys - 1) else None
+        if causal or reach is not None:
+            places = torch.arange(call.keys, device=call.device)
+            ahead = places[keys] - places[call.start :][queries, None]
+            masks += [(ahead > 0)[None, None]] if causal else []
+            masks += [] if reach is None else [(ahead.abs() > reach)[None, None]]
         if self.documents is not None:
             masks.append(self.documents[:, None, call.start :][..., queries, None] != self.documents[:, None, None, keys])
         if not masks:

@@ -143,6 +143,10 @@ class Scheme(nn.Module):
             InputError: this scheme has no meaning together with them.
         """
 
+    def row_of(self, layer: int) -> int:
+        """The place of a layer in the parameters, which all layers may share."""
+        return min(layer, self.layer_sets - 1)
+
     def by_head(self, x: Tensor) -> Tensor:
         """(…, N, D) -> (…, H, N, d)."""
         return x.unflatten(-1, (self.settings.heads, -1)).transpose(-2, -3)

@@ -51,7 +51,7 @@ class Cable(Scheme):
             self.bias.copy_(slopes(self.head_sets, dtype=torch.float32).expm1().log()[:, None])  # the inverse of softplus
 
     def input_terms(self, layer: int, window: Window, x: Tensor) -> Terms:
-        row = min(layer, len(self.weight) - 1)
+        row = self.row_of(layer)
         weight, bias = precise(self.weight[row]), precise(self.bias[row])
         steps = F.softplus(torch.einsum("bnd,hgd->bhgn", precise(x), weight) + bias[..., None])
         c = steps.cumsum(-1)  # (B, H, gates, n)

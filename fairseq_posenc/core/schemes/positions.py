@@ -139,8 +139,7 @@ class Positions(nn.Module):
         general = GeneralOptions(**{f.name: values[f.name] for f in dataclasses.fields(GeneralOptions) if f.name in values})
         factor = general.position_scale_factor or max(scheme.scale_factor for scheme in classes)
         names = frozenset(scheme.name for scheme in classes)
-        own: dict[str, Any] = {"options": general, "factor": factor, "schemes": names, "window": self._sum.window}
-        self.settings = dataclasses.replace(settings, **own)
+        self.settings = dataclasses.replace(settings, options=general, factor=factor, schemes=names, window=self._sum.window)
         for scheme in classes:
             chosen = {**values, **self._sum.options}
             own_values = {f.name: chosen[full] for full, f in scheme_options(scheme).items() if full in chosen}

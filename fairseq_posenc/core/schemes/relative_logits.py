@@ -53,7 +53,7 @@ class RelativeLogits(Scheme):
         return [Terms(query_tables=(Relative(table, index),)) for table in tables.unbind()]
 
     def input_terms(self, layer: int, window: Window, x: Tensor) -> Terms:
-        row = min(layer, self.layer_sets - 1)
+        row = self.row_of(layer)
         r = torch.einsum("bnd,hdr->bhnr", precise(x), precise(self.projection[row]))
         products = r @ self._curves(window, precise(self.weight[row])).mT  # (B, H, Q, R)
         pairs = window.pairs[:, None].expand(*products.shape[:2], -1, -1)

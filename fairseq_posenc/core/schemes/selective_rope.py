@@ -45,7 +45,7 @@ class SelectiveRope(Scheme):
         nn.init.zeros_(self.up)
 
     def input_terms(self, layer: int, window: Window, x: Tensor) -> Terms:
-        row = min(layer, len(self.up) - 1)
+        row = self.row_of(layer)
         down, up = precise(self.down[row]), precise(self.up[row])
         steps = 1 + torch.einsum("bnd,hrd,hcr->bhnc", precise(x), down, up)
         pairs = torch.arange(up.shape[1], device=x.device, dtype=steps.dtype)

@@ -107,13 +107,10 @@ class InputSynthesizer(Synthesizer):
         nn.init.normal_(bias, std=0.02)
         return weight, bias
 
-    def layer(self, index: int) -> int:
-        return min(index, len(self.weight1) - 1)
-
     def hidden(self, index: int, x: Tensor) -> Tensor:
         """(B, Q, D) -> (B, H, Q, d)."""
         x = self.by_head(x.to(self.weight1.dtype))
-        return F.relu(x @ self.weight1[self.layer(index)] + self.bias1[self.layer(index)])
+        return F.relu(x @ self.weight1[self.row_of(index)] + self.bias1[self.row_of(index)])
 
 
 @register
@@ -132,7 +129,7 @@ class SynthesizerDense(InputSynthesizer):
         self.weight2, self.bias2 = self.output(settings.max_positions)
 
     def input_terms(self, layer: int, window: Window, x: Tensor) -> Terms:
-        n, row = self.require_rows(window), self.layer(layer)
+        n, row = self.require_rows(window), self.row_of(layer)
         n = n if window.contiguous else self.settings.max_positions  # of an exported model's row, whose n is a symbol, all
         scores = self.hidden(layer, x) @ self.weight2[row][..., :n] + self.bias2[row][..., :n]  # (B, H, Q, n)
         return self.synthesized(of_keys(scores, window.positions, window))
@@ -163,7 +160,7 @@ class SynthesizerFactorizedDense(InputSynthesizer):
 
     def input_terms(self, layer: int, window: Window, x: Tensor) -> Terms:
         self.require_rows(window)
-        row, hidden = self.layer(layer), self.hidden(layer, x)
+        row, hidden = self.row_of(layer), self.hidden(layer, x)
         tiled = hidden @ self.tiled_weight[row] + self.tiled_bias[row]  # (B, H, Q, a)
         stretched = hidden @ self.stretched_weight[row] + self.stretched_bias[row]  # (B, H, Q, b)
         j = window.positions

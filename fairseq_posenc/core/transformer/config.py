@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, TypeVar
 
@@ -208,6 +208,13 @@ class DecoderConfig(EncoderConfig):
 Config = TypeVar("Config", bound=EncoderConfig)
 
 
+def require_options(options: Iterable[str], known: Collection[str]) -> None:
+    """Raise FieldError for the first option that is not known; the message has the nearest."""
+    for name in options:
+        if name not in known:
+            raise FieldError(f"unknown option {name!r}: {suggestion(name, known)}Options of schemes belong in `position_options`")
+
+
 def config_of(kind: type[Config], config: Config | str, options: Mapping[str, Any]) -> Config:
     """A config, or that of an expression with these options.
 
@@ -218,10 +225,7 @@ def config_of(kind: type[Config], config: Config | str, options: Mapping[str, An
         if options:
             raise FieldError(f"`{next(iter(options))}` is given besides a config, which has it already: change the config")
         return config
-    known = {declared.name for declared in fields(kind)} - {"positions"}
-    for name in options:
-        if name not in known:
-            raise FieldError(f"unknown option {name!r}: {suggestion(name, known)}Options of schemes belong in `position_options`")
+    require_options(options, {declared.name for declared in fields(kind)} - {"positions"})
     if "vocab_size" not in options:
         raise FieldError("`vocab_size` is missing: give the number of symbols")
     return kind(positions=config, **options)

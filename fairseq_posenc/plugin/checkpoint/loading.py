@@ -87,7 +87,7 @@ def peek(path: str | os.PathLike, verify: bool = False) -> Any:
 
 def _read(file: Any, verify: bool, path: str | None = None, **options: Any) -> Any:
     """Read a file; with its path, tensors stay on disk if the format allows."""
-    options = {"mmap": _verify(file, verify) and path is not None, **options, "weights_only": True}
+    options = {"mmap": _is_archive(file, verify) and path is not None, **options, "weights_only": True}
     ours = allowed_types()
     names = {name for _, name in ours}
     others = {entry for entry in get_safe_globals() if (entry[1] if isinstance(entry, tuple) else _name(entry)) in names}
@@ -100,7 +100,7 @@ def _read(file: Any, verify: bool, path: str | None = None, **options: Any) -> A
         hidden.__enter__()
 
 
-def _verify(file: IO[bytes], verify: bool) -> bool:
+def _is_archive(file: IO[bytes], verify: bool) -> bool:
     """Return whether the file is a zip archive, and with ``verify`` check that its checksums are right.
 
     In the format before PyTorch 1.6, which has no checksums, pickles come first.

@@ -9,7 +9,7 @@ from fairseq.optim import register_optimizer
 from torch import Tensor, nn
 
 from ...base.errors import InputError
-from .settings import MASTER, AdamConfig, AdamOptimizer
+from .settings import MASTER, AdamConfig, AdamOptimizer, by_parameter
 
 NAME = "fused_adam"
 
@@ -43,7 +43,7 @@ class FusedAdam(AdamOptimizer):
             raise InputError(f"--optimizer {NAME} trains in float32 or bfloat16 (--bf16), not in {', '.join(map(str, others))}")
         self._master = nn.Parameter(torch.cat([p.detach().flatten().float() for p in self._parameters]))
         self._master.grad = torch.zeros_like(self._master)
-        self._weights, self._gradients = (self._by_parameter(x) for x in (self._master.detach(), self._master.grad))
+        self._weights, self._gradients = (by_parameter(x, self._parameters) for x in (self._master.detach(), self._master.grad))
         self.failed = self._master.new_zeros(())
         """A number on the device: 1 as soon as gradients were not finite, 0 before."""
         self._updates = 0
@@ -96,7 +96,7 @@ class FusedAdam(AdamOptimizer):
         self._updates = int(state_dict["state"][0]["step"]) if state_dict["state"] else 0
         master = state_dict.get(MASTER)
         if master is not None and all(
-            torch.equal(part.to(p), p) for part, p in zip(self._by_parameter(master), self._parameters, strict=True)
+            torch.equal(part.to(p), p) for part, p in zip(by_parameter(master, self._parameters), self._parameters, strict=True)
         ):  # otherwise the weights were changed since, as by averaging, and count
             self._master.data.copy_(master)
 
@@ -114,8 +114,3 @@ class FusedAdam(AdamOptimizer):
             torch._foreach_zero_(self._gradients)
         torch._foreach_copy_([flat for flat, _ in pairs], [gradient for _, gradient in pairs])
         self._gathered = True
-
-    def _by_parameter(self, flat: Tensor) -> list[Tensor]:
-        """Return views of a flat tensor, in the parameters' shapes."""
-        parts = flat.split([p.numel() for p in self._parameters])
-        return [part.view_as(p) for part, p in zip(parts, self._parameters, strict=True)]

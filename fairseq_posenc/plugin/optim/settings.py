@@ -2,12 +2,14 @@
 
 import ast
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from fairseq.dataclass import FairseqDataclass
 from fairseq.optim import FairseqOptimizer
 from omegaconf import II
+from torch import Tensor
 
 from ...base.errors import InputError, flag_of
 
@@ -23,6 +25,12 @@ class AdamConfig(FairseqDataclass):
     adam_eps: float = field(default=1e-8, metadata={"help": "ε, added to the root of the second moment"})
     weight_decay: float = field(default=0.0, metadata={"help": "λ, by which weights shrink apart from the gradient"})
     lr: Any = II("optimization.lr")  # noqa: RUF009 - fairseq's way to read an option of another group
+
+
+def by_parameter(flat: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
+    """Return views of a flat tensor, in the parameters' shapes."""
+    parts = flat.split([p.numel() for p in parameters])
+    return [part.view_as(p) for part, p in zip(parts, parameters, strict=True)]
 
 
 class AdamOptimizer(FairseqOptimizer):

@@ -55,7 +55,8 @@ def word_order_of_language_models() -> None:
     def load(load_dataset, self, split, *args, **kwargs):
         if split not in (word_order.ORDERED, masked_lm.PERMUTED):
             return load_dataset(self, split, *args, **kwargs)
-        load_dataset(self, masked_lm.VALID, *args, **kwargs)
+        if masked_lm.VALID not in self.datasets:
+            load_dataset(self, masked_lm.VALID, *args, **kwargs)
         permutes = split == masked_lm.PERMUTED
         self.datasets[split] = word_order.BlockEndDataset(self.datasets[masked_lm.VALID], self.dictionary.pad(), permutes)
 

@@ -24,7 +24,7 @@ from ..checkpoint.state_dict import FORMAT, FORMAT_KEY, misfit
 from ..models.building import PosencModel, complete, differences
 from ..models.reading import read_once
 from ..models.stock import our_options
-from ..optim.settings import MASTER
+from ..optim.settings import MASTER, by_parameter
 from ..options.option_set import ENCODER_OPTIONS, OptionSet
 from ..processes.group import from_first_process
 
@@ -74,8 +74,8 @@ def _weights(wrapper: Any) -> list[tuple[Tensor, Tensor]]:
     model, masters = [parameter.detach() for parameter in wrapper.fp16_params], wrapper.fp32_params
     if wrapper.has_flat_params:
         (flat,) = masters.values()
-        masters = flat.split([weight.numel() for weight in model])
-    return [(master.detach().view_as(weight), weight) for master, weight in zip(masters, model, strict=True)]
+        masters = by_parameter(flat, model)
+    return [(master.detach(), weight) for master, weight in zip(masters, model, strict=True)]
 
 
 def vocabulary_of(task: FairseqTask) -> dict[str, str]:

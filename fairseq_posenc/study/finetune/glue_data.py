@@ -109,7 +109,7 @@ def read(path: Path, task: GlueTask, skip_bad: bool = False) -> Iterator[Example
     skipped, count, problem = 0, 0, ""
     text = read_text(path).rstrip("\r\n")
     lines = [line.removesuffix("\r") for line in text.split("\n")]  # not at Unicode's other line breaks
-    columns = task.header if task.header else lines.pop(0).split("\t")
+    columns = task.header or lines.pop(0).split("\t")
     if absent := [name for name in (*task.columns, task.label) if name not in columns]:
         raise InputError(f"{path} has no column {absent[0]!r} in its first line, which has {', '.join(columns)}")
     for place, line in enumerate(lines, 1 if columns is task.header else 2):
