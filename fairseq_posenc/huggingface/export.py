@@ -163,24 +163,24 @@ def _replacing(out: Path, inputs: ownership.Inputs, overwrite: bool) -> Iterator
         target = out.resolve()
         partial = target / PARTIAL
         try:
-            ownership.remove(partial)
+            shutil.rmtree(partial, ignore_errors=True)
             if not overwrite and not ownership.is_empty(target):
                 raise FileExistsError(f"--out {out} is not empty: name another folder, or add --overwrite to replace that export")
-            ownership.own(*(partial / name for name in FILES))
-            partial.mkdir(exist_ok=True)
+            partial.mkdir()
             yield partial
-            names = [name for name in reversed(FILES) if (partial / name).exists()]
-            ownership.own(*(target / name for name in names))
         except BaseException as error:
             if not isinstance(error, DifferentOutputs):
-                ownership.remove(target, keep=[target / name for name in FILES])  # all of it, if it is new
+                shutil.rmtree(partial, ignore_errors=True)
+                if ownership.is_empty(target):
+                    shutil.rmtree(target)
             raise
         else:
             (target / "config.json").unlink(missing_ok=True)
-            ownership.remove(target, keep=[folder / name for folder in (partial, target) for name in names])
-            for name in names:
-                (target / name).parent.mkdir(exist_ok=True)
-                (partial / name).replace(target / name)
-            ownership.remove(partial)
+            for name in reversed(FILES):
+                (target / name).unlink(missing_ok=True)
+                if (partial / name).exists():
+                    (target / name).parent.mkdir(exist_ok=True)
+                    (partial / name).replace(target / name)
+            shutil.rmtree(partial)
         finally:
             (target / LOCK).unlink(missing_ok=True)  # which is no part of an export

@@ -363,14 +363,13 @@ def test_overwrite_replaces_an_export_and_nothing_else(checkpoint, prepared, tmp
     assert contents(tmp_path) == before
     killed = out / ".partial" / "config.json"
     killed.parent.mkdir()
-    ownership.own(killed).touch()
+    killed.touch()
     assert main(["export-hf", *arguments, "--out", str(tmp_path / "link"), "--overwrite"]) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "out", "out.former"]
     assert (tmp_path / "link").is_symlink()
     assert all(path.read_text() == "mine" for path in mine)
     assert contents(out).keys() == {*first, "fairseq/notes.txt", "notes.txt"}
     assert contents(out)["config.json"] == first["config.json"]
-    assert sorted(json.loads(first["fairseq_posenc.json"])["files"]) == sorted(first.keys() - {"fairseq_posenc.json"})
 
 
 @pytest.mark.parametrize("overwrite", [(), ("--overwrite",)], ids=["new", "overwrite"])
@@ -395,19 +394,6 @@ def test_one_export_at_a_time(checkpoint, prepared, tmp_path, capsys, monkeypatc
     assert json.loads((out / "config.json").read_text())["format"] == 1
     assert "is not empty" in refusal(capsys, *arguments)
     assert not (out / ".lock").exists()
-
-
-def test_a_users_file_in_an_export_is_not_replaced(checkpoint, prepared, tmp_path, capsys):
-    out = tmp_path / "out"
-    arguments = [str(checkpoint), "--data", str(prepared), "--head", "lm", "--out", str(out)]
-    assert main(["export-hf", *arguments, "--no-tokenizer"]) == 0
-    card = (out / "README.md").read_text()
-    assert "pipe(" not in card
-    assert 'AutoModelForMaskedLM.from_pretrained("out", trust_remote_code=True)' in card
-    (out / "tokenizer.json").write_text("mine")
-    before = contents(tmp_path)
-    assert "tokenizer.json was not made by export-hf: move it away" in refusal(capsys, *arguments, "--overwrite")
-    assert contents(tmp_path) == before
 
 
 def test_code_that_cannot_be_run_is_refused(checkpoint, prepared, tmp_path, capsys, monkeypatch):

@@ -157,7 +157,6 @@ def save(engine: Any, optimizer: str, save_dir: Path, updates: int) -> Shards:
     if rank == 0:
         remove_unnamed(save_dir)
         ownership.claim(partial, MAKER)
-        ownership.own(*(partial / _name(each) for each in range(processes)))
     distributed.barrier()
     partial.mkdir(parents=True, exist_ok=True)
     with atomic_write(partial / _name(rank), "wb") as stream:
@@ -277,7 +276,9 @@ def remove_unnamed(save_dir: Path) -> None:
             _warn_once(f"{folder}, which no checkpoint needs, has no record of what made it: remove it if you do not need it")
             continue
         try:
-            ownership.remove(folder)
+            for file in (*folder.glob("process*.pt*"), folder / ownership.RECORD):
+                file.unlink()
+            folder.rmdir()
         except OSError as error:  # perhaps a network file system; the next checkpoint tries again
             logger.warning(f"{folder}, which no checkpoint needs, could not be removed: {error}")
 

@@ -18,7 +18,6 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from ...base import ownership
 from ...base.commands import existing, option, show
 from ...base.errors import InputError, require_extras
 
@@ -77,7 +76,7 @@ def main(options: Options) -> None:
         runs = Runs(plan, options.data, digests({name: options.data / name for name in files}), options.plan)
         runs.check()
         if added and not options.dry_run:
-            write_json(ownership.own(options.out / ADDED), {"format": FORMAT, "schemes": added})
+            write_json(options.out / ADDED, {"format": FORMAT, "schemes": added})
         torch.set_num_threads(plan.threads)
 
         def execute(cells: Sequence["Cell"], measure: "RunCell", jobs: int, bar: Bar | None) -> list[dict[str, Any]]:

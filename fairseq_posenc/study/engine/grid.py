@@ -22,7 +22,6 @@ from tqdm import tqdm
 
 from ...base.errors import InputError
 from ...base.log import entries
-from ...base.ownership import own
 from ...base.record import (
     DIVERGED,
     FAILED,
@@ -156,7 +155,6 @@ def run_cell(
         stopping: set before the processes of threads are ended, which is no failure of theirs.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    own(*(folder / name for name in (RESULT, LOG, *cell.needs, *cell.temporary)))
     result = {**cell.key, "configuration": cell.configuration, "format": FORMAT}
     write_json(folder / RESULT, {**result, "status": BEGUN})
     start = time.monotonic()

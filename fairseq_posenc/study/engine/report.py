@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from tabulate import tabulate
 
 from ...base.files import atomic_write
-from ...base.ownership import own
 from ...base.record import write_json
 from . import page
 
@@ -85,7 +84,7 @@ class Figure:
 
         if self.drawing is not None:
             for suffix in PICTURES:
-                save(self.drawing, own(self.path(folder, suffix)))
+                save(self.drawing, self.path(folder, suffix))
                 self.drawing.set_layout_engine("none")  # it is fixed now; computing it again takes longer than drawing
 
 
@@ -135,19 +134,17 @@ class Report:
         for part in itertools.chain([self.picture], self.summary, *sections.values()):
             if isinstance(part, Figure):
                 part.save(folder)
-        write_json(own(folder / JSON), self.data)
+        write_json(folder / JSON, self.data)
         summary = _markdown(self.summary)
-        with atomic_write(own(folder / MARKDOWN)) as stream:
+        with atomic_write(folder / MARKDOWN) as stream:
             others = [f"## {title}\n\n{_markdown(parts)}" for title, parts in sections.items()]
             stream.write("\n\n".join([summary, *others]) + "\n")
         flat = [dict(_flat(row)) for row in self.rows]
-        with atomic_write(own(folder / CSV)) as stream:
+        with atomic_write(folder / CSV) as stream:
             writer = csv.DictWriter(stream, list(dict.fromkeys(itertools.chain(*flat))), lineterminator="\n")
             writer.writeheader()
             writer.writerows(flat)
-        page.write(
-            own(folder / PAGE), self.title, self._opening(folder), {name: _html(of, folder) for name, of in sections.items()}
-        )
+        page.write(folder / PAGE, self.title, self._opening(folder), {name: _html(of, folder) for name, of in sections.items()})
         return summary
 
     def _opening(self, folder: Path) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ...base.errors import InputError
-from ...base.ownership import Inputs, output, remove
+from ...base.ownership import Inputs, output
 from ...base.record import DIVERGED, FAILED, FINISHED
 from .grid import Bar, Cell, RunCell, Variables, finished, run_cell, shares
 from .report import Report
@@ -107,7 +107,7 @@ class Study:
                 progress_bar.ended(cell, result)
                 if result["status"] == DIVERGED or (result["status"] == FINISHED and not keep_temporary):
                     for name in cell.temporary:
-                        remove(folder / name)
+                        (folder / name).unlink(missing_ok=True)
 
             if jobs == 1:
                 for cell in waiting:

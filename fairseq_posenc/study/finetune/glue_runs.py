@@ -16,7 +16,6 @@ from torch import Tensor
 
 from ...base.errors import InputError
 from ...base.files import atomic_write
-from ...base.ownership import own
 from ...base.record import digests
 from ...plugin.checkpoint.state_dict import SPANS
 from ...text.vocabulary import Vocabulary
@@ -137,7 +136,7 @@ def write_split(
         write_items(folder / f"input{i}", split, vocabulary.dictionary, items)
     write_items(folder / "label", split, names, () if task.regression else ([names.nspecial + target] for target in targets))
     if task.regression:
-        with atomic_write(own(folder / "label" / f"{split}.label")) as stream:
+        with atomic_write(folder / "label" / f"{split}.label") as stream:
             stream.writelines(f"{target}\n" for target in targets)
     full = sum(sum(map(len, parts)) + len(parts) == max_length for parts in zip(*texts, strict=True))
     if full:

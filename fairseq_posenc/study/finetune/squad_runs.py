@@ -17,7 +17,6 @@ from tqdm import tqdm
 
 from ...base.errors import InputError
 from ...base.files import atomic_write
-from ...base.ownership import own
 from ...base.record import digests, write_json
 from ...text.vocabulary import Encoding, Vocabulary
 from ..measure.inference import infer
@@ -187,7 +186,7 @@ def write_split(questions: Iterable[Question], folder: Path, split: str, vocabul
         print(f"{split}: {count} {reason}", file=sys.stderr)
     if not spans:
         raise InputError(f"{split}: no question is left. Is this the vocabulary of the text's language?")
-    with atomic_write(own(folder / f"{split}.spans.npy"), "wb") as stream:
+    with atomic_write(folder / f"{split}.spans.npy", "wb") as stream:
         np.save(stream, np.array(spans, dtype=np.int32))
     return len(spans)
 

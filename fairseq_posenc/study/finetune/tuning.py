@@ -15,10 +15,8 @@ import torch
 from fairseq.data import Dictionary, indexed_dataset
 from fairseq.models import ARCH_MODEL_REGISTRY, BaseFairseqModel
 
-from ...base import ownership
 from ...base.commands import show
 from ...base.errors import InputError, flag_value
-from ...base.ownership import own
 from ...base.record import Recorded, read_object, write_json
 from ...plugin.models.building import parse, user_dir
 from ...plugin.models.checkpoint import Checkpoint
@@ -54,7 +52,6 @@ def write_items(folder: Path, split: str, dictionary: Dictionary, items: Iterabl
     """Write one split of a data-bin, and its dictionary; each item is (n,) ids."""
     folder.mkdir(parents=True, exist_ok=True)
     data, index, names = folder / f"{split}.bin", folder / f"{split}.idx", folder / "dict.txt"
-    own(data, index, names)
     dictionary.save(str(names))
     dtype = indexed_dataset.best_fitting_int_dtype(len(dictionary))
     builder = indexed_dataset.MMapIndexedDatasetBuilder(str(data), dtype=dtype)
@@ -138,9 +135,9 @@ class TaskRuns(ABC):
         identity = {name: self.cells[0].configuration[name] for name in ("vocabulary", *self.configuration())}
         done = read_object(self.data / PREPARED, FORMAT)
         if done is None or done["identity"] != identity:
-            ownership.remove(self.data)
+            (self.data / PREPARED).unlink(missing_ok=True)
             examples = self.write_data()
-            write_json(own(self.data / PREPARED), {"format": FORMAT, "identity": identity, "examples": examples})
+            write_json(self.data / PREPARED, {"format": FORMAT, "identity": identity, "examples": examples})
 
     def command(self, cell: Cell) -> list[str]:
         """Return the command that trains a run on the data that :meth:`prepare` has written."""

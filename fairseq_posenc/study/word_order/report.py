@@ -14,7 +14,6 @@ from pydantic import Field
 from ...base import plotting, record
 from ...base.errors import InputError
 from ...base.files import atomic_write
-from ...base.ownership import own
 from ...base.record import DIVERGED, FINISHED, FORMAT, RESULT, Recorded
 from ..engine.grid import SCHEME, Cell, Done
 from ..engine.report import Figure, Report, Table, number
@@ -34,7 +33,7 @@ class Settings(Recorded):
     """The configuration of a run."""
 
     positions: str = Field(min_length=1)
-    updates: int = Field(ge=1)
+    updates: int = Field(ge=1, le=10**9)
 
 
 class EndedRun(Done):
@@ -42,7 +41,7 @@ class EndedRun(Done):
 
     task: Literal[tuple(TASKS)]  # type: ignore[valid-type]
     scheme: str = Field(pattern=f"^{SCHEME.pattern}$")
-    seed: int
+    seed: int = Field(ge=0, le=10**9)
     status: Literal["finished", "diverged"]
     configuration: Settings
 
@@ -51,10 +50,10 @@ class TaskRun(EndedRun):
     """The result of a run that finished."""
 
     learned: bool
-    updates: int = Field(ge=1)
+    updates: int = Field(ge=1, le=10**9)
     within: float = Field(ge=0, le=1)
     beyond: float = Field(ge=0, le=1)
-    every: int = Field(ge=1)
+    every: int = Field(ge=1, le=10**9)
     curve: list[float]
 
 
@@ -81,7 +80,7 @@ def restore(out: Path) -> None:
         result = Cell({name: run[name] for name in ("task", "scheme", "seed")}, {}).folder(out) / RESULT
         if not result.exists():
             result.parent.mkdir(parents=True, exist_ok=True)
-            record.write_json(own(result), run)
+            record.write_json(result, run)
 
 
 def read_runs(out: Path) -> list[Run]:
@@ -117,7 +116,7 @@ def require_comparable(out: Path, cells: Sequence[Cell]) -> None:
 def write_runs(out: Path) -> list[Run]:
     """Write the runs in a folder that have finished or diverged into ``runs.jsonl``, and return them."""
     runs = read_runs(out)
-    with atomic_write(own(out / RUNS)) as stream:
+    with atomic_write(out / RUNS) as stream:
         stream.writelines(json.dumps(run) + "\n" for run in runs)
     return runs
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...base import ownership
 from ...base.errors import InputError, flag_of
-from ...base.files import LOCK, atomic_write, real, sole_writer
+from ...base.files import LOCK, atomic_write, partial_of, real, sole_writer
 from ...base.files import read as read_file
 from ...base.record import differences, read_object, write_json
 from ..vocabulary import DICTIONARY, GIVEN_DICTIONARY, TOKENIZER_FILES
@@ -74,22 +74,33 @@ class Folder(NamedTuple):
         ownership.require_own(self.out, MAKER, "--out")
 
     def claim(self) -> None:
-        """List every file of all shards in the folder's record before it is written, or raise InputError; needs the lock."""
+        """Make the folder with its record; needs the lock. Raises InputError if that is not possible, or a shard is a link."""
+        for shard in self.shards.values():
+            if shard.is_symlink() and shard != self.out:
+                raise InputError(f"{shard} is a link, which is not followed: name another --out")
         ownership.claim(self.out, MAKER)
-        paths = [self.out / name for name in (MANIFEST, SHARDS, *TOKENIZERS, *map(SHARD_LOCK, self.shards))]
-        for name, place in self.shards.items():
-            paths += [place / file for file in (DICTIONARY, *TOKENIZERS)]
-            paths += chain.from_iterable(map(files_of, self.prefixes(name).values()))
-        ownership.own(*paths)
 
-    def empty(self, keep: Collection[Path] = ()) -> None:
-        """Remove what was prepared here but ``keep``; needs the lock. Raises BlockingIOError while a shard is written."""
+    def empty(self, keep: str = "") -> None:
+        """Remove what was prepared here but the file ``keep``; needs the lock. BlockingIOError: a shard is being written."""
         for lock in (self.out / SHARD_LOCK("train"), *self.out.glob(SHARD_LOCK("shard-?????"))):
             if lock.exists():
                 with sole_writer(self.out, lock.name):
                     pass
-        if ownership.made_by(self.out) == MAKER:
-            ownership.remove(self.out, keep)
+        if ownership.made_by(self.out) != MAKER:
+            return
+        names = [
+            MANIFEST,
+            SHARDS,
+            DICTIONARY,
+            *TOKENIZERS,
+            *(path.name for text in ("train", VALID) for path in files_of(Path(text))),
+        ]
+        for place in (self.out, *(shard for shard in self.out.glob("shard-?????") if not shard.is_symlink())):
+            for path in (place / name for name in names if name != keep):
+                path.unlink(missing_ok=True)
+                partial_of(path).unlink(missing_ok=True)
+            with suppress(OSError):  # it has other files
+                place.rmdir()
 
     def list_shards(self) -> None:
         """Write shards.txt, the data of ``fairseq-train`` for several shards; may be repeated after the folder was moved."""

@@ -30,7 +30,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ...base import ownership
 from ...base.commands import option
 from ...base.errors import InputError, flag_of
 from ...base.files import atomic_write, report_full_disk, sole_writer
@@ -170,7 +169,6 @@ def main(options: Options) -> None:
             others = [name for name in folder.shards if not manifest.is_whole(name)]
             if not others:
                 folder.list_shards()
-                ownership.finish(options.out)
     if others:
         _say(f"{options.out}: {len(others)} shards are still to be written, from {others[0]}")
     else:
@@ -196,8 +194,7 @@ def _encoder(options: Options, sources: Sources, folder: Folder, split: Split, m
         return LineEncoder(files)
     if manifest.shards:
         raise InputError(f"{options.out}: {'; '.join(changes)}, but shards are encoded with it. Restore it, or add --overwrite.")
-    folder.empty(keep=[options.out / MANIFEST])
-    folder.claim()
+    folder.empty(keep=MANIFEST)
     if options.valid and not any(True for source in sources[VALID] for _ in source.passages()):
         raise InputError(f"--valid {' '.join(options.valid)}: no text, nothing but blank lines. Without it, some is held out.")
     if options.vocabulary_files:
