@@ -74,6 +74,7 @@ EXTRAS = {
         "statsmodels",
         "onnxscript",
         "onnxruntime",
+        "sentence-transformers",
     ],
 }
 
