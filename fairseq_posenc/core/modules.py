@@ -173,6 +173,7 @@ class PositionalAttention(_Positional):
         v: Tensor,
         *,
         padding: Tensor | None = None,
+        documents: Tensor | None = None,
         position_ids: Tensor | None = None,
         layer: int = 0,
         x: Tensor | None = None,
@@ -184,7 +185,9 @@ class PositionalAttention(_Positional):
             k: (batch, heads, keys, head_dim).
             v: of the same shape.
             padding: (batch, keys) bool, True at padding.
-            position_ids: (batch or 1, keys), the position of each key; by default 0, 1, 2 and so on, padding included.
+            documents: (batch or 1, keys), the place where the document of each key starts; queries see their own alone.
+            position_ids: (batch or 1, keys), the position of each key; by default 0, 1, 2 and so on from the start of the row, or
+                of each document, padding included.
             layer: which of the layers' parameters.
             x: (batch, queries, heads * head_dim), the input of attention, after any LayerNorm before it, for
                 schemes whose terms depend on it.
@@ -210,10 +213,13 @@ class PositionalAttention(_Positional):
         require_padding(padding, batch, k.shape[2])
         present = None if padding is None or position_ids is None else ~padding
         first = None if present is None else present & (present.cumsum(1) == 1)  # padding may be on the left
-        window = _window(k.shape[2], q.shape[2], self.causal, q, position_ids, first, padding)
+        if documents is not None:
+            places = torch.arange(k.shape[2], device=q.device) - documents
+            first, position_ids = places == 0, places if position_ids is None else position_ids
+        window = _window(k.shape[2], q.shape[2], self.causal, q, position_ids, first, padding, documents)
         call = Call(q.device, q.dtype, self.head_dim, q.shape[2], k.shape[2], self.dropout if self.training else 0.0)
         terms = self._terms(window, layer, x)
-        return choose(self.backend, terms, call).bind(terms, Mask(padding, self.causal), call)(q, k, v)[0]
+        return choose(self.backend, terms, call).bind(terms, Mask(padding, self.causal, documents), call)(q, k, v)[0]
 
 
 def _no_bias(terms: Terms, positions: Positions) -> str | None:
@@ -239,6 +245,7 @@ def _window(
     position_ids: Tensor | None,
     first: Tensor | None = None,
     padding: Tensor | None = None,
+    documents: Tensor | None = None,
 ) -> Window:
     if not 1 <= (keys if queries is None else queries) <= keys:
         raise FieldError(f"there must be at least one query and a key for each, got {queries} queries and {keys} keys")
@@ -247,5 +254,5 @@ def _window(
         span = span_of(position_ids, like.shape[0], keys)
     elif is_captured():  # where positions are data, no length becomes a constant
         position_ids = torch.arange(keys, device=like.device)[None]
-    places: dict[str, Any] = {"positions": position_ids, "span": span, "first": first, "padding": padding}
-    return Window(keys, queries, **places, causal=causal, device=like.device, dtype=like.dtype)
+    seen: dict[str, Any] = {"first": first, "padding": padding, "documents": documents, "causal": causal}
+    return Window(keys, queries, positions=position_ids, span=span, **seen, device=like.device, dtype=like.dtype)

@@ -131,6 +131,15 @@ def test_padding_may_be_on_the_left(positions):
     assert torch.allclose(z[:, :, 3:], expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("positions", ATTENTION)
+def test_documents_of_a_row_are_rows_of_their_own(positions):
+    attention, tensors, x = attention_of(positions), q_k_v(), torch.randn(BATCH, N, HEADS * HEAD_DIM)
+    packed = attention(*tensors, documents=torch.tensor([[0, 0, 0, 3, 3, 3, 3]]), x=x)
+    for part in (slice(0, 3), slice(3, 7)):
+        alone = attention(*(tensor[:, :, part] for tensor in tensors), x=x[:, part])
+        assert torch.allclose(packed[:, :, part], alone, atol=1e-5)
+
+
 def test_a_step_of_decoding_is_the_last_row_of_causal_attention():
     attention, (q, k, v) = attention_of("shaw+t5", causal=True), q_k_v()
     assert torch.allclose(attention(q[:, :, -1:], k, v), attention(q, k, v)[:, :, -1:], atol=1e-6)
