@@ -50,7 +50,7 @@ def report(plan: Plan, outcomes: Sequence[Outcome]) -> Report:
     """Return the report of all tables."""
     names = ", ".join(f"{outcome.name}/report.html" for outcome in outcomes)
     rows = [{"table": outcome.name, **row} for outcome in outcomes for row in outcome.rows]
-    by_length = len(plan.lengths) > 1
+    by_length = len(plan.lengths) > 1 and bool(_starts(outcomes))
     figures = [
         Figure("figures/tokens", "Loss against tokens, the mean of the runs of each scheme.", _loss_against_tokens(outcomes))
     ]
@@ -231,6 +231,10 @@ def _loss_against_tokens(outcomes: Sequence[Outcome]) -> Drawing:
             updates = sorted(set.intersection(*map(set, points))) if points else []
             means = [float(np.mean([curve[at] for curve in points])) for at in updates]
             panel.loglog([outcome.tokens(at) for at in updates], means, label=scheme, **{**line_style(place), "marker": ""})
+        panel.xaxis.set_major_formatter("{x:g}")
+        panel.xaxis.set_minor_formatter("")
+        panel.yaxis.set_major_formatter("{x:g}")
+        panel.yaxis.set_minor_formatter("{x:g}")
         panel.legend(frameon=False, fontsize="small")
     return figure
 
