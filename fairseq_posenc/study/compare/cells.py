@@ -33,7 +33,7 @@ from ..analyze.toeplitz import of_random_vectors
 from ..engine.grid import LOG, Cell, Progress
 from ..measure import losses
 from ..measure.work import default_device, device_name
-from .plan import LEFT_TO_RIGHT, LENGTH, PAIRS, SELECTION, UNKNOWN_UPDATES, Plan
+from .plan import LEFT_TO_RIGHT, LENGTH, PAIRS, SELECTION, STOP_AFTER, UNKNOWN_UPDATES, Plan
 from .results import ACCURACIES
 
 Loss = Annotated[float, Field(ge=0, le=1000)]
@@ -103,8 +103,10 @@ class Runs:
         subsets = f"valid,{ORDERED},permuted" if plan.task == LEFT_TO_RIGHT else "valid,permuted"
         logging = f"--log-format json --log-interval {log_interval} --valid-subset {subsets} --max-valid-steps {valid_steps}"
         logging += f" --validate-interval 1000000 --validate-interval-updates {2 * log_interval}"
-        scale = plan.schemes[scheme].initial_scale
-        program = ["fairseq_cli.train"] if scale == 1 else ["fairseq_posenc.study.compare.scaled", f"{scale:g}"]
+        scale, stop = plan.schemes[scheme].initial_scale, STOP_AFTER if plan.stop else 0
+        program = ["fairseq_cli.train"]
+        if scale != 1 or stop:
+            program = ["fairseq_posenc.study.compare.training", f"{scale:g}", str(stop)]
         command = [
             *("env", f"OMP_NUM_THREADS={plan.threads}", SAVE, sys.executable, "-m", *program),
             *(str(self.data), *user_dir(), *flags),
@@ -114,7 +116,9 @@ class Runs:
             *(() if torch.cuda.is_available() else ("--cpu",)),
         ]
         configuration = {"flags": flags, "threads": plan.threads, "valid_tokens": plan.valid_tokens, "data": dict(self.digests)}
-        configuration |= {"initial_scale": scale} if scale != 1 else {}
+        configuration |= {
+            name: value for name, value in (("initial_scale", scale), ("stop", plan.stop)) if value not in (1, None)
+        }
         until = ("wall", 60 * plan.budget.minutes) if plan.budget.minutes else ("num_updates", self._updates)
         tuning = (read_object(_benchmark(name, scheme, seed).folder(out) / RESULT, FORMAT) for name in plan.benchmarks)
         tuned = all(result is not None and result["status"] == FINISHED for result in tuning)

@@ -6,8 +6,9 @@
 The file names schemes (expressions, or architectures, with options), one budget, a small grid of learning rates and the number of
 seeds. Every scheme is trained with each learning rate and two seeds. The rate with the least loss on the first half of the
 validation text is used for the other seeds, and the second half gives the result. Runs of a seed share batches, masks and initial
-weights. Runs that diverge or fail are recorded, and the others go on. At the end, a training step of each scheme is timed in turn
-with one of the reference. OUT gets report.html, results.md, results.csv, results.json, pictures, and a folder per run. The same
+weights. Runs that diverge or fail are recorded, and the others go on. At the end, a training step of each scheme is timed in
+turn with one of the reference. A plan with sizes, lengths or budgets has a table for each combination, in a folder of its own,
+and one page for all. OUT gets report.html, results.md, results.csv, results.json, pictures, and a folder per run. The same
 command again does only what is not done yet.
 """
 
@@ -23,6 +24,9 @@ from ...base.errors import InputError, require_extras
 
 if TYPE_CHECKING:
     from ..engine.grid import Cell, RunCell
+    from ..engine.study import Study
+    from .cells import Runs
+    from .claims import Claim
 
 COMMAND = "fairseq-posenc compare"
 ADDED, FORMAT = "added.json", 1
@@ -55,53 +59,78 @@ def main(options: Options) -> None:
     from pydantic import create_model
 
     from ...base.record import Recorded, digests, read_object, write_json
-    from ..engine.grid import Bar
-    from ..engine.study import Study
+    from ..engine.study import Failures, Study
     from .cells import Runs
-    from .claims import judge, read_claims
-    from .costs import Costs
+    from .claims import read_claims
     from .plan import read_plan
-    from .report import report
-    from .results import choose, finished, summarise
+    from .tables import Outcome, report
 
     claims = read_claims(options.claims) if options.claims else ()
     if not (options.data / "train.idx").is_file():
         raise InputError(f"--data {options.data} has no train.idx: name a data-bin of 'fairseq-posenc prepare'")
-    files = ("dict.txt", "train.bin", "train.idx", "valid.bin", "valid.idx")
+    names = ("dict.txt", "train.bin", "train.idx", "valid.bin", "valid.idx")
+    files = {name: options.data / name for name in names}
     read = [("--data", options.data / "dict.txt"), ("PLAN", options.plan)]
     with Study.open(options.out, COMMAND, read, dry=options.dry_run) as study:
         before = read_object(options.out / ADDED, FORMAT, create_model("Added", __base__=Recorded, schemes=list[str]))
         added = list(dict.fromkeys([*(before or {"schemes": []})["schemes"], *options.add]))
-        plan = read_plan(options.plan, added)
-        runs = Runs(plan, options.data, digests({name: options.data / name for name in files}), options.plan)
-        runs.check()
+        plan, recorded = read_plan(options.plan, added), digests(files)
+        tables = {name: Runs(table, options.data, recorded, options.plan) for name, table in plan.tables().items()}
+        for runs in tables.values():
+            runs.check()
         if added and not options.dry_run:
             write_json(options.out / ADDED, {"format": FORMAT, "schemes": added})
         torch.set_num_threads(plan.threads)
+        if not plan.has_axes:
+            _compare(options, tables[""], study, claims)
+            return
+        failures, outcomes = [], list[Outcome]()
+        for name, runs in tables.items():
+            show(f"{name}:")
+            try:
+                with Study.open(options.out / name, COMMAND, read, dry=options.dry_run) as below:
+                    outcomes.append(Outcome(name, runs.plan, *_compare(options, runs, below, claims)))
+            except Failures as error:
+                failures.append(f"{name}: {error}")
+        show(study.write(report(plan, outcomes)))
+    if failures:
+        raise OSError(" ".join(failures))
 
-        def execute(cells: Sequence["Cell"], measure: "RunCell", jobs: int, bar: Bar | None) -> list[dict[str, Any]]:
-            """Run a part of the grid; its results have the runs that failed, too."""
-            failed_before = len(study.failed)
-            done = study.run(cells, measure, jobs=jobs, keep_temporary=options.keep_checkpoints, bar=bar)
-            return [*done, *list(study.failed.values())[failed_before:]]
 
-        with nullcontext() if options.dry_run else Bar(plan.total) as bar:
-            results = execute(runs.first(options.out), runs.measure, options.jobs, bar)
-            chosen = {scheme: lr for scheme, lr in choose(results).items() if lr is not None}
-            if options.dry_run:  # of a rate that is not chosen yet, the commands are those of the first
-                chosen = dict.fromkeys(plan.schemes, plan.learning_rates[0]) | chosen
-            results += execute(runs.further(chosen, options.out), runs.measure, options.jobs, bar)
-            done = [run for group in finished(results).values() for run in group]
-            scores = execute(runs.benchmarks(done, options.out), runs.score, options.jobs, bar)
-        left, costs = list(study.left), Costs(runs)
-        times = execute(costs.cells, costs.measure, 1, None)  # these take seconds, and have a bar of their own
-        for cell in left:
-            show(runs.shown(cell))
-        if results:
-            rows = summarise(plan, results, times, scores)
-            show(study.write(report(plan, rows, results, judge(claims, results), scores)))
-        if options.dry_run:
-            show(_remaining(left, plan.total, results, options.jobs))
+def _compare(options: Options, runs: "Runs", study: "Study", claims: Sequence["Claim"]) -> tuple[list[Any], list[Any]]:
+    """Do the runs of one table, and write it; returns its rows and runs."""
+    from ..engine.grid import Bar
+    from .claims import judge
+    from .costs import Costs
+    from .report import report
+    from .results import choose, finished, summarise
+
+    plan = runs.plan
+
+    def execute(cells: Sequence["Cell"], measure: "RunCell", jobs: int, bar: Bar | None) -> list[dict[str, Any]]:
+        """Run a part of the grid; its results have the runs that failed, too."""
+        failed_before = len(study.failed)
+        done = study.run(cells, measure, jobs=jobs, keep_temporary=options.keep_checkpoints, bar=bar)
+        return [*done, *list(study.failed.values())[failed_before:]]
+
+    with nullcontext() if options.dry_run else Bar(plan.total) as bar:
+        results = execute(runs.first(study.out), runs.measure, options.jobs, bar)
+        chosen = {scheme: lr for scheme, lr in choose(results).items() if lr is not None}
+        if options.dry_run:  # of a rate that is not chosen yet, the commands are those of the first
+            chosen = dict.fromkeys(plan.schemes, plan.learning_rates[0]) | chosen
+        results += execute(runs.further(chosen, study.out), runs.measure, options.jobs, bar)
+        done = [run for group in finished(results).values() for run in group]
+        scores = execute(runs.benchmarks(done, study.out), runs.score, options.jobs, bar)
+    left, costs = list(study.left), Costs(runs)
+    times = execute(costs.cells, costs.measure, 1, None)  # these take seconds, and have a bar of their own
+    for cell in left:
+        show(runs.shown(cell))
+    rows = summarise(plan, results, times, scores)
+    if results:
+        show(study.write(report(plan, rows, results, judge(claims, results), scores)))
+    if options.dry_run:
+        show(_remaining(left, plan.total, results, options.jobs))
+    return rows, results
 
 
 def _remaining(left: Sequence["Cell"], total: int, results: Sequence[dict[str, Any]], jobs: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -38,8 +39,13 @@ SELECTION = (1, 2)
 PAIRS = "pairs"
 """The benchmark that fine-tunes no model."""
 MAX_RUNS = 10**4
+STOP_AFTER = 3
+"""Validations in a row that use word order, after which a run ends whose plan says so."""
 UNKNOWN_UPDATES = 1000
 """Of a run whose budget is a time, the updates on which the intervals of validation are based."""
+
+
+Rates = Annotated[list[Annotated[float, Field(gt=0, le=1000)]], Field(min_length=1)]
 
 
 class Budget(Strict):
@@ -69,6 +75,15 @@ class Scheme(Strict):
     initial_scale: float = Field(1.0, gt=0, le=1000)
 
 
+class Size(Strict):
+    """The sizes of all models of a table, whose feed-forward networks are four times as wide as the model."""
+
+    layers: int = Field(ge=1)
+    dim: int = Field(ge=1)
+    heads: int = Field(ge=1)
+    learning_rates: Rates | None = None
+
+
 class Plan(Strict):
     """The whole file.
 
@@ -83,7 +98,12 @@ class Plan(Strict):
             agree, except those of positions.
         reference: the scheme with which the others are compared.
         tokens_per_sample, batch_size: of fairseq-train.
-        warmup: the share of the updates in which the learning rate rises.
+        warmup: the share of the updates in which the learning rate rises, or from 1 on, their number.
+        decay: the share of the updates, at the end, in which the learning rate falls (0: it stays); by default, all after the
+            warm-up.
+        stop: ``word order`` ends a run once it uses word order, :data:`STOP_AFTER` validations in a row.
+        sizes, lengths, budgets: a table for each combination (:meth:`tables`): sizes of the models by name, tokens per sample
+            and updates. An update has as many tokens at every length.
         valid_tokens: tokens of the validation text that are read.
         threads: of a process on a CPU, on which the last digits of a loss depend.
         train: further flags of fairseq-train.
@@ -95,12 +115,17 @@ class Plan(Strict):
     arch: str = "roberta_posenc_tiny"
     schemes: dict[str, Scheme]
     budget: Budget
-    learning_rates: list[Annotated[float, Field(gt=0, le=1000)]] = Field(min_length=1)
+    learning_rates: Rates
     seeds: int = Field(3, ge=1)
     reference: str
     tokens_per_sample: int = Field(ge=8, le=MAX_POSITIONS)
     batch_size: int = Field(ge=1, le=10**6)
-    warmup: float = Field(0.1, ge=0, lt=1)
+    warmup: float = Field(0.1, ge=0, le=10**9)
+    decay: float | None = Field(None, ge=0, le=1)
+    stop: Literal["word order"] | None = None
+    sizes: dict[str, Size] = Field({})
+    lengths: list[Annotated[int, Field(ge=8, le=MAX_POSITIONS)]] = Field([])
+    budgets: list[Annotated[int, Field(ge=1, le=10**9)]] = Field([])
     valid_tokens: int = Field(1 << 18, ge=1 << 10, le=1 << 40)
     threads: int = Field(1, ge=1, le=4096)
     train: str = ""
@@ -147,6 +172,34 @@ class Plan(Strict):
         return self
 
     @property
+    def has_axes(self) -> bool:
+        """Whether there are several tables."""
+        return bool(self.sizes or self.lengths or self.budgets)
+
+    def tables(self) -> dict[str, Plan]:
+        """Return the plan of each combination of ``sizes``, ``lengths`` and ``budgets``, by the name of its folder.
+
+        Raises:
+            ValidationError: a combination is no plan.
+        """
+        plans = {}
+        names = getattr(getattr(ARCH_MODEL_REGISTRY.get(self.arch), "option_set", None), "names", {})
+        for (name, size), n, updates in product(self.sizes.items() or [("", None)], self.lengths or [0], self.budgets or [0]):
+            values: dict[str, Any] = {"sizes": {}, "lengths": [], "budgets": []}
+            if size is not None:
+                widths = {"layers": size.layers, "dim": size.dim, "heads": size.heads, "ffn_dim": 4 * size.dim}
+                flags = [f"{flag_of(names.get(field, field))} {value}" for field, value in widths.items()]
+                values["train"] = " ".join([self.train, *flags])
+                values["learning_rates"] = size.learning_rates or self.learning_rates
+            if n:
+                values |= {"tokens_per_sample": n, "batch_size": max(1, self.tokens_per_sample * self.batch_size // n)}
+            if updates:
+                values["budget"] = {"updates": updates}
+            parts = [name, f"n{n}" if n else "", f"u{updates}" if updates else ""]
+            plans["_".join(filter(None, parts))] = Plan.model_validate({**dict(self), **values})
+        return plans
+
+    @property
     def task(self) -> str:
         """fairseq's name of the task of all runs."""
         return _task(self.schemes[self.reference].arch or self.arch) or MASKED
@@ -180,17 +233,24 @@ class Plan(Strict):
                 flags += [flag_of(option), flag_value(value)]
         return [*flags, *self._train_flags(scheme.options.get(LENGTH, self.tokens_per_sample))]
 
+    @property
+    def _warmup_updates(self) -> int:
+        return round(self.warmup if self.warmup >= 1 else self.warmup * (self.updates or UNKNOWN_UPDATES))
+
     def _train_flags(self, max_positions: str | float) -> Iterator[str]:
         yield from ("--task", self.task, "--criterion", CRITERIA[self.task], *shlex.split(RECIPE))
         yield from ("--tokens-per-sample", str(self.tokens_per_sample), "--batch-size", str(self.batch_size))
         yield from (flag_of(LENGTH), str(max_positions))
         if self.budget.minutes is not None:  # the number of updates, on which other schedules depend, is not known
-            yield from ("--lr-scheduler", "fixed", "--warmup-updates", str(round(self.warmup * UNKNOWN_UPDATES)))
+            yield from ("--lr-scheduler", "fixed", "--warmup-updates", str(self._warmup_updates))
             yield from ("--stop-time-hours", str(self.budget.minutes / 60))
         else:
-            updates = self.updates or 1
-            yield from ("--lr-scheduler", "polynomial_decay", "--warmup-updates", str(round(self.warmup * updates)))
-            yield from ("--total-num-update", str(updates), "--max-update", str(updates))
+            updates = str(self.updates)
+            scheduler, end = "polynomial_decay", ["--total-num-update", updates]
+            if self.decay is not None:
+                decay_updates = str(round(self.decay * (self.updates or 1)))
+                scheduler, end = "warmup_stable_decay", ["--decay-updates", decay_updates, "--decay-shape", "linear"]
+            yield from ("--lr-scheduler", scheduler, "--warmup-updates", str(self._warmup_updates), *end, "--max-update", updates)
         yield from shlex.split(self.train)
 
 
@@ -216,6 +276,7 @@ def read_plan(path: Path, added: list[str]) -> Plan:
     """
     try:
         plan = Plan.model_validate(read_yaml(path))
+        plan.tables()
     except ValidationError as error:
         raise InputError(f"{path}: {faults(error)}") from None
     new = {name: Scheme.model_validate({}) for name in added if name not in plan.schemes}

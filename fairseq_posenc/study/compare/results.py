@@ -116,7 +116,7 @@ def summarise(plan: Plan, runs: Sequence[Run], costs: Sequence[Run] = (), scores
             **{status: sum(run["status"] == status for run in runs if run["scheme"] == scheme) for status in (DIVERGED, FAILED)},
             "parameters": done[scheme][0]["parameters"] if done[scheme] else None,
             "losses": {str(run["seed"]): run["loss"] for run in done[scheme]},
-            **_level(losses[scheme]),
+            **level(losses[scheme]),
             "state": _state(scheme, from_best) if scheme in tested and from_best else UNDECIDED,
             "from_best": from_best.get(scheme),
             "late": starts.is_late(group),
@@ -132,7 +132,8 @@ def summarise(plan: Plan, runs: Sequence[Run], costs: Sequence[Run] = (), scores
     return sorted(rows, key=lambda row: (row["scheme"] not in whole, row["loss"] is None, row["loss"]))
 
 
-def _level(values: np.ndarray, name: str = "loss") -> dict[str, Any]:
+def level(values: np.ndarray, name: str = "loss") -> dict[str, Any]:
+    """Return the mean of a number per seed as ``name``, with the ends of its interval, ``low`` and ``high``; or None."""
     interval = estimate(values) if len(values) > 1 else None
     mean = float(values.mean()) if len(values) else None
     return {name: mean, "low": interval and interval.low, "high": interval and interval.high}
@@ -141,7 +142,7 @@ def _level(values: np.ndarray, name: str = "loss") -> dict[str, Any]:
 def _accuracy(scores: Sequence[Run], scheme: str, name: str, seeds: Collection[int]) -> dict[str, Any] | None:
     found = [run["scores"].get(name) for run in scores if run["scheme"] == scheme and run["seed"] in seeds and "scores" in run]
     values = np.array([value for value in found if value is not None])
-    return _level(values, "mean") if len(values) else None
+    return level(values, "mean") if len(values) else None
 
 
 def _state(scheme: str, from_best: Mapping[str, Mapping[str, Any]]) -> str:

@@ -221,7 +221,7 @@ def test_initial_values_are_scaled_for_a_row(scheme, others, world, tmp_path):
         scale = 0.1 if ".positions." in name and "layer_norm" not in name else 1
         torch.testing.assert_close(states["small"][name], scale * value, rtol=1e-5, atol=1e-9)
     cells = [runs.cell(name, 1e-3, 1, tmp_path) for name in rows]
-    assert runs.shown(cells[1]).startswith("OMP_NUM_THREADS=1 python -m fairseq_posenc.study.compare.scaled 0.1 ")
+    assert runs.shown(cells[1]).startswith("OMP_NUM_THREADS=1 python -m fairseq_posenc.study.compare.training 0.1 0 ")
     assert [cell.configuration.get("initial_scale") for cell in cells] == [None, 0.1]
 
 
@@ -397,14 +397,17 @@ def test_a_bad_plan_is_named_before_anything_runs(changes, named, world, tmp_pat
 @pytest.mark.parametrize(
     "name",
     thorough_but(
-        ["short"], ["english", "length", "variants", "starts", "finetune", "short", "gpu", "language_model"], ["english"]
+        ["short"],
+        "english length variants starts finetune short gpu language_model ladder_budget ladder_length ladder_size".split(),
+        ["english"],
     ),
 )
 def test_the_examples_are_plans_that_fairseq_train_takes(name, world, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for folder in ("glue_data", "squad"):  # which the plans name
         Path(folder).mkdir()
-    Runs(read_plan(readme.ROOT / "examples" / "compare" / f"{name}.yaml", []), world.prepared, {}).check()
+    *_, last = read_plan(readme.ROOT / "examples" / "compare" / f"{name}.yaml", []).tables().values()
+    Runs(last, world.prepared, {}).check()
 
 
 @pytest.mark.parametrize(
@@ -421,6 +424,8 @@ def test_the_examples_are_plans_that_fairseq_train_takes(name, world, tmp_path, 
         ({"learning_rates": [True]}, "learning_rates: is no place for true or false"),
         ({"seeds": True}, "seeds: is no place for true or false"),
         ({"schemes": ["none", "tisa", "none"]}, "schemes: a name occurs twice"),
+        ({"sizes": {"a": {"layers": 2, "dim": 8}}}, "sizes.a.heads: is missing"),
+        ({"lengths": [16, 32], "benchmarks": {"glue": "'"}}, "No closing quotation"),
         ({"train": "--max-epoch 1"}, "train: the plan has other fields for --max-epoch"),
         ({"reference": None}, "reference: must be a string"),
     ],

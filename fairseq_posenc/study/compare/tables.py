@@ -1,0 +1,256 @@
+"""What several tables of one plan say together: whether the order of the schemes holds at other sizes, lengths and budgets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from statistics import median
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from scipy.stats import kendalltau
+
+from ...base.plotting import grid, line_style
+from ...base.record import FORMAT
+from ..engine.report import Figure, Part, Report, Table, number
+from ..engine.statistics import by
+from . import starts
+from .charts import BITS
+from .plan import Plan
+from .results import counted, finished, level
+from .starts import Run
+from .statistics import LEVEL, estimate
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Drawing
+
+RESAMPLES = 2000
+
+
+class Outcome(NamedTuple):
+    """A table: the name of its folder, its plan, its rows as of :func:`.results.summarise`, and its runs."""
+
+    name: str
+    plan: Plan
+    rows: Sequence[Mapping[str, Any]]
+    runs: Sequence[Run]
+
+    @property
+    def groups(self) -> dict[str, list[Run]]:
+        """The runs of each scheme with its learning rate."""
+        return counted(self.runs)
+
+    def tokens(self, updates: float) -> float:
+        """Return the tokens of so many updates, in millions."""
+        return 1e-6 * updates * self.plan.tokens_per_sample * self.plan.batch_size
+
+
+def report(plan: Plan, outcomes: Sequence[Outcome]) -> Report:
+    """Return the report of all tables."""
+    names = ", ".join(f"{outcome.name}/report.html" for outcome in outcomes)
+    rows = [{"table": outcome.name, **row} for outcome in outcomes for row in outcome.rows]
+    by_length = len(plan.lengths) > 1 and bool(_starts(outcomes))
+    figures = [
+        Figure("figures/tokens", "Loss against tokens, the mean of the runs of each scheme.", _loss_against_tokens(outcomes))
+    ]
+    figures += [Figure("figures/starts", STARTS, _start_against_length(plan, outcomes))] if by_length else []
+    return Report(
+        title="Comparison of positional encodings in several tables",
+        summary=[f"Each table has a page of its own: {names}.", losses(plan, outcomes), leads(plan, outcomes)],
+        data={"format": FORMAT, "tables": rows, "agreement": agreement(plan, outcomes), "exponents": exponents(plan, outcomes)},
+        rows=rows,
+        sections={
+            "The order of the schemes": _agreement(plan, outcomes),
+            "Start of word order": [*([exponent_table(plan, outcomes)] if by_length else []), *figures[1:]],
+            "Tokens": [tokens_table(plan, outcomes), figures[0]],
+        },
+    )  # fmt: skip
+
+
+STARTS = (
+    "The updates after which runs use word order, by the length of their samples, both on logarithmic axes: a point per run and "
+    "a line through the medians of a scheme; a triangle is a run that did not within its updates."
+)
+
+
+def losses(plan: Plan, outcomes: Sequence[Outcome]) -> Table:
+    """Return the mean loss of each scheme, and its rank, by table."""
+    lines = []
+    for outcome in outcomes:
+        ranked = [row["scheme"] for row in outcome.rows if row["loss"] is not None]
+        found = {row["scheme"]: row["loss"] for row in outcome.rows}
+        cells = [f"{found[name]:.3f} ({ranked.index(name) + 1})" if name in ranked else "–" for name in plan.schemes]
+        lines.append([outcome.name, *cells])
+    return Table(["loss (rank)", *plan.schemes], lines)
+
+
+def leads(plan: Plan, outcomes: Sequence[Outcome]) -> Table:
+    """Return the difference of each scheme's loss from the reference's, with half of its 95% interval, by table."""
+    others = [name for name in plan.schemes if name != plan.reference]
+    lines = []
+    for outcome in outcomes:
+        found = {row["scheme"]: row["difference"] for row in outcome.rows if row["difference"]}
+        cells = [
+            (found[name]["mean"], (found[name]["high"] - found[name]["low"]) / 2) if name in found else None for name in others
+        ]
+        lines.append([outcome.name, *(f"{number(cell[0], '+.3f')} ± {cell[1]:.3f}" if cell else "–" for cell in cells)])
+    return Table([f"loss − {plan.reference}", *others], lines)
+
+
+def agreement(plan: Plan, outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
+    """Return Kendall's τ of the orders of the schemes of each table and the next of another size, length or budget.
+
+    ``tau`` is that of the mean losses over the seeds that all of these schemes have, and ``low`` and ``high`` are the ends of its
+    95% interval by a bootstrap over these seeds, which is None below three.
+    """
+    found = []
+    for one, other in pairwise(outcomes):
+        losses = [
+            {name: {run["seed"]: run["loss"] for run in runs} for name, runs in finished(each.runs).items()}
+            for each in (one, other)
+        ]
+        schemes = [name for name in plan.schemes if all(of_table.get(name) for of_table in losses)]
+        seeds = sorted(set.intersection(*({*of_table[name]} for of_table in losses for name in schemes))) if schemes else []
+        if len(schemes) < 2 or not seeds:
+            continue
+        values = np.array([[[of_table[name][seed] for seed in seeds] for name in schemes] for of_table in losses])
+        drawn = np.random.default_rng(1).integers(len(seeds), size=(RESAMPLES, len(seeds)))
+        taus = [kendalltau(*values[:, :, seed].mean(-1)).statistic for seed in drawn] if len(seeds) > 2 else []
+        low, high = map(float, np.quantile(taus, [LEVEL / 2, 1 - LEVEL / 2])) if taus else (None, None)
+        tau = float(kendalltau(*values.mean(-1)).statistic)
+        of = {"tables": [one.name, other.name], "schemes": len(schemes), "seeds": len(seeds)}
+        found.append({**of, "tau": tau, "low": low, "high": high})
+    return found
+
+
+def _agreement(plan: Plan, outcomes: Sequence[Outcome]) -> list[Part]:
+    lines = []
+    for each in agreement(plan, outcomes):
+        interval = "" if each["low"] is None else f" ({number(each['low'], '.2f')} to {number(each['high'], '.2f')})"
+        lines.append(
+            [" and ".join(each["tables"]), number(each["tau"], ".2f") + interval, str(each["schemes"]), str(each["seeds"])]
+        )
+    text = (
+        "Kendall's τ of the orders by loss: 1 if they are the same, 0 if unrelated; 95% interval by a bootstrap over the seeds."
+    )
+    return [text, Table(["tables", "τ", "schemes", "seeds"], lines)] if lines else []
+
+
+def exponents(plan: Plan, outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
+    """Return for each scheme, size and budget the exponent of the start as a power of the length: its mean over the seeds.
+
+    A run that did not start counts with its last update, so that the exponent is then a lower bound: ``censored`` runs.
+    """
+    found = []
+    for (scheme, setting), points in _starts(outcomes).items():
+        slopes = []
+        for of_seed in by("seed", points).values():
+            x, y = (np.log([point[name] for point in of_seed]) for name in ("length", "updates"))
+            slopes += [float(np.polyfit(x, y, 1)[0])] if len({*x}) > 1 else []
+        if slopes:
+            censored = sum(point["censored"] for point in points)
+            found.append({"scheme": scheme, "setting": setting, "censored": censored, **level(np.array(slopes), "exponent")})
+    return found
+
+
+def exponent_table(plan: Plan, outcomes: Sequence[Outcome]) -> Table:
+    """Return the exponents with their intervals, and the median start at each length."""
+    lines, starts_of = [], _starts(outcomes)
+    for each in exponents(plan, outcomes):
+        medians = []
+        points = starts_of[each["scheme"], each["setting"]]
+        for n in plan.lengths:
+            group = [math.inf if point["censored"] else point["updates"] for point in points if point["length"] == n]
+            medians.append("–" if not group else "never" if (middle := median(group)) == math.inf else f"{middle:,.0f}")
+        half = "" if each["low"] is None else f" ± {(each['high'] - each['low']) / 2:.2f}"
+        bound = "at least " if each["censored"] else ""
+        lines.append(
+            [" ".join(filter(None, [each["scheme"], each["setting"]])), *medians, f"{bound}{each['exponent']:.2f}{half}"]
+        )
+    return Table(["start, updates", *map(str, plan.lengths), "exponent"], lines)
+
+
+def _starts(outcomes: Sequence[Outcome]) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """The start of each run by its scheme and by what its table's name has besides the length."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for outcome in outcomes:
+        length = outcome.plan.tokens_per_sample
+        setting = "_".join(part for part in outcome.name.split("_") if part != f"n{length}")
+        for scheme, runs in outcome.groups.items():
+            for run in (run for run in runs if run.get("curve")):
+                at, last = starts.start(run), starts.last_update([run])
+                point = {"seed": run["seed"], "length": length, "updates": min(at, last), "censored": at == math.inf}
+                found.setdefault((scheme, setting), []).append(point)
+    return {key: points for key, points in found.items() if any(not point["censored"] for point in points)}
+
+
+def tokens_table(plan: Plan, outcomes: Sequence[Outcome]) -> Table:
+    """Return the share of the reference's tokens after which a scheme has the reference's last loss, by table.
+
+    It is the mean over the seeds on a logarithmic scale, with its 95% interval, of the validations during training.
+    """
+    others = [name for name in plan.schemes if name != plan.reference]
+    lines = []
+    for outcome in outcomes:
+        groups = finished(outcome.runs)
+        reference = {run["seed"]: run["curve"] for run in groups.get(plan.reference, ())}
+        cells = []
+        for name in others:
+            both = [(run["curve"], reference[run["seed"]]) for run in groups.get(name, ()) if run["seed"] in reference]
+            ratios = [_reached(curve, target[-1]["loss"]) / target[-1]["updates"] for curve, target in both]
+            cells.append("–" if not ratios else "not reached" if math.inf in ratios else _geometric(ratios))
+        lines.append([outcome.name, *cells])
+    return Table([f"tokens to the last loss of {plan.reference}, ÷ its own", *others], lines)
+
+
+def _reached(curve: Sequence[Mapping[str, Any]], loss: float) -> float:
+    """The updates at which a curve first falls to a loss, between two validations on a straight line; infinity if it does not."""
+    before = curve[0]
+    for point in curve:
+        if point["loss"] <= loss:
+            drop = before["loss"] - point["loss"]
+            share = (before["loss"] - loss) / drop if drop > 0 else 1.0
+            return before["updates"] + share * (point["updates"] - before["updates"])
+        before = point
+    return math.inf
+
+
+def _geometric(ratios: Sequence[float]) -> str:
+    if len(ratios) < 2:
+        return f"{ratios[0]:.2f}"
+    found = estimate(np.log(ratios))
+    return f"{math.exp(found.mean):.2f} ({math.exp(found.low):.2f}–{math.exp(found.high):.2f})"
+
+
+def _loss_against_tokens(outcomes: Sequence[Outcome]) -> Drawing:
+    figure, panels = grid([outcome.name for outcome in outcomes], columns=2, x_label="tokens, millions", y_label=BITS)
+    for panel, outcome in zip(panels, outcomes, strict=True):
+        for place, (scheme, runs) in enumerate(finished(outcome.runs).items()):
+            points = [{point["updates"]: point["loss"] for point in run["curve"]} for run in runs]
+            updates = sorted(set.intersection(*map(set, points))) if points else []
+            means = [float(np.mean([curve[at] for curve in points])) for at in updates]
+            panel.loglog([outcome.tokens(at) for at in updates], means, label=scheme, **{**line_style(place), "marker": ""})
+        panel.xaxis.set_major_formatter("{x:g}")
+        panel.xaxis.set_minor_formatter("")
+        panel.yaxis.set_major_formatter("{x:g}")
+        panel.yaxis.set_minor_formatter("{x:g}")
+        panel.legend(frameon=False, fontsize="small")
+    return figure
+
+
+def _start_against_length(plan: Plan, outcomes: Sequence[Outcome]) -> Drawing:
+    figure, (panel,) = grid([""], (5.4, 3.6), x_label="tokens per sample", y_label="start, updates")
+    panel.set_xscale("log", base=2)
+    panel.set_yscale("log")
+    panel.set_xticks(plan.lengths, list(map(str, plan.lengths)))
+    for place, ((scheme, setting), points) in enumerate(_starts(outcomes).items()):
+        style = line_style(place)
+        medians = {n: median(point["updates"] for point in group) for n, group in sorted(by("length", points).items())}
+        panel.plot([*medians], [*medians.values()], label=" ".join(filter(None, [scheme, setting])), **{**style, "marker": ""})
+        for censored, marker in ((False, style["marker"]), (True, "^")):
+            shown = [point for point in points if point["censored"] == censored]
+            xy = [[point[name] for point in shown] for name in ("length", "updates")]
+            panel.plot(*xy, linestyle="", marker=marker, color=style["color"], markersize=8 if censored else 3.5)
+    panel.legend(frameon=False, fontsize="small")
+    return figure

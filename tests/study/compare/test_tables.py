@@ -1,0 +1,126 @@
+"""Plans with sizes, lengths and budgets, and what their tables say together, of runs whose numbers are known."""
+
+import math
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("statsmodels", reason="needs pip install -e '.[compare]'")
+
+from fake_runs import make_plan, make_run
+from fairseq_cli import train
+from pydantic import ValidationError
+
+from fairseq_posenc.plugin.models.building import PosencModel
+from fairseq_posenc.study.compare import tables, training
+from fairseq_posenc.study.compare.results import summarise
+from fairseq_posenc.study.compare.tables import Outcome
+
+SIZES = {"small": {"layers": 2, "dim": 32, "heads": 2}, "large": {"layers": 4, "dim": 64, "heads": 4, "learning_rates": [5e-4]}}
+
+
+def value_of(flags, name):
+    return flags[flags.index(name) + 1]
+
+
+def test_each_combination_is_a_plan():
+    plan = make_plan(sizes=SIZES, lengths=[32, 128], budgets=[1500, 3000], warmup=150, decay=0.2)
+    found = plan.tables()
+    assert [*found] == [f"{size}_n{n}_u{updates}" for size in SIZES for n in (32, 128) for updates in (1500, 3000)]
+    last = found["large_n128_u3000"]
+    assert (last.tokens_per_sample, last.batch_size, last.updates, last.learning_rates) == (128, 32, 3000, [5e-4])
+    assert not last.has_axes
+    flags = last.flags("tisa")
+    values = [value_of(flags, f"--encoder-{name}") for name in ("layers", "embed-dim", "attention-heads", "ffn-embed-dim")]
+    assert values == ["4", "64", "4", "256"]
+    assert value_of(flags, "--lr-scheduler") == "warmup_stable_decay"
+    assert (value_of(flags, "--warmup-updates"), value_of(flags, "--decay-updates")) == ("150", "600")
+    assert found["small_n32_u1500"].learning_rates == plan.learning_rates
+    assert {*make_plan().tables()} == {""}
+
+
+def test_sizes_of_decoders_have_their_flags():
+    plan = make_plan(arch="transformer_lm_posenc_tiny", sizes={"small": SIZES["small"]})
+    assert value_of(plan.tables()["small"].flags("tisa"), "--decoder-layers") == "2"
+
+
+@pytest.mark.parametrize("values", [{"sizes": {"small": {"layers": 2, "dim": 32}}}, {"lengths": [4]}, {"stop": "soon"}], ids=str)
+def test_bad_axes(values):
+    with pytest.raises(ValidationError, match=next(iter(values))):
+        make_plan(**values)
+
+
+def outcome(plan, name, losses=None, started=None):
+    """The table of a combination, with losses by scheme, and starts by scheme and seed out of 40 validations."""
+    table, runs = plan.tables()[name], []
+    for scheme in table.schemes:
+        for seed in (1, 2, 3):
+            values = {"loss": losses[scheme] + seed / 1000} if losses else {}
+            if started:
+                at = started[scheme][seed - 1]
+                points = [(25 * i, 0.5 if 25 * i >= at else 0.0) for i in range(1, 41)]
+                values = {"curve": [{"updates": updates, "loss": 7.0, "permuted": 7.0 + used} for updates, used in points]}
+                values |= {"loss": 7.0, "permuted": 7.0 + points[-1][1]}
+            runs.append(make_run(scheme, table.learning_rates[0], seed, **values))
+    return Outcome(name, table, summarise(table, runs), runs)
+
+
+def test_the_order_of_two_sizes():
+    plan = make_plan(["absolute", "tisa", "rope"], sizes=SIZES, learning_rates=[2e-3])
+    small = outcome(plan, "small", {"absolute": 5.4, "tisa": 5.0, "rope": 4.9})
+    turned = outcome(plan, "large", {"absolute": 4.0, "tisa": 4.1, "rope": 4.2})
+    (found,) = tables.agreement(plan, [small, turned])
+    assert (found["tau"], found["low"], found["high"], found["seeds"]) == (-1, -1, -1, 3)
+    assert tables.agreement(plan, [small, small])[0]["tau"] == 1
+    assert tables.losses(plan, [small]).rows == [["small", "5.402 (3)", "5.002 (2)", "4.902 (1)"]]
+    assert tables.leads(plan, [small]).rows == [["small", "−0.400 ± 0.000", "−0.500 ± 0.000"]]
+
+
+def test_the_start_grows_with_the_length():
+    """As the square of it; runs that did not start make the exponent a lower bound."""
+    plan = make_plan(["absolute", "rope", "none"], lengths=[32, 64], learning_rates=[2e-3])
+    short = {"absolute": [100, 150, 200], "rope": [50, 50, 50], "none": [math.inf] * 3}
+    longer = {"absolute": [400, 600, 800], "rope": [50, 50, 50], "none": [math.inf] * 3}
+    of = [outcome(plan, "n32", started=short), outcome(plan, "n64", started=longer)]
+    found = {each["scheme"]: each for each in tables.exponents(plan, of)}
+    assert found.keys() == {"absolute", "rope"}
+    assert found["absolute"]["exponent"] == pytest.approx(2)
+    assert found["rope"]["exponent"] == pytest.approx(0)
+    assert tables.exponent_table(plan, of).rows[0] == ["absolute", "150", "600", "2.00 ± 0.00"]
+    of[1] = outcome(plan, "n64", started={**longer, "absolute": [400, math.inf, math.inf]})
+    assert tables.exponent_table(plan, of).rows[0][2:] == [
+        "never",
+        f"at least {(2 + math.log2(1000 / 150) + math.log2(5)) / 3:.2f} ± 0.92",
+    ]
+
+
+def test_tokens_to_one_loss(tmp_path):
+    plan = make_plan(["absolute", "rope"], budgets=[4000, 8000], learning_rates=[2e-3])
+    fast = [{"updates": 1000 * i, "loss": 8.0 - i} for i in range(1, 5)]
+    slow = [{"updates": 1000 * i, "loss": 8.0 - i / 2} for i in range(1, 5)]  # ends at 6, which the other has after half of it
+    runs = [make_run(name, seed=seed, curve=curve) for name, curve in (("absolute", slow), ("rope", fast)) for seed in (1, 2)]
+    of = [Outcome(name, table, summarise(table, runs), runs) for name, table in plan.tables().items()]
+    assert tables.tokens_table(plan, of).rows[0] == ["u4000", "0.50 (0.50–0.50)"]
+    runs[2]["curve"] = slow[:3]
+    assert tables.tokens_table(plan, of).rows[0] == ["u4000", "not reached"]
+    tables.report(plan, of).write(tmp_path)
+    text = (tmp_path / "results.md").read_text()
+    assert "u8000/report.html" in text
+    assert "## Tokens" in text
+
+
+def test_training_ends_once_word_order_is_used(monkeypatch):
+    """After two validations in a row; updates without a validation do not count, and one without use begins anew."""
+    results = iter([[8.0, 8.5], [None], [8.0, 8.0], [8.0, 8.3], [None], [8.0, 8.3], [None]])
+    monkeypatch.setattr(sys, "argv", ["training", "1", "2", "data-bin"])
+    monkeypatch.setattr(train, "cli_main", lambda: None)
+    monkeypatch.setattr(train, "validate_and_save", lambda cfg, trainer, *rest: (next(results), False))
+    monkeypatch.setattr(PosencModel, "build_model", PosencModel.__dict__["build_model"])  # is put back afterwards
+    training.main()
+    assert sys.argv == ["training", "data-bin"]
+    cfg, ends = SimpleNamespace(optimization=SimpleNamespace(max_update=100)), []
+    for update in range(1, 8):
+        train.validate_and_save(cfg, SimpleNamespace(get_num_updates=lambda update=update: update))
+        ends.append(cfg.optimization.max_update)
+    assert ends == [100, 100, 100, 100, 100, 7, 8]
